@@ -1,0 +1,75 @@
+# Every target sets up what it needs: Python 3.11 or newer, make and the package index are enough.
+# `make help` lists them. A second run reuses the environments and starts at once.
+
+VENV := .venv
+PROTO_VENV := .venv-proto
+FLOORS_VENV := .venv-floors
+PYTHON_IN := $(VENV)/bin/python
+
+# Each example is a package of its own, installed beside kdp so that its tests and the demo can use it.
+EXAMPLES := $(wildcard examples/*/pyproject.toml)
+EXAMPLE_PACKAGES := $(patsubst %/pyproject.toml,-e ./%,$(EXAMPLES))
+
+# What mypy reads; pyright has its own list in pyproject.toml.
+TYPED := src tests scripts $(wildcard examples demo benchmarks)
+SPACE := $(subst ,, )
+
+# Processes that share the tests; 0 runs them in one, which a debugger needs.
+JOBS ?= 2
+# More for pytest: make test ARGS="-k socket"
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format types layers build proto floors clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+demo: $(VENV)/.ready ## run a device plugin on devices of this machine, through a kubelet that restarts
+	@$(PYTHON_IN) demo/demo.py
+
+test: $(VENV)/.ready $(PROTO_VENV)/.ready ## run the tests
+	@$(PYTHON_IN) -m pytest -n $(JOBS) $(ARGS)
+
+lint: $(VENV)/.ready ## check style and formatting
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+
+format: $(VENV)/.ready ## repair what can be repaired of that
+	@$(VENV)/bin/ruff check --fix-only .
+	@$(VENV)/bin/ruff format .
+
+types: $(VENV)/.ready ## check the types with mypy and pyright
+	@MYPYPATH=$(subst $(SPACE),:,$(wildcard examples/*/src)) $(VENV)/bin/mypy $(TYPED)
+	@$(VENV)/bin/pyright --pythonpath $(PYTHON_IN)
+
+layers: $(VENV)/.ready ## check who imports whom
+	@$(VENV)/bin/lint-imports --no-logo
+
+build: $(VENV)/.ready ## build the sdist, and the wheel from it, into dist/
+	@rm -rf dist
+	@$(PYTHON_IN) -m build --outdir dist .
+
+proto: $(PROTO_VENV)/.ready ## generate the code of kdp.proto again
+	@$(PROTO_VENV)/bin/python scripts/proto.py
+
+floors: $(FLOORS_VENV)/.ready ## run the tests with the lowest versions that kdp declares
+	@$(FLOORS_VENV)/bin/python -m pytest -n $(JOBS) -m "not repository" -p no:cacheprovider $(wildcard tests/unit tests/integration) $(ARGS)
+
+clean: ## remove what was built, and the environments
+	@rm -rf dist build .venv .venv-proto .venv-floors .venv-floors.txt .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@rm -f .coverage .coverage.*
+	@find src tests scripts examples demo benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+$(VENV)/.ready: pyproject.toml $(EXAMPLES)
+	@sh scripts/environment.sh $(VENV) -e ".[cli,metrics,testing]" $(EXAMPLE_PACKAGES) --group dev
+	@touch $@
+
+$(PROTO_VENV)/.ready: pyproject.toml
+	@sh scripts/environment.sh $(PROTO_VENV) --group proto
+	@touch $@
+
+$(FLOORS_VENV)/.ready: pyproject.toml
+	@python=$$(sh scripts/python.sh) && "$$python" scripts/floors.py > $(FLOORS_VENV).txt
+	@sh scripts/environment.sh $(FLOORS_VENV) -c $(FLOORS_VENV).txt -e ".[cli,metrics,testing]" --group test
+	@touch $@

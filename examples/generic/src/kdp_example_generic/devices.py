@@ -1,0 +1,131 @@
+"""From bundles of nodes to what kdp is told: ids, edits, health and memory nodes."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING
+
+import kdp
+import kdp.hardware
+
+from .config import Group, PathMember, Resource, UsbMember
+from .topology import numa_node
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .match import Bundle
+    from .pattern import Found
+
+__all__ = ["build"]
+
+MAX_ID = 63
+"""What kdp and the kubelet's API allow."""
+
+_NOT_IN_AN_ID = re.compile(r"[^A-Za-z0-9_.:+@-]+")
+
+
+def build(host: kdp.hardware.Host, resource: Resource, group: Group, bundle: Bundle) -> list[kdp.Device]:
+    """Return the devices that a bundle makes: one, or ``count`` replicas of it that share a unit."""
+    reasons = list(bundle.missing)
+    nodes: set[int] = set()
+    for member, found in bundle.members:
+        if isinstance(member, UsbMember) or member.type == "Device":
+            reason = _no_device(host, found.path)
+            if reason is not None:
+                reasons.append(reason)
+            elif (node := numa_node(host, found.path, found.sysfs)) is not None:
+                nodes.add(node)
+    devices: list[kdp.Device] = []
+    values = _values(resource, group, bundle)
+    for replica in range(group.count):
+        edits = kdp.ContainerEdits()
+        broken: list[str] = []
+        try:
+            edits = _edits(group, bundle, values | {"replica": str(replica)})
+        except kdp.InvalidValueError as error:  # what a placeholder filled in is no path: this device only is wrong
+            broken.append(str(error))
+        why = "; ".join((*reasons, *broken))
+        devices.append(
+            kdp.Device(
+                id=_id(resource, group, bundle.anchor, values, replica),
+                resource=resource.name,
+                health=kdp.Health.unhealthy(why) if why else kdp.Health.healthy(),
+                numa_nodes=tuple(nodes),
+                edits=edits,
+                attributes={"path": bundle.anchor.path},
+                unit=bundle.anchor.label,
+            )
+        )
+    return devices
+
+
+def _no_device(host: kdp.hardware.Host, path: str) -> str | None:
+    if host.device_type(path) is not None:
+        return None
+    if not host.exists(path):
+        return f"{path} is gone"
+    kind = "directory" if host.path(host.resolve(path)).is_dir() else "file"
+    return f"{path} is a {kind}, not a device node"
+
+
+def _values(resource: Resource, group: Group, bundle: Bundle) -> dict[str, str]:
+    values = dict.fromkeys(group.captures, "")  # of an optional member that is not there
+    for _, found in reversed(bundle.members):  # the first member's value wins, the anchor's in any case
+        values |= found.captures
+    values |= bundle.anchor.captures
+    anchor = bundle.anchor.path
+    return values | {
+        "path": anchor,
+        "name": anchor.rpartition("/")[2],
+        "node": bundle.anchor.label,
+        "resource": resource.name.rpartition("/")[2],
+    }
+
+
+def _edits(group: Group, bundle: Bundle, values: Mapping[str, str]) -> kdp.ContainerEdits:
+    nodes: dict[str, kdp.DeviceNode] = {}
+    mounts: dict[str, kdp.Mount] = {}
+    for member, found in bundle.members:
+        place: str
+        container_path = _container_path(member, found, values)
+        if isinstance(member, PathMember) and member.type == "Condition":
+            continue
+        if isinstance(member, PathMember) and member.type == "Mount":
+            mount = kdp.Mount(host_path=found.path, container_path=container_path, read_only=member.read_only)
+            place, taken = mount.container_path, mounts.setdefault(mount.container_path, mount) != mount
+        else:
+            node = kdp.DeviceNode(host_path=found.path, container_path=container_path, permissions=member.permissions)
+            place, taken = node.container_path, nodes.setdefault(node.container_path, node) != node
+        if taken or (place in nodes and place in mounts):
+            raise kdp.InvalidValueError(f"two members want the container's {place!r}; give one another mountPath")
+    return kdp.ContainerEdits(
+        env={name: template.fill(values) for name, template in group.env.items()},
+        device_nodes=nodes.values(),
+        mounts=mounts.values(),
+        annotations={name: template.fill(values) for name, template in group.annotations.items()},
+    )
+
+
+def _container_path(member: PathMember | UsbMember, found: Found, values: Mapping[str, str]) -> str:
+    if member.mount_path is None:
+        return found.path
+    own = {"path": found.path, "name": found.path.rpartition("/")[2], "node": found.label}
+    return member.mount_path.fill({**values, **found.captures, **own})
+
+
+def _id(resource: Resource, group: Group, anchor: Found, values: Mapping[str, str], replica: int) -> str:
+    number = str(replica)
+    if group.id is not None:
+        text = group.id.fill({**values, "replica": number})
+        numbered = group.count > 1 and "replica" not in group.id.fields
+    else:
+        # An id must be unique in the process, and two resources may have the same node.
+        name = values["resource"]
+        text = anchor.label if anchor.label.startswith(name) else f"{name}-{anchor.label}"
+        numbered = group.count > 1
+    text = _NOT_IN_AN_ID.sub("_", f"{text}-{number}" if numbered else text) or "_"
+    if len(text) <= MAX_ID:
+        return text
+    return f"{text[: MAX_ID - 11]}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"

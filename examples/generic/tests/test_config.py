@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kdp
+from kdp_example_generic.config import PathMember, UsbMember, read
+
+FULL = r"""
+domain: example.com
+resources:
+  - name: widget
+    joinedEnv: {WIDGETS: ":"}
+    groups:
+      - id: "w{n}"
+        count: 3
+        env: {WIDGETS: "{path}", MODE: "fast", DEVICE: "{name}"}
+        annotations: {example.com/port: "{n}"}
+        paths:
+          - {regex: '/dev/widget(?P<n>\d+)', mountPath: "/dev/w{n}", permissions: r}
+          - {path: /dev/common, limit: 8}
+          - {path: /usr/lib/widget, type: Mount, readOnly: true, limit: 8}
+          - {path: "/dev/extra*", optional: true}
+          - {path: "/dev/all*", all: true, optional: true}
+          - {regex: '/sys/class/widget/widget(?P<n>\d+)', type: Condition}
+  - name: other.example.com/stick
+    groups:
+      - usb:
+          - {vendor: 0403, product: 6001, serial: A50285BI, optional: false}
+"""
+
+
+def test_every_field_arrives() -> None:
+    config = read(FULL, "f.yaml")
+
+    assert [resource.name for resource in config.resources] == ["example.com/widget", "other.example.com/stick"]
+    assert config.joined_env == {"WIDGETS": ":", "DEVICE": ","}
+    (group,) = config.resources[0].groups
+    assert (group.count, group.anchor, len(group.members)) == (3, 0, 6)
+    first, common, mount, extra, every, condition = group.members
+    assert isinstance(first, PathMember)
+    assert (first.permissions, first.limit, first.optional, first.every, first.type) == ("r", 1, False, False, "Device")
+    assert first.captures == {"n", "1"}
+    assert common.limit == 8
+    assert isinstance(mount, PathMember)
+    assert (mount.type, mount.read_only) == ("Mount", True)
+    assert extra.optional
+    assert every.every
+    assert isinstance(condition, PathMember)
+    assert condition.type == "Condition"
+    (stick,) = config.resources[1].groups[0].members
+    assert isinstance(stick, UsbMember)
+    assert (stick.vendor, stick.product, stick.serial) == ("0403", "6001", "A50285BI")
+
+
+def test_the_first_member_that_is_neither_shared_nor_optional_makes_the_devices() -> None:
+    text = """
+resources:
+  - name: a.io/x
+    groups:
+      - paths:
+          - {path: /dev/kfd, limit: 9}
+          - {path: /dev/a, optional: true}
+          - {path: /dev/b*, all: true}
+          - {path: /dev/c*}
+          - {path: /dev/d*}
+"""
+    assert read(text, "f.yaml").resources[0].groups[0].anchor == 3
+
+
+def _config(member: str = "{path: /dev/x}", group: str = "", resource: str = "", name: str = "a.io/x") -> str:
+    return f"""resources:
+  - name: {name}
+    {resource}
+    groups:
+      - count: 1
+        {group}
+        paths:
+          - {member}
+"""
+
+
+GROUP, PATH = "resources[0].groups[0]", "resources[0].groups[0].paths[0]"
+
+WRONG = [
+    ("a list", "[]", "line 1: the document: a list must be a mapping"),
+    ("a text", "hello", "line 1: the document: 'hello' must be a mapping"),
+    ("no resources", "domain: a.io", "resources: is missing; valid is"),
+    ("empty resources", "resources: []", "line 1: resources: a list must be a list that is not empty"),
+    ("unknown field", "resource: []", "line 1: resource: is an unknown field (did you mean 'resources'?); known are"),
+    ("no name", "resources: [{groups: []}]", "line 1: resources[0]: has no name; valid is"),
+    ("no groups", "resources: [{name: a.io/x}]", "line 1: resources[0]: has no groups; valid is"),
+    ("no domain", _config(name="x"), "line 2: resources[0].name: 'x' has no domain, and the file has no 'domain'"),
+    ("bad name", _config(name="A_.io/x"), "line 2: resources[0].name: resource name 'A_.io/x': the domain must be"),
+    ("reserved name", _config(name="kubernetes.io/x"), "line 2: resources[0].name: resource name 'kubernetes.io/x'"),
+    (
+        "name twice",
+        "resources:\n  - {name: a.io/x, groups: [{paths: [{path: /x}]}]}\n"
+        "  - {name: a.io/x, groups: [{paths: [{path: /x}]}]}",
+        "line 3: resources[1]: 'a.io/x' is there twice; put the groups of both under one name",
+    ),
+    (
+        "two separators",
+        "resources:\n  - {name: a.io/x, joinedEnv: {A: ':'}, groups: [{paths: [{path: /x}]}]}\n"
+        "  - {name: a.io/y, joinedEnv: {A: ','}, groups: [{paths: [{path: /x}]}]}",
+        "line 3: resources[1]: joins A with ',', another resource with ':'",
+    ),
+    (
+        "no members",
+        "resources: [{name: a.io/x, groups: [{count: 2}]}]",
+        "line 1: resources[0].groups[0]: has neither paths nor usb",
+    ),
+    (
+        "count",
+        _config().replace("count: 1", "count: 0"),
+        f"line 5: {GROUP}.count: '0' must be a whole number from 1 to",
+    ),
+    ("count", _config().replace("count: 1", "count: 99999999999"), f"line 5: {GROUP}.count: '99999999999' must be"),
+    ("count", _config().replace("count: 1", "count: two"), f"line 5: {GROUP}.count: 'two' must be a whole number"),
+    ("count twice", _config(group="count: 2"), f"line 6: {GROUP}.count: is there twice (first in line 5)"),
+    ("id", _config(group="id: '{foo}'"), f"line 6: {GROUP}.id: '{{foo}}' has the unknown placeholder {{foo}}"),
+    ("env name", _config(group="env: {A=B: x}"), f"line 6: {GROUP}.env.A=B: environment variable 'A=B': must be"),
+    ("env value", _config(group="env: {A: [x]}"), f"line 6: {GROUP}.env.A: a list must be a text"),
+    ("env template", _config(group="env: {A: '{'}"), f"line 6: {GROUP}.env.A: '{{' has a lone brace"),
+    ("no path", _config("{limit: 2}"), f"line 8: {PATH}: must have either path or regex"),
+    ("both", _config("{path: /a, regex: /b}"), f"line 8: {PATH}: must have either path or regex"),
+    ("relative", _config("{path: dev/x}"), f"line 8: {PATH}.path: 'dev/x' must be an absolute path"),
+    ("climbing", _config("{path: /dev/../x}"), f"line 8: {PATH}.path: '/dev/../x' must name something below '/'"),
+    ("root", _config("{path: /}"), f"line 8: {PATH}.path: '/' must name something below '/'"),
+    ("stars", _config("{path: /dev/**/x}"), f"line 8: {PATH}.path: '/dev/**/x' must not have '**'"),
+    ("regex", _config("{regex: '/dev/x(\\d'}"), f"line 8: {PATH}.regex: '/dev/x(\\\\d' must be a regular expression"),
+    ("reserved capture", _config("{regex: '/dev/(?P<name>x)'}"), f"line 8: {PATH}.regex: '/dev/(?P<name>x)' must not"),
+    ("permissions", _config("{path: /x, permissions: rwx}"), f"line 8: {PATH}.permissions: device permissions 'rwx'"),
+    ("type", _config("{path: /x, type: Dev}"), f"line 8: {PATH}.type: 'Dev' must be Device or Mount or Condition"),
+    ("flag", _config("{path: /x, optional: yes}"), f"line 8: {PATH}.optional: 'yes' must be true or false"),
+    ("limit", _config("{path: /x, limit: -1}"), f"line 8: {PATH}.limit: '-1' must be a whole number"),
+    (
+        "readOnly",
+        _config("{path: /x, readOnly: true}"),
+        f"line 8: {PATH}.readOnly: belongs to type Mount, this is a Device",
+    ),
+    (
+        "permissions of a mount",
+        _config("{path: /x, type: Mount, permissions: r}"),
+        f"line 8: {PATH}.permissions: belongs to type Device, this is a Mount",
+    ),
+    ("mountPath", _config("{path: /x, mountPath: dev}"), f"line 8: {PATH}.mountPath: 'dev' must be an absolute path"),
+    (
+        "mountPath placeholder",
+        _config("{path: /x, mountPath: '/dev/{n}'}"),
+        f"line 8: {PATH}.mountPath: '/dev/{{n}}' has the unknown placeholder {{n}}",
+    ),
+    ("no anchor", _config("{path: /x, limit: 2}"), f"line 5: {GROUP}: has no member that makes devices"),
+    ("typo", _config("{pth: /x}"), f"line 8: {PATH}.pth: is an unknown field (did you mean 'path'?); known are"),
+    (
+        "vendor",
+        "resources: [{name: a.io/x, groups: [{usb: [{vendor: 1a8}]}]}]",
+        "line 1: resources[0].groups[0].usb[0].vendor: '1a8' must be four hexadecimal digits",
+    ),
+    (
+        "no vendor",
+        "resources: [{name: a.io/x, groups: [{usb: [{product: 1a86}]}]}]",
+        "line 1: resources[0].groups[0].usb[0]: has no vendor",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "sentence"), [row[1:] for row in WRONG], ids=[row[0] for row in WRONG])
+def test_a_mistake_is_one_sentence_with_file_line_field_value_and_rule(text: str, sentence: str) -> None:
+    with pytest.raises(kdp.ConfigurationError) as caught:
+        read(text, "f.yaml")
+
+    message = str(caught.value)
+    assert message.startswith("f.yaml")
+    assert sentence in message
+    assert "\n" not in message
+
+
+def test_no_two_kinds_of_mistake_share_a_sentence() -> None:
+    sentences: set[str] = set()
+    for _, text, _ in WRONG:
+        with pytest.raises(kdp.ConfigurationError) as caught:
+            read(text, "f.yaml")
+        sentences.add(str(caught.value))
+
+    assert len(sentences) == len(WRONG)
+
+
+@given(st.data())
+def test_no_damage_to_a_file_raises_anything_but_one_line_of_configuration_error(data: st.DataObject) -> None:
+    lines = FULL.splitlines()
+    for _ in range(data.draw(st.integers(1, 3))):
+        i = data.draw(st.integers(0, len(lines) - 1))
+        j = data.draw(st.integers(0, len(lines[i])))
+        cut = data.draw(st.integers(0, 4))
+        lines[i] = lines[i][:j] + data.draw(st.text("{}[]:,-' ab0/*?(\\\t", max_size=4)) + lines[i][j + cut :]
+    try:
+        read("\n".join(lines), "f.yaml")
+    except kdp.ConfigurationError as error:
+        assert str(error).startswith("f.yaml")
+        assert "\n" not in str(error)

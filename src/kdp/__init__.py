@@ -1,0 +1,60 @@
+"""kdp: write a Kubernetes device plugin in Python by subclassing one class.
+
+A tour of the names, in the order in which a vendor meets them:
+
+* `DeviceBackend` is the class to subclass: one mandatory method, ``discover``.
+* `Device`, `Health`, `Quantity`, `Version` say what is there; `ContainerEdits` with `DeviceNode`, `Mount` and `Hook`
+  say what a container needs. All are frozen values that check themselves.
+* `Allocation`, `PreferRequest`, `Reporter` and `Needs` are what the optional hooks get and return.
+* `NotReady` and `AllocationError` are the two errors that a hook raises on purpose; the other errors are in
+  `kdp.errors`, whose docstring draws the tree.
+* `run` makes a process of it (signals, exit codes); `serve` runs it inside somebody's asyncio program.
+
+``import kdp`` loads neither gRPC nor asyncio: those come with `run` and `serve`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .backend import Allocation, DeviceBackend, Needs, PreferRequest, Reporter
+from .devices import Device, Health, Quantity, Version
+from .edits import ContainerEdits, DeviceNode, Hook, Mount
+from .errors import AllocationError, ConfigurationError, InvalidValueError, KdpError, NotReady
+
+if TYPE_CHECKING:
+    from .daemon import run, serve
+
+__all__ = [
+    "Allocation",
+    "AllocationError",
+    "ConfigurationError",
+    "ContainerEdits",
+    "Device",
+    "DeviceBackend",
+    "DeviceNode",
+    "Health",
+    "Hook",
+    "InvalidValueError",
+    "KdpError",
+    "Mount",
+    "Needs",
+    "NotReady",
+    "PreferRequest",
+    "Quantity",
+    "Reporter",
+    "Version",
+    "run",
+    "serve",
+]
+
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    """Load the process side on first use, so that the model alone stays light (PEP 562)."""
+    if name in ("run", "serve"):
+        from . import daemon
+
+        return getattr(daemon, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,276 @@
+"""`DeviceBackend`: the class that a hardware vendor subclasses, and everything its hooks may rely on.
+
+One mandatory method, `DeviceBackend.discover`; each other hook is optional and kdp finds it by "was it overridden?".
+The protocol's flags follow from that and are never set by hand. No new mandatory method will ever be added.
+
+How hooks are called, all of them:
+
+* A hook is ``def`` or ``async def``. A ``def`` hook runs in a daemon thread of its own and may block; an
+  ``async def`` hook runs on kdp's asyncio loop and must not block.
+* **One call of a hook at a time**, for each backend: a second call waits for the first. Different hooks may run
+  at the same time (``allocate`` during ``discover``), so share state between them with a lock or not at all.
+* **Deadlines.** Each hook has one (see its docstring). An ``async def`` hook is cancelled at its deadline. A ``def``
+  hook cannot be: its thread is left to it, nothing else waits for it, it is not called again until it has returned, and
+  it does not keep the process from ending.
+* **Exceptions.** `kdp.NotReady` from any hook means: close, back off, open again. `kdp.AllocationError` is the pod's
+  author's sentence. Anything else is a bug of the hook: kdp logs the traceback once and carries on as the hook's
+  docstring says. No exception ends the process.
+* Everything a hook gets and returns is frozen and may be kept.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, final, overload
+
+import attrs
+from typing_extensions import override
+
+from .devices import Device
+from .edits import ContainerEdits
+
+if TYPE_CHECKING:
+    import threading
+
+__all__ = ["Allocation", "DeviceBackend", "Needs", "PreferRequest", "Reporter", "is_overridden"]
+
+
+@final
+@attrs.frozen(kw_only=True, eq=False)
+class Allocation(Sequence[Device]):
+    """The devices of one container, as ``allocate``, ``prepare_container`` and ``released`` get them.
+
+    Iterate over it for the devices: ``[d.handle for d in devices]``. Later fields come with defaults, so that no
+    hook's signature ever changes.
+
+    Attributes:
+        resource: The extended resource's name.
+        devices: The devices, in the order of their ids; the kubelet's order is random and means nothing.
+        deadline: When the hook must have returned, on `time.monotonic`'s clock, in seconds.
+        state: A JSON-like dict of the backend's own. What ``allocate`` puts in, ``released`` finds again.
+    """
+
+    resource: str
+    devices: tuple[Device, ...]
+    deadline: float
+    state: dict[str, Any] = attrs.field(factory=dict[str, Any])
+
+    @overload
+    def __getitem__(self, index: int) -> Device: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Device]: ...
+    @override
+    def __getitem__(self, index: int | slice) -> Device | Sequence[Device]:
+        return self.devices[index]
+
+    @override
+    def __len__(self) -> int:
+        return len(self.devices)
+
+    @override
+    def __iter__(self) -> Iterator[Device]:
+        return iter(self.devices)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The devices' ids."""
+        return tuple(device.id for device in self.devices)
+
+
+@final
+@attrs.frozen(kw_only=True)
+class PreferRequest:
+    """What the kubelet asks in GetPreferredAllocation (contract section 7).
+
+    Attributes:
+        resource: The extended resource's name.
+        available: The candidates, those of ``must_include`` among them.
+        must_include: Devices that are already chosen.
+        size: How many are wanted in all, those of ``must_include`` counted.
+    """
+
+    resource: str
+    available: tuple[Device, ...]
+    must_include: tuple[Device, ...]
+    size: int
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Needs:
+    """What the plugin's own container must be given on the node, for manifests and ``kdp doctor``.
+
+    Attributes:
+        host_paths: Paths of the node that the backend reads, as ``/sys`` or a driver's directory.
+        capabilities: Linux capabilities, as ``SYS_ADMIN``; normally none.
+        host_network: Whether it must run in the node's network namespace.
+    """
+
+    host_paths: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
+    host_network: bool = False
+
+
+class Reporter(Protocol):
+    """How a running ``watch`` hook tells kdp what happened. Every method may be called from any thread.
+
+    Health is a set of named conditions: a device is healthy only while no ``kind`` is faulty and ``discover`` says
+    that it is. So a fault that was reported here is not healed by the next poll, only by `clear` of the same kind.
+    """
+
+    @property
+    def stopping(self) -> threading.Event:
+        """Set when the backend is to be closed: return soon. A blocking ``watch`` looks at it between waits."""
+        ...
+
+    def rescan(self) -> None:
+        """Ask for a ``discover`` now. Requests while one runs are put together into one more."""
+        ...
+
+    def fault(self, ids_or_unit: str | Iterable[str], reason: str, *, kind: str = "fault") -> None:
+        """Mark devices Unhealthy at once, without a ``discover``.
+
+        Args:
+            ids_or_unit: A unit (then all its devices), a device id, or several of them. Unknown ones are kept: the
+                fault shows when such a device is discovered.
+            reason: What is wrong, for logs and ``kdp devices``.
+            kind: The condition's name; faults of different kinds are cleared separately.
+        """
+        ...
+
+    def clear(self, ids_or_unit: str | Iterable[str], *, kind: str = "fault") -> None:
+        """Take back a fault of this kind; the device is healthy again if nothing else is wrong with it."""
+        ...
+
+
+class DeviceBackend(abc.ABC):
+    """Which devices are there, and what does a container need to use them: subclass it, kdp does the rest.
+
+    A complete plugin::
+
+        class Widgets(kdp.DeviceBackend):
+            resource = "example.com/widget"
+
+            def discover(self) -> list[kdp.Device]:
+                return [kdp.Device(id=p.name, edits=kdp.ContainerEdits.of_node(p)) for p in Path("/dev").glob("widget*")]
+
+        kdp.run(Widgets())
+
+    The options of a backend are its constructor's parameters: ``kdp run --set NAME=VALUE`` converts them by their
+    annotations. The attributes below may be set on the class or, in ``__init__``, on the object.
+
+    Attributes:
+        resource: The extended resource of devices that name none. None: every device names its own. A resource
+            named here is registered also with zero devices; one named only by devices exists while there is one.
+        poll_interval: Seconds from the end of one ``discover`` to the next; None: only at the start and on ``rescan``.
+        stale_after: Seconds for which the last known devices keep their health while ``discover`` fails or hangs;
+            then they are Unhealthy with the reason. They never vanish because of a failure.
+        joined_env: Environment variables that join when a container gets several devices, with their separator,
+            as ``{"NVIDIA_VISIBLE_DEVICES": ","}``. Any other difference is an error that names both devices.
+    """
+
+    resource: str | None = None
+    poll_interval: float | None = 5.0
+    stale_after: float = 30.0
+    joined_env: Mapping[str, str] = {}
+
+    @abc.abstractmethod
+    def discover(self) -> Iterable[Device] | Awaitable[Iterable[Device]]:
+        """Return all devices that are there now: the whole truth, each time. The one mandatory hook.
+
+        Called at the start, every ``poll_interval`` seconds, after ``Reporter.rescan``, when a device node comes or
+        goes, and on SIGHUP. Deadline 30 s. Must be idempotent and free of side effects on the hardware.
+
+        A device that is missing from the list stays listed as Unhealthy for a while, because the kubelet would show a
+        vanished device as healthy to the pod that holds it (contract section 9).
+
+        Raising anything, hanging, or returning duplicates or something that is no `Device` keeps the last known
+        devices for ``stale_after`` seconds, then marks them Unhealthy. On cancellation (``async def``, at the
+        deadline or the stop) release what you hold and let it pass.
+        """
+
+    def open(self) -> Awaitable[None] | None:
+        """Acquire what the other hooks need (load a library, open a handle).
+
+        Called before everything else, and again after `kdp.NotReady`. Deadline 60 s. An exception is logged and open
+        is tried again with growing pauses (0.1 s to 5 s); ``close`` is not called after a failed ``open``.
+        """
+
+    def close(self) -> Awaitable[None] | None:
+        """Give back what ``open`` acquired.
+
+        Called once for each successful ``open``, after ``watch`` was told to stop and no other hook is called any
+        more (one that hangs may still be running). Deadline 60 s, but at the process's stop what is left of 2 s.
+        An exception is logged and changes nothing.
+        """
+
+    def watch(self, report: Reporter) -> Awaitable[None] | None:
+        """Wait for events of the hardware and report them, for as long as the backend is open.
+
+        Called once after each ``open`` and the first ``discover``, from a thread of its own (``def``), so it may block
+        for ever; it should look at ``report.stopping`` when it can. ``async def``: cancelled at the close. It adds to
+        polling and never replaces it. Returning is fine and final until the next open; an exception is logged and
+        ``watch`` is called again with growing pauses.
+        """
+
+    def allocate(self, devices: Allocation) -> ContainerEdits | Awaitable[ContainerEdits]:
+        """Return what a container needs to use these devices; default: the devices' own edits, merged.
+
+        Called once for each container at pod admission, never at a container's restart, a kubelet's restart or a
+        reboot (contract section 6.1): what it prepared must survive those, or be made again in ``open``. There is no
+        deallocation in the protocol. Must be idempotent: the same devices may come again without any sign in between,
+        for another container of the same pod (contract section 6.2).
+
+        Deadline 20 s: the kubelet itself has none and admits no other pod meanwhile. Raise `kdp.AllocationError` with a
+        sentence for the pod's author; anything else reaches the pod as "internal error" and the log as a
+        traceback. Either way only this pod fails. On cancellation the kubelet has lost interest: undo nothing.
+        """
+        return ContainerEdits.merge(((d.id, d.edits) for d in devices), joined_env=self.joined_env)
+
+    def prefer(self, request: PreferRequest) -> Sequence[str] | Awaitable[Sequence[str] | None] | None:
+        """Return the ids to prefer: ``request.size`` of ``available``, with all of ``must_include``; None: no opinion.
+
+        Called inside pod admission, if overridden. Deadline 50 ms: it must not touch the hardware. Whatever goes wrong
+        here, the kubelet gets an empty answer and chooses itself: an error would fail the pod (contract section 7).
+        """
+        return None
+
+    def links(
+        self, devices: Sequence[Device]
+    ) -> Mapping[tuple[str, str], float] | Awaitable[Mapping[tuple[str, str], float]]:
+        """Return how well pairs of units are connected: larger is better; a missing pair counts 0.
+
+        Called when the set of units has changed, never inside a request of the kubelet. Keyed by unit, either order.
+        Deadline 30 s. On an exception the links of before stay in force.
+        """
+        return {}
+
+    def prepare_container(self, devices: Allocation) -> Awaitable[None] | None:
+        """Do what must happen right before each start of a container, as resetting the devices.
+
+        Called, if overridden, before every start, restarts included; several at once for different pods wait for one
+        another. Must be idempotent. Deadline 25 s (the kubelet's is 30 s). An exception fails that start, which the
+        kubelet repeats. The kubelet skips it after its own restart until we are registered (contract section 7), so
+        it must not be the only safety reset.
+        """
+
+    def released(self, devices: Allocation) -> Awaitable[None] | None:
+        """Clean up after devices that a pod gave back: scrub, reset, delete.
+
+        Called when the pods on the node no longer name the devices, with the ``state`` that ``allocate`` filled. At
+        least once for each allocation, exactly once if the plugin was not killed meanwhile. Deadline 60 s. May raise:
+        it is called again later. A device may already be allocated again when it is repeated.
+        """
+
+    def needs(self) -> Needs | Awaitable[Needs]:
+        """Return what the plugin's container needs on the node, beyond what the devices' edits show.
+
+        Called by ``kdp manifests`` and ``kdp doctor`` only, never while the plugin runs; the backend is not open.
+        """
+        return Needs()
+
+
+def is_overridden(backend: DeviceBackend, hook: str) -> bool:
+    """Return whether the backend's class has its own version of this hook."""
+    return getattr(type(backend), hook) is not getattr(DeviceBackend, hook)

@@ -1,0 +1,34 @@
+"""The command ``kdp``: run a backend, look at what it discovers, try it against a simulated kubelet.
+
+One file for each command, loaded when it is called. `targets` finds and makes the vendor's class, `config` reads the
+file, `options` are the flags that commands share, `invocation` puts all of it together. What a command says to people
+goes to stdout; logs and errors go to stderr.
+
+Exit codes of every command: 0 done, 1 the answer is no (a discovery failed, a plugin did not pass), 2 something in the
+command line, the environment or the configuration file is wrong. ``kdp run`` has those of `kdp.daemon`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+__all__ = ["main"]
+
+_OF_THE_EXTRA = ("click", "cattrs", "rich", "yaml")
+
+
+def main() -> NoReturn:
+    """Run the command of ``sys.argv`` and end the process."""
+    try:
+        from .app import kdp
+
+        kdp(prog_name="kdp")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _OF_THE_EXTRA:
+            raise
+        sys.stderr.write(
+            f"kdp: the command needs {error.name}, which comes with the extra 'cli': pip install 'kdp-sdk[cli]'\n"
+        )
+        raise SystemExit(2) from None
+    raise SystemExit(0)

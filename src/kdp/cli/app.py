@@ -1,0 +1,59 @@
+"""The group of commands: knows their names, loads one only when it is called or described."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+from typing_extensions import override
+
+from .. import __version__
+
+__all__ = ["kdp"]
+
+_COMMANDS = ("run", "devices", "simulate")
+
+
+class _Commands(click.Group):
+    @override
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    @override
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f".{cmd_name}", __package__).command
+        return command
+
+
+def _show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        python = ".".join(map(str, sys.version_info[:3]))
+        click.echo(f"kdp {__version__} (Python {python})")
+        ctx.exit()
+
+
+@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version."
+)
+def kdp() -> None:
+    """Write a Kubernetes device plugin in Python: subclass DeviceBackend, kdp does the rest.
+
+    \b
+    A TARGET says which class to use:
+      package.module:Class   a module that Python finds, also in this directory
+      path/file.py:Class     a file
+      NAME                   an installed entry point of the group kdp.backends
+
+    \b
+    To begin with:
+      kdp devices widgets.py:Widgets     what does it discover?
+      kdp simulate widgets.py:Widgets    does it work, without a cluster?
+      kdp run widgets.py:Widgets         serve the kubelet of this node
+
+    Every option can also be given as a variable KDP_... or, with --config, in a file; flags win over variables, and
+    variables over the file.
+    """  # noqa: D301 - click's mark for a block that keeps its lines

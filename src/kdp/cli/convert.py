@@ -1,0 +1,208 @@
+"""Text or a file's value to the type that a constructor parameter's annotation names.
+
+The types that options have are converted here; anything else (attrs classes, dataclasses, mappings) goes to cattrs,
+which is loaded only then.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import json
+import pathlib
+import types
+from collections.abc import Collection, Iterable, Sequence
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
+
+from ..devices import Quantity, Version
+
+__all__ = ["ConversionError", "convert", "describe"]
+
+
+class ConversionError(ValueError):
+    """The value does not fit; the text says what is expected."""
+
+
+_WORDS = {
+    "true": True,
+    "yes": True,
+    "on": True,
+    "1": True,
+    "false": False,
+    "no": False,
+    "off": False,
+    "0": False,
+}
+
+_SIMPLE = {
+    bool: "true or false (bool); valid is true",
+    int: "a whole number (int); valid is 4",
+    float: "a number (float); valid is 2.5",
+    str: "text (str)",
+    Quantity: "an amount (kdp.Quantity); valid is 80Gi",
+    Version: "a semantic version (kdp.Version); valid is 1.2.0",
+}
+_LISTS = (list, tuple, set, frozenset, Sequence, Iterable, Collection)
+
+
+def describe(kind: Any) -> str:
+    """Return in words what a value of this type looks like."""
+    if kind in _SIMPLE:
+        return _SIMPLE[kind]
+    if _is_path(kind):
+        return "a path; valid is /dev/widget0"
+    if _is_enum(kind):
+        return f"one of {', '.join(m.value if isinstance(m.value, str) else m.name for m in kind)}"
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return describe(arguments[0])
+    if origin is Literal:
+        return f"one of {', '.join(map(str, arguments))}"
+    if origin in (Union, types.UnionType):
+        words = [describe(member) for member in arguments if member is not types.NoneType]
+        return " or ".join([*words, "none"] if types.NoneType in arguments else words)
+    if _is_list(kind):
+        return f"a list, with commas, of {describe(_element(kind))}"
+    return f"a {getattr(kind, '__name__', kind)}, as JSON"
+
+
+def convert(value: object, kind: Any) -> Any:
+    """Return the value as this type.
+
+    Args:
+        value: Text from a flag or a variable, a list of such texts, or what a file held.
+        kind: The annotation; `inspect.Parameter.empty` and `typing.Any` take everything.
+
+    Raises:
+        ConversionError: It does not fit.
+    """
+    if kind is inspect.Parameter.empty or kind is Any or kind is object:
+        return value
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return convert(value, arguments[0])
+    if kind in _SIMPLE:
+        return _simple(value, kind)
+    if _is_path(kind):
+        return (pathlib.Path if inspect.isabstract(kind) else kind)(_must(value, str, kind))
+    if _is_enum(kind):
+        return _member(value, kind)
+    if origin is Literal:
+        return _choice(value, arguments, kind)
+    if origin in (Union, types.UnionType):
+        return _union(value, kind)
+    if _is_list(kind):
+        return _list(value, kind)
+    return _structured(value, kind)
+
+
+def _must(value: object, held: type, kind: Any) -> Any:
+    if not isinstance(value, held):
+        raise ConversionError(describe(kind))
+    return value
+
+
+def _simple(value: object, kind: Any) -> Any:
+    if kind is str:
+        return _must(value, str, kind)
+    if kind is bool:
+        if isinstance(value, bool):
+            return value
+        word = _WORDS.get(value.strip().lower()) if isinstance(value, str) else None
+        if word is None:
+            raise ConversionError(describe(kind))
+        return word
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise ConversionError(describe(kind))
+    try:
+        if kind is int:
+            # 0x10 as in sysfs; a float of a file is no whole number.
+            return int(value, 0) if isinstance(value, str) and "x" in value.lower() else int(str(value))
+        return kind(str(value)) if kind is not float else float(value)
+    except ValueError:
+        raise ConversionError(describe(kind)) from None
+
+
+def _member(value: object, kind: Any) -> Any:
+    for member in kind:
+        if value is member or value in (member.name, member.value) or str(member.value) == value:
+            return member
+    raise ConversionError(describe(kind))
+
+
+def _choice(value: object, choices: tuple[Any, ...], kind: Any) -> Any:
+    for choice in choices:
+        if (value == choice and type(value) is type(choice)) or (isinstance(value, str) and str(choice) == value):
+            return choice
+    raise ConversionError(describe(kind))
+
+
+def _union(value: object, kind: Any) -> Any:
+    members = get_args(kind)
+    if types.NoneType in members and (value is None or (isinstance(value, str) and value.lower() in ("", "none"))):
+        return None
+    for member in members:
+        if member is not types.NoneType:
+            try:
+                return convert(value, member)
+            except ConversionError:
+                continue
+    raise ConversionError(describe(kind))
+
+
+def _list(value: object, kind: Any) -> Any:
+    if isinstance(value, str):
+        value = (
+            _from_json(value, kind) if value.startswith("[") else [part.strip() for part in value.split(",") if part]
+        )
+    if not isinstance(value, (list, tuple)):
+        raise ConversionError(describe(kind))
+    items = cast("Sequence[object]", value)
+    try:
+        converted = [convert(item, _element(kind)) for item in items]
+    except ConversionError:
+        raise ConversionError(describe(kind)) from None
+    shape: Any = get_origin(kind) or kind
+    return cast("Any", shape)(converted) if shape in (tuple, set, frozenset) else converted
+
+
+def _structured(value: object, kind: Any) -> Any:
+    import cattrs
+
+    if isinstance(value, str):
+        value = _from_json(value, kind)
+    converter = cattrs.Converter(forbid_extra_keys=True, detailed_validation=False)
+
+    def is_ours(held: Any) -> bool:
+        return held in _SIMPLE or _is_path(held) or _is_enum(held) or get_origin(held) is Literal
+
+    converter.register_structure_hook_func(is_ours, convert)
+    try:
+        return converter.structure(value, kind)
+    except Exception as error:
+        reason = f"expects {error}" if isinstance(error, ConversionError) else str(error) or type(error).__name__
+        raise ConversionError(f"{describe(kind)} ({reason})") from error
+
+
+def _from_json(text: str, kind: Any) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise ConversionError(describe(kind)) from None
+
+
+def _is_path(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, pathlib.PurePath)
+
+
+def _is_enum(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, enum.Enum)
+
+
+def _is_list(kind: Any) -> bool:
+    return (get_origin(kind) or kind) in _LISTS
+
+
+def _element(kind: Any) -> Any:
+    arguments = get_args(kind)
+    return arguments[0] if arguments else str

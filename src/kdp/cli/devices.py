@@ -1,0 +1,168 @@
+"""``kdp devices TARGET``: what a backend discovers, once, without a kubelet."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..devices import Quantity, Version
+from ..errors import KdpError, sentence
+from .invocation import Invocation
+from .options import backend_options, refusing, setting_options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from rich.console import RenderableType
+
+    from ..devices import Device
+    from ..edits import ContainerEdits
+
+__all__ = ["as_json", "command", "edits_as_json"]
+
+
+@click.command("devices", short_help="Show what a class discovers.")
+@click.argument("target", metavar="TARGET")
+@backend_options
+@setting_options("host_root")
+@click.option(
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    envvar="KDP_OUTPUT",
+    help="For people, or for programs.  [KDP_OUTPUT]",
+)
+def command(target: str, assignments: tuple[str, ...], config: Path | None, output: str, **flags: str | None) -> None:
+    """Show what a class discovers on this machine: open it, discover once, close it. No kubelet is needed.
+
+    \b
+    Exit codes:
+      0  discovered, be it nothing
+      1  the discovery failed
+      2  the target, a parameter or the configuration is wrong
+    """  # noqa: D301 - click's mark for a block that keeps its lines
+    import anyio
+
+    from ..supervisor import discover_once
+
+    with refusing():
+        plan = Invocation(targets=(target,), assignments=assignments, config=config, flags=flags).plan()
+        (backend,) = plan.backends
+
+    async def discover() -> Mapping[str, tuple[Device, ...]]:
+        from ..hardware import Host
+
+        return await discover_once(backend, host=Host(plan.settings.host_root))
+
+    try:
+        found = dict(anyio.run(discover))
+    except KdpError as error:
+        raise click.ClickException(sentence(error)) from None
+    if backend.resource is not None:
+        found.setdefault(backend.resource, ())
+    if output == "json":
+        click.echo(json.dumps({"resources": {name: [*map(as_json, held)] for name, held in found.items()}}, indent=2))
+    else:
+        _print_tables(found)
+
+
+def as_json(device: Device) -> dict[str, object]:
+    """Return a device as ``--output json`` shows it."""
+    return {
+        "id": device.id,
+        "health": "Healthy" if device.health.is_healthy else "Unhealthy",
+        "reason": device.health.reason,
+        "numa_nodes": list(device.numa_nodes),
+        "edits": edits_as_json(device.edits),
+        "attributes": {name: _plain(value) for name, value in device.attributes.items()},
+        "capacity": {name: _plain(value) for name, value in device.capacity.items()},
+        "unit": device.unit,
+    }
+
+
+def edits_as_json(edits: ContainerEdits) -> dict[str, object]:
+    """Return edits as ``--output json`` shows them."""
+    return {
+        "env": dict(edits.env),
+        "device_nodes": [
+            {"host_path": n.host_path, "container_path": n.container_path, "permissions": n.permissions}
+            for n in edits.device_nodes
+        ],
+        "mounts": [
+            {"host_path": m.host_path, "container_path": m.container_path, "read_only": m.read_only}
+            for m in edits.mounts
+        ],
+        "annotations": dict(edits.annotations),
+        "hooks": [
+            {"name": h.name, "path": h.path, "args": list(h.args), "env": list(h.env), "timeout": h.timeout}
+            for h in edits.hooks
+        ],
+    }
+
+
+def _plain(value: Any) -> object:
+    return value.text if isinstance(value, (Quantity, Version)) else value
+
+
+def _print_tables(found: Mapping[str, tuple[Device, ...]]) -> None:
+    from rich.console import Console
+
+    # A pipe has no width: lines there are as long as they need to be, so that grep finds whole ids.
+    console = Console(markup=False, highlight=False, soft_wrap=not sys.stdout.isatty())
+    if not found:
+        console.print("no devices, and the class names no resource of its own")
+    for position, (resource, devices) in enumerate(found.items()):
+        healthy = sum(device.health.is_healthy for device in devices)
+        if position:
+            console.print()
+        console.print(f"{resource}: {_count(len(devices), 'device')}, {healthy} healthy")
+        if devices:
+            console.print(_table(devices), width=None if sys.stdout.isatty() else 10_000)
+
+
+def _table(devices: tuple[Device, ...]) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    columns: dict[str, list[str]] = {
+        "ID": [device.id for device in devices],
+        "HEALTH": [str(device.health) for device in devices],
+        "NUMA": [",".join(map(str, device.numa_nodes)) for device in devices],
+        "UNIT": [device.unit if device.unit != device.id else "" for device in devices],
+        "CONTAINER GETS": [_gist(device.edits) for device in devices],
+        "ATTRIBUTES": [_pairs({**device.attributes, **device.capacity}) for device in devices],
+    }
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    shown = [name for name, cells in columns.items() if any(cells)]
+    for name in shown:
+        table.add_column(name, overflow="fold")
+    for row, device in enumerate(devices):
+        style = "" if device.health.is_healthy else "red"
+        table.add_row(*(Text(columns[name][row], style=style) for name in shown))
+    return table
+
+
+def _gist(edits: ContainerEdits) -> str:
+    parts = [node.host_path for node in edits.device_nodes]
+    if edits.mounts:
+        parts.append(_count(len(edits.mounts), "mount"))
+    if edits.env:
+        parts.append(_pairs(edits.env))
+    if edits.annotations:
+        parts.append(_count(len(edits.annotations), "annotation"))
+    if edits.hooks:
+        parts.append(_count(len(edits.hooks), "hook"))
+    return " ".join(parts)
+
+
+def _pairs(pairs: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={_plain(value)}" for name, value in pairs.items())
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,91 @@
+"""A command line, the environment and a configuration file put together: settings and backends.
+
+Precedence: flags, then environment, then file. It can be put together again (SIGHUP), with the file read anew.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import final
+
+import attrs
+
+from ..backend import DeviceBackend
+from ..daemon.serving import Plan, check_backends
+from ..daemon.settings import SETTINGS, Given, Settings, from_environment, resolve
+from ..errors import ConfigurationError
+from ..hardware import Host
+from .config import ConfigFile
+from .config import read as read_config
+from .targets import Recipe, assign, load
+
+__all__ = ["Invocation"]
+
+_SET_VARIABLE = "KDP_SET_"
+
+
+@final
+@attrs.define(kw_only=True)
+class Invocation:
+    """What a command was called with.
+
+    Attributes:
+        targets: The TARGETs.
+        assignments: The texts of ``--set``.
+        config: The configuration file.
+        flags: The settings' flags by name; None: not given.
+    """
+
+    targets: Sequence[str]
+    assignments: Sequence[str]
+    config: Path | None
+    flags: Mapping[str, str | None]
+    _classes: dict[str, type[DeviceBackend]] = attrs.field(init=False, factory=dict[str, type[DeviceBackend]])
+    _recipes: tuple[Recipe, ...] = attrs.field(default=(), init=False)
+    _backends: tuple[DeviceBackend, ...] = attrs.field(default=(), init=False)
+
+    def plan(self) -> Plan:
+        """Return what is to be served; the same backends as last time if nothing about them has changed.
+
+        Raises:
+            ConfigurationError: Something that was given is wrong.
+        """
+        file = read_config(self.config)
+        flags = {name: Given(SETTINGS[name].flag, text) for name, text in self.flags.items() if text is not None}
+        settings = resolve([flags, from_environment(os.environ), file.settings])
+        return Plan(self._made(settings, file), settings)
+
+    def _made(self, settings: Settings, file: ConfigFile) -> tuple[DeviceBackend, ...]:
+        given = {**file.parameters, **_from_environment(os.environ)}
+        flags = _from_flags(self.assignments)
+        # A variable's name is in capitals: the flag of the same parameter wins over it, whatever its case.
+        hidden = {name.upper() for name in flags}
+        given = {name: value for name, value in given.items() if name.upper() not in hidden} | flags
+        for target in self.targets:
+            if target not in self._classes:
+                self._classes[target] = load(target)
+        recipes = assign(self._classes, given, host=Host(settings.host_root))
+        if recipes != self._recipes:
+            self._backends = check_backends([recipe.make() for recipe in recipes])
+            self._recipes = recipes
+        return self._backends
+
+
+def _from_flags(assignments: Sequence[str]) -> dict[str, Given]:
+    texts: dict[str, list[str]] = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not equals or not name:
+            raise ConfigurationError(f"--set: {assignment!r} must be NAME=VALUE; valid is --set count=4")
+        texts.setdefault(name, []).append(text)
+    return {name: Given(f"--set {name}", held[0] if len(held) == 1 else held) for name, held in texts.items()}
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Given]:
+    return {
+        variable.removeprefix(_SET_VARIABLE): Given(variable, text)
+        for variable, text in environ.items()
+        if variable.startswith(_SET_VARIABLE) and text
+    }

@@ -1,0 +1,71 @@
+"""The options that commands share, made from the table of settings, and how a refusal looks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ..daemon.settings import SETTINGS, Setting
+from ..errors import ConfigurationError, InvalidValueError
+
+__all__ = ["Refusal", "backend_options", "refusing", "setting_options"]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class Refusal(click.ClickException):
+    """Something that was given is wrong: one sentence, exit code 2."""
+
+    exit_code = 2
+
+
+class refusing:
+    """Turn what the model and the settings refuse into a `Refusal`."""
+
+    def __enter__(self) -> None:
+        """Do nothing yet."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        """Translate."""
+        if isinstance(error, (ConfigurationError, InvalidValueError)):
+            raise Refusal(str(error)) from None
+
+
+def setting_options(*names: str) -> Callable[[_Function], _Function]:
+    """Add the flags of these settings to a command; each arrives as text or None."""
+
+    def add(function: _Function) -> _Function:
+        for name in reversed(names):
+            setting = SETTINGS[name]
+            function = click.option(setting.flag, name, metavar=setting.metavar, help=_help(setting))(function)
+        return function
+
+    return add
+
+
+def backend_options(function: _Function) -> _Function:
+    """Add ``--set`` and ``--config``."""
+    function = click.option(
+        "--config",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        envvar="KDP_CONFIG",
+        help="Read options from this YAML, JSON or TOML file: their names without dashes in front, and 'set', a "
+        "mapping.  [KDP_CONFIG]",
+    )(function)
+    return click.option(
+        "--set",
+        "assignments",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Set a parameter of the class's constructor, converted by its annotation; may be repeated.  "
+        "[KDP_SET_<NAME>]",
+    )(function)
+
+
+def _help(setting: Setting) -> str:
+    default = "" if setting.default in (None, "keep") else f"  [default: {setting.default}]"
+    return f"{setting.help}{default}  [{setting.variable}]"

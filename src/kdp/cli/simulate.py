@@ -1,0 +1,131 @@
+"""``kdp simulate TARGET``: does the plugin work, without a cluster and without root?
+
+The plugin runs as a process of its own (``kdp run``), against a simulated kubelet in a temporary directory. A fixed
+scenario goes through what every plugin must survive; each step is told with its time, and each figure is measured in
+this run. No code of the vendor runs in this process.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import click
+from typing_extensions import override
+
+from ..daemon.process import silence_grpc
+from .options import backend_options, refusing, setting_options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+__all__ = ["command"]
+
+
+@click.command("simulate", short_help="Try a class against a simulated kubelet.")
+@click.argument("target", metavar="TARGET")
+@backend_options
+@setting_options("registration", "poll_interval", "host_root")
+@click.option(
+    "--profile",
+    metavar="PROFILE",
+    default="k137",
+    show_default=True,
+    envvar="KDP_PROFILE",
+    help="Which kubelet is simulated: k134, k136 or k137.  [KDP_PROFILE]",
+)
+@click.option(
+    "--deadline",
+    type=click.FloatRange(min=0, min_open=True, max=math.inf, max_open=True),
+    metavar="SECONDS",
+    default=20.0,
+    show_default=True,
+    envvar="KDP_DEADLINE",
+    help="How long one step may take.  [KDP_DEADLINE]",
+)
+@click.option(
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    envvar="KDP_OUTPUT",
+    help="Lines for people, or one JSON object a line.  [KDP_OUTPUT]",
+)
+def command(
+    target: str,
+    assignments: tuple[str, ...],
+    config: Path | None,
+    profile: str,
+    deadline: float,
+    output: str,
+    **flags: str | None,
+) -> None:
+    """Try a class against a simulated kubelet, in a temporary directory, and tell what happens.
+
+    The plugin must register, list its devices, answer for a pod, come back after the kubelet was killed and started
+    again, and stop when asked to. It runs as a process of its own; the real kubelet is not touched.
+
+    \b
+    Exit codes:
+      0  passed
+      1  the plugin failed; the last line says why, and its log follows on stderr
+      2  the target, a parameter or the configuration is wrong
+    """  # noqa: D301 - click's mark for a block that keeps its lines
+    import anyio
+
+    silence_grpc()
+    from .scenario import Misconfigured, Scenario, ScenarioFailed
+
+    arguments = [target, *(part for text in assignments for part in ("--set", text))]
+    if config is not None:
+        arguments += ["--config", str(config)]
+    for name, text in flags.items():
+        if text is not None:
+            arguments += [f"--{name.replace('_', '-')}", text]
+    teller = _JsonTeller() if output == "json" else _Teller()
+    with refusing():
+        scenario = Scenario(arguments, profile=profile, deadline=deadline, tell=teller.tell)
+    try:
+        anyio.run(scenario.run)
+    except Misconfigured as error:
+        click.echo(str(error), err=True)
+        raise SystemExit(2) from None
+    except ScenarioFailed as error:
+        teller.tell("failed", f"failed: {error}", {"reason": str(error)})
+        if scenario.log:
+            click.echo("the plugin's log:", err=True)
+            click.echo("\n".join(f"  {line}" for line in scenario.log), err=True)
+        raise SystemExit(1) from None
+    teller.tell("passed", "passed", {})
+
+
+class _Teller:
+    """Prints each thing that happens as a line for people, with the seconds since the start."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+
+    def tell(self, event: str, line: str, fields: Mapping[str, object], *, at: float | None = None) -> None:
+        """Tell one thing that happened, at this time of `time.monotonic`; default: now."""
+        seconds = max(0.0, (time.monotonic() if at is None else at) - self._start)
+        with suppress(BrokenPipeError):
+            self._write(event, seconds, line, fields)
+
+    def _write(self, event: str, seconds: float, line: str, fields: Mapping[str, object]) -> None:
+        first, *rest = line.split("\n")
+        colour = {"failed": "red", "passed": "green"}.get(event)
+        click.echo(f"{seconds:8.3f} s  " + (click.style(first, fg=colour, bold=True) if colour else first))
+        for more in rest:
+            click.echo(f"            {more}")
+
+
+class _JsonTeller(_Teller):
+    """The same as JSON lines."""
+
+    @override
+    def _write(self, event: str, seconds: float, line: str, fields: Mapping[str, object]) -> None:
+        click.echo(json.dumps({"time": round(seconds, 6), "event": event, **fields}))

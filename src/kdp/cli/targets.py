@@ -1,0 +1,311 @@
+"""TARGET: find the vendor's class, and make an object of it with the parameters that were set.
+
+Each thing that can be wrong has a sentence that says what was found and what is expected. A vendor's module that
+fails while it is loaded is told with its file and line, not with a traceback: the sentence is for the admin too.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, final
+
+import attrs
+
+from ..backend import DeviceBackend
+from ..daemon.process import loading
+from ..daemon.signals import Stopped
+from ..errors import ConfigurationError, KdpError, sentence
+from ..hardware import Host
+from .convert import ConversionError, convert, describe
+
+if typing.TYPE_CHECKING:
+    from types import ModuleType
+
+    from ..daemon.settings import Given
+
+__all__ = ["ENTRY_POINTS", "Recipe", "assign", "load"]
+
+ENTRY_POINTS = "kdp.backends"
+"""The group in which an installed package names its backends."""
+
+_EXPECTED = f"expected module:Class, path/file.py:Class or the name of an entry point in group {ENTRY_POINTS}"
+
+
+def load(target: str) -> type[DeviceBackend]:
+    """Return the class that a TARGET names.
+
+    Raises:
+        ConfigurationError: There is none, it cannot be loaded, or it is no complete backend.
+    """
+    place, colon, attribute = target.rpartition(":")
+    token = loading.set(target)
+    try:
+        if not colon:
+            return _check(target, _entry_point(target))
+        if not place or not attribute:
+            raise ConfigurationError(f"target {target!r}: one side of the colon is empty; {_EXPECTED}")
+        is_file = place.endswith(".py") or "/" in place
+        module = _load_file(target, Path(place)) if is_file else _load_module(target, place)
+    finally:
+        loading.reset(token)
+    found: Any = module
+    for name in attribute.split("."):
+        try:
+            found = getattr(found, name)
+        except AttributeError:
+            backends = ", ".join(_backends_in(module)) or "none"
+            raise ConfigurationError(
+                f"target {target!r}: {place} has no {attribute!r}; the backends in it: {backends}"
+            ) from None
+    return _check(target, found)
+
+
+def _check(target: str, found: Any) -> type[DeviceBackend]:
+    if not isinstance(found, type) or not issubclass(found, DeviceBackend):
+        what = f"the class {found.__name__}" if isinstance(found, type) else f"an object of type {type(found).__name__}"
+        raise ConfigurationError(f"target {target!r}: this is {what}; expected a subclass of kdp.DeviceBackend")
+    missing: list[str] = sorted(getattr(found, "__abstractmethods__", ()))
+    if "discover" in missing:
+        raise ConfigurationError(
+            f"target {target!r}: {found.__name__} has no discover(); expected is a method that returns the devices, "
+            f"the one that every backend must have"
+        )
+    if missing:
+        raise ConfigurationError(
+            f"target {target!r}: {found.__name__} is abstract and lacks {', '.join(missing)}; expected a complete class"
+        )
+    return found
+
+
+def _backends_in(module: ModuleType) -> list[str]:
+    return [
+        name
+        for name, held in vars(module).items()
+        if isinstance(held, type) and issubclass(held, DeviceBackend) and held is not DeviceBackend
+    ]
+
+
+def _entry_point(target: str) -> Any:
+    from importlib.metadata import entry_points
+
+    if target.endswith(".py") or "/" in target:
+        raise ConfigurationError(f"target {target!r}: names no class; expected {target}:Class")
+    points = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+    if target not in points:
+        installed = ", ".join(sorted(points)) or "none"
+        raise ConfigurationError(
+            f"target {target!r}: no such entry point (installed in group {ENTRY_POINTS}: {installed}); {_EXPECTED}"
+        )
+    try:
+        return points[target].load()
+    except BaseException as error:  # noqa: BLE001 - also a module's sys.exit() is told
+        raise _load_error(target, error) from None
+
+
+def _load_module(target: str, name: str) -> ModuleType:
+    # The console script does not look into the working directory; at the end of the path it shadows nothing.
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise ConfigurationError(
+                f"target {target!r}: there is no module {error.name!r} (looked in the installed packages and in "
+                f"{Path.cwd()}); {_EXPECTED}"
+            ) from None
+        raise _load_error(target, error) from None
+    except BaseException as error:  # noqa: BLE001 - also a module's sys.exit() is told
+        raise _load_error(target, error) from None
+
+
+def _load_file(target: str, path: Path) -> ModuleType:
+    if not path.is_file():
+        what = "is a directory" if path.is_dir() else "does not exist"
+        raise ConfigurationError(f"target {target!r}: the file {path} {what}; {_EXPECTED}")
+    name = f"kdp_target_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ConfigurationError(f"target {target!r}: {path} is no Python file; {_EXPECTED}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # attrs and dataclasses look a class's module up
+    directory = str(path.parent.resolve())
+    if directory not in sys.path:
+        sys.path.append(directory)  # for modules beside it
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:  # noqa: BLE001 - also a module's sys.exit() is told
+        raise _load_error(target, error) from None
+    return module
+
+
+def _load_error(target: str, error: BaseException) -> BaseException:
+    if isinstance(error, (ConfigurationError, KeyboardInterrupt, Stopped)):
+        return error
+    return ConfigurationError(f"target {target!r}: loading it failed with {_told(error)}")
+
+
+def _told(error: BaseException) -> str:
+    """Return class, text and place of a vendor's exception in one line."""
+    if isinstance(error, KdpError):
+        return sentence(error)
+    text = " ".join(str(error).split())
+    trace = error.__traceback__
+    place = ""
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not code.co_filename.startswith("<"):
+            place = f" ({code.co_filename}, line {trace.tb_lineno})"
+        trace = trace.tb_next
+    if isinstance(error, SyntaxError):
+        place = ""  # its text has it
+    return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"
+
+
+@final
+@attrs.frozen
+class Recipe:
+    """A class and the arguments for its constructor. Equal recipes make equal backends.
+
+    Attributes:
+        target: What it was named by.
+        cls: The class.
+        arguments: Converted, by parameter name.
+    """
+
+    target: str
+    cls: type[DeviceBackend]
+    arguments: Mapping[str, Any]
+
+    def make(self) -> DeviceBackend:
+        """Make the object.
+
+        Raises:
+            ConfigurationError: The constructor raised.
+        """
+        try:
+            return self.cls(**self.arguments)
+        except Exception as error:
+            given = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items() if name != "host")
+            raise ConfigurationError(
+                f"target {self.target!r}: {self.cls.__name__}({given}) failed with {_told(error)}"
+            ) from error
+
+
+def assign(targets: Mapping[str, type[DeviceBackend]], given: Mapping[str, Given], *, host: Host) -> tuple[Recipe, ...]:
+    """Hand each value to every target that has such a parameter, converted by its annotation.
+
+    Args:
+        targets: The classes by what they were named by.
+        given: The values by the parameter's name; a name of an environment variable may differ in case.
+        host: For parameters whose annotation is `kdp.hardware.Host`.
+
+    Raises:
+        ConfigurationError: A value has no taker or does not fit, or a target lacks one that it needs.
+    """
+    parameters = {target: _parameters(cls) for target, cls in targets.items()}
+    arguments: dict[str, dict[str, Any]] = {target: {} for target in targets}
+    for name, value in given.items():
+        takers = [
+            (target, taken) for target, known in parameters.items() if (taken := _named(name, value, known)) is not None
+        ]
+        if not takers:
+            raise ConfigurationError(_unknown(value.label, name, targets, parameters))
+        for target, taken in takers:
+            annotation = parameters[target][taken].annotation if taken in parameters[target] else str
+            arguments[target][taken] = _converted(value, annotation, targets[target].__name__)
+    for target, known in parameters.items():
+        _inject(known, arguments[target], host)
+        _check_complete(target, targets[target], known, arguments[target])
+    return tuple(Recipe(target, cls, arguments[target]) for target, cls in targets.items())
+
+
+def _parameters(cls: type[DeviceBackend]) -> dict[str, inspect.Parameter]:
+    return {
+        name: parameter.replace(annotation=_annotation(cls, parameter))
+        for name, parameter in inspect.signature(cls).parameters.items()
+        if parameter.kind is not parameter.VAR_POSITIONAL
+    }
+
+
+def _annotation(cls: type[DeviceBackend], parameter: inspect.Parameter) -> Any:
+    if not isinstance(parameter.annotation, str):
+        return parameter.annotation
+    init: Any = cls.__init__
+    holder = types.SimpleNamespace(__annotations__={"it": parameter.annotation})
+    try:
+        return typing.get_type_hints(holder, globalns=init.__globals__, include_extras=True)["it"]
+    except Exception:  # noqa: BLE001 - imported for type checkers only, or no type at all
+        return typing.ForwardRef(parameter.annotation)
+
+
+def _named(name: str, given: Given, known: Mapping[str, inspect.Parameter]) -> str | None:
+    settable = {key: held for key, held in known.items() if not _is_host(held.annotation)}
+    for key, parameter in settable.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            return name
+        if key == name or (given.label.startswith("KDP_") and key.upper() == name.upper()):
+            return key
+    return None
+
+
+def _converted(given: Given, annotation: Any, owner: str) -> Any:
+    if isinstance(annotation, typing.ForwardRef):
+        raise ConfigurationError(
+            f"{given.label}: the annotation {annotation.__forward_arg__!r} of this parameter of {owner} cannot be "
+            f"resolved; expected a type that is imported at run time, not under TYPE_CHECKING only"
+        )
+    try:
+        return convert(given.value, annotation)
+    except ConversionError as error:
+        raise ConfigurationError(f"{given.label}: {given.value!r} does not fit; {owner} expects {error}") from None
+
+
+def _is_host(annotation: Any) -> bool:
+    return annotation is Host or Host in typing.get_args(annotation)
+
+
+def _inject(known: Mapping[str, inspect.Parameter], arguments: dict[str, Any], host: Host) -> None:
+    for name, parameter in known.items():
+        if _is_host(parameter.annotation):
+            arguments[name] = host
+
+
+def _check_complete(
+    target: str, cls: type[DeviceBackend], known: Mapping[str, inspect.Parameter], arguments: Mapping[str, Any]
+) -> None:
+    missing = [
+        parameter
+        for name, parameter in known.items()
+        if parameter.default is parameter.empty
+        and parameter.kind is not parameter.VAR_KEYWORD
+        and name not in arguments
+    ]
+    if missing:
+        first = missing[0]
+        kind = "a value" if first.annotation is first.empty else describe(first.annotation)
+        names = ", ".join(repr(parameter.name) for parameter in missing)
+        raise ConfigurationError(
+            f"target {target!r}: {cls.__name__} needs the parameter{'s' if len(missing) > 1 else ''} {names}; expected "
+            f"--set {first.name}=VALUE with {kind}"
+        )
+
+
+def _unknown(
+    label: str,
+    name: str,
+    targets: Mapping[str, type[DeviceBackend]],
+    parameters: Mapping[str, Mapping[str, inspect.Parameter]],
+) -> str:
+    sides: Sequence[str] = [
+        f"{cls.__name__} has {', '.join(k for k, p in parameters[target].items() if not _is_host(p.annotation)) or 'none'}"
+        for target, cls in targets.items()
+    ]
+    return f"{label}: there is no parameter {name!r}; {'; '.join(sides)}"

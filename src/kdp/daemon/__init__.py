@@ -1,0 +1,24 @@
+"""The process around the plugins: settings, signals, logs, probes and exit codes.
+
+`run` is a process's entry and decides about the process; `serve` runs the same inside somebody's asyncio program and
+decides about nothing. Only `run` and the command ``kdp run`` touch signals, the logging configuration and
+``os.environ``.
+
+Exit codes of `run` and ``kdp run``:
+
+==== ===========================================================================
+code meaning
+==== ===========================================================================
+0    asked to stop (SIGTERM or SIGINT), also when a hook of the vendor still hangs
+1    internal failure: a bug of kdp; the log has the traceback
+2    the configuration, a target or a parameter is wrong; one sentence says what
+3    the plugin directory is unlinked under us: only a new process can help
+==== ===========================================================================
+"""
+
+from __future__ import annotations
+
+from .process import run
+from .serving import serve
+
+__all__ = ["run", "serve"]

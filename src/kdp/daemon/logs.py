@@ -1,0 +1,139 @@
+"""What the process says on stderr: one line for each change of state, as text for people or as JSON.
+
+The sentences come from the modules that know them (``logging.getLogger(__name__)``); here is only their form. `configure`
+is called by `kdp.run` and ``kdp run``, never by `kdp.serve`: inside somebody's program the logs are theirs.
+
+A JSON line has the keys ``ts`` (RFC 3339, UTC), ``level``, ``logger``, ``msg``, those of `EXTRA_KEYS` that the event
+carries, and ``exc`` with a traceback. No other key ever appears, so that a log pipeline can rely on the list.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, final
+
+from typing_extensions import override
+
+if TYPE_CHECKING:
+    from .settings import Settings
+
+__all__ = ["EXTRA_KEYS", "JsonFormatter", "TextFormatter", "configure", "write_now"]
+
+EXTRA_KEYS = {
+    "resource": "the extended resource",
+    "device_id": "the device",
+    "unit": "the physical thing that the device is part of",
+    "backend": "the backend's class",
+    "hook": "the backend's method",
+    "state": "the state that was entered",
+    "reason": "why",
+    "error": "the error's text",
+    "pod": "the pod's namespace and name",
+    "rpc": "the call of the protocol",
+    "socket": "the path of a socket",
+    "path": "a file or directory",
+    "address": "where something listens",
+    "generation": "which registration of the resource",
+    "devices": "how many devices",
+    "healthy": "how many of them are healthy",
+    "seconds": "how long it took or will take",
+}
+"""What an event may carry besides its sentence (``extra={...}``), with the meaning."""
+
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+def _timestamp(record: logging.LogRecord) -> str:
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z"
+
+
+def _extras(record: logging.LogRecord) -> dict[str, object]:
+    return {key: vars(record)[key] for key in EXTRA_KEYS if vars(record).get(key) is not None}
+
+
+def _one_line(text: str) -> str:
+    return "\\n".join(text.splitlines())
+
+
+@final
+class TextFormatter(logging.Formatter):
+    """``time LEVEL logger: sentence``; what the sentence does not say of the event's keys follows in brackets."""
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        message = _one_line(record.getMessage())
+        untold = [f"{key}={value}" for key, value in _extras(record).items() if str(value) not in message]
+        details = f" ({_one_line(', '.join(untold))})" if untold else ""
+        line = f"{_timestamp(record)} {record.levelname:<7} {record.name}: {message}{details}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+@final
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line; the keys are in the module's head."""
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        import json
+
+        line: dict[str, object] = {
+            "ts": _timestamp(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "msg": record.getMessage(),
+            **_extras(record),
+        }
+        if record.exc_info:
+            line["exc"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)
+
+
+class _Handler(logging.StreamHandler):  # type: ignore[type-arg]  # generic in the stubs only
+    """Ours, to be found again by `configure`."""
+
+
+def configure(settings: Settings) -> None:
+    """Send the root logger's lines to stderr in the form and from the level that the settings say. Idempotent.
+
+    A program that has given the root logger handlers of its own before keeps them, and gets no second output.
+    """
+    root = logging.getLogger()
+    formatter = JsonFormatter() if settings.log_format == "json" else TextFormatter()
+    ours = [handler for handler in root.handlers if isinstance(handler, _Handler)]
+    if not root.handlers:
+        ours = [_Handler(sys.stderr)]
+        root.addHandler(ours[0])
+        logging.captureWarnings(True)
+        threading.excepthook = _log_dead_thread
+    for handler in ours:
+        handler.setFormatter(formatter)
+    if ours:
+        root.setLevel(_LEVELS[settings.log_level])
+        # asyncio tells which selector it uses, at debug: nobody's question.
+        logging.getLogger("asyncio").setLevel(max(logging.INFO, root.level))
+
+
+def _log_dead_thread(args: threading.ExceptHookArgs) -> None:
+    if args.exc_value is None or issubclass(args.exc_type, SystemExit):
+        return
+    name = args.thread.name if args.thread else "unknown"
+    info = (args.exc_type, args.exc_value, args.exc_traceback)
+    logging.getLogger(__name__).error("thread %s ended with an exception", name, exc_info=info)
+
+
+def write_now(level: int, message: str) -> None:
+    """Write a line without logging's locks and only if stderr takes it at once: for the last words of a process."""
+    handlers = logging.getLogger().handlers
+    formatter = handlers[0].formatter if handlers else None
+    record = logging.LogRecord(__name__, level, __file__, 0, message, None, None)
+    line = (formatter or TextFormatter()).format(record)
+    try:
+        if select.select([], [2], [], 0)[1]:
+            os.write(2, f"{line}\n".encode())
+    except OSError:
+        pass  # stderr is closed: there is nobody to tell

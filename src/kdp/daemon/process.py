@@ -1,0 +1,118 @@
+"""`run`: the entry of a plugin's process, from the first line to the exit code."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, NoReturn, Unpack
+
+from ..errors import ConfigurationError, InvalidValueError, PluginDirectoryGoneError
+from . import logs
+from .serving import Daemon, Plan, check_backends
+from .settings import RunOptions, from_environment, from_keywords, resolve
+from .signals import Signals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..backend import DeviceBackend
+
+__all__ = ["loading", "prepare_process", "run", "run_plan", "silence_grpc"]
+
+logger = logging.getLogger(__name__)
+
+loading: ContextVar[str | None] = ContextVar("kdp_loading", default=None)
+"""The target whose module is being loaded by the command: its last line must not start to serve then."""
+
+STOPPED, FAILED, MISCONFIGURED, DIRECTORY_GONE = 0, 1, 2, 3
+
+
+def silence_grpc() -> None:
+    """Keep gRPC's C core from writing lines of its own to stderr, into the middle of ours.
+
+    Only before grpc is imported for the first time, and only where the environment does not say otherwise.
+    """
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+
+def prepare_process() -> Signals:
+    """Take over what must be ours before any code of the vendor runs: signals, and the C core's voice.
+
+    Raises:
+        ConfigurationError: This is not the main thread.
+    """
+    silence_grpc()
+    signals = Signals()
+    signals.start()
+    return signals
+
+
+def run(*backends: DeviceBackend, **options: Unpack[RunOptions]) -> NoReturn:
+    """Serve backends as this process's only work: the last line of a plugin's program.
+
+    It never reads ``sys.argv``: options are keyword arguments, then the variables ``KDP_*``, then defaults. It takes over
+    SIGTERM, SIGINT (orderly stop), SIGHUP (discover again) and SIGQUIT (dump all stacks), and configures logging unless
+    the program has done so. Two seconds after a request to stop the process is gone, whatever still hangs.
+
+    Args:
+        *backends: Objects of subclasses of `DeviceBackend`.
+        **options: As in `kdp.daemon.settings.RunOptions`.
+
+    Raises:
+        SystemExit: Always; the codes are in `kdp.daemon`.
+    """
+    if (target := loading.get()) is not None:
+        raise ConfigurationError(
+            f"target {target!r}: its module calls kdp.run while it is loaded; expected that call under "
+            f"if __name__ == '__main__':"
+        )
+    try:
+        signals = prepare_process()
+        layers = [from_keywords(options, function="kdp.run"), from_environment(os.environ)]
+        plan = Plan(check_backends(backends), resolve(layers))
+    except ConfigurationError as error:
+        sys.stderr.write(f"kdp: {error}\n")
+        raise SystemExit(MISCONFIGURED) from None
+    raise SystemExit(run_plan(plan, signals=signals))
+
+
+def run_plan(plan: Plan, *, signals: Signals, read_again: Callable[[], Plan] | None = None) -> int:
+    """Serve a plan until a signal asks to stop, and return the exit code.
+
+    Args:
+        plan: What to serve.
+        signals: As `prepare_process` returned it.
+        read_again: Reads the configuration again at SIGHUP; None: there is nothing to read.
+    """
+    logs.configure(plan.settings)
+    code = _run_loop(plan, signals, read_again)
+    signals.end(code)
+    return code
+
+
+def _run_loop(plan: Plan, signals: Signals, read_again: Callable[[], Plan] | None) -> int:
+    import anyio
+
+    async def main() -> None:
+        import asyncio
+
+        daemon = Daemon(plan, read_again=read_again, changed=lambda new: logs.configure(new.settings))
+        with anyio.CancelScope() as scope:
+            signals.attach(asyncio.get_running_loop(), stop=scope.cancel, reload=daemon.reload)
+            await daemon.serve()
+
+    try:
+        anyio.run(main)
+    except PluginDirectoryGoneError as error:
+        logger.critical("ending: %s", error)
+        return DIRECTORY_GONE
+    except (ConfigurationError, InvalidValueError) as error:
+        logger.critical("ending: %s", error)
+        return MISCONFIGURED
+    except Exception:
+        logger.critical("ending because of an error that is a bug of kdp", exc_info=True)
+        return STOPPED if signals.asked_to_stop else FAILED
+    logger.info("stopped")
+    return STOPPED

@@ -1,0 +1,277 @@
+"""What runs between start and stop, in a process of ours or inside somebody's program.
+
+`Daemon` holds one `PluginManager` at a time. Reading the configuration again keeps it and its streams, unless a setting
+or a backend's parameter changed that only a new one can take; then the old one stops in order and a new one starts, in
+the same process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from typing import TYPE_CHECKING, NoReturn, Unpack, final
+
+import attrs
+
+from ..backend import DeviceBackend
+from ..errors import ConfigurationError, InvalidValueError, KdpError
+from ..names import check_resource_name
+from .settings import ServeOptions, Settings, from_environment, from_keywords, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..plugin.manager import PluginManager
+    from .probes import Readiness
+
+__all__ = ["Daemon", "Plan", "check_backends", "serve"]
+
+logger = logging.getLogger(__name__)
+
+
+def check_backends(backends: Sequence[object]) -> tuple[DeviceBackend, ...]:
+    """Return the backends if one process can serve them.
+
+    Raises:
+        ConfigurationError: There is none, one is no object of a `DeviceBackend`, or two name the same resource.
+    """
+    if not backends:
+        raise ConfigurationError("no backend was given; valid is kdp.run(Widgets())")
+    checked: list[DeviceBackend] = []
+    owners: dict[str, str] = {}
+    for backend in backends:
+        if isinstance(backend, type):
+            name = backend.__name__
+            raise ConfigurationError(f"backend {name}: this is the class; give an object of it, {name}()")
+        if not isinstance(backend, DeviceBackend):
+            raise ConfigurationError(
+                f"backend {backend!r}: must be an object of a subclass of kdp.DeviceBackend, "
+                f"this is a {type(backend).__name__}"
+            )
+        owner = type(backend).__name__
+        if any(backend is other for other in checked):
+            raise ConfigurationError(f"backend {owner}: the same object was given twice")
+        if backend.resource is not None:
+            try:
+                check_resource_name(backend.resource)
+            except InvalidValueError as error:
+                raise ConfigurationError(f"{owner}.resource: {error}") from None
+            if backend.resource in owners:
+                raise ConfigurationError(
+                    f"resource {backend.resource!r} is named by two backends, {owners[backend.resource]} and {owner}; "
+                    f"a resource belongs to one backend"
+                )
+            owners[backend.resource] = owner
+        checked.append(backend)
+    return tuple(checked)
+
+
+@final
+@attrs.frozen
+class Plan:
+    """What is to be served, and how.
+
+    Attributes:
+        backends: The vendors' objects, checked by `check_backends`.
+        settings: The settings, checked by `resolve`.
+    """
+
+    backends: tuple[DeviceBackend, ...]
+    settings: Settings
+
+    def needs_new_manager(self, old: Plan) -> bool:
+        """Return whether going from ``old`` to this takes more than another look at the hardware."""
+        new = self.settings
+        kept = attrs.evolve(old.settings, log_format=new.log_format, log_level=new.log_level)
+        return self.backends != old.backends or new != kept
+
+
+@final
+class Daemon:
+    """Serves a plan until it is cancelled, which is the orderly stop.
+
+    Args:
+        plan: What to serve.
+        read_again: Reads the configuration again, for `reload`. Called in a thread of its own, because it may run code
+            of the vendor. None: the plan stays as it is.
+        changed: Told of a new plan before it is taken.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        read_again: Callable[[], Plan] | None = None,
+        changed: Callable[[Plan], object] = lambda _: None,
+    ) -> None:
+        self._plan = plan
+        self._read_again = read_again
+        self._changed = changed
+        self._manager: PluginManager | None = None
+        self._has_served = False
+        self._reload_asked = asyncio.Event()
+
+    def reload(self) -> None:
+        """Read the configuration again and discover again. Call it in the event loop; many calls count as one."""
+        self._reload_asked.set()
+
+    async def serve(self) -> NoReturn:
+        """Serve until cancelled.
+
+        Raises:
+            PluginDirectoryGoneError: Only a new process can help.
+            ConfigurationError: The probes cannot listen where they are told to.
+        """
+        while True:
+            plan = self._plan
+            try:
+                with self._probes(plan.settings):
+                    async with _manager(plan) as self._manager:
+                        self._has_served = True
+                        await self._until_changed(self._manager, plan)
+            except ExceptionGroup as group:
+                raise _cause(group) from group
+            finally:
+                self._manager = None
+            logger.info("starting anew with the changed configuration")
+
+    async def _until_changed(self, manager: PluginManager, plan: Plan) -> None:
+        import anyio
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(manager.failed)
+            while not self._plan.needs_new_manager(plan):
+                await self._reload_asked.wait()
+                self._reload_asked.clear()
+                await self._read_plan()
+                if not self._plan.needs_new_manager(plan):
+                    manager.rescan()
+            tasks.cancel_scope.cancel()
+
+    async def _read_plan(self) -> None:
+        if self._read_again is None:
+            logger.info("discovering again, as asked")
+            return
+        try:
+            self._plan = await _in_thread(self._read_again)
+        except (ConfigurationError, InvalidValueError) as error:
+            logger.error("the configuration of before stays in force: %s", error)
+        except Exception:
+            logger.exception("the configuration of before stays in force: reading it again failed")
+        else:
+            self._changed(self._plan)
+            logger.info("configuration read again")
+
+    def _probes(self, settings: Settings) -> AbstractContextManager[object]:
+        if settings.http is None:
+            return nullcontext()
+        from .probes import Probes
+
+        try:
+            return closing(Probes(settings.http, self._readiness))
+        except ConfigurationError as error:
+            if not self._has_served:
+                raise
+            logger.error("going on without probes: %s", error)
+            return nullcontext()
+
+    def _readiness(self) -> Readiness:
+        from .probes import Readiness
+
+        if self._manager is None:
+            return Readiness(False, {"reason": "the plugins are starting or stopping"})
+        status = self._manager.status()
+        return Readiness(
+            status.is_ready,
+            {
+                "resources": {
+                    name: {"state": held.state, "reason": held.reason, "devices": held.devices, "healthy": held.healthy}
+                    for name, held in status.resources.items()
+                },
+                "backends": [{"class": label, "reason": problem} for label, problem in status.backends],
+            },
+        )
+
+
+def _manager(plan: Plan) -> PluginManager:
+    # Loads gRPC: late, so that settings and targets are checked before anything is paid for.
+    from ..hardware import Host
+    from ..plugin.manager import PluginManager
+
+    settings = plan.settings
+    return PluginManager(
+        plan.backends,
+        paths=settings.paths,
+        registration=settings.registration,
+        host=Host(settings.host_root),
+        poll_interval=... if settings.poll_interval == "keep" else settings.poll_interval,
+    )
+
+
+def _cause(group: ExceptionGroup[Exception]) -> Exception:
+    """Return the one error of a group that says most: kdp's own before others."""
+    leaves: list[Exception] = []
+    todo: list[Exception] = [group]
+    while todo:
+        error = todo.pop(0)
+        if isinstance(error, ExceptionGroup):
+            todo.extend(error.exceptions)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        else:
+            leaves.append(error)
+    return next((error for error in leaves if isinstance(error, KdpError)), leaves[0] if len(leaves) == 1 else group)
+
+
+async def _in_thread(function: Callable[[], Plan]) -> Plan:
+    """Call a function in a daemon thread, which nobody waits for at the process's end."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Plan] = loop.create_future()
+
+    def finish(result: Plan | None, error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if result is not None:
+            done.set_result(result)
+        else:
+            done.set_exception(error if isinstance(error, Exception) else RuntimeError(f"{error!r}"))
+
+    def work() -> None:
+        result: Plan | None = None
+        failure: BaseException | None = None
+        try:
+            result = function()
+        except BaseException as error:  # noqa: BLE001 - also SystemExit of a vendor's module: it must not end the reload silently
+            failure = error
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(finish, result, failure)
+
+    threading.Thread(target=work, name="kdp-reload", daemon=True).start()
+    return await done
+
+
+async def serve(*backends: DeviceBackend, **options: Unpack[ServeOptions]) -> NoReturn:
+    """Serve backends inside a running asyncio program, until cancelled.
+
+    Cancelling it is the orderly stop: streams end first, calls in flight get 1.5 s, the sockets are removed. It leaves
+    signals, logging and environment of the program alone; gRPC's C core writes to stderr as it likes unless the
+    program sets ``GRPC_VERBOSITY=NONE`` before it imports grpc.
+
+    Args:
+        *backends: Objects of subclasses of `DeviceBackend`.
+        **options: As in `kdp.daemon.settings.ServeOptions`; what is not given comes from the variables ``KDP_*``.
+
+    Raises:
+        ConfigurationError: An option or a backend is wrong, or this is not asyncio.
+        PluginDirectoryGoneError: The plugin directory is unlinked under us; only a new process (a new mount) helps.
+    """
+    import os
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise ConfigurationError(
+            "kdp.serve was awaited outside asyncio; gRPC knows no other event loop, so use asyncio.run or anyio.run"
+        ) from None
+    layers = [from_keywords(options, function="kdp.serve"), from_environment(os.environ)]
+    await Daemon(Plan(check_backends(backends), resolve(layers))).serve()

@@ -1,0 +1,333 @@
+"""Every setting of the process, once: name, rule, example, and the order of its sources.
+
+`SETTINGS` is the table from which the keyword arguments of `kdp.run`, the variables ``KDP_*``, the flags of the
+command and the keys of its configuration file all follow, so that they cannot disagree. Precedence: keyword or flag,
+then environment, then file, then default. An empty environment variable counts as not set, because templates
+(Helm, envsubst) leave such ones behind.
+
+Rule: a wrong value is refused with the name under which it was given (``KDP_POLL_INTERVAL``, ``--poll-interval``), the
+value, the rule and a valid example.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypedDict, final
+
+import attrs
+from typing_extensions import override
+
+from ..errors import ConfigurationError
+from ..kubelet.paths import DEFAULT_ROOT, KubeletPaths
+
+__all__ = [
+    "SETTINGS",
+    "Address",
+    "Given",
+    "RunOptions",
+    "ServeOptions",
+    "Setting",
+    "Settings",
+    "from_environment",
+    "from_keywords",
+    "resolve",
+]
+
+
+@final
+@attrs.frozen
+class Given:
+    """A value for a setting, and what its giver calls it.
+
+    Attributes:
+        label: The name for messages: ``--http``, ``KDP_HTTP``, ``http in /etc/kdp.yaml``.
+        value: What was given: text, or a value of the right type.
+    """
+
+    label: str
+    value: object
+
+
+@final
+@attrs.frozen
+class Address:
+    """Where the probes listen.
+
+    Attributes:
+        host: Name or address; empty: every address of the machine.
+        port: 0: any free one, told in the log.
+    """
+
+    host: str
+    port: int
+
+    @override
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class _Unacceptable(ValueError):
+    """The text is the rule that the value breaks, ending in a valid example."""
+
+
+def _path(value: object) -> Path:
+    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
+        raise _Unacceptable("must be a path; valid is '/var/lib/kubelet'")
+    return Path(os.fspath(value)).absolute()
+
+
+def _choice(*choices: str) -> Callable[[object], str]:
+    def parse(value: object) -> str:
+        if isinstance(value, str) and value.lower() in choices:
+            return value.lower()
+        raise _Unacceptable(f"must be one of {', '.join(choices)}; valid is {choices[0]!r}")
+
+    return parse
+
+
+def _poll_interval(value: object) -> float | None:
+    if value is None or (isinstance(value, str) and value.strip().lower() in ("none", "never")):
+        return None
+    rule = "must be a number of seconds above 0, or 'none' for never; valid is 5"
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise _Unacceptable(rule)
+    try:
+        seconds = float(value)
+    except ValueError:
+        raise _Unacceptable(rule) from None
+    if not 0 < seconds < math.inf:
+        raise _Unacceptable(rule)
+    return seconds
+
+
+def _address(value: object) -> Address:
+    rule = "must be ADDRESS:PORT, or :PORT for every address; valid is ':8080' or '[::1]:8080'"
+    if isinstance(value, Address):
+        return value
+    if not isinstance(value, str):
+        raise _Unacceptable(rule)
+    host, colon, port = value.strip().rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535 or (":" in host and not bracketed):
+        raise _Unacceptable(rule)
+    return Address(host[1:-1] if bracketed else host, int(port))
+
+
+def _about(parse: Callable[[object], object], metavar: str, text: str) -> dict[str, object]:
+    return {"parse": parse, "metavar": metavar, "help": text}
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Settings:
+    """All settings of a process, checked. Make one with `resolve`.
+
+    Attributes:
+        kubelet_root: The kubelet's directory, as this process sees it.
+        device_plugin_dir: Where ``kubelet.sock`` is; None: below the root, as the next three.
+        plugins_registry_dir: The plugin watcher's directory.
+        pod_resources_dir: The pod-resources API's directory.
+        pods_api_dir: The pods API's directory.
+        registration: Whether we call the kubelet (``kubelet``) or are found by it (``watcher``).
+        poll_interval: Seconds between two discoveries; None: never; ``keep``: as each backend says.
+        host_root: Where the node's root directory is.
+        http: Where ``/livez`` and ``/readyz`` answer; None: nowhere.
+        log_format: ``text`` or ``json``.
+        log_level: ``debug``, ``info``, ``warning`` or ``error``.
+    """
+
+    kubelet_root: Path = attrs.field(
+        default=DEFAULT_ROOT, metadata=_about(_path, "DIR", "The kubelet's directory, as this process sees it.")
+    )
+    device_plugin_dir: Path | None = attrs.field(
+        default=None,
+        metadata=_about(_path, "DIR", "Where kubelet.sock is; default: device-plugins below the kubelet's directory."),
+    )
+    plugins_registry_dir: Path | None = attrs.field(
+        default=None,
+        metadata=_about(_path, "DIR", "The plugin watcher's directory; default: plugins_registry below the kubelet's."),
+    )
+    pod_resources_dir: Path | None = attrs.field(
+        default=None,
+        metadata=_about(
+            _path, "DIR", "Where the pod-resources API is; default: pod-resources below the kubelet's directory."
+        ),
+    )
+    pods_api_dir: Path | None = attrs.field(
+        default=None,
+        metadata=_about(_path, "DIR", "Where the pods API is; default: pods-api below the kubelet's directory."),
+    )
+    registration: Literal["kubelet", "watcher"] = attrs.field(
+        default="kubelet",
+        metadata=_about(
+            _choice("kubelet", "watcher"),
+            "kubelet|watcher",
+            "Call the kubelet at kubelet.sock, or be found by its plugin watcher.",
+        ),
+    )
+    poll_interval: float | Literal["keep"] | None = attrs.field(
+        default="keep",
+        metadata=_about(
+            _poll_interval,
+            "SECONDS",
+            "Between two discoveries; 'none': never; default: what each backend says.",
+        ),
+    )
+    host_root: Path = attrs.field(
+        default=Path("/"),
+        metadata=_about(
+            _path, "DIR", "Where the node's root directory is mounted, for backends that read /sys and /dev."
+        ),
+    )
+    http: Address | None = attrs.field(
+        default=None,
+        metadata=_about(_address, "ADDRESS", "Answer /livez and /readyz here, as ':8080'; default: nowhere."),
+    )
+    log_format: Literal["text", "json"] = attrs.field(
+        default="text",
+        metadata=_about(_choice("text", "json"), "text|json", "Lines for people, or one JSON object a line."),
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = attrs.field(
+        default="info",
+        metadata=_about(
+            _choice("debug", "info", "warning", "error"), "debug|info|warning|error", "The least that is logged."
+        ),
+    )
+
+    @property
+    def paths(self) -> KubeletPaths:
+        """The kubelet's directories."""
+        return KubeletPaths.under(
+            self.kubelet_root,
+            device_plugin_dir=self.device_plugin_dir,
+            plugins_registry_dir=self.plugins_registry_dir,
+            pod_resources_dir=self.pod_resources_dir,
+            pods_api_dir=self.pods_api_dir,
+        )
+
+
+@final
+@attrs.frozen
+class Setting:
+    """One line of the table of settings.
+
+    Attributes:
+        name: As keyword argument and, with dashes, as flag and key of a file.
+        metavar: What stands for the value in ``--help``.
+        help: What it does, and its default if that is not a plain value.
+        default: The value when no source gives one.
+        parse: Turns text or a value into what `Settings` holds.
+    """
+
+    name: str
+    metavar: str
+    help: str
+    default: object
+    parse: Callable[[object], object]
+
+    @property
+    def variable(self) -> str:
+        """The environment variable."""
+        return f"KDP_{self.name.upper()}"
+
+    @property
+    def flag(self) -> str:
+        """The command's flag."""
+        return f"--{self.key}"
+
+    @property
+    def key(self) -> str:
+        """The configuration file's key."""
+        return self.name.replace("_", "-")
+
+    def read(self, given: Given) -> object:
+        """Return the value that was given, checked.
+
+        Raises:
+            ConfigurationError: It breaks the rule.
+        """
+        try:
+            return self.parse(given.value)
+        except _Unacceptable as error:
+            raise ConfigurationError(f"{given.label}: {given.value!r} {error}") from None
+
+
+SETTINGS: Mapping[str, Setting] = {
+    field.name: Setting(
+        field.name, field.metadata["metavar"], field.metadata["help"], field.default, field.metadata["parse"]
+    )
+    for field in attrs.fields(Settings)
+}
+"""Every setting by its name, in the order of ``--help``."""
+
+_OF_THE_PROCESS = ("log_format", "log_level")
+
+
+class ServeOptions(TypedDict, total=False):
+    """The keyword arguments of `kdp.serve`; what each means is in `Settings`."""
+
+    kubelet_root: str | os.PathLike[str]
+    device_plugin_dir: str | os.PathLike[str]
+    plugins_registry_dir: str | os.PathLike[str]
+    pod_resources_dir: str | os.PathLike[str]
+    pods_api_dir: str | os.PathLike[str]
+    registration: Literal["kubelet", "watcher"]
+    poll_interval: float | None
+    host_root: str | os.PathLike[str]
+    http: str | None
+
+
+class RunOptions(ServeOptions, total=False):
+    """The keyword arguments of `kdp.run`: those of `kdp.serve`, and the logs."""
+
+    log_format: Literal["text", "json"]
+    log_level: Literal["debug", "info", "warning", "error"]
+
+
+def from_keywords(options: Mapping[str, object], *, function: str) -> dict[str, Given]:
+    """Return the keyword arguments of `kdp.run` or `kdp.serve` as a layer for `resolve`.
+
+    Args:
+        options: What the caller gave.
+        function: ``kdp.run`` or ``kdp.serve``.
+
+    Raises:
+        ConfigurationError: There is no such option.
+    """
+    known = [name for name in SETTINGS if function == "kdp.run" or name not in _OF_THE_PROCESS]
+    for name in options:
+        if name not in known:
+            raise ConfigurationError(f"{function} has no option {name!r}; it has {', '.join(known)}")
+    return {
+        name: Given(f"{function}({name}=...)", value)
+        for name, value in options.items()
+        if value is not None or name == "poll_interval"
+    }
+
+
+def from_environment(environ: Mapping[str, str]) -> dict[str, Given]:
+    """Return the variables ``KDP_*`` that are set and not empty as a layer for `resolve`."""
+    return {
+        setting.name: Given(setting.variable, environ[setting.variable])
+        for setting in SETTINGS.values()
+        if environ.get(setting.variable)
+    }
+
+
+def resolve(layers: Sequence[Mapping[str, Given]]) -> Settings:
+    """Make the settings of these layers, the strongest first.
+
+    A value that a stronger layer hides is not looked at.
+
+    Raises:
+        ConfigurationError: A value breaks its setting's rule.
+    """
+    values: dict[str, Any] = {}
+    for layer in layers:
+        for name, given in layer.items():
+            if name not in values:
+                values[name] = SETTINGS[name].read(given)
+    return Settings(**values)

@@ -1,0 +1,145 @@
+"""The process's signals, and its certain end.
+
+A thread of its own reads the signals' numbers from the interpreter's wakeup descriptor. So they arrive also while a
+hook of the vendor blocks the event loop or hangs in a system call, and the process's end does not depend on anything
+that may hang: `GRACE` seconds after it was asked to stop the thread ends the process itself. It sleeps in ``select``
+without a timeout until then: no wake-ups.
+
+========= ============================================================================
+SIGTERM   orderly stop, exit code 0; so does SIGINT
+SIGHUP    read the configuration again and discover again, over the living stream
+SIGQUIT   write every thread's and task's stack to stderr, and go on
+========= ============================================================================
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, final
+
+from ..errors import ConfigurationError
+from . import logs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+__all__ = ["GRACE", "Signals", "Stopped"]
+
+logger = logging.getLogger(__name__)
+
+GRACE = 1.85
+"""Seconds from the request to stop until the process is ended in any case; with the interpreter's own end below 2 s."""
+
+_STOP = (signal.SIGTERM, signal.SIGINT)
+_HANDLED = (*_STOP, signal.SIGHUP, signal.SIGQUIT)
+_LOOK = 0
+"""No signal has this number: it makes the thread look at its deadline."""
+
+
+@final
+class Stopped(SystemExit):
+    """Asked to stop before there was anything to stop in order."""
+
+
+@final
+class Signals:
+    """Takes over the process's signals, for good: kdp.run is the end of its program.
+
+    Until `attach` there is nothing to stop in an orderly way, so a request to stop ends the program where it is.
+    """
+
+    def __init__(self) -> None:
+        self.asked_to_stop = False
+        self._code = 0
+        self._deadline: float | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: Callable[[], object] | None = None
+        self._reload: Callable[[], object] | None = None
+        self._read_end = -1
+        self._write_end = -1
+
+    def start(self) -> None:
+        """Take the signals over.
+
+        Raises:
+            ConfigurationError: This is not the main thread, which alone can do that.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            raise ConfigurationError(
+                "kdp.run was called outside the main thread, where signals cannot be handled; call it in the main "
+                "thread, or await kdp.serve in an event loop of your own"
+            )
+        self._read_end, self._write_end = os.pipe()
+        os.set_blocking(self._write_end, False)
+        for number in _HANDLED:
+            signal.signal(number, self._in_main_thread)
+        signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
+        threading.Thread(target=self._watch, name="kdp-signals", daemon=True).start()
+
+    def attach(
+        self, loop: asyncio.AbstractEventLoop, *, stop: Callable[[], object], reload: Callable[[], object]
+    ) -> None:
+        """From now on tell this loop: both functions are called in it."""
+        self._stop, self._reload = stop, reload
+        self._loop = loop
+        if self.asked_to_stop:
+            stop()
+
+    def end(self, code: int) -> None:
+        """See to it that the process ends with this code soon, even if a forgotten thread would keep it."""
+        self._code = code
+        if self._deadline is None:
+            self._deadline = time.monotonic() + GRACE
+            os.write(self._write_end, bytes([_LOOK]))
+
+    def _in_main_thread(self, number: int, _frame: FrameType | None) -> None:
+        # The wakeup descriptor needs a handler to exist. It has work only before there is a loop to tell.
+        if number in _STOP and self._loop is None:
+            raise Stopped(0)
+
+    def _watch(self) -> None:
+        while True:
+            left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+            if not select.select([self._read_end], [], [], left)[0]:
+                logs.write_now(logging.WARNING, "something did not end in time when asked to; ending without it")
+                os._exit(self._code)
+            for number in os.read(self._read_end, 64):
+                if number == signal.SIGQUIT:
+                    self._dump()
+                elif number == signal.SIGHUP:
+                    self._tell(self._reload)
+                elif number in _STOP and not self.asked_to_stop:
+                    self.asked_to_stop = True
+                    self._deadline = self._deadline or time.monotonic() + GRACE
+                    self._tell(self._stop, f"stopping, as {signal.Signals(number).name} asks")
+
+    def _tell(self, function: Callable[[], object] | None, line: str = "") -> None:
+        if self._loop is None or function is None:
+            return
+        try:
+            # The line is written by the loop: a lock of logging must not keep this thread from its deadline.
+            if line:
+                self._loop.call_soon_threadsafe(logger.info, line)
+            self._loop.call_soon_threadsafe(function)
+        except RuntimeError:
+            pass  # the loop is closed: we are at the end already
+
+    def _dump(self) -> None:
+        import faulthandler
+
+        sys.stderr.write("SIGQUIT: the stacks of all threads\n")
+        sys.stderr.flush()
+        faulthandler.dump_traceback(all_threads=True)
+        if self._loop is not None:
+            for task in asyncio.all_tasks(self._loop):
+                sys.stderr.write(f"task {task.get_name()}\n")
+                task.print_stack(file=sys.stderr)
+        sys.stderr.flush()

@@ -1,0 +1,168 @@
+"""Every error that kdp raises or understands, and whose move it is.
+
+::
+
+    KdpError
+    ├── InvalidValueError (ValueError)   a value breaks a rule: its maker corrects it
+    │   ├── InvalidNameError               a name or a path: the text shows a valid one
+    │   ├── EditConflictError              two devices want different things at one place
+    │   └── ListTooLargeError              more devices than the kubelet can receive
+    ├── ConfigurationError               a setting is wrong: the admin corrects it, exit code 2
+    ├── NotReady                         raised BY a hook: driver or hardware is not there yet
+    ├── AllocationError                  raised BY a hook: a sentence for the pod's author
+    ├── HookError                        a hook of the backend misbehaved: the vendor's bug
+    │   ├── HookFailedError                it raised something unexpected, or returned nonsense
+    │   └── HookTimeoutError               it did not return within its deadline
+    ├── RegistrationError                the kubelet did not take us
+    │   ├── RegistrationRefusedError       for a reason that only an admin can remove
+    │   └── AlreadyConnectedError          it still holds this socket path: use a new one
+    └── PluginDirectoryGoneError         the directory we were given is unlinked: exit code 3
+
+Rule 1: an error names the value, the rule and what to do.
+Rule 2: what reaches the kubelet is a sentence of ours, never a traceback; the pod's author reads it in
+``kubectl describe pod``, so it is cut well below the 8 KiB that gRPC's peer announces (contract section 0.1).
+Rule 3: a vendor raises only `NotReady` and `AllocationError`; everything else that a hook raises is a bug of the hook.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AllocationError",
+    "AlreadyConnectedError",
+    "ConfigurationError",
+    "EditConflictError",
+    "HookError",
+    "HookFailedError",
+    "HookTimeoutError",
+    "InvalidNameError",
+    "InvalidValueError",
+    "KdpError",
+    "ListTooLargeError",
+    "NotReady",
+    "PluginDirectoryGoneError",
+    "RegistrationError",
+    "RegistrationRefusedError",
+    "sentence",
+]
+
+MAX_SENTENCE_BYTES = 1024
+"""What we let through to the kubelet of any error text, in bytes of UTF-8."""
+
+
+class KdpError(Exception):
+    """The root of all errors of kdp; catch it to tell our errors from everybody else's."""
+
+
+class InvalidValueError(KdpError, ValueError):
+    """A value given to kdp breaks a rule.
+
+    Who acts: whoever made the value, normally the vendor in a hook. The text names the value and the rule.
+    """
+
+
+class InvalidNameError(InvalidValueError):
+    """A resource name, device id, CDI name, environment name or path breaks a rule of its kind.
+
+    Who acts: whoever chose the name. The text ends with a valid example.
+    """
+
+
+class EditConflictError(InvalidValueError):
+    """Two devices of one container want different values for one variable, node, mount or annotation.
+
+    Who acts: the vendor, by giving equal values or by naming the variable in ``DeviceBackend.joined_env``.
+    """
+
+
+class ListTooLargeError(InvalidValueError):
+    """The device list could exceed the 4 MiB that a kubelet accepts in one message (contract section 5).
+
+    Who acts: the vendor or the admin, by declaring fewer or coarser devices, or shorter ids. The list before
+    stays in force.
+
+    Attributes:
+        fits: How many of the declared devices, in their order, would fit.
+    """
+
+    def __init__(self, message: str, *, fits: int) -> None:
+        super().__init__(message)
+        self.fits = fits
+
+
+class ConfigurationError(KdpError):
+    """An option, an environment variable, a configuration file or a target is wrong.
+
+    Who acts: the admin, before the start. The process ends with exit code 2.
+    """
+
+
+class NotReady(KdpError):
+    """Raise it from any hook: the driver or the hardware is not there yet.
+
+    kdp closes the backend, waits (0.1 s growing to 5 s, with jitter) and opens it again. Nothing is registered
+    before the first success; devices that were already listed are Unhealthy with this text meanwhile.
+
+    Who acts: the admin, if it lasts: the text says what is missing ("driver not loaded").
+    """
+
+
+class AllocationError(KdpError):
+    """Raise it from ``allocate`` or ``prepare_container``: this container cannot have these devices.
+
+    The text is what the pod's author reads in ``kubectl describe pod``: one sentence, without secrets.
+
+    Who acts: the pod's author.
+    """
+
+
+class HookError(KdpError):
+    """A hook of the backend misbehaved. Who acts: the vendor; the log has the traceback."""
+
+
+class HookFailedError(HookError):
+    """A hook raised something that it should not raise, or returned something of the wrong kind."""
+
+
+class HookTimeoutError(HookError):
+    """A hook did not return within its deadline; it is not called again until it has returned."""
+
+
+class RegistrationError(KdpError):
+    """The kubelet did not register us; kdp goes on trying. Who acts: nobody, unless it lasts."""
+
+
+class RegistrationRefusedError(RegistrationError):
+    """The kubelet refused the API version or the resource name: waiting does not help.
+
+    Who acts: the admin or the vendor. kdp tries again once a minute, and after each restart of the kubelet.
+    """
+
+
+class AlreadyConnectedError(RegistrationError):
+    """A kubelet 1.37 still holds a client for this socket path (contract section 2.5).
+
+    Who acts: nobody: kdp uses a new socket name. If devices of an earlier plugin stay allocatable although
+    nobody serves them, only a restart of the kubelet cures that.
+    """
+
+
+class PluginDirectoryGoneError(KdpError):
+    """The plugin directory that we were given is unlinked under us (a pinned mount; contract section 4.4).
+
+    Who acts: nobody in this process: only a fresh mount helps, so the process ends with exit code 3 and the
+    DaemonSet starts a new container.
+    """
+
+
+def sentence(error: BaseException) -> str:
+    """Return what may leave the process of an error: one line of text, without traceback, cut to 1 KiB.
+
+    Errors of kdp and those that vendors raise on purpose speak for themselves; of any other exception only the
+    class is named, because its text may hold anything.
+    """
+    text = " ".join(str(error).split()) if isinstance(error, KdpError) else ""
+    text = text or f"internal error ({type(error).__name__}); the plugin's log has the details"
+    encoded = text.encode()
+    if len(encoded) <= MAX_SENTENCE_BYTES:
+        return text
+    return encoded[: MAX_SENTENCE_BYTES - 3].decode(errors="ignore") + "..."

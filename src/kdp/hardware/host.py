@@ -1,0 +1,104 @@
+"""`Host`: the node's file system as this process sees it.
+
+In a DaemonSet the node's ``/dev`` may be mounted at ``/host/dev``; in a test it is a directory. A backend always
+speaks in paths *of the node* and asks `Host` about them; links are followed inside the root, never out of it.
+"""
+
+from __future__ import annotations
+
+import errno
+import glob
+import os
+import stat
+from pathlib import Path
+from typing import Literal
+
+import attrs
+
+__all__ = ["Host"]
+
+MAX_LINKS = 40
+"""Links followed on one path before it counts as a loop, as in the kernel."""
+
+
+def _root(value: str | os.PathLike[str]) -> Path:
+    return Path(os.path.abspath(value))
+
+
+@attrs.frozen
+class Host:
+    """The node's files below a root. All methods block (they stat), and may be called from any thread.
+
+    Attributes:
+        root: Where the node's ``/`` is for this process; default ``/``.
+    """
+
+    root: Path = attrs.field(default=Path("/"), converter=_root)
+
+    def path(self, host_path: str | os.PathLike[str]) -> Path:
+        """Return where this process finds a path of the node. Links on the way are not looked at: see `resolve`."""
+        return Path(os.path.join(self.root, os.fspath(host_path).lstrip("/")))
+
+    def resolve(self, host_path: str | os.PathLike[str]) -> str:
+        """Return the path of the node with all links followed inside the root; missing parts stay as they are.
+
+        Raises:
+            OSError: The links form a loop (ELOOP).
+        """
+        if self.root == Path("/"):
+            return os.path.realpath(host_path)
+        todo = os.fspath(host_path).split("/")[::-1]
+        done: list[str] = []
+        links = 0
+        while todo:
+            part = todo.pop()
+            if part in ("", "."):
+                continue
+            if part == "..":
+                del done[-1:]
+                continue
+            try:
+                target = os.readlink(self.path("/".join([*done, part])))
+            except OSError:
+                done.append(part)
+                continue
+            links += 1
+            if links > MAX_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(host_path))
+            if target.startswith("/"):
+                done.clear()
+            todo.extend(target.split("/")[::-1])
+        return "/" + "/".join(done)
+
+    def _stat(self, host_path: str | os.PathLike[str]) -> os.stat_result | None:
+        try:
+            return os.stat(self.path(self.resolve(host_path)))
+        except OSError:
+            return None
+
+    def exists(self, host_path: str | os.PathLike[str]) -> bool:
+        """Return whether something is there, links followed."""
+        return self._stat(host_path) is not None
+
+    def device_type(self, host_path: str | os.PathLike[str]) -> Literal["char", "block"] | None:
+        """Return what kind of device node is there, links followed; None: nothing, or no device."""
+        found = self._stat(host_path)
+        if found is None:
+            return None
+        return "char" if stat.S_ISCHR(found.st_mode) else "block" if stat.S_ISBLK(found.st_mode) else None
+
+    def node_fault(self, host_path: str) -> str | None:
+        """Return what is wrong with a device node, as a sentence; None: it is there and is a device."""
+        found = self._stat(host_path)
+        if found is None:
+            return f"device node {host_path} is gone"
+        if not stat.S_ISCHR(found.st_mode) and not stat.S_ISBLK(found.st_mode):
+            return f"{host_path} is no device node"
+        return None
+
+    def glob(self, pattern: str) -> list[str]:
+        """Return the node's paths that match a shell pattern, sorted; ``**`` matches any depth."""
+        prefix = "" if self.root == Path("/") else glob.escape(str(self.root))
+        found = glob.glob(prefix + "/" + pattern.lstrip("/"), recursive=True)
+        skip = 0 if self.root == Path("/") else len(str(self.root))
+        return sorted(path[skip:] for path in found)

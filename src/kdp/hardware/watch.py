@@ -1,0 +1,127 @@
+"""`DirectoryWatch`: which names came, went or were replaced in some directories, by inotify.
+
+It tells names, never states: whoever gets a change looks for himself. So a lost event costs nothing but time, and the
+name ``""`` says "look at everything": the queue overflowed, or the directory itself was moved or removed.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import anyio
+import asyncinotify
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+__all__ = ["DirectoryWatch"]
+
+_Mask = asyncinotify.Mask
+_MASK = (
+    _Mask.CREATE
+    | _Mask.DELETE
+    | _Mask.MOVED_FROM
+    | _Mask.MOVED_TO
+    | _Mask.DELETE_SELF
+    | _Mask.MOVE_SELF
+    | _Mask.ONLYDIR
+)
+_LOOK_AGAIN = _Mask.Q_OVERFLOW | _Mask.DELETE_SELF | _Mask.MOVE_SELF | _Mask.IGNORED | _Mask.UNMOUNT
+
+
+class DirectoryWatch:
+    """Watch directories for changes of their entries. An async context manager; asyncio only; one reader at a time.
+
+    Attributes:
+        refused: Why the kernel gives no watches (limits of the user, an odd file system); None: it does. Where
+            it is refused `changes` never returns, and the caller polls.
+        overflowed: Whether the kernel's queue has overflowed since the start: events were lost.
+    """
+
+    def __init__(self) -> None:
+        self.refused: str | None = None
+        self.overflowed = False
+        self._inotify: asyncinotify.Inotify | None = None
+        self._watches: dict[str, asyncinotify.Watch] = {}
+
+    async def __aenter__(self) -> Self:
+        try:
+            self._inotify = asyncinotify.Inotify()
+            # asyncinotify 4.4 asks for a blocking descriptor by mistake; `changes` drains it until it would block.
+            os.set_blocking(self._inotify.fd, False)
+        except OSError as error:
+            self.refused = f"inotify is refused: {error.strerror}"
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._inotify is not None:
+            self._inotify.close()
+
+    @property
+    def directories(self) -> frozenset[str]:
+        """The directories that are watched now."""
+        return frozenset(self._watches)
+
+    def watch(self, directory: str | os.PathLike[str]) -> bool:
+        """Watch a directory; a second time does no harm. Return False if it does not exist or inotify is refused."""
+        name = os.fspath(directory)
+        if self._inotify is None:
+            return False
+        if name in self._watches:
+            return True
+        try:
+            self._watches[name] = self._inotify.add_watch(name, _MASK)  # pyright: ignore[reportUnknownMemberType]
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            return False
+        except OSError as error:  # ENOSPC, EMFILE: a limit; others: a file system without inotify
+            self.refused = f"inotify is refused for {name}: {error.strerror}"
+            return False
+        return True
+
+    def unwatch(self, directory: str | os.PathLike[str]) -> None:
+        """Stop watching a directory; an unknown one does no harm."""
+        watch = self._watches.pop(os.fspath(directory), None)
+        if watch is not None and self._inotify is not None:
+            try:
+                self._inotify.rm_watch(watch)
+            except OSError:  # the directory was removed, and its watch with it
+                return
+
+    async def changes(self) -> set[tuple[str, str]]:
+        """Wait for a change and return all (directory, name) pairs that have changed since.
+
+        The name ``""`` means: look at everything in this directory; it may also be gone, and is no longer watched then.
+        Cancellation loses nothing but the events that were being waited for.
+        """
+        if self._inotify is None:
+            await anyio.sleep_forever()
+        assert self._inotify is not None
+        found = self._translate(await self._inotify.get())
+        while True:  # what else is queued already: one wake-up for a burst
+            try:
+                event = self._inotify.sync_get()
+            except BlockingIOError:
+                return found
+            if event is None:
+                return found
+            found |= self._translate(event)
+
+    def _translate(self, event: asyncinotify.Event) -> set[tuple[str, str]]:
+        if _Mask.Q_OVERFLOW in event.mask:
+            self.overflowed = True
+            return {(directory, "") for directory in self._watches}
+        watch = event.watch
+        if watch is None:
+            return set()
+        directory = os.fspath(watch.path)
+        if event.mask & _LOOK_AGAIN:
+            if event.mask & (_Mask.DELETE_SELF | _Mask.MOVE_SELF) and directory in self._watches:
+                self.unwatch(directory)
+            elif self._watches.get(directory) is watch:
+                del self._watches[directory]
+            return {(directory, "")}
+        return {(directory, os.fspath(event.name) if event.name is not None else "")}

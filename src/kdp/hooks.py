@@ -1,0 +1,201 @@
+"""How a backend's hooks are called: one call at a time for each hook, with a deadline, whatever the hook does.
+
+A ``def`` hook runs in a daemon thread that is its own. A thread that hangs in a blocking call is left to it: the caller
+gets its error at the deadline, no other hook waits, and the process can end. Thread pools cannot give that: they share
+threads between hooks and are joined at exit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from .backend import DeviceBackend, is_overridden
+from .errors import AllocationError, HookFailedError, HookTimeoutError, InvalidValueError, NotReady, sentence
+
+__all__ = ["Hooks"]
+
+logger = logging.getLogger(__name__)
+
+_Job = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
+
+
+class _Lane:
+    """One hook's calls: its lock, and for a ``def`` hook its thread, started at the first call."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self.lock = asyncio.Lock()
+        self.busy_since = 0.0
+        self.last_failure = ""
+
+    def submit(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Any] = loop.create_future()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            self._thread.start()
+        self._jobs.put((call, loop, done))
+        return done
+
+    def end(self) -> None:
+        """Let the thread end when it is free; a stuck one stays behind as a daemon."""
+        if self._thread is not None:
+            self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            call, loop, done = job
+            result: Any = None
+            failure: BaseException | None = None
+            try:
+                result = call()
+            except BaseException as error:  # noqa: BLE001 - also a vendor library's SystemExit is the hook's bug
+                failure = error
+            try:
+                loop.call_soon_threadsafe(_finish, done, result, failure)
+            except RuntimeError:  # the loop is closed: nobody waits any more
+                return
+            del job, call, result, failure, done  # an idle thread must not keep the last call's objects
+
+
+def _finish(done: asyncio.Future[Any], result: Any, failure: BaseException | None) -> None:
+    if done.cancelled():
+        return
+    if failure is None:
+        done.set_result(result)
+    elif isinstance(failure, Exception) and not isinstance(failure, StopIteration):
+        done.set_exception(failure)
+    else:  # a future cannot carry these
+        done.set_exception(RuntimeError(f"the hook raised {type(failure).__name__}"))
+
+
+class Hooks:
+    """Calls one backend's hooks.
+
+    Args:
+        backend: The vendor's object.
+    """
+
+    def __init__(self, backend: DeviceBackend) -> None:
+        self._backend = backend
+        self._label = type(backend).__name__
+        self._lanes: dict[str, _Lane] = {}
+
+    def close(self) -> None:
+        """Let all threads end that can."""
+        for lane in self._lanes.values():
+            lane.end()
+
+    def overridden(self, hook: str) -> bool:
+        """Return whether the vendor wrote this hook."""
+        return is_overridden(self._backend, hook)
+
+    async def call(
+        self, hook: str, *args: Any, deadline: float | None, then: Callable[[Any], Any] | None = None
+    ) -> Any:
+        """Call a hook and return its result.
+
+        Args:
+            hook: Its name.
+            *args: Its arguments.
+            deadline: Seconds until the caller is answered, waiting for an earlier call included; None: no limit.
+            then: What to do with the result, in the hook's own thread (it may block, as consuming a generator does).
+
+        Raises:
+            NotReady: The hook said so.
+            AllocationError: The hook said so.
+            HookTimeoutError: The deadline is over. A ``def`` hook may still be running.
+            HookFailedError: The hook raised something else. The log has the traceback, once for each new failure.
+        """
+        lane = self._lanes.get(hook)
+        if lane is None:
+            lane = self._lanes[hook] = _Lane(f"kdp-{self._label}.{hook}")
+        until = None if deadline is None else time.monotonic() + deadline
+        try:
+            async with asyncio.timeout(deadline):
+                await lane.lock.acquire()
+        except TimeoutError:
+            busy = time.monotonic() - lane.busy_since
+            raise HookTimeoutError(
+                f"{hook}() of {self._label} has not returned for {busy:.0f} s; it is not called again before that"
+            ) from None
+        lane.busy_since = time.monotonic()
+        method = getattr(self._backend, hook)
+        if inspect.iscoroutinefunction(method):
+            return await self._call_async(lane, hook, method, args, until, then)
+        return await self._call_thread(lane, hook, method, args, until, then)
+
+    async def _call_async(
+        self, lane: _Lane, hook: str, method: Any, args: Any, until: float | None, then: Callable[[Any], Any] | None
+    ) -> Any:
+        scope = asyncio.timeout_at(_loop_time(until))
+        try:
+            async with scope:
+                result = await method(*args)
+                return then(result) if then else result
+        except (NotReady, AllocationError):
+            raise
+        except TimeoutError as error:
+            if scope.expired():
+                raise self._timeout(hook, lane) from None
+            raise self._failed(lane, hook, error) from error
+        except Exception as error:
+            raise self._failed(lane, hook, error) from error
+        finally:
+            lane.lock.release()
+
+    async def _call_thread(
+        self, lane: _Lane, hook: str, method: Any, args: Any, until: float | None, then: Callable[[Any], Any] | None
+    ) -> Any:
+        done = lane.submit(lambda: then(method(*args)) if then else method(*args))
+        # Not this call's end but the hook's own return frees the hook for the next call.
+        done.add_done_callback(lambda _: lane.lock.release())
+        done.add_done_callback(_forget)
+        timeout = None if until is None else max(0.0, until - time.monotonic())
+        finished, _ = await asyncio.wait({done}, timeout=timeout)
+        if not finished:
+            raise self._timeout(hook, lane)
+        try:
+            result = done.result()
+        except (NotReady, AllocationError):
+            raise
+        except Exception as error:
+            raise self._failed(lane, hook, error) from error
+        lane.last_failure = ""
+        return result
+
+    def _timeout(self, hook: str, lane: _Lane) -> HookTimeoutError:
+        took = time.monotonic() - lane.busy_since
+        return HookTimeoutError(f"{hook}() of {self._label} did not return within {took:.1f} s")
+
+    def _failed(self, lane: _Lane, hook: str, error: Exception) -> HookFailedError:
+        failure = f"{type(error).__name__}: {error}"
+        if failure != lane.last_failure:
+            lane.last_failure = failure
+            logger.error("%s() of %s failed", hook, self._label, exc_info=error)
+        if isinstance(error, InvalidValueError):  # our own words about the vendor's value: they may leave the process
+            return HookFailedError(f"{hook}() of {self._label}: {sentence(error)}")
+        return HookFailedError(
+            f"{hook}() of {self._label} raised {type(error).__name__}; the plugin's log has the details"
+        )
+
+
+def _loop_time(until: float | None) -> float | None:
+    if until is None:
+        return None
+    return asyncio.get_running_loop().time() + max(0.0, until - time.monotonic())
+
+
+def _forget(done: asyncio.Future[Any]) -> None:
+    """Take the exception of a call whose caller may be gone, so that asyncio does not complain that nobody did."""
+    if not done.cancelled():
+        done.exception()

@@ -1,0 +1,201 @@
+"""`KubeletWatch`: is there a kubelet that takes registrations, and is it still the one of before?
+
+One for all resources of a process. It looks at ``kubelet.sock`` and its directory at every event of the directory, every
+30 s as the floor, and every second where inotify is refused or has overflowed (design section 4.3). What it finds is a
+`KubeletView`; sessions decide what follows.
+
+The rules that keep it honest (contract section 4.4):
+
+* A file proves nothing: ``kubelet.sock`` stays behind dead. Only a connect(2) that succeeds does.
+* The inode number is no identity, it is reused: device, inode and change time together are.
+* Between bind and listen a connect is refused for a moment: after each event it is tried again at once, 1 ms apart.
+* Names that are not sockets of the kubelet or of kdp are ignored: the kubelet writes its checkpoint into this directory
+  after every message.
+"""
+
+from __future__ import annotations
+
+import enum
+import errno
+import logging
+import os
+import random
+import socket
+import stat
+import time
+from typing import TYPE_CHECKING
+
+import anyio
+import attrs
+
+from ..errors import PluginDirectoryGoneError
+from ..hardware import DirectoryWatch
+from ..latest import Latest
+
+if TYPE_CHECKING:
+    from .paths import KubeletPaths
+
+__all__ = ["KubeletState", "KubeletView", "KubeletWatch"]
+
+logger = logging.getLogger(__name__)
+
+FLOOR = 30.0
+"""Seconds between two looks that no event asked for."""
+
+FLOOR_WITHOUT_INOTIFY = 1.0
+
+BURST_SECONDS = 1.0
+"""How long a refused connect is repeated every `BURST_STEP` after an event."""
+
+BURST_STEP = 0.001
+
+SLOWEST_STEP = 5.0
+"""Seconds between two tries to connect to a file that nobody has listened on for long."""
+
+_RNG = random.Random()  # noqa: S311 - jitter, no secret
+
+PREFIX = "kdp-"
+"""How the sockets of all kdp processes begin."""
+
+
+class KubeletState(enum.Enum):
+    """What stands where the kubelet should take registrations."""
+
+    LISTENING = "listening"
+    ABSENT = "there is no kubelet.sock"
+    DEAD = "nobody listens on kubelet.sock"
+    DENIED = "connecting to kubelet.sock is not permitted"
+    NO_SOCKET = "kubelet.sock is not a socket"
+    NO_DIRECTORY = "the plugin directory does not exist"
+    UNREADABLE = "kubelet.sock cannot be examined"
+
+
+@attrs.frozen
+class KubeletView:
+    """What one look found.
+
+    Attributes:
+        state: See `KubeletState`.
+        identity: Device, inode and change time of ``kubelet.sock``; None where there is none.
+    """
+
+    state: KubeletState
+    identity: tuple[int, int, int] | None = None
+
+
+class KubeletWatch:
+    """Watch for a kubelet. Run `run` in a task group; read ``view``.
+
+    Args:
+        paths: The kubelet's directories.
+
+    Attributes:
+        view: The newest `KubeletView`. Its version also grows when something happened to a socket of kdp's.
+    """
+
+    def __init__(self, paths: KubeletPaths) -> None:
+        self._directory = paths.device_plugin_dir
+        self._socket = paths.kubelet_socket
+        self.view = Latest(KubeletView(KubeletState.ABSENT))
+        self._wake = anyio.Event()
+        self._directory_id: tuple[int, int] | None = None
+        self._own_socket_changed = False
+        self._quick_until = 0.0
+        self._step = BURST_STEP
+
+    def look(self) -> None:
+        """Ask for a look now: a stream or a registration has failed, and no file may tell why."""
+        self._quick()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Watch until cancelled.
+
+        Raises:
+            PluginDirectoryGoneError: The directory is unlinked while a mount pins it (contract section 4.4).
+        """
+        async with DirectoryWatch() as watch, anyio.create_task_group() as tasks:
+            tasks.start_soon(self._follow, watch)
+            refused_said = False
+            while True:
+                if self._check_directory():
+                    watch.unwatch(self._directory)  # another directory has taken the name: the old watch is blind
+                watching = watch.watch(self._directory)
+                if watch.refused and not refused_said:
+                    refused_said = True
+                    logger.warning("%s: looking for the kubelet every second instead", watch.refused)
+                self._look_now()
+                blind = not watching or watch.overflowed
+                with anyio.move_on_after(self._pause(FLOOR_WITHOUT_INOTIFY if blind else FLOOR)):
+                    await self._wake.wait()
+                self._wake = anyio.Event()
+
+    async def _follow(self, watch: DirectoryWatch) -> None:
+        while True:
+            names = {name for _, name in await watch.changes()}
+            if "" in names or self._socket.name in names:
+                self._quick()
+            own = any(name.startswith(PREFIX) for name in names)
+            self._own_socket_changed |= own
+            if own or "" in names or self._socket.name in names:
+                self._wake.set()
+
+    def _quick(self) -> None:
+        self._quick_until = time.monotonic() + BURST_SECONDS
+        self._step = BURST_STEP
+
+    def _pause(self, floor: float) -> float:
+        """Return how long to sleep: short while a listener may come any moment, growing while the file stays dead."""
+        if self.view.value.state is not KubeletState.DEAD:
+            return floor
+        if time.monotonic() >= self._quick_until:
+            self._step = min(max(self._step * 1.5, 0.01), SLOWEST_STEP) * _RNG.uniform(0.8, 1.0)
+        return min(self._step, floor)
+
+    def _look_now(self) -> None:
+        view = look(os.fspath(self._socket))
+        if view.identity != self.view.value.identity:
+            self._quick()
+        if view != self.view.value or self._own_socket_changed:
+            self._own_socket_changed = False
+            self.view.set(view)
+
+    def _check_directory(self) -> bool:
+        """Return whether the name now means another directory than at the last look."""
+        try:
+            found = os.stat(self._directory)
+        except OSError:
+            return False
+        if found.st_nlink == 0:
+            raise PluginDirectoryGoneError(
+                f"plugin directory {self._directory} was removed while this process has it mounted; only a new "
+                "container gets the new directory"
+            )
+        identity = (found.st_dev, found.st_ino)
+        changed = self._directory_id not in (None, identity)
+        self._directory_id = identity
+        return changed
+
+
+def look(path: str) -> KubeletView:
+    """Examine a kubelet.sock: one lstat(2) and one connect(2), neither of which can block."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        absent = os.path.isdir(os.path.dirname(path))
+        return KubeletView(KubeletState.ABSENT if absent else KubeletState.NO_DIRECTORY)
+    except OSError:
+        return KubeletView(KubeletState.UNREADABLE)
+    identity = (found.st_dev, found.st_ino, found.st_ctime_ns)
+    if stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode):
+        return KubeletView(KubeletState.NO_SOCKET, identity)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        code = probe.connect_ex(path)
+    if code in (0, errno.EAGAIN):  # EAGAIN: it listens, and its queue is full
+        return KubeletView(KubeletState.LISTENING, identity)
+    if code in (errno.EACCES, errno.EPERM):
+        return KubeletView(KubeletState.DENIED, identity)
+    if code in (errno.ENOTSOCK, errno.EPROTOTYPE):
+        return KubeletView(KubeletState.NO_SOCKET, identity)
+    return KubeletView(KubeletState.DEAD, identity)

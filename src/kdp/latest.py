@@ -1,0 +1,44 @@
+"""`Latest`: one value that changes, and waiting for it to change. The newest wins; nothing queues up.
+
+Every step of kdp hands its result to the next one this way, so that a slow reader costs one value of memory and no
+step ever calls back up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Generic, TypeVar
+
+__all__ = ["Latest"]
+
+T = TypeVar("T")
+
+
+class Latest(Generic[T]):
+    """A value with a version. Use it from one asyncio loop; any number of readers, each with its own cursor."""
+
+    def __init__(self, value: T) -> None:
+        self.value = value
+        self.version = 0
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def set(self, value: T) -> None:
+        """Replace the value and wake every reader."""
+        self.value = value
+        self.version += 1
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def after(self, version: int) -> T:
+        """Return the value as soon as its version is another one than this."""
+        while self.version == version:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            try:
+                await waiter
+            finally:
+                if waiter in self._waiters:
+                    self._waiters.remove(waiter)
+        return self.value

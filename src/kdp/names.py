@@ -1,0 +1,197 @@
+"""The rules of names: what may be a resource, a device id, a CDI name, an environment variable, a socket path.
+
+Each ``check_*`` function returns its argument, so that it can stand where a value is used, or raises
+`InvalidNameError` with the value, the rule and a valid example. No rule is looser than the kubelet's own; where
+ours is stricter the comment says why.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from .errors import InvalidNameError
+
+__all__ = [
+    "MAX_DEVICE_ID_LENGTH",
+    "MAX_SOCKET_PATH_BYTES",
+    "check_absolute_path",
+    "check_attribute_name",
+    "check_cdi_device_name",
+    "check_cdi_kind",
+    "check_device_id",
+    "check_env_name",
+    "check_resource_name",
+    "check_socket_path",
+]
+
+MAX_DEVICE_ID_LENGTH = 63
+"""What the API's documentation allows; the kubelet itself does not check it (contract section 1.1)."""
+
+MAX_SOCKET_PATH_BYTES = 107
+"""``sun_path`` of Linux is 108 bytes with its final NUL (contract section 0.1)."""
+
+_DNS_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = re.compile(rf"{_DNS_LABEL}(\.{_DNS_LABEL})*\Z")
+_NAME_PART = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?\Z")
+_CDI_VENDOR = re.compile(r"[A-Za-z]([-A-Za-z0-9_.]*[A-Za-z0-9])?\Z")
+_CDI_CLASS = re.compile(r"[A-Za-z]([-A-Za-z0-9_]*[A-Za-z0-9])?\Z")
+_CDI_DEVICE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.:]*[A-Za-z0-9])?\Z")
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}\Z")
+
+
+def _refuse(kind: str, value: object, rule: str, example: str) -> InvalidNameError:
+    return InvalidNameError(f"{kind} {value!r}: {rule}; valid is for example {example!r}")
+
+
+def check_resource_name(value: str) -> str:
+    """Check an extended resource name as the kubelet does (contract section 2.2).
+
+    Raises:
+        InvalidNameError: It is not ``domain/name``, or the kubelet would refuse it.
+    """
+    kind, example = "resource name", "example.com/widget"
+    if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance] - vendors' code may be untyped
+        raise _refuse(kind, value, "must be text", example)
+    domain, slash, name = value.partition("/")
+    if not slash or "/" in name:
+        raise _refuse(kind, value, "must be a domain, one slash and a name", example)
+    if "kubernetes.io/" in value:
+        raise _refuse(kind, value, "the domain kubernetes.io is reserved", example)
+    if value.startswith("requests."):
+        raise _refuse(kind, value, "must not start with 'requests.'", example)
+    # The kubelet checks "requests." + name as a qualified name, which leaves 244 of 253 characters to the domain.
+    if len(domain) > 244 or not _SUBDOMAIN.match(domain):
+        raise _refuse(
+            kind, value, "the domain must be at most 244 lower-case letters, digits, '-' and '.' (DNS-1123)", example
+        )
+    if len(name) > 63 or not _NAME_PART.match(name):
+        raise _refuse(
+            kind,
+            value,
+            "the name must be 1 to 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends",
+            example,
+        )
+    return value
+
+
+def check_device_id(value: str) -> str:
+    """Check a device id: 1 to 63 printable characters without a space.
+
+    The kubelet takes any text; ours must survive logs, file names of its checkpoint tools and ``kubectl``.
+
+    Raises:
+        InvalidNameError: It is empty, too long, or holds spaces or control characters.
+    """
+    kind, example = "device id", "widget-0"
+    if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise _refuse(kind, value, "must be text", example)
+    if not 1 <= len(value) <= MAX_DEVICE_ID_LENGTH:
+        raise _refuse(kind, value, f"must have 1 to {MAX_DEVICE_ID_LENGTH} characters, this has {len(value)}", example)
+    if not value.isprintable() or any(c.isspace() for c in value):
+        raise _refuse(kind, value, "must be printable and without spaces", example)
+    return value
+
+
+def check_cdi_kind(value: str) -> str:
+    """Check a CDI kind, ``vendor/class`` (Container Device Interface specification, section "Kind").
+
+    Raises:
+        InvalidNameError: The vendor or the class breaks CDI's rules.
+    """
+    vendor, _, cls = value.partition("/")
+    if not _CDI_VENDOR.match(vendor) or not _CDI_CLASS.match(cls):
+        raise _refuse(
+            "CDI kind",
+            value,
+            "must be vendor/class, each starting with a letter, ending in a letter or digit, of letters, digits, '-', "
+            "'_' (the vendor also '.')",
+            "example.com/widget",
+        )
+    return value
+
+
+def check_cdi_device_name(value: str) -> str:
+    """Check a qualified CDI device name, ``vendor/class=device``.
+
+    Raises:
+        InvalidNameError: The kind or the device part breaks CDI's rules.
+    """
+    kind, equals, device = value.partition("=")
+    if not equals or not _CDI_DEVICE.match(device):
+        raise _refuse(
+            "CDI device name",
+            value,
+            "must be vendor/class=device, the device of letters, digits, '-', '_', '.', ':' with a letter or digit at "
+            "both ends",
+            "example.com/widget=widget-0",
+        )
+    check_cdi_kind(kind)
+    return value
+
+
+def check_attribute_name(value: str) -> str:
+    """Check the name of an attribute or a capacity: a C identifier, optionally behind ``domain/``.
+
+    The rule is that of DRA's QualifiedName, so that one device serves both protocols.
+
+    Raises:
+        InvalidNameError: It is no identifier of at most 32 characters, or its domain is no DNS name.
+    """
+    domain, slash, name = value.rpartition("/")
+    if (slash and (len(domain) > 63 or not _SUBDOMAIN.match(domain))) or not _IDENTIFIER.match(name):
+        raise _refuse(
+            "attribute name",
+            value,
+            "must be an identifier of at most 32 letters, digits and '_', optionally behind a domain of at most 63 "
+            "characters and a slash",
+            "driverVersion",
+        )
+    return value
+
+
+def check_env_name(value: str) -> str:
+    """Check the name of an environment variable: not empty, printable, without ``=``.
+
+    Raises:
+        InvalidNameError: A container runtime could not set it.
+    """
+    if not value or "=" in value or not value.isprintable() or " " in value:
+        raise _refuse(
+            "environment variable", value, "must be printable and without '=' and spaces", "WIDGET_VISIBLE_DEVICES"
+        )
+    return value
+
+
+def check_absolute_path(value: str, *, kind: str) -> str:
+    """Check a path of the node or of a container and return it normalised (no ``//``, ``.`` or final slash).
+
+    Args:
+        value: The path.
+        kind: What the path is, for the message ("host path").
+
+    Raises:
+        InvalidNameError: It is relative, holds a NUL, or climbs with ``..``.
+    """
+    if not value.startswith("/"):
+        raise _refuse(kind, value, "must be absolute", "/dev/widget0")
+    if "\0" in value or ".." in value.split("/"):
+        raise _refuse(kind, value, "must not contain '..' or a NUL", "/dev/widget0")
+    return os.path.normpath(value).replace("//", "/", 1)
+
+
+def check_socket_path(value: str) -> str:
+    """Check that a unix socket can be bound at this path: at most 107 bytes.
+
+    Raises:
+        InvalidNameError: The path is longer than Linux allows.
+    """
+    size = len(os.fsencode(value))
+    if size > MAX_SOCKET_PATH_BYTES:
+        raise _refuse(
+            "socket path",
+            value,
+            f"must have at most {MAX_SOCKET_PATH_BYTES} bytes, this has {size}: use a shorter directory",
+            "/var/lib/kubelet/device-plugins/kdp-widget-1.sock",
+        )
+    return value

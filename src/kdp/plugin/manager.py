@@ -1,0 +1,270 @@
+"""`PluginManager`: many resources, of one or several backends, each with its own socket and state.
+
+A resource exists while its backend names it or a device of it is listed; none takes another one down.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, NoReturn, Self
+
+import anyio
+import attrs
+from anyio import AsyncContextManagerMixin
+from typing_extensions import override
+
+from ..errors import ConfigurationError, InvalidValueError, PluginDirectoryGoneError
+from ..hardware import Host
+from ..kubelet import KubeletPaths, KubeletWatch
+from ..latest import Latest
+from ..supervisor import Deadlines, Supervisor, resource_of
+from .plugin import DRAIN_SECONDS, DevicePlugin, ResourceStatus, Route
+from .socket import SocketNames
+from .wire import check_renderable
+
+if TYPE_CHECKING:
+    from types import EllipsisType
+
+    from anyio.abc import TaskGroup, TaskStatus
+
+    from ..backend import DeviceBackend
+    from ..devices import Device
+
+__all__ = ["PluginManager", "Status"]
+
+STOP_BUDGET = DRAIN_SECONDS + 0.3
+"""Seconds for the whole stop; the backends' ``close`` gets what the plugins have left of it (design section 4.7)."""
+
+
+@attrs.frozen(kw_only=True)
+class Status:
+    """Where everything stands.
+
+    Attributes:
+        resources: Each resource by its name.
+        backends: For each backend, in the order given, its class's name and why it is not ready (None: it is).
+    """
+
+    resources: Mapping[str, ResourceStatus]
+    backends: tuple[tuple[str, str | None], ...]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every backend is open and the kubelet holds a stream of every resource."""
+        return all(problem is None for _, problem in self.backends) and all(
+            resource.is_ready for resource in self.resources.values()
+        )
+
+
+class PluginManager(AsyncContextManagerMixin):
+    """Runs device plugins for backends; an async context manager (asyncio only).
+
+    Leaving the context is the orderly stop: streams end first, calls in flight get 1.5 s, own sockets are unlinked, no
+    empty list is sent, backends are closed. It takes less than 2 s whatever a vendor's call does; cancellation of the
+    body counts as leaving.
+
+    Args:
+        backends: The vendors' objects.
+        paths: The kubelet's directories; default: those of a normal kubelet.
+        registration: By kubelet.sock or through the plugin watcher.
+        host: The node's files.
+        poll_interval: Seconds between discoveries, over every backend's own; None: only on events; ``...``: as the
+            backends say.
+        deadlines: What hooks get.
+
+    Raises:
+        ConfigurationError: No backend, or two backends with one static resource.
+        InvalidNameError: A static resource's name breaks the rules, or its socket's path would be too long.
+    """
+
+    def __init__(
+        self,
+        backends: Sequence[DeviceBackend],
+        *,
+        paths: KubeletPaths | None = None,
+        registration: Route = "kubelet",
+        host: Host | None = None,
+        poll_interval: float | EllipsisType | None = ...,
+        deadlines: Deadlines | None = None,
+    ) -> None:
+        if not backends:
+            raise ConfigurationError("there is no backend to run: give at least one kdp.DeviceBackend")
+        self._paths = paths or KubeletPaths.under()
+        self._route: Route = registration
+        self._host = host or Host()
+        self._kubelet = KubeletWatch(self._paths)
+        watcher = registration == "watcher"
+        self._directory = self._paths.plugins_registry_dir if watcher else self._paths.device_plugin_dir
+        self._plugins: dict[str, DevicePlugin] = {}
+        self._owners: dict[str, Supervisor] = {}
+        self._ids: dict[DeviceBackend, frozenset[str]] = {}
+        self._supervisors: list[Supervisor] = []
+        self._gone: Latest[PluginDirectoryGoneError | None] = Latest(None)
+        self._everything = anyio.CancelScope(shield=True)
+        self._discovering = anyio.CancelScope()
+        self._discovered = anyio.Event()
+        self._tasks: TaskGroup
+        for backend in backends:
+            supervisor = Supervisor(
+                backend,
+                host=self._host,
+                poll_interval=poll_interval,
+                check=functools.partial(self._check, backend),
+                deadlines=deadlines,
+            )
+            if backend.resource is not None:
+                if backend.resource in self._owners:
+                    raise ConfigurationError(
+                        f"two backends serve {backend.resource}: {self._owners[backend.resource].label} and "
+                        f"{supervisor.label}; give one of them another resource"
+                    )
+                SocketNames(self._directory, backend.resource)
+                self._owners[backend.resource] = supervisor
+            self._supervisors.append(supervisor)
+
+    # -- what others ask for -------------------------------------------------------------------------------------------
+
+    def rescan(self) -> None:
+        """Let every backend discover soon, over the living streams."""
+        for supervisor in self._supervisors:
+            supervisor.rescan()
+
+    def status(self) -> Status:
+        """Return where everything stands now."""
+        return Status(
+            resources={name: plugin.status for name, plugin in self._plugins.items()},
+            backends=tuple((s.label, s.discovery.value.problem) for s in self._supervisors),
+        )
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every backend is open and the kubelet holds a stream of every resource."""
+        return self.status().is_ready
+
+    async def failed(self) -> NoReturn:
+        """Wait for ever, unless something happens that only a new process can cure.
+
+        Raises:
+            PluginDirectoryGoneError: The plugin directory was unlinked under us.
+        """
+        while (error := self._gone.value) is None:
+            await self._gone.after(self._gone.version)
+        raise error
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    @override
+    @asynccontextmanager
+    async def __asynccontextmanager__(self) -> AsyncGenerator[Self]:
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(self._run)
+            try:
+                yield self
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self._stop()
+
+    async def _run(self, *, task_status: TaskStatus[None]) -> None:
+        # Shielded: a cancelled body must not take the tasks down before the orderly stop.
+        with self._everything:
+            async with anyio.create_task_group() as self._tasks:
+                if self._route == "kubelet":
+                    self._tasks.start_soon(self._watch_kubelet)
+                self._tasks.start_soon(self._discover)
+                task_status.started()
+
+    async def _watch_kubelet(self) -> None:
+        try:
+            await self._kubelet.run()
+        except PluginDirectoryGoneError as error:
+            self._gone.set(error)
+
+    async def _discover(self) -> None:
+        try:
+            with self._discovering:
+                async with anyio.create_task_group() as tasks:
+                    for supervisor in self._supervisors:
+                        tasks.start_soon(supervisor.run)
+                        tasks.start_soon(self._follow, supervisor)
+        finally:
+            self._discovered.set()
+
+    async def _stop(self) -> None:
+        until = time.monotonic() + STOP_BUDGET
+        self._discovering.cancel()
+        for plugin in self._plugins.values():
+            plugin.stop()
+        with anyio.move_on_after(STOP_BUDGET):
+            await self._discovered.wait()
+            for plugin in self._plugins.values():
+                await plugin.stopped.wait()
+        async with anyio.create_task_group() as closing:
+            for supervisor in self._supervisors:
+                closing.start_soon(supervisor.shutdown, max(0.1, until - time.monotonic()))
+        self._everything.cancel()
+
+    # -- devices -------------------------------------------------------------------------------------------------------
+
+    async def _follow(self, supervisor: Supervisor) -> None:
+        """Hand each discovery to the resources; also when only tombstones expire."""
+        version = supervisor.discovery.version
+        while True:
+            with anyio.move_on_after(self._until_expiry(supervisor)):
+                await supervisor.discovery.after(version)
+            version = supervisor.discovery.version
+            devices = supervisor.discovery.value.devices
+            if devices is not None:
+                self._apply(supervisor, devices)
+
+    def _until_expiry(self, supervisor: Supervisor) -> float:
+        times = [p.inventory.next_expiry for name, p in self._plugins.items() if self._owners[name] is supervisor]
+        return max(0.0, min((t for t in times if t is not None), default=float("inf")) - time.monotonic())
+
+    def _apply(self, supervisor: Supervisor, devices: Sequence[Device]) -> None:
+        mine = [name for name, owner in self._owners.items() if owner is supervisor]
+        groups: dict[str, dict[str, Device]] = {name: {} for name in mine}
+        for device in devices:
+            groups.setdefault(resource_of(device, supervisor.backend), {})[device.id] = device
+        self._ids[supervisor.backend] = frozenset(device.id for device in devices)
+        for name, group in groups.items():
+            for other, plugin in self._plugins.items():
+                if other != name and (moved := plugin.inventory.tombstones & group.keys()):
+                    plugin.forget(moved)  # an id is unique in the process: it lives where it is now
+            self._owners[name] = supervisor
+            plugin = self._plugins.get(name) or self._start(name, supervisor)
+            plugin.update(group.values())
+            if name != supervisor.backend.resource and plugin.is_empty:
+                del self._plugins[name], self._owners[name]
+                plugin.stop()
+
+    def _start(self, resource: str, supervisor: Supervisor) -> DevicePlugin:
+        plugin = self._plugins[resource] = DevicePlugin(
+            resource,
+            supervisor=supervisor,
+            paths=self._paths,
+            route=self._route,
+            kubelet=self._kubelet,
+            host=self._host,
+        )
+        self._tasks.start_soon(plugin.run)
+        return plugin
+
+    def _check(self, backend: DeviceBackend, devices: Iterable[Device]) -> None:
+        """Refuse devices that this protocol cannot serve, or that another backend already has. In a hook's thread."""
+        taken = {i: other for other, ids in tuple(self._ids.items()) if other is not backend for i in ids}
+        for device in devices:
+            check_renderable(device.edits)
+            if device.id in taken:
+                raise InvalidValueError(
+                    f"device id {device.id!r} is also one of {type(taken[device.id]).__name__}: an id must be unique "
+                    "in the process, also over resources; add a prefix"
+                )
+            resource = resource_of(device, backend)
+            owner = self._owners.get(resource)
+            if owner is not None and owner.backend is not backend:
+                raise InvalidValueError(f"resource {resource} is already served by {owner.label}; choose another name")
+            if owner is None:
+                SocketNames(self._directory, resource)

@@ -1,0 +1,345 @@
+"""`DevicePlugin`: one resource; drives its session and its inventory against the real world.
+
+All decisions are the session's and the inventory's. Here is only the doing: events come through one mailbox, commands
+are obeyed one after another, and each change of state is told in one log line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Literal
+
+import anyio
+import attrs
+
+from ..backoff import Backoff
+from ..errors import AlreadyConnectedError, ListTooLargeError, RegistrationError, RegistrationRefusedError
+from ..kubelet import KubeletPaths, KubeletState, KubeletWatch
+from ..latest import Latest
+from .inventory import Change, Inventory
+from .registration import register
+from .server import GenerationServer, ServeError
+from .servicer import Servicer
+from .session import (
+    Close,
+    Closed,
+    Command,
+    Event,
+    KubeletGone,
+    KubeletHere,
+    ListReady,
+    Register,
+    Registered,
+    RegisterFailed,
+    Serve,
+    Served,
+    ServeFailed,
+    Session,
+    State,
+    Stop,
+    Tick,
+)
+from .socket import SocketNames, remove_dead
+from .wire import encode_device, worst_case_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from anyio.abc import TaskGroup
+
+    from ..devices import Device
+    from ..hardware import Host
+    from ..supervisor import Supervisor
+
+__all__ = ["DevicePlugin", "ResourceStatus", "Route"]
+
+logger = logging.getLogger(__name__)
+
+Route = Literal["kubelet", "watcher"]
+"""How to register: with kubelet.sock, or by a socket that the kubelet's plugin watcher finds (contract section 3)."""
+
+DRAIN_SECONDS = 1.5
+"""What calls in flight get at the stop (design section 4.7)."""
+
+
+@attrs.frozen(kw_only=True)
+class ResourceStatus:
+    """Where one resource stands.
+
+    Attributes:
+        resource: Its name.
+        state: The session's state, as ``connected``.
+        reason: Why it is not connected; None: it is, or nothing is wrong yet.
+        devices: How many devices are listed.
+        healthy: How many of them are healthy.
+    """
+
+    resource: str
+    state: str
+    reason: str | None
+    devices: int
+    healthy: int
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the kubelet holds a stream of this resource."""
+        return self.state == State.CONNECTED.value
+
+
+class DevicePlugin:
+    """Serves one extended resource to the kubelet.
+
+    Args:
+        resource: The extended resource's name.
+        supervisor: The backend that the devices are of.
+        paths: The kubelet's directories.
+        route: See `Route`.
+        kubelet: Says whether a kubelet is there.
+        host: The node's files.
+
+    Attributes:
+        inventory: The device table.
+        stopped: Set when `run` has ended.
+
+    Raises:
+        InvalidNameError: No socket name fits into the directory.
+    """
+
+    def __init__(
+        self,
+        resource: str,
+        *,
+        supervisor: Supervisor,
+        paths: KubeletPaths,
+        route: Route,
+        kubelet: KubeletWatch,
+        host: Host,
+    ) -> None:
+        self.resource = resource
+        self.inventory = Inventory(encode=encode_device, worst_case=worst_case_bytes)
+        self._supervisor = supervisor
+        self._paths = paths
+        self._watcher = route == "watcher"
+        self._directory: Path = paths.plugins_registry_dir if self._watcher else paths.device_plugin_dir
+        self._names = SocketNames(self._directory, resource)
+        self._kubelet = kubelet
+        self._host = host
+        self._session = Session(backoff=Backoff(), watcher=self._watcher)
+        self._mailbox: asyncio.Queue[Event] = asyncio.Queue()
+        self._changed: Latest[None] = Latest(None)
+        self._list_problem: str | None = None
+        self._server: GenerationServer | None = None
+        self._servicer: Servicer | None = None
+        self._told: object = None
+        self.stopped = anyio.Event()
+
+    # -- devices -------------------------------------------------------------------------------------------------------
+
+    def update(self, devices: Iterable[Device]) -> None:
+        """Take the whole truth about this resource's devices. A list that cannot be sent changes nothing."""
+        try:
+            change = self.inventory.update(devices, time.monotonic())
+        except ListTooLargeError as error:
+            if str(error) != self._list_problem:
+                logger.error("%s: %s", self.resource, error, extra={"resource": self.resource})
+            self._list_problem = str(error)
+            return
+        self._list_problem = None
+        self._announce(change)
+        self._mailbox.put_nowait(ListReady())
+
+    def forget(self, ids: Iterable[str]) -> None:
+        """Drop these tombstones now: the devices are back under another resource."""
+        self._announce(self.inventory.forget(ids))
+
+    def _announce(self, change: Change) -> None:
+        for transition in change.transitions:
+            device, before = transition.device, transition.before
+            level = logging.WARNING if not device.health.is_healthy else logging.INFO
+            if before is None and device.health.is_healthy:
+                level = logging.DEBUG  # a node may have thousands; the number is told once
+            logger.log(
+                level,
+                "%s: device %s is %s",
+                self.resource,
+                device.id,
+                device.health,
+                extra={"resource": self.resource, "device_id": device.id},
+            )
+        for device_id in change.removed:
+            logger.info("%s: device %s is no longer listed", self.resource, device_id)
+        if change.topology_lost_by is not None:
+            logger.warning(
+                "%s: device %s has no NUMA node, so none is told for the whole resource",
+                self.resource,
+                change.topology_lost_by,
+            )
+        if change.on_wire:
+            self._changed.set(None)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is listed, not even a tombstone."""
+        snapshot = self.inventory.snapshot
+        return snapshot is not None and not snapshot.devices
+
+    # -- status --------------------------------------------------------------------------------------------------------
+
+    @property
+    def status(self) -> ResourceStatus:
+        """Where the resource stands now."""
+        snapshot = self.inventory.snapshot
+        devices = snapshot.devices.values() if snapshot else ()
+        return ResourceStatus(
+            resource=self.resource,
+            state=self._session.state.value,
+            reason=self._reason(),
+            devices=len(devices),
+            healthy=sum(device.health.is_healthy for device in devices),
+        )
+
+    def _reason(self) -> str | None:
+        session = self._session
+        if session.state is State.CONNECTED:
+            return None
+        if self.inventory.snapshot is None:
+            return self._list_problem or "there is no device list yet"
+        view = self._kubelet.view.value
+        if session.state is State.WAITING and not self._watcher and view.state is not KubeletState.LISTENING:
+            return f"{view.state.value} ({self._paths.kubelet_socket})"
+        return session.reason
+
+    def _tell(self) -> None:
+        """Log a change of state once; what goes on while it lasts is not news."""
+        session = self._session
+        if session.state is State.CONNECTED:
+            if self._told is not State.CONNECTED:
+                self._told = State.CONNECTED
+                status = self.status
+                logger.info(
+                    "%s: connected to the kubelet, %d devices, %d healthy",
+                    self.resource,
+                    status.devices,
+                    status.healthy,
+                    extra={"resource": self.resource},
+                )
+            return
+        reason = self._reason()
+        if reason is not None and reason != self._told and session.state in (State.WAITING, State.LOST):
+            self._told = reason
+            logger.warning(
+                "%s: not registered: %s; trying again", self.resource, reason, extra={"resource": self.resource}
+            )
+
+    # -- the driver ----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Serve until `stop`. Cancellation ends it at once, without the grace that `stop` gives."""
+        remove_dead(self._directory, self._names.prefix)
+        try:
+            async with anyio.create_task_group() as tasks:
+                if not self._watcher:
+                    tasks.start_soon(self._follow_kubelet)
+                while self._session.state is not State.STOPPED:
+                    event = await self._next_event()
+                    for command in self._session.handle(event, time.monotonic()):
+                        await self._obey(command, tasks)
+                    self._tell()
+                tasks.cancel_scope.cancel()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._close(None)
+            self.stopped.set()
+
+    def stop(self) -> None:
+        """Ask for the orderly stop: streams end, calls in flight get `DRAIN_SECONDS`, then `run` returns."""
+        self._mailbox.put_nowait(Stop())
+
+    async def _next_event(self) -> Event:
+        deadline = self._session.deadline
+        if deadline is None:
+            return await self._mailbox.get()
+        try:
+            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                return await self._mailbox.get()
+        except TimeoutError:
+            return Tick()
+
+    async def _obey(self, command: Command, tasks: TaskGroup) -> None:
+        match command:
+            case Serve(generation):
+                await self._serve(generation)
+            case Register(generation):
+                tasks.start_soon(self._register, generation)
+            case Close(generation):
+                await self._close(DRAIN_SECONDS if self._session.state is State.STOPPED else None)
+                self._mailbox.put_nowait(Closed(generation))
+                self._kubelet.look()
+
+    async def _serve(self, generation: int) -> None:
+        self._servicer = Servicer(
+            self.resource,
+            generation,
+            supervisor=self._supervisor,
+            inventory=self.inventory,
+            changed=self._changed,
+            host=self._host,
+            post=self._mailbox.put_nowait,
+            watcher=self._watcher,
+        )
+        self._server = GenerationServer(self._names.path(generation), self._servicer.handlers())
+        try:
+            await self._server.start()
+            if not self._watcher:
+                self._server.publish()
+        except ServeError as error:
+            self._mailbox.put_nowait(ServeFailed(generation, str(error)))
+        else:
+            self._mailbox.put_nowait(Served(generation))
+
+    async def _register(self, generation: int) -> None:
+        assert self._server is not None
+        assert self._servicer is not None
+        try:
+            if self._watcher:
+                self._server.publish()  # the kubelet finds it; its calls are the answer
+                return
+            await register(self._paths, self._server, self.resource, self._servicer.options)
+        except (RegistrationError, ServeError) as error:
+            if isinstance(error, AlreadyConnectedError):
+                logger.warning("%s: %s", self.resource, error, extra={"resource": self.resource})
+            permanent = isinstance(error, RegistrationRefusedError)
+            self._mailbox.put_nowait(RegisterFailed(generation, str(error), permanent=permanent))
+        else:
+            self._mailbox.put_nowait(Registered(generation))
+
+    async def _close(self, drain: float | None) -> None:
+        """End the current server: streams first, then the calls in flight, then the socket."""
+        server, servicer = self._server, self._servicer
+        self._server = self._servicer = None
+        if server is None or servicer is None:
+            return
+        servicer.end_streams()
+        if drain is None:
+            servicer.drain()
+            await server.stop(None)
+            return
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(drain, servicer.drain)
+        await server.stop(drain + 0.2)
+        timer.cancel()
+
+    async def _follow_kubelet(self) -> None:
+        version = -1
+        while True:
+            view = await self._kubelet.view.after(version)
+            version = self._kubelet.view.version
+            listening = view.state is KubeletState.LISTENING
+            self._mailbox.put_nowait(KubeletHere(view.identity) if listening else KubeletGone())
+            registering = self._session.state in (State.REGISTERING, State.AWAITING_STREAM)
+            if registering and self._server is not None and not self._server.is_in_place:
+                reason = "the plugin's socket was removed while it was being registered"
+                self._mailbox.put_nowait(RegisterFailed(self._session.generation, reason))

@@ -1,0 +1,74 @@
+"""Register: one attempt on one fresh channel, and what the kubelet's answers mean (contract section 2)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import grpc
+
+from ..errors import AlreadyConnectedError, RegistrationError, RegistrationRefusedError
+from . import wire
+from .server import GenerationServer, unix_target
+
+if TYPE_CHECKING:
+    from ..kubelet import KubeletPaths
+
+__all__ = ["register"]
+
+CONNECT_DEADLINE = 5.0
+"""Seconds to connect; the caller has seen it listen a moment ago."""
+
+REGISTER_DEADLINE = 15.0
+"""Seconds for the reply. It comes only after the kubelet has dialed us, for which it takes up to 10 s."""
+
+_OPTIONS = [
+    ("grpc.default_authority", "localhost"),
+    ("grpc.enable_http_proxy", 0),
+    # A channel of its own for each attempt: an old one's back-off of up to 120 s must not be inherited.
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+
+async def register(paths: KubeletPaths, server: GenerationServer, resource: str, options: wire.PluginOptions) -> None:
+    """Tell the kubelet of this server and wait for its answer. Success is no proof: only an open stream is.
+
+    Raises:
+        RegistrationRefusedError: Waiting does not help: the name or the API version.
+        AlreadyConnectedError: Only another socket name helps.
+        RegistrationError: Anything else; try again.
+    """
+    async with grpc.aio.insecure_channel(unix_target(paths.kubelet_socket), options=_OPTIONS) as channel:
+        try:
+            async with asyncio.timeout(CONNECT_DEADLINE):
+                await channel.channel_ready()
+        except TimeoutError:
+            raise RegistrationError(f"{paths.kubelet_socket} took the connection but does not speak gRPC") from None
+        # A kubelet removes all sockets before it makes its own: whoever can connect has the wipe behind him.
+        if not server.is_in_place:
+            raise RegistrationError("the plugin's own socket was removed before it could be registered")
+        call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/v1beta1.Registration/Register")
+        request = wire.encode_register(server.path.name, resource, options)
+        try:
+            await call(request, timeout=REGISTER_DEADLINE)
+        except grpc.aio.AioRpcError as error:
+            raise _classify(error) from None
+
+
+def _classify(error: grpc.aio.AioRpcError) -> RegistrationError:
+    """Tell the answers apart by their text: all come with code UNKNOWN (contract section 2.2)."""
+    text = error.details() or ""
+    if "requested API version" in text:
+        return RegistrationRefusedError(f"the kubelet does not speak {wire.API_VERSION}: {text}")
+    if "the ResourceName" in text and "is invalid" in text:
+        return RegistrationRefusedError(f"the kubelet does not accept the resource name: {text}")
+    if "device plugin already connected" in text:
+        return AlreadyConnectedError(
+            f"the kubelet still holds an earlier connection ({text}); a new socket name is used; if devices stay "
+            "allocatable that nobody serves, restart the kubelet"
+        )
+    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return RegistrationError(f"the kubelet did not answer Register within {REGISTER_DEADLINE:.0f} s")
+    if "failed to dial device plugin" in text:
+        return RegistrationError(f"the kubelet could not reach the plugin's socket: {text}")
+    return RegistrationError(f"the kubelet did not register the plugin: {text or error.code().name}")

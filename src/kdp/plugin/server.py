@@ -1,0 +1,96 @@
+"""The only module that makes a gRPC server: one server on one unix socket."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import grpc
+
+from .socket import bind_error, hidden
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["GenerationServer", "ServeError", "unix_target"]
+
+_OPTIONS = [
+    # GetPreferredAllocation sends the whole free list back to us (contract section 5).
+    ("grpc.max_receive_message_length", 64 * 1024 * 1024),
+    ("grpc.max_send_message_length", -1),
+    # A stream must never end on its own, and a lively peer is no attacker.
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.so_reuseport", 0),
+]
+
+
+class ServeError(Exception):
+    """The socket could not be made; the text says why."""
+
+
+def unix_target(path: Path) -> str:
+    """Return gRPC's address of a unix socket; the path is a URI's, so odd characters are escaped."""
+    return "unix:" + quote(os.fspath(path))
+
+
+class GenerationServer:
+    """One generation's gRPC server.
+
+    Args:
+        path: The socket's final path.
+        handlers: The services.
+    """
+
+    def __init__(self, path: Path, handlers: list[grpc.GenericRpcHandler]) -> None:
+        self.path = path
+        self._server = grpc.aio.server(options=_OPTIONS)
+        self._server.add_generic_rpc_handlers(handlers)
+        self._identity: tuple[int, int] | None = None
+
+    async def start(self) -> None:
+        """Listen under the hidden name; nobody can find it yet.
+
+        Raises:
+            ServeError: The directory is missing, read-only, full, or the path too long.
+        """
+        target = hidden(self.path)
+        try:
+            self._server.add_insecure_port(unix_target(target))
+        except RuntimeError:
+            raise ServeError(bind_error(target)) from None
+        await self._server.start()
+        try:
+            os.chmod(target, 0o600)  # the kubelet is root; nobody else has business here
+            found = os.stat(target)
+        except OSError as error:
+            raise ServeError(f"socket {target} vanished while it was made: {error.strerror}") from None
+        self._identity = (found.st_dev, found.st_ino)
+
+    def publish(self) -> None:
+        """Give the socket its name: from now on it can be found, and it answers.
+
+        Raises:
+            ServeError: It cannot be renamed.
+        """
+        try:
+            os.rename(hidden(self.path), self.path)
+        except OSError as error:
+            raise ServeError(f"cannot name socket {self.path}: {error.strerror}") from None
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the socket file is still there and still ours."""
+        try:
+            found = os.lstat(self.path)
+        except OSError:
+            return False
+        return (found.st_dev, found.st_ino) == self._identity
+
+    async def stop(self, grace: float | None) -> None:
+        """End the server; calls in flight get ``grace`` seconds. Unlinks the socket only if it is still ours."""
+        with contextlib.suppress(OSError):
+            if self.is_in_place:
+                os.unlink(self.path)
+        await self._server.stop(grace)

@@ -1,0 +1,335 @@
+"""The RPCs that the kubelet calls: from wire values to the backend and back, and what each failure tells the pod.
+
+Every call works on one immutable snapshot of the inventory. Whatever goes wrong inside becomes a status with one
+sentence; no exception of a vendor reaches gRPC, which would send its text to the pod (design section 4.6).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import grpc
+
+from ..backend import Allocation, PreferRequest
+from ..edits import ContainerEdits
+from ..errors import (
+    AllocationError,
+    EditConflictError,
+    HookError,
+    HookTimeoutError,
+    InvalidValueError,
+    KdpError,
+    NotReady,
+    sentence,
+)
+from . import wire
+from .inventory import Cursor, Inventory, Snapshot
+from .session import Contacted, Registered, RegisterFailed, StreamClosed, StreamOpened
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ..devices import Device
+    from ..hardware import Host
+    from ..latest import Latest
+    from ..supervisor import Supervisor
+
+    _Context = grpc.aio.ServicerContext[Any, Any]
+
+__all__ = ["Servicer"]
+
+logger = logging.getLogger(__name__)
+
+_Code = grpc.StatusCode
+
+SLOW = 1.0
+"""Seconds after which an Allocate is worth a log line: the kubelet admits no other pod meanwhile."""
+
+MARGIN = 0.5
+"""Seconds before the kubelet's own deadline at which we answer, so that our sentence is the one it shows."""
+
+
+class Servicer:
+    """Serves one generation of one resource.
+
+    Args:
+        resource: The extended resource's name.
+        generation: Goes into every event.
+        supervisor: The backend.
+        inventory: The device table.
+        changed: Changes with every new snapshot.
+        host: The node's files.
+        post: Takes the session's events.
+        watcher: Whether the plugin watcher's Registration service is served too.
+    """
+
+    def __init__(
+        self,
+        resource: str,
+        generation: int,
+        *,
+        supervisor: Supervisor,
+        inventory: Inventory,
+        changed: Latest[None],
+        host: Host,
+        post: Callable[[StreamOpened | StreamClosed | Contacted | Registered | RegisterFailed], None],
+        watcher: bool,
+    ) -> None:
+        self._resource = resource
+        self._generation = generation
+        self._supervisor = supervisor
+        self._inventory = inventory
+        self._changed = changed
+        self._host = host
+        self._post = post
+        self._watcher = watcher
+        self._ended = False
+        self._calls: set[asyncio.Task[Any]] = set()
+        self._drained = False
+        hooks = supervisor.hooks
+        self.options = wire.PluginOptions(
+            pre_start_required=hooks.overridden("prepare_container"), preferred_allocation=hooks.overridden("prefer")
+        )
+
+    def handlers(self) -> list[grpc.GenericRpcHandler]:
+        """Return the services for a gRPC server."""
+        unary = grpc.unary_unary_rpc_method_handler
+        services = [
+            grpc.method_handlers_generic_handler(
+                "v1beta1.DevicePlugin",
+                {
+                    "GetDevicePluginOptions": unary(self._options, wire.decode_nothing, wire.encode_options),
+                    # No serializer: the inventory hands out bytes that are ready to be sent.
+                    "ListAndWatch": grpc.unary_stream_rpc_method_handler(self._list_and_watch, wire.decode_nothing),
+                    "GetPreferredAllocation": unary(self._prefer, wire.decode_prefer, wire.encode_prefer),
+                    "Allocate": unary(self._allocate, wire.decode_allocate, wire.encode_allocate),
+                    "PreStartContainer": unary(self._pre_start, wire.decode_pre_start, wire.encode_nothing),
+                },
+            )
+        ]
+        if self._watcher:
+            services.append(
+                grpc.method_handlers_generic_handler(
+                    "pluginregistration.Registration",
+                    {
+                        "GetInfo": unary(self._get_info, wire.decode_nothing, wire.encode_plugin_info),
+                        "NotifyRegistrationStatus": unary(
+                            self._notify, wire.decode_registration_status, wire.encode_nothing
+                        ),
+                    },
+                )
+            )
+        return services
+
+    # -- stopping ------------------------------------------------------------------------------------------------------
+
+    def end_streams(self) -> None:
+        """End all ListAndWatch streams, in good order and without another list (contract section 11)."""
+        self._ended = True
+        self._changed.set(None)
+
+    def drain(self) -> None:
+        """Answer the calls that are still in flight: the plugin is stopping."""
+        self._drained = True
+        for task in tuple(self._calls):
+            task.cancel()
+
+    async def _in_flight(self, context: _Context, work: Any) -> Any:
+        """Run a call so that `drain` can end it with our own sentence."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._calls.add(task)
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if not self._drained:
+                raise  # the kubelet has lost interest
+            task.uncancel()
+            await context.abort(_Code.UNAVAILABLE, "plugin is stopping")
+        except KdpError as error:
+            await self._fail(context, error)
+        except Exception as error:
+            logger.exception("%s: internal error in a call of the kubelet", self._resource)
+            await context.abort(_Code.INTERNAL, sentence(error))
+        finally:
+            self._calls.discard(task)
+
+    async def _fail(self, context: _Context, error: KdpError) -> NoReturn:
+        match error:
+            case HookTimeoutError():
+                code = _Code.DEADLINE_EXCEEDED
+            case HookError():
+                code = _Code.INTERNAL
+            case NotReady():
+                code = _Code.UNAVAILABLE
+            case AllocationError():
+                code = _Code.FAILED_PRECONDITION
+            case _:
+                code = _Code.INVALID_ARGUMENT
+        await context.abort(code, sentence(error))
+
+    # -- ListAndWatch --------------------------------------------------------------------------------------------------
+
+    async def _list_and_watch(self, _: None, context: _Context) -> None:
+        self._post(StreamOpened(self._generation))
+        cursor = Cursor()
+        try:
+            while not self._ended:
+                version = self._changed.version
+                step = self._inventory.next(cursor, time.monotonic())
+                if isinstance(step, Snapshot):
+                    cursor.version, cursor.sent_at = step.version, time.monotonic()
+                    # Waits while the kubelet does not read: meanwhile newer lists replace each other unsent.
+                    await context.write(self._inventory.message)
+                elif step is not None:
+                    await asyncio.sleep(step)
+                else:
+                    await self._changed.after(version)
+        finally:
+            self._post(StreamClosed(self._generation))
+
+    # -- the unary calls -----------------------------------------------------------------------------------------------
+
+    async def _options(self, _: None, context: _Context) -> wire.PluginOptions:
+        return self.options
+
+    async def _allocate(self, requests: Sequence[Sequence[str]], context: _Context) -> list[wire.ContainerReply]:
+        async def work() -> list[wire.ContainerReply]:
+            return [await self._allocate_container(ids) for ids in requests]
+
+        return await self._in_flight(context, work())  # type: ignore[no-any-return]
+
+    async def _allocate_container(self, ids: Sequence[str]) -> wire.ContainerReply:
+        started = time.monotonic()
+        limit = self._supervisor.deadlines.allocate
+        allocation = Allocation(resource=self._resource, devices=self._healthy(ids), deadline=started + limit)
+        if self._supervisor.hooks.overridden("allocate"):
+            reply: wire.ContainerReply = await self._supervisor.call(
+                "allocate", allocation, deadline=limit, then=self._render
+            )
+        else:
+            try:
+                edits = ContainerEdits.merge(
+                    ((device.id, device.edits) for device in allocation), joined_env=self._supervisor.backend.joined_env
+                )
+            except EditConflictError as error:
+                raise AllocationError(f"{self._resource}: {error}") from error
+            try:
+                reply = wire.render(edits, self._host)
+            except InvalidValueError as error:
+                raise AllocationError(f"{self._resource}: {error}") from error
+        took = time.monotonic() - started
+        if took > SLOW:
+            logger.warning("%s: Allocate took %.1f s; no other pod is admitted meanwhile", self._resource, took)
+        return reply
+
+    def _render(self, edits: Any) -> wire.ContainerReply:
+        """Check and render what ``allocate`` returned. Runs in the hook's thread."""
+        if not isinstance(edits, ContainerEdits):
+            raise InvalidValueError(f"it returned {edits!r}: must be kdp.ContainerEdits")
+        return wire.render(edits, self._host)
+
+    @property
+    def _table(self) -> Mapping[str, Device]:
+        snapshot = self._inventory.snapshot
+        return snapshot.devices if snapshot else {}
+
+    def _known(self, ids: Sequence[str]) -> tuple[Device, ...]:
+        """Return the devices in the order of their ids: the kubelet's order is random and means nothing."""
+        if not ids:
+            raise InvalidValueError(f"{self._resource}: the request names no device")
+        table = self._table
+        unknown = sorted(set(ids) - table.keys())
+        if unknown:
+            raise InvalidValueError(
+                f"{self._resource} has no device {unknown[0]!r}; the kubelet's list may be outdated"
+            )
+        return tuple(table[device_id] for device_id in sorted(set(ids)))
+
+    def _healthy(self, ids: Sequence[str]) -> tuple[Device, ...]:
+        devices = self._known(ids)
+        for device in devices:
+            if not device.health.is_healthy:
+                raise AllocationError(f"{self._resource}: device {device.id} is unhealthy: {device.health.reason}")
+        return devices
+
+    async def _prefer(self, queries: Sequence[wire.PreferQuery], context: _Context) -> list[Sequence[str]]:
+        # An error would fail the pod (contract section 7), so nothing here raises but a cancellation.
+        async def work() -> list[Sequence[str]]:
+            return [await self._prefer_container(query) for query in queries]
+
+        return await self._in_flight(context, work())  # type: ignore[no-any-return]
+
+    async def _prefer_container(self, query: wire.PreferQuery) -> Sequence[str]:
+        if not self.options.preferred_allocation:
+            return ()
+        try:
+            table = self._table
+            request = PreferRequest(
+                resource=self._resource,
+                available=tuple(table[i] for i in query.available if i in table),
+                must_include=tuple(table[i] for i in query.must_include if i in table),
+                size=query.size,
+            )
+            ids = await self._supervisor.call(
+                "prefer", request, deadline=self._supervisor.deadlines.prefer, then=_listed
+            )
+            fault = _preference_fault(ids, query) if ids is not None else None
+        except KdpError as error:
+            fault, ids = sentence(error), None
+        if fault is not None:
+            logger.warning("%s: no preference: %s", self._resource, fault)
+            return ()
+        return ids or ()
+
+    async def _pre_start(self, ids: Sequence[str], context: _Context) -> None:
+        async def work() -> None:
+            if not self.options.pre_start_required:
+                return
+            limit = self._supervisor.deadlines.prepare_container
+            remaining: float | None = context.time_remaining()
+            if remaining is not None:  # pyright: ignore[reportUnnecessaryComparison] - without a deadline it is
+                limit = max(0.0, min(limit, remaining - MARGIN))
+            allocation = Allocation(
+                resource=self._resource, devices=self._known(ids), deadline=time.monotonic() + limit
+            )
+            await self._supervisor.call("prepare_container", allocation, deadline=limit)
+
+        await self._in_flight(context, work())
+
+    # -- the plugin watcher's calls ------------------------------------------------------------------------------------
+
+    async def _get_info(self, _: None, context: _Context) -> str:
+        self._post(Contacted(self._generation))
+        return self._resource
+
+    async def _notify(self, result: wire.RegistrationResult, context: _Context) -> None:
+        if result.registered:
+            self._post(Registered(self._generation))
+        else:
+            permanent = "is invalid" in result.error or "not among plugin supported versions" in result.error
+            reason = f"the kubelet's plugin watcher did not register the plugin: {result.error}"
+            self._post(RegisterFailed(self._generation, reason, permanent=permanent))
+
+
+def _listed(ids: Any) -> tuple[str, ...] | None:
+    if ids is None:
+        return None
+    if isinstance(ids, str):
+        raise InvalidValueError(f"it returned {ids!r}: must be a sequence of device ids or None")
+    return tuple(ids)
+
+
+def _preference_fault(ids: Sequence[str], query: wire.PreferQuery) -> str | None:
+    """Return why the kubelet would not use this answer as it is (contract section 7); None: it would."""
+    chosen = set(ids)
+    if len(chosen) != len(ids) or len(ids) != query.size:
+        return f"prefer() returned {len(ids)} ids ({len(chosen)} different), asked were {query.size}"
+    if foreign := sorted(chosen - set(query.available)):
+        return f"prefer() returned {foreign[0]!r}, which is not available"
+    if missing := sorted(set(query.must_include) - chosen):
+        return f"prefer() left out {missing[0]!r}, which must be included"
+    return None

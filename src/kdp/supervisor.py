@@ -1,0 +1,432 @@
+"""`Supervisor`: keeps one backend open, discovers, listens to its events, and says what devices there are.
+
+It knows hooks, health and time, and no protocol: the device-plugin side and the DRA side both read its ``discovery``.
+
+::
+
+    open ──► discover at the start, every poll_interval, on rescan, when a device node comes or goes
+      ▲        │ watch runs beside it from the first discovery on
+      │        ▼
+    pause ◄── close ◄── NotReady from any hook
+
+What is published is always the whole truth: all devices with all conditions of their health applied. A discovery that
+fails or hangs keeps the last known devices; after ``stale_after`` they are Unhealthy with the reason, and never vanish.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any, final
+
+import anyio
+import attrs
+
+from .backoff import Backoff
+from .devices import Device
+from .errors import HookError, InvalidValueError, KdpError, NotReady, sentence
+from .hardware import DirectoryWatch, Host
+from .health import Conditions
+from .hooks import Hooks
+from .latest import Latest
+from .names import check_resource_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from types import EllipsisType
+
+    from .backend import DeviceBackend
+
+__all__ = ["Deadlines", "Discovery", "Supervisor", "discover_once", "resource_of"]
+
+logger = logging.getLogger(__name__)
+
+RESCAN_GAP = 0.05
+"""Seconds between the starts of two discoveries that events asked for."""
+
+RETRY_AFTER = 5.0
+"""Seconds after which a failed discovery is repeated, unless ``poll_interval`` is shorter."""
+
+
+@attrs.frozen(kw_only=True)
+class Deadlines:
+    """Seconds that hooks get (design section 2); tests shorten them."""
+
+    discover: float = 30.0
+    open: float = 60.0
+    close: float = 60.0
+    allocate: float = 20.0
+    prefer: float = 0.05
+    prepare_container: float = 25.0
+
+
+@attrs.frozen(kw_only=True)
+class Discovery:
+    """What is known of a backend.
+
+    Attributes:
+        devices: All its devices, health judged; None: nothing is known yet, so nothing may be registered.
+        problem: Why the backend is not ready; None: it is open and has discovered.
+    """
+
+    devices: tuple[Device, ...] | None
+    problem: str | None
+
+
+def resource_of(device: Device, backend: DeviceBackend) -> str:
+    """Return the resource that a device belongs to.
+
+    Raises:
+        InvalidValueError: Neither the device nor its backend names one.
+    """
+    resource = device.resource or backend.resource
+    if resource is None:
+        raise InvalidValueError(
+            f"device {device.id!r} names no resource and {type(backend).__name__}.resource is None: set one of them"
+        )
+    return resource
+
+
+@final
+class _Reporter:
+    """The `kdp.Reporter` of one opening; after it calls change nothing."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._supervisor = supervisor
+        self._stopping = threading.Event()
+
+    @property
+    def stopping(self) -> threading.Event:
+        return self._stopping
+
+    def rescan(self) -> None:
+        self._send(self._supervisor.rescan)
+
+    def fault(self, ids_or_unit: str | Iterable[str], reason: str, *, kind: str = "fault") -> None:
+        ids = _names(ids_or_unit)
+        if not reason:
+            raise InvalidValueError("fault(..., ''): the reason must say what is wrong; valid is 'XID 79'")
+        self._send(lambda: self._supervisor.fault(ids, reason, kind=kind))
+
+    def clear(self, ids_or_unit: str | Iterable[str], *, kind: str = "fault") -> None:
+        ids = _names(ids_or_unit)
+        self._send(lambda: self._supervisor.clear(ids, kind=kind))
+
+    def _send(self, call: Callable[[], None]) -> None:
+        if not self._stopping.is_set():
+            try:
+                self._loop.call_soon_threadsafe(call)
+            except RuntimeError:  # the loop is closed: a thread that outlived the plugin
+                return
+
+
+def _names(ids_or_unit: str | Iterable[str]) -> tuple[str, ...]:
+    return (ids_or_unit,) if isinstance(ids_or_unit, str) else tuple(ids_or_unit)
+
+
+class Supervisor:
+    """Supervises one backend. Run `run` in a task group; read ``discovery``.
+
+    Args:
+        backend: The vendor's object.
+        host: The node's files.
+        poll_interval: Overrides the backend's; ``...``: does not.
+        check: Further checks of a discovery, as those of a protocol; raises `InvalidValueError`. Called in the
+            thread of ``discover``.
+        deadlines: See `Deadlines`.
+
+    Attributes:
+        discovery: The newest `Discovery`.
+        deadlines: As given.
+        hooks: How the backend's hooks are called.
+    """
+
+    def __init__(
+        self,
+        backend: DeviceBackend,
+        *,
+        host: Host,
+        poll_interval: float | EllipsisType | None = ...,
+        check: Callable[[Sequence[Device]], None] | None = None,
+        deadlines: Deadlines | None = None,
+    ) -> None:
+        self.backend = backend
+        self.label = type(backend).__name__
+        self.deadlines = deadlines or Deadlines()
+        self.hooks = Hooks(backend)
+        self.discovery = Latest(Discovery(devices=None, problem="not opened yet"))
+        self._host = host
+        self._poll_interval = backend.poll_interval if poll_interval is ... else poll_interval
+        self._check = check
+        self._conditions = Conditions()
+        self._found: tuple[Device, ...] | None = None
+        self._node_faults: Mapping[str, str] = {}
+        self._stale: str | None = None
+        self._stale_timer: asyncio.TimerHandle | None = None
+        self._failing: str | None = None
+        self._wake = anyio.Event()
+        self._nodes: dict[str, None] = {}
+        self._node_watch: DirectoryWatch | None = None
+        self._is_open = False
+        self._not_ready: str | None = "not opened yet"
+        self._opened_scope: anyio.CancelScope | None = None
+        self._backoff = Backoff()
+        if backend.resource is not None:
+            check_resource_name(backend.resource)
+
+    # -- what others ask for -------------------------------------------------------------------------------------------
+
+    def rescan(self) -> None:
+        """Discover soon. Any number of requests while one discovery runs lead to one more."""
+        self._wake.set()
+
+    def fault(self, ids: Iterable[str], reason: str, *, kind: str) -> None:
+        """Set a condition; see `kdp.Reporter.fault`."""
+        self._conditions.fault(ids, reason, kind=kind)
+        self._publish()
+
+    def clear(self, ids: Iterable[str], *, kind: str) -> None:
+        """Take a condition back; see `kdp.Reporter.clear`."""
+        self._conditions.clear(ids, kind=kind)
+        self._publish()
+
+    async def call(self, hook: str, *args: Any, deadline: float, then: Callable[[Any], Any] | None = None) -> Any:
+        """Call a hook for a protocol; as `Hooks.call`, and `NotReady` also closes the backend and opens it again."""
+        try:
+            return await self.hooks.call(hook, *args, deadline=deadline, then=then)
+        except NotReady as error:
+            self._drop(sentence(error))
+            raise
+
+    # -- the life of the backend ---------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Supervise until cancelled; then call `shutdown`."""
+        async with DirectoryWatch() as self._node_watch:
+            while True:
+                self._wake = anyio.Event()
+                try:
+                    await self._open()
+                except (NotReady, HookError) as error:
+                    self._drop(sentence(error))
+                else:
+                    await self._while_open()
+                    await self._close(self.deadlines.close)
+                with anyio.move_on_after(self._backoff.next()):
+                    await self._wake.wait()  # SIGHUP, or a device node that came: no need to wait
+
+    async def once(self) -> dict[str, tuple[Device, ...]]:
+        """Open and discover once, and return the judged devices by resource; `shutdown` must follow.
+
+        Raises:
+            KdpError: The backend is not ready, or a hook misbehaved.
+        """
+        await self._open()
+        found, faults = await self.hooks.call("discover", deadline=self.deadlines.discover, then=self._examine)
+        resources: dict[str, tuple[Device, ...]] = {self.backend.resource: ()} if self.backend.resource else {}
+        for device in self._conditions.judge(found, faults):
+            name = resource_of(device, self.backend)
+            resources[name] = (*resources.get(name, ()), device)
+        return resources
+
+    async def shutdown(self, seconds: float) -> None:
+        """Close the backend if it is open, within so many seconds, and let its threads end."""
+        await self._close(seconds)
+        if self._stale_timer is not None:
+            self._stale_timer.cancel()
+        self.hooks.close()
+
+    async def _open(self) -> None:
+        if self.hooks.overridden("open"):
+            await self.hooks.call("open", deadline=self.deadlines.open)
+        self._is_open = True
+
+    async def _close(self, seconds: float) -> None:
+        if not self._is_open:
+            return
+        self._is_open = False
+        if self.hooks.overridden("close"):
+            try:
+                await self.hooks.call("close", deadline=seconds)
+            except KdpError as error:
+                logger.warning("%s: %s; going on", self.label, sentence(error))
+
+    async def _while_open(self) -> None:
+        """Discover and watch until a hook says `NotReady`."""
+        reporter = _Reporter(self)
+        self._not_ready = None
+        discovered = anyio.Event()
+        try:
+            with anyio.CancelScope() as self._opened_scope:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._discover_forever, discovered)
+                    tasks.start_soon(self._follow_nodes)
+                    if self.hooks.overridden("watch"):
+                        await discovered.wait()
+                        tasks.start_soon(self._watch_forever, reporter)
+        finally:
+            self._opened_scope = None
+            reporter.stopping.set()
+
+    def _drop(self, reason: str) -> None:
+        """Note that the backend is not ready: its devices are Unhealthy until it is again."""
+        if reason != self._not_ready:
+            logger.warning("%s is not ready: %s", self.label, reason, extra={"backend": self.label})
+        self._not_ready = reason
+        self._recover()
+        self._publish()
+        if self._opened_scope is not None:
+            self._opened_scope.cancel()
+
+    # -- discovery -----------------------------------------------------------------------------------------------------
+
+    async def _discover_forever(self, discovered: anyio.Event) -> None:
+        while True:
+            self._wake = anyio.Event()
+            started = time.monotonic()
+            try:
+                found, faults = await self.hooks.call("discover", deadline=self.deadlines.discover, then=self._examine)
+            except NotReady as error:
+                self._drop(sentence(error))
+                return
+            except HookError as error:
+                self._fail(sentence(error))
+                pause: float | None = min(RETRY_AFTER, self._poll_interval or RETRY_AFTER)
+            else:
+                self._take(found, faults)
+                discovered.set()
+                pause = self._poll_interval
+            with anyio.move_on_after(pause if pause is not None else float("inf")):
+                await self._wake.wait()
+            await anyio.sleep(max(0.0, started + RESCAN_GAP - time.monotonic()))
+
+    def _examine(self, found: Any) -> tuple[tuple[Device, ...], Mapping[str, str]]:
+        """Check what ``discover`` returned and look at the device nodes. Runs in the hook's thread."""
+        try:
+            devices = tuple(found)
+        except TypeError:
+            raise InvalidValueError(f"it returned {found!r}: must be an iterable of kdp.Device") from None
+        seen: set[str] = set()
+        for device in devices:
+            if not isinstance(device, Device):
+                raise InvalidValueError(
+                    f"it returned {device!r}: must be a kdp.Device, this is a {type(device).__name__}"
+                )
+            if device.id in seen:
+                raise InvalidValueError(f"it returned device id {device.id!r} twice: ids must be unique in the process")
+            seen.add(device.id)
+            resource_of(device, self.backend)
+        if self._check is not None:
+            self._check(devices)
+        return devices, self._node_faults_of(devices)
+
+    def _node_faults_of(self, devices: Iterable[Device]) -> dict[str, str]:
+        faults: dict[str, str] = {}
+        known: dict[str, str | None] = {}
+        for device in devices:
+            for node in device.edits.device_nodes:
+                path = node.host_path
+                if path not in known:
+                    known[path] = self._host.node_fault(path)
+                fault = known[path]
+                if fault is not None:
+                    faults.setdefault(device.id, fault)
+        return faults
+
+    def _take(self, found: tuple[Device, ...], faults: Mapping[str, str]) -> None:
+        if self._failing is not None:
+            logger.info("%s: discovery works again", self.label, extra={"backend": self.label})
+        if self._found is None:
+            logger.info("%s: %d devices discovered", self.label, len(found), extra={"backend": self.label})
+        self._recover()
+        self._backoff.reset()
+        self._found, self._node_faults = found, faults
+        self._watch_nodes(found)
+        self._publish()
+
+    def _recover(self) -> None:
+        self._failing = self._stale = None
+        if self._stale_timer is not None:
+            self._stale_timer.cancel()
+            self._stale_timer = None
+
+    def _fail(self, reason: str) -> None:
+        if reason != self._failing:
+            logger.error("%s: %s", self.label, reason, extra={"backend": self.label})
+        self._failing = reason
+        if self._stale is not None:
+            self._mark_stale()
+        elif self._stale_timer is None:
+            self._stale_timer = asyncio.get_running_loop().call_later(self.backend.stale_after, self._mark_stale)
+        self._publish()
+
+    def _mark_stale(self) -> None:
+        self._stale = f"unknown since {self.backend.stale_after:g} s: {self._failing}"
+        self._publish()
+
+    def _publish(self) -> None:
+        problem = self._not_ready or (self._failing if self._found is None else None)
+        devices = self._found
+        if devices is not None:
+            everywhere = self._not_ready or self._stale
+            extra = dict.fromkeys((d.id for d in devices), everywhere) if everywhere else self._node_faults
+            devices = self._conditions.judge(devices, extra)
+        elif problem is None:
+            problem = "not discovered yet"
+        discovery = Discovery(devices=devices, problem=problem)
+        self.discovery.set(discovery)
+
+    # -- events --------------------------------------------------------------------------------------------------------
+
+    async def _watch_forever(self, reporter: _Reporter) -> None:
+        backoff = Backoff()
+        while True:
+            try:
+                await self.hooks.call("watch", reporter, deadline=None)
+            except NotReady as error:
+                self._drop(sentence(error))
+                return
+            except HookError as error:
+                logger.warning("%s: %s; calling it again", self.label, sentence(error))
+                await anyio.sleep(backoff.next())
+            else:
+                return
+
+    def _watch_nodes(self, devices: Iterable[Device]) -> None:
+        """Watch the directories of all device nodes ever seen: what vanished may come back."""
+        assert self._node_watch is not None
+        for device in devices:
+            self._nodes.update(dict.fromkeys(node.host_path for node in device.edits.device_nodes))
+        for directory in {os.path.dirname(path) for path in self._nodes}:
+            self._node_watch.watch(self._host.path(directory))
+
+    async def _follow_nodes(self) -> None:
+        assert self._node_watch is not None
+        while True:
+            changed = {os.path.join(directory, name) for directory, name in await self._node_watch.changes()}
+            ours = {os.fspath(self._host.path(path)) for path in self._nodes}
+            directories = {path + "/" for path in map(os.path.dirname, ours)}
+            if changed & ours or changed & directories:
+                self._node_faults = self._node_faults_of(self._found or ())
+                self._publish()
+                self.rescan()
+
+
+async def discover_once(backend: DeviceBackend, *, host: Host) -> Mapping[str, tuple[Device, ...]]:
+    """Open a backend, discover once, close it, and return its devices by resource; for commands, not for plugins.
+
+    A statically named resource is there also with no devices.
+
+    Raises:
+        KdpError: The backend is not ready, or a hook misbehaved.
+    """
+    supervisor = Supervisor(backend, host=host)
+    try:
+        return await supervisor.once()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await supervisor.shutdown(supervisor.deadlines.close)

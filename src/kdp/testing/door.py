@@ -1,0 +1,132 @@
+"""The file ``kubelet.sock``: bound and listened on by us, with the gRPC server behind it.
+
+gRPC binds, listens, serves and unlinks in one step and says goodbye to its clients when it stops. A kubelet is
+less tidy, and plugins must live with it: between bind(2) and listen(2) connections are refused (contract section
+4.4), a killed kubelet leaves a dead file behind (4.3) and closes its connections without a word. So the socket is
+ours, and each connection is relayed, byte by byte, to the server, which listens on an abstract address.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import anyio
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from anyio.abc import TaskStatus
+
+__all__ = ["FrontDoor"]
+
+_CHUNK_BYTES = 64 * 1024
+
+
+class FrontDoor:
+    """One bound ``kubelet.sock``.
+
+    Args:
+        path: Where to bind.
+        inner: The abstract address of the server behind, without its leading NUL.
+
+    Raises:
+        OSError: Something is in the way at the path, or it is too long.
+    """
+
+    def __init__(self, path: Path, inner: str) -> None:
+        self.path = path
+        self._inner = "\0" + inner
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        self._connections: set[socket.socket] = set()
+        try:
+            self._listener.bind(os.fspath(path))
+        except OSError:
+            self._listener.close()
+            raise
+        self._inode = self._identity()
+
+    def _identity(self) -> tuple[int, int] | None:
+        try:
+            status = self.path.lstat()
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino
+
+    def listen(self) -> None:
+        """Take connections from now on; before, they are refused."""
+        self._listener.listen(4096)
+
+    async def serve(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Relay connections until it is cancelled; `listen` must have been called."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                task_status.started()
+                while True:
+                    await anyio.wait_readable(self._listener)
+                    while True:
+                        try:
+                            connection, _ = self._listener.accept()
+                        except BlockingIOError:
+                            break
+                        connection.setblocking(False)
+                        tasks.start_soon(self._relay, connection)
+        finally:
+            self._listener.close()
+
+    async def _relay(self, outer: socket.socket) -> None:
+        inner = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        self._connections |= {outer, inner}
+        try:
+            # A failed relay is a lost connection, nothing else.
+            with suppress(OSError):
+                inner.connect(self._inner)
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(_pump, outer, inner, tasks.cancel_scope)
+                    tasks.start_soon(_pump, inner, outer, tasks.cancel_scope)
+        finally:
+            self._connections -= {outer, inner}
+            outer.close()
+            inner.close()
+
+    def slam(self) -> None:
+        """Refuse new connections and break all others without a word; the file stays as a dead socket.
+
+        Takes effect at once; `serve` must still be cancelled.
+        """
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self.drop_connections()
+
+    def drop_connections(self) -> None:
+        """Break the connections that there are, and go on."""
+        for connection in self._connections:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def unlink(self) -> None:
+        """Remove the file if it is still ours."""
+        if self._inode is not None and self._identity() == self._inode:
+            self.path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Close the listening socket of a door that never served. Idempotent."""
+        self._listener.close()
+
+
+async def _pump(source: socket.socket, sink: socket.socket, scope: anyio.CancelScope) -> None:
+    """Copy bytes one way until either side ends; then the whole connection ends."""
+    with suppress(OSError):
+        while True:
+            await anyio.wait_readable(source)
+            data = memoryview(source.recv(_CHUNK_BYTES))
+            if not data:
+                break
+            while data:
+                try:
+                    data = data[sink.send(data) :]
+                except BlockingIOError:
+                    await anyio.wait_writable(sink)
+    scope.cancel()

@@ -1,0 +1,712 @@
+"""`SimulatedKubelet`: a kubelet's device-plugin side, for tests, without a cluster and without root.
+
+Real gRPC over real unix sockets in a temporary directory, and behind them a model of the kubelet's device manager,
+plugin watcher and pod admission: it refuses what the kubelet refuses, in its words, and remembers what it
+remembers. It is no recorder of calls: a test that passes here says something about a node. Where versions differ
+a profile decides (`kdp.testing.PROFILES`).
+
+What outlives a restart of the kubelet is kept here: the directories, the pods that the API server holds, what runs
+in the container runtime, the log, the faults. What dies with its process is `life.Life`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import attrs
+from anyio import AsyncContextManagerMixin
+from typing_extensions import override
+
+from kdp.kubelet.paths import KubeletPaths
+
+from . import events
+from .checks import DIAL_TIMEOUT
+from .events import Event, EventLog
+from .faults import Faults
+from .life import Client, Life
+from .manager import AllocationRefused, DeviceManager
+from .pods import AdmissionError, AdmittedPod, Container, ContainerStartError, Pod, ScenarioError
+from .profiles import DEFAULT_PROFILE, Profile, profile_named
+from .wire import CallError, ListedDevice, PluginConnection
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from anyio.abc import TaskGroup, TaskStatus
+
+__all__ = ["NodeStatus", "NotReached", "SimulatedKubelet"]
+
+_MAX_SOCKET_PATH_BYTES = 107
+
+
+class NotReached(TimeoutError):
+    """A condition that a test waited for did not come true; the text has everything that happened instead."""
+
+
+@attrs.frozen(kw_only=True)
+class NodeStatus:
+    """What the node object in the API server says about extended resources.
+
+    Attributes:
+        capacity: By resource. A resource that the kubelet has forgotten stays here, with 0, for ever.
+        allocatable: By resource.
+    """
+
+    capacity: Mapping[str, int]
+    allocatable: Mapping[str, int]
+
+
+@attrs.define
+class _Bound:
+    """A pod that the API server has bound to this node and that has not failed."""
+
+    pod: Pod
+    admitted_in: int  # which life of the kubelet has admitted it
+    started: bool = False
+    running: dict[str, int] = attrs.field(factory=dict[str, int])  # containers in the runtime -> restarts
+
+
+class SimulatedKubelet(AsyncContextManagerMixin):
+    """A kubelet to test device plugins with.
+
+    Used as an async context manager; it is started on entry and crashes on exit. Everything must be called from
+    the event loop that entered it; nothing blocks it for long. asyncio only, because gRPC is.
+
+    Args:
+        root: The kubelet's root directory; a temporary one, removed at the end, if it is not given.
+        paths: The directories one by one, instead of a root.
+        profile: Which kubelet: ``k134``, ``k136``, ``k137`` or a `Profile`.
+        seed: Makes the choices reproducible that the kubelet takes at random (order of ids, fill and trim).
+        clock: For the five-minute grace period, in seconds; replaced to let minutes pass at once.
+        dial_timeout: Seconds to connect to a plugin; the kubelet's own is 10.
+        watcher_period: Seconds between two looks of the plugin watcher; the kubelet's own is 1.
+        autostart: Whether the kubelet runs when the context is entered.
+        listener: Called with each event at once, in the event loop; must not block.
+
+    Attributes:
+        events: What happened, in order (`EventLog`).
+        faults: How it misbehaves on command (`Faults`).
+        paths: Its directories.
+        profile: Which kubelet it is.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str] | None = None,
+        *,
+        paths: KubeletPaths | None = None,
+        profile: str | Profile = DEFAULT_PROFILE,
+        seed: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        dial_timeout: float = DIAL_TIMEOUT,
+        watcher_period: float = 1.0,
+        autostart: bool = True,
+        listener: Callable[[Event], None] | None = None,
+    ) -> None:
+        if root is not None and paths is not None:
+            raise ScenarioError("a root directory and single paths were given: one of them, not both")
+        self._temporary: Path | None = None
+        if paths is None:
+            if root is None:
+                # Short, because a socket's whole path has 107 bytes.
+                root = self._temporary = Path(tempfile.mkdtemp(prefix="kdp-"))
+            paths = KubeletPaths.under(Path(root).absolute())
+        length = len(os.fsencode(paths.kubelet_socket))
+        if length > _MAX_SOCKET_PATH_BYTES:
+            raise ScenarioError(
+                f"{paths.kubelet_socket} has {length} bytes; a socket's path can have {_MAX_SOCKET_PATH_BYTES}: "
+                f"choose a shorter root"
+            )
+        self.paths = paths
+        self.profile = profile_named(profile)
+        self.events = EventLog(listener)
+        self.faults = Faults(self)
+        self._clock = clock
+        self._rng = random.Random(seed)  # noqa: S311 - for tests, reproducible
+        self._dial_timeout = dial_timeout
+        self._watcher_period = watcher_period
+        self._autostart = autostart
+        self._tasks: TaskGroup | None = None
+        self._life: Life | None = None
+        self._life_scope = anyio.CancelScope()
+        self._life_over = anyio.Event()
+        self._lives = 0
+        self._sources_ready = True
+        self._pods: dict[str, _Bound] = {}
+        self._running_at_start: dict[tuple[str, str], int] = {}
+        self._node_capacity: dict[str, int] = {}
+        self._admission = anyio.Lock()
+
+    @override
+    @asynccontextmanager
+    async def __asynccontextmanager__(self) -> AsyncGenerator[Self]:
+        try:
+            async with anyio.create_task_group() as self._tasks:
+                try:
+                    if self._autostart:
+                        await self.start()
+                    yield self
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        if self._life is not None:
+                            await self._end("crashed")
+                    self._tasks.cancel_scope.cancel()
+        finally:
+            self._tasks = None
+            self.faults.release()
+            if self._temporary is not None:
+                shutil.rmtree(self._temporary, ignore_errors=True)
+
+    # Life cycle ----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the kubelet's process is there."""
+        return self._life is not None
+
+    async def start(self, *, listen_delay: float = 0.0, profile: str | Profile | None = None) -> None:
+        """Start the kubelet: read the checkpoint, wipe the directory, bind, listen, start the plugin watcher.
+
+        Pods that were bound before are not admitted again by it: see `readmit`.
+
+        Args:
+            listen_delay: Seconds between bind(2) and listen(2); in between connecting is refused.
+            profile: Another version than before: an upgrade or a downgrade of the node.
+
+        Raises:
+            ScenarioError: It runs already, or the context is not entered.
+            OSError: kubelet.sock cannot be bound.
+        """
+        if self._life is not None:
+            raise ScenarioError("the kubelet is running already; restart it, or stop it first")
+        tasks = self._entered()
+        if profile is not None:
+            self.profile = profile_named(profile)
+        self._lives += 1
+        self._running_at_start = {
+            (uid, container): restarts
+            for uid, bound in self._pods.items()
+            for container, restarts in bound.running.items()
+        }
+        self._sources_ready = not self._pods
+        manager = DeviceManager(
+            one_endpoint_per_resource=self.profile.one_client_per_resource,
+            clock=self._clock,
+            rng=self._rng,
+            active_pods=self._pods.keys,
+            is_running=self._was_running,
+        )
+        manager.sources_ready = self._sources_ready
+        self._life = Life(
+            paths=self.paths,
+            profile=self.profile,
+            log=self.events,
+            faults=self.faults,
+            manager=manager,
+            dial_timeout=self._dial_timeout,
+            watcher_period=self._watcher_period,
+        )
+        self._life_scope = anyio.CancelScope()
+        self._life_over = anyio.Event()
+        try:
+            await tasks.start(self._live, self._life, listen_delay, self._life_scope, self._life_over)
+        except BaseException:
+            self._life_scope.cancel()
+            self._life = None
+            raise
+
+    async def _live(
+        self,
+        life: Life,
+        listen_delay: float,
+        scope: anyio.CancelScope,
+        over: anyio.Event,
+        *,
+        task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        try:
+            with scope:
+                await life.run(listen_delay, task_status=task_status)
+        finally:
+            over.set()
+
+    async def stop(self) -> None:
+        """Stop it in good order: connections are closed, kubelet.sock is removed.
+
+        This is the device manager's own end. A kubelet's process that ends by SIGTERM leaves kubelet.sock behind as
+        a dead file all the same (contract section 4.3): that is `crash`.
+
+        Raises:
+            ScenarioError: It does not run.
+        """
+        life = self._living("it cannot be stopped")
+        life.unlink_socket()
+        await life.disconnect_all()
+        await self._end("stopped")
+
+    async def crash(self) -> None:
+        """Kill it: connections break without a word, kubelet.sock stays as a dead file.
+
+        Raises:
+            ScenarioError: It does not run.
+        """
+        self._living("it cannot crash")
+        await self._end("crashed")
+
+    async def _end(self, how: str) -> None:
+        life, self._life = self._life, None
+        if life is not None and how == "crashed":
+            life.crash()
+        self._life_scope.cancel()
+        self.events.add(events.KubeletStopped(how=how))
+        await self._life_over.wait()
+
+    async def restart(
+        self,
+        *,
+        down: float = 0.0,
+        listen_delay: float = 0.0,
+        reboot: bool = False,
+        profile: str | Profile | None = None,
+    ) -> None:
+        """Replace the kubelet's process by a new one, as ``systemctl restart kubelet`` does.
+
+        Connections break, the dead kubelet.sock stays while it is down, then the sockets are wiped and a new one
+        is bound. The checkpoint, the pods and their running containers stay.
+
+        Args:
+            down: Seconds without a kubelet.
+            listen_delay: Seconds between bind(2) and listen(2) of the new kubelet.sock.
+            reboot: The node restarts: no container runs any more.
+            profile: Another version than before.
+
+        Raises:
+            ScenarioError: It does not run.
+        """
+        await self.crash()
+        if reboot:
+            for bound in self._pods.values():
+                bound.running.clear()
+                bound.started = False
+        if down > 0:
+            await anyio.sleep(down)
+        await self.start(listen_delay=listen_delay, profile=profile)
+
+    # What it believes ----------------------------------------------------------------------------------------------
+
+    def capacity(self) -> dict[str, int]:
+        """Return healthy plus unhealthy devices by resource, as the device manager reports them.
+
+        Like the kubelet's own look, this is what forgets a resource whose plugin ended more than five minutes ago.
+
+        Raises:
+            ScenarioError: It does not run.
+        """
+        return self._look()[0]
+
+    def allocatable(self) -> dict[str, int]:
+        """Return the healthy devices by resource; with the same side effect as `capacity`.
+
+        Raises:
+            ScenarioError: It does not run.
+        """
+        return self._look()[1]
+
+    def _look(self) -> tuple[dict[str, int], dict[str, int]]:
+        life = self._living("nobody counts its devices")
+        capacity, allocatable, gone = life.manager.capacity()
+        if gone:
+            life.save()
+        self._node_capacity = {**dict.fromkeys(self._node_capacity, 0), **dict.fromkeys(gone, 0), **capacity}
+        return capacity, allocatable
+
+    def node_status(self) -> NodeStatus:
+        """Return what the node object shows after a status update now; while the kubelet is down: the last one."""
+        allocatable = self.allocatable() if self.is_running else {}
+        return NodeStatus(
+            capacity=dict(self._node_capacity),
+            allocatable={resource: allocatable.get(resource, 0) for resource in self._node_capacity},
+        )
+
+    def devices(self, resource: str) -> dict[str, ListedDevice]:
+        """Return the last list of this resource by device id, as it came; empty if none came.
+
+        Raises:
+            ScenarioError: It does not run.
+        """
+        return dict(self._living("it knows no devices").manager.devices.get(resource, {}))
+
+    def in_use(self, resource: str) -> set[str]:
+        """Return the device ids that count as in use, after freeing those of finished pods.
+
+        Raises:
+            ScenarioError: It does not run.
+        """
+        manager = self._living("it knows no devices").manager
+        manager.release_finished()
+        return manager.booked(resource)
+
+    def streams(self, resource: str) -> int:
+        """Return how many ListAndWatch streams of this resource are open."""
+        if self._life is None:
+            return 0
+        return sum(1 for client in self._life.streams if client.resource == resource)
+
+    @property
+    def sources_ready(self) -> bool:
+        """Whether the kubelet has heard from the API server since it started (contract section 4.6)."""
+        return self._sources_ready
+
+    async def until(
+        self,
+        condition: Callable[[], object] | None = None,
+        *,
+        capacity: Mapping[str, int] | None = None,
+        allocatable: Mapping[str, int] | None = None,
+        registered: str | None = None,
+        streaming: str | None = None,
+        timeout: float = 10.0,  # noqa: ASYNC109 - a deadline for tests, with a story
+    ) -> None:
+        """Wait until everything that is asked for holds at the same time. Cancellable.
+
+        The conditions are looked at again whenever something happened to the kubelet; nothing is polled, so a
+        condition must be about the kubelet.
+
+        Args:
+            condition: Called without arguments; holds when it returns something true.
+            capacity: These resources have exactly these capacities; others do not matter.
+            allocatable: These resources have exactly this many allocatable devices; others do not matter.
+            registered: The last Register of this resource was answered ok, in this life of the kubelet.
+            streaming: A ListAndWatch of this resource is open and has brought a list, in this life.
+            timeout: Seconds to wait.
+
+        Raises:
+            NotReached: It did not hold in time; the text tells what happened instead.
+        """
+
+        def holds() -> bool:
+            if capacity is not None and not (self.is_running and _includes(self.capacity(), capacity)):
+                return False
+            if allocatable is not None and not (self.is_running and _includes(self.allocatable(), allocatable)):
+                return False
+            if registered is not None and not self._is_registered(registered):
+                return False
+            if streaming is not None and not self._is_streaming(streaming):
+                return False
+            return condition is None or bool(condition())
+
+        try:
+            with anyio.fail_after(timeout):
+                while not holds():
+                    await self.events.change()
+        except TimeoutError:
+            wanted = {
+                "condition": getattr(condition, "__qualname__", None),
+                "capacity": capacity,
+                "allocatable": allocatable,
+                "registered": registered,
+                "streaming": streaming,
+            }
+            asked = ", ".join(f"{name}={value!r}" for name, value in wanted.items() if value is not None)
+            state = f"capacity {self.capacity()}, allocatable {self.allocatable()}" if self.is_running else "down"
+            raise NotReached(
+                f"not reached in {timeout:g} s: {asked}; the kubelet ({self.profile.name}): {state}. What happened:\n"
+                f"{self.events.story()}"
+            ) from None
+
+    def _is_registered(self, resource: str) -> bool:
+        return self._life is not None and resource in self._life.registered
+
+    def _is_streaming(self, resource: str) -> bool:
+        streams = self._life.streams if self._life is not None else ()
+        return any(client.resource == resource and client.lists for client in streams)
+
+    # Pods ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def pods(self) -> Mapping[str, Pod]:
+        """The pods that are bound to this node and have not failed, by uid."""
+        return {uid: bound.pod for uid, bound in self._pods.items()}
+
+    async def admit(self, pod: Pod, *, start: bool = True) -> AdmittedPod:
+        """Admit a pod as the kubelet's sync loop does, one at a time, then start its containers.
+
+        Devices are chosen and Allocate is called for each container, init containers first (contract section 6);
+        then PreStartContainer before each start, where the plugin wants it (section 7). Ordinary init containers
+        end at once. Devices that a pod holds already are used without any call (section 4.6).
+
+        Args:
+            pod: The pod. One that was admitted before can be admitted again once the kubelet has restarted.
+            start: Whether its containers are started.
+
+        Returns:
+            What each container was given.
+
+        Raises:
+            AdmissionError: The kubelet refused it; it is gone from the node.
+            ContainerStartError: It is admitted, but a container could not be started.
+            ScenarioError: The kubelet does not run, or has admitted this pod already.
+        """
+        life = self._living(f"pod {pod.name!r} cannot be admitted")
+        known = self._pods.get(pod.uid)
+        if known is not None and known.admitted_in == self._lives:
+            raise ScenarioError(f"pod {pod.name!r} was admitted already, and the kubelet has not restarted since")
+        if known is None and not self._sources_ready:
+            # A pod that nobody knew before comes after the API server's first word.
+            self._set_sources_ready(life)
+        bound = known or _Bound(pod, self._lives)
+        bound.pod = pod
+        bound.admitted_in = self._lives
+        async with self._admission:
+            self._pods[pod.uid] = bound
+            try:
+                await self._admit(life, pod)
+            except AdmissionError as error:
+                del self._pods[pod.uid]
+                self.events.add(events.PodRejected(pod=pod.name, reason=error.reason, message=error.message))
+                raise
+            except BaseException:
+                self._pods.pop(pod.uid, None)
+                raise
+        given = {container.name: life.manager.given(pod.uid, container.name) for container in pod.in_order}
+        self.events.add(
+            events.PodAdmitted(pod=pod.name, devices={name: dict(what.devices) for name, what in given.items()})
+        )
+        if start and not bound.started:
+            await self._start_containers(life, bound)
+        return AdmittedPod(
+            pod=pod,
+            containers={container.name: life.manager.given(pod.uid, container.name) for container in pod.in_order},
+        )
+
+    async def _admit(self, life: Life, pod: Pod) -> None:
+        for container in pod.in_order:
+            try:
+                await life.manager.allocate(pod, container, life)
+            except (AllocationRefused, CallError) as error:
+                raise AdmissionError(
+                    "UnexpectedAdmissionError", f"Allocate failed due to {error}, which is unexpected"
+                ) from error
+        self._check_fits(life, pod)
+
+    def _check_fits(self, life: Life, pod: Pod) -> None:
+        """Refuse what the node's status has no room for (contract section 6.3, ``OutOf``).
+
+        A resource that the node object does not have at all is left out of the check, so that the pod starts
+        without it (section 4.6).
+        """
+        allocatable = self.node_status().allocatable
+        holds_devices = pod.uid in life.manager.assignments
+        others = [bound.pod.requests() for uid, bound in self._pods.items() if uid != pod.uid]
+        for resource, requested in sorted(pod.requests().items()):
+            if resource not in allocatable or requested == 0:
+                continue
+            # What is allocated already counts as there, or running pods would not fit after a failure.
+            floor = len(life.manager.booked(resource)) if holds_devices else 0
+            room = max(allocatable[resource], floor)
+            used = sum(other.get(resource, 0) for other in others)
+            if requested > room - used:
+                raise AdmissionError(
+                    f"OutOf{resource}",
+                    f"Node didn't have enough resource: {resource}, requested: {requested}, used: {used}, "
+                    f"capacity: {room}",
+                )
+
+    async def _start_containers(self, life: Life, bound: _Bound) -> None:
+        for container in bound.pod.in_order:
+            await self._start_container(life, bound, container)
+        bound.started = True
+
+    async def _start_container(self, life: Life, bound: _Bound, container: Container) -> None:
+        try:
+            await life.manager.start(bound.pod, container, life)
+        except (AllocationRefused, CallError) as error:
+            raise ContainerStartError(container.name, str(error)) from error
+        if container.restartable or container in bound.pod.containers:
+            bound.running[container.name] = bound.running.get(container.name, -1) + 1
+
+    async def start_container(self, pod: Pod | str, container: str = "main") -> None:
+        """Start a container of an admitted pod (again): its process ended, or its first start failed.
+
+        PreStartContainer is called where the plugin wants it; the devices and the reply are those from before.
+
+        Args:
+            pod: The pod or its uid.
+            container: The container's name.
+
+        Raises:
+            ContainerStartError: The start failed; it can be tried again.
+            ScenarioError: There is no such pod or container, or the kubelet does not run.
+        """
+        life = self._living(f"container {container!r} cannot be started")
+        bound = self._bound(pod)
+        for candidate in bound.pod.in_order:
+            if candidate.name == container:
+                await self._start_container(life, bound, candidate)
+                return
+        raise ScenarioError(f"pod {bound.pod.name!r} has no container {container!r}")
+
+    async def readmit(self) -> dict[str, AdmittedPod | AdmissionError]:
+        """Admit all known pods again: the API server's first word after a restart (contract section 4.6).
+
+        Returns:
+            By uid: what the pod's containers hold, or why it failed; a failed pod is gone from the node.
+
+        Raises:
+            ScenarioError: The kubelet does not run, or has not restarted.
+        """
+        life = self._living("pods cannot be admitted again")
+        if self._sources_ready:
+            raise ScenarioError(
+                "the kubelet has heard from the API server already; only a restart brings the pods again"
+            )
+        outcome: dict[str, AdmittedPod | AdmissionError] = {}
+        for uid, bound in list(self._pods.items()):
+            try:
+                outcome[uid] = await self.admit(bound.pod)
+            except AdmissionError as error:
+                outcome[uid] = error
+        self._set_sources_ready(life)
+        return outcome
+
+    def _set_sources_ready(self, life: Life) -> None:
+        self._sources_ready = life.manager.sources_ready = True
+
+    async def delete(self, pod: Pod | str) -> None:
+        """Remove a pod from the node. Its devices are freed at the kubelet's next look, without a call.
+
+        Args:
+            pod: The pod or its uid.
+
+        Raises:
+            ScenarioError: There is no such pod.
+        """
+        bound = self._bound(pod)
+        del self._pods[bound.pod.uid]
+        self.events.add(events.PodDeleted(pod=bound.pod.name))
+
+    def _bound(self, pod: Pod | str) -> _Bound:
+        uid = pod if isinstance(pod, str) else pod.uid
+        try:
+            return self._pods[uid]
+        except KeyError:
+            raise ScenarioError(f"there is no pod {uid!r} on this node") from None
+
+    def _was_running(self, pod: str, container: str) -> bool:
+        """Whether the runtime reported this container running when the kubelet started."""
+        restarts = self._running_at_start.get((pod, container))
+        if restarts is None:
+            return False
+        # An older kubelet may look at the record of a dead predecessor instead; which one is up to a map's order.
+        return restarts == 0 or self.profile.sees_restarted_containers or self._rng.random() < 1 / (restarts + 1)
+
+    # Talking to plugins directly -----------------------------------------------------------------------------------
+
+    def plugin(self, resource: str) -> PluginConnection:
+        """Return the live connection to the plugin that serves this resource now, for calls of the test's own.
+
+        The kubelet's state does not change by such calls. The connection is the kubelet's: do not close it.
+
+        Raises:
+            ScenarioError: No plugin of this resource is connected.
+        """
+        return self._client(resource).connection
+
+    def drop_stream(self, resource: str) -> None:
+        """Fault 30: cancel this resource's ListAndWatch; the plugin's socket stays.
+
+        The kubelet then closes the connection and marks the devices unhealthy, as at any end of a stream.
+
+        Raises:
+            ScenarioError: There is no stream.
+        """
+        for client in self._streaming(resource):
+            client.end_stream()
+
+    def pause_reading(self, resource: str) -> None:
+        """Fault 33: stop reading this resource's lists; a list that is being read is still taken.
+
+        What the plugin sends stays in the flow control's window (about 64 KiB) and then in the plugin.
+
+        Raises:
+            ScenarioError: There is no stream.
+        """
+        for client in self._streaming(resource):
+            client.may_read = anyio.Event()
+
+    def resume_reading(self, resource: str) -> None:
+        """Read on after `pause_reading`.
+
+        Raises:
+            ScenarioError: There is no stream.
+        """
+        for client in self._streaming(resource):
+            client.may_read.set()
+
+    def sever(self, resource: str) -> None:
+        """Fault 32: break the connection to this resource's plugin without a word.
+
+        Raises:
+            ScenarioError: No plugin of this resource is connected.
+        """
+        self._client(resource).connection.sever()
+
+    @asynccontextmanager
+    async def checkpoint_noise(self, per_second: float = 100.0) -> AsyncGenerator[None]:
+        """Fault 27: write the checkpoint this often while the context lasts, as after lists of other plugins.
+
+        Args:
+            per_second: Writes a second, each a temporary file and a rename.
+        """
+
+        async def write() -> None:
+            while True:
+                if self._life is not None:
+                    self._life.save()
+                await anyio.sleep(1 / per_second)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(write)
+            try:
+                yield
+            finally:
+                tasks.cancel_scope.cancel()
+
+    def _client(self, resource: str) -> Client:
+        life = self._living(f"nobody is connected for {resource}")
+        client = life.client_of(resource)
+        if client is None:
+            raise ScenarioError(f"no plugin is connected for {resource}")
+        return client
+
+    def _streaming(self, resource: str) -> list[Client]:
+        life = self._living(f"there is no stream of {resource}")
+        streaming = [client for client in life.streams if client.resource == resource]
+        if not streaming:
+            raise ScenarioError(f"there is no open stream of {resource}")
+        return streaming
+
+    # Small helpers -------------------------------------------------------------------------------------------------
+
+    def _living(self, consequence: str) -> Life:
+        if self._life is None:
+            raise ScenarioError(f"the kubelet is not running: {consequence}")
+        return self._life
+
+    def _entered(self) -> TaskGroup:
+        if self._tasks is None:
+            raise ScenarioError("the simulated kubelet is an async context manager: enter it before you start it")
+        return self._tasks
+
+
+def _includes(actual: Mapping[str, int], wanted: Mapping[str, int]) -> bool:
+    return all(actual.get(resource) == count for resource, count in wanted.items())

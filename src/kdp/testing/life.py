@@ -1,0 +1,461 @@
+"""One life of a kubelet: from reading the checkpoint to the end of its process.
+
+Everything here dies with a crash; what survives one (directories, pods, faults, the log) is `SimulatedKubelet`'s.
+The order of a start is the kubelet's (contract section 4.2): checkpoint, directory, wiping, bind, listen, then
+the plugin watcher. The decisions are in `manager`, `clients` and `watcher`; this module only carries them out.
+
+Rule: a connection is closed only where the kubelet closes it. Those that it leaks (section 2.5) stay open until
+the end of its life, as they do in the real one.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import anyio
+
+from . import checks, events
+from .checkpoint import CHECKPOINT_NAME, Checkpoint
+from .clients import ClientTable
+from .door import FrontDoor
+from .faults import Faults, RegisterFault
+from .manager import AlreadyConnected, DeviceManager, Endpoint
+from .registry import Refusal, RegistryServer
+from .watcher import PluginWatcher
+from .wire import CallError, DialError, PluginConnection, PluginOptions, PluginStream, decode_devices
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+    from anyio.abc import TaskGroup, TaskStatus
+
+    from kdp.kubelet.paths import KubeletPaths
+
+    from .events import EventLog
+    from .pods import ContainerReply
+    from .profiles import Profile
+
+__all__ = ["Client", "Life"]
+
+
+class Client:
+    """One registration's connection: dialed once, one ListAndWatch, all unary calls."""
+
+    def __init__(self, resource: str, socket_path: str) -> None:
+        self.resource = resource
+        self.socket_path = socket_path
+        self.connection = PluginConnection(socket_path)
+        self.endpoint = Endpoint(resource, socket_path)
+        self.stream: PluginStream | None = None
+        self.lists = 0
+        self.may_read = anyio.Event()
+        self.may_read.set()
+
+    def end_stream(self) -> None:
+        """Cancel ListAndWatch; its reader sees the end, also one that was told not to read."""
+        if self.stream is not None:
+            self.stream.cancel()
+            self.may_read.set()
+
+
+class Life:
+    """One process of the kubelet. `run` is its whole life; cancelling it is its end.
+
+    Args:
+        paths: The node's directories.
+        profile: Which kubelet it is.
+        log: Where everything is written down.
+        faults: What goes wrong.
+        manager: A fresh device manager.
+        dial_timeout: Seconds to connect to a plugin.
+        watcher_period: Seconds between two looks of the plugin watcher's reconciler; the kubelet's is 1.
+    """
+
+    def __init__(
+        self,
+        *,
+        paths: KubeletPaths,
+        profile: Profile,
+        log: EventLog,
+        faults: Faults,
+        manager: DeviceManager,
+        dial_timeout: float,
+        watcher_period: float,
+    ) -> None:
+        self.manager = manager
+        self.clients: ClientTable[Client] = ClientTable(one_per_resource=profile.one_client_per_resource)
+        self.streams: list[Client] = []
+        self.registered: set[str] = set()
+        self._paths = paths
+        self._profile = profile
+        self._log = log
+        self._faults = faults
+        self._dial_timeout = dial_timeout
+        self._by_endpoint: dict[Endpoint, Client] = {}
+        self._connections: dict[PluginConnection, None] = {}
+        self._watcher = PluginWatcher(
+            paths.plugins_registry_dir,
+            retries=profile.watcher_retries,
+            period=watcher_period,
+            register=self._register_watched,
+            deregister=self._deregister,
+            log=log,
+        )
+        self._door: FrontDoor | None = None
+        self._tasks: TaskGroup | None = None
+
+    # Start and end -------------------------------------------------------------------------------------------------
+
+    async def run(
+        self, listen_delay: float = 0.0, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Start, report started when kubelet.sock is listened on, and live until cancelled.
+
+        Args:
+            listen_delay: Seconds between bind(2) and listen(2) of kubelet.sock.
+            task_status: Told when the kubelet is up.
+
+        Raises:
+            OSError: kubelet.sock cannot be bound.
+        """
+        directory = self._paths.device_plugin_dir
+        checkpoint = Checkpoint.load(directory)
+        if checkpoint is not None:
+            self.manager.restore(checkpoint.registered, checkpoint.assignments)
+        directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+        # The server behind the door is ready before the door is there: all that listen(2) has to wait for is us.
+        inner = f"kdp-simulated-kubelet-{os.getpid()}-{secrets.token_hex(8)}"
+        registry = RegistryServer(inner, self._register)
+        try:
+            await registry.start()
+            self._wipe(directory)
+            self._door = FrontDoor(self._paths.kubelet_socket, inner)
+            if listen_delay > 0:
+                await anyio.sleep(listen_delay)
+            async with anyio.create_task_group() as tasks:
+                self._tasks = tasks
+                self._door.listen()
+                self._log.add(events.KubeletStarted(profile=self._profile.name))
+                await tasks.start(self._door.serve)
+                await tasks.start(self._watcher.run)
+                task_status.started()
+                await anyio.sleep_forever()
+        finally:
+            if self._door is not None:
+                self._door.close()
+            with anyio.CancelScope(shield=True):
+                for connection in [*self._connections]:
+                    await self._close(connection)
+                await registry.stop()
+
+    def _wipe(self, directory: Path) -> None:
+        """Delete what this kubelet deletes at its start (contract section 4.3)."""
+        for path in directory.iterdir():
+            if path.name == CHECKPOINT_NAME:
+                continue
+            # A link counts as what it points at; a link to nothing cannot be looked at and is left alone.
+            if path.is_socket() or (self._profile.wipes_everything and path.exists() and not path.is_dir()):
+                path.unlink(missing_ok=True)
+
+    def crash(self) -> None:
+        """Break everything at once and without a word, as SIGKILL does; `run` must still be cancelled."""
+        if self._door is not None:
+            self._door.slam()
+        for connection in self._connections:
+            connection.sever()
+
+    def unlink_socket(self) -> None:
+        """Remove kubelet.sock, as the orderly end of the device manager does."""
+        if self._door is not None:
+            self._door.unlink()
+
+    # Registration over kubelet.sock --------------------------------------------------------------------------------
+
+    async def _register(self, version: str, endpoint: str, resource: str, options: PluginOptions) -> None:
+        received = events.RegisterReceived(
+            resource=resource,
+            endpoint=endpoint,
+            version=version,
+            pre_start_required=options.pre_start_required,
+            preferred_allocation_available=options.preferred_allocation_available,
+        )
+        self._log.add(received)
+        error: str | None = "the call ended before its answer"
+        try:
+            await self._answer(version, endpoint, resource)
+            error = None
+        except Refusal as refusal:
+            error = str(refusal)
+            raise
+        finally:
+            (self.registered.discard if error else self.registered.add)(resource)
+            now = time.monotonic()
+            self._log.add(
+                events.RegisterAnswered(
+                    time=now, resource=resource, endpoint=endpoint, error=error, seconds=now - received.time
+                )
+            )
+
+    async def _answer(self, version: str, endpoint: str, resource: str) -> None:
+        fault = self._faults.next_register()
+        if fault.hang:
+            await anyio.sleep_forever()
+        if fault.drop and self._door is not None:
+            self._door.drop_connections()
+            await anyio.sleep_forever()
+        if fault.code is not None:
+            raise Refusal(fault.text, fault.code)
+        refused = checks.version_error(version) or checks.resource_name_error(resource)
+        if refused is not None:
+            raise Refusal(refused)
+        if fault.dial:
+            # Joined and tidied, not validated (contract section 2.2).
+            socket_path = _joined(self._paths.device_plugin_dir, endpoint)
+            for _ in range(fault.connections):
+                await self._connect_for(resource, socket_path, fault)
+        if fault.delay > 0:
+            await anyio.sleep(fault.delay)
+
+    async def _connect_for(self, resource: str, socket_path: str, fault: RegisterFault) -> None:
+        """Connect in a task of the kubelet's own, which the end of the Register call stops or not (section 2.1)."""
+        done = anyio.Event()
+        scope = anyio.CancelScope()
+        failure: list[Refusal] = []
+
+        async def connect() -> None:
+            with scope:
+                try:
+                    await self._connect(resource, socket_path, fault)
+                except (DialError, CallError, AlreadyConnected) as error:
+                    failure.append(Refusal(_register_text(error)))
+            done.set()
+
+        self._running_tasks.start_soon(connect)
+        try:
+            await done.wait()
+        except BaseException:
+            if self._profile.register_governs_connecting:
+                scope.cancel()
+            raise
+        if failure:
+            raise failure[0]
+
+    async def _connect(self, resource: str, socket_path: str, fault: RegisterFault) -> None:
+        """Dial, ask for the options, install the endpoint, and open the stream in a task (contract section 2.1)."""
+        client = Client(resource, socket_path)
+        self._connections[client.connection] = None
+        self.clients.add(client)
+        try:
+            if fault.dial_delay > 0:
+                await anyio.sleep(fault.dial_delay)
+            try:
+                await client.connection.dial(self._dial_timeout)
+            except DialError as error:
+                self._log.add(events.DialFailed(resource=resource, socket_path=socket_path, error=str(error)))
+                raise
+            self._log.add(events.Dialed(resource=resource, socket_path=socket_path))
+            options = await client.connection.options()
+            client.endpoint.options = options
+            self._log.add(
+                events.OptionsReceived(
+                    resource=resource,
+                    socket_path=socket_path,
+                    pre_start_required=options.pre_start_required,
+                    preferred_allocation_available=options.preferred_allocation_available,
+                )
+            )
+            self.manager.connected(client.endpoint)
+        except BaseException:
+            self.clients.drop(resource, socket_path)
+            # Once dialed the connection is leaked (section 2.5): nobody closes it while this kubelet lives.
+            if not client.connection.is_dialed:
+                with anyio.CancelScope(shield=True):
+                    await self._close(client.connection)
+            raise
+        self._by_endpoint[client.endpoint] = client
+        if fault.stream:
+            self._running_tasks.start_soon(self._watch, client)
+
+    # The device lists ----------------------------------------------------------------------------------------------
+
+    async def _watch(self, client: Client) -> None:
+        """Read one ListAndWatch to its end, then close whichever client is on record for it."""
+        stream = client.stream = client.connection.watch()
+        self.streams.append(client)
+        self._log.add(events.StreamOpened(resource=client.resource, socket_path=client.socket_path))
+        try:
+            while True:
+                await client.may_read.wait()
+                message = await stream.read()
+                if message is None:
+                    break
+                self._receive(client, *message)
+        finally:
+            self.streams.remove(client)
+            stream.cancel()
+        code, detail = stream.ending
+        self._log.add(
+            events.StreamEnded(resource=client.resource, socket_path=client.socket_path, code=code, detail=detail)
+        )
+        on_record = self.clients.find(client.resource, client.socket_path)
+        if on_record is not None:
+            await self._disconnect(on_record)
+
+    def _receive(self, client: Client, received: float, payload: bytes) -> None:
+        devices = decode_devices(payload)
+        healthy = sum(1 for device in devices if device.health == checks.HEALTHY)
+        self.manager.listed(client.resource, devices)
+        client.lists += 1
+        self.save()
+        self._log.add(
+            events.ListReceived(
+                time=received,
+                resource=client.resource,
+                socket_path=client.socket_path,
+                healthy=healthy,
+                unhealthy=len(devices) - healthy,
+                size_bytes=len(payload),
+                payload=payload,
+            )
+        )
+
+    async def _disconnect(self, client: Client) -> None:
+        self.clients.drop(client.resource, client.socket_path)
+        client.end_stream()
+        await self._close(client.connection)
+        self.manager.disconnected(client.resource, client.socket_path)
+        self._log.add(events.Disconnected(resource=client.resource, socket_path=client.socket_path))
+
+    async def disconnect_all(self) -> None:
+        """Close every client on record, as the device manager does when it is told to stop."""
+        for client in self.clients.all():
+            await self._disconnect(client)
+
+    async def _close(self, connection: PluginConnection) -> None:
+        self._connections.pop(connection, None)
+        await connection.close()
+
+    def save(self) -> None:
+        """Write the checkpoint; a directory that cannot be written is logged by the kubelet, and borne."""
+        checkpoint = Checkpoint(
+            registered={resource: tuple(ids) for resource, ids in self.manager.healthy.items()},
+            assignments=self.manager.assignments,
+        )
+        with suppress(OSError):
+            checkpoint.save(self._paths.device_plugin_dir)
+
+    # The plugin watcher's way in -----------------------------------------------------------------------------------
+
+    async def _register_watched(self, resource: str, socket_path: str) -> None:
+        """Connect without a Register call's deadline; raises `Refusal`."""
+        await self._connect_for(resource, socket_path, RegisterFault())
+
+    async def _deregister(self, resource: str, socket_path: str) -> None:
+        client = self.clients.find(resource, socket_path)
+        if client is not None:
+            await self._disconnect(client)
+
+    # Calls for the device manager ----------------------------------------------------------------------------------
+
+    def client_of(self, resource: str) -> Client | None:
+        """Return the client that allocations of this resource go to."""
+        endpoint = self.manager.endpoints.get(resource)
+        return None if endpoint is None else self._by_endpoint.get(endpoint)
+
+    async def preferred(
+        self, endpoint: Endpoint, available: Collection[str], must_include: Collection[str], size: int
+    ) -> tuple[str, ...]:
+        """Call GetPreferredAllocation and write it down; only the first container's answer is read."""
+        requested = events.PreferredRequested(
+            resource=endpoint.resource, available=tuple(available), must_include=tuple(must_include), size=size
+        )
+        self._log.add(requested)
+        answer: list[tuple[str, ...]] = []
+        error: str | None = "the call ended before its answer"
+        try:
+            answer = await self._connection(endpoint).preferred(available, must_include, size)
+            error = None
+        except CallError as failed:
+            error = str(failed)
+            raise
+        finally:
+            now = time.monotonic()
+            self._log.add(
+                events.PreferredAnswered(
+                    time=now,
+                    resource=endpoint.resource,
+                    device_ids=answer[0] if answer else (),
+                    error=error,
+                    seconds=now - requested.time,
+                )
+            )
+        return answer[0] if answer else ()
+
+    async def allocate(self, endpoint: Endpoint, device_ids: Collection[str]) -> list[ContainerReply]:
+        """Call Allocate and write it down."""
+        ids = tuple(device_ids)
+        requested = events.AllocateRequested(resource=endpoint.resource, device_ids=ids)
+        self._log.add(requested)
+        error: str | None = "the call ended before its answer"
+        try:
+            replies = await self._connection(endpoint).allocate(ids)
+            error = None
+        except CallError as failed:
+            error = str(failed)
+            raise
+        finally:
+            now = time.monotonic()
+            self._log.add(
+                events.AllocateAnswered(
+                    time=now, resource=endpoint.resource, device_ids=ids, error=error, seconds=now - requested.time
+                )
+            )
+        return replies
+
+    async def pre_start(self, endpoint: Endpoint, device_ids: Collection[str]) -> None:
+        """Call PreStartContainer and write it down."""
+        ids = tuple(device_ids)
+        requested = events.PreStartRequested(resource=endpoint.resource, device_ids=ids)
+        self._log.add(requested)
+        error: str | None = "the call ended before its answer"
+        try:
+            await self._connection(endpoint).pre_start(ids)
+            error = None
+        except CallError as failed:
+            error = str(failed)
+            raise
+        finally:
+            now = time.monotonic()
+            self._log.add(
+                events.PreStartAnswered(
+                    time=now, resource=endpoint.resource, device_ids=ids, error=error, seconds=now - requested.time
+                )
+            )
+
+    def _connection(self, endpoint: Endpoint) -> PluginConnection:
+        return self._by_endpoint[endpoint].connection
+
+    @property
+    def _running_tasks(self) -> TaskGroup:
+        if self._tasks is None:
+            raise RuntimeError("this kubelet has not started")
+        return self._tasks
+
+
+def _joined(directory: Path, endpoint: str) -> str:
+    """Join as Go's filepath.Join does: ``..`` is resolved in the text, and nothing escapes by being absolute."""
+    return os.path.normpath(f"{directory}/{endpoint}")
+
+
+def _register_text(error: DialError | CallError | AlreadyConnected) -> str:
+    """Return what Register answers (contract section 2.2)."""
+    if isinstance(error, DialError):
+        return f"failed to dial device plugin: {error}"
+    if isinstance(error, CallError):
+        return f"failed to get device plugin options: {error}"
+    return str(error)

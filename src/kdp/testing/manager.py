@@ -1,0 +1,445 @@
+"""The device manager's state and decisions: which devices exist, who holds them, which ones a container gets.
+
+No I/O and no clock of its own. Calls to plugins go through `PluginCalls`, so that the decisions can be tested
+without a socket; the kubelet's manager lock is not held during such a call either (contract section 6.1).
+
+Rule 1: a list replaces the table; capacity = healthy + unhealthy entries, allocatable = healthy (section 5).
+Rule 2: the end of the last plugin moves all devices to unhealthy; more than five minutes later the resource is
+forgotten at the next look at the capacity, not by a timer (section 5).
+Rule 3: devices of a pod are free when the pod is not active any more, and that is looked at lazily: before an
+allocation (section 6.2).
+Rule 4: what the real one chooses by the order of a Go map is chosen here by the random generator that is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import attrs
+
+from .checks import HEALTHY, STOP_GRACE_PERIOD
+from .pods import AdmittedContainer, Container, ContainerReply, Pod
+from .wire import ListedDevice, PluginOptions
+
+if TYPE_CHECKING:
+    import random
+
+__all__ = ["AllocationRefused", "AlreadyConnected", "Assignment", "DeviceManager", "Endpoint", "PluginCalls"]
+
+_T = TypeVar("_T")
+
+
+class AlreadyConnected(Exception):
+    """The resource is still on record with this socket path (contract section 2.5, 1.37)."""
+
+
+class AllocationRefused(Exception):
+    """The devices cannot be had; the text is the kubelet's."""
+
+
+@attrs.define(eq=False)
+class Endpoint:
+    """The device manager's record of one registration.
+
+    Attributes:
+        resource: The resource name.
+        socket_path: Where the plugin serves; empty for a resource known from the checkpoint only.
+        options: The plugin's options; None if it has not registered since the kubelet started.
+        stopped_at: When its end was noticed, by the manager's clock; None while it lives.
+    """
+
+    resource: str
+    socket_path: str = ""
+    options: PluginOptions | None = None
+    stopped_at: float | None = None
+
+    def check_running(self) -> None:
+        """Refuse calls to a plugin whose end is known."""
+        if self.stopped_at is not None:
+            raise AllocationRefused(f"endpoint {self.resource} has been stopped")
+
+
+@attrs.frozen
+class Assignment:
+    """The devices of one resource that one container holds.
+
+    Attributes:
+        by_numa_node: The ids by NUMA node, -1 for those without; a device with several nodes is there several times.
+        reply: The plugin's reply, kept and used again at each start of the container.
+    """
+
+    by_numa_node: Mapping[int, tuple[str, ...]]
+    reply: ContainerReply
+
+    @property
+    def device_ids(self) -> set[str]:
+        """The ids, each once."""
+        return {device_id for ids in self.by_numa_node.values() for device_id in ids}
+
+
+class PluginCalls(Protocol):
+    """What the manager asks of plugins. Errors are the calls' own; their texts reach the pod's author."""
+
+    async def preferred(
+        self, endpoint: Endpoint, available: Collection[str], must_include: Collection[str], size: int
+    ) -> tuple[str, ...]:
+        """Call GetPreferredAllocation."""
+        ...
+
+    async def allocate(self, endpoint: Endpoint, device_ids: Collection[str]) -> list[ContainerReply]:
+        """Call Allocate."""
+        ...
+
+    async def pre_start(self, endpoint: Endpoint, device_ids: Collection[str]) -> None:
+        """Call PreStartContainer."""
+        ...
+
+    def save(self) -> None:
+        """Write the checkpoint."""
+        ...
+
+
+class DeviceManager:
+    """One device manager, from the kubelet's start to its end.
+
+    Args:
+        one_endpoint_per_resource: Profiles up to 1.36 (contract section 2.5).
+        clock: Seconds that only grow; for the grace period.
+        rng: Decides what a Go map's order decides in the real one.
+        active_pods: The uids of the pods that are not finished, asked when devices are freed.
+        is_running: Whether a container was reported running by the container runtime when the kubelet started.
+    """
+
+    def __init__(
+        self,
+        *,
+        one_endpoint_per_resource: bool,
+        clock: Callable[[], float],
+        rng: random.Random,
+        active_pods: Callable[[], Collection[str]],
+        is_running: Callable[[str, str], bool],
+    ) -> None:
+        self._one_endpoint_per_resource = one_endpoint_per_resource
+        self._clock = clock
+        self._rng = rng
+        self._active_pods = active_pods
+        self._is_running = is_running
+        self.sources_ready = True
+        self.endpoints: dict[str, Endpoint] = {}
+        self.devices: dict[str, dict[str, ListedDevice]] = {}
+        self.healthy: dict[str, set[str]] = {}
+        self.unhealthy: dict[str, set[str]] = {}
+        self.assignments: dict[str, dict[str, dict[str, Assignment]]] = {}
+        self._by_path: dict[str, dict[str, Endpoint]] = {}
+        self._booked: dict[str, set[str]] = {}
+        self._reusable: tuple[str, dict[str, set[str]]] = ("", {})
+
+    # Registrations -------------------------------------------------------------------------------------------------
+
+    def restore(
+        self, resources: Iterable[str], assignments: Mapping[str, Mapping[str, Mapping[str, Assignment]]]
+    ) -> None:
+        """Take over a checkpoint: empty sets, stopped endpoints without options (contract section 4.5)."""
+        for pod, containers in assignments.items():
+            self.assignments[pod] = {name: dict(resources) for name, resources in containers.items()}
+        self._booked = self._held()
+        for resource in resources:
+            self.healthy[resource] = set()
+            self.unhealthy[resource] = set()
+            self.endpoints[resource] = Endpoint(resource, stopped_at=self._clock())
+
+    def connected(self, endpoint: Endpoint) -> None:
+        """Install the endpoint of a plugin that has answered GetDevicePluginOptions.
+
+        Raises:
+            AlreadyConnected: 1.37: this resource is on record with this path, dead or alive.
+        """
+        if not self._one_endpoint_per_resource:
+            known = self._by_path.setdefault(endpoint.resource, {})
+            if endpoint.socket_path in known:
+                raise AlreadyConnected(f"device plugin already connected: {endpoint.socket_path}")
+            known[endpoint.socket_path] = endpoint
+        self.endpoints[endpoint.resource] = endpoint
+
+    def disconnected(self, resource: str, socket_path: str) -> None:
+        """Note that a plugin's connection was closed."""
+        if self._one_endpoint_per_resource:
+            endpoint = self.endpoints.get(resource)
+            if endpoint is not None:
+                self._mark_unhealthy(resource)
+                endpoint.stopped_at = self._clock()
+            return
+        known = self._by_path.get(resource, {})
+        endpoint = known.pop(socket_path, None)
+        if endpoint is None:
+            return
+        endpoint.stopped_at = self._clock()
+        if known:
+            # An arbitrary survivor takes over, also one whose end went unnoticed (a poisoned path).
+            self.endpoints[resource] = self._rng.choice(list(known.values()))
+        else:
+            del self._by_path[resource]
+            self._mark_unhealthy(resource)
+
+    def listed(self, resource: str, devices: Iterable[ListedDevice]) -> None:
+        """Replace the resource's table; of a repeated id the last entry counts, but each one is counted."""
+        table: dict[str, ListedDevice] = {}
+        healthy: set[str] = set()
+        unhealthy: set[str] = set()
+        for device in devices:
+            table[device.id] = device
+            (healthy if device.health == HEALTHY else unhealthy).add(device.id)
+        self.devices[resource] = table
+        self.healthy[resource] = healthy
+        self.unhealthy[resource] = unhealthy
+
+    def _mark_unhealthy(self, resource: str) -> None:
+        self.unhealthy.setdefault(resource, set()).update(self.healthy.get(resource, ()))
+        if resource in self.healthy:
+            self.healthy[resource] = set()
+
+    # What the node reports -----------------------------------------------------------------------------------------
+
+    def capacity(self) -> tuple[dict[str, int], dict[str, int], set[str]]:
+        """Return capacity, allocatable and the resources that were forgotten by this look.
+
+        A resource whose plugin ended more than five minutes ago is forgotten here and nowhere else.
+        """
+        gone = {resource for resource in self.healthy.keys() | self.unhealthy.keys() if self._is_expired(resource)}
+        for resource in gone:
+            self.endpoints.pop(resource, None)
+            self.healthy.pop(resource, None)
+            self.unhealthy.pop(resource, None)
+        allocatable = {resource: len(ids) for resource, ids in self.healthy.items()}
+        capacity = dict(allocatable)
+        for resource, ids in self.unhealthy.items():
+            capacity[resource] = capacity.get(resource, 0) + len(ids)
+        return capacity, allocatable, gone
+
+    def _is_expired(self, resource: str) -> bool:
+        endpoint = self.endpoints.get(resource)
+        if endpoint is None:
+            return True
+        return endpoint.stopped_at is not None and self._clock() - endpoint.stopped_at > STOP_GRACE_PERIOD
+
+    def booked(self, resource: str) -> set[str]:
+        """Return the ids that count as in use, also those that a failed call left booked (contract section 6.3)."""
+        return set(self._booked.get(resource, ()))
+
+    def release_finished(self) -> None:
+        """Free the devices of pods that are not active any more."""
+        if not self.sources_ready:
+            return
+        finished = self.assignments.keys() - set(self._active_pods())
+        if finished:
+            for pod in finished:
+                del self.assignments[pod]
+            self._booked = self._held()
+
+    def _held(self) -> dict[str, set[str]]:
+        held: dict[str, set[str]] = {}
+        for containers in self.assignments.values():
+            for resources in containers.values():
+                for resource, assignment in resources.items():
+                    held.setdefault(resource, set()).update(assignment.device_ids)
+        return held
+
+    # Admission -----------------------------------------------------------------------------------------------------
+
+    def is_known(self, resource: str) -> bool:
+        """Tell whether the resource counts as a device plugin's: listed, or allocated before."""
+        return resource in self.healthy or resource in self._booked
+
+    async def allocate(self, pod: Pod, container: Container, calls: PluginCalls) -> None:
+        """Give one container its devices. Init containers must come before the others, in spec order.
+
+        A resource that is not known is skipped: the container starts without it (contract section 4.6).
+
+        Raises:
+            AllocationRefused: With the kubelet's text.
+            Exception: What ``calls`` raises.
+        """
+        if self._reusable[0] != pod.uid:
+            self._reusable = (pod.uid, {})
+        reusable = self._reusable[1]
+        await self._allocate_container(pod, container, reusable, calls)
+        held = self.assignments.get(pod.uid, {}).get(container.name, {})
+        stays = container in pod.containers or container.restartable
+        for resource, assignment in held.items():
+            pool = reusable.setdefault(resource, set())
+            if stays:
+                pool -= assignment.device_ids
+            else:
+                pool |= assignment.device_ids
+
+    async def _allocate_container(
+        self, pod: Pod, container: Container, reusable: dict[str, set[str]], calls: PluginCalls
+    ) -> None:
+        changed = released = False
+        for resource, wanted in self._shuffled(container.limits.items()):
+            if not self.is_known(resource):
+                continue
+            if not released:
+                self.release_finished()
+                released = True
+            chosen = await self._choose(pod.uid, container.name, resource, wanted, reusable.get(resource, set()), calls)
+            if not chosen:
+                continue
+            changed = True
+            endpoint = self.endpoints.get(resource)
+            if endpoint is None:
+                self._booked = self._held()
+                raise AllocationRefused(f"unknown Device Plugin {resource}")
+            try:
+                endpoint.check_running()
+                replies = await calls.allocate(endpoint, self._shuffled(chosen))
+            except Exception:
+                self._booked = self._held()
+                raise
+            if not replies:
+                # The chosen devices stay booked here until something else counts them again (section 6.3).
+                raise AllocationRefused("no containers return in allocation response &AllocateResponse{}")
+            assignment = Assignment(self._by_numa_node(resource, chosen), replies[0])
+            self.assignments.setdefault(pod.uid, {}).setdefault(container.name, {})[resource] = assignment
+        if changed:
+            calls.save()
+
+    async def _choose(
+        self, pod: str, container: str, resource: str, wanted: int, reusable: Collection[str], calls: PluginCalls
+    ) -> set[str]:
+        """Return the devices to ask Allocate for; none if the container needs no call (contract sections 4.6, 7)."""
+        needed = wanted
+        held = self._assigned(pod, container, resource)
+        if held is not None:
+            needed -= len(held)
+            if needed != 0:
+                raise AllocationRefused(
+                    f'pod "{pod}" container "{container}" changed request for resource "{resource}" '
+                    f"from {len(held)} to {wanted}"
+                )
+        if not self.sources_ready and self._is_running(pod, container):
+            return set()
+        healthy = self.healthy.get(resource)
+        if healthy is None:
+            raise AllocationRefused(f"cannot allocate unregistered device {resource}")
+        if not healthy:
+            raise AllocationRefused(f"no healthy devices present; cannot allocate unhealthy devices {resource}")
+        if not healthy >= (held or set()):
+            raise AllocationRefused(
+                f"previously allocated devices are no longer healthy; cannot allocate unhealthy devices {resource}"
+            )
+        if needed == 0:
+            return set()
+
+        chosen: set[str] = set()
+
+        def take(candidates: Iterable[str]) -> bool:
+            booked = self._booked.setdefault(resource, set())
+            for device_id in self._shuffled(candidates):
+                if len(chosen) == wanted:
+                    break
+                chosen.add(device_id)
+                booked.add(device_id)
+            return len(chosen) == wanted
+
+        if take(reusable):
+            return chosen
+        available = self.healthy[resource] - self._booked[resource]
+        needed = wanted - len(chosen)
+        if len(available) < needed:
+            raise AllocationRefused(
+                f"requested number of devices unavailable for {resource}. "
+                f"Requested: {needed}, Available: {len(available)}"
+            )
+        # Without topology nothing is aligned, so all that is free is offered (shape b of section 7).
+        preferred = await self._preferred(resource, available | chosen, set(chosen), wanted, calls)
+        if take(preferred & available) or take(available):
+            return chosen
+        raise AllocationRefused(
+            f"unexpectedly allocated less resources than required. Requested: {wanted}, Got: {len(chosen)}"
+        )
+
+    async def _preferred(
+        self, resource: str, available: Collection[str], must_include: Collection[str], size: int, calls: PluginCalls
+    ) -> set[str]:
+        endpoint = self.endpoints.get(resource)
+        if endpoint is None:
+            raise AllocationRefused(f"endpoint not found in cache for a registered resource: {resource}")
+        if endpoint.options is None or not endpoint.options.preferred_allocation_available:
+            return set()
+        try:
+            endpoint.check_running()
+            answer = await calls.preferred(endpoint, self._shuffled(available), self._shuffled(must_include), size)
+        except Exception as error:
+            raise AllocationRefused(f"device plugin GetPreferredAllocation rpc failed with err: {error}") from error
+        return set(answer)
+
+    # Container start -----------------------------------------------------------------------------------------------
+
+    async def start(self, pod: Pod, container: Container, calls: PluginCalls) -> AdmittedContainer:
+        """Return what the runtime gets for this container, after PreStartContainer where it is wanted.
+
+        Called before every start of every container, also a restart (contract section 7).
+
+        Raises:
+            AllocationRefused: With the kubelet's text; the start fails and would be tried again.
+            Exception: What ``calls`` raises.
+        """
+        missing = False
+        for resource, wanted in self._shuffled(container.limits.items()):
+            if not self.is_known(resource) or wanted == 0:
+                continue
+            await self._pre_start(pod.uid, container.name, resource, calls)
+            if pod.uid in self._active_pods() and self._assigned(pod.uid, container.name, resource) is None:
+                missing = True
+        if missing:
+            await self.allocate(pod, container, calls)
+        return self.given(pod.uid, container.name)
+
+    async def _pre_start(self, pod: str, container: str, resource: str, calls: PluginCalls) -> None:
+        endpoint = self.endpoints.get(resource)
+        if endpoint is None:
+            raise AllocationRefused(f"endpoint not found in cache for a registered resource: {resource}")
+        if endpoint.options is None or not endpoint.options.pre_start_required:
+            return
+        held = self._assigned(pod, container, resource)
+        if held is None:
+            raise AllocationRefused(
+                f"no devices found allocated in local cache for pod {pod}, container {container}, resource {resource}"
+            )
+        try:
+            endpoint.check_running()
+            await calls.pre_start(endpoint, self._shuffled(held))
+        except Exception as error:
+            raise AllocationRefused(f"device plugin PreStartContainer rpc failed with err: {error}") from error
+
+    def given(self, pod: str, container: str) -> AdmittedContainer:
+        """Return what this container holds, from the cache."""
+        held = self.assignments.get(pod, {}).get(container, {})
+        order = self._shuffled(held)
+        return AdmittedContainer(
+            devices={resource: tuple(sorted(held[resource].device_ids)) for resource in order},
+            replies={resource: held[resource].reply for resource in order},
+            reply=ContainerReply.merge(held[resource].reply for resource in order),
+        )
+
+    # Small helpers -------------------------------------------------------------------------------------------------
+
+    def _assigned(self, pod: str, container: str, resource: str) -> set[str] | None:
+        assignment = self.assignments.get(pod, {}).get(container, {}).get(resource)
+        return None if assignment is None else assignment.device_ids
+
+    def _by_numa_node(self, resource: str, device_ids: Iterable[str]) -> dict[int, tuple[str, ...]]:
+        by_node: dict[int, tuple[str, ...]] = {}
+        table = self.devices.get(resource, {})
+        for device_id in sorted(device_ids):
+            device = table.get(device_id)
+            for node in (device.numa_nodes if device is not None else None) or (-1,):
+                by_node[node] = (*by_node.get(node, ()), device_id)
+        return by_node
+
+    def _shuffled(self, values: Iterable[_T]) -> list[_T]:
+        shuffled = list(values)
+        self._rng.shuffle(shuffled)
+        return shuffled

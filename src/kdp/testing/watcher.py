@@ -1,0 +1,199 @@
+"""The plugin watcher: registration by a socket file that appears in ``plugins_registry`` (contract section 3).
+
+The kubelet walks the directory at its start and watches it from then on, with all directories below. Only creation
+and removal of sockets count: a rename into a directory is a creation, a rename away is nothing. For each socket:
+dial, GetInfo within 1 s, validation, registration as over kubelet.sock, NotifyRegistrationStatus within 5 s.
+What to do when is `reconciler`'s decision.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+from asyncinotify import Inotify, Mask
+
+from . import checks, events
+from .reconciler import KnownPlugin, Reconciler
+from .registry import Refusal
+from .wire import CallError, DialError, PluginConnection, PluginInfo
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup, TaskStatus
+
+    from .events import EventLog
+
+__all__ = ["PluginWatcher"]
+
+_MASK = Mask.CREATE | Mask.MOVED_TO | Mask.DELETE
+
+_Route = Callable[[str, str], Awaitable[None]]
+
+
+class _Failed(Exception):
+    """An operation failed; the path backs off."""
+
+
+class PluginWatcher:
+    """The watcher of one life of a kubelet.
+
+    Args:
+        directory: The directory to watch; made if it is not there.
+        retries: Whether a plugin whose registration failed is tried again (1.36 and later).
+        period: Seconds between two looks of the reconciler.
+        register: Connects a resource's plugin at a socket; raises `Refusal`.
+        deregister: Closes the client of a resource at a socket.
+        log: Where everything is written down.
+    """
+
+    def __init__(
+        self, directory: Path, *, retries: bool, period: float, register: _Route, deregister: _Route, log: EventLog
+    ) -> None:
+        self._directory = directory
+        self._retries = retries
+        self._period = period
+        self._register = register
+        self._deregister = deregister
+        self._log = log
+        self._reconciler = Reconciler()
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Watch until cancelled; report started when everything that lies there was seen."""
+        self._directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        with Inotify() as inotify:
+            self._walk(inotify, self._directory)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._reconcile_forever, tasks)
+                task_status.started()
+                while True:
+                    event = await inotify.get()
+                    if event.path is not None and event.name is not None:
+                        self._handle(inotify, event.path, event.mask)
+
+    def _handle(self, inotify: Inotify, path: Path, mask: Mask) -> None:
+        if mask & Mask.DELETE:
+            self._log.add(events.PluginSocketGone(socket_path=str(path)))
+            self._reconciler.gone(str(path))
+        elif path.is_dir() and not path.name.startswith("."):
+            self._walk(inotify, path)
+        else:
+            self._see(path)
+
+    def _walk(self, inotify: Inotify, directory: Path) -> None:
+        for folder, _, names in os.walk(directory):
+            with suppress(OSError):  # it is gone again
+                inotify.add_watch(Path(folder), _MASK)  # pyright: ignore[reportUnknownMemberType] - PathLike[Any]
+            for name in sorted(names):
+                self._see(Path(folder, name))
+
+    def _see(self, path: Path) -> None:
+        if path.is_socket() and not path.name.startswith("."):
+            self._log.add(events.PluginSocketSeen(socket_path=str(path)))
+            self._reconciler.seen(str(path))
+
+    async def _reconcile_forever(self, tasks: TaskGroup) -> None:
+        while True:
+            for operation in self._reconciler.due(time.monotonic()):
+                if isinstance(operation, KnownPlugin):
+                    tasks.start_soon(self._operate, operation.socket_path, self._farewell(operation))
+                else:
+                    socket_path, identity = operation
+                    tasks.start_soon(self._operate, socket_path, self._welcome(socket_path, identity))
+            await anyio.sleep(self._period)
+
+    async def _operate(self, socket_path: str, operation: Awaitable[None]) -> None:
+        failed = False
+        try:
+            await operation
+        except _Failed:
+            failed = True
+        finally:
+            self._reconciler.finished(socket_path, failed=failed, now=time.monotonic())
+
+    async def _farewell(self, plugin: KnownPlugin) -> None:
+        self._reconciler.forgotten(plugin.socket_path)
+        await self._deregister(plugin.resource, plugin.endpoint)
+
+    async def _welcome(self, socket_path: str, identity: int) -> None:
+        connection = PluginConnection(socket_path, authority=None)
+        try:
+            try:
+                await connection.dial()
+            except DialError as error:
+                self._log.add(events.DialFailed(resource="", socket_path=socket_path, error=str(error)))
+                raise _Failed from error
+            info = await self._ask(connection)
+            await self._take(connection, info, identity)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await connection.close()
+
+    async def _ask(self, connection: PluginConnection) -> PluginInfo:
+        """Return what the plugin says, if the kubelet has a handler for it and its validation passes."""
+        socket_path = connection.socket_path
+        try:
+            info = await connection.info()
+        except CallError as failed:
+            self._log_info(socket_path, PluginInfo(type="", name="", endpoint="", versions=()), str(failed))
+            raise _Failed from failed
+        refusal: str | None = None
+        invalid = checks.validation_error(info.name, info.versions)
+        if info.type != checks.DEVICE_PLUGIN_TYPE:
+            refusal = f"no handler registered for plugin type: {info.type} at socket {socket_path}"
+        elif invalid is not None:
+            refusal = f"plugin validation failed with err: {invalid}"
+        if refusal is None:
+            self._log_info(socket_path, info, None)
+            return info
+        refusal = f"RegisterPlugin error -- {refusal}"
+        self._log_info(socket_path, info, refusal)
+        await self._notify(connection, registered=False, error=refusal)
+        raise _Failed
+
+    def _log_info(self, socket_path: str, info: PluginInfo, error: str | None) -> None:
+        self._log.add(
+            events.PluginInfoReceived(
+                socket_path=socket_path,
+                plugin_type=info.type,
+                resource=info.name,
+                endpoint=info.endpoint,
+                versions=info.versions,
+                error=error,
+            )
+        )
+
+    async def _take(self, connection: PluginConnection, info: PluginInfo, identity: int) -> None:
+        socket_path = connection.socket_path
+        endpoint = info.endpoint or socket_path
+        self._reconciler.registered(KnownPlugin(socket_path, identity, info.name, endpoint))
+        try:
+            await self._register(info.name, endpoint)
+        except Refusal as refusal:
+            if self._retries:
+                self._reconciler.forgotten(socket_path)
+            error = f"RegisterPlugin error -- plugin registration failed with err: {refusal}"
+            await self._notify(connection, registered=False, error=error)
+            raise _Failed from refusal
+        if not await self._notify(connection, registered=True, error=""):
+            if self._retries:
+                self._reconciler.forgotten(socket_path)
+                await self._deregister(info.name, endpoint)
+            raise _Failed
+
+    async def _notify(self, connection: PluginConnection, *, registered: bool, error: str) -> bool:
+        failure: str | None = None
+        try:
+            await connection.notify(registered=registered, error=error)
+        except CallError as failed:
+            failure = str(failed)
+        self._log.add(
+            events.PluginNotified(
+                socket_path=connection.socket_path, registered=registered, error=error, failure=failure
+            )
+        )
+        return failure is None

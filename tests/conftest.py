@@ -1,0 +1,47 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from _pytest.terminal import TerminalReporter
+
+Figure = Callable[[str, float, str], None]
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """grpc.aio runs on asyncio only, so nothing is tried on trio."""
+    return "asyncio"
+
+
+@pytest.fixture
+def figure(record_property: Callable[[str, object], None]) -> Figure:
+    """Report a measured figure: ``figure("import kdp, RSS", 17.9, "MB")``.
+
+    A test judges with a generous limit or not at all; what was measured is printed at the end of the run.
+    """
+
+    def report(name: str, value: float, unit: str) -> None:
+        record_property("figure", f"{name}: {value:.4g} {unit}")
+
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
+    """Print what was measured, from all the processes that shared the tests."""
+    lines = sorted(
+        str(value)
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        for name, value in getattr(report, "user_properties", ())
+        if name == "figure" and getattr(report, "when", None) == "call"
+    )
+    if lines:
+        terminalreporter.section("measured")
+        for line in lines:
+            terminalreporter.write_line(line)

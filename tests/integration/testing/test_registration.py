@@ -1,0 +1,213 @@
+"""How a plugin comes to the kubelet over kubelet.sock, and how it is refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import anyio
+import grpc
+import grpc.aio
+import pytest
+
+from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
+from kdp.testing import NotReached, PluginConnection, PluginOptions, SimulatedKubelet, events
+
+from .bare_plugin import RESOURCE
+from .conftest import MakePlugin
+
+
+async def test_a_plugin_is_registered_in_the_kubelets_order(kubelet: SimulatedKubelet, serve: MakePlugin) -> None:
+    plugin = await serve(options=v1beta1.DevicePluginOptions(pre_start_required=True))
+
+    assert await plugin.register(kubelet.paths.kubelet_socket) is None
+    await kubelet.until(capacity={RESOURCE: 2}, allocatable={RESOURCE: 2}, registered=RESOURCE, streaming=RESOURCE)
+
+    happened = [event.name for event in kubelet.events]
+    assert happened == [
+        "kubelet_started",
+        "register_received",
+        "dialed",
+        "options_received",
+        *(
+            ["register_answered", "stream_opened"]
+            if happened[4] == "register_answered"
+            else ["stream_opened", "register_answered"]
+        ),
+        "list_received",
+    ]
+    [received] = kubelet.events.of(events.RegisterReceived)
+    assert (received.version, received.endpoint, received.pre_start_required) == ("v1beta1", plugin.endpoint, True)
+    assert {device.health for device in kubelet.devices(RESOURCE).values()} == {"Healthy"}
+    assert await kubelet.plugin(RESOURCE).options() == PluginOptions(pre_start_required=True)
+    assert kubelet.streams(RESOURCE) == 1
+
+
+async def test_every_change_replaces_the_list(kubelet: SimulatedKubelet, connect: MakePlugin) -> None:
+    plugin = await connect()
+    plugin.change({"w0": "Unhealthy", "w1": "Healthy", "w2": "healthy"})
+    await kubelet.until(capacity={RESOURCE: 3}, allocatable={RESOURCE: 1})
+    plugin.change({})
+    await kubelet.until(capacity={RESOURCE: 0}, allocatable={RESOURCE: 0})
+
+
+@pytest.mark.parametrize(
+    ("version", "resource", "text"),
+    [
+        (
+            "v1alpha1",
+            RESOURCE,
+            'requested API version "v1alpha1" is not supported by kubelet. Supported version is ["v1beta1"]',
+        ),
+        ("v1beta1", "widget", 'the ResourceName "widget" is invalid'),
+        ("v1beta1", "kubernetes.io/widget", 'the ResourceName "kubernetes.io/widget" is invalid'),
+        ("v1beta1", "Example.com/widget", 'the ResourceName "Example.com/widget" is invalid'),
+    ],
+)
+async def test_a_request_is_refused_in_the_kubelets_words(
+    kubelet: SimulatedKubelet, serve: MakePlugin, version: str, resource: str, text: str
+) -> None:
+    plugin = await serve()
+    answer = await plugin.register(kubelet.paths.kubelet_socket, version=version, resource=resource)
+    assert answer == f"UNKNOWN: {text}"
+    assert kubelet.events.of(events.RegisterAnswered)[-1].error == text
+    assert not kubelet.events.of(events.Dialed)
+
+
+@pytest.mark.parametrize("endpoint", ["nobody.sock", "", "../elsewhere.sock", "x" * 120])
+async def test_a_socket_that_nobody_serves_cannot_be_dialed(profile: str, tmp_path: Path, endpoint: str) -> None:
+    async with SimulatedKubelet(profile=profile, dial_timeout=0.3) as kubelet:
+        from .bare_plugin import BarePlugin
+
+        plugin = BarePlugin(tmp_path, endpoint="unused")
+        answer = await plugin.register(kubelet.paths.kubelet_socket, endpoint=endpoint)
+        assert answer == "UNKNOWN: failed to dial device plugin: context deadline exceeded"
+        [failed] = kubelet.events.of(events.DialFailed)
+        assert failed.socket_path == os.path.normpath(f"{kubelet.paths.device_plugin_dir}/{endpoint}")
+
+
+async def test_a_socket_that_listens_late_is_still_reached(kubelet: SimulatedKubelet) -> None:
+    from .bare_plugin import BarePlugin
+
+    plugin = BarePlugin(kubelet.paths.device_plugin_dir)
+    answers: list[str | None] = []
+
+    async def register() -> None:
+        answers.append(await plugin.register(kubelet.paths.kubelet_socket))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(register)
+        await kubelet.until(lambda: kubelet.events.of(events.RegisterReceived))
+        await plugin.serve()
+    assert answers == [None]
+    await plugin.stop()
+
+
+async def test_failing_options_fail_the_registration(kubelet: SimulatedKubelet, serve: MakePlugin) -> None:
+    plugin = await serve()
+
+    async def fail() -> None:
+        raise RuntimeError("no options today")
+
+    plugin.before_options = fail
+    answer = await plugin.register(kubelet.paths.kubelet_socket)
+    assert answer is not None
+    assert answer.startswith(
+        "UNKNOWN: failed to get device plugin options: rpc error: code = Unknown desc = Unexpected <class 'RuntimeError'>"
+    )
+    assert not kubelet.events.of(events.StreamOpened)
+    assert kubelet.capacity() == {}
+
+
+async def test_register_blocks_until_the_options_are_there(kubelet: SimulatedKubelet, serve: MakePlugin) -> None:
+    plugin = await serve()
+    asked, answer_now = anyio.Event(), anyio.Event()
+
+    async def wait() -> None:
+        asked.set()
+        await answer_now.wait()
+
+    plugin.before_options = wait
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(plugin.register, kubelet.paths.kubelet_socket)
+        await asked.wait()
+        assert not kubelet.events.of(events.RegisterAnswered)
+        assert not kubelet.events.of(events.StreamOpened)
+        answer_now.set()
+    assert kubelet.events.of(events.RegisterAnswered)[-1].error is None
+
+
+async def test_the_end_of_the_call_ends_the_registration_where_the_version_does_so(
+    kubelet: SimulatedKubelet, serve: MakePlugin
+) -> None:
+    plugin = await serve()
+    answer_now = anyio.Event()
+    plugin.before_options = answer_now.wait
+
+    answer = await plugin.register(kubelet.paths.kubelet_socket, deadline=0.3)
+    assert answer is not None
+    assert answer.startswith("DEADLINE_EXCEEDED")
+    await kubelet.until(lambda: kubelet.events.of(events.RegisterAnswered))
+    answer_now.set()
+    if kubelet.profile.register_governs_connecting:
+        # The connection was given up with the call, so the resource never comes.
+        plugin.before_options = None
+        assert await plugin.register(kubelet.paths.kubelet_socket, resource="example.com/other") is None
+        await kubelet.until(streaming="example.com/other")
+        assert RESOURCE not in kubelet.capacity()
+    else:
+        # The kubelet goes on by itself: the plugin is registered although its call has failed.
+        await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 2})
+
+
+async def test_plugins_are_dialed_with_authority_localhost_and_the_watchers_with_the_path(tmp_path: Path) -> None:
+    path = tmp_path / "raw.sock"
+    for authority, expected in (("localhost", b"localhost"), (None, b"%2F" + path.name.encode())):
+        seen = bytearray()
+        listener = await anyio.create_unix_listener(path)
+
+        async def answer(stream: anyio.abc.SocketStream, seen: bytearray = seen) -> None:
+            async with stream:
+                await stream.send(b"\x00\x00\x00\x04\x00\x00\x00\x00\x00")  # an empty SETTINGS frame
+                async for chunk in stream:
+                    seen += chunk
+
+        async with listener, anyio.create_task_group() as tasks:
+            tasks.start_soon(listener.serve, answer)
+            connection = PluginConnection(str(path), authority=authority)
+            await connection.dial()
+            with anyio.move_on_after(0.2):
+                await connection.options()
+            await connection.close()
+            tasks.cancel_scope.cancel()
+        assert expected in bytes(seen)
+        path.unlink(missing_ok=True)
+
+
+async def test_a_condition_that_does_not_come_true_tells_the_story(
+    kubelet: SimulatedKubelet, connect: MakePlugin
+) -> None:
+    await connect()
+    with pytest.raises(NotReached) as caught:
+        await kubelet.until(allocatable={RESOURCE: 3}, timeout=0.1)
+    text = str(caught.value)
+    assert "not reached in 0.1 s: allocatable={'example.com/widget': 3}" in text
+    assert "allocatable {'example.com/widget': 2}" in text
+    assert text.index("register_received") < text.index("list_received")
+
+
+async def test_unknown_methods_and_plugins_own_errors_reach_the_test(
+    kubelet: SimulatedKubelet, connect: MakePlugin
+) -> None:
+    from kdp.testing import CallError
+
+    plugin = await connect()
+    client = kubelet.plugin(RESOURCE)
+    with pytest.raises(CallError) as caught:
+        await client.call("Deallocate", b"")
+    assert caught.value.code == grpc.StatusCode.UNIMPLEMENTED.name
+    with pytest.raises(CallError, match=r"^rpc error: code = InvalidArgument desc = unknown device w9$"):
+        await client.allocate(["w9"])
+    replies = await client.allocate(["w0"], ["w1"], [])
+    assert [reply.envs["WIDGETS"] for reply in replies] == ["w0", "w1", ""]
+    assert plugin.calls[-1] == ("allocate", [["w0"], ["w1"], []])

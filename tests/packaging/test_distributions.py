@@ -1,0 +1,170 @@
+"""What we publish: the wheel, installed where nothing else is, and the sdist, from which the wheel can be built."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.repository
+
+# `import kdp` is for a program that may never talk to a kubelet; each of these comes when something asks for it.
+HEAVY = (
+    "anyio",
+    "asyncio",
+    "asyncinotify",
+    "cattrs",
+    "click",
+    "google",
+    "grpc",
+    "http",
+    "kdp.cli",
+    "kdp.daemon",
+    "kdp.dra",
+    "kdp.plugin",
+    "kdp.proto",
+    "kdp.testing",
+    "lightkube",
+    "prometheus_client",
+    "pytest",
+    "rich",
+    "yaml",
+)
+
+LOOK = """
+import json, sys
+import kdp
+status = open("/proc/self/status").read()
+rss = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
+print(json.dumps({"file": kdp.__file__, "version": kdp.__version__, "modules": sorted(sys.modules), "rss_kb": rss}))
+"""
+
+
+@attrs.frozen
+class Built:
+    """The two files of one release."""
+
+    sdist: Path
+    wheel: Path
+
+
+def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """Make a folder once for all the processes that share this test run."""
+    base = factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder, made = shared / name, shared / f"{name}.made"
+    with (shared / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            make(folder)
+            made.touch()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """The sdist, and the wheel built from it."""
+
+    def build(out: Path) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(ROOT)],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    out = once(tmp_path_factory, "dist", build)
+    return Built(sdist=next(out.glob("*.tar.gz")), wheel=next(out.glob("*.whl")))
+
+
+@pytest.fixture(scope="session")
+def empty_environment(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel and what it pulls in, without any extra."""
+
+    def install(home: Path) -> None:
+        venv.create(home, with_pip=False, symlinks=True)
+        pip = [sys.executable, "-m", "pip", "--python", str(home / "bin/python"), "--disable-pip-version-check"]
+        subprocess.run([*pip, "install", "--quiet", str(built.wheel)], check=True, timeout=300)
+
+    return once(tmp_path_factory, "environment", install)
+
+
+def run(program: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a program of the empty environment, away from this repository."""
+    return subprocess.run([str(program), *arguments], cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+
+
+def package_files() -> set[str]:
+    """Everything in src/kdp that belongs to the package."""
+    return {
+        str(path.relative_to(ROOT / "src"))
+        for path in (ROOT / "src/kdp").rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    }
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(built: Built) -> None:
+    with zipfile.ZipFile(built.wheel) as wheel:
+        names = wheel.namelist()
+        metadata = wheel.read("kdp_sdk-0.1.0.dist-info/METADATA").decode()
+    info = [name for name in names if name.startswith("kdp_sdk-0.1.0.dist-info/")]
+    assert set(names) - set(info) == package_files()
+    assert "kdp/py.typed" in names
+    assert "kdp_sdk-0.1.0.dist-info/licenses/LICENSE" in info
+    assert "License-Expression: Apache-2.0" in metadata
+    assert "Requires-Python: >=3.11" in metadata
+
+
+def test_the_sdist_holds_what_building_and_testing_need(built: Built) -> None:
+    with tarfile.open(built.sdist) as sdist:
+        names = {name.removeprefix("kdp_sdk-0.1.0/") for name in sdist.getnames()}
+    wanted = {f"src/{name}" for name in package_files()}
+    wanted |= {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "Makefile", "scripts/proto.py"}
+    wanted |= {"tests/conftest.py", "tests/packaging/test_distributions.py"}
+    assert wanted <= names
+    assert not [name for name in names if ".venv" in name or "__pycache__" in name or name.startswith(".git/")]
+
+
+def test_the_installed_package_imports_and_stays_light(
+    empty_environment: Path, tmp_path: Path, figure: Callable[[str, float, str], None]
+) -> None:
+    python = empty_environment / "bin/python"
+    run(python, "-I", "-W", "error", "-c", LOOK, cwd=tmp_path)  # compiles, which costs memory that no later run pays
+    done = run(python, "-I", "-W", "error", "-c", LOOK, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    assert Path(seen["file"]).is_relative_to(empty_environment)
+    assert seen["version"] == "0.1.0"
+    loaded = [name for name in seen["modules"] if name.startswith(tuple(f"{heavy}." for heavy in HEAVY))]
+    assert not loaded + [name for name in seen["modules"] if name in HEAVY]
+    figure("import kdp, RSS", seen["rss_kb"] / 1024, "MB (goal 20)")
+    assert seen["rss_kb"] < 40 * 1024
+
+
+def test_the_plugin_needs_no_extra(empty_environment: Path, tmp_path: Path) -> None:
+    code = "import kdp; kdp.run, kdp.serve"
+    done = run(empty_environment / "bin/python", "-I", "-W", "error", "-c", code, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_command_without_its_extra_names_the_extra(empty_environment: Path, tmp_path: Path) -> None:
+    done = run(empty_environment / "bin/kdp", "--help", cwd=tmp_path)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "kdp-sdk[cli]" in done.stderr
+    assert "Traceback" not in done.stderr

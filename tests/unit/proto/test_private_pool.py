@@ -1,0 +1,86 @@
+"""kdp's messages live in a pool of their own, so that another library may bring the same protocols."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+
+from kdp.proto import _pool
+
+CHILD = Path(__file__).with_name("two_libraries.py")
+MODULES = ("deviceplugin.v1beta1", "pluginregistration.v1", "podresources.v1", "pods.v1alpha1")
+IMPLEMENTATIONS = ("upb", "python")
+ORDERS = ("kdp-first", "other-first")
+
+
+def copy_of(module: str, name: str) -> FileDescriptorProto:
+    """Another library's copy of one of the kubelet's protocols, compiled under a name of its own."""
+    ours = importlib.import_module(f"kdp.proto.{module}.api_pb2")
+    file = FileDescriptorProto.FromString(ours.DESCRIPTOR.serialized_pb)
+    file.name = name
+    return file
+
+
+@pytest.fixture
+def other_library(tmp_path: Path) -> Path:
+    """All four in one library. Only one of them can have upstream's bare name; the clash is about what is inside."""
+    names = ["api.proto", *(f"{module.replace('.', '/')}/api.proto" for module in MODULES[1:])]
+    files = [copy_of(module, name) for module, name in zip(MODULES, names, strict=True)]
+    path = tmp_path / "other.binpb"
+    path.write_bytes(FileDescriptorSet(file=files).SerializeToString())
+    return path
+
+
+def run(library: Path, order: str, implementation: str, mutant: str = "none") -> subprocess.CompletedProcess[str]:
+    """Load both libraries in a fresh process, in which every warning is an error."""
+    return subprocess.run(
+        [sys.executable, "-W", "error", str(CHILD), str(library), order, mutant],
+        env=os.environ | {"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": implementation},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("order", ORDERS)
+def test_another_librarys_copy_of_the_protocols_does_not_clash(
+    other_library: Path, order: str, implementation: str
+) -> None:
+    done = run(other_library, order, implementation)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_default_pool_would_clash(other_library: Path, order: str, implementation: str) -> None:
+    done = run(other_library, order, implementation, "default-pool")
+    assert done.returncode != 0
+    assert "v1beta1" in done.stderr
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_in_pure_python_the_default_symbol_database_would_clash(other_library: Path, order: str) -> None:
+    done = run(other_library, order, "python", "default-symbols")
+    assert done.returncode != 0
+    assert "v1beta1" in done.stderr
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_generated_module_is_in_the_private_pool(module: str) -> None:
+    generated = importlib.import_module(f"kdp.proto.{module}.api_pb2")
+    assert generated.DESCRIPTOR.pool is _pool.POOL
+    assert generated.DESCRIPTOR.name == f"kdp/proto/{module.replace('.', '/')}/api.proto"
+
+
+def test_a_message_class_says_where_it_comes_from() -> None:
+    generated = importlib.import_module("kdp.proto.pods.v1alpha1.api_pb2")
+    assert generated.GetPodRequest.__module__ == "kdp.proto.pods.v1alpha1.api_pb2"
+    assert generated.EventType.Name(generated.INITIAL_SYNC_COMPLETE) == "INITIAL_SYNC_COMPLETE"

@@ -1,0 +1,99 @@
+"""The names that kdp promises. A change here is a change of the public interface: changelog, docs, and a reason."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+
+import pytest
+
+SURFACE: dict[str, list[str]] = {
+    "kdp": [
+        "Allocation",
+        "AllocationError",
+        "ConfigurationError",
+        "ContainerEdits",
+        "Device",
+        "DeviceBackend",
+        "DeviceNode",
+        "Health",
+        "Hook",
+        "InvalidValueError",
+        "KdpError",
+        "Mount",
+        "Needs",
+        "NotReady",
+        "PreferRequest",
+        "Quantity",
+        "Reporter",
+        "Version",
+        "run",
+        "serve",
+    ],
+    "kdp.hardware": ["DirectoryWatch", "Host"],
+    "kdp.kubelet": ["KubeletPaths", "KubeletState", "KubeletView", "KubeletWatch"],
+    "kdp.plugin": ["DevicePlugin", "PluginManager", "ResourceStatus", "Status"],
+    "kdp.testing": [],
+}
+
+# What a public signature must not mention: users see our values, never the wire's.
+WIRE = re.compile(r"\b(grpc|google|protobuf|\w*_pb2)\b")
+
+
+def public_members(owner: type) -> Iterator[tuple[str, object]]:
+    """The members that a class defines itself under a public name, as functions where they are wrapped."""
+    for name, member in vars(owner).items():
+        if name.startswith("_"):
+            continue
+        if isinstance(member, property):
+            yield name, member.fget
+        elif isinstance(member, (classmethod, staticmethod)):
+            yield name, member.__func__
+        elif inspect.isfunction(member):
+            yield name, member
+
+
+def own_objects(module: str) -> Iterator[tuple[str, object]]:
+    """Every public class, function and method of a module, by its full name."""
+    for name in SURFACE[module]:
+        thing = getattr(importlib.import_module(module), name)
+        if not (inspect.isclass(thing) or inspect.isroutine(thing)):
+            continue
+        yield f"{module}.{name}", thing
+        if inspect.isclass(thing):
+            for member_name, member in public_members(thing):
+                yield f"{module}.{name}.{member_name}", member
+
+
+@pytest.mark.parametrize("module", SURFACE)
+def test_a_module_exports_exactly_what_is_promised(module: str) -> None:
+    exported = importlib.import_module(module).__all__
+    assert sorted(exported) == SURFACE[module]
+    assert len(set(exported)) == len(exported)
+
+
+@pytest.mark.parametrize("module", SURFACE)
+def test_every_public_name_explains_itself(module: str) -> None:
+    undocumented = [name for name, thing in own_objects(module) if not inspect.getdoc(thing)]
+    assert not undocumented
+    assert importlib.import_module(module).__doc__
+
+
+@pytest.mark.parametrize("module", SURFACE)
+def test_no_public_signature_shows_the_wire(module: str) -> None:
+    """Annotations are text (``from __future__ import annotations``), so nothing needs to be resolved."""
+    shown = {
+        name: found
+        for name, thing in own_objects(module)
+        if (found := [text for text in map(str, getattr(thing, "__annotations__", {}).values()) if WIRE.search(text)])
+    }
+    assert not shown
+
+
+@pytest.mark.parametrize("module", SURFACE)
+def test_dir_and_unknown_names_behave(module: str) -> None:
+    loaded = importlib.import_module(module)
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = loaded.no_such_name
