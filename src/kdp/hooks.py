@@ -124,9 +124,8 @@ class Hooks:
             async with asyncio.timeout(deadline):
                 await lane.lock.acquire()
         except TimeoutError:
-            busy = time.monotonic() - lane.busy_since
             raise HookTimeoutError(
-                f"{hook}() of {self._label} has not returned for {busy:.0f} s; it is not called again before that"
+                f"{hook}() of {self._label} has not returned yet; it is not called again before that"
             ) from None
         lane.busy_since = time.monotonic()
         method = getattr(self._backend, hook)

@@ -44,6 +44,8 @@ __all__ = ["Deadlines", "Discovery", "Supervisor", "discover_once", "resource_of
 
 logger = logging.getLogger(__name__)
 
+_NOT_YET = "it has not discovered anything yet"
+
 RESCAN_GAP = 0.05
 """Seconds between the starts of two discoveries that events asked for."""
 
@@ -158,7 +160,7 @@ class Supervisor:
         self.label = type(backend).__name__
         self.deadlines = deadlines or Deadlines()
         self.hooks = Hooks(backend)
-        self.discovery = Latest(Discovery(devices=None, problem="not opened yet"))
+        self.discovery = Latest(Discovery(devices=None, problem=_NOT_YET))
         self._host = host
         self._poll_interval = backend.poll_interval if poll_interval is ... else poll_interval
         self._check = check
@@ -172,7 +174,7 @@ class Supervisor:
         self._nodes: dict[str, None] = {}
         self._node_watch: DirectoryWatch | None = None
         self._is_open = False
-        self._not_ready: str | None = "not opened yet"
+        self._not_ready: str | None = _NOT_YET
         self._opened_scope: anyio.CancelScope | None = None
         self._backoff = Backoff()
         if backend.resource is not None:
@@ -258,7 +260,6 @@ class Supervisor:
     async def _while_open(self) -> None:
         """Discover and watch until a hook says `NotReady`."""
         reporter = _Reporter(self)
-        self._not_ready = None
         discovered = anyio.Event()
         try:
             with anyio.CancelScope() as self._opened_scope:
@@ -343,6 +344,7 @@ class Supervisor:
         if self._found is None:
             logger.info("%s: %d devices discovered", self.label, len(found), extra={"backend": self.label})
         self._recover()
+        self._not_ready = None
         self._backoff.reset()
         self._found, self._node_faults = found, faults
         self._watch_nodes(found)
@@ -358,9 +360,9 @@ class Supervisor:
         if reason != self._failing:
             logger.error("%s: %s", self.label, reason, extra={"backend": self.label})
         self._failing = reason
-        if self._stale is not None:
-            self._mark_stale()
-        elif self._stale_timer is None:
+        if self._not_ready is not None:
+            self._not_ready = reason
+        if self._stale_timer is None:  # the reason why they became stale stays theirs: a new one is no news
             self._stale_timer = asyncio.get_running_loop().call_later(self.backend.stale_after, self._mark_stale)
         self._publish()
 
@@ -369,16 +371,12 @@ class Supervisor:
         self._publish()
 
     def _publish(self) -> None:
-        problem = self._not_ready or (self._failing if self._found is None else None)
         devices = self._found
         if devices is not None:
             everywhere = self._not_ready or self._stale
             extra = dict.fromkeys((d.id for d in devices), everywhere) if everywhere else self._node_faults
             devices = self._conditions.judge(devices, extra)
-        elif problem is None:
-            problem = "not discovered yet"
-        discovery = Discovery(devices=devices, problem=problem)
-        self.discovery.set(discovery)
+        self.discovery.set(Discovery(devices=devices, problem=self._not_ready))
 
     # -- events --------------------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ import random
 import socket
 import stat
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import attrs
@@ -31,9 +31,6 @@ import attrs
 from ..errors import PluginDirectoryGoneError
 from ..hardware import DirectoryWatch
 from ..latest import Latest
-
-if TYPE_CHECKING:
-    from .paths import KubeletPaths
 
 __all__ = ["KubeletState", "KubeletView", "KubeletWatch"]
 
@@ -64,6 +61,7 @@ class KubeletState(enum.Enum):
     LISTENING = "listening"
     ABSENT = "there is no kubelet.sock"
     DEAD = "nobody listens on kubelet.sock"
+    BOUND = "kubelet.sock is bound, but its process does not listen"
     DENIED = "connecting to kubelet.sock is not permitted"
     NO_SOCKET = "kubelet.sock is not a socket"
     NO_DIRECTORY = "the plugin directory does not exist"
@@ -87,15 +85,16 @@ class KubeletWatch:
     """Watch for a kubelet. Run `run` in a task group; read ``view``.
 
     Args:
-        paths: The kubelet's directories.
+        directory: Where ``kubelet.sock`` and the plugins' sockets are. The plugin watcher's directory will do as well:
+            there is never a ``kubelet.sock`` in it, the rest is the same.
 
     Attributes:
         view: The newest `KubeletView`. Its version also grows when something happened to a socket of kdp's.
     """
 
-    def __init__(self, paths: KubeletPaths) -> None:
-        self._directory = paths.device_plugin_dir
-        self._socket = paths.kubelet_socket
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._socket = directory / "kubelet.sock"
         self.view = Latest(KubeletView(KubeletState.ABSENT))
         self._wake = anyio.Event()
         self._directory_id: tuple[int, int] | None = None
@@ -146,7 +145,7 @@ class KubeletWatch:
 
     def _pause(self, floor: float) -> float:
         """Return how long to sleep: short while a listener may come any moment, growing while the file stays dead."""
-        if self.view.value.state is not KubeletState.DEAD:
+        if self.view.value.state in (KubeletState.LISTENING, KubeletState.ABSENT):
             return floor
         if time.monotonic() >= self._quick_until:
             self._step = min(max(self._step * 1.5, 0.01), SLOWEST_STEP) * _RNG.uniform(0.8, 1.0)
@@ -154,6 +153,8 @@ class KubeletWatch:
 
     def _look_now(self) -> None:
         view = look(os.fspath(self._socket))
+        if view.state is KubeletState.DEAD and time.monotonic() >= self._quick_until and is_bound(self._socket):
+            view = attrs.evolve(view, state=KubeletState.BOUND)
         if view.identity != self.view.value.identity:
             self._quick()
         if view != self.view.value or self._own_socket_changed:
@@ -175,6 +176,15 @@ class KubeletWatch:
         changed = self._directory_id not in (None, identity)
         self._directory_id = identity
         return changed
+
+
+def is_bound(path: Path) -> bool:
+    """Return whether a process holds this socket; known only where it shares our network namespace."""
+    try:
+        lines = Path("/proc/net/unix").read_text(errors="replace").splitlines()
+    except OSError:
+        return False
+    return any(line.endswith(f" {path}") for line in lines)
 
 
 def look(path: str) -> KubeletView:

@@ -95,9 +95,9 @@ class PluginManager(AsyncContextManagerMixin):
         self._paths = paths or KubeletPaths.under()
         self._route: Route = registration
         self._host = host or Host()
-        self._kubelet = KubeletWatch(self._paths)
         watcher = registration == "watcher"
         self._directory = self._paths.plugins_registry_dir if watcher else self._paths.device_plugin_dir
+        self._kubelet = KubeletWatch(self._directory)
         self._plugins: dict[str, DevicePlugin] = {}
         self._owners: dict[str, Supervisor] = {}
         self._ids: dict[DeviceBackend, frozenset[str]] = {}
@@ -171,8 +171,7 @@ class PluginManager(AsyncContextManagerMixin):
         # Shielded: a cancelled body must not take the tasks down before the orderly stop.
         with self._everything:
             async with anyio.create_task_group() as self._tasks:
-                if self._route == "kubelet":
-                    self._tasks.start_soon(self._watch_kubelet)
+                self._tasks.start_soon(self._watch_kubelet)
                 self._tasks.start_soon(self._discover)
                 task_status.started()
 

@@ -45,12 +45,12 @@ from .socket import SocketNames, remove_dead
 from .wire import encode_device, worst_case_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from anyio.abc import TaskGroup
 
-    from ..devices import Device
+    from ..devices import Device, Health
     from ..hardware import Host
     from ..supervisor import Supervisor
 
@@ -60,6 +60,11 @@ logger = logging.getLogger(__name__)
 
 Route = Literal["kubelet", "watcher"]
 """How to register: with kubelet.sock, or by a socket that the kubelet's plugin watcher finds (contract section 3)."""
+
+_CONNECTED = "connected"
+
+_MOST_LINES = 5
+"""More devices than this that change together are told in one line."""
 
 DRAIN_SECONDS = 1.5
 """What calls in flight get at the stop (design section 4.7)."""
@@ -133,7 +138,7 @@ class DevicePlugin:
         self._list_problem: str | None = None
         self._server: GenerationServer | None = None
         self._servicer: Servicer | None = None
-        self._told: object = None
+        self._told: set[str] = set()
         self.stopped = anyio.Event()
 
     # -- devices -------------------------------------------------------------------------------------------------------
@@ -156,21 +161,15 @@ class DevicePlugin:
         self._announce(self.inventory.forget(ids))
 
     def _announce(self, change: Change) -> None:
+        by_health: dict[Health, list[str]] = {}
         for transition in change.transitions:
-            device, before = transition.device, transition.before
-            level = logging.WARNING if not device.health.is_healthy else logging.INFO
-            if before is None and device.health.is_healthy:
-                level = logging.DEBUG  # a node may have thousands; the number is told once
-            logger.log(
-                level,
-                "%s: device %s is %s",
-                self.resource,
-                device.id,
-                device.health,
-                extra={"resource": self.resource, "device_id": device.id},
-            )
-        for device_id in change.removed:
-            logger.info("%s: device %s is no longer listed", self.resource, device_id)
+            device = transition.device
+            if transition.before is not None or not device.health.is_healthy:  # a new, healthy device is no news
+                by_health.setdefault(device.health, []).append(device.id)
+        for health, ids in by_health.items():
+            level = logging.INFO if health.is_healthy else logging.WARNING
+            self._log_devices(level, ids, f"now {health}")
+        self._log_devices(logging.INFO, change.removed, "no longer listed")
         if change.topology_lost_by is not None:
             logger.warning(
                 "%s: device %s has no NUMA node, so none is told for the whole resource",
@@ -179,6 +178,16 @@ class DevicePlugin:
             )
         if change.on_wire:
             self._changed.set(None)
+
+    def _log_devices(self, level: int, ids: Sequence[str], what: str) -> None:
+        """Log one line for each device, or one for all where many changed together."""
+        if len(ids) > _MOST_LINES:
+            what = f"{len(ids)} devices are {what}: {', '.join(ids[:_MOST_LINES])}, ..."
+            logger.log(level, "%s: %s", self.resource, what, extra={"resource": self.resource})
+            return
+        for device_id in ids:
+            extra = {"resource": self.resource, "device_id": device_id}
+            logger.log(level, "%s: device %s is %s", self.resource, device_id, what, extra=extra)
 
     @property
     def is_empty(self) -> bool:
@@ -216,8 +225,8 @@ class DevicePlugin:
         """Log a change of state once; what goes on while it lasts is not news."""
         session = self._session
         if session.state is State.CONNECTED:
-            if self._told is not State.CONNECTED:
-                self._told = State.CONNECTED
+            if _CONNECTED not in self._told:
+                self._told = {_CONNECTED}
                 status = self.status
                 logger.info(
                     "%s: connected to the kubelet, %d devices, %d healthy",
@@ -228,11 +237,18 @@ class DevicePlugin:
                 )
             return
         reason = self._reason()
-        if reason is not None and reason != self._told and session.state in (State.WAITING, State.LOST):
-            self._told = reason
+        if reason is not None and reason not in self._told and session.state in (State.WAITING, State.LOST):
+            self._told = self._told - {_CONNECTED} | {reason}
             logger.warning(
                 "%s: not registered: %s; trying again", self.resource, reason, extra={"resource": self.resource}
             )
+
+    def _tell_of_lost_socket(self) -> None:
+        if self._session.state is State.CONNECTED and self._server is not None and not self._server.is_in_place:
+            text = "the plugin's socket file was removed; its stream lives, so it is kept until that ends"
+            if text not in self._told:
+                self._told.add(text)
+                logger.warning("%s: %s", self.resource, text, extra={"resource": self.resource})
 
     # -- the driver ----------------------------------------------------------------------------------------------------
 
@@ -241,8 +257,7 @@ class DevicePlugin:
         remove_dead(self._directory, self._names.prefix)
         try:
             async with anyio.create_task_group() as tasks:
-                if not self._watcher:
-                    tasks.start_soon(self._follow_kubelet)
+                tasks.start_soon(self._follow_kubelet)
                 while self._session.state is not State.STOPPED:
                     event = await self._next_event()
                     for command in self._session.handle(event, time.monotonic()):
@@ -272,6 +287,8 @@ class DevicePlugin:
         match command:
             case Serve(generation):
                 await self._serve(generation)
+            case Register(generation) if self._watcher:
+                self._publish(generation)
             case Register(generation):
                 tasks.start_soon(self._register, generation)
             case Close(generation):
@@ -300,15 +317,20 @@ class DevicePlugin:
         else:
             self._mailbox.put_nowait(Served(generation))
 
+    def _publish(self, generation: int) -> None:
+        """Let the plugin watcher find the socket; its calls are the answer."""
+        assert self._server is not None
+        try:
+            self._server.publish()
+        except ServeError as error:
+            self._mailbox.put_nowait(RegisterFailed(generation, str(error)))
+
     async def _register(self, generation: int) -> None:
         assert self._server is not None
         assert self._servicer is not None
         try:
-            if self._watcher:
-                self._server.publish()  # the kubelet finds it; its calls are the answer
-                return
             await register(self._paths, self._server, self.resource, self._servicer.options)
-        except (RegistrationError, ServeError) as error:
+        except RegistrationError as error:
             if isinstance(error, AlreadyConnectedError):
                 logger.warning("%s: %s", self.resource, error, extra={"resource": self.resource})
             permanent = isinstance(error, RegistrationRefusedError)
@@ -339,6 +361,7 @@ class DevicePlugin:
             version = self._kubelet.view.version
             listening = view.state is KubeletState.LISTENING
             self._mailbox.put_nowait(KubeletHere(view.identity) if listening else KubeletGone())
+            self._tell_of_lost_socket()
             registering = self._session.state in (State.REGISTERING, State.AWAITING_STREAM)
             if registering and self._server is not None and not self._server.is_in_place:
                 reason = "the plugin's socket was removed while it was being registered"
