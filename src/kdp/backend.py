@@ -163,6 +163,8 @@ class DeviceBackend(abc.ABC):
     Attributes:
         resource: The extended resource of devices that name none. None: every device names its own. A resource
             named here is registered also with zero devices; one named only by devices exists while there is one.
+        resources: Further resources that are registered also with zero devices, for a backend that serves several by
+            configuration. May be a property; it is read after each ``discover``, in the same thread.
         poll_interval: Seconds from the end of one ``discover`` to the next; None: only at the start and on ``rescan``.
         stale_after: Seconds for which the last known devices keep their health while ``discover`` fails or hangs;
             then they are Unhealthy with the reason. They never vanish because of a failure.
@@ -171,6 +173,7 @@ class DeviceBackend(abc.ABC):
     """
 
     resource: str | None = None
+    resources: Sequence[str] = ()
     poll_interval: float | None = 5.0
     stale_after: float = 30.0
     joined_env: Mapping[str, str] = {}

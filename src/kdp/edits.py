@@ -26,7 +26,7 @@ from typing import Generic, Literal, TypeVar
 import attrs
 
 from .errors import EditConflictError, InvalidValueError
-from .names import check_absolute_path, check_env_name
+from .names import check_absolute_path, check_env_name, is_utf8
 
 __all__ = ["ContainerEdits", "DeviceNode", "Hook", "Mount"]
 
@@ -120,6 +120,8 @@ def _text_mapping(kind: str, value: Mapping[str, str]) -> Mapping[str, str]:
     for key, text in value.items():
         if not isinstance(key, str) or not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidValueError(f"{kind} {key!r}={text!r}: name and value must be text; valid is {{'NAME': '1'}}")
+        if not is_utf8(key) or not is_utf8(text):
+            raise InvalidValueError(f"{kind} {key!r}={text!r}: name and value must be UTF-8; valid is {{'NAME': '1'}}")
     return MappingProxyType(dict(value))
 
 

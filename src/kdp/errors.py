@@ -162,7 +162,7 @@ def sentence(error: BaseException) -> str:
     """
     text = " ".join(str(error).split()) if isinstance(error, KdpError) else ""
     text = text or f"internal error ({type(error).__name__}); the plugin's log has the details"
-    encoded = text.encode()
+    encoded = text.encode(errors="replace")  # an odd file name may hold what UTF-8 cannot say
     if len(encoded) <= MAX_SENTENCE_BYTES:
-        return text
+        return encoded.decode()
     return encoded[: MAX_SENTENCE_BYTES - 3].decode(errors="ignore") + "..."

@@ -140,17 +140,27 @@ class Hooks:
         try:
             async with scope:
                 result = await method(*args)
-                return then(result) if then else result
+                if then:
+                    result = then(result)
         except (NotReady, AllocationError):
             raise
         except TimeoutError as error:
             if scope.expired():
                 raise self._timeout(hook, lane) from None
             raise self._failed(lane, hook, error) from error
-        except Exception as error:
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise self._failed(lane, hook, error) from error  # something inside the hook was cancelled, not the hook
+        except GeneratorExit:  # the loop is thrown away
+            raise
+        except BaseException as error:  # also a vendor library's SystemExit is the hook's bug
             raise self._failed(lane, hook, error) from error
         finally:
             lane.lock.release()
+        lane.last_failure = ""
+        return result
 
     async def _call_thread(
         self, lane: _Lane, hook: str, method: Any, args: Any, until: float | None, then: Callable[[Any], Any] | None
@@ -176,7 +186,7 @@ class Hooks:
         took = time.monotonic() - lane.busy_since
         return HookTimeoutError(f"{hook}() of {self._label} did not return within {took:.1f} s")
 
-    def _failed(self, lane: _Lane, hook: str, error: Exception) -> HookFailedError:
+    def _failed(self, lane: _Lane, hook: str, error: BaseException) -> HookFailedError:
         failure = f"{type(error).__name__}: {error}"
         if failure != lane.last_failure:
             lane.last_failure = failure

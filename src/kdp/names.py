@@ -23,6 +23,7 @@ __all__ = [
     "check_env_name",
     "check_resource_name",
     "check_socket_path",
+    "is_utf8",
 ]
 
 MAX_DEVICE_ID_LENGTH = 63
@@ -42,6 +43,11 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}\Z")
 
 def _refuse(kind: str, value: object, rule: str, example: str) -> InvalidNameError:
     return InvalidNameError(f"{kind} {value!r}: {rule}; valid is for example {example!r}")
+
+
+def is_utf8(text: str) -> bool:
+    """Return whether protobuf can carry a text: names of files may hold bytes that are no UTF-8."""
+    return text.isascii() or not any("\ud800" <= c <= "\udfff" for c in text)
 
 
 def check_resource_name(value: str) -> str:
@@ -171,12 +177,14 @@ def check_absolute_path(value: str, *, kind: str) -> str:
         kind: What the path is, for the message ("host path").
 
     Raises:
-        InvalidNameError: It is relative, holds a NUL, or climbs with ``..``.
+        InvalidNameError: It is relative, holds a NUL, climbs with ``..``, or is not UTF-8.
     """
     if not value.startswith("/"):
         raise _refuse(kind, value, "must be absolute", "/dev/widget0")
     if "\0" in value or ".." in value.split("/"):
         raise _refuse(kind, value, "must not contain '..' or a NUL", "/dev/widget0")
+    if not is_utf8(value):
+        raise _refuse(kind, value, "must be UTF-8: no protocol could carry it", "/dev/widget0")
     return os.path.normpath(value).replace("//", "/", 1)
 
 

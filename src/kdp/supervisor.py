@@ -20,6 +20,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, final
 
 import anyio
@@ -35,12 +36,12 @@ from .latest import Latest
 from .names import check_resource_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from types import EllipsisType
 
     from .backend import DeviceBackend
 
-__all__ = ["Deadlines", "Discovery", "Supervisor", "discover_once", "resource_of"]
+__all__ = ["Deadlines", "Discovery", "Supervisor", "discover_once", "resource_of", "static_resources"]
 
 logger = logging.getLogger(__name__)
 
@@ -66,16 +67,27 @@ class Deadlines:
 
 
 @attrs.frozen(kw_only=True)
+class _Findings:
+    """What one ``discover`` brought: devices, node faults by device id, and the statically named resources."""
+
+    devices: tuple[Device, ...]
+    faults: Mapping[str, str]
+    resources: tuple[str, ...]
+
+
+@attrs.frozen(kw_only=True)
 class Discovery:
     """What is known of a backend.
 
     Attributes:
         devices: All its devices, health judged; None: nothing is known yet, so nothing may be registered.
         problem: Why the backend is not ready; None: it is open and has discovered.
+        resources: Resources that exist also without a device.
     """
 
     devices: tuple[Device, ...] | None
     problem: str | None
+    resources: tuple[str, ...] = ()
 
 
 def resource_of(device: Device, backend: DeviceBackend) -> str:
@@ -90,6 +102,16 @@ def resource_of(device: Device, backend: DeviceBackend) -> str:
             f"device {device.id!r} names no resource and {type(backend).__name__}.resource is None: set one of them"
         )
     return resource
+
+
+def static_resources(backend: DeviceBackend) -> tuple[str, ...]:
+    """Return the resources that a backend names itself, devices or not; each name is checked.
+
+    Raises:
+        InvalidNameError: The kubelet would not accept a name.
+    """
+    names = (*((backend.resource,) if backend.resource is not None else ()), *backend.resources)
+    return tuple(dict.fromkeys(check_resource_name(name) for name in names))
 
 
 @final
@@ -137,8 +159,8 @@ class Supervisor:
         backend: The vendor's object.
         host: The node's files.
         poll_interval: Overrides the backend's; ``...``: does not.
-        check: Further checks of a discovery, as those of a protocol; raises `InvalidValueError`. Called in the
-            thread of ``discover``.
+        check: Further checks of a discovery and its static resources, as those of a protocol; raises
+            `InvalidValueError`. Called in the thread of ``discover``.
         deadlines: See `Deadlines`.
 
     Attributes:
@@ -153,7 +175,7 @@ class Supervisor:
         *,
         host: Host,
         poll_interval: float | EllipsisType | None = ...,
-        check: Callable[[Sequence[Device]], None] | None = None,
+        check: Callable[[Sequence[Device], Sequence[str]], None] | None = None,
         deadlines: Deadlines | None = None,
     ) -> None:
         self.backend = backend
@@ -165,7 +187,7 @@ class Supervisor:
         self._poll_interval = backend.poll_interval if poll_interval is ... else poll_interval
         self._check = check
         self._conditions = Conditions()
-        self._found: tuple[Device, ...] | None = None
+        self._found: _Findings | None = None
         self._node_faults: Mapping[str, str] = {}
         self._stale: str | None = None
         self._stale_timer: asyncio.TimerHandle | None = None
@@ -177,8 +199,7 @@ class Supervisor:
         self._not_ready: str | None = _NOT_YET
         self._opened_scope: anyio.CancelScope | None = None
         self._backoff = Backoff()
-        if backend.resource is not None:
-            check_resource_name(backend.resource)
+        static_resources(backend)
 
     # -- what others ask for -------------------------------------------------------------------------------------------
 
@@ -228,9 +249,9 @@ class Supervisor:
             KdpError: The backend is not ready, or a hook misbehaved.
         """
         await self._open()
-        found, faults = await self.hooks.call("discover", deadline=self.deadlines.discover, then=self._examine)
-        resources: dict[str, tuple[Device, ...]] = {self.backend.resource: ()} if self.backend.resource else {}
-        for device in self._conditions.judge(found, faults):
+        found: _Findings = await self.hooks.call("discover", deadline=self.deadlines.discover, then=self._examine)
+        resources: dict[str, tuple[Device, ...]] = dict.fromkeys(found.resources, ())
+        for device in self._conditions.judge(found.devices, found.faults):
             name = resource_of(device, self.backend)
             resources[name] = (*resources.get(name, ()), device)
         return resources
@@ -290,7 +311,7 @@ class Supervisor:
             self._wake = anyio.Event()
             started = time.monotonic()
             try:
-                found, faults = await self.hooks.call("discover", deadline=self.deadlines.discover, then=self._examine)
+                found = await self.hooks.call("discover", deadline=self.deadlines.discover, then=self._examine)
             except NotReady as error:
                 self._drop(sentence(error))
                 return
@@ -298,14 +319,14 @@ class Supervisor:
                 self._fail(sentence(error))
                 pause: float | None = min(RETRY_AFTER, self._poll_interval or RETRY_AFTER)
             else:
-                self._take(found, faults)
+                self._take(found)
                 discovered.set()
                 pause = self._poll_interval
             with anyio.move_on_after(pause if pause is not None else float("inf")):
                 await self._wake.wait()
             await anyio.sleep(max(0.0, started + RESCAN_GAP - time.monotonic()))
 
-    def _examine(self, found: Any) -> tuple[tuple[Device, ...], Mapping[str, str]]:
+    def _examine(self, found: Any) -> _Findings:
         """Check what ``discover`` returned and look at the device nodes. Runs in the hook's thread."""
         try:
             devices = tuple(found)
@@ -321,9 +342,10 @@ class Supervisor:
                 raise InvalidValueError(f"it returned device id {device.id!r} twice: ids must be unique in the process")
             seen.add(device.id)
             resource_of(device, self.backend)
+        resources = static_resources(self.backend)
         if self._check is not None:
-            self._check(devices)
-        return devices, self._node_faults_of(devices)
+            self._check(devices, resources)
+        return _Findings(devices=devices, faults=self._node_faults_of(devices), resources=resources)
 
     def _node_faults_of(self, devices: Iterable[Device]) -> dict[str, str]:
         faults: dict[str, str] = {}
@@ -338,16 +360,16 @@ class Supervisor:
                     faults.setdefault(device.id, fault)
         return faults
 
-    def _take(self, found: tuple[Device, ...], faults: Mapping[str, str]) -> None:
+    def _take(self, found: _Findings) -> None:
         if self._failing is not None:
             logger.info("%s: discovery works again", self.label, extra={"backend": self.label})
         if self._found is None:
-            logger.info("%s: %d devices discovered", self.label, len(found), extra={"backend": self.label})
+            logger.info("%s: %d devices discovered", self.label, len(found.devices), extra={"backend": self.label})
         self._recover()
         self._not_ready = None
         self._backoff.reset()
-        self._found, self._node_faults = found, faults
-        self._watch_nodes(found)
+        self._found, self._node_faults = found, found.faults
+        self._watch_nodes(found.devices)
         self._publish()
 
     def _recover(self) -> None:
@@ -371,12 +393,19 @@ class Supervisor:
         self._publish()
 
     def _publish(self) -> None:
-        devices = self._found
-        if devices is not None:
-            everywhere = self._not_ready or self._stale
-            extra = dict.fromkeys((d.id for d in devices), everywhere) if everywhere else self._node_faults
-            devices = self._conditions.judge(devices, extra)
-        self.discovery.set(Discovery(devices=devices, problem=self._not_ready))
+        if self._found is None:
+            self.discovery.set(Discovery(devices=None, problem=self._not_ready))
+            return
+        devices = self._found.devices
+        everywhere = self._not_ready or self._stale
+        extra = dict.fromkeys((device.id for device in devices), everywhere) if everywhere else self._node_faults
+        self.discovery.set(
+            Discovery(
+                devices=self._conditions.judge(devices, extra),
+                problem=self._not_ready,
+                resources=self._found.resources,
+            )
+        )
 
     # -- events --------------------------------------------------------------------------------------------------------
 
@@ -409,7 +438,7 @@ class Supervisor:
             ours = {os.fspath(self._host.path(path)) for path in self._nodes}
             directories = {path + "/" for path in map(os.path.dirname, ours)}
             if changed & ours or changed & directories:
-                self._node_faults = self._node_faults_of(self._found or ())
+                self._node_faults = self._node_faults_of(self._found.devices if self._found else ())
                 self._publish()
                 self.rescan()
 

@@ -88,6 +88,18 @@ def backend(tree: Tree, tmp_path: Path) -> Callable[[str], Generic]:
     return make
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture
+def figure(record_property: Callable[[str, object], None]) -> Callable[[str, float], None]:
+    """Report a measured time in milliseconds: in the output of ``-s``, and in a summary where one is made."""
+
+    def report(name: str, milliseconds: float) -> None:
+        text = f"generic: {name}: {milliseconds:.4g} ms"
+        record_property("figure", text)
+        print(text)
+
+    return report

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 import kdp
 from kdp_example_generic.config import PathMember, UsbMember, read
 
-FULL = r"""
+FULL: str = r"""
 domain: example.com
 resources:
   - name: widget
@@ -83,6 +83,11 @@ def _config(member: str = "{path: /dev/x}", group: str = "", resource: str = "",
 
 GROUP, PATH = "resources[0].groups[0]", "resources[0].groups[0].paths[0]"
 
+TWICE = """resources:
+  - {{name: a.io/{0}, joinedEnv: {2}, groups: [{{paths: [{{path: /x}}]}}]}}
+  - {{name: a.io/{1}, joinedEnv: {3}, groups: [{{paths: [{{path: /x}}]}}]}}
+"""
+
 WRONG = [
     ("a list", "[]", "line 1: the document: a list must be a mapping"),
     ("a text", "hello", "line 1: the document: 'hello' must be a mapping"),
@@ -96,14 +101,12 @@ WRONG = [
     ("reserved name", _config(name="kubernetes.io/x"), "line 2: resources[0].name: resource name 'kubernetes.io/x'"),
     (
         "name twice",
-        "resources:\n  - {name: a.io/x, groups: [{paths: [{path: /x}]}]}\n"
-        "  - {name: a.io/x, groups: [{paths: [{path: /x}]}]}",
+        TWICE.format("x", "x", "{}", "{}"),
         "line 3: resources[1]: 'a.io/x' is there twice; put the groups of both under one name",
     ),
     (
         "two separators",
-        "resources:\n  - {name: a.io/x, joinedEnv: {A: ':'}, groups: [{paths: [{path: /x}]}]}\n"
-        "  - {name: a.io/y, joinedEnv: {A: ','}, groups: [{paths: [{path: /x}]}]}",
+        TWICE.format("x", "y", "{A: ':'}", "{A: ','}"),
         "line 3: resources[1]: joins A with ',', another resource with ':'",
     ),
     (
@@ -123,8 +126,8 @@ WRONG = [
     ("env name", _config(group="env: {A=B: x}"), f"line 6: {GROUP}.env.A=B: environment variable 'A=B': must be"),
     ("env value", _config(group="env: {A: [x]}"), f"line 6: {GROUP}.env.A: a list must be a text"),
     ("env template", _config(group="env: {A: '{'}"), f"line 6: {GROUP}.env.A: '{{' has a lone brace"),
-    ("no path", _config("{limit: 2}"), f"line 8: {PATH}: must have either path or regex"),
-    ("both", _config("{path: /a, regex: /b}"), f"line 8: {PATH}: must have either path or regex"),
+    ("no path", _config("{limit: 2}"), f"line 8: {PATH}: has neither path nor regex"),
+    ("both", _config("{path: /a, regex: /b}"), f"line 8: {PATH}.regex: stands beside path"),
     ("relative", _config("{path: dev/x}"), f"line 8: {PATH}.path: 'dev/x' must be an absolute path"),
     ("climbing", _config("{path: /dev/../x}"), f"line 8: {PATH}.path: '/dev/../x' must name something below '/'"),
     ("root", _config("{path: /}"), f"line 8: {PATH}.path: '/' must name something below '/'"),
@@ -195,8 +198,10 @@ def test_no_damage_to_a_file_raises_anything_but_one_line_of_configuration_error
         j = data.draw(st.integers(0, len(lines[i])))
         cut = data.draw(st.integers(0, 4))
         lines[i] = lines[i][:j] + data.draw(st.text("{}[]:,-' ab0/*?(\\\t", max_size=4)) + lines[i][j + cut :]
+    message = "f.yaml"
     try:
         read("\n".join(lines), "f.yaml")
     except kdp.ConfigurationError as error:
-        assert str(error).startswith("f.yaml")
-        assert "\n" not in str(error)
+        message = str(error)
+    assert message.startswith("f.yaml")
+    assert "\n" not in message

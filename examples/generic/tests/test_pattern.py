@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kdp_example_generic.pattern import Pattern, by_number
 
 if TYPE_CHECKING:
-    from conftest import Tree
+    from examples.generic.tests.conftest import Tree
 
 
 def _paths(pattern: Pattern, tree: Tree) -> list[str]:

@@ -1,6 +1,11 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
 
 import kdp
 import kdp_example_minimal
@@ -35,3 +40,16 @@ def test_kdp_finds_the_backend_by_its_entry_point() -> None:
     (found,) = entry_points(group="kdp.backends", name="minimal")
 
     assert found.load() is kdp_example_minimal.Fuse
+
+
+def test_the_readme_shows_what_the_command_prints() -> None:
+    if not Path("/dev/fuse").exists():
+        pytest.skip("this kernel has no /dev/fuse")
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    command, _, expected = readme.partition("$ kdp devices ")[2].partition("```")[0].partition("\n")
+
+    done = subprocess.run(
+        [Path(sys.executable).with_name("kdp"), "devices", *command.split()], check=True, capture_output=True, text=True
+    )
+
+    assert [line.rstrip() for line in done.stdout.splitlines()] == expected.splitlines()

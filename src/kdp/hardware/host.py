@@ -15,10 +15,15 @@ from typing import Literal
 
 import attrs
 
+from ..errors import InvalidValueError
+
 __all__ = ["Host"]
 
 MAX_LINKS = 40
 """Links followed on one path before it counts as a loop, as in the kernel."""
+
+
+_SLASH = Path("/")
 
 
 def _root(value: str | os.PathLike[str]) -> Path:
@@ -33,11 +38,14 @@ class Host:
         root: Where the node's ``/`` is for this process; default ``/``.
     """
 
-    root: Path = attrs.field(default=Path("/"), converter=_root)
+    root: Path = attrs.field(default=_SLASH, converter=_root)
 
     def path(self, host_path: str | os.PathLike[str]) -> Path:
         """Return where this process finds a path of the node. Links on the way are not looked at: see `resolve`."""
-        return Path(os.path.join(self.root, os.fspath(host_path).lstrip("/")))
+        return Path(self._inside(os.fspath(host_path)))
+
+    def _inside(self, host_path: str) -> str:
+        return host_path if self.root == _SLASH else os.path.join(self.root, host_path.lstrip("/"))
 
     def resolve(self, host_path: str | os.PathLike[str]) -> str:
         """Return the path of the node with all links followed inside the root; missing parts stay as they are.
@@ -45,7 +53,7 @@ class Host:
         Raises:
             OSError: The links form a loop (ELOOP).
         """
-        if self.root == Path("/"):
+        if self.root == _SLASH:
             return os.path.realpath(host_path)
         todo = os.fspath(host_path).split("/")[::-1]
         done: list[str] = []
@@ -72,7 +80,7 @@ class Host:
 
     def _stat(self, host_path: str | os.PathLike[str]) -> os.stat_result | None:
         try:
-            return os.stat(self.path(self.resolve(host_path)))
+            return os.stat(self._inside(self.resolve(host_path)))
         except OSError:
             return None
 
@@ -87,18 +95,35 @@ class Host:
             return None
         return "char" if stat.S_ISCHR(found.st_mode) else "block" if stat.S_ISBLK(found.st_mode) else None
 
+    def device_node(self, host_path: str) -> str:
+        """Return the path of a device node itself: a link is followed, one lstat(2) is enough where it is none.
+
+        Raises:
+            InvalidValueError: Nothing is there, or it is no device.
+        """
+        path = host_path
+        try:
+            # Below another root even a directory on the way may be a link that leads out of it.
+            mode = os.lstat(path).st_mode if self.root == _SLASH else stat.S_IFLNK
+            if stat.S_ISLNK(mode):
+                path = self.resolve(host_path)
+                mode = os.stat(self._inside(path)).st_mode
+        except OSError:
+            raise InvalidValueError(f"device node {host_path} is gone") from None
+        if not stat.S_ISCHR(mode) and not stat.S_ISBLK(mode):
+            raise InvalidValueError(f"{host_path} is no device node")
+        return path
+
     def node_fault(self, host_path: str) -> str | None:
         """Return what is wrong with a device node, as a sentence; None: it is there and is a device."""
-        found = self._stat(host_path)
-        if found is None:
-            return f"device node {host_path} is gone"
-        if not stat.S_ISCHR(found.st_mode) and not stat.S_ISBLK(found.st_mode):
-            return f"{host_path} is no device node"
+        try:
+            self.device_node(host_path)
+        except InvalidValueError as error:
+            return str(error)
         return None
 
     def glob(self, pattern: str) -> list[str]:
         """Return the node's paths that match a shell pattern, sorted; ``**`` matches any depth."""
-        prefix = "" if self.root == Path("/") else glob.escape(str(self.root))
-        found = glob.glob(prefix + "/" + pattern.lstrip("/"), recursive=True)
-        skip = 0 if self.root == Path("/") else len(str(self.root))
-        return sorted(path[skip:] for path in found)
+        root = "" if self.root == _SLASH else str(self.root)
+        found = glob.glob(f"{glob.escape(root)}/{pattern.lstrip('/')}", recursive=True)
+        return sorted(path[len(root) :] for path in found)

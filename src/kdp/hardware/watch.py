@@ -7,6 +7,7 @@ name ``""`` says "look at everything": the queue overflowed, or the directory it
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
@@ -66,15 +67,21 @@ class DirectoryWatch:
         """The directories that are watched now."""
         return frozenset(self._watches)
 
-    def watch(self, directory: str | os.PathLike[str]) -> bool:
-        """Watch a directory; a second time does no harm. Return False if it does not exist or inotify is refused."""
-        name = os.fspath(directory)
+    def watch(self, directory: str | os.PathLike[str], *, writes: bool = False) -> bool:
+        """Watch a directory; a second time does no harm. Return False if it does not exist or inotify is refused.
+
+        Args:
+            directory: Its path; links are followed, and several names of one directory may be watched.
+            writes: Also tell of files that were open for writing and were closed. Not for ``/dev``, where every close
+                of ``/dev/null`` would be told.
+        """
+        name = str(Path(directory))  # as asyncinotify will name it: no final slash
         if self._inotify is None:
             return False
         if name in self._watches:
             return True
         try:
-            self._watches[name] = self._inotify.add_watch(name, _MASK)  # pyright: ignore[reportUnknownMemberType]
+            self._watches[name] = self._inotify.add_watch(name, _MASK | _Mask.CLOSE_WRITE if writes else _MASK)  # pyright: ignore[reportUnknownMemberType]
         except (FileNotFoundError, NotADirectoryError, PermissionError):
             return False
         except OSError as error:  # ENOSPC, EMFILE: a limit; others: a file system without inotify
@@ -84,12 +91,17 @@ class DirectoryWatch:
 
     def unwatch(self, directory: str | os.PathLike[str]) -> None:
         """Stop watching a directory; an unknown one does no harm."""
-        watch = self._watches.pop(os.fspath(directory), None)
-        if watch is not None and self._inotify is not None:
-            try:
-                self._inotify.rm_watch(watch)
-            except OSError:  # the directory was removed, and its watch with it
-                return
+        watch = self._watches.pop(str(Path(directory)), None)
+        if watch is None or self._inotify is None or self._names(watch):
+            return
+        try:
+            self._inotify.rm_watch(watch)
+        except OSError:  # the directory was removed, and its watch with it
+            return
+
+    def _names(self, watch: asyncinotify.Watch) -> list[str]:
+        """Return all names under which this directory is watched: inotify knows it only once."""
+        return [name for name, other in self._watches.items() if other is watch]
 
     async def changes(self) -> set[tuple[str, str]]:
         """Wait for a change and return all (directory, name) pairs that have changed since.
@@ -117,11 +129,11 @@ class DirectoryWatch:
         watch = event.watch
         if watch is None:
             return set()
-        directory = os.fspath(watch.path)
+        names = self._names(watch)
         if event.mask & _LOOK_AGAIN:
-            if event.mask & (_Mask.DELETE_SELF | _Mask.MOVE_SELF) and directory in self._watches:
-                self.unwatch(directory)
-            elif self._watches.get(directory) is watch:
-                del self._watches[directory]
-            return {(directory, "")}
-        return {(directory, os.fspath(event.name) if event.name is not None else "")}
+            if event.mask & (_Mask.DELETE_SELF | _Mask.MOVE_SELF | _Mask.IGNORED):
+                for name in names:
+                    self.unwatch(name)
+            return {(name, "") for name in names}
+        changed = "" if event.name is None else os.fspath(event.name)
+        return {(name, changed) for name in names}

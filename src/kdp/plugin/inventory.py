@@ -89,6 +89,10 @@ class _Buffer:
         self._blocks[place][device_id] = piece
         self._joined[place] = None
 
+    def get(self, device_id: str) -> bytes | None:
+        place = self._place.get(device_id)
+        return None if place is None else self._blocks[place][device_id]
+
     def drop(self, device_id: str) -> None:
         place = self._place.pop(device_id)
         del self._blocks[place][device_id]
@@ -209,6 +213,8 @@ class Inventory:
     def forget(self, ids: Iterable[str]) -> Change:
         """Drop these tombstones now: no pod holds them any more, or they now belong to another resource."""
         dropped = self._tombstones.keys() & set(ids)
+        if not dropped:
+            return Change(transitions=(), removed=(), topology_lost_by=None, on_wire=False)
         table = {device_id: device for device_id, device in self._table.items() if device_id not in dropped}
         tombstones = {device_id: until for device_id, until in self._tombstones.items() if device_id not in dropped}
         return self._replace(table, tombstones)
@@ -235,7 +241,9 @@ class Inventory:
             if old is None or old.health != device.health:
                 transitions.append(Transition(device=device, before=old.health if old else None))
             if old is None or anew or _wire_view(old) != _wire_view(device):
-                pieces[device_id] = self._encode(device, with_topology)
+                piece = self._encode(device, with_topology)
+                if piece != self._buffer.get(device_id):
+                    pieces[device_id] = piece
         removed = tuple(before.keys() - table.keys())
         worst = {
             device_id: self._worst_case(piece, table[device_id].health.is_healthy)
@@ -245,9 +253,13 @@ class Inventory:
         total -= sum(self._worst.get(device_id, 0) for device_id in (*worst, *removed))
         if total > self._max_bytes:
             if tombstones:  # what is gone must not keep out what is there: the oldest tombstones give way
-                oldest = min(tombstones, key=tombstones.__getitem__)
-                table = {device_id: device for device_id, device in table.items() if device_id != oldest}
-                return self._replace(table, {k: v for k, v in tombstones.items() if k != oldest})
+                over = total - self._max_bytes
+                for device_id in sorted(tombstones, key=tombstones.__getitem__):
+                    over -= worst.get(device_id) or self._worst[device_id]
+                    del tombstones[device_id], table[device_id]
+                    if over <= 0:
+                        break
+                return self._replace(table, tombstones)
             raise self._too_large(table, worst, total)
 
         for device_id in removed:

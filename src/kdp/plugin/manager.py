@@ -6,8 +6,9 @@ A resource exists while its backend names it or a device of it is listed; none t
 from __future__ import annotations
 
 import functools
+import threading
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NoReturn, Self
 
@@ -20,7 +21,7 @@ from ..errors import ConfigurationError, InvalidValueError, PluginDirectoryGoneE
 from ..hardware import Host
 from ..kubelet import KubeletPaths, KubeletWatch
 from ..latest import Latest
-from ..supervisor import Deadlines, Supervisor, resource_of
+from ..supervisor import Deadlines, Discovery, Supervisor, resource_of, static_resources
 from .plugin import DRAIN_SECONDS, DevicePlugin, ResourceStatus, Route
 from .socket import SocketNames
 from .wire import check_renderable
@@ -100,7 +101,9 @@ class PluginManager(AsyncContextManagerMixin):
         self._kubelet = KubeletWatch(self._directory)
         self._plugins: dict[str, DevicePlugin] = {}
         self._owners: dict[str, Supervisor] = {}
+        self._claims = threading.Lock()
         self._ids: dict[DeviceBackend, frozenset[str]] = {}
+        self._claimed: dict[str, DeviceBackend] = {}
         self._supervisors: list[Supervisor] = []
         self._gone: Latest[PluginDirectoryGoneError | None] = Latest(None)
         self._everything = anyio.CancelScope(shield=True)
@@ -115,14 +118,15 @@ class PluginManager(AsyncContextManagerMixin):
                 check=functools.partial(self._check, backend),
                 deadlines=deadlines,
             )
-            if backend.resource is not None:
-                if backend.resource in self._owners:
+            for resource in static_resources(backend):
+                if resource in self._owners:
                     raise ConfigurationError(
-                        f"two backends serve {backend.resource}: {self._owners[backend.resource].label} and "
-                        f"{supervisor.label}; give one of them another resource"
+                        f"two backends serve {resource}: {self._owners[resource].label} and {supervisor.label}; give one "
+                        "of them another resource"
                     )
-                SocketNames(self._directory, backend.resource)
-                self._owners[backend.resource] = supervisor
+                SocketNames(self._directory, resource)
+                self._owners[resource] = supervisor
+                self._claimed[resource] = backend
             self._supervisors.append(supervisor)
 
     # -- what others ask for -------------------------------------------------------------------------------------------
@@ -214,20 +218,19 @@ class PluginManager(AsyncContextManagerMixin):
             with anyio.move_on_after(self._until_expiry(supervisor)):
                 await supervisor.discovery.after(version)
             version = supervisor.discovery.version
-            devices = supervisor.discovery.value.devices
-            if devices is not None:
-                self._apply(supervisor, devices)
+            self._apply(supervisor, supervisor.discovery.value)
 
     def _until_expiry(self, supervisor: Supervisor) -> float:
         times = [p.inventory.next_expiry for name, p in self._plugins.items() if self._owners[name] is supervisor]
         return max(0.0, min((t for t in times if t is not None), default=float("inf")) - time.monotonic())
 
-    def _apply(self, supervisor: Supervisor, devices: Sequence[Device]) -> None:
+    def _apply(self, supervisor: Supervisor, found: Discovery) -> None:
+        if found.devices is None:
+            return
         mine = [name for name, owner in self._owners.items() if owner is supervisor]
-        groups: dict[str, dict[str, Device]] = {name: {} for name in mine}
-        for device in devices:
+        groups: dict[str, dict[str, Device]] = {name: {} for name in (*mine, *found.resources)}
+        for device in found.devices:
             groups.setdefault(resource_of(device, supervisor.backend), {})[device.id] = device
-        self._ids[supervisor.backend] = frozenset(device.id for device in devices)
         for name, group in groups.items():
             for other, plugin in self._plugins.items():
                 if other != name and (moved := plugin.inventory.tombstones & group.keys()):
@@ -235,8 +238,10 @@ class PluginManager(AsyncContextManagerMixin):
             self._owners[name] = supervisor
             plugin = self._plugins.get(name) or self._start(name, supervisor)
             plugin.update(group.values())
-            if name != supervisor.backend.resource and plugin.is_empty:
+            if name not in found.resources and plugin.is_empty:
                 del self._plugins[name], self._owners[name]
+                with self._claims:
+                    del self._claimed[name]
                 plugin.stop()
 
     def _start(self, resource: str, supervisor: Supervisor) -> DevicePlugin:
@@ -251,19 +256,28 @@ class PluginManager(AsyncContextManagerMixin):
         self._tasks.start_soon(plugin.run)
         return plugin
 
-    def _check(self, backend: DeviceBackend, devices: Iterable[Device]) -> None:
-        """Refuse devices that this protocol cannot serve, or that another backend already has. In a hook's thread."""
-        taken = {i: other for other, ids in tuple(self._ids.items()) if other is not backend for i in ids}
+    def _check(self, backend: DeviceBackend, devices: Sequence[Device], static: Sequence[str]) -> None:
+        """Refuse devices that this protocol cannot serve, or that another backend already has. In a hook's thread.
+
+        The claims are made here and not when the devices are taken, because two backends discover at the same time.
+        """
         for device in devices:
             check_renderable(device.edits)
-            if device.id in taken:
-                raise InvalidValueError(
-                    f"device id {device.id!r} is also one of {type(taken[device.id]).__name__}: an id must be unique "
-                    "in the process, also over resources; add a prefix"
-                )
-            resource = resource_of(device, backend)
-            owner = self._owners.get(resource)
-            if owner is not None and owner.backend is not backend:
-                raise InvalidValueError(f"resource {resource} is already served by {owner.label}; choose another name")
-            if owner is None:
+        with self._claims:
+            taken = {i: other for other, ids in self._ids.items() if other is not backend for i in ids}
+            for device in devices:
+                if device.id in taken:
+                    raise InvalidValueError(
+                        f"device id {device.id!r} is also one of {type(taken[device.id]).__name__}: an id must be unique "
+                        "in the process, also over resources; add a prefix"
+                    )
+            resources = {resource_of(device, backend) for device in devices} | set(static)
+            for resource in sorted(resources):
+                owner = self._claimed.get(resource, backend)
+                if owner is not backend:
+                    raise InvalidValueError(
+                        f"resource {resource} is already served by {type(owner).__name__}; choose another name"
+                    )
                 SocketNames(self._directory, resource)
+            self._claimed.update(dict.fromkeys(resources, backend))
+            self._ids[backend] = frozenset(device.id for device in devices)

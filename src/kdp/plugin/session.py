@@ -19,7 +19,8 @@ Invariants, each with a mutant in the tests that breaks it:
 4. At most one generation is served at a time; a new one only after the one before is `Closed`.
 5. While not connected and not stopped there is always a next step: a command under way, a deadline, or a missing
    thing (a list, a kubelet) whose arrival is an event.
-6. A new kubelet is answered at once: its arrival ends every pause.
+6. A new kubelet is answered at once: its arrival ends every pause. An answer that it may have crossed, and that may be
+   its predecessor's, is believed for `CROSSED_DEADLINE` only.
 """
 
 from __future__ import annotations
@@ -57,6 +58,9 @@ __all__ = [
 
 STREAM_DEADLINE = 10.0
 """Seconds from a Register that was answered to the ListAndWatch stream (contract B6)."""
+
+CROSSED_DEADLINE = 1.0
+"""The same if another kubelet has come while Register was under way: nobody knows which of the two has answered."""
 
 WATCHER_STREAM_DEADLINE = 15.0
 """The same for the plugin watcher, from its first call (contract B20)."""
@@ -226,6 +230,7 @@ class Session:
         self._list_ready = False
         self._kubelet: object | None = None
         self._tried_with: object | None = None
+        self._contacted = False
         self._connected_at = 0.0
         self._stopping = False
         self._deadline: float | None = None
@@ -278,13 +283,16 @@ class Session:
             case State.SERVING, Served():
                 self._enter(State.REGISTERING, deadline=now + UNNOTICED_DEADLINE if self._watcher else None)
                 self._tried_with = self._kubelet
+                self._contacted = False
                 return [Register(self.generation)]
             case State.SERVING, ServeFailed(reason=reason):
                 return self._lose(reason, now, pause=self._backoff.next())
-            case State.REGISTERING, Contacted() if self._watcher:
+            case State.REGISTERING, Contacted() if self._watcher and not self._contacted:
+                self._contacted = True
                 self._deadline = now + WATCHER_STREAM_DEADLINE
             case State.REGISTERING, Registered():
-                self._enter(State.AWAITING_STREAM, deadline=now + STREAM_DEADLINE)
+                crossed = self._kubelet != self._tried_with
+                self._enter(State.AWAITING_STREAM, deadline=now + (CROSSED_DEADLINE if crossed else STREAM_DEADLINE))
             case ((State.REGISTERING | State.AWAITING_STREAM), RegisterFailed(reason=reason, permanent=permanent)):
                 return self._lose(reason, now, pause=REFUSED_PAUSE if permanent else self._backoff.next())
             case State.LOST, Closed():

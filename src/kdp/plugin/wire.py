@@ -132,10 +132,10 @@ def render(edits: ContainerEdits, host: Host) -> ContainerReply:
     check_renderable(edits)
     reply = ContainerReply(envs=edits.env, annotations=edits.annotations)
     for node in edits.device_nodes:
-        if (fault := host.node_fault(node.host_path)) is not None:
-            raise InvalidValueError(fault)
         reply.devices.add(
-            container_path=node.container_path, host_path=host.resolve(node.host_path), permissions=node.permissions
+            container_path=node.container_path,
+            host_path=host.device_node(node.host_path),
+            permissions=node.permissions,
         )
     for mount in edits.mounts:
         if not host.exists(mount.host_path):

@@ -47,6 +47,7 @@ class Generic(kdp.DeviceBackend):
         """
         self.host = host
         self._file = ConfigFile(config)
+        self.resources = [resource.name for resource in self._file.current.resources]
         self._config: Config | None = None
         self._pairings: list[tuple[Resource, Pairing]] = []
         self._complaints: set[str] = set()
@@ -97,6 +98,7 @@ class Generic(kdp.DeviceBackend):
                 same = [key for key, pairing in old.items() if key[0] == resource.name and pairing.group == group]
                 pairings.append((resource, old.pop(same[0]) if same else Pairing(group)))
         self._config, self._pairings, self.joined_env = config, pairings, config.joined_env
+        self.resources = [resource.name for resource in config.resources]
 
     @override
     async def watch(self, report: kdp.Reporter) -> None:
@@ -110,7 +112,7 @@ class Generic(kdp.DeviceBackend):
                     for directory in watch.directories - needed.keys() - files:
                         watch.unwatch(directory)
                     new = {directory for directory in needed.keys() | files if directory not in watch.directories}
-                    if not {directory for directory in new if watch.watch(directory)}:
+                    if not {directory for directory in new if watch.watch(directory, writes=directory in files)}:
                         break
                 if watch.refused is not None and watch.refused != refused:
                     logger.warning("%s; new nodes are seen every %s s", watch.refused, self.poll_interval)

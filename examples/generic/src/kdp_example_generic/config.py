@@ -294,8 +294,10 @@ _BELONGS_TO = {"permissions": ("Device",), "readOnly": ("Mount",), "mountPath": 
 
 def _path(item: Item) -> PathMember:
     fields = item.fields(_ANY_MEMBER | {"path", "regex", "type", "readOnly"}, "{path: /dev/ttyUSB*}")
-    if ("path" in fields) == ("regex" in fields):
-        raise item.error("must have either path or regex; valid is for example {path: /dev/ttyUSB*}")
+    if "path" not in fields and "regex" not in fields:
+        raise item.error("has neither path nor regex; valid is for example {path: /dev/ttyUSB*}")
+    if "path" in fields and "regex" in fields:
+        raise fields["regex"].error("stands beside path, and a member has one of them; remove one")
     field = fields.get("path") or fields["regex"]
     example = "/dev/ttyUSB*" if "path" in fields else r"'/dev/ttyUSB(?P<n>\d+)'"
     text = field.text(example)

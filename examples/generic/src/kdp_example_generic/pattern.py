@@ -30,10 +30,10 @@ _REGEX = re.compile(r"[\\^$.|?*+()\[\]{}]")
 _DIGITS = re.compile(r"(\d+)")
 
 
-def by_number(text: str) -> tuple[tuple[str, int], ...]:
-    """Return a sorting key that puts ``video2`` before ``video10``."""
+def by_number(text: str) -> tuple[tuple[tuple[str, int], ...], str]:
+    """Return a sorting key that puts ``video2`` before ``video10``; no two texts have the same."""
     pieces = _DIGITS.split(text)  # text, number, text, number, ..., text
-    return tuple(zip(pieces[::2], [*(int(number) for number in pieces[1::2]), -1], strict=True))
+    return tuple(zip(pieces[::2], [*(int(number) for number in pieces[1::2]), -1], strict=True)), text
 
 
 @attrs.frozen(kw_only=True)

@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import kdp
+from kdp_example_generic import Generic
+
+if TYPE_CHECKING:
+    from examples.generic.tests.conftest import Tree
+
+Make = Callable[[str], Generic]
+
+
+def _config(*members: str, group: str = "") -> str:
+    extra = f"{group}, " if group else ""
+    return f"resources: [{{name: example.com/widget, groups: [{{{extra}paths: [{', '.join(members)}]}}]}}]"
+
+
+def test_kdp_finds_the_backend_by_its_entry_point() -> None:
+    (found,) = entry_points(group="kdp.backends", name="generic")
+
+    assert found.load() is Generic
+
+
+def test_every_node_that_matches_is_a_device_of_the_resource(tree: Tree, backend: Make) -> None:
+    tree.node("/dev/widget0", "/dev/widget1", "/dev/other")
+
+    devices = backend(_config("{path: /dev/widget*}")).discover()
+
+    assert [(device.id, device.resource) for device in devices] == [
+        ("widget0", "example.com/widget"),
+        ("widget1", "example.com/widget"),
+    ]
+    assert devices[0].edits == kdp.ContainerEdits.of_node("/dev/widget0")
+    assert devices[0].health.is_healthy
+
+
+def test_count_makes_replicas_of_one_unit(tree: Tree, backend: Make) -> None:
+    tree.node("/dev/fuse")
+
+    devices = backend(_config("{path: /dev/fuse}", group="count: 3")).discover()
+
+    assert [device.id for device in devices] == ["widget-fuse-0", "widget-fuse-1", "widget-fuse-2"]
+    assert {device.unit for device in devices} == {"fuse"}
+    merged = kdp.ContainerEdits.merge((device.id, device.edits) for device in devices)
+    assert merged == kdp.ContainerEdits.of_node("/dev/fuse")
+
+
+def test_a_device_has_all_members_with_paths_permissions_and_mounts(tree: Tree, backend: Make) -> None:
+    tree.node("/dev/widget3", "/dev/ctl")
+    tree.directory("/usr/lib/widget")
+
+    (device,) = backend(
+        _config(
+            r"{regex: '/dev/widget(?P<n>\d)', mountPath: '/dev/w/{n}', permissions: rwm}",
+            "{path: /dev/ctl, permissions: r, limit: 9}",
+            "{path: /usr/lib/widget, type: Mount, readOnly: true, mountPath: /opt/widget, limit: 9}",
+            "{path: /dev/nothing, optional: true}",
+            group="id: 'w{n}', env: {W: '{path}', N: '{n}'}, annotations: {example.com/w: '{name}'}",
+        )
+    ).discover()
+
+    assert device.id == "w3"
+    assert device.edits == kdp.ContainerEdits(
+        env={"W": "/dev/widget3", "N": "3"},
+        device_nodes=[
+            kdp.DeviceNode(host_path="/dev/widget3", container_path="/dev/w/3", permissions="rwm"),
+            kdp.DeviceNode(host_path="/dev/ctl", permissions="r"),
+        ],
+        mounts=[kdp.Mount(host_path="/usr/lib/widget", container_path="/opt/widget", read_only=True)],
+        annotations={"example.com/w": "widget3"},
+    )
+
+
+def test_variables_that_differ_from_device_to_device_are_joined(tree: Tree, backend: Make) -> None:
+    tree.node("/dev/widget0", "/dev/widget1")
+    made = backend(_config("{path: /dev/widget*}", group="env: {PORTS: '{path}', MODE: fast}"))
+
+    devices = made.discover()
+    merged = kdp.ContainerEdits.merge(((d.id, d.edits) for d in devices), joined_env=made.joined_env)
+
+    assert merged.env == {"PORTS": "/dev/widget0,/dev/widget1", "MODE": "fast"}
+
+
+def test_a_condition_must_hold_and_gives_the_container_nothing(tree: Tree, backend: Make) -> None:
+    tree.node("/dev/widget0", "/dev/widget1")
+    tree.directory("/sys/class/widget/widget1")
+
+    (device,) = backend(
+        _config(
+            r"{regex: '/sys/class/widget/widget(?P<n>\d)', type: Condition}",
+            r"{regex: '/dev/widget(?P<n>\d)'}",
+            group="id: 'w{n}'",
+        )
+    ).discover()
+
+    assert device.id == "w1"
+    assert device.edits == kdp.ContainerEdits.of_node("/dev/widget1")
+
+
+def test_a_device_without_a_member_is_unhealthy_until_it_is_back(tree: Tree, backend: Make) -> None:
+    tree.node("/dev/widget0", "/dev/widget1", "/dev/ctl0", "/dev/ctl1")
+    made = backend(_config("{path: /dev/widget*}", "{path: /dev/ctl*}"))
+    before = made.discover()
+
+    tree.remove("/dev/ctl0")
+    first, second = made.discover()
+
+    assert str(first.health) == "Unhealthy (/dev/ctl0 is gone)"
+    assert second == before[1]
+    tree.node("/dev/ctl0")
+    assert made.discover() == before
+
+
+def test_a_device_whose_own_node_is_gone_is_not_there(tree: Tree, backend: Make) -> None:
+    tree.node("/dev/widget0", "/dev/widget1")
+    made = backend(_config("{path: /dev/widget*}"))
+    made.discover()
+
+    tree.remove("/dev/widget0")
+
+    assert [device.id for device in made.discover()] == ["widget1"]
+
+
+def test_what_is_no_device_is_unhealthy_and_says_what_it_is(tree: Tree, backend: Make) -> None:
+    tree.file("/dev/widget0")
+    tree.directory("/dev/gadget0")
+    text = _config("{path: /dev/widget*}") + "\n"
+    (device,) = backend(text).discover()
+    assert str(device.health) == "Unhealthy (/dev/widget0 is a file, not a device node)"
+
+    (device,) = backend(_config("{path: /dev/gadget0}")).discover()
+    assert str(device.health) == "Unhealthy (/dev/gadget0 is a directory, not a device node)"
+    # A wildcard means nodes, so a directory beside them is none of its business.
+    assert backend(_config("{path: /dev/gadget*}")).discover() == []
+
+
+def test_a_device_that_asks_for_one_place_twice_is_unhealthy_alone(tree: Tree, backend: Make) -> None:
+    tree.node("/dev/widget0", "/dev/a", "/dev/b")
+
+    (device,) = backend(
+        _config("{path: /dev/widget0}", "{path: /dev/a, mountPath: /dev/x}", "{path: /dev/b, mountPath: /dev/x}")
+    ).discover()
+
+    assert str(device.health) == "Unhealthy (two members want the container's '/dev/x'; give one another mountPath)"
+
+
+def test_ids_are_valid_and_short_whatever_the_nodes_are_called(tree: Tree, backend: Make) -> None:
+    tree.node("/dev/serial/" + "x" * 90 + "1", "/dev/serial/" + "x" * 90 + "2", "/dev/serial/a b")
+
+    ids = [device.id for device in backend(_config("{path: /dev/serial/*}")).discover()]
+
+    assert len(set(ids)) == 3
+    assert all(len(text) <= 63 for text in ids)
+    assert "widget-serial-a_b" in ids
+
+
+def test_the_same_node_in_two_resources_has_two_ids(tree: Tree, backend: Make) -> None:
+    tree.node("/dev/kvm")
+
+    devices = backend(
+        "resources: [{name: a.io/one, groups: [{paths: [{path: /dev/kvm}]}]},"
+        " {name: a.io/two, groups: [{paths: [{path: /dev/kvm}]}]}]"
+    ).discover()
+
+    assert [device.id for device in devices] == ["one-kvm", "two-kvm"]
+    assert {device.unit for device in devices} == {"kvm"}
+
+
+def test_two_devices_with_one_id_leave_the_first_and_one_sentence(
+    tree: Tree, backend: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    tree.node("/dev/widget0")
+    made = backend(
+        "resources: [{name: a.io/widget, groups: [{paths: [{path: /dev/widget0}]}, {paths: [{path: /dev/widget*}]}]}]"
+    )
+
+    with caplog.at_level(logging.ERROR):
+        assert [device.id for device in made.discover()] == ["widget0"]
+        made.discover()
+
+    (record,) = caplog.records
+    assert "resources[0].groups[1] (a.io/widget) makes a second device 'widget0'" in record.getMessage()
+
+
+def test_a_wrong_file_is_refused_at_the_start(tree: Tree, tmp_path: Path) -> None:
+    with pytest.raises(kdp.ConfigurationError, match=r"no\.yaml: cannot be read \(No such file or directory\)"):
+        Generic(tmp_path / "no.yaml", tree.host)
+    with pytest.raises(kdp.ConfigurationError, match=r"cannot be read \(Is a directory\)"):
+        Generic(tmp_path, tree.host)
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    with pytest.raises(kdp.ConfigurationError, match=r"is not UTF-8 \(byte 0\)"):
+        Generic(tmp_path / "binary", tree.host)
+    (tmp_path / "large").write_bytes(b"#" * 2_000_000)
+    with pytest.raises(kdp.ConfigurationError, match="has more than 1048576 bytes"):
+        Generic(tmp_path / "large", tree.host)
+
+
+def test_a_changed_file_keeps_the_pairs_of_groups_that_stay(tree: Tree, tmp_path: Path) -> None:
+    tree.node("/dev/a0", "/dev/a1", "/dev/b0", "/dev/b1", "/dev/c")
+    file = tmp_path / "config.yaml"
+    file.write_text("resources: [{name: x.io/a, groups: [{paths: [{path: /dev/a*}, {path: /dev/b*}]}]}]")
+    made = Generic(file, tree.host)
+    made.discover()
+    tree.remove("/dev/b0")
+
+    file.write_text(file.read_text()[:-1] + ", {name: x.io/c, groups: [{paths: [{path: /dev/c}]}]}]")
+    lost, kept, new = made.discover()
+
+    assert str(lost.health) == "Unhealthy (/dev/b0 is gone)"
+    assert [node.host_path for node in kept.edits.device_nodes] == ["/dev/a1", "/dev/b1"]
+    assert new.resource == "x.io/c"
+
+
+def test_it_says_what_its_container_needs_of_the_node(backend: Make) -> None:
+    made = backend(
+        "resources: [{name: a.io/x, groups: [{paths: [{path: /dev/dri/renderD*}], usb: [{vendor: 1a86}]},"
+        r" {paths: [{regex: '/dev/tty(USB|ACM)\d'}]}]}]"
+    )
+
+    assert made.needs().host_paths == ("/dev", "/dev/bus/usb", "/dev/dri", "/sys")
+
+
+@pytest.mark.parametrize("count", [1000])
+def test_many_nodes_are_discovered_without_loss(tree: Tree, backend: Make, count: int) -> None:
+    tree.node(*(f"/dev/widget{i}" for i in range(count)))
+
+    assert len(backend(_config("{path: /dev/widget*}")).discover()) == count
