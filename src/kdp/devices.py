@@ -9,9 +9,8 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Mapping
-from decimal import Decimal
 from types import MappingProxyType
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import attrs
 from typing_extensions import override
@@ -19,6 +18,9 @@ from typing_extensions import override
 from .edits import ContainerEdits
 from .errors import InvalidValueError
 from .names import check_attribute_name, check_device_id, check_resource_name
+
+if TYPE_CHECKING:
+    from decimal import Decimal
 
 __all__ = ["AttributeValue", "Device", "Health", "Quantity", "Version"]
 
@@ -91,11 +93,12 @@ class Version:
 
 
 _QUANTITY = re.compile(r"([+-]?)(\d+\.?\d*|\.\d+)(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]?|[eE][+-]?\d{1,3})\Z", re.ASCII)
-_BINARY = {f"{prefix}i": Decimal(1024) ** power for power, prefix in enumerate("KMGTPE", start=1)}
-_DECIMAL = {
-    **{prefix: Decimal(1000) ** power for power, prefix in enumerate("num", start=-3)},
-    "": Decimal(1),
-    **{prefix: Decimal(1000) ** power for power, prefix in enumerate("kMGTPE", start=1)},
+_FACTORS = {
+    **{f"{prefix}i": str(1024**power) for power, prefix in enumerate("KMGTPE", start=1)},
+    **{
+        prefix: f"1e{3 * power}"
+        for power, prefix in enumerate(["n", "u", "m", "", "k", "M", "G", "T", "P", "E"], start=-3)
+    },
 }
 
 
@@ -120,14 +123,12 @@ class Quantity:
     @property
     def value(self) -> Decimal:
         """The amount as a plain number."""
+        from decimal import Decimal  # only those who compute with amounts pay for it
+
         match = _QUANTITY.match(self.text)
-        assert match is not None
+        assert match is not None  # the converter has matched it
         sign, number, suffix = match.groups()
-        if suffix[:1] in ("e", "E") and len(suffix) > 1 and suffix != "Ei":
-            factor = Decimal(10) ** int(suffix[1:])
-        else:
-            factor = _BINARY[suffix] if suffix in _BINARY else _DECIMAL[suffix]
-        return Decimal(f"{sign}{number}") * factor
+        return Decimal(f"{sign}{number}") * Decimal(_FACTORS.get(suffix) or f"1{suffix}")
 
     @override
     def __eq__(self, other: object) -> bool:

@@ -46,7 +46,11 @@ class Conditions:
         """
         if not self._faults and not extra:
             return tuple(devices)
-        return tuple(self._judge(device, extra) for device in devices)
+        affected = self._faults.keys() | extra.keys()
+        return tuple(
+            self._judge(device, extra) if device.id in affected or device.unit in affected else device
+            for device in devices
+        )
 
     def _judge(self, device: Device, extra: Mapping[str, str]) -> Device:
         reasons: dict[str, None] = {}

@@ -34,7 +34,6 @@ class _Lane:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self.lock = asyncio.Lock()
-        self.busy_since = 0.0
         self.last_failure = ""
 
     def submit(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
@@ -78,6 +77,18 @@ def _finish(done: asyncio.Future[Any], result: Any, failure: BaseException | Non
         done.set_exception(RuntimeError(f"the hook raised {type(failure).__name__}"))
 
 
+class _Limit:
+    """A deadline that has begun to run; without ``seconds`` it never ends."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds = seconds
+        self._until = None if seconds is None else time.monotonic() + seconds
+
+    @property
+    def left(self) -> float | None:
+        return None if self._until is None else max(0.0, self._until - time.monotonic())
+
+
 class Hooks:
     """Calls one backend's hooks.
 
@@ -119,24 +130,21 @@ class Hooks:
         lane = self._lanes.get(hook)
         if lane is None:
             lane = self._lanes[hook] = _Lane(f"kdp-{self._label}.{hook}")
-        until = None if deadline is None else time.monotonic() + deadline
+        limit = _Limit(deadline)
         try:
             async with asyncio.timeout(deadline):
                 await lane.lock.acquire()
         except TimeoutError:
-            raise HookTimeoutError(
-                f"{hook}() of {self._label} has not returned yet; it is not called again before that"
-            ) from None
-        lane.busy_since = time.monotonic()
+            raise self._timeout(hook, limit) from None
         method = getattr(self._backend, hook)
         if inspect.iscoroutinefunction(method):
-            return await self._call_async(lane, hook, method, args, until, then)
-        return await self._call_thread(lane, hook, method, args, until, then)
+            return await self._call_async(lane, hook, method, args, limit, then)
+        return await self._call_thread(lane, hook, method, args, limit, then)
 
     async def _call_async(
-        self, lane: _Lane, hook: str, method: Any, args: Any, until: float | None, then: Callable[[Any], Any] | None
+        self, lane: _Lane, hook: str, method: Any, args: Any, limit: _Limit, then: Callable[[Any], Any] | None
     ) -> Any:
-        scope = asyncio.timeout_at(_loop_time(until))
+        scope = asyncio.timeout(limit.left)
         try:
             async with scope:
                 result = await method(*args)
@@ -146,7 +154,7 @@ class Hooks:
             raise
         except TimeoutError as error:
             if scope.expired():
-                raise self._timeout(hook, lane) from None
+                raise self._timeout(hook, limit) from None
             raise self._failed(lane, hook, error) from error
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
@@ -163,16 +171,15 @@ class Hooks:
         return result
 
     async def _call_thread(
-        self, lane: _Lane, hook: str, method: Any, args: Any, until: float | None, then: Callable[[Any], Any] | None
+        self, lane: _Lane, hook: str, method: Any, args: Any, limit: _Limit, then: Callable[[Any], Any] | None
     ) -> Any:
         done = lane.submit(lambda: then(method(*args)) if then else method(*args))
         # Not this call's end but the hook's own return frees the hook for the next call.
         done.add_done_callback(lambda _: lane.lock.release())
         done.add_done_callback(_forget)
-        timeout = None if until is None else max(0.0, until - time.monotonic())
-        finished, _ = await asyncio.wait({done}, timeout=timeout)
+        finished, _ = await asyncio.wait({done}, timeout=limit.left)
         if not finished:
-            raise self._timeout(hook, lane)
+            raise self._timeout(hook, limit)
         try:
             result = done.result()
         except (NotReady, AllocationError):
@@ -182,9 +189,11 @@ class Hooks:
         lane.last_failure = ""
         return result
 
-    def _timeout(self, hook: str, lane: _Lane) -> HookTimeoutError:
-        took = time.monotonic() - lane.busy_since
-        return HookTimeoutError(f"{hook}() of {self._label} did not return within {took:.1f} s")
+    def _timeout(self, hook: str, limit: _Limit) -> HookTimeoutError:
+        # The same words while it lasts, so that it is told once.
+        return HookTimeoutError(
+            f"{hook}() of {self._label} did not return within {limit.seconds:g} s; it is not called again before it has"
+        )
 
     def _failed(self, lane: _Lane, hook: str, error: BaseException) -> HookFailedError:
         failure = f"{type(error).__name__}: {error}"
@@ -196,12 +205,6 @@ class Hooks:
         return HookFailedError(
             f"{hook}() of {self._label} raised {type(error).__name__}; the plugin's log has the details"
         )
-
-
-def _loop_time(until: float | None) -> float | None:
-    if until is None:
-        return None
-    return asyncio.get_running_loop().time() + max(0.0, until - time.monotonic())
 
 
 def _forget(done: asyncio.Future[Any]) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import enum
 import inspect
-import json
 import pathlib
 import types
 from collections.abc import Collection, Iterable, Sequence
@@ -177,6 +176,7 @@ def _structured(value: object, kind: Any) -> Any:
         return held in _SIMPLE or _is_path(held) or _is_enum(held) or get_origin(held) is Literal
 
     converter.register_structure_hook_func(is_ours, convert)
+    converter.register_structure_hook(enum.Enum, convert)  # older versions look for this kind before the line above
     try:
         return converter.structure(value, kind)
     except Exception as error:
@@ -185,6 +185,8 @@ def _structured(value: object, kind: Any) -> Any:
 
 
 def _from_json(text: str, kind: Any) -> Any:
+    import json
+
     try:
         return json.loads(text)
     except ValueError:

@@ -113,7 +113,7 @@ def _print_tables(found: Mapping[str, tuple[Device, ...]]) -> None:
     from rich.console import Console
 
     # A pipe has no width: lines there are as long as they need to be, so that grep finds whole ids.
-    console = Console(markup=False, highlight=False, soft_wrap=not sys.stdout.isatty())
+    console = Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else 10_000)
     if not found:
         console.print("no devices, and the class names no resource of its own")
     for position, (resource, devices) in enumerate(found.items()):
@@ -122,7 +122,7 @@ def _print_tables(found: Mapping[str, tuple[Device, ...]]) -> None:
             console.print()
         console.print(f"{resource}: {_count(len(devices), 'device')}, {healthy} healthy")
         if devices:
-            console.print(_table(devices), width=None if sys.stdout.isatty() else 10_000)
+            console.print(_table(devices))
 
 
 def _table(devices: tuple[Device, ...]) -> RenderableType:

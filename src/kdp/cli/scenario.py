@@ -14,13 +14,23 @@ import sys
 import time
 from collections import deque
 from contextlib import asynccontextmanager, suppress
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast, final
 
 import anyio
 
 from ..errors import ConfigurationError
 from ..names import MAX_DEVICE_ID_LENGTH
-from ..testing import PROFILES, AdmissionError, ContainerReply, ContainerStartError, NotReached, Pod, SimulatedKubelet
+from ..testing import (
+    PROFILES,
+    AdmissionError,
+    ContainerReply,
+    ContainerStartError,
+    NotReached,
+    Pod,
+    ScenarioError,
+    SimulatedKubelet,
+)
 from ..testing import events as seen
 
 if TYPE_CHECKING:
@@ -125,23 +135,26 @@ class Scenario:
     async def _outcome(self) -> ScenarioFailed | Misconfigured | None:
         """Return the failure instead of raising it, so that no group wraps it."""
         try:
-            async with SimulatedKubelet(profile=self._profile) as kubelet:
-                paths = kubelet.paths
-                (started,) = kubelet.events.of(seen.KubeletStarted)
-                self._tell(
-                    "kubelet_started",
-                    f"kubelet {self._profile} listens in {paths.device_plugin_dir}",
-                    {"profile": self._profile, "device_plugin_dir": str(paths.device_plugin_dir)},
-                    at=started.time,
-                )
-                async with self._plugin(kubelet) as plugin:
-                    return await self._against(self._steps(kubelet, plugin), plugin)
+            with TemporaryDirectory(prefix="kdp-", ignore_cleanup_errors=True) as root:
+                async with SimulatedKubelet(root, profile=self._profile) as kubelet:
+                    paths = kubelet.paths
+                    (started,) = kubelet.events.of(seen.KubeletStarted)
+                    self._tell(
+                        "kubelet_started",
+                        f"kubelet {self._profile} listens in {paths.device_plugin_dir}",
+                        {"profile": self._profile, "device_plugin_dir": str(paths.device_plugin_dir)},
+                        at=started.time,
+                    )
+                    async with self._plugin(kubelet) as plugin:
+                        return await self._against(self._steps(kubelet, plugin), plugin)
         except ExceptionGroup as group:
             if (failure := _in_group(group)) is None:
                 raise
             return failure
         except (ScenarioFailed, Misconfigured) as failure:
             return failure
+        except ScenarioError as error:  # the directory's name is too long for sockets in it
+            return Misconfigured(f"Error: {error} (the variable TMPDIR says where)")
 
     async def _against(self, steps: Awaitable[None], plugin: Process) -> ScenarioFailed | Misconfigured | None:
         """Go through the steps, unless the plugin ends before its time."""
@@ -163,6 +176,10 @@ class Scenario:
                 failure = error
             except (AdmissionError, ContainerStartError) as error:
                 failure = ScenarioFailed(f"the pod was refused: {error}")
+            if failure is not None:
+                with anyio.move_on_after(0.3):
+                    await plugin.wait()  # if it has died, that is why: the task above tells it
+                    await anyio.sleep_forever()
             tasks.cancel_scope.cancel()
         return failure
 

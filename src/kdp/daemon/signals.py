@@ -15,6 +15,7 @@ SIGQUIT   write every thread's and task's stack to stderr, and go on
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import select
@@ -22,7 +23,7 @@ import signal
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 from ..errors import ConfigurationError
 from . import logs
@@ -70,12 +71,17 @@ class Signals:
         """Take the signals over.
 
         Raises:
-            ConfigurationError: This is not the main thread, which alone can do that.
+            ConfigurationError: This is not the main thread, which alone can do that, or a loop runs in it.
         """
         if threading.current_thread() is not threading.main_thread():
             raise ConfigurationError(
                 "kdp.run was called outside the main thread, where signals cannot be handled; call it in the main "
                 "thread, or await kdp.serve in an event loop of your own"
+            )
+        with contextlib.suppress(RuntimeError):
+            asyncio.get_running_loop()
+            raise ConfigurationError(
+                "kdp.run was called inside a running event loop; await kdp.serve there, or call kdp.run outside of it"
             )
         self._read_end, self._write_end = os.pipe()
         os.set_blocking(self._write_end, False)
@@ -113,7 +119,10 @@ class Signals:
                 os._exit(self._code)
             for number in os.read(self._read_end, 64):
                 if number == signal.SIGQUIT:
-                    self._dump()
+                    try:
+                        self._dump()
+                    except Exception:  # noqa: BLE001 - this thread must live: it is the process's certain end
+                        logs.write_now(logging.ERROR, "the stacks could not be shown")
                 elif number == signal.SIGHUP:
                     self._tell(self._reload)
                 elif number in _STOP and not self.asked_to_stop:
@@ -140,6 +149,19 @@ class Signals:
         faulthandler.dump_traceback(all_threads=True)
         if self._loop is not None:
             for task in asyncio.all_tasks(self._loop):
-                sys.stderr.write(f"task {task.get_name()}\n")
-                task.print_stack(file=sys.stderr)
+                sys.stderr.write(f"Task {task.get_name()} (most recent call last):\n{_awaiting(task.get_coro())}")
         sys.stderr.flush()
+
+
+def _awaiting(coroutine: Any) -> str:
+    """Return the places at which a coroutine and those that it awaits stand, a line each.
+
+    Unlike `asyncio.Task.print_stack` it goes to the innermost one, and knows that gRPC's coroutines have no lines.
+    """
+    lines: list[str] = []
+    while coroutine is not None:
+        frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "gi_frame", None)
+        if frame is not None:
+            lines.append(f'  File "{frame.f_code.co_filename}", line {frame.f_lineno} in {frame.f_code.co_name}\n')
+        coroutine = getattr(coroutine, "cr_await", None) or getattr(coroutine, "gi_yieldfrom", None)
+    return "".join(lines)

@@ -27,7 +27,8 @@ _SLASH = Path("/")
 
 
 def _root(value: str | os.PathLike[str]) -> Path:
-    return Path(os.path.abspath(value))
+    root = Path(os.path.abspath(value))
+    return _SLASH if root == _SLASH else root  # so that `is` tells, which costs nothing in a request
 
 
 @attrs.frozen
@@ -45,7 +46,7 @@ class Host:
         return Path(self._inside(os.fspath(host_path)))
 
     def _inside(self, host_path: str) -> str:
-        return host_path if self.root == _SLASH else os.path.join(self.root, host_path.lstrip("/"))
+        return host_path if self.root is _SLASH else os.path.join(self.root, host_path.lstrip("/"))
 
     def resolve(self, host_path: str | os.PathLike[str]) -> str:
         """Return the path of the node with all links followed inside the root; missing parts stay as they are.
@@ -53,7 +54,7 @@ class Host:
         Raises:
             OSError: The links form a loop (ELOOP).
         """
-        if self.root == _SLASH:
+        if self.root is _SLASH:
             return os.path.realpath(host_path)
         todo = os.fspath(host_path).split("/")[::-1]
         done: list[str] = []
@@ -80,7 +81,7 @@ class Host:
 
     def _stat(self, host_path: str | os.PathLike[str]) -> os.stat_result | None:
         try:
-            return os.stat(self._inside(self.resolve(host_path)))
+            return os.stat(host_path if self.root is _SLASH else self._inside(self.resolve(host_path)))
         except OSError:
             return None
 
@@ -104,7 +105,7 @@ class Host:
         path = host_path
         try:
             # Below another root even a directory on the way may be a link that leads out of it.
-            mode = os.lstat(path).st_mode if self.root == _SLASH else stat.S_IFLNK
+            mode = os.lstat(path).st_mode if self.root is _SLASH else stat.S_IFLNK
             if stat.S_ISLNK(mode):
                 path = self.resolve(host_path)
                 mode = os.stat(self._inside(path)).st_mode
@@ -124,6 +125,6 @@ class Host:
 
     def glob(self, pattern: str) -> list[str]:
         """Return the node's paths that match a shell pattern, sorted; ``**`` matches any depth."""
-        root = "" if self.root == _SLASH else str(self.root)
+        root = "" if self.root is _SLASH else str(self.root)
         found = glob.glob(f"{glob.escape(root)}/{pattern.lstrip('/')}", recursive=True)
         return sorted(path[len(root) :] for path in found)

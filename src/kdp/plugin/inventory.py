@@ -76,7 +76,8 @@ class _Buffer:
 
     def __init__(self) -> None:
         self._blocks: list[dict[str, bytes]] = []
-        self._joined: list[bytes | None] = []
+        self._joined: list[bytes] = []
+        self._stale: set[int] = set()
         self._place: dict[str, int] = {}
 
     def put(self, device_id: str, piece: bytes) -> None:
@@ -84,10 +85,10 @@ class _Buffer:
         if place is None:
             if not self._blocks or len(self._blocks[-1]) >= _BLOCK:
                 self._blocks.append({})
-                self._joined.append(None)
+                self._joined.append(b"")
             place = self._place[device_id] = len(self._blocks) - 1
         self._blocks[place][device_id] = piece
-        self._joined[place] = None
+        self._stale.add(place)
 
     def get(self, device_id: str) -> bytes | None:
         place = self._place.get(device_id)
@@ -96,13 +97,13 @@ class _Buffer:
     def drop(self, device_id: str) -> None:
         place = self._place.pop(device_id)
         del self._blocks[place][device_id]
-        self._joined[place] = None
+        self._stale.add(place)
 
     def message(self) -> bytes:
-        for place, joined in enumerate(self._joined):
-            if joined is None:
-                self._joined[place] = b"".join(self._blocks[place].values())
-        return b"".join(self._joined)  # type: ignore[arg-type]  # none is None any more
+        for place in self._stale:
+            self._joined[place] = b"".join(self._blocks[place].values())
+        self._stale.clear()
+        return b"".join(self._joined)
 
 
 @final
@@ -199,9 +200,8 @@ class Inventory:
         """
         table = {device.id: device for device in devices}
         tombstones: dict[str, float] = {}
-        for device_id, device in self._table.items():
-            if device_id in table:
-                continue
+        for device_id in [device_id for device_id in self._table if device_id not in table]:
+            device = self._table[device_id]
             until = self._tombstones.get(device_id)
             if until is None:
                 until, device = now + self._tombstone_seconds, attrs.evolve(device, health=_GONE)
@@ -234,17 +234,16 @@ class Inventory:
         anew = with_topology != self._with_topology
         pieces: dict[str, bytes] = {}
         transitions: list[Transition] = []
-        for device_id, device in table.items():
-            old = before.get(device_id)
-            if old is device and not anew:
-                continue
+        # Ten thousand devices are compared by identity, in one go; what follows looks at those that differ.
+        for device_id in [i for i, device in table.items() if anew or before.get(i) is not device]:
+            device, old = table[device_id], before.get(device_id)
             if old is None or old.health != device.health:
                 transitions.append(Transition(device=device, before=old.health if old else None))
             if old is None or anew or _wire_view(old) != _wire_view(device):
                 piece = self._encode(device, with_topology)
                 if piece != self._buffer.get(device_id):
                     pieces[device_id] = piece
-        removed = tuple(before.keys() - table.keys())
+        removed = tuple([device_id for device_id in before if device_id not in table])
         worst = {
             device_id: self._worst_case(piece, table[device_id].health.is_healthy)
             for device_id, piece in pieces.items()
@@ -306,7 +305,7 @@ def _topology_lost_by(table: Mapping[str, Device], tombstones: Mapping[str, floa
     The kubelet never counts such a device towards a NUMA mask, so mixed reporting makes requests unsatisfiable under
     strict policies (contract section 8). Tombstones have no say.
     """
-    without = next((i for i, device in table.items() if not device.numa_nodes and i not in tombstones), None)
-    if without is None or all(not device.numa_nodes for device in table.values()):
+    without = [device_id for device_id, device in table.items() if not device.numa_nodes]
+    if len(without) == len(table):
         return None
-    return without
+    return next((device_id for device_id in without if device_id not in tombstones), None)

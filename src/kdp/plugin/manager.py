@@ -164,7 +164,9 @@ class PluginManager(AsyncContextManagerMixin):
     @asynccontextmanager
     async def __asynccontextmanager__(self) -> AsyncGenerator[Self]:
         async with anyio.create_task_group() as tasks:
-            await tasks.start(self._run)
+            # Shielded, too: it waits for nothing, and what has begun must end in order.
+            with anyio.CancelScope(shield=True):
+                await tasks.start(self._run)
             try:
                 yield self
             finally:

@@ -266,7 +266,7 @@ class DevicePlugin:
                 tasks.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True):
-                await self._close(None)
+                await self._close(0.0)
             self.stopped.set()
 
     def stop(self) -> None:
@@ -292,7 +292,7 @@ class DevicePlugin:
             case Register(generation):
                 tasks.start_soon(self._register, generation)
             case Close(generation):
-                await self._close(DRAIN_SECONDS if self._session.state is State.STOPPED else None)
+                await self._close(DRAIN_SECONDS if self._session.state is State.STOPPED else 0.0)
                 self._mailbox.put_nowait(Closed(generation))
                 self._kubelet.look()
 
@@ -338,21 +338,16 @@ class DevicePlugin:
         else:
             self._mailbox.put_nowait(Registered(generation))
 
-    async def _close(self, drain: float | None) -> None:
-        """End the current server: streams first, then the calls in flight, then the socket."""
+    async def _close(self, drain: float) -> None:
+        """End the current server: no new connection, then the calls in flight, then the streams."""
         server, servicer = self._server, self._servicer
         self._server = self._servicer = None
         if server is None or servicer is None:
             return
+        server.unlink()
+        await servicer.settle(drain)
         servicer.end_streams()
-        if drain is None:
-            servicer.drain()
-            await server.stop(None)
-            return
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(drain, servicer.drain)
-        await server.stop(drain + 0.2)
-        timer.cancel()
+        await server.stop()
 
     async def _follow_kubelet(self) -> None:
         version = -1

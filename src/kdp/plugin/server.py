@@ -26,6 +26,10 @@ _OPTIONS = [
 ]
 
 
+STREAM_GRACE = 0.1
+"""Seconds for a stream's last bytes; an ended stream does not need them, a peer that does not read gets no more."""
+
+
 class ServeError(Exception):
     """The socket could not be made; the text says why."""
 
@@ -88,9 +92,13 @@ class GenerationServer:
             return False
         return (found.st_dev, found.st_ino) == self._identity
 
-    async def stop(self, grace: float | None) -> None:
-        """End the server; calls in flight get ``grace`` seconds. Unlinks the socket only if it is still ours."""
+    def unlink(self) -> None:
+        """Remove the socket file, if it is still ours: nobody finds the server any more, connections live on."""
         with contextlib.suppress(OSError):
             if self.is_in_place:
                 os.unlink(self.path)
-        await self._server.stop(grace)
+
+    async def stop(self) -> None:
+        """End the server with everything that still runs on it; streams that were told to end get a moment for it."""
+        self.unlink()
+        await self._server.stop(STREAM_GRACE)

@@ -48,6 +48,9 @@ _Code = grpc.StatusCode
 SLOW = 1.0
 """Seconds after which an Allocate is worth a log line: the kubelet admits no other pod meanwhile."""
 
+LAST_WORDS = 0.2
+"""Seconds to send the answers of calls that were cut short at the stop."""
+
 MARGIN = 0.5
 """Seconds before the kubelet's own deadline at which we answer, so that our sentence is the one it shows."""
 
@@ -131,17 +134,26 @@ class Servicer:
         self._ended = True
         self._changed.set(None)
 
-    def drain(self) -> None:
-        """Answer the calls that are still in flight: the plugin is stopping."""
+    async def settle(self, seconds: float) -> None:
+        """Wait until no call is in flight; after so many seconds the rest are answered that the plugin is stopping.
+
+        Comes before `end_streams`: when its stream ends the kubelet closes the connection, and with it every call that
+        still waits for its answer.
+        """
+        if self._calls:
+            await asyncio.wait(tuple(self._calls), timeout=seconds)
         self._drained = True
         for task in tuple(self._calls):
             task.cancel()
+        if self._calls:
+            await asyncio.wait(tuple(self._calls), timeout=LAST_WORDS)
 
     async def _in_flight(self, context: _Context, work: Any) -> Any:
-        """Run a call so that `drain` can end it with our own sentence."""
+        """Run a call so that `settle` can end it with our own sentence."""
         task = asyncio.current_task()
         assert task is not None
         self._calls.add(task)
+        task.add_done_callback(self._calls.discard)  # when the answer is sent, not when it is known
         try:
             return await work
         except asyncio.CancelledError:
@@ -154,8 +166,6 @@ class Servicer:
         except Exception as error:
             logger.exception("%s: internal error in a call of the kubelet", self._resource)
             await context.abort(_Code.INTERNAL, sentence(error))
-        finally:
-            self._calls.discard(task)
 
     async def _fail(self, context: _Context, error: KdpError) -> NoReturn:
         match error:

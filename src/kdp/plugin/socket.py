@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import os
 import re
-import secrets
 import socket
 from typing import TYPE_CHECKING
 
@@ -46,10 +44,12 @@ class SocketNames:
         slug = re.sub(r"[^A-Za-z0-9.-]", "_", resource)
         longest = max(8, min(_LONGEST_SLUG, room))
         if len(slug) > longest:
+            import hashlib  # a rare need, and not cheap to load
+
             digest = hashlib.sha256(resource.encode()).hexdigest()[:8]
             slug = digest if longest < 10 else f"{slug[: longest - 9]}.{digest}"
         self.prefix = f"{PREFIX}{slug}-"
-        self._token = secrets.token_hex(4)
+        self._token = os.urandom(4).hex()
         check_socket_path(os.fspath(hidden(self.path(999_999))))
 
     def path(self, generation: int) -> Path:

@@ -21,7 +21,7 @@ __all__ = [
     "DIAL_TIMEOUT",
     "HEALTHY",
     "INFO_TIMEOUT",
-    "MAX_MESSAGE_BYTES",
+    "MAX_SOCKET_PATH_BYTES",
     "NOTIFY_TIMEOUT",
     "PRE_START_TIMEOUT",
     "STOP_GRACE_PERIOD",
@@ -37,13 +37,13 @@ SUPPORTED_VERSIONS: Final = ("v1beta1",)
 HEALTHY: Final = "Healthy"
 DEVICE_PLUGIN_TYPE: Final = "DevicePlugin"
 
-# Contract section 0.1, all in seconds but the last.
+# Contract section 0.1; seconds, but for the length of a path.
 DIAL_TIMEOUT: Final = 10.0
 PRE_START_TIMEOUT: Final = 30.0
 INFO_TIMEOUT: Final = 1.0
 NOTIFY_TIMEOUT: Final = 5.0
 STOP_GRACE_PERIOD: Final = 300.0
-MAX_MESSAGE_BYTES: Final = 4 * 1024 * 1024
+MAX_SOCKET_PATH_BYTES: Final = 107
 
 _QUOTA_PREFIX: Final = "requests."
 _LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"

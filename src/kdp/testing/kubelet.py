@@ -29,7 +29,7 @@ from typing_extensions import override
 from kdp.kubelet.paths import KubeletPaths
 
 from . import events
-from .checks import DIAL_TIMEOUT
+from .checks import DIAL_TIMEOUT, MAX_SOCKET_PATH_BYTES
 from .events import Event, EventLog
 from .faults import Faults
 from .life import Client, Life
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup, TaskStatus
 
 __all__ = ["NodeStatus", "NotReached", "SimulatedKubelet"]
-
-_MAX_SOCKET_PATH_BYTES = 107
 
 
 class NotReached(TimeoutError):
@@ -121,9 +119,9 @@ class SimulatedKubelet(AsyncContextManagerMixin):
                 root = self._temporary = Path(tempfile.mkdtemp(prefix="kdp-"))
             paths = KubeletPaths.under(Path(root).absolute())
         length = len(os.fsencode(paths.kubelet_socket))
-        if length > _MAX_SOCKET_PATH_BYTES:
+        if length > MAX_SOCKET_PATH_BYTES:
             raise ScenarioError(
-                f"{paths.kubelet_socket} has {length} bytes; a socket's path can have {_MAX_SOCKET_PATH_BYTES}: "
+                f"{paths.kubelet_socket} has {length} bytes; a socket's path can have {MAX_SOCKET_PATH_BYTES}: "
                 f"choose a shorter root"
             )
         self.paths = paths
@@ -137,7 +135,7 @@ class SimulatedKubelet(AsyncContextManagerMixin):
         self._autostart = autostart
         self._tasks: TaskGroup | None = None
         self._life: Life | None = None
-        self._life_scope = anyio.CancelScope()
+        self._life_scope: anyio.CancelScope | None = None
         self._life_over = anyio.Event()
         self._lives = 0
         self._sources_ready = True
@@ -215,12 +213,12 @@ class SimulatedKubelet(AsyncContextManagerMixin):
             dial_timeout=self._dial_timeout,
             watcher_period=self._watcher_period,
         )
-        self._life_scope = anyio.CancelScope()
+        scope = self._life_scope = anyio.CancelScope()
         self._life_over = anyio.Event()
         try:
-            await tasks.start(self._live, self._life, listen_delay, self._life_scope, self._life_over)
+            await tasks.start(self._live, self._life, listen_delay, scope, self._life_over)
         except BaseException:
-            self._life_scope.cancel()
+            scope.cancel()
             self._life = None
             raise
 
@@ -266,7 +264,8 @@ class SimulatedKubelet(AsyncContextManagerMixin):
         life, self._life = self._life, None
         if life is not None and how == "crashed":
             life.crash()
-        self._life_scope.cancel()
+        if self._life_scope is not None:
+            self._life_scope.cancel()
         self.events.add(events.KubeletStopped(how=how))
         await self._life_over.wait()
 

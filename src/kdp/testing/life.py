@@ -26,7 +26,7 @@ from .faults import Faults, RegisterFault
 from .manager import AlreadyConnected, DeviceManager, Endpoint
 from .registry import Refusal, RegistryServer
 from .watcher import PluginWatcher
-from .wire import CallError, DialError, PluginConnection, PluginOptions, PluginStream, decode_devices
+from .wire import CallError, DialError, PluginConnection, PluginOptions, PluginStream, decode_devices, settle
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -152,6 +152,7 @@ class Life:
                 for connection in [*self._connections]:
                     await self._close(connection)
                 await registry.stop()
+                await settle()
 
     def _wipe(self, directory: Path) -> None:
         """Delete what this kubelet deletes at its start (contract section 4.3)."""

@@ -24,6 +24,7 @@ import stat
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -204,7 +205,8 @@ def _plain(value: object) -> object:
 
 def _emit(name: str, when: int, **fields: Any) -> None:
     line = json.dumps({"event": name, "t": when} | {key: _plain(value) for key, value in fields.items()}) + "\n"
-    os.write(1, line.encode())
+    with suppress(BrokenPipeError):  # whoever started us does not want to know any more
+        os.write(1, line.encode())
 
 
 def _print_event(event: events.Event) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from urllib.parse import quote
 
 import anyio
+import anyio.lowlevel
 import attrs
 import grpc
 import grpc.aio
@@ -25,7 +26,7 @@ import grpc.aio
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
 from kdp.proto.pluginregistration.v1 import api_pb2 as registration
 
-from .checks import DIAL_TIMEOUT, INFO_TIMEOUT, NOTIFY_TIMEOUT, PRE_START_TIMEOUT, rpc_error
+from .checks import DIAL_TIMEOUT, INFO_TIMEOUT, MAX_SOCKET_PATH_BYTES, NOTIFY_TIMEOUT, PRE_START_TIMEOUT, rpc_error
 from .pods import ContainerReply, DeviceSpec, MountSpec
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ __all__ = [
     "decode_devices",
     "decode_reply",
     "encode_reply",
+    "settle",
 ]
 
 _CLOSING = "grpc: the client connection is closing"
@@ -178,8 +180,7 @@ class PluginStream:
             self._ending = _status(error, self._socket_path)
             return None
         except asyncio.CancelledError:
-            if _is_cancelled():
-                raise
+            await _raise_if_we_are_cancelled()
             return None
         if message is grpc.aio.EOF:
             self._ending = ("OK", "EOF")
@@ -238,14 +239,32 @@ class PluginConnection:
             timeout: Seconds until it gives up.
 
         Raises:
-            DialError: There is no connection after that time.
+            DialError: There is no connection after that time; the channel is closed then, as after a cancellation.
         """
-        try:
-            with anyio.fail_after(timeout):
-                await self._channel.channel_ready()
-        except TimeoutError:
-            raise DialError("context deadline exceeded") from None
-        self.is_dialed = True
+        if len(os.fsencode(self.socket_path)) > MAX_SOCKET_PATH_BYTES:
+            # grpc-go's attempts all fail; the C core gives out a dead channel whose state cannot be watched.
+            await anyio.sleep(timeout)
+            raise DialError("context deadline exceeded")
+        async with anyio.create_task_group() as tasks:
+            connected = anyio.Event()
+            tasks.start_soon(self._become_ready, connected)
+            try:
+                with anyio.move_on_after(timeout):
+                    await connected.wait()
+            finally:
+                if not self.is_dialed:
+                    with anyio.CancelScope(shield=True):
+                        await self.close()
+        if not self.is_dialed:
+            raise DialError("context deadline exceeded")
+
+    async def _become_ready(self, connected: anyio.Event) -> None:
+        # A watch of the channel's state must not be cancelled: gRPC would wait for it at the interpreter's end, for
+        # ever. Closing the channel ends it.
+        with anyio.CancelScope(shield=True), suppress(grpc.aio.UsageError):
+            await self._channel.channel_ready()
+            self.is_dialed = True
+            connected.set()
 
     async def options(self, timeout: float | None = None) -> PluginOptions:  # noqa: ASYNC109 - sent as grpc-timeout
         """Call GetDevicePluginOptions; without a deadline, as the kubelet does.
@@ -364,8 +383,7 @@ class PluginConnection:
         except grpc.aio.UsageError:
             raise CallError("CANCELLED", _CLOSING) from None
         except asyncio.CancelledError:
-            if _is_cancelled():
-                raise
+            await _raise_if_we_are_cancelled()
             raise CallError("CANCELLED", _CLOSING) from None
 
     def sever(self) -> bool:
@@ -377,22 +395,42 @@ class PluginConnection:
         """
         found = False
         for name in os.listdir("/proc/self/fd"):
-            with suppress(OSError), socket.socket(fileno=os.dup(int(name))) as candidate:
-                if candidate.family == socket.AF_UNIX and candidate.getpeername() == self.socket_path:
-                    candidate.shutdown(socket.SHUT_RDWR)
-                    found = True
+            with suppress(OSError):  # the descriptor is closed already, or its socket has no peer
+                if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                    continue
+                with socket.socket(fileno=os.dup(int(name))) as candidate:
+                    if candidate.family == socket.AF_UNIX and candidate.getpeername() == self.socket_path:
+                        candidate.shutdown(socket.SHUT_RDWR)
+                        found = True
         return found
 
     async def close(self) -> None:
         """Close the connection; calls in flight are cancelled. Idempotent."""
         await self._channel.close()
+        await settle()
+
+
+async def settle() -> None:
+    """Let the event loop see the end of every call that was cancelled.
+
+    gRPC reports the end of a cancelled call later, through a queue that all event loops of the process share. A loop
+    that is closed before is an error for whichever loop comes next. One more call, which cannot succeed, takes its
+    place in that queue behind the others: a millisecond.
+    """
+    async with grpc.aio.insecure_channel(
+        "unix-abstract:kdp-nobody", options=(("grpc.use_local_subchannel_pool", 1),)
+    ) as channel:
+        with suppress(grpc.aio.AioRpcError):
+            stub: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/kdp.Nobody/Nothing")
+            await stub(b"", timeout=0)
 
 
 def _status(error: grpc.aio.AioRpcError, socket_path: str) -> tuple[str, str]:
     """Return code and text of a failed call, with what the C core says itself put into grpc-go's words."""
     code, detail = error.code().name, error.details() or ""
     if "Received message larger than max" in detail:
-        detail = "grpc: received message larger than max " + detail.partition("larger than max ")[2]
+        sizes = detail.partition("larger than max ")[2].rstrip(")")
+        detail = f"grpc: received message larger than max {sizes})"
     elif code == "UNAVAILABLE" and detail.startswith("failed to connect to all addresses"):
         reason = _why_no_connection(socket_path)
         detail = (
@@ -401,10 +439,16 @@ def _status(error: grpc.aio.AioRpcError, socket_path: str) -> tuple[str, str]:
     return code, detail
 
 
-def _is_cancelled() -> bool:
-    """Tell a cancelled task from a call that somebody else cancelled: gRPC raises CancelledError for both."""
+async def _raise_if_we_are_cancelled() -> None:
+    """Go on only if the call was cancelled by somebody else: gRPC raises CancelledError for both.
+
+    It also raises a new CancelledError when a task is cancelled that waits for a call. anyio does not know that
+    one for its own and would take the task for crashed, so anyio's is raised here in its place.
+    """
+    await anyio.lowlevel.checkpoint_if_cancelled()
     task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+    if task is not None and task.cancelling() > 0:
+        raise asyncio.CancelledError
 
 
 def _why_no_connection(socket_path: str) -> str:

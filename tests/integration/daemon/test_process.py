@@ -1,0 +1,344 @@
+"""`kdp.run` and ``kdp run`` as processes: signals, exit codes, logs, probes, reload."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.abc
+import pytest
+from anyio import to_thread
+
+from kdp.daemon.logs import EXTRA_KEYS
+from kdp.testing import AdmissionError, Pod, SimulatedKubelet, events
+
+Figure = Callable[[str, float, str], None]
+Start = Callable[..., AbstractAsyncContextManager[Any]]
+
+RESOURCE = "example.com/widget"
+PROGRAM = """
+import sys, threading, time
+import kdp
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+def hang():
+    say("hanging")
+    threading.Event().wait()
+
+class W(kdp.DeviceBackend):
+    resource = "example.com/widget"
+    poll_interval = None
+
+    def __init__(self, count: int = 2) -> None:
+        self.count = count
+
+    def discover(self):
+        return [kdp.Device(id=f"w{i}") for i in range(self.count)]
+    # more
+if __name__ == "__main__":
+    kdp.run(W())
+"""
+
+
+def program(more: str = "") -> str:
+    """Return the program above with more methods, written without indentation."""
+    return PROGRAM.replace("# more", more.strip().replace("\n", "\n    "))
+
+
+# Stopping --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("arguments", [(), ("W",)], ids=["kdp.run", "kdp run"])
+async def test_asked_to_stop_it_ends_in_order(
+    start: Start, kubelet: SimulatedKubelet, arguments: tuple[str, ...], number: signal.Signals, figure: Figure
+) -> None:
+    async with start(program(), *arguments) as plugin:
+        await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 2})
+        code, took = await plugin.stop(number)
+    figure(f"stop of {'kdp run' if arguments else 'kdp.run'} by {number.name}", took * 1000, "ms")
+    assert code == 0
+    assert took < 4
+    assert f"stopping, as {number.name} asks" in plugin.log
+    assert plugin.lines[-1].endswith("kdp.daemon.process: stopped")
+    assert [path.name for path in kubelet.paths.device_plugin_dir.iterdir() if path.is_socket()] == ["kubelet.sock"]
+
+
+async def test_without_a_kubelet_it_stops_just_as_well(start: Start, kubelet: SimulatedKubelet) -> None:
+    await kubelet.stop()
+    async with start(program()) as plugin:
+        await plugin.says("not registered")
+        assert (await plugin.stop())[0] == 0
+
+
+HANGS = {
+    "open": "def open(self): hang()",
+    "discover": "def discover(self): hang()",
+    "discover in the event loop": "async def discover(self): hang()",
+    "close": "def close(self): hang()",
+    "watch": "def watch(self, report): hang()",
+    "a thread that is no daemon": "def open(self): threading.Thread(target=hang, daemon=False).start()",
+    "a constructor": "def __init__(self): super().__init__(); hang()",
+}
+
+
+@pytest.mark.parametrize("hang", HANGS)
+async def test_a_hang_does_not_keep_it_from_stopping(
+    start: Start, kubelet: SimulatedKubelet, hang: str, figure: Figure
+) -> None:
+    source = program(HANGS[hang])
+    # kdp.run has the process only when the object is made; the command has it before.
+    arguments = ["W"] if hang == "a constructor" else []
+    async with start(source, *arguments) as plugin:
+        if hang == "close":
+            await kubelet.until(streaming=RESOURCE)
+        else:
+            await plugin.says("hanging")
+        code, took = await plugin.stop()
+    figure(f"stop while {hang} hangs", took * 1000, "ms")
+    assert code == 0, plugin.log
+    assert took < 2, plugin.log
+
+
+async def test_hooks_that_hang_all_at_once_do_not_keep_it_from_stopping(
+    start: Start, kubelet: SimulatedKubelet, figure: Figure
+) -> None:
+    more = """
+calls = 0
+def discover(self):
+    type(self).calls += 1
+    if self.calls > 1:
+        say("discover hangs")
+        hang()
+    return [kdp.Device(id="w0")]
+def watch(self, report):
+    report.rescan()
+    hang()
+def allocate(self, devices):
+    say("allocate hangs")
+    hang()
+"""
+    async with start(program(more)) as plugin:
+        await kubelet.until(allocatable={RESOURCE: 1})
+        async with anyio.create_task_group() as tasks:
+
+            async def refused() -> None:
+                with pytest.raises(AdmissionError):
+                    await kubelet.admit(Pod.asking({RESOURCE: 1}))
+
+            tasks.start_soon(refused)
+            await plugin.says("allocate hangs")
+            await plugin.says("discover hangs")
+            code, took = await plugin.stop()
+    figure("stop while discover, watch and allocate hang", took * 1000, "ms")
+    assert code == 0, plugin.log
+    assert took < 2, plugin.log
+
+
+async def test_asked_to_stop_while_the_target_is_loaded_it_ends(start: Start) -> None:
+    async with start(program("hang()"), "W") as plugin:
+        await plugin.says("hanging")
+        code, took = await plugin.stop()
+    assert code == 0, plugin.log
+    assert took < 2
+
+
+# Exit codes ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "environment", "sentence"),
+    [
+        (program(), {"KDP_HTTP": "8080"}, "kdp: KDP_HTTP: '8080' must be ADDRESS:PORT"),
+        (program().replace("W())", "W)"), {}, "kdp: backend W: this is the class; give an object of it, W()"),
+        (program().replace("W())", "W(), W())"), {}, "kdp: resource 'example.com/widget' is named by two backends"),
+        (program().replace("W())", "W(), htp=3)"), {}, "kdp: kdp.run has no option 'htp'; it has kubelet_root"),
+        (program().replace("W())", "W(), http='')"), {}, "kdp: kdp.run(http=...): '' must be ADDRESS:PORT"),
+        (
+            program().replace("    kdp.run", "    async def main(): kdp.run(W())\n    import asyncio; asyncio.run(main())\n    kdp.run"),
+            {},
+            "kdp: kdp.run was called inside a running event loop; await kdp.serve there",
+        ),
+        (
+            program().replace("    kdp.run(W())", "    t = threading.Thread(target=lambda: kdp.run(W()))\n    t.start()\n    t.join(); raise SystemExit(2)"),
+            {},
+            "kdp: kdp.run was called outside the main thread, where signals cannot be handled",
+        ),
+    ],
+)  # fmt: skip
+async def test_a_wrong_configuration_is_one_sentence_and_exit_code_2(
+    start: Start, source: str, environment: dict[str, str], sentence: str
+) -> None:
+    async with start(source, **environment) as plugin:
+        code = await plugin.ends()
+    assert code == 2
+    assert plugin.log.startswith(sentence)
+    assert len(plugin.lines) == 1
+
+
+async def test_an_address_in_use_is_told_with_exit_code_2(start: Start) -> None:
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)  # noqa: S610 - not Django
+        async with start(program(), KDP_HTTP=f"127.0.0.1:{port}") as plugin:
+            assert await plugin.ends() == 2
+    assert f"ending: http address '127.0.0.1:{port}': cannot listen there (Address already in use)" in plugin.log
+
+
+async def test_a_plugin_directory_that_is_gone_is_told_with_exit_code_3(
+    start: Start, kubelet: SimulatedKubelet
+) -> None:
+    # /proc/self/cwd names an unlinked directory as a pinned mount does: it is there, with no link to it.
+    directory = kubelet.paths.device_plugin_dir
+    async with start(program(), cwd=directory, KDP_LOG_FORMAT="json", KDP_DEVICE_PLUGIN_DIR="/proc/self/cwd") as plugin:
+        await kubelet.until(streaming=RESOURCE)
+        await kubelet.crash()
+        shutil.rmtree(directory)
+        assert await plugin.ends() == 3
+    assert json.loads(plugin.lines[-1])["level"] == "critical"
+
+
+async def test_an_internal_failure_is_told_with_its_traceback_and_exit_code_1(start: Start) -> None:
+    source = program().replace(
+        "if __name__", "import kdp.daemon.serving\nkdp.daemon.serving._manager = lambda plan: 1 / 0\nif __name__"
+    )
+    async with start(source) as plugin:
+        assert await plugin.ends() == 1
+    assert "CRITICAL kdp.daemon.process: ending because of an error that is a bug of kdp" in plugin.log
+    assert plugin.lines[-1] == "ZeroDivisionError: division by zero"
+
+
+# Reload and stacks -----------------------------------------------------------------------------------------------------
+
+
+async def test_sighup_discovers_again_over_the_living_stream(start: Start, kubelet: SimulatedKubelet) -> None:
+    more = """
+def discover(self):
+    self.count += 1
+    return [kdp.Device(id=f"w{i}") for i in range(self.count)]
+"""
+    async with start(program(more)) as plugin:
+        await kubelet.until(allocatable={RESOURCE: 3})
+        plugin.process.send_signal(signal.SIGHUP)
+        await kubelet.until(allocatable={RESOURCE: 4})
+        assert len(kubelet.events.of(events.StreamOpened)) == 1
+        assert (await plugin.stop())[0] == 0
+
+
+async def test_sighup_reads_the_configuration_again(start: Start, kubelet: SimulatedKubelet, tmp_path: Path) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text("set: {count: 1}\n")
+    async with start(program(), "W", "--config", str(config)) as plugin:
+        await kubelet.until(allocatable={RESOURCE: 1})
+
+        config.write_text("set: {count: one}\n")
+        plugin.process.send_signal(signal.SIGHUP)
+        await plugin.says(f"the configuration of before stays in force: set.count in {config}: 'one' does not fit")
+
+        config.write_text("set: {count: 1}\nlog-format: json\n")
+        plugin.process.send_signal(signal.SIGHUP)
+        line = await plugin.says("configuration read again")
+        assert json.loads(line)["level"] == "info"
+        assert len(kubelet.events.of(events.RegisterReceived)) == 1
+
+        config.write_text("set: {count: 3}\n")
+        plugin.process.send_signal(signal.SIGHUP)
+        await plugin.says("starting anew with the changed configuration")
+        await kubelet.until(allocatable={RESOURCE: 3}, streaming=RESOURCE)
+        assert (await plugin.stop())[0] == 0
+
+
+async def test_sigquit_shows_all_stacks_and_goes_on(start: Start, kubelet: SimulatedKubelet) -> None:
+    more = "def watch(self, report): report.stopping.wait()"
+    async with start(program(more)) as plugin:
+        await kubelet.until(streaming=RESOURCE)
+        plugin.process.send_signal(signal.SIGQUIT)
+        await plugin.says("SIGQUIT: the stacks of all threads")
+        await plugin.says("in watch")
+        await plugin.says("kdp/plugin/manager.py")
+        assert (await plugin.stop())[0] == 0
+
+
+# Logs ------------------------------------------------------------------------------------------------------------------
+
+
+async def test_as_json_every_line_is_json_also_over_restarts_of_the_kubelet(
+    start: Start, kubelet: SimulatedKubelet
+) -> None:
+    async with start(program(), KDP_LOG_FORMAT="json", KDP_LOG_LEVEL="debug") as plugin:
+        await kubelet.until(streaming=RESOURCE)
+        for _ in range(3):
+            await kubelet.restart(down=0.05)
+            await kubelet.until(streaming=RESOURCE)
+        assert (await plugin.stop())[0] == 0
+    for line in plugin.lines:
+        fields = json.loads(line)
+        assert fields.keys() >= {"ts", "level", "logger", "msg"}
+        assert fields.keys() <= {"ts", "level", "logger", "msg", "exc", *EXTRA_KEYS}
+        assert "exc" not in fields
+
+
+async def test_the_command_loads_no_more_than_it_needs(start: Start, kubelet: SimulatedKubelet) -> None:
+    more = """
+def watch(self, report):
+    heavy = {"rich", "yaml", "cattrs", "http.server", "json", "importlib.metadata", "kdp.testing", "pytest"}
+    say(f"loaded: {sorted(heavy & set(sys.modules))}")
+"""
+    async with start(program(more), "W", "--set", "count=3") as plugin:
+        await kubelet.until(allocatable={RESOURCE: 3})
+        assert await plugin.says("loaded:") == "loaded: []"
+
+
+# Probes ----------------------------------------------------------------------------------------------------------------
+
+
+def get(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+async def answered(url: str, status: int) -> str:
+    """Ask until the answer has this status, and return its body."""
+    with anyio.fail_after(20):
+        while (answer := await to_thread.run_sync(get, url))[0] != status:  # noqa: ASYNC110 - of another process
+            await anyio.sleep(0.01)
+    return answer[1]
+
+
+async def test_the_probes_follow_the_streams(start: Start, kubelet: SimulatedKubelet) -> None:
+    async with start(program(), KDP_HTTP="127.0.0.1:0", KDP_LOG_FORMAT="json") as plugin:
+        url = json.loads(await plugin.says("health probes at"))["address"]
+        await kubelet.until(streaming=RESOURCE)
+        assert await to_thread.run_sync(get, f"{url}/livez") == (200, "ok\n")
+        resource = json.loads(await answered(f"{url}/readyz", 200))["resources"][RESOURCE]
+        assert resource == {"state": "connected", "reason": None, "devices": 2, "healthy": 2}
+
+        await kubelet.crash()
+        assert json.loads(await answered(f"{url}/readyz", 503))["resources"][RESOURCE]["state"] != "connected"
+        assert await to_thread.run_sync(get, f"{url}/livez") == (200, "ok\n")
+        assert (await plugin.stop())[0] == 0
+
+
+async def test_a_hook_that_blocks_the_loop_is_not_alive(start: Start) -> None:
+    async with start(
+        program("async def discover(self): hang()"), KDP_HTTP="127.0.0.1:0", KDP_LOG_FORMAT="json"
+    ) as plugin:
+        url = json.loads(await plugin.says("health probes at"))["address"]
+        await plugin.says("hanging")
+        status, body = await to_thread.run_sync(get, f"{url}/livez")
+        assert status == 503
+        assert "the event loop has not turned for 1 s" in body
+        assert (await plugin.stop())[0] == 0

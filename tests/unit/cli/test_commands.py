@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from kdp import __version__
+from kdp.cli.app import kdp
+from kdp.daemon.settings import SETTINGS
+
+TARGET = """
+import time
+import kdp
+
+class Widgets(kdp.DeviceBackend):
+    resource = "example.com/widget"
+
+    def __init__(self, count: int = 2, fault: str = "") -> None:
+        self.count, self.fault = count, fault
+
+    def discover(self):
+        if self.fault == "not ready":
+            raise kdp.NotReady("driver not loaded")
+        if self.fault:
+            raise ValueError(self.fault)
+        for i in range(self.count):
+            yield kdp.Device(
+                id=f"w{i}", numa_nodes=(i,), unit="card", attributes={"model": "[bold]x"}, capacity={"memory": kdp.Quantity("8Gi")},
+                health=kdp.Health.healthy() if i else kdp.Health.unhealthy("fan failed"),
+                edits=kdp.ContainerEdits(
+                    env={"W": str(i)}, device_nodes=[kdp.DeviceNode(host_path="/dev/null")],
+                    mounts=[kdp.Mount(host_path="/tmp", read_only=True)], annotations={"a": "b"},
+                    hooks=[kdp.Hook(name="prestart", path="/bin/true")],
+                ),
+            )
+
+class Unnamed(kdp.DeviceBackend):
+    def discover(self):
+        return []
+"""
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> str:
+    (tmp_path / "widgets.py").write_text(TARGET)
+    return f"{tmp_path}/widgets.py:Widgets"
+
+
+def test_help_shows_targets_and_commands() -> None:
+    result = CliRunner().invoke(kdp, ["--help"], prog_name="kdp")
+    assert result.exit_code == 0
+    for text in ("package.module:Class", "kdp devices widgets.py:Widgets", "run ", "devices ", "simulate "):
+        assert text in result.output
+
+
+def test_help_of_run_names_every_flag_variable_and_exit_code() -> None:
+    result = CliRunner().invoke(kdp, ["run", "--help"], prog_name="kdp", terminal_width=200)
+    assert result.exit_code == 0
+    for setting in SETTINGS.values():
+        assert setting.flag in result.output
+        assert f"[{setting.variable}]" in result.output
+    assert "3  the plugin directory is unlinked" in result.output
+
+
+def test_the_version() -> None:
+    result = CliRunner().invoke(kdp, ["--version"])
+    assert result.exit_code == 0
+    assert result.output.startswith(f"kdp {__version__} (Python 3.")
+
+
+def test_devices_as_json_has_the_promised_shape(target: str) -> None:
+    result = CliRunner().invoke(kdp, ["devices", target, "--set", "count=1", "--output", "json"])
+    assert result.exit_code == 0
+    assert json.loads(result.output) == {
+        "resources": {
+            "example.com/widget": [
+                {
+                    "id": "w0",
+                    "health": "Unhealthy",
+                    "reason": "fan failed",
+                    "numa_nodes": [0],
+                    "edits": {
+                        "env": {"W": "0"},
+                        "device_nodes": [
+                            {"host_path": "/dev/null", "container_path": "/dev/null", "permissions": "rw"}
+                        ],
+                        "mounts": [{"host_path": "/tmp", "container_path": "/tmp", "read_only": True}],
+                        "annotations": {"a": "b"},
+                        "hooks": [{"name": "prestart", "path": "/bin/true", "args": [], "env": [], "timeout": None}],
+                    },
+                    "attributes": {"model": "[bold]x"},
+                    "capacity": {"memory": "8Gi"},
+                    "unit": "card",
+                }
+            ]
+        }
+    }
+
+
+def test_devices_as_a_table_has_whole_lines_in_a_pipe(target: str) -> None:
+    result = CliRunner().invoke(kdp, ["devices", target])
+    assert result.exit_code == 0
+    first, header, w0, w1 = result.output.splitlines()
+    assert first == "example.com/widget: 2 devices, 1 healthy"
+    assert header.split() == ["ID", "HEALTH", "NUMA", "UNIT", "CONTAINER", "GETS", "ATTRIBUTES"]
+    assert "w0  Unhealthy (fan failed)" in w0
+    assert "/dev/null 1 mount W=1 1 annotation 1 hook" in w1
+    assert "model=[bold]x memory=8Gi" in w1
+
+
+def test_no_devices_is_an_answer_too(target: str) -> None:
+    result = CliRunner().invoke(kdp, ["devices", target, "--set", "count=0"])
+    assert (result.exit_code, result.output) == (0, "example.com/widget: 0 devices, 0 healthy\n")
+    result = CliRunner().invoke(kdp, ["devices", target.replace(":Widgets", ":Unnamed")])
+    assert (result.exit_code, result.output) == (0, "no devices, and the class names no resource of its own\n")
+    result = CliRunner().invoke(kdp, ["devices", target, "--set", "count=0", "--output", "json"])
+    assert json.loads(result.output) == {"resources": {"example.com/widget": []}}
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentence"),
+    [
+        ("not ready", "Error: driver not loaded\n"),
+        ("boom", "Error: discover() of Widgets raised ValueError; the plugin's log has the details\n"),
+    ],
+)
+def test_a_discovery_that_fails_is_told_with_exit_code_1(target: str, fault: str, sentence: str) -> None:
+    command = [sys.executable, "-m", "kdp", "devices", target, "--set", f"fault={fault}"]
+    result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 1
+    assert result.stderr.endswith(sentence)
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize("command", ["devices", "simulate", "run"])
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            ["{target}", "--set", "count=x"],
+            "Error: --set count: 'x' does not fit; Widgets expects a whole number (int)",
+        ),
+        (["{target}", "--set", "count"], "Error: --set: 'count' must be NAME=VALUE; valid is --set count=4"),
+        (["{target}", "--config", "/none"], "Error: configuration file /none: cannot be read (No such file"),
+        (["nothing"], "Error: target 'nothing': no such entry point"),
+    ],
+)
+def test_what_is_given_wrong_is_one_sentence_and_exit_code_2(
+    target: str, command: str, arguments: list[str], sentence: str
+) -> None:
+    filled = [argument.format(target=target) for argument in arguments]
+    result = subprocess.run(
+        [sys.executable, "-m", "kdp", command, *filled], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert result.returncode == 2
+    assert result.stderr.startswith(sentence)
+    assert len(result.stderr.splitlines()) == 1
+    assert result.stdout == ""
+
+
+def test_flags_win_over_variables_and_variables_over_the_file(target: str, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("set: {count: 1}\n")
+
+    def count(*flags: str, **environment: str) -> int:
+        result = CliRunner().invoke(kdp, ["devices", target, "--output", "json", *flags], env=environment)
+        assert result.exit_code == 0, result.output
+        return len(json.loads(result.output)["resources"]["example.com/widget"])
+
+    config = f"--config={tmp_path}/c.yaml"
+    assert count() == 2
+    assert count(config) == 1
+    assert count(KDP_CONFIG=f"{tmp_path}/c.yaml") == 1
+    assert count(config, KDP_SET_COUNT="3") == 3
+    assert count(config, "--set", "count=4", KDP_SET_COUNT="3") == 4
+
+
+def test_the_host_root_reaches_the_backend(tmp_path: Path) -> None:
+    (tmp_path / "w.py").write_text(
+        "import kdp\n"
+        "from kdp.hardware import Host\n"
+        "class W(kdp.DeviceBackend):\n"
+        "    resource = 'example.com/w'\n"
+        "    def __init__(self, host: Host): self.host = host\n"
+        "    def discover(self): return [kdp.Device(id=self.host.root.name)]\n"
+    )
+    result = CliRunner().invoke(kdp, ["devices", f"{tmp_path}/w.py:W", "--host-root", "/h/root1"])
+    assert "root1" in result.output
+
+
+def test_without_the_extra_the_command_says_what_to_install() -> None:
+    code = "import sys; sys.modules['click'] = None; from kdp.cli import main; main()"
+    result = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 2
+    assert result.stderr == (
+        "kdp: the command needs click, which comes with the extra 'cli': pip install 'kdp-sdk[cli]'\n"
+    )

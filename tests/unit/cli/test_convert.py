@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import enum
+import inspect
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Literal
+
+import attrs
+import pytest
+
+import kdp
+from kdp.cli.convert import ConversionError, convert, describe
+
+
+class Mode(enum.Enum):
+    FAST = "quick"
+    SLOW = 2
+
+
+@attrs.frozen
+class Group:
+    name: str
+    paths: list[Path]
+    mode: Mode = Mode.FAST
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "expected"),
+    [
+        ("4", int, 4),
+        ("0x1f", int, 31),
+        ("-3", int, -3),
+        (4, int, 4),
+        ("2.5", float, 2.5),
+        (2, float, 2.0),
+        ("Yes", bool, True),
+        ("0", bool, False),
+        (False, bool, False),
+        ("", str, ""),
+        ("/dev/x", Path, Path("/dev/x")),
+        ("/dev/x", PurePosixPath, PurePosixPath("/dev/x")),
+        ("quick", Mode, Mode.FAST),
+        ("SLOW", Mode, Mode.SLOW),
+        ("2", Mode, Mode.SLOW),
+        ("b", Literal["a", "b"], "b"),
+        ("2", Literal[1, 2], 2),
+        ("none", int | None, None),
+        ("7", int | None, 7),
+        (None, int | None, None),
+        ("x", int | str, "x"),
+        ("7", int | str, 7),
+        ("a, b", list[str], ["a", "b"]),
+        ('["a,b", "c"]', list[str], ["a,b", "c"]),
+        ("", list[str], []),
+        (["1", "2"], list[int], [1, 2]),
+        ("1,2", tuple[int, ...], (1, 2)),
+        ("1,1", frozenset[int], frozenset({1})),
+        ("a", Sequence[Path], [Path("a")]),
+        ("80Gi", kdp.Quantity, kdp.Quantity("80Gi")),
+        ("1.2.3", kdp.Version, kdp.Version("1.2.3")),
+        ("5", Annotated[int, "more"], 5),
+        ("5", Any, "5"),
+        ("5", inspect.Parameter.empty, "5"),
+        ('{"a": 1}', dict[str, int], {"a": 1}),
+        ({"name": "g", "paths": ["/x"]}, Group, Group("g", [Path("/x")])),
+        ([{"name": "g", "paths": [], "mode": "SLOW"}], list[Group], [Group("g", [], Mode.SLOW)]),
+    ],
+)
+def test_values_become_what_the_annotation_says(value: object, kind: Any, expected: object) -> None:
+    converted = convert(value, kind)
+    assert converted == expected
+    assert type(converted) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "expectation"),
+    [
+        ("four", int, "a whole number (int); valid is 4"),
+        ("0xzz", int, "a whole number (int); valid is 4"),
+        (4.5, int, "a whole number (int); valid is 4"),
+        (True, int, "a whole number (int); valid is 4"),
+        ("much", float, "a number (float); valid is 2.5"),
+        ("maybe", bool, "true or false (bool); valid is true"),
+        (1, bool, "true or false (bool); valid is true"),
+        (1.1, str, "text (str)"),
+        (3, Path, "a path; valid is /dev/widget0"),
+        ("middle", Mode, "one of quick, SLOW"),
+        ("c", Literal["a", "b"], "one of a, b"),
+        ("x", int | None, "a whole number (int); valid is 4 or none"),
+        (["1", "2"], int, "a whole number (int); valid is 4"),
+        (3, list[int], "a list, with commas, of a whole number (int); valid is 4"),
+        ("1,x", list[int], "a list, with commas, of a whole number (int); valid is 4"),
+        ("[1", list[int], "a list, with commas, of a whole number (int); valid is 4"),
+        ("lots", kdp.Quantity, "an amount (kdp.Quantity); valid is 80Gi"),
+        ("{", dict[str, int], "a dict, as JSON"),
+        ({"name": "g"}, Group, "a Group, as JSON ("),
+        ({"name": "g", "paths": [], "colour": 1}, Group, "a Group, as JSON ("),
+        ({"name": "g", "paths": [], "mode": "middle"}, Group, "a Group, as JSON (expects one of quick, SLOW)"),
+    ],
+)
+def test_what_does_not_fit_is_told_by_what_is_expected(value: object, kind: Any, expectation: str) -> None:
+    with pytest.raises(ConversionError) as caught:
+        convert(value, kind)
+    assert str(caught.value).startswith(expectation)
+    assert describe(kind) in str(caught.value)

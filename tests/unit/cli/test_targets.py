@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kdp import ConfigurationError, DeviceBackend
+from kdp.cli.targets import Recipe, assign, load
+from kdp.daemon.settings import Given
+from kdp.hardware import Host
+
+WIDGETS = """
+from __future__ import annotations
+
+import abc
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import kdp
+from kdp.hardware import Host
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+class Widgets(kdp.DeviceBackend):
+    resource = "example.com/widget"
+
+    def __init__(self, path: Path, count: int = 1, *, host: Host, price: Decimal | None = None) -> None:
+        if count < 0:
+            raise ValueError("count is negative")
+        self.path, self.count, self.host = path, count, host
+
+    def discover(self) -> list[kdp.Device]:
+        return []
+
+class Gadgets(kdp.DeviceBackend):
+    def __init__(self, count: int = 1, **more: str) -> None:
+        self.more = more
+
+    def discover(self) -> list[kdp.Device]:
+        return []
+
+class Plain(kdp.DeviceBackend):
+    class Inner(kdp.DeviceBackend):
+        def discover(self) -> list[kdp.Device]:
+            return []
+
+    def discover(self) -> list[kdp.Device]:
+        return []
+
+class Silent(kdp.DeviceBackend):
+    pass
+
+class Half(Plain):
+    @abc.abstractmethod
+    def prepare(self) -> None: ...
+
+class Other:
+    def discover(self) -> list[kdp.Device]:
+        return []
+
+number = 3
+"""
+HOST = Host(Path("/host"))
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Write a module into the working directory; what it leaves in the interpreter is undone."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+
+    def write(text: str = WIDGETS, name: str = "widgets_for_a_test.py") -> Path:
+        path = tmp_path / name
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_a_class_of_a_module_in_the_working_directory(write: Write) -> None:
+    write()
+    assert load("widgets_for_a_test:Plain").__name__ == "Plain"
+    assert load("widgets_for_a_test:Plain.Inner").__qualname__ == "Plain.Inner"
+
+
+def test_a_class_of_a_file_that_imports_its_neighbour(write: Write) -> None:
+    write()
+    path = write("from widgets_for_a_test import Plain\n", "neighbour_for_a_test.py")
+    assert load(f"{path}:Plain").__name__ == "Plain"
+    assert load("./neighbour_for_a_test.py:Plain").__name__ == "Plain"
+
+
+def test_an_installed_entry_point(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    write()
+    point = importlib.metadata.EntryPoint("widgets", "widgets_for_a_test:Plain", "kdp.backends")
+    broken = importlib.metadata.EntryPoint("broken", "widgets_for_a_test:Nothing", "kdp.backends")
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda *, group: [point, broken])
+    sys.path.append(".")
+    assert load("widgets").__name__ == "Plain"
+    with pytest.raises(ConfigurationError, match=r"'broken': loading it failed with AttributeError: module"):
+        load("broken")
+    with pytest.raises(ConfigurationError, match=r"installed in group kdp.backends: broken, widgets"):
+        load("gadgets")
+
+
+EXPECTED = "expected module:Class, path/file.py:Class or the name of an entry point in group kdp.backends"
+
+
+@pytest.mark.parametrize(
+    ("target", "sentence"),
+    [
+        ("nothing", "no such entry point (installed in group kdp.backends: "),
+        ("widgets_for_a_test.py", "names no class; expected widgets_for_a_test.py:Class"),
+        (":Plain", f"one side of the colon is empty; {EXPECTED}"),
+        ("no_such_module:X", "there is no module 'no_such_module' (looked in the installed packages and in "),
+        ("kdp.nothing:X", "there is no module 'kdp.nothing' (looked in "),
+        ("none.py:X", f"the file none.py does not exist; {EXPECTED}"),
+        ("../:X", f"the file .. is a directory; {EXPECTED}"),
+        (
+            "widgets_for_a_test:Wodgets",
+            "widgets_for_a_test has no 'Wodgets'; the backends in it: Widgets, Gadgets, Plain, Silent, Half",
+        ),
+        ("widgets_for_a_test:number", "this is an object of type int; expected a subclass of kdp.DeviceBackend"),
+        ("widgets_for_a_test:Other", "this is the class Other; expected a subclass of kdp.DeviceBackend"),
+        ("widgets_for_a_test:Silent", "Silent has no discover(); expected is a method that returns the devices"),
+        ("widgets_for_a_test:Half", "Half is abstract and lacks prepare; expected a complete class"),
+    ],
+)
+def test_a_target_that_is_no_backend_is_told_what_was_found_and_expected(
+    write: Write, target: str, sentence: str
+) -> None:
+    write()
+    with pytest.raises(ConfigurationError) as caught:
+        load(target)
+    assert str(caught.value).startswith(f"target {target!r}: {sentence}")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("import no_such_library", "ModuleNotFoundError: No module named 'no_such_library' ({path}, line 1)"),
+        ("x = 1\nraise ValueError('boom')", "ValueError: boom ({path}, line 2)"),
+        ("def f(:", "SyntaxError: invalid syntax (failing_for_a_test.py, line 1)"),
+        ("import sys; sys.exit(4)", "SystemExit: 4 ({path}, line 1)"),
+    ],
+)
+@pytest.mark.parametrize("form", ["failing_for_a_test:X", "failing_for_a_test.py:X"])
+def test_a_module_that_fails_is_told_with_its_place(write: Write, text: str, sentence: str, form: str) -> None:
+    path = write(text, "failing_for_a_test.py")
+
+    with pytest.raises(ConfigurationError) as caught:
+        load(form)
+    assert str(caught.value) == f"target {form!r}: loading it failed with {sentence.format(path=path)}"
+
+
+def test_a_module_that_calls_run_is_told_where_to_put_that(write: Write) -> None:
+    write(WIDGETS + "\nkdp.run(Plain())\n")
+    with pytest.raises(ConfigurationError, match=r"calls kdp\.run while it is loaded; expected that call under"):
+        load("widgets_for_a_test.py:Plain")
+
+
+def given(**values: object) -> dict[str, Given]:
+    return {name: Given(f"--set {name}", value) for name, value in values.items()}
+
+
+def loaded(write: Write, *names: str) -> dict[str, type[DeviceBackend]]:
+    write()
+    return {name: load(f"widgets_for_a_test:{name}") for name in names}
+
+
+def test_values_are_converted_and_the_host_is_handed_in(write: Write) -> None:
+    (recipe,) = assign(loaded(write, "Widgets"), given(path="/dev/x", count="3"), host=HOST)
+    backend: Any = recipe.make()
+    assert (backend.path, backend.count, backend.host) == (Path("/dev/x"), 3, HOST)
+
+
+def test_a_value_goes_to_every_target_that_has_the_parameter(write: Write) -> None:
+    recipes = assign(loaded(write, "Widgets", "Gadgets", "Plain"), given(path="x", count="3"), host=HOST)
+    assert [dict(recipe.arguments) for recipe in recipes] == [
+        {"path": Path("x"), "count": 3, "host": HOST},
+        {"path": "x", "count": 3},  # it takes what it is given
+        {},
+    ]
+
+
+def test_a_variable_finds_its_parameter_in_any_case(write: Write) -> None:
+    values = {"COUNT": Given("KDP_SET_COUNT", "5"), "PATH": Given("KDP_SET_PATH", "p")}
+    (recipe,) = assign(loaded(write, "Widgets"), values, host=HOST)
+    assert recipe.arguments["count"] == 5
+
+
+def test_equal_values_make_equal_recipes(write: Write) -> None:
+    classes = loaded(write, "Widgets")
+    first, second, other = (assign(classes, given(path="x", count=n), host=HOST) for n in ("3", 3, 4))
+    assert first == second
+    assert first != other
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        (
+            {"path": "x", "count": "many"},
+            "--set count: 'many' does not fit; Widgets expects a whole number (int); valid",
+        ),
+        ({"path": "x", "count": ["1", "2"]}, "--set count: ['1', '2'] does not fit; Widgets expects a whole number"),
+        ({"cunt": "1"}, "--set cunt: there is no parameter 'cunt'; Widgets has path, count, price"),
+        ({"host": "/h"}, "--set host: there is no parameter 'host'; Widgets has path, count, price"),
+        ({}, "target 'Widgets': Widgets needs the parameter 'path'; expected --set path=VALUE with a path; valid is"),
+        (
+            {"path": "x", "price": "3"},
+            "--set price: the annotation 'Decimal | None' of this parameter of Widgets cannot be resolved; expected a",
+        ),
+    ],
+)
+def test_values_that_do_not_fit_are_told(write: Write, values: dict[str, object], sentence: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        assign(loaded(write, "Widgets"), given(**values), host=HOST)
+    assert str(caught.value).startswith(sentence)
+
+
+def test_without_any_parameter_the_sentence_says_so(write: Write) -> None:
+    with pytest.raises(ConfigurationError, match="there is no parameter 'x'; Plain has none"):
+        assign(loaded(write, "Plain"), given(x="1"), host=HOST)
+
+
+def test_a_constructor_that_raises_is_told_with_its_arguments(write: Write) -> None:
+    (recipe,) = assign(loaded(write, "Widgets"), given(path="x", count="-1"), host=HOST)
+    with pytest.raises(ConfigurationError) as caught:
+        recipe.make()
+    assert "Widgets(path=PosixPath('x'), count=-1) failed with ValueError: count is negative (" in str(caught.value)
+
+
+def test_a_recipe_without_arguments_makes_the_object(write: Write) -> None:
+    cls = loaded(write, "Plain")["Plain"]
+    assert isinstance(Recipe("Plain", cls, {}).make(), cls)

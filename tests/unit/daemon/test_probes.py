@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from contextlib import closing
+
+import anyio
+import pytest
+from anyio import to_thread
+
+from kdp import ConfigurationError
+from kdp.daemon.probes import Probes, Readiness
+from kdp.daemon.settings import Address
+
+READY = Readiness(True, {"resources": {"example.com/widget": {"state": "connected", "reason": None}}})
+NOT_READY = Readiness(False, {"resources": {"example.com/widget": {"state": "registering", "reason": "no kubelet"}}})
+LOCAL = Address("127.0.0.1", 0)
+
+
+def fetch(url: str, method: str = "GET") -> tuple[int, str]:
+    request = urllib.request.Request(url, method=method)  # noqa: S310
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+async def asked(probes: Probes, path: str, method: str = "GET") -> tuple[int, str]:
+    return await to_thread.run_sync(fetch, probes.url + path, method)
+
+
+@pytest.mark.parametrize("path", ["/livez", "/healthz", "/livez?verbose"])
+async def test_a_turning_loop_is_alive(path: str) -> None:
+    with closing(Probes(LOCAL, lambda: NOT_READY)) as probes:
+        assert await asked(probes, path) == (200, "ok\n")
+
+
+async def test_a_blocked_loop_is_not_alive_and_not_ready() -> None:
+    answers: dict[str, tuple[int, str]] = {}
+    with closing(Probes(LOCAL, lambda: READY)) as probes:
+        threads = [
+            threading.Thread(target=lambda path=path: answers.update({path: fetch(probes.url + path)}))
+            for path in ("/livez", "/readyz")
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)  # this blocks the loop: the point of the test
+    assert answers["/livez"] == (
+        503,
+        "the event loop has not turned for 1 s: a hook of the backend blocks it\n",
+    )
+    assert answers["/readyz"][0] == 503
+    assert "has not turned" in json.loads(answers["/readyz"][1])["reason"]
+
+
+@pytest.mark.parametrize(("readiness", "status"), [(READY, 200), (NOT_READY, 503)])
+async def test_readiness_names_each_resource_and_its_state(readiness: Readiness, status: int) -> None:
+    with closing(Probes(LOCAL, lambda: readiness)) as probes:
+        code, body = await asked(probes, "/readyz")
+    assert code == status
+    assert json.loads(body) == {"ready": status == 200, **readiness.details}
+
+
+async def test_readiness_is_asked_for_in_the_event_loop() -> None:
+    threads: list[int] = []
+
+    def readiness() -> Readiness:
+        threads.append(threading.get_ident())
+        return READY
+
+    with closing(Probes(LOCAL, readiness)) as probes:
+        await asked(probes, "/readyz")
+    assert threads == [threading.get_ident()]
+
+
+async def test_other_paths_say_what_is_here() -> None:
+    with closing(Probes(LOCAL, lambda: READY)) as probes:
+        assert await asked(probes, "/") == (404, "here are /livez and /readyz\n")
+
+
+async def test_head_has_no_body() -> None:
+    with closing(Probes(LOCAL, lambda: READY)) as probes:
+        assert await asked(probes, "/livez", "HEAD") == (200, "")
+
+
+async def test_an_address_in_use_is_refused_with_a_sentence() -> None:
+    with closing(Probes(LOCAL, lambda: READY)) as probes:
+        port = int(probes.url.rpartition(":")[2])
+        with pytest.raises(
+            ConfigurationError, match=rf"http address '127\.0\.0\.1:{port}': cannot listen there \(Addr"
+        ):
+            Probes(Address("127.0.0.1", port), lambda: READY)
+
+
+async def test_a_host_that_does_not_exist_is_refused_with_a_sentence() -> None:
+    with pytest.raises(ConfigurationError, match=r"http address '192\.0\.2\.1:80': cannot listen there"):
+        Probes(Address("192.0.2.1", 80), lambda: READY)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+async def test_an_empty_host_means_every_address(host: str) -> None:
+    if host == "[::1]" and not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    with closing(Probes(Address("", 0), lambda: READY)) as probes:
+        port = probes.url.rpartition(":")[2]
+        assert await to_thread.run_sync(fetch, f"http://{host}:{port}/livez") == (200, "ok\n")
+
+
+async def test_after_closing_nobody_listens_and_no_thread_stays() -> None:
+    probes = Probes(LOCAL, lambda: READY)
+    probes.close()
+    probes.close()
+    assert "kdp-probes" not in {thread.name for thread in threading.enumerate()}
+    with pytest.raises(OSError, match="All connection attempts failed"):
+        await anyio.connect_tcp("127.0.0.1", int(probes.url.rpartition(":")[2]))
+
+
+async def test_the_idle_server_does_not_wake_up() -> None:
+    def switches(name: str) -> int:
+        (thread,) = (thread for thread in threading.enumerate() if thread.name == name)
+        with open(f"/proc/self/task/{thread.native_id}/status") as status:
+            return int(next(line for line in status if line.startswith("voluntary")).split()[1])
+
+    with closing(Probes(LOCAL, lambda: READY)) as probes:
+        await asked(probes, "/livez")
+        before = await settled(lambda: switches("kdp-probes"))
+        await anyio.sleep(1.2)  # the time itself is the point: the standard library would look twice a second
+        assert switches("kdp-probes") == before
+
+
+async def settled(measure: Callable[[], int]) -> int:
+    """Wait until a figure is the same twice."""
+    deadline = time.monotonic() + 10
+    last = measure()
+    while time.monotonic() < deadline:
+        await anyio.sleep(0.05)
+        if measure() == last:
+            return last
+        last = measure()
+    raise AssertionError("it never settled")

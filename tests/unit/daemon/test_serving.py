@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NoReturn, Self
+
+import anyio
+import attrs
+import pytest
+from typing_extensions import override
+
+import kdp
+from kdp import ConfigurationError
+from kdp.daemon import serving
+from kdp.daemon.serving import Daemon, Plan, check_backends, serve
+from kdp.daemon.settings import Address, Settings
+from kdp.errors import PluginDirectoryGoneError
+
+
+class Widgets(kdp.DeviceBackend):
+    resource = "example.com/widget"
+
+    @override
+    def discover(self) -> list[kdp.Device]:
+        return []
+
+
+class Gadgets(Widgets):
+    pass
+
+
+class Unnamed(kdp.DeviceBackend):
+    @override
+    def discover(self) -> list[kdp.Device]:
+        return []
+
+
+class Misnamed(Widgets):
+    resource = "widget"
+
+
+@pytest.mark.parametrize(
+    ("backends", "sentence"),
+    [
+        ([], "no backend was given; valid is kdp.run(Widgets())"),
+        ([Widgets], "backend Widgets: this is the class; give an object of it, Widgets()"),
+        (["x"], "backend 'x': must be an object of a subclass of kdp.DeviceBackend, this is a str"),
+        (
+            [Widgets(), Gadgets()],
+            "resource 'example.com/widget' is named by two backends, Widgets and Gadgets; a resource belongs to one",
+        ),
+        ([Misnamed()], "Misnamed.resource: resource name 'widget': must be a domain, one slash and a name"),
+    ],
+)
+def test_backends_that_one_process_cannot_serve_are_refused(backends: list[Any], sentence: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        check_backends(backends)
+    assert str(caught.value).startswith(sentence)
+
+
+def test_the_same_object_twice_is_refused() -> None:
+    backend = Unnamed()
+    with pytest.raises(ConfigurationError, match="Unnamed: the same object was given twice"):
+        check_backends([backend, backend])
+
+
+def test_backends_of_different_resources_go_together() -> None:
+    backends = [Widgets(), Unnamed(), Unnamed()]
+    assert check_backends(backends) == tuple(backends)
+
+
+def test_new_logs_need_no_new_manager_but_new_backends_and_paths_do() -> None:
+    old = Plan((Widgets(),), Settings())
+    assert not attrs.evolve(old, settings=Settings(log_level="debug", log_format="json")).needs_new_manager(old)
+    assert attrs.evolve(old, settings=Settings(kubelet_root=Path("/k"))).needs_new_manager(old)
+    assert attrs.evolve(old, backends=(Widgets(),)).needs_new_manager(old)
+
+
+class StandIn:
+    """A manager that only remembers what is done with it."""
+
+    def __init__(self, plan: Plan, error: Exception | None = None) -> None:
+        self.plan = plan
+        self.error = error
+        self.rescans = 0
+        self.is_entered = False
+
+    async def __aenter__(self) -> Self:
+        self.is_entered = True
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.is_entered = False
+
+    async def failed(self) -> NoReturn:
+        if self.error is not None:
+            raise self.error
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    def rescan(self) -> None:
+        self.rescans += 1
+
+
+@pytest.fixture
+def managers(monkeypatch: pytest.MonkeyPatch) -> list[StandIn]:
+    made: list[StandIn] = []
+
+    def make(plan: Plan) -> StandIn:
+        made.append(StandIn(plan))
+        return made[-1]
+
+    monkeypatch.setattr(serving, "_manager", make)
+    return made
+
+
+@asynccontextmanager
+async def running(daemon: Daemon) -> AsyncIterator[None]:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(daemon.serve)
+        yield
+        tasks.cancel_scope.cancel()
+
+
+async def until(condition: Any) -> None:
+    with anyio.fail_after(10):
+        while not condition():  # noqa: ASYNC110 - the stand-in is plain attributes
+            await anyio.sleep(0.001)
+
+
+async def test_reloading_without_a_configuration_discovers_again(managers: list[StandIn]) -> None:
+    daemon = Daemon(Plan((Widgets(),), Settings()))
+    async with running(daemon):
+        await until(lambda: managers and managers[0].is_entered)
+        daemon.reload()
+        await until(lambda: managers[0].rescans == 1)
+    assert len(managers) == 1
+    assert not managers[0].is_entered
+
+
+async def test_a_changed_backend_gets_a_new_manager_after_the_old_one_has_stopped(managers: list[StandIn]) -> None:
+    plans = [Plan((Widgets(),), Settings()) for _ in range(2)]
+    told: list[Plan] = []
+    daemon = Daemon(plans[0], read_again=lambda: plans[1], changed=told.append)
+    async with running(daemon):
+        await until(lambda: managers and managers[0].is_entered)
+        daemon.reload()
+        await until(lambda: len(managers) == 2 and managers[1].is_entered)
+        assert not managers[0].is_entered
+        assert managers[1].plan == plans[1]
+        daemon.reload()
+        await until(lambda: managers[1].rescans == 1)
+    assert told == [plans[1], plans[1]]
+
+
+@pytest.mark.parametrize("error", [ConfigurationError("set.count in x.yaml: wrong"), RuntimeError("boom")])
+async def test_a_wrong_new_configuration_leaves_the_old_one_in_force(
+    managers: list[StandIn], caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    def fail() -> Plan:
+        raise error
+
+    daemon = Daemon(Plan((Widgets(),), Settings()), read_again=fail)
+    async with running(daemon):
+        await until(lambda: managers and managers[0].is_entered)
+        daemon.reload()
+        await until(lambda: managers[0].rescans == 1)
+    assert "the configuration of before stays in force" in caplog.text
+
+
+async def test_a_new_probe_address_that_cannot_be_had_does_not_end_the_process(
+    managers: list[StandIn], caplog: pytest.LogCaptureFixture
+) -> None:
+    old = Plan((Widgets(),), Settings())
+    new = attrs.evolve(old, settings=Settings(http=Address("192.0.2.1", 80)))
+    daemon = Daemon(old, read_again=lambda: new)
+    async with running(daemon):
+        await until(lambda: managers and managers[0].is_entered)
+        daemon.reload()
+        await until(lambda: len(managers) == 2 and managers[1].is_entered)
+    assert "going on without probes: http address '192.0.2.1:80'" in caplog.text
+
+
+async def test_a_gone_directory_is_raised_as_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = PluginDirectoryGoneError("gone")
+    monkeypatch.setattr(serving, "_manager", lambda plan: StandIn(plan, gone))
+    with pytest.raises(PluginDirectoryGoneError) as caught:
+        await Daemon(Plan((Widgets(),), Settings())).serve()
+    assert caught.value is gone
+
+
+async def test_serve_stops_when_cancelled_and_leaves_signals_and_logs_alone(
+    managers: list[StandIn], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KDP_KUBELET_ROOT", "/from-environment")
+    before = (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGHUP), logging.getLogger().handlers[:])
+    with anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: serve(Widgets(), registration="watcher"))
+            await until(lambda: managers and managers[0].is_entered)
+            assert before == (
+                signal.getsignal(signal.SIGTERM),
+                signal.getsignal(signal.SIGHUP),
+                logging.getLogger().handlers[:],
+            )
+            scope.cancel()
+    assert not managers[0].is_entered
+    assert managers[0].plan.settings.registration == "watcher"
+    assert managers[0].plan.settings.kubelet_root == Path("/from-environment")
+
+
+def test_serve_outside_asyncio_says_what_to_do() -> None:
+    with pytest.raises(ConfigurationError, match=r"kdp\.serve was awaited outside asyncio"):
+        serve(Widgets()).send(None)

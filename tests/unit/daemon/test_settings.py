@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kdp import ConfigurationError
+from kdp.daemon.settings import SETTINGS, Address, Given, Settings, from_environment, from_keywords, resolve
+
+
+def test_without_any_source_everything_has_its_default() -> None:
+    settings = resolve([])
+    assert settings == Settings()
+    assert settings.paths.kubelet_socket == Path("/var/lib/kubelet/device-plugins/kubelet.sock")
+    assert settings.http is None
+    assert settings.poll_interval == "keep"
+
+
+def test_a_stronger_source_hides_a_weaker_one_even_a_wrong_one() -> None:
+    strong = from_keywords({"poll_interval": 7}, function="kdp.run")
+    weak = from_environment({"KDP_POLL_INTERVAL": "often", "KDP_LOG_LEVEL": "debug"})
+    settings = resolve([strong, weak])
+    assert settings.poll_interval == 7.0
+    assert settings.log_level == "debug"
+
+
+def test_an_empty_variable_counts_as_not_set() -> None:
+    assert resolve([from_environment({"KDP_HTTP": "", "KDP_KUBELET_ROOT": ""})]) == Settings()
+
+
+def test_every_directory_follows_the_root_unless_it_is_given() -> None:
+    given = {"KDP_KUBELET_ROOT": "/k", "KDP_DEVICE_PLUGIN_DIR": "/d", "KDP_PODS_API_DIR": "/p"}
+    paths = resolve([from_environment(given)]).paths
+    assert paths.device_plugin_dir == Path("/d")
+    assert paths.plugins_registry_dir == Path("/k/plugins_registry")
+    assert paths.pod_resources_dir == Path("/k/pod-resources")
+    assert paths.pods_api_dir == Path("/p")
+
+
+@pytest.mark.parametrize("setting", SETTINGS.values(), ids=lambda setting: setting.name)
+def test_every_setting_has_a_variable_a_flag_and_a_help_text(setting: object) -> None:
+    from kdp.daemon.settings import Setting
+
+    assert isinstance(setting, Setting)
+    assert setting.variable.startswith("KDP_")
+    assert setting.flag.startswith("--")
+    assert setting.help.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (":8080", Address("", 8080)),
+        ("127.0.0.1:0", Address("127.0.0.1", 0)),
+        ("[::1]:9", Address("::1", 9)),
+        ("localhost:80", Address("localhost", 80)),
+    ],
+)
+def test_an_address_is_a_host_and_a_port(text: str, value: Address) -> None:
+    address = resolve([{"http": Given("--http", text)}]).http
+    assert address == value
+    assert str(address) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("http", "8080", "KDP_HTTP: '8080' must be ADDRESS:PORT, or :PORT for every address; valid is ':8080' or"),
+        ("http", "::1:80", "KDP_HTTP: '::1:80' must be ADDRESS:PORT"),
+        ("http", ":99999", "KDP_HTTP: ':99999' must be ADDRESS:PORT"),
+        ("poll_interval", "0", "KDP_POLL_INTERVAL: '0' must be a number of seconds above 0, or 'none' for never"),
+        ("poll_interval", "nan", "KDP_POLL_INTERVAL: 'nan' must be a number of seconds above 0"),
+        ("poll_interval", True, "KDP_POLL_INTERVAL: True must be a number of seconds above 0"),
+        ("registration", "dbus", "KDP_REGISTRATION: 'dbus' must be one of kubelet, watcher; valid is 'kubelet'"),
+        ("log_format", "xml", "KDP_LOG_FORMAT: 'xml' must be one of text, json"),
+        ("log_level", "loud", "KDP_LOG_LEVEL: 'loud' must be one of debug, info, warning, error"),
+        ("kubelet_root", 3, "KDP_KUBELET_ROOT: 3 must be a path; valid is '/var/lib/kubelet'"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_source_and_a_valid_example(name: str, value: object, sentence: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        resolve([{name: Given(SETTINGS[name].variable, value)}])
+    assert str(caught.value).startswith(sentence)
+
+
+@pytest.mark.parametrize("value", ["none", "never", None])
+def test_polling_can_be_switched_off(value: object) -> None:
+    assert resolve([from_keywords({"poll_interval": value}, function="kdp.run")]).poll_interval is None
+
+
+def test_other_keywords_that_are_none_count_as_not_given() -> None:
+    assert resolve([from_keywords({"http": None}, function="kdp.serve"), {}]) == Settings()
+
+
+def test_an_unknown_keyword_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ConfigurationError, match=r"kdp\.run has no option 'pol_interval'; it has kubelet_root, "):
+        from_keywords({"pol_interval": 3}, function="kdp.run")
+
+
+def test_serve_leaves_the_logs_to_the_program() -> None:
+    with pytest.raises(ConfigurationError, match=r"kdp\.serve has no option 'log_level'"):
+        from_keywords({"log_level": "debug"}, function="kdp.serve")
