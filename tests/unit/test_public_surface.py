@@ -33,7 +33,7 @@ SURFACE: dict[str, list[str]] = {
         "serve",
     ],
     "kdp.hardware": ["DirectoryWatch", "Host"],
-    "kdp.kubelet": ["KubeletPaths", "KubeletState", "KubeletView", "KubeletWatch"],
+    "kdp.kubelet": ["KubeletPaths", "KubeletState", "KubeletView", "KubeletWatch", "look"],
     "kdp.plugin": ["DevicePlugin", "PluginManager", "ResourceStatus", "Status"],
     "kdp.testing": [],
 }

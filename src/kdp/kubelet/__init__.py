@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from .paths import KubeletPaths
-from .watch import KubeletState, KubeletView, KubeletWatch
+from .watch import KubeletState, KubeletView, KubeletWatch, look
 
-__all__ = ["KubeletPaths", "KubeletState", "KubeletView", "KubeletWatch"]
+__all__ = ["KubeletPaths", "KubeletState", "KubeletView", "KubeletWatch", "look"]

@@ -32,7 +32,7 @@ from ..errors import PluginDirectoryGoneError
 from ..hardware import DirectoryWatch
 from ..latest import Latest
 
-__all__ = ["KubeletState", "KubeletView", "KubeletWatch"]
+__all__ = ["KubeletState", "KubeletView", "KubeletWatch", "look"]
 
 logger = logging.getLogger(__name__)
 
@@ -152,7 +152,7 @@ class KubeletWatch:
         return min(self._step, floor)
 
     def _look_now(self) -> None:
-        view = look(os.fspath(self._socket))
+        view = look(self._socket)
         if view.state is KubeletState.DEAD and time.monotonic() >= self._quick_until and is_bound(self._socket):
             view = attrs.evolve(view, state=KubeletState.BOUND)
         if view.identity != self.view.value.identity:
@@ -187,12 +187,12 @@ def is_bound(path: Path) -> bool:
     return any(line.endswith(f" {path}") for line in lines)
 
 
-def look(path: str) -> KubeletView:
+def look(path: Path) -> KubeletView:
     """Examine a kubelet.sock: one lstat(2) and one connect(2), neither of which can block."""
     try:
         found = os.lstat(path)
     except FileNotFoundError:
-        absent = os.path.isdir(os.path.dirname(path))
+        absent = path.parent.is_dir()
         return KubeletView(KubeletState.ABSENT if absent else KubeletState.NO_DIRECTORY)
     except OSError:
         return KubeletView(KubeletState.UNREADABLE)
@@ -201,7 +201,7 @@ def look(path: str) -> KubeletView:
         return KubeletView(KubeletState.NO_SOCKET, identity)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
-        code = probe.connect_ex(path)
+        code = probe.connect_ex(os.fspath(path))
     if code in (0, errno.EAGAIN):  # EAGAIN: it listens, and its queue is full
         return KubeletView(KubeletState.LISTENING, identity)
     if code in (errno.EACCES, errno.EPERM):

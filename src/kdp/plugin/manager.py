@@ -138,8 +138,13 @@ class PluginManager(AsyncContextManagerMixin):
 
     def status(self) -> Status:
         """Return where everything stands now."""
+        waiting = (
+            ResourceStatus(resource=name, state="waiting", reason=s.discovery.value.problem, devices=0, healthy=0)
+            for name, s in self._owners.items()
+            if name not in self._plugins
+        )
         return Status(
-            resources={name: plugin.status for name, plugin in self._plugins.items()},
+            resources={s.resource: s for s in (*waiting, *(plugin.status for plugin in self._plugins.values()))},
             backends=tuple((s.label, s.discovery.value.problem) for s in self._supervisors),
         )
 

@@ -15,7 +15,7 @@ import anyio
 import attrs
 
 from ..backoff import Backoff
-from ..errors import AlreadyConnectedError, ListTooLargeError, RegistrationError, RegistrationRefusedError
+from ..errors import ListTooLargeError, RegistrationError, RegistrationRefusedError
 from ..kubelet import KubeletPaths, KubeletState, KubeletWatch
 from ..latest import Latest
 from .inventory import Change, Inventory
@@ -331,8 +331,6 @@ class DevicePlugin:
         try:
             await register(self._paths, self._server, self.resource, self._servicer.options)
         except RegistrationError as error:
-            if isinstance(error, AlreadyConnectedError):
-                logger.warning("%s: %s", self.resource, error, extra={"resource": self.resource})
             permanent = isinstance(error, RegistrationRefusedError)
             self._mailbox.put_nowait(RegisterFailed(generation, str(error), permanent=permanent))
         else:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import grpc
 
 from ..errors import AlreadyConnectedError, RegistrationError, RegistrationRefusedError
+from ..kubelet import KubeletState, look
 from . import wire
 from .server import GenerationServer, unix_target
 
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from ..kubelet import KubeletPaths
 
 __all__ = ["register"]
-
-CONNECT_DEADLINE = 5.0
-"""Seconds to connect; the caller has seen it listen a moment ago."""
 
 REGISTER_DEADLINE = 15.0
 """Seconds for the reply. It comes only after the kubelet has dialed us, for which it takes up to 10 s."""
@@ -38,18 +35,16 @@ async def register(paths: KubeletPaths, server: GenerationServer, resource: str,
         AlreadyConnectedError: Only another socket name helps.
         RegistrationError: Anything else; try again.
     """
+    if look(paths.kubelet_socket).state is not KubeletState.LISTENING:
+        raise RegistrationError("the kubelet stopped listening before it could be told")
+    # A kubelet removes all sockets before it makes its own: whoever finds it listening has the wipe behind him.
+    if not server.is_in_place:
+        raise RegistrationError("the plugin's own socket was removed before it could be registered")
     async with grpc.aio.insecure_channel(unix_target(paths.kubelet_socket), options=_OPTIONS) as channel:
-        try:
-            async with asyncio.timeout(CONNECT_DEADLINE):
-                await channel.channel_ready()
-        except TimeoutError:
-            raise RegistrationError(f"{paths.kubelet_socket} took the connection but does not speak gRPC") from None
-        # A kubelet removes all sockets before it makes its own: whoever can connect has the wipe behind him.
-        if not server.is_in_place:
-            raise RegistrationError("the plugin's own socket was removed before it could be registered")
         call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/v1beta1.Registration/Register")
         request = wire.encode_register(server.path.name, resource, options)
         try:
+            # Does not wait for a connection: a refused one fails at once, where gRPC itself would pause for a second.
             await call(request, timeout=REGISTER_DEADLINE)
         except grpc.aio.AioRpcError as error:
             raise _classify(error) from None
@@ -64,8 +59,8 @@ def _classify(error: grpc.aio.AioRpcError) -> RegistrationError:
         return RegistrationRefusedError(f"the kubelet does not accept the resource name: {text}")
     if "device plugin already connected" in text:
         return AlreadyConnectedError(
-            f"the kubelet still holds an earlier connection ({text}); a new socket name is used; if devices stay "
-            "allocatable that nobody serves, restart the kubelet"
+            "the kubelet still holds an earlier connection of this socket's name, so another name is used; if devices "
+            "stay allocatable that nobody serves, restart the kubelet"
         )
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
         return RegistrationError(f"the kubelet did not answer Register within {REGISTER_DEADLINE:.0f} s")

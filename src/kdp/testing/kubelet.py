@@ -142,6 +142,7 @@ class SimulatedKubelet(AsyncContextManagerMixin):
         self._pods: dict[str, _Bound] = {}
         self._running_at_start: dict[tuple[str, str], int] = {}
         self._node_capacity: dict[str, int] = {}
+        self._node_allocatable: dict[str, int] = {}
         self._admission = anyio.Lock()
 
     @override
@@ -196,6 +197,9 @@ class SimulatedKubelet(AsyncContextManagerMixin):
             for container, restarts in bound.running.items()
         }
         self._sources_ready = not self._pods
+        if not _has_entries(self.paths.device_plugin_dir):
+            # Without any file the node counts as new, and what its object says of devices as void (section 4.5).
+            self._node_capacity = dict.fromkeys(self._node_capacity, 0)
         manager = DeviceManager(
             one_endpoint_per_resource=self.profile.one_client_per_resource,
             clock=self._clock,
@@ -325,16 +329,19 @@ class SimulatedKubelet(AsyncContextManagerMixin):
         capacity, allocatable, gone = life.manager.capacity()
         if gone:
             life.save()
-        self._node_capacity = {**dict.fromkeys(self._node_capacity, 0), **dict.fromkeys(gone, 0), **capacity}
+        self._node_capacity |= {**dict.fromkeys(gone, 0), **capacity}
         return capacity, allocatable
 
     def node_status(self) -> NodeStatus:
-        """Return what the node object shows after a status update now; while the kubelet is down: the last one."""
-        allocatable = self.allocatable() if self.is_running else {}
-        return NodeStatus(
-            capacity=dict(self._node_capacity),
-            allocatable={resource: allocatable.get(resource, 0) for resource in self._node_capacity},
-        )
+        """Return what the node object shows after a status update now; while the kubelet is down: the last one.
+
+        The kubelet overwrites what it knows and zeroes what it forgets; of a resource that it never heard of, the
+        old numbers stay (contract sections 4.5 and 4.6).
+        """
+        if self.is_running:
+            allocatable = self.allocatable()
+            self._node_allocatable = {**self._node_capacity, **allocatable}
+        return NodeStatus(capacity=dict(self._node_capacity), allocatable=dict(self._node_allocatable))
 
     def devices(self, resource: str) -> dict[str, ListedDevice]:
         """Return the last list of this resource by device id, as it came; empty if none came.
@@ -557,6 +564,8 @@ class SimulatedKubelet(AsyncContextManagerMixin):
     async def readmit(self) -> dict[str, AdmittedPod | AdmissionError]:
         """Admit all known pods again: the API server's first word after a restart (contract section 4.6).
 
+        Those that `admit` has brought back already are left out.
+
         Returns:
             By uid: what the pod's containers hold, or why it failed; a failed pod is gone from the node.
 
@@ -570,6 +579,8 @@ class SimulatedKubelet(AsyncContextManagerMixin):
             )
         outcome: dict[str, AdmittedPod | AdmissionError] = {}
         for uid, bound in list(self._pods.items()):
+            if bound.admitted_in == self._lives:
+                continue
             try:
                 outcome[uid] = await self.admit(bound.pod)
             except AdmissionError as error:
@@ -705,6 +716,10 @@ class SimulatedKubelet(AsyncContextManagerMixin):
         if self._tasks is None:
             raise ScenarioError("the simulated kubelet is an async context manager: enter it before you start it")
         return self._tasks
+
+
+def _has_entries(directory: Path) -> bool:
+    return directory.is_dir() and any(not path.name.startswith(".") for path in directory.iterdir())
 
 
 def _includes(actual: Mapping[str, int], wanted: Mapping[str, int]) -> bool:
