@@ -20,16 +20,26 @@ JOBS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types layers build proto floors clean
+.PHONY: help demo test node-tools test-node faults lint format types layers build proto floors clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 demo: $(VENV)/.ready ## run a device plugin on devices of this machine, through a kubelet that restarts
-	@$(PYTHON_IN) demo/demo.py
+	@$(PYTHON_IN) -m demo
 
 test: $(VENV)/.ready $(PROTO_VENV)/.ready ## run the tests
 	@$(PYTHON_IN) -m pytest -n $(JOBS) $(ARGS)
+
+node-tools: ## compile the real kubelet and its kin for the tests of a node (needs Go)
+	@sh tests/node/build.sh
+
+test-node: $(VENV)/.ready ## run the tests of a node: real device managers, a real kubelet
+	@$(PYTHON_IN) -m pytest tests/node $(ARGS)
+
+faults: $(VENV)/.ready ## write docs/reference/faults.md from what the tests of the faults see
+	@rows=$$(mktemp -d) && KDP_FAULTS=$$rows $(PYTHON_IN) -m pytest -q -n $(JOBS) tests/integration/faults \
+	  && $(PYTHON_IN) tests/integration/faults/catalogue.py $$rows; status=$$?; rm -rf $$rows; exit $$status
 
 lint: $(VENV)/.ready ## check style and formatting
 	@$(VENV)/bin/ruff check .

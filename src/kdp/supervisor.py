@@ -193,7 +193,7 @@ class Supervisor:
         self._stale_timer: asyncio.TimerHandle | None = None
         self._failing: str | None = None
         self._wake = anyio.Event()
-        self._nodes: dict[str, None] = {}
+        self._nodes: dict[str, set[str]] = {}
         self._node_watch: DirectoryWatch | None = None
         self._is_open = False
         self._not_ready: str | None = _NOT_YET
@@ -364,7 +364,7 @@ class Supervisor:
         if self._failing is not None:
             logger.info("%s: discovery works again", self.label, extra={"backend": self.label})
         if self._found is None:
-            logger.info("%s: %d devices discovered", self.label, len(found.devices), extra={"backend": self.label})
+            logger.info("%s: devices discovered: %d", self.label, len(found.devices), extra={"backend": self.label})
         self._recover()
         self._not_ready = None
         self._backoff.reset()
@@ -425,22 +425,37 @@ class Supervisor:
 
     def _watch_nodes(self, devices: Iterable[Device]) -> None:
         """Watch the directories of all device nodes ever seen: what vanished may come back."""
-        assert self._node_watch is not None
         for device in devices:
-            self._nodes.update(dict.fromkeys(node.host_path for node in device.edits.device_nodes))
-        for directory in {os.path.dirname(path) for path in self._nodes}:
-            self._node_watch.watch(self._host.path(directory))
+            for node in device.edits.device_nodes:
+                self._nodes.setdefault(os.path.dirname(node.host_path), set()).add(node.host_path)
+        for directory in self._nodes:
+            self._watch_nearest(os.fspath(self._host.path(directory)))
+
+    def _watch_nearest(self, directory: str) -> None:
+        """Watch a directory, or while it does not exist the nearest one above it that does."""
+        assert self._node_watch is not None  # run() has made it
+        while not self._node_watch.watch(directory) and not self._node_watch.refused and directory != "/":
+            directory = os.path.dirname(directory)
 
     async def _follow_nodes(self) -> None:
         assert self._node_watch is not None
         while True:
             changed = {os.path.join(directory, name) for directory, name in await self._node_watch.changes()}
-            ours = {os.fspath(self._host.path(path)) for path in self._nodes}
-            directories = {path + "/" for path in map(os.path.dirname, ours)}
-            if changed & ours or changed & directories:
+            if any(self._concerns_nodes(path.rstrip("/")) for path in changed):
+                self._watch_nodes(())
                 self._node_faults = self._node_faults_of(self._found.devices if self._found else ())
                 self._publish()
                 self.rescan()
+
+    def _concerns_nodes(self, changed: str) -> bool:
+        """Return whether a path is one of the device nodes, or a directory on the way to one."""
+        for directory, nodes in self._nodes.items():
+            inside = os.fspath(self._host.path(directory))
+            if inside == changed or inside.startswith(f"{changed}/"):
+                return True
+            if os.path.dirname(changed) == inside and os.path.join(directory, os.path.basename(changed)) in nodes:
+                return True
+        return False
 
 
 async def discover_once(backend: DeviceBackend, *, host: Host) -> Mapping[str, tuple[Device, ...]]:

@@ -8,7 +8,7 @@ The rules that keep it honest (contract section 4.4):
 
 * A file proves nothing: ``kubelet.sock`` stays behind dead. Only a connect(2) that succeeds does.
 * The inode number is no identity, it is reused: device, inode and change time together are.
-* Between bind and listen a connect is refused for a moment: after each event it is tried again at once, 1 ms apart.
+* Between bind and listen a connect is refused for a moment: after each event it is tried again at once, half a millisecond apart.
 * Names that are not sockets of the kubelet or of kdp are ignored: the kubelet writes its checkpoint into this directory
   after every message.
 """
@@ -44,7 +44,7 @@ FLOOR_WITHOUT_INOTIFY = 1.0
 BURST_SECONDS = 1.0
 """How long a refused connect is repeated every `BURST_STEP` after an event."""
 
-BURST_STEP = 0.001
+BURST_STEP = 0.0005
 
 SLOWEST_STEP = 5.0
 """Seconds between two tries to connect to a file that nobody has listened on for long."""

@@ -23,6 +23,7 @@ from ..kubelet import KubeletPaths, KubeletWatch
 from ..latest import Latest
 from ..supervisor import Deadlines, Discovery, Supervisor, resource_of, static_resources
 from .plugin import DRAIN_SECONDS, DevicePlugin, ResourceStatus, Route
+from .server import hold_core
 from .socket import SocketNames
 from .wire import check_renderable
 
@@ -181,7 +182,7 @@ class PluginManager(AsyncContextManagerMixin):
     async def _run(self, *, task_status: TaskStatus[None]) -> None:
         # Shielded: a cancelled body must not take the tasks down before the orderly stop.
         with self._everything:
-            async with anyio.create_task_group() as self._tasks:
+            async with hold_core(), anyio.create_task_group() as self._tasks:
                 self._tasks.start_soon(self._watch_kubelet)
                 self._tasks.start_soon(self._discover)
                 task_status.started()

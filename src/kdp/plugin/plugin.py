@@ -229,7 +229,7 @@ class DevicePlugin:
                 self._told = {_CONNECTED}
                 status = self.status
                 logger.info(
-                    "%s: connected to the kubelet, %d devices, %d healthy",
+                    "%s: connected to the kubelet, devices: %d, healthy: %d",
                     self.resource,
                     status.devices,
                     status.healthy,

@@ -14,7 +14,7 @@ from .socket import bind_error, hidden
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["GenerationServer", "ServeError", "unix_target"]
+__all__ = ["GenerationServer", "ServeError", "hold_core", "unix_target"]
 
 _OPTIONS = [
     # GetPreferredAllocation sends the whole free list back to us (contract section 5).
@@ -37,6 +37,15 @@ class ServeError(Exception):
 def unix_target(path: Path) -> str:
     """Return gRPC's address of a unix socket; the path is a URI's, so odd characters are escaped."""
     return "unix:" + quote(os.fspath(path))
+
+
+def hold_core() -> grpc.aio.Channel:
+    """Return a channel to nowhere that keeps gRPC's core running while it is open.
+
+    Between two generations nothing of gRPC is alive; starting the core anew would cost as much as everything else on
+    the way from a listening kubelet to Register.
+    """
+    return grpc.aio.insecure_channel("unix:/nonexistent")
 
 
 class GenerationServer:

@@ -251,8 +251,8 @@ class SimulatedKubelet(AsyncContextManagerMixin):
             ScenarioError: It does not run.
         """
         life = self._living("it cannot be stopped")
-        life.unlink_socket()
         await life.disconnect_all()
+        life.unlink_socket()
         await self._end("stopped")
 
     async def crash(self) -> None:
@@ -477,7 +477,13 @@ class SimulatedKubelet(AsyncContextManagerMixin):
             try:
                 await self._admit(life, pod)
             except AdmissionError as error:
-                del self._pods[pod.uid]
+                if self._life is not life:
+                    if known is None:
+                        self._pods.pop(pod.uid, None)
+                    raise ScenarioError(
+                        f"the kubelet ended while it admitted pod {pod.name!r}; admit it again when the kubelet is back"
+                    ) from error
+                self._pods.pop(pod.uid, None)
                 self.events.add(events.PodRejected(pod=pod.name, reason=error.reason, message=error.message))
                 raise
             except BaseException:

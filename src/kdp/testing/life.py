@@ -108,6 +108,7 @@ class Life:
         )
         self._door: FrontDoor | None = None
         self._tasks: TaskGroup | None = None
+        self._is_over = False
 
     # Start and end -------------------------------------------------------------------------------------------------
 
@@ -165,6 +166,7 @@ class Life:
 
     def crash(self) -> None:
         """Break everything at once and without a word, as SIGKILL does; `run` must still be cancelled."""
+        self._is_over = True
         if self._door is not None:
             self._door.slam()
         for connection in self._connections:
@@ -286,7 +288,19 @@ class Life:
 
     async def _watch(self, client: Client) -> None:
         """Read one ListAndWatch to its end, then close whichever client is on record for it."""
-        stream = client.stream = client.connection.watch()
+        try:
+            code, detail = await self._read_lists(client, client.connection.watch())
+        except CallError as closed:
+            code, detail = closed.code, closed.detail
+        self._log.add(
+            events.StreamEnded(resource=client.resource, socket_path=client.socket_path, code=code, detail=detail)
+        )
+        on_record = self.clients.find(client.resource, client.socket_path)
+        if on_record is not None:
+            await self._disconnect(on_record)
+
+    async def _read_lists(self, client: Client, stream: PluginStream) -> tuple[str, str]:
+        client.stream = stream
         self.streams.append(client)
         self._log.add(events.StreamOpened(resource=client.resource, socket_path=client.socket_path))
         try:
@@ -294,18 +308,11 @@ class Life:
                 await client.may_read.wait()
                 message = await stream.read()
                 if message is None:
-                    break
+                    return stream.ending
                 self._receive(client, *message)
         finally:
             self.streams.remove(client)
             stream.cancel()
-        code, detail = stream.ending
-        self._log.add(
-            events.StreamEnded(resource=client.resource, socket_path=client.socket_path, code=code, detail=detail)
-        )
-        on_record = self.clients.find(client.resource, client.socket_path)
-        if on_record is not None:
-            await self._disconnect(on_record)
 
     def _receive(self, client: Client, received: float, payload: bytes) -> None:
         devices = decode_devices(payload)
@@ -328,7 +335,9 @@ class Life:
     async def _disconnect(self, client: Client) -> None:
         self.clients.drop(client.resource, client.socket_path)
         client.end_stream()
-        await self._close(client.connection)
+        # A client that is still being dialed has nothing to close: its registration goes on without its record.
+        if client.connection.is_dialed:
+            await self._close(client.connection)
         self.manager.disconnected(client.resource, client.socket_path)
         self._log.add(events.Disconnected(resource=client.resource, socket_path=client.socket_path))
 
@@ -342,7 +351,12 @@ class Life:
         await connection.close()
 
     def save(self) -> None:
-        """Write the checkpoint; a directory that cannot be written is logged by the kubelet, and borne."""
+        """Write the checkpoint; a directory that cannot be written is logged by the kubelet, and borne.
+
+        After the end of this life nothing is written any more.
+        """
+        if self._is_over:
+            return
         checkpoint = Checkpoint(
             registered={resource: tuple(ids) for resource, ids in self.manager.healthy.items()},
             assignments=self.manager.assignments,

@@ -299,7 +299,7 @@ class DeviceManager:
                 raise
             if not replies:
                 # The chosen devices stay booked here until something else counts them again (section 6.3).
-                raise AllocationRefused("no containers return in allocation response &AllocateResponse{}")
+                raise AllocationRefused("no containers return in allocation response ")
             assignment = Assignment(self._by_numa_node(resource, chosen), replies[0])
             self.assignments.setdefault(pod.uid, {}).setdefault(container.name, {})[resource] = assignment
         if changed:

@@ -280,11 +280,18 @@ class PluginConnection:
         )
 
     def watch(self) -> PluginStream:
-        """Call ListAndWatch: each call opens one more stream on this connection."""
+        """Call ListAndWatch: each call opens one more stream on this connection.
+
+        Raises:
+            CallError: The connection is closed.
+        """
         method: grpc.aio.UnaryStreamMultiCallable[bytes, tuple[float, bytes]] = self._channel.unary_stream(
             _SERVICE + "ListAndWatch", response_deserializer=_stamped
         )
-        return PluginStream(method(b""), self.socket_path)
+        try:
+            return PluginStream(method(b""), self.socket_path)
+        except grpc.aio.UsageError:
+            raise CallError("CANCELLED", _CLOSING) from None
 
     async def allocate(self, *device_ids: Sequence[str], timeout: float | None = None) -> list[ContainerReply]:  # noqa: ASYNC109
         """Call Allocate with one container request for each argument; the kubelet always sends exactly one.
@@ -390,16 +397,16 @@ class PluginConnection:
         """Break the connection without a word, as a killed process does; return whether a socket was found.
 
         A closing channel says goodbye (RST_STREAM, GOAWAY); a kubelet that is killed does not. gRPC does not hand
-        out its socket, so it is found among this process's descriptors by the name of its peer. The channel must
-        still be closed.
+        out its socket, so it is found among this process's descriptors by the file name that its peer has bound (its
+        directory may have another path there). The channel must still be closed.
         """
-        found = False
+        found, file_name = False, _file_name(self.socket_path)
         for name in os.listdir("/proc/self/fd"):
             with suppress(OSError):  # the descriptor is closed already, or its socket has no peer
                 if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
                     continue
                 with socket.socket(fileno=os.dup(int(name))) as candidate:
-                    if candidate.family == socket.AF_UNIX and candidate.getpeername() == self.socket_path:
+                    if candidate.family == socket.AF_UNIX and _file_name(candidate.getpeername()) == file_name:
                         candidate.shutdown(socket.SHUT_RDWR)
                         found = True
         return found
@@ -431,12 +438,19 @@ def _status(error: grpc.aio.AioRpcError, socket_path: str) -> tuple[str, str]:
     if "Received message larger than max" in detail:
         sizes = detail.partition("larger than max ")[2].rstrip(")")
         detail = f"grpc: received message larger than max {sizes})"
+    elif code == "UNAVAILABLE" and detail == "Socket closed":
+        detail = "error reading from server: EOF"
     elif code == "UNAVAILABLE" and detail.startswith("failed to connect to all addresses"):
         reason = _why_no_connection(socket_path)
         detail = (
             f'connection error: desc = "transport: Error while dialing: dial unix {socket_path}: connect: {reason}"'
         )
     return code, detail
+
+
+def _file_name(address: str | bytes) -> str:
+    # A plugin may bind under a hidden name and rename (contract section 3): the kernel goes on telling the hidden one.
+    return os.path.basename(os.fsdecode(address)).removeprefix(".")
 
 
 async def _raise_if_we_are_cancelled() -> None:

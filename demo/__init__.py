@@ -1,0 +1,1 @@
+"""``make demo``: kdp's main job, done on the devices of this machine; see `demo.story`."""

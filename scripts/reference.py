@@ -1,0 +1,298 @@
+"""Writes docs/reference/api.md and docs/reference/cli.md from docstrings and from click's help.
+
+Run it after a change of either: ``.venv/bin/python scripts/reference.py``. ``--check`` writes nothing and says what would
+change, with exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import enum
+import importlib
+import inspect
+import os
+import re
+import sys
+import textwrap
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import attrs
+from typing_extensions import override
+
+from kdp.cli.app import kdp as command
+from kdp.daemon.settings import SETTINGS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
+
+MODULES = (
+    "kdp",
+    "kdp.backend",
+    "kdp.edits",
+    "kdp.errors",
+    "kdp.daemon",
+    "kdp.hardware",
+    "kdp.testing",
+    "kdp.testing.events",
+    "kdp.plugin",
+    "kdp.kubelet",
+)
+"""In the order in which a vendor meets them. What two of them have is told once, where it comes first."""
+
+HEAD = "<!-- Written by scripts/reference.py. Do not edit. -->\n\n"
+
+SECTIONS = ("Args", "Attributes", "Raises", "Returns", "Yields")
+
+
+def api() -> str:
+    """Return the page of the Python interface."""
+    parts = [f"{HEAD}# Python reference\n\nEvery public name, in its own docstring's words.\n"]
+    told: dict[int, str] = {}
+    for name in MODULES:
+        module = importlib.import_module(name)
+        parts.append(f"\n## {name}\n\n{prose(module.__doc__ or '')}\n")
+        new: list[str] = []
+        for exported in module.__all__:
+            thing = getattr(module, exported)
+            full = f"{name}.{exported}"
+            if not isinstance(thing, ModuleType) and told.setdefault(id(thing), full) == full:
+                new += entry(full, thing, name)
+        again = [each for each in map(told.get, map(id, vars_of(module))) if each and not each.startswith(f"{name}.")]
+        parts += [f"\nIts names are above: {', '.join(f'`{each}`' for each in again)}.\n"] if again else []
+        parts += new
+    return "".join(parts)
+
+
+def vars_of(module: ModuleType) -> Iterator[object]:
+    """Return what a module exports, in its order."""
+    return (getattr(module, name) for name in module.__all__)
+
+
+def entry(full: str, thing: Any, module: str) -> Iterator[str]:
+    """Return a name's heading, its signature and what its docstring says."""
+    if inspect.isclass(thing):
+        yield f"\n### {full}\n\n{kind_of(thing)}{prose(inspect.getdoc(thing) or '')}\n"
+        for name, member in members(thing):
+            signature = "" if isinstance(member, property) else signature_of(member)
+            yield f"\n**`{thing.__name__}.{name}{signature}`**\n\n{prose(inspect.getdoc(member) or '')}\n"
+    elif inspect.isroutine(thing):
+        prefix = "async " if inspect.iscoroutinefunction(thing) else ""
+        yield f"\n### {full}\n\n`{prefix}{thing.__name__}{signature_of(thing)}`\n\n{prose(inspect.getdoc(thing) or '')}\n"
+    else:
+        yield f"\n### {full}\n\n{value_of(full, thing, module)}\n"
+
+
+def kind_of(thing: type) -> str:
+    """Return how to make an object of a class, or what it derives from."""
+    if issubclass(thing, BaseException):
+        return f"Derives from {', '.join(f'`{base.__name__}`' for base in thing.__bases__)}.\n\n"
+    if issubclass(thing, enum.Enum) or getattr(thing, "_is_protocol", False) or inspect.isabstract(thing):
+        return ""
+    try:
+        return f"`{thing.__name__}{signature_of(thing)}`\n\n"
+    except ValueError:
+        return ""
+
+
+def members(thing: type) -> Iterator[tuple[str, Any]]:
+    """Return the public methods and properties that a class defines itself, in their order."""
+    for name, member in vars(thing).items():
+        if name.startswith("_"):
+            continue
+        if isinstance(member, classmethod | staticmethod):
+            yield name, member.__func__
+        elif isinstance(member, property) or inspect.isfunction(member):
+            yield name, member
+
+
+@attrs.frozen(repr=False)
+class _Verbatim:
+    """Shown in a signature as it is: an annotation as it is written, or a stand-in for a default."""
+
+    text: str
+
+    @override
+    def __repr__(self) -> str:
+        return self.text
+
+
+def signature_of(thing: Any) -> str:
+    """Return a signature without ``self``, with annotations as they are written."""
+    signature = inspect.signature(thing)
+    parameters = [
+        parameter.replace(
+            annotation=_verbatim(parameter.annotation),
+            default=_default(parameter.default),
+        )
+        for parameter in signature.parameters.values()
+        if parameter.name not in ("self", "cls")
+    ]
+    returned = signature.empty if inspect.isclass(thing) else signature.return_annotation
+    return str(signature.replace(parameters=parameters, return_annotation=_verbatim(returned)))
+
+
+def _verbatim(annotation: object) -> object:
+    return annotation if annotation is inspect.Signature.empty else _Verbatim(str(annotation))
+
+
+def _default(value: object) -> object:
+    if value is inspect.Parameter.empty or isinstance(value, str | int | float | tuple | bool | None):
+        return value
+    shown = repr(value)
+    return _Verbatim("..." if shown == "NOTHING" or "<" in shown else shown)
+
+
+def value_of(full: str, thing: Any, module: str) -> str:
+    """Return what the source says of a constant or an alias: the string that stands below it."""
+    source = ast.parse(inspect.getsource(importlib.import_module(getattr(thing, "__module__", None) or module)))
+    name = full.rpartition(".")[2]
+    for before, after in zip(source.body, source.body[1:], strict=False):
+        targets = before.targets if isinstance(before, ast.Assign) else []
+        if (
+            any(isinstance(target, ast.Name) and target.id == name for target in targets)
+            and isinstance(after, ast.Expr)
+            and isinstance(after.value, ast.Constant)
+            and isinstance(after.value.value, str)
+        ):
+            return prose(after.value.value)
+    return f"`{thing!r}`"
+
+
+# -- docstrings to Markdown --------------------------------------------------------------------------------------------
+
+
+def prose(docstring: str) -> str:
+    """Return a docstring as Markdown."""
+    lines = inspect.cleandoc(docstring).splitlines()
+    out: list[str] = []
+    position = 0
+    while position < len(lines):
+        line = lines[position]
+        section = line.removesuffix(":")
+        if line.endswith(":") and section in SECTIONS:
+            body, position = indented(lines, position + 1)
+            out += ["", f"{section}:", "", *(items(body) if section not in ("Returns", "Yields") else body), ""]
+        elif line.endswith("::"):
+            body, position = indented(lines, position + 1)
+            text = line.removesuffix(":") if line != "::" else ""
+            out += [*([inline(text)] if text else []), "", *fenced(body), ""]
+        elif re.fullmatch(r"=+( +=+)+", line):
+            rows, position = table(lines, position)
+            out += ["", *rows, ""]
+        else:
+            out.append(line if line.startswith(("```", "    ")) else inline(line))
+            position += 1
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(out)).strip()
+
+
+def indented(lines: list[str], position: int) -> tuple[list[str], int]:
+    """Return the indented lines from a position on, without their indentation, and where they end."""
+    body: list[str] = []
+    while position < len(lines) and (not lines[position] or lines[position].startswith(" ")):
+        body.append(lines[position])
+        position += 1
+    return textwrap.dedent("\n".join(body)).strip("\n").splitlines(), position
+
+
+def items(body: list[str]) -> Iterator[str]:
+    """Return a section's ``name: text`` entries as a list."""
+    for line in body:
+        name, colon, text = line.partition(": ")
+        if colon and not line.startswith(" "):
+            yield f"- `{name}`: {inline(text)}"
+        elif line.strip():
+            yield f"  {inline(line.strip())}"
+
+
+def fenced(body: list[str]) -> list[str]:
+    """Return a literal block, as Python if it is some."""
+    text = "\n".join(body)
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return ["```text", *body, "```"]
+    is_code = any(isinstance(node, ast.ClassDef | ast.FunctionDef | ast.Import | ast.Call) for node in ast.walk(tree))
+    return ["```python" if is_code else "```text", *body, "```"]
+
+
+def table(lines: list[str], position: int) -> tuple[list[str], int]:
+    """Return a simple table as Markdown, and where it ends."""
+    rule = lines[position]
+    starts = [match.start() for match in re.finditer("=+", rule)]
+    end = max(i for i in range(position, len(lines)) if lines[i] == rule)
+    rows: list[list[str]] = []
+    for line in lines[position + 1 : end]:
+        if line == rule or not line.strip():
+            continue
+        cells = [line[start:stop].strip() for start, stop in zip(starts, [*starts[1:], None], strict=True)]
+        if cells[0] or not rows:
+            rows.append(cells)
+        else:
+            rows[-1] = [f"{above} {below}".strip() for above, below in zip(rows[-1], cells, strict=True)]
+    if sum(line == rule for line in lines[position : end + 1]) < 3:
+        rows.insert(0, [""] * len(starts))  # no head
+    made = [f"| {' | '.join(map(inline, row))} |" for row in rows]
+    return [made[0], "|" + "---|" * len(starts), *made[1:]], end + 1
+
+
+def inline(text: str) -> str:
+    """Return a line with Markdown's code marks instead of reStructuredText's."""
+    parts = re.split(r"(``.+?``|`[^`]+`)", text)
+    return "".join(f"`{part.strip('`')}`" if part.startswith("`") else part.replace("<", "&lt;") for part in parts)
+
+
+# -- the command line --------------------------------------------------------------------------------------------------
+
+
+def cli() -> str:
+    """Return the page of the command line."""
+    parts = [
+        f"{HEAD}# Command line reference\n\nThe settings of a process, by all their names; then what `--help` says.\n",
+        "\n## Settings\n\nFlags win over variables, and variables over the file that `--config` names.\n",
+        "\n| keyword of `kdp.run` | flag of `kdp run`, key of the file | variable | what it is |\n|---|---|---|---|\n",
+    ]
+    for setting in SETTINGS.values():
+        meaning = setting.help if setting.default in (None, "keep") else f"{setting.help} Default: `{setting.default}`."
+        parts.append(f"| `{setting.name}` | `{setting.flag}` | `{setting.variable}` | {inline(meaning)} |\n")
+    top = command.make_context("kdp", [], resilient_parsing=True, terminal_width=100)
+    parts.append(f"\n## kdp\n\n```text\n{plain(command.get_help(top))}\n```\n")
+    for name in command.list_commands(top):
+        found = command.get_command(top, name)
+        assert found is not None
+        context = found.make_context(name, [], parent=top, resilient_parsing=True)
+        parts.append(f"\n## kdp {name}\n\n```text\n{plain(found.get_help(context))}\n```\n")
+    return "".join(parts)
+
+
+def plain(text: str) -> str:
+    """Return text without trailing blanks."""
+    return "\n".join(line.rstrip() for line in text.splitlines())
+
+
+def main() -> int:
+    """Write the pages, or check them; return the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing, say what would change")
+    given = parser.parse_args()
+    code = 0
+    REFERENCE.mkdir(parents=True, exist_ok=True)
+    for name, text in {"api.md": api(), "cli.md": cli()}.items():
+        path = REFERENCE / name
+        if path.exists() and path.read_text() == text:
+            continue
+        if given.check:
+            print(f"{os.path.relpath(path)} is not what scripts/reference.py writes; run it")
+            code = 1
+        else:
+            path.write_text(text)
+            print(f"{os.path.relpath(path)} written")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""Every code block of README and docs is run here, or says which level of the tests runs it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .blocks import LEVELS, PAGES, ROOT, Block, blocks_of, differences
+from .running import Reader
+
+pytestmark = pytest.mark.repository
+
+WITH_BLOCKS = [page for page in PAGES if any(block.category == "executed" for block in blocks_of(page))]
+
+
+@pytest.mark.parametrize("page", WITH_BLOCKS, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_block_of_a_page_does_what_the_page_says(page: Path, tmp_path: Path) -> None:
+    wanted = [block for block in blocks_of(page) if block.category == "executed"]
+    reader = Reader(tmp_path)
+
+    for block in wanted:
+        reader.do(block)
+
+    assert reader.done == wanted
+
+
+def test_every_block_has_its_category(figure: Callable[[str, float, str], None]) -> None:
+    blocks = [block for page in PAGES for block in blocks_of(page)]
+    lost = [
+        f"{block.where} ({block.language or 'no language'}, {block.marks})" for block in blocks if not block.category
+    ]
+    assert not lost
+
+    for category, count in sorted(Counter(_counted(block) for block in blocks).items()):
+        figure(f"docs: {category}", count, "blocks")
+    executed = [block for block in blocks if block.category == "executed"]
+    assert {block.page for block in executed} == {page.relative_to(ROOT).as_posix() for page in WITH_BLOCKS}
+    assert executed
+
+
+def _counted(block: Block) -> str:
+    if block.category != "elsewhere":
+        return str(block.category)
+    level = block.marks["level"].partition(":")[0]
+    return f"not run here, {level} ({LEVELS[level]})"
+
+
+def test_no_fence_is_overlooked() -> None:
+    """A fence that is not closed, or that the collector cannot read, would hide a block."""
+    for page in PAGES:
+        fences = len(re.findall(r"^ *```", page.read_text(), re.MULTILINE))
+        assert fences == 2 * len(blocks_of(page)), page
+
+
+def test_a_file_that_a_page_writes_is_used_by_it() -> None:
+    for page in PAGES:
+        blocks = blocks_of(page)
+        for position, block in enumerate(blocks):
+            name = block.marks.get("file")
+            if name is not None:
+                stem = name.removesuffix(".py").removesuffix(".yaml")
+                runs_tests = any("pytest" in later.text for later in blocks[position + 1 :])
+                used = any(stem in later.text for later in blocks[position + 1 :])
+                assert used or (runs_tests and stem.startswith("test_")), block.where
+
+
+def test_the_make_targets_of_the_pages_are_run_by_ci() -> None:
+    steps = re.search(r"^for step in (.*); do$", (ROOT / ".ci/run").read_text(), re.MULTILINE)
+    assert steps is not None
+    for block in [block for page in PAGES for block in blocks_of(page)]:
+        if block.marks.get("level", "").startswith("ci:"):
+            targets = re.findall(r"^\$ make (\S+)$", block.text, re.MULTILINE)
+            assert targets, block.where
+            assert set(targets) <= set(steps[1].split()), block.where
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_link_inside_the_repository_leads_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    for target in re.findall(r"\]\((?!https?://)([^)\s]+)\)", text):
+        file, _, anchor = target.partition("#")
+        path = (page.parent / file).resolve() if file else page
+        assert path.exists(), f"{page.name}: {target}"
+        if anchor:
+            assert anchor in _anchors(path), f"{page.name}: {target}"
+
+
+def _anchors(page: Path) -> set[str]:
+    heads = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed"),
+    [
+        ("a\nb\n", "a\nb\n"),
+        ("a\n...\nc\n", "a\nb\nb\nc\n"),
+        ("stopped after 4.1 ms", "stopped after 380 ms"),
+        ("  0.1 s  x in /tmp/kdp-abc/y", "  0.2 s  x in /tmp/kdp-def/y"),
+        ("took ... and ended", "took an age and ended"),
+    ],
+)
+def test_figures_and_dots_stand_for_others(shown: str, printed: str) -> None:
+    assert not differences(shown, printed)
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed"),
+    [("a\n", "b\n"), ("a\n", "a\nb\n"), ("exit code 0", "exit code 1"), ("2 devices", "3 devices")],
+)
+def test_everything_else_must_be_the_same(shown: str, printed: str) -> None:
+    assert differences(shown, printed)

@@ -1,0 +1,166 @@
+"""What README and docs claim, beyond their code blocks."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import yaml
+
+from kdp.kubelet.paths import DEFAULT_ROOT
+from kdp.plugin.session import State
+from kdp.testing import SimulatedKubelet
+from kdp_example_generic.config import read
+
+from .blocks import PAGES, ROOT, blocks_of
+
+pytestmark = pytest.mark.repository
+
+README = ROOT / "README.md"
+
+
+@pytest.fixture
+def manifest() -> dict[str, dict[str, Any]]:
+    """The documents of the README's manifest, by their kind."""
+    (block,) = [block for block in blocks_of(README) if block.marks.get("file") == "kdp.yaml"]
+    return {document["kind"]: document for document in yaml.safe_load_all(block.text)}
+
+
+@pytest.fixture
+def pod(manifest: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    spec = manifest["DaemonSet"]["spec"]
+    labels = spec["selector"]["matchLabels"]
+    assert labels.items() <= spec["template"]["metadata"]["labels"].items()
+    return dict(spec["template"]["spec"])
+
+
+def test_the_manifest_has_two_objects_of_the_right_kind(manifest: dict[str, dict[str, Any]]) -> None:
+    assert {kind: document["apiVersion"] for kind, document in manifest.items()} == {
+        "ConfigMap": "v1",
+        "DaemonSet": "apps/v1",
+    }
+    assert len({document["metadata"]["namespace"] for document in manifest.values()}) == 1
+
+
+def test_its_configuration_is_one_that_the_plugin_takes(manifest: dict[str, dict[str, Any]]) -> None:
+    ((name, text),) = manifest["ConfigMap"]["data"].items()
+
+    (resource,) = read(text, name).resources
+
+    assert resource.name == "example.com/fuse"
+
+
+@pytest.mark.anyio
+async def test_its_container_registers_with_a_kubelet(
+    manifest: dict[str, dict[str, Any]], pod: dict[str, Any], tmp_path: Path
+) -> None:
+    """The container's command as the image and the manifest make it; only its directories and its port are others."""
+    (container,) = pod["containers"]
+    entry = re.search(r"^ENTRYPOINT (\[.*\])$", (ROOT / "examples/generic/Dockerfile").read_text(), re.MULTILINE)
+    assert entry is not None
+    host = tmp_path / "host"
+    host.mkdir()
+    config = tmp_path / "config.yaml"
+    config.write_text(manifest["ConfigMap"]["data"]["config.yaml"])
+    places = {"/etc/kdp-generic/config.yaml": str(config), "--host-root=/host": f"--host-root={host}"}
+    places["--http=:8080"] = "--http=127.0.0.1:0"
+    words: list[str] = [*yaml.safe_load(entry[1]), *container["args"]]
+    program, *arguments = words
+    for place, here in places.items():
+        assert any(place in argument for argument in arguments), place
+        arguments = [argument.replace(place, here) for argument in arguments]
+
+    async with SimulatedKubelet() as kubelet:
+        where = {**os.environ, "KDP_DEVICE_PLUGIN_DIR": str(kubelet.paths.device_plugin_dir)}
+        command = [str(Path(sys.executable).with_name(program)), *arguments]
+        async with await anyio.open_process(command, stdout=None, stderr=None, env=where) as process:
+            # There is no /dev/fuse below this host's root, so no device is healthy; but all of them are known.
+            await kubelet.until(streaming="example.com/fuse")
+            process.terminate()
+            assert await process.wait() == 0
+
+
+def test_what_it_mounts_is_there_and_is_used(manifest: dict[str, dict[str, Any]], pod: dict[str, Any]) -> None:
+    (container,) = pod["containers"]
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
+
+    assert volumes.keys() == mounts.keys()
+    plugins = str(DEFAULT_ROOT / "device-plugins")
+    assert volumes["device-plugins"]["hostPath"]["path"] == mounts["device-plugins"]["mountPath"] == plugins
+    assert [name for name, mount in mounts.items() if not mount.get("readOnly")] == ["device-plugins"]
+    for name in ("dev", "sys"):
+        assert mounts[name]["mountPath"] == "/host" + volumes[name]["hostPath"]["path"]
+    assert volumes["config"]["configMap"]["name"] == manifest["ConfigMap"]["metadata"]["name"]
+
+
+def test_its_probes_ask_what_the_plugin_answers(pod: dict[str, Any]) -> None:
+    (container,) = pod["containers"]
+    (port,) = container["ports"]
+
+    assert f"--http=:{port['containerPort']}" in container["args"]
+    asked = {probe: container[probe]["httpGet"] for probe in ("livenessProbe", "readinessProbe")}
+    assert asked == {
+        "livenessProbe": {"path": "/livez", "port": port["name"]},
+        "readinessProbe": {"path": "/readyz", "port": port["name"]},
+    }
+
+
+def test_it_has_no_privileges(manifest: dict[str, dict[str, Any]], pod: dict[str, Any]) -> None:
+    (container,) = pod["containers"]
+    security = container["securityContext"]
+
+    assert not {"privileged", "hostNetwork", "hostPID", "hostIPC"} & {*security, *pod}
+    assert security["capabilities"] == {"drop": ["ALL"]}
+    assert security["allowPrivilegeEscalation"] is False
+    assert security["readOnlyRootFilesystem"] is True
+    assert pod["automountServiceAccountToken"] is False
+    assert manifest["DaemonSet"]["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"] == 0
+
+
+def test_the_table_of_failures_agrees_with_the_generated_one() -> None:
+    section = README.read_text().partition("## What it does when something fails")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:2] == "| "]
+    catalogue = runpy.run_path(os.fspath(ROOT / "tests/integration/faults/catalogue.py"))
+    claimed = {fault: process for fault, _, process in rows if fault != "fault"}
+    seen = {
+        cells[0].removeprefix("| "): cells[-1].removesuffix(" |")
+        for line in catalogue["PAGE"].read_text().splitlines()
+        if line.startswith("| ") and len(cells := line.split(" | ")) > 2
+    }
+
+    assert claimed.keys() <= {fault.value for fault in catalogue["Fault"]}
+    assert {fault: seen.get(fault, process) for fault, process in claimed.items()} == claimed
+
+
+def test_the_drawn_session_has_the_states_that_there_are() -> None:
+    drawings = [block.text for page in PAGES if page.name == "house.md" for block in blocks_of(page)]
+    (session,) = [text for text in drawings if "CONNECTED" in text]
+
+    drawn = set(re.findall(r"\b[A-Z_]{4,}\b", session))
+
+    assert drawn == {state.name for state in State}
+
+
+def test_the_layers_that_are_drawn_are_those_that_are_enforced() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = [contract["layers"] for contract in contracts if contract["id"] == "layers"]
+    enforced = [set(re.findall(r"\w+", layer)) for layer in layers]
+    (drawing,) = [
+        block.text
+        for page in PAGES
+        if page.name == "house.md"
+        for block in blocks_of(page)
+        if block.text.startswith("cli\n")
+    ]
+
+    drawn = [set(re.findall(r"\w+", re.sub(r"strangers.*", "", line))) for line in drawing.splitlines()]
+
+    assert drawn == [layer for layer in enforced if layer != {"__main__"}]

@@ -1,0 +1,314 @@
+"""kdp.run as a process: its end in every state, exit codes, and what only another user or file system can show."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import anyio
+import attrs
+import pytest
+
+from kdp.testing import CallError, SimulatedKubelet, events
+
+from ..plugin.helpers import RESOURCE, Figure, lists, own_sockets, registers, until
+from .catalogue import Fault
+from .conftest import Saw
+from .process import child
+
+IN_TIME = 4.0
+"""Seconds; promised are 2 (design section 4.7), a loaded machine gets twice that. What was measured is printed."""
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: for a process of another user")
+
+
+def _can_mount() -> bool:
+    try:
+        return subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
+needs_mounts = pytest.mark.skipif(not _can_mount(), reason="needs root and unshare(1): for mounts of its own")
+
+STATES = {
+    "starting": ("Plain", None, "readyz"),
+    "waiting for a kubelet": ("Plain", None, "there is no kubelet.sock"),
+    "waiting after a refusal": ("Plain", None, "does not speak"),
+    "serving": ("Plain", "serving", "devices discovered: 2"),
+    "registering": ("Plain", None, "devices discovered: 2"),
+    "awaiting the stream": ("Plain", None, "devices discovered: 2"),
+    "connected": ("Plain", None, "connected to the kubelet"),
+    "connected, watch hangs": ("WatchHangs", None, "connected to the kubelet"),
+    "connected, close hangs": ("CloseHangs", None, "connected to the kubelet"),
+    "lost": ("Plain", "lost", "connected to the kubelet"),
+    "not ready": ("NotReady", None, "is not ready"),
+    "opening": ("OpenHangs", None, "hangs"),
+    "discovering": ("DiscoverHangs", None, "hangs"),
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+async def test_sigterm(k: SimulatedKubelet, saw: Saw, figure: Figure, state: str) -> None:
+    """Scenarios 57 and 85."""
+    match state:
+        case "waiting for a kubelet":
+            await k.stop()
+        case "waiting after a refusal":
+            k.faults.refuse_register('requested API version "v1beta1" is not supported by kubelet.', times=None)
+        case "registering":
+            k.faults.hang_register(times=None)
+        case "awaiting the stream":
+            k.faults.dial_without_stream(times=None)
+    backend, stay, words = STATES[state]
+    async with child(k.paths, backend, stay=stay) as plugin:
+        await plugin.said(words)
+        match state:
+            case "registering":
+                await k.until(lambda: registers(k))
+            case "awaiting the stream":
+                await k.until(registered=RESOURCE)
+            case "connected" | "connected, watch hangs" | "connected, close hangs":
+                await k.until(allocatable={RESOURCE: 2})
+            case "lost":
+                await k.until(allocatable={RESOURCE: 2})
+                k.drop_stream(RESOURCE)
+                await k.until(lambda: k.streams(RESOURCE) == 0)
+        code, seconds = await plugin.terminated()
+        figure(f"SIGTERM -> exit 0, {state}", seconds, "s")
+        assert code == 0
+        assert plugin.other == [] or stay is not None
+        assert seconds < IN_TIME
+        sentence = await plugin.said("stopping")
+        saw(Fault.SIGTERM, sentence, "ended", code)
+        if stay is None:
+            assert own_sockets(k.paths.device_plugin_dir) == set()
+    assert [(last.healthy, last.unhealthy) for last in lists(k)] in ([], [(2, 0)])  # and no empty one
+
+
+async def test_sigterm_while_calls_hang(k: SimulatedKubelet, saw: Saw, figure: Figure) -> None:
+    """Scenario 58: blocking calls that nobody can cancel, of all kinds at once; the pod's author gets a sentence."""
+    backends = ("OpenHangs", "DiscoverHangs", "AllocateHangs", "WatchHangs")
+    answers: list[CallError] = []
+
+    async def allocate() -> None:
+        with pytest.raises(CallError) as failure:
+            await k.plugin("example.com/allocate").allocate(["a-0"])
+        answers.append(failure.value)
+
+    async with child(k.paths, *backends) as plugin, anyio.create_task_group() as tasks:
+        await k.until(allocatable={"example.com/allocate": 2, RESOURCE: 2})
+        tasks.start_soon(allocate)
+        for hook in ("OpenHangs.open", "DiscoverHangs.discover", "AllocateHangs.allocate", "WatchHangs.watch"):
+            await plugin.said(f"{hook} hangs")
+        code, seconds = await plugin.terminated()
+        figure("SIGTERM -> exit 0, discover, allocate, open and watch hang", seconds, "s")
+        assert (code, plugin.other) == (0, [])
+        assert seconds < IN_TIME
+    [answer] = answers
+    assert answer.code == "UNAVAILABLE"
+    saw(Fault.SIGTERM_IN_CALL, answer.detail, "ended", code)
+    assert own_sockets(k.paths.device_plugin_dir) == set()
+
+
+async def test_sigterm_while_the_event_loop_itself_is_blocked(k: SimulatedKubelet, figure: Figure) -> None:
+    async with child(k.paths, "LoopHangs") as plugin, anyio.create_task_group() as tasks:
+        await k.until(allocatable={RESOURCE: 2})
+
+        async def allocate() -> None:
+            with pytest.raises(CallError):
+                await k.plugin(RESOURCE).allocate(["w-0"])
+
+        tasks.start_soon(allocate)
+        await plugin.said("LoopHangs.allocate hangs")
+        code, seconds = await plugin.terminated()
+        figure("SIGTERM -> exit 0, an async hook blocks the loop", seconds, "s")
+        assert code == 0
+        assert seconds < IN_TIME
+
+
+async def test_a_call_in_flight_is_answered_before_the_end(k: SimulatedKubelet, figure: Figure) -> None:
+    async with child(k.paths, "Slow") as plugin, anyio.create_task_group() as tasks:
+        await k.until(allocatable={RESOURCE: 2})
+        replies: list[dict[str, str]] = []
+
+        async def allocate() -> None:
+            [reply] = await k.plugin(RESOURCE).allocate(["w-0"])
+            replies.append(dict(reply.envs))
+
+        tasks.start_soon(allocate)
+        await plugin.said("Slow.allocate waits")
+        code, seconds = await plugin.terminated()
+        figure("SIGTERM -> exit 0, an Allocate of 0.5 s in flight", seconds, "s")
+        assert code == 0
+        with anyio.fail_after(5):
+            await until(lambda: replies)
+    assert replies == [{"WIDGETS": "w-0"}]
+
+
+async def test_a_killed_process_leaves_a_socket_that_the_next_one_removes(k: SimulatedKubelet) -> None:
+    """Scenario 59."""
+    directory = k.paths.device_plugin_dir
+    async with child(k.paths) as plugin:
+        await k.until(allocatable={RESOURCE: 2})
+        plugin.kill()
+        assert await plugin.ended() == -signal.SIGKILL
+    [left] = own_sockets(directory)
+    strange = directory / "kdp-example.com_another-00000000-1.sock"
+    shutil.copyfile("/dev/null", strange)
+    async with child(k.paths) as plugin:
+        await k.until(allocatable={RESOURCE: 2})
+        assert registers(k)[-1].endpoint != left
+        assert own_sockets(directory) == {registers(k)[-1].endpoint, strange.name}
+        assert (await plugin.terminated())[0] == 0
+    assert own_sockets(directory) == {strange.name}
+
+
+@pytest.mark.parametrize("profile", ["k134", "k136", "k137"])
+async def test_two_processes_overlap_in_a_rolling_update(
+    saw: Saw, figure: Figure, profile: str, k: SimulatedKubelet
+) -> None:
+    """Scenarios 60 and 61."""
+    await k.stop()
+    await k.start(profile=profile)
+    async with child(k.paths) as old:
+        await k.until(allocatable={RESOURCE: 2})
+        async with child(k.paths) as new:
+            await new.said("connected to the kubelet")
+            await k.until(lambda: k.streams(RESOURCE) == 2)
+            before = {received.endpoint for received in registers(k)}
+            assert (await old.terminated())[0] == 0
+            if k.profile.one_client_per_resource:
+                sentence = await new.said("ended its stream")
+                await k.until(lambda: len(registers(k)) == 3, allocatable={RESOURCE: 2})
+                lost, back = k.events.of(events.StreamEnded)[-1].time, registers(k)[-1].time
+                figure(f"overlap, {profile}: old one's end -> new one registered again", (back - lost) * 1e3, "ms")
+                assert registers(k)[-1].endpoint not in before
+                await until(lambda: "connected to the kubelet" in new.messages[-1])
+                saw(Fault.OVERLAP, sentence, await new.state(RESOURCE))
+            else:
+                await k.until(lambda: k.streams(RESOURCE) == 1, allocatable={RESOURCE: 2})
+                assert len(registers(k)) == 2
+            assert own_sockets(k.paths.device_plugin_dir) == {registers(k)[-1].endpoint}
+            await k.plugin(RESOURCE).allocate(["w-0"])
+            assert (await new.terminated())[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "backends"),
+    [({"poll_interval": -1}, ("Plain",)), ({"registration": "pigeon"}, ("Plain",)), ({}, ("Plain", "Plain"))],
+    ids=["value", "choice", "twice"],
+)
+async def test_a_wrong_setting(
+    k: SimulatedKubelet, saw: Saw, options: dict[str, object], backends: tuple[str, ...]
+) -> None:
+    async with child(k.paths, *backends, options=options) as plugin:
+        code = await plugin.ended()
+        await until(lambda: plugin.other)
+        assert code == 2
+        assert not plugin.lines
+        [sentence] = plugin.other
+        if "poll_interval" in options:
+            saw(Fault.MISCONFIGURED, sentence, "not started", code)
+    assert not registers(k)
+
+
+async def test_a_directory_whose_path_is_too_long(k: SimulatedKubelet) -> None:
+    async with child(attrs.evolve(k.paths, device_plugin_dir=Path("/" + "x" * 90))) as plugin:
+        assert await plugin.ended() == 2
+        await plugin.said("must have at most 107 bytes")
+
+
+@needs_root
+async def test_kubelet_sock_is_not_for_us(k: SimulatedKubelet, saw: Saw) -> None:
+    """Fault 15, seen by a user who is not root."""
+    directory = k.paths.device_plugin_dir
+    directory.parent.chmod(0o755)
+    directory.chmod(0o777)
+    k.faults.socket_mode(0)
+    async with child(k.paths, uid=65534) as plugin:
+        sentence = await plugin.said("not permitted")
+        await until(lambda: plugin.messages)
+        saw(Fault.SOCKET_DENIED, sentence, await plugin.state(RESOURCE))
+        k.faults.socket_mode(0o666)
+        await k.until(allocatable={RESOURCE: 2})
+        assert (await plugin.terminated())[0] == 0
+
+
+# -- in a mount namespace of their own ---------------------------------------------------------------------------------
+
+
+def _in_own_mounts(script: str) -> list[str]:
+    return ["unshare", "--mount", "--propagation", "private", "sh", "-c", f'{script} && exec "$@"', "sh"]
+
+
+@needs_mounts
+async def test_the_directory_is_removed_under_a_mount(k: SimulatedKubelet, saw: Saw) -> None:
+    """Scenario 24, as a hostPath volume sees it: the old directory stays mounted, and nothing ever comes into it."""
+    real = k.paths.device_plugin_dir
+    seen = real.with_name("seen")
+    seen.mkdir()
+    paths = attrs.evolve(k.paths, device_plugin_dir=seen)
+    async with child(paths, before=_in_own_mounts(f"mount --bind {real} {seen}")) as plugin:
+        await k.until(allocatable={RESOURCE: 2})
+        await k.crash()
+        k.faults.replace_directory()
+        code = await plugin.ended()
+        assert code == 3
+        saw(Fault.DIRECTORY_PINNED, await plugin.said("ending"), "ended", code)
+    await k.start()
+
+
+@needs_mounts
+async def test_the_directory_is_read_only(k: SimulatedKubelet, saw: Saw) -> None:
+    """Fault 25."""
+    directory = k.paths.device_plugin_dir
+    mount = f"mount --bind {directory} {directory} && mount -o remount,ro,bind {directory}"
+    async with child(k.paths, before=_in_own_mounts(mount)) as plugin:
+        sentence = await plugin.said("not registered")
+        assert "Read-only file system" in sentence
+        saw(Fault.DIRECTORY_READ_ONLY, sentence, _settled(await plugin.state(RESOURCE)))
+        writable = ["nsenter", "--mount", f"--target={plugin.pid}", "mount", "-o", "remount,rw,bind", str(directory)]
+        await anyio.run_process(writable)
+        await k.until(allocatable={RESOURCE: 2})
+        assert (await plugin.terminated())[0] == 0
+
+
+@needs_mounts
+async def test_the_directory_is_full(k: SimulatedKubelet, saw: Saw) -> None:
+    """Fault 26: a file system without a free inode, and a kubelet that looks at the same directory from outside."""
+    inner = k.paths.device_plugin_dir.parent / "d"
+    inner.mkdir()
+    paths = attrs.evolve(k.paths, device_plugin_dir=inner)
+    mount = f"mount -t tmpfs -o nr_inodes=32 none {inner}"
+    async with child(paths, before=_in_own_mounts(mount), wait=True) as plugin:
+        outside = Path(f"/proc/{plugin.pid}/root{inner}")
+        await until(lambda: os.stat(outside).st_dev != os.stat(inner).st_dev)
+        async with SimulatedKubelet(paths=attrs.evolve(k.paths, device_plugin_dir=outside)) as full:
+            fillers = _fill(outside)
+            await plugin.go()
+            sentence = await plugin.said("not registered")
+            assert "No space left on device" in sentence
+            saw(Fault.DIRECTORY_FULL, sentence, _settled(await plugin.state(RESOURCE)))
+            for filler in fillers:
+                filler.unlink()
+            await full.until(allocatable={RESOURCE: 2})
+            assert (await plugin.terminated())[0] == 0
+
+
+def _fill(directory: Path) -> list[Path]:
+    made: list[Path] = []
+    while True:
+        try:
+            (directory / f"filler-{len(made)}").touch()
+        except OSError:
+            return made
+        made.append(directory / f"filler-{len(made)}")
+
+
+def _settled(state: str) -> str:
+    """Between two tries it is serving or lost for a moment."""
+    return "waiting" + state[state.index(",") :]

@@ -1,0 +1,299 @@
+"""Allocate, GetPreferredAllocation and PreStartContainer as the kubelet calls them (contract sections 6 and 7)."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import anyio
+import anyio.lowlevel
+import pytest
+from typing_extensions import override
+
+import kdp
+from kdp.testing import CallError, Container, Pod, SimulatedKubelet, events
+
+from .helpers import RESOURCE, Block, Widgets, connected, registers, until
+
+
+def widget(device_id: str) -> kdp.Device:
+    edits = kdp.ContainerEdits(
+        env={"WIDGETS": device_id},
+        device_nodes=[kdp.DeviceNode(host_path="/dev/null", container_path=f"/dev/{device_id}")],
+        annotations={"example.com/widgets": "yes"},
+    )
+    return kdp.Device(id=device_id, edits=edits)
+
+
+class Joined(Widgets):
+    joined_env: Mapping[str, str] = MappingProxyType({"WIDGETS": ","})
+
+
+async def test_a_pod_gets_what_the_devices_declare(kubelet: SimulatedKubelet, tmp_path: Path) -> None:
+    """Scenario 33; the reply is whole."""
+    library = tmp_path / "libwidget.so"
+    library.touch()
+    mount = kdp.Mount(host_path=library, container_path="/usr/lib/libwidget.so", read_only=True)
+    device = kdp.Device(id="w0", edits=kdp.ContainerEdits.merge([("w0", widget("w0").edits), ("m", _mounts(mount))]))
+    async with connected(kubelet, Joined(device)):
+        admitted = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        reply = admitted.reply("main")
+        assert dict(reply.envs) == {"WIDGETS": "w0"}
+        assert dict(reply.annotations) == {"example.com/widgets": "yes"}
+        [node] = reply.devices
+        assert (node.container_path, node.host_path, node.permissions) == ("/dev/w0", "/dev/null", "rw")
+        [mounted] = reply.mounts
+        assert (mounted.container_path, mounted.host_path, mounted.read_only) == (
+            "/usr/lib/libwidget.so",
+            str(library),
+            True,
+        )
+
+
+def _mounts(mount: kdp.Mount) -> kdp.ContainerEdits:
+    return kdp.ContainerEdits(mounts=[mount])
+
+
+async def test_the_order_of_ids_means_nothing(k137: SimulatedKubelet) -> None:
+    """Scenario 34."""
+    seen: list[tuple[str, ...]] = []
+
+    class Noting(Joined):
+        @override
+        def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
+            seen.append(devices.ids)
+            return kdp.ContainerEdits.merge(((d.id, d.edits) for d in devices), joined_env=self.joined_env)
+
+    async with connected(k137, Noting(*(widget(f"w{i}") for i in range(8)))):
+        ids = [f"w{i}" for i in range(8)]
+        replies = []
+        for _ in range(3):
+            random.shuffle(ids)
+            replies += await k137.plugin(RESOURCE).allocate(ids)
+        assert replies[0] == replies[1] == replies[2]
+        assert seen == [tuple(sorted(ids))] * 3
+        assert dict(replies[0].envs) == {"WIDGETS": ",".join(sorted(ids))}
+
+
+async def test_init_containers_hand_their_devices_on(kubelet: SimulatedKubelet) -> None:
+    """Scenarios 35 and 36: the same id comes again without any sign in between."""
+    pod = Pod(
+        init_containers=[Container("prepare", {RESOURCE: 2}), Container("sidecar", {RESOURCE: 1}, restartable=True)],
+        containers=[Container("main", {RESOURCE: 1})],
+    )
+    async with connected(kubelet, Joined(widget("w0"), widget("w1"))):
+        admitted = await kubelet.admit(pod)
+        assert set(admitted.devices(RESOURCE, "prepare")) == {"w0", "w1"}
+        assert set(admitted.devices(RESOURCE, "sidecar")) | set(admitted.devices(RESOURCE, "main")) == {"w0", "w1"}
+        assert all(answered.error is None for answered in kubelet.events.of(events.AllocateAnswered))
+        await kubelet.delete(pod)
+        await kubelet.admit(Pod.asking({RESOURCE: 2}))
+
+
+async def test_several_containers_in_one_request(k137: SimulatedKubelet) -> None:
+    """Scenarios 39 and 40."""
+    async with connected(k137, Joined(widget("w0"), widget("w1"), widget("w2"))):
+        replies = await k137.plugin(RESOURCE).allocate(["w2"], ["w0", "w1"])
+        assert [reply.envs["WIDGETS"] for reply in replies] == ["w2", "w0,w1"]
+        assert await k137.plugin(RESOURCE).allocate() == []
+        assert [reply.envs["WIDGETS"] for reply in await k137.plugin(RESOURCE).allocate(["w1", "w1"])] == ["w1"]
+
+
+@pytest.mark.parametrize("hook", ["none", "def", "async"])
+async def test_fifty_at_once(k137: SimulatedKubelet, hook: str) -> None:
+    """Scenario 41: all answered, none with another's devices."""
+
+    class InThread(Joined):
+        @override
+        def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
+            return kdp.ContainerEdits(env={"WIDGETS": ",".join(devices.ids)})
+
+    class InLoop(Joined):
+        @override
+        async def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
+            await anyio.lowlevel.checkpoint()
+            return kdp.ContainerEdits(env={"WIDGETS": ",".join(devices.ids)})
+
+    kind = {"none": Joined, "def": InThread, "async": InLoop}[hook]
+    async with connected(k137, kind(*(widget(f"w{i}") for i in range(50)))):
+        answers: dict[str, str] = {}
+
+        async def allocate(device_id: str) -> None:
+            [reply] = await k137.plugin(RESOURCE).allocate([device_id])
+            answers[device_id] = reply.envs["WIDGETS"]
+
+        async with anyio.create_task_group() as tasks:
+            for i in range(50):
+                tasks.start_soon(allocate, f"w{i}")
+        assert answers == {f"w{i}": f"w{i}" for i in range(50)}
+
+
+@pytest.mark.parametrize("hook", ["def", "async"])
+async def test_a_cancelled_call(k137: SimulatedKubelet, block: Callable[[], Block], hook: str) -> None:
+    """Scenario 44: an ``async def`` hook is cancelled, a ``def`` hook finishes alone; the next call is fine."""
+    stuck, cancelled, entered = block(), threading.Event(), threading.Event()
+
+    class InThread(Joined):
+        @override
+        def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
+            entered.set()
+            stuck()
+            cancelled.set()
+            return kdp.ContainerEdits()
+
+    class InLoop(Joined):
+        @override
+        async def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
+            entered.set()
+            try:
+                if not cancelled.is_set():
+                    await anyio.sleep_forever()
+            except BaseException:
+                cancelled.set()
+                raise
+            return kdp.ContainerEdits()
+
+    async with connected(k137, InThread("w0") if hook == "def" else InLoop("w0")):
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(k137.plugin(RESOURCE).allocate, ["w0"])
+                await until(entered.is_set)
+                scope.cancel()
+        stuck.release()
+        await until(cancelled.is_set)
+        await k137.plugin(RESOURCE).allocate(["w0"])
+        assert k137.streams(RESOURCE) == 1
+
+
+async def test_a_call_for_a_device_that_has_just_gone(k137: SimulatedKubelet) -> None:
+    """Fault 46: it is listed, as Unhealthy, so the sentence says more than "unknown"."""
+    backend = Widgets("w0", "w1")
+    async with connected(k137, backend) as manager:
+        backend.devices.pop()
+        manager.rescan()
+        await k137.until(allocatable={RESOURCE: 1})
+        with pytest.raises(CallError, match=r"device w1 is unhealthy: the device is gone"):
+            await k137.plugin(RESOURCE).allocate(["w1"])
+
+
+async def test_calls_that_do_not_exist_or_make_no_sense(k137: SimulatedKubelet) -> None:
+    """Faults 50 to 52."""
+    async with connected(k137, Widgets("w0")):
+        plugin = k137.plugin(RESOURCE)
+        with pytest.raises(CallError) as failure:
+            await plugin.call("Deallocate", b"")
+        assert failure.value.code == "UNIMPLEMENTED"
+        with pytest.raises(CallError):
+            await plugin.call("Allocate", b"\xff\xff\xff")
+        await plugin.pre_start(["w0"])  # not announced, and harmless
+        assert await plugin.preferred(["w0"], [], 1) == [()]  # scenario 51
+        await plugin.allocate(["w0"])
+        assert len(registers(k137)) == 1
+
+
+async def test_not_ready_from_allocate_closes_and_opens_again(k137: SimulatedKubelet) -> None:
+    class Away(Widgets):
+        opened = 0
+
+        @override
+        def open(self) -> None:
+            self.opened += 1
+
+        @override
+        def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
+            if self.opened < 2:
+                raise kdp.NotReady("the driver is being updated")
+            return kdp.ContainerEdits()
+
+    backend = Away("w0")
+    async with connected(k137, backend):
+        with pytest.raises(CallError, match="the driver is being updated") as failure:
+            await k137.plugin(RESOURCE).allocate(["w0"])
+        assert failure.value.code == "UNAVAILABLE"
+        await until(lambda: backend.opened == 2)
+        await k137.until(allocatable={RESOURCE: 1})
+        await k137.plugin(RESOURCE).allocate(["w0"])
+        assert len(registers(k137)) == 1
+
+
+# -- GetPreferredAllocation --------------------------------------------------------------------------------------------
+
+
+class Choosy(Widgets):
+    """Prefers what comes last, and keeps what it was asked."""
+
+    def __init__(self, *devices: str) -> None:
+        super().__init__(*devices)
+        self.asked: list[kdp.PreferRequest] = []
+
+    @override
+    def prefer(self, request: kdp.PreferRequest) -> list[str]:
+        self.asked.append(request)
+        must = [device.id for device in request.must_include]
+        rest = sorted((d.id for d in request.available if d.id not in must), reverse=True)
+        return [*must, *rest][: request.size]
+
+
+async def test_a_preference_is_followed(kubelet: SimulatedKubelet) -> None:
+    """Scenarios 48 to 50."""
+    backend = Choosy("w0", "w1", "w2", "w3")
+    ids = ["w0", "w1", "w2", "w3"]
+    async with connected(kubelet, backend):
+        plugin = kubelet.plugin(RESOURCE)
+        assert await plugin.preferred(ids, [], 4) == [("w3", "w2", "w1", "w0")]
+        assert await plugin.preferred(ids, ["w1", "w0"], 2) == [("w1", "w0")]
+        assert await plugin.preferred(ids, ["w0"], 2) == [("w0", "w3")]
+        assert await plugin.preferred(["w0"], [], 3) == [()]  # impossible, and no error
+        assert await plugin.preferred([], [], 0) == [()]
+        admitted = await kubelet.admit(Pod.asking({RESOURCE: 2}))
+        assert set(admitted.devices(RESOURCE)) == {"w2", "w3"}
+        assert {d.id for d in backend.asked[-1].available} == set(ids)
+        assert backend.asked[-1].size == 2
+
+
+async def test_an_id_that_the_plugin_no_longer_has_is_left_out(k137: SimulatedKubelet) -> None:
+    backend = Choosy("w0", "w1")
+    async with connected(k137, backend):
+        assert await k137.plugin(RESOURCE).preferred(["w0", "w1", "w9"], ["w9"], 1) == [()]
+
+
+# -- PreStartContainer -------------------------------------------------------------------------------------------------
+
+
+class Prepared(Widgets):
+    def __init__(self, *devices: str) -> None:
+        super().__init__(*devices)
+        self.prepared: list[tuple[str, ...]] = []
+
+    @override
+    def prepare_container(self, devices: kdp.Allocation) -> None:
+        self.prepared.append(devices.ids)
+
+
+async def test_every_start_is_prepared(kubelet: SimulatedKubelet) -> None:
+    """Scenario 52; also after a restart of the kubelet, once we are registered."""
+    backend = Prepared("w0", "w1")
+    pod = Pod.asking({RESOURCE: 2})
+    async with connected(kubelet, backend):
+        await kubelet.admit(pod)
+        await kubelet.start_container(pod)
+        await kubelet.restart()
+        await kubelet.until(allocatable={RESOURCE: 2}, registered=RESOURCE)
+        await kubelet.readmit()
+        await kubelet.start_container(pod)
+        assert backend.prepared == [("w0", "w1")] * 3
+
+
+async def test_an_unhealthy_device_may_start_again(k137: SimulatedKubelet) -> None:
+    """The kubelet starts containers on unhealthy devices without asking (contract section 9); the hook decides."""
+    backend = Prepared("w0")
+    pod = Pod.asking({RESOURCE: 1})
+    async with connected(k137, backend):
+        await k137.admit(pod)
+        (await backend.report()).fault("w0", "XID 79")
+        await k137.until(allocatable={RESOURCE: 0})
+        await k137.start_container(pod)
+        assert len(backend.prepared) == 2
