@@ -48,7 +48,7 @@ _Code = grpc.StatusCode
 SLOW = 1.0
 """Seconds after which an Allocate is worth a log line: the kubelet admits no other pod meanwhile."""
 
-LAST_WORDS = 0.2
+LAST_WORDS = 0.3
 """Seconds to send the answers of calls that were cut short at the stop."""
 
 MARGIN = 0.5

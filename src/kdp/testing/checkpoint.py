@@ -59,7 +59,8 @@ class Checkpoint:
             "PodDeviceEntries": entries or None,
             "RegisteredDevices": {resource: list(ids) for resource, ids in self.registered.items()},
         }
-        return json.dumps({"Data": data, "Checksum": _checksum(data)}, separators=(",", ":"))
+        text = _compact(data)
+        return f'{{"Data":{text},"Checksum":{zlib.crc32(text.encode())}}}'
 
     @classmethod
     def from_json(cls, text: str) -> Checkpoint:
@@ -83,7 +84,7 @@ class Checkpoint:
             checksum = document["Checksum"]
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a device manager's checkpoint: {error!r}") from error
-        if checksum != _checksum(data):
+        if checksum != zlib.crc32(_compact(data).encode()):
             raise ValueError("the checkpoint is corrupt: its checksum does not match")
         return cls(registered=registered, assignments=assignments)
 
@@ -116,5 +117,5 @@ class Checkpoint:
             raise
 
 
-def _checksum(data: Mapping[str, object]) -> int:
-    return zlib.crc32(json.dumps(data, sort_keys=True).encode())
+def _compact(data: Mapping[str, object]) -> str:
+    return json.dumps(data, separators=(",", ":"))

@@ -46,7 +46,7 @@ class FrontDoor:
         except OSError:
             self._listener.close()
             raise
-        self._inode = self._identity()
+        self._inode: tuple[int, int] | None = None
 
     def _identity(self) -> tuple[int, int] | None:
         try:
@@ -58,6 +58,7 @@ class FrontDoor:
     def listen(self) -> None:
         """Take connections from now on; before, they are refused."""
         self._listener.listen(4096)
+        self._inode = self._identity()
 
     async def serve(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Relay connections until it is cancelled; `listen` must have been called."""

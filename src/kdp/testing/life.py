@@ -135,11 +135,11 @@ class Life:
         try:
             await registry.start()
             self._wipe(directory)
-            self._door = FrontDoor(self._paths.kubelet_socket, inner)
-            if listen_delay > 0:
-                await anyio.sleep(listen_delay)
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
+                self._door = FrontDoor(self._paths.kubelet_socket, inner)
+                if listen_delay > 0:
+                    await anyio.sleep(listen_delay)
                 self._door.listen()
                 self._log.add(events.KubeletStarted(profile=self._profile.name))
                 await tasks.start(self._door.serve)
@@ -316,7 +316,7 @@ class Life:
 
     def _receive(self, client: Client, received: float, payload: bytes) -> None:
         devices = decode_devices(payload)
-        healthy = sum(1 for device in devices if device.health == checks.HEALTHY)
+        healthy = [device.health for device in devices].count(checks.HEALTHY)
         self.manager.listed(client.resource, devices)
         client.lists += 1
         self.save()

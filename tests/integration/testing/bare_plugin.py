@@ -45,6 +45,7 @@ class BarePlugin:
         self.notified: list[tuple[bool, str]] = []
         self.streams = 0
         self._changed = anyio.Event()
+        self._noticed = anyio.Event()
         self._ending = False
         self._server: grpc.aio.Server | None = None
 
@@ -129,6 +130,11 @@ class BarePlugin:
         self.devices = devices
         self._wake()
 
+    async def until(self, condition: Callable[[], object]) -> None:
+        with anyio.fail_after(10):
+            while not condition():
+                await self._noticed.wait()
+
     def end_streams(self) -> None:
         """End every stream cleanly; the server stays."""
         self._ending = True
@@ -137,12 +143,16 @@ class BarePlugin:
     async def stop(self) -> None:
         if self._server is not None:
             self.end_streams()
-            await self._server.stop(0.2)
+            await self._server.stop(None)
             self._server = None
 
     def _wake(self) -> None:
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
+
+    def _notice(self) -> None:
+        noticed, self._noticed = self._noticed, anyio.Event()
+        noticed.set()
 
     async def _options(self, request: v1beta1.Empty, context: Any) -> v1beta1.DevicePluginOptions:
         self.calls.append(("options", None))
@@ -152,6 +162,7 @@ class BarePlugin:
 
     async def _watch(self, request: v1beta1.Empty, context: Any) -> AsyncIterator[v1beta1.ListAndWatchResponse]:
         self.streams += 1
+        self._notice()
         try:
             while not self._ending:
                 changed = self._changed
@@ -161,6 +172,7 @@ class BarePlugin:
                 await changed.wait()
         finally:
             self.streams -= 1
+            self._notice()
 
     async def _allocate(self, request: v1beta1.AllocateRequest, context: Any) -> v1beta1.AllocateResponse:
         asked = [sorted(container.devices_ids) for container in request.container_requests]
@@ -214,5 +226,5 @@ class BarePlugin:
         self, request: registration.RegistrationStatus, context: Any
     ) -> registration.RegistrationStatusResponse:
         self.notified.append((request.plugin_registered, request.error))
-        self._wake()
+        self._notice()
         return registration.RegistrationStatusResponse()

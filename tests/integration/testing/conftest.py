@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kdp.testing import SimulatedKubelet
+from kdp.testing import SimulatedKubelet, events
 
 from .bare_plugin import BarePlugin
 
@@ -53,9 +53,9 @@ def connect(kubelet: SimulatedKubelet, serve: MakePlugin) -> MakePlugin:
     async def make(**how: Any) -> BarePlugin:
         plugin = await serve(**how)
         assert await plugin.register(kubelet.paths.kubelet_socket) is None
-        await kubelet.until(lambda: kubelet.events.of(ListReceived, resource=plugin.resource))
+        await kubelet.until(
+            lambda: [e for e in kubelet.events.of(events.ListReceived) if e.socket_path == str(plugin.path)]
+        )
         return plugin
-
-    from kdp.testing.events import ListReceived
 
     return make

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import socket
 from pathlib import Path
 
 import anyio
@@ -11,9 +11,9 @@ import grpc.aio
 import pytest
 
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
-from kdp.testing import NotReached, PluginConnection, PluginOptions, SimulatedKubelet, events
+from kdp.testing import CallError, NotReached, PluginConnection, PluginOptions, SimulatedKubelet, events
 
-from .bare_plugin import RESOURCE
+from .bare_plugin import RESOURCE, BarePlugin
 from .conftest import MakePlugin
 
 
@@ -77,18 +77,16 @@ async def test_a_request_is_refused_in_the_kubelets_words(
 @pytest.mark.parametrize("endpoint", ["nobody.sock", "", "../elsewhere.sock", "x" * 120])
 async def test_a_socket_that_nobody_serves_cannot_be_dialed(profile: str, tmp_path: Path, endpoint: str) -> None:
     async with SimulatedKubelet(profile=profile, dial_timeout=0.3) as kubelet:
-        from .bare_plugin import BarePlugin
-
+        directory = kubelet.paths.device_plugin_dir
         plugin = BarePlugin(tmp_path, endpoint="unused")
         answer = await plugin.register(kubelet.paths.kubelet_socket, endpoint=endpoint)
         assert answer == "UNKNOWN: failed to dial device plugin: context deadline exceeded"
         [failed] = kubelet.events.of(events.DialFailed)
-        assert failed.socket_path == os.path.normpath(f"{kubelet.paths.device_plugin_dir}/{endpoint}")
+        expected = {"": directory, "../elsewhere.sock": directory.parent / "elsewhere.sock"}.get(endpoint)
+        assert failed.socket_path == str(expected or directory / endpoint)
 
 
 async def test_a_socket_that_listens_late_is_still_reached(kubelet: SimulatedKubelet) -> None:
-    from .bare_plugin import BarePlugin
-
     plugin = BarePlugin(kubelet.paths.device_plugin_dir)
     answers: list[str | None] = []
 
@@ -160,28 +158,38 @@ async def test_the_end_of_the_call_ends_the_registration_where_the_version_does_
         await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 2})
 
 
-async def test_plugins_are_dialed_with_authority_localhost_and_the_watchers_with_the_path(tmp_path: Path) -> None:
+async def bytes_sent_to(path: Path, seen: bytearray) -> None:
+    """Take one connection, answer with an empty SETTINGS frame, and keep what comes."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        await anyio.wait_readable(listener)
+        connection, _ = listener.accept()
+        with connection:
+            connection.setblocking(False)
+            connection.sendall(b"\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+            while True:
+                await anyio.wait_readable(connection)
+                data = connection.recv(65536)
+                if not data:
+                    return
+                seen += data
+
+
+@pytest.mark.parametrize(("authority", "expected"), [("localhost", b"localhost"), (None, b"%2Fraw.sock")])
+async def test_plugins_are_dialed_with_authority_localhost_and_the_watchers_with_the_path(
+    tmp_path: Path, authority: str | None, expected: bytes
+) -> None:
     path = tmp_path / "raw.sock"
-    for authority, expected in (("localhost", b"localhost"), (None, b"%2F" + path.name.encode())):
-        seen = bytearray()
-        listener = await anyio.create_unix_listener(path)
-
-        async def answer(stream: anyio.abc.SocketStream, seen: bytearray = seen) -> None:
-            async with stream:
-                await stream.send(b"\x00\x00\x00\x04\x00\x00\x00\x00\x00")  # an empty SETTINGS frame
-                async for chunk in stream:
-                    seen += chunk
-
-        async with listener, anyio.create_task_group() as tasks:
-            tasks.start_soon(listener.serve, answer)
-            connection = PluginConnection(str(path), authority=authority)
-            await connection.dial()
-            with anyio.move_on_after(0.2):
-                await connection.options()
-            await connection.close()
-            tasks.cancel_scope.cancel()
-        assert expected in bytes(seen)
-        path.unlink(missing_ok=True)
+    seen = bytearray()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(bytes_sent_to, path, seen)
+        connection = PluginConnection(str(path), authority=authority)
+        await connection.dial()
+        with pytest.raises(CallError, match="DeadlineExceeded"):
+            await connection.options(timeout=0.3)
+        await connection.close()
+    assert expected in bytes(seen)
 
 
 async def test_a_condition_that_does_not_come_true_tells_the_story(
@@ -199,8 +207,6 @@ async def test_a_condition_that_does_not_come_true_tells_the_story(
 async def test_unknown_methods_and_plugins_own_errors_reach_the_test(
     kubelet: SimulatedKubelet, connect: MakePlugin
 ) -> None:
-    from kdp.testing import CallError
-
     plugin = await connect()
     client = kubelet.plugin(RESOURCE)
     with pytest.raises(CallError) as caught:
