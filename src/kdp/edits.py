@@ -155,13 +155,13 @@ class _Merge(Generic[_T]):
         self._owners: dict[str, str] = {}
 
     def add(self, owner: str, place: str, value: _T) -> None:
-        if place not in self.values:
-            self.values[place] = value
-            self._owners[place] = owner
-        elif self.values[place] != value:
+        first = self.values.setdefault(place, value)
+        if first is value:
+            self._owners.setdefault(place, owner)
+        elif first != value:
             raise EditConflictError(
                 f"devices {self._owners[place]!r} and {owner!r} want different values for {self.kind} {place!r}: "
-                f"{self.values[place]} and {value}; give equal values, or name a variable in joined_env"
+                f"{first} and {value}; give equal values, or name a variable in joined_env"
             )
 
 
@@ -220,10 +220,10 @@ class ContainerEdits:
         if len(pairs) == 1:
             return pairs[0][1]
         joined = joined_env or {}
-        env = _Merge[str]("environment variable")
-        nodes = _Merge[DeviceNode]("device node")
-        mounts = _Merge[Mount]("mount")
-        annotations = _Merge[str]("annotation")
+        env: _Merge[str] = _Merge("environment variable")
+        nodes: _Merge[DeviceNode] = _Merge("device node")
+        mounts: _Merge[Mount] = _Merge("mount")
+        annotations: _Merge[str] = _Merge("annotation")
         hooks: dict[Hook, None] = {}
         lists: dict[str, dict[str, None]] = {}
         for owner, edit in pairs:
@@ -239,7 +239,8 @@ class ContainerEdits:
                 mounts.add(owner, mount.container_path, mount)
             for name, text in edit.annotations.items():
                 annotations.add(owner, name, text)
-            hooks.update(dict.fromkeys(edit.hooks))
+            if edit.hooks:
+                hooks.update(dict.fromkeys(edit.hooks))
         env.values.update({name: joined[name].join(texts) for name, texts in lists.items()})
         return cls(
             env=env.values,

@@ -23,6 +23,7 @@ class Conditions:
 
     def __init__(self) -> None:
         self._faults: dict[str, dict[str, str]] = {}
+        self._judged: dict[str, tuple[Device, str, Device]] = {}
 
     def fault(self, ids: Iterable[str], reason: str, *, kind: str) -> None:
         """Set a condition on units or device ids; known or not, it shows once such a device is there."""
@@ -38,28 +39,37 @@ class Conditions:
                 self._faults.pop(name, None)
 
     def judge(self, devices: Iterable[Device], extra: Mapping[str, str]) -> tuple[Device, ...]:
-        """Return the devices with all conditions applied.
+        """Return the devices with all conditions applied. What has not changed stays the same object.
 
         Args:
             devices: As discovered.
             extra: Further reasons by device id (a node that is gone, a discovery that is stale).
         """
-        if not self._faults and not extra:
-            return tuple(devices)
         affected = self._faults.keys() | extra.keys()
+        before, self._judged = self._judged, {}
+        if not affected:
+            return tuple(devices)
         return tuple(
-            self._judge(device, extra) if device.id in affected or device.unit in affected else device
+            self._judge(device, extra.get(device.id), before)
+            if device.id in affected or device.unit in affected
+            else device
             for device in devices
         )
 
-    def _judge(self, device: Device, extra: Mapping[str, str]) -> Device:
-        reasons: dict[str, None] = {}
-        if device.health.reason is not None:
-            reasons[device.health.reason] = None
-        if device.id in extra:
-            reasons[extra[device.id]] = None
-        for name in {device.unit: None, device.id: None}:
-            reasons.update(dict.fromkeys(self._faults.get(name, {}).values()))
-        if len(reasons) == (device.health.reason is not None):
-            return device
-        return attrs.evolve(device, health=Health.unhealthy("; ".join(reasons)))
+    def _judge(self, device: Device, extra: str | None, before: Mapping[str, tuple[Device, str, Device]]) -> Device:
+        reasons = dict.fromkeys(
+            reason
+            for reason in (
+                device.health.reason,
+                extra,
+                *self._faults.get(device.unit, {}).values(),
+                *self._faults.get(device.id, {}).values(),
+            )
+            if reason is not None
+        )
+        text = "; ".join(reasons)
+        source, known, judged = before.get(device.id, (None, "", device))
+        if source is not device or known != text:
+            judged = device if text == device.health.reason else attrs.evolve(device, health=Health.unhealthy(text))
+        self._judged[device.id] = (device, text, judged)
+        return judged

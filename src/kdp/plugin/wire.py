@@ -152,7 +152,11 @@ def render(edits: ContainerEdits, host: Host) -> ContainerReply:
         InvalidValueError: A node or a mount's source is not there, or the reply cannot carry the edits.
     """
     check_renderable(edits)
-    reply = ContainerReply(envs=edits.env, annotations=edits.annotations)
+    reply = ContainerReply()
+    for name, text in edits.env.items():  # a mapping handed over whole takes protobuf four times as long
+        reply.envs[name] = text
+    for name, text in edits.annotations.items():
+        reply.annotations[name] = text
     for node in edits.device_nodes:
         reply.devices.add(
             container_path=node.container_path,

@@ -135,13 +135,13 @@ class Life:
         try:
             await registry.start()
             self._wipe(directory)
+            self._door = FrontDoor(self._paths.kubelet_socket, inner)
+            if listen_delay > 0:
+                await anyio.sleep(listen_delay)
+            self._door.listen()
+            self._log.add(events.KubeletStarted(profile=self._profile.name))
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
-                self._door = FrontDoor(self._paths.kubelet_socket, inner)
-                if listen_delay > 0:
-                    await anyio.sleep(listen_delay)
-                self._door.listen()
-                self._log.add(events.KubeletStarted(profile=self._profile.name))
                 await tasks.start(self._door.serve)
                 await tasks.start(self._watcher.run)
                 task_status.started()
