@@ -87,28 +87,37 @@ class State(enum.Enum):
     STOPPED = "stopped"
 
 
+@attrs.frozen
+class _OfGeneration:
+    """What concerns one generation. Subclasses differ in their meaning only; attrs never takes two kinds for equal."""
+
+    generation: int
+
+
+@attrs.frozen
+class _Plain:
+    """What concerns the session as a whole and carries nothing."""
+
+
 # -- commands --------------------------------------------------------------------------------------------------------
 
 
-@attrs.frozen
-class Serve:
+class Serve(_OfGeneration):
     """Start a server on a fresh socket; answer with `Served` or `ServeFailed`."""
 
-    generation: int
+    __slots__ = ()
 
 
-@attrs.frozen
-class Register:
+class Register(_OfGeneration):
     """Tell the kubelet; answer with `Registered` or `RegisterFailed`."""
 
-    generation: int
+    __slots__ = ()
 
 
-@attrs.frozen
-class Close:
+class Close(_OfGeneration):
     """End the server and all its streams; answer with `Closed`."""
 
-    generation: int
+    __slots__ = ()
 
 
 Command = Serve | Register | Close
@@ -116,9 +125,10 @@ Command = Serve | Register | Close
 # -- events ----------------------------------------------------------------------------------------------------------
 
 
-@attrs.frozen
-class ListReady:
+class ListReady(_Plain):
     """The inventory has a list that may be sent; without one nothing is served."""
+
+    __slots__ = ()
 
 
 @attrs.frozen
@@ -128,78 +138,73 @@ class KubeletHere:
     identity: object
 
 
-@attrs.frozen
-class KubeletGone:
+class KubeletGone(_Plain):
     """No kubelet takes registrations."""
 
+    __slots__ = ()
 
-@attrs.frozen
-class Served:
+
+class Served(_OfGeneration):
     """The generation's socket answers."""
 
-    generation: int
+    __slots__ = ()
 
 
 @attrs.frozen
-class ServeFailed:
+class ServeFailed(_OfGeneration):
     """The socket could not be made (directory missing, read-only, full, name too long)."""
 
-    generation: int
     reason: str
 
 
-@attrs.frozen
-class Contacted:
+class Contacted(_OfGeneration):
     """The plugin watcher has called the generation's socket."""
 
-    generation: int
+    __slots__ = ()
 
 
-@attrs.frozen
-class Registered:
+class Registered(_OfGeneration):
     """The kubelet said yes."""
 
-    generation: int
+    __slots__ = ()
 
 
 @attrs.frozen
-class RegisterFailed:
+class RegisterFailed(_OfGeneration):
     """The kubelet said no, or could not be asked. ``permanent``: waiting does not help."""
 
-    generation: int
     reason: str
     permanent: bool = False
 
 
-@attrs.frozen
-class StreamOpened:
+class StreamOpened(_OfGeneration):
     """The kubelet has opened a ListAndWatch stream."""
 
-    generation: int
+    __slots__ = ()
 
 
-@attrs.frozen
-class StreamClosed:
+class StreamClosed(_OfGeneration):
     """A ListAndWatch stream has ended."""
 
-    generation: int
+    __slots__ = ()
 
 
-@attrs.frozen
-class Closed:
+class Closed(_OfGeneration):
     """The generation's server is gone, and all its streams."""
 
-    generation: int
+    __slots__ = ()
 
 
-@attrs.frozen
-class Tick:
+class Tick(_Plain):
     """Time has passed: `Session.deadline` is over."""
 
+    __slots__ = ()
 
-@attrs.frozen
-class Stop:
+
+class Stop(_Plain):
     """End for good: the current generation is closed, nothing new begins."""
+
+    __slots__ = ()
 
 
 Answer = Served | ServeFailed | Contacted | Registered | RegisterFailed | StreamOpened | StreamClosed | Closed

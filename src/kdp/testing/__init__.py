@@ -21,7 +21,7 @@ from __future__ import annotations
 from . import events
 from .events import Event, EventLog
 from .faults import Faults, RegisterFault
-from .kubelet import NodeStatus, NotReached, SimulatedKubelet
+from .kubelet import NotReached, SimulatedKubelet
 from .pods import (
     AdmissionError,
     AdmittedContainer,
@@ -36,6 +36,7 @@ from .pods import (
 )
 from .profiles import DEFAULT_PROFILE, PROFILES, Profile
 from .wire import CallError, DialError, ListedDevice, PluginConnection, PluginInfo, PluginOptions, PluginStream
+from .workload import NodeStatus
 
 __all__ = [
     "DEFAULT_PROFILE",

@@ -5,8 +5,8 @@ plugin watcher and pod admission: it refuses what the kubelet refuses, in its wo
 remembers. It is no recorder of calls: a test that passes here says something about a node. Where versions differ
 a profile decides (`kdp.testing.PROFILES`).
 
-What outlives a restart of the kubelet is kept here: the directories, the pods that the API server holds, what runs
-in the container runtime, the log, the faults. What dies with its process is `life.Life`.
+Here are its public face and what outlives its process: the directories, the log, the faults, and in `workload` the
+pods and the node object. What dies with its process is `life.Life`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,11 @@ import random
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
-import attrs
 from anyio import AsyncContextManagerMixin
 from typing_extensions import override
 
@@ -33,44 +31,24 @@ from .checks import DIAL_TIMEOUT, MAX_SOCKET_PATH_BYTES
 from .events import Event, EventLog
 from .faults import Faults
 from .life import Client, Life
-from .manager import AllocationRefused, DeviceManager
-from .pods import AdmissionError, AdmittedPod, Container, ContainerStartError, Pod, ScenarioError
+from .manager import DeviceManager
+from .pods import AdmissionError, AdmittedPod, Pod, ScenarioError
 from .profiles import DEFAULT_PROFILE, Profile, profile_named
-from .wire import CallError, ListedDevice, PluginConnection
+from .workload import NodeStatus, Workload
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Mapping
     from typing import Self
 
     from anyio.abc import TaskGroup, TaskStatus
 
-__all__ = ["NodeStatus", "NotReached", "SimulatedKubelet"]
+    from .wire import ListedDevice, PluginConnection
+
+__all__ = ["NotReached", "SimulatedKubelet"]
 
 
 class NotReached(TimeoutError):
     """A condition that a test waited for did not come true; the text has everything that happened instead."""
-
-
-@attrs.frozen(kw_only=True)
-class NodeStatus:
-    """What the node object in the API server says about extended resources.
-
-    Attributes:
-        capacity: By resource. A resource that the kubelet has forgotten stays here, with 0, for ever.
-        allocatable: By resource.
-    """
-
-    capacity: Mapping[str, int]
-    allocatable: Mapping[str, int]
-
-
-@attrs.define
-class _Bound:
-    """A pod that the API server has bound to this node and that has not failed."""
-
-    pod: Pod
-    admitted_in: int  # which life of the kubelet has admitted it
-    started: bool = False
-    running: dict[str, int] = attrs.field(factory=dict[str, int])  # containers in the runtime -> restarts
 
 
 class SimulatedKubelet(AsyncContextManagerMixin):
@@ -137,13 +115,7 @@ class SimulatedKubelet(AsyncContextManagerMixin):
         self._life: Life | None = None
         self._life_scope: anyio.CancelScope | None = None
         self._life_over = anyio.Event()
-        self._lives = 0
-        self._sources_ready = True
-        self._pods: dict[str, _Bound] = {}
-        self._running_at_start: dict[tuple[str, str], int] = {}
-        self._node_capacity: dict[str, int] = {}
-        self._node_allocatable: dict[str, int] = {}
-        self._admission = anyio.Lock()
+        self._workload = Workload(self.events, self._rng, lambda: self._life)
 
     @override
     @asynccontextmanager
@@ -190,24 +162,16 @@ class SimulatedKubelet(AsyncContextManagerMixin):
         tasks = self._entered()
         if profile is not None:
             self.profile = profile_named(profile)
-        self._lives += 1
-        self._running_at_start = {
-            (uid, container): restarts
-            for uid, bound in self._pods.items()
-            for container, restarts in bound.running.items()
-        }
-        self._sources_ready = not self._pods
-        if not _has_entries(self.paths.device_plugin_dir):
-            # Without any file the node counts as new, and what its object says of devices as void (section 4.5).
-            self._node_capacity = dict.fromkeys(self._node_capacity, 0)
+        self._workload.kubelet_starts(self.paths.device_plugin_dir)
+        version = self.profile
         manager = DeviceManager(
             one_endpoint_per_resource=self.profile.one_client_per_resource,
             clock=self._clock,
             rng=self._rng,
-            active_pods=self._pods.keys,
-            is_running=self._was_running,
+            active_pods=self._workload.pods,
+            is_running=lambda pod, container: self._workload.was_running(pod, container, version),
         )
-        manager.sources_ready = self._sources_ready
+        manager.sources_ready = self._workload.sources_ready
         self._life = Life(
             paths=self.paths,
             profile=self.profile,
@@ -297,9 +261,7 @@ class SimulatedKubelet(AsyncContextManagerMixin):
         """
         await self.crash()
         if reboot:
-            for bound in self._pods.values():
-                bound.running.clear()
-                bound.started = False
+            self._workload.node_reboots()
         if down > 0:
             await anyio.sleep(down)
         await self.start(listen_delay=listen_delay, profile=profile)
@@ -325,12 +287,7 @@ class SimulatedKubelet(AsyncContextManagerMixin):
         return self._look()[1]
 
     def _look(self) -> tuple[dict[str, int], dict[str, int]]:
-        life = self._living("nobody counts its devices")
-        capacity, allocatable, gone = life.manager.capacity()
-        if gone:
-            life.save()
-        self._node_capacity |= {**dict.fromkeys(gone, 0), **capacity}
-        return capacity, allocatable
+        return self._workload.look(self._living("nobody counts its devices"))
 
     def node_status(self) -> NodeStatus:
         """Return what the node object shows after a status update now; while the kubelet is down: the last one.
@@ -339,9 +296,8 @@ class SimulatedKubelet(AsyncContextManagerMixin):
         old numbers stay (contract sections 4.5 and 4.6).
         """
         if self.is_running:
-            allocatable = self.allocatable()
-            self._node_allocatable = {**self._node_capacity, **allocatable}
-        return NodeStatus(capacity=dict(self._node_capacity), allocatable=dict(self._node_allocatable))
+            self._look()
+        return self._workload.status()
 
     def devices(self, resource: str) -> dict[str, ListedDevice]:
         """Return the last list of this resource by device id, as it came; empty if none came.
@@ -370,7 +326,7 @@ class SimulatedKubelet(AsyncContextManagerMixin):
     @property
     def sources_ready(self) -> bool:
         """Whether the kubelet has heard from the API server since it started (contract section 4.6)."""
-        return self._sources_ready
+        return self._workload.sources_ready
 
     async def until(
         self,
@@ -441,7 +397,7 @@ class SimulatedKubelet(AsyncContextManagerMixin):
     @property
     def pods(self) -> Mapping[str, Pod]:
         """The pods that are bound to this node and have not failed, by uid."""
-        return {uid: bound.pod for uid, bound in self._pods.items()}
+        return self._workload.pods()
 
     async def admit(self, pod: Pod, *, start: bool = True) -> AdmittedPod:
         """Admit a pod as the kubelet's sync loop does, one at a time, then start its containers.
@@ -463,88 +419,7 @@ class SimulatedKubelet(AsyncContextManagerMixin):
             ScenarioError: The kubelet does not run, or has admitted this pod already.
         """
         life = self._living(f"pod {pod.name!r} cannot be admitted")
-        known = self._pods.get(pod.uid)
-        if known is not None and known.admitted_in == self._lives:
-            raise ScenarioError(f"pod {pod.name!r} was admitted already, and the kubelet has not restarted since")
-        if known is None and not self._sources_ready:
-            # A pod that nobody knew before comes after the API server's first word.
-            self._set_sources_ready(life)
-        bound = known or _Bound(pod, self._lives)
-        bound.pod = pod
-        bound.admitted_in = self._lives
-        async with self._admission:
-            self._pods[pod.uid] = bound
-            try:
-                await self._admit(life, pod)
-            except AdmissionError as error:
-                if self._life is not life:
-                    if known is None:
-                        self._pods.pop(pod.uid, None)
-                    raise ScenarioError(
-                        f"the kubelet ended while it admitted pod {pod.name!r}; admit it again when the kubelet is back"
-                    ) from error
-                self._pods.pop(pod.uid, None)
-                self.events.add(events.PodRejected(pod=pod.name, reason=error.reason, message=error.message))
-                raise
-            except BaseException:
-                self._pods.pop(pod.uid, None)
-                raise
-        given = {container.name: life.manager.given(pod.uid, container.name) for container in pod.in_order}
-        self.events.add(
-            events.PodAdmitted(pod=pod.name, devices={name: dict(what.devices) for name, what in given.items()})
-        )
-        if start and not bound.started:
-            await self._start_containers(life, bound)
-        return AdmittedPod(
-            pod=pod,
-            containers={container.name: life.manager.given(pod.uid, container.name) for container in pod.in_order},
-        )
-
-    async def _admit(self, life: Life, pod: Pod) -> None:
-        for container in pod.in_order:
-            try:
-                await life.manager.allocate(pod, container, life)
-            except (AllocationRefused, CallError) as error:
-                raise AdmissionError(
-                    "UnexpectedAdmissionError", f"Allocate failed due to {error}, which is unexpected"
-                ) from error
-        self._check_fits(life, pod)
-
-    def _check_fits(self, life: Life, pod: Pod) -> None:
-        """Refuse what the node's status has no room for (contract section 6.3, ``OutOf``).
-
-        A resource that the node object does not have at all is left out of the check, so that the pod starts
-        without it (section 4.6).
-        """
-        allocatable = self.node_status().allocatable
-        holds_devices = pod.uid in life.manager.assignments
-        others = [bound.pod.requests() for uid, bound in self._pods.items() if uid != pod.uid]
-        for resource, requested in sorted(pod.requests().items()):
-            if resource not in allocatable or requested == 0:
-                continue
-            # What is allocated already counts as there, or running pods would not fit after a failure.
-            floor = len(life.manager.booked(resource)) if holds_devices else 0
-            room = max(allocatable[resource], floor)
-            used = sum(other.get(resource, 0) for other in others)
-            if requested > room - used:
-                raise AdmissionError(
-                    f"OutOf{resource}",
-                    f"Node didn't have enough resource: {resource}, requested: {requested}, used: {used}, "
-                    f"capacity: {room}",
-                )
-
-    async def _start_containers(self, life: Life, bound: _Bound) -> None:
-        for container in bound.pod.in_order:
-            await self._start_container(life, bound, container)
-        bound.started = True
-
-    async def _start_container(self, life: Life, bound: _Bound, container: Container) -> None:
-        try:
-            await life.manager.start(bound.pod, container, life)
-        except (AllocationRefused, CallError) as error:
-            raise ContainerStartError(container.name, str(error)) from error
-        if container.restartable or container in bound.pod.containers:
-            bound.running[container.name] = bound.running.get(container.name, -1) + 1
+        return await self._workload.admit(life, pod, start=start)
 
     async def start_container(self, pod: Pod | str, container: str = "main") -> None:
         """Start a container of an admitted pod (again): its process ended, or its first start failed.
@@ -560,12 +435,7 @@ class SimulatedKubelet(AsyncContextManagerMixin):
             ScenarioError: There is no such pod or container, or the kubelet does not run.
         """
         life = self._living(f"container {container!r} cannot be started")
-        bound = self._bound(pod)
-        for candidate in bound.pod.in_order:
-            if candidate.name == container:
-                await self._start_container(life, bound, candidate)
-                return
-        raise ScenarioError(f"pod {bound.pod.name!r} has no container {container!r}")
+        await self._workload.start_container(life, pod, container)
 
     async def readmit(self) -> dict[str, AdmittedPod | AdmissionError]:
         """Admit all known pods again: the API server's first word after a restart (contract section 4.6).
@@ -578,24 +448,7 @@ class SimulatedKubelet(AsyncContextManagerMixin):
         Raises:
             ScenarioError: The kubelet does not run, or has not restarted.
         """
-        life = self._living("pods cannot be admitted again")
-        if self._sources_ready:
-            raise ScenarioError(
-                "the kubelet has heard from the API server already; only a restart brings the pods again"
-            )
-        outcome: dict[str, AdmittedPod | AdmissionError] = {}
-        for uid, bound in list(self._pods.items()):
-            if bound.admitted_in == self._lives:
-                continue
-            try:
-                outcome[uid] = await self.admit(bound.pod)
-            except AdmissionError as error:
-                outcome[uid] = error
-        self._set_sources_ready(life)
-        return outcome
-
-    def _set_sources_ready(self, life: Life) -> None:
-        self._sources_ready = life.manager.sources_ready = True
+        return await self._workload.readmit(self._living("pods cannot be admitted again"))
 
     async def delete(self, pod: Pod | str) -> None:
         """Remove a pod from the node. Its devices are freed at the kubelet's next look, without a call.
@@ -606,24 +459,7 @@ class SimulatedKubelet(AsyncContextManagerMixin):
         Raises:
             ScenarioError: There is no such pod.
         """
-        bound = self._bound(pod)
-        del self._pods[bound.pod.uid]
-        self.events.add(events.PodDeleted(pod=bound.pod.name))
-
-    def _bound(self, pod: Pod | str) -> _Bound:
-        uid = pod if isinstance(pod, str) else pod.uid
-        try:
-            return self._pods[uid]
-        except KeyError:
-            raise ScenarioError(f"there is no pod {uid!r} on this node") from None
-
-    def _was_running(self, pod: str, container: str) -> bool:
-        """Whether the runtime reported this container running when the kubelet started."""
-        restarts = self._running_at_start.get((pod, container))
-        if restarts is None:
-            return False
-        # An older kubelet may look at the record of a dead predecessor instead; which one is up to a map's order.
-        return restarts == 0 or self.profile.sees_restarted_containers or self._rng.random() < 1 / (restarts + 1)
+        self._workload.forget(pod)
 
     # Talking to plugins directly -----------------------------------------------------------------------------------
 
@@ -722,10 +558,6 @@ class SimulatedKubelet(AsyncContextManagerMixin):
         if self._tasks is None:
             raise ScenarioError("the simulated kubelet is an async context manager: enter it before you start it")
         return self._tasks
-
-
-def _has_entries(directory: Path) -> bool:
-    return directory.is_dir() and any(not path.name.startswith(".") for path in directory.iterdir())
 
 
 def _includes(actual: Mapping[str, int], wanted: Mapping[str, int]) -> bool:

@@ -150,8 +150,8 @@ class Life:
             if self._door is not None:
                 self._door.close()
             with anyio.CancelScope(shield=True):
-                for connection in [*self._connections]:
-                    await self._close(connection)
+                for connection in self._connections:
+                    await connection.drop()
                 await registry.stop()
                 await settle()
 

@@ -413,8 +413,12 @@ class PluginConnection:
 
     async def close(self) -> None:
         """Close the connection; calls in flight are cancelled. Idempotent."""
-        await self._channel.close()
+        await self.drop()
         await settle()
+
+    async def drop(self) -> None:
+        """Close the connection, and leave it to the caller to `settle` once for many."""
+        await self._channel.close()
 
 
 async def settle() -> None:
