@@ -33,6 +33,7 @@ test: $(VENV)/.ready $(PROTO_VENV)/.ready ## run the tests
 
 node-tools: ## compile the real kubelet and its kin for the tests of a node (needs Go)
 	@sh tests/node/build.sh
+	@sh tests/node/packages.sh
 
 test-node: $(VENV)/.ready ## run the tests of a node: real device managers, a real kubelet
 	@$(PYTHON_IN) -m pytest tests/node $(ARGS)

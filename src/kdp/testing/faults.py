@@ -159,7 +159,7 @@ class Faults:
         self._kubelet.paths.kubelet_socket.chmod(mode)
 
     def recreate_socket_file(self) -> None:
-        """Fault 18 without a restart: kubelet.sock is touched and replaced by a hard link to itself.
+        """Fault 17 without a restart: kubelet.sock is made again, as another name of the same inode.
 
         A plugin that watches the file sees a new file; the kubelet behind it is the one that it knows
         (scenario 26).

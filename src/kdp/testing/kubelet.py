@@ -16,6 +16,7 @@ import random
 import shutil
 import tempfile
 import time
+import weakref
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -90,11 +91,12 @@ class SimulatedKubelet(AsyncContextManagerMixin):
     ) -> None:
         if root is not None and paths is not None:
             raise ScenarioError("a root directory and single paths were given: one of them, not both")
-        self._temporary: Path | None = None
+        self._clean_up: Callable[[], object] | None = None
         if paths is None:
             if root is None:
-                # Short, because a socket's whole path has 107 bytes.
-                root = self._temporary = Path(tempfile.mkdtemp(prefix="kdp-"))
+                # Short, because a socket's whole path has 107 bytes. It goes with us, also if we are never entered.
+                root = tempfile.mkdtemp(prefix="kdp-")
+                self._clean_up = weakref.finalize(self, shutil.rmtree, root, ignore_errors=True)
             paths = KubeletPaths.under(Path(root).absolute())
         length = len(os.fsencode(paths.kubelet_socket))
         if length > MAX_SOCKET_PATH_BYTES:
@@ -134,8 +136,8 @@ class SimulatedKubelet(AsyncContextManagerMixin):
         finally:
             self._tasks = None
             self.faults.release()
-            if self._temporary is not None:
-                shutil.rmtree(self._temporary, ignore_errors=True)
+            if self._clean_up is not None:
+                self._clean_up()
 
     # Life cycle ----------------------------------------------------------------------------------------------------
 

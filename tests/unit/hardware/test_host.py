@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kdp.errors import InvalidValueError
+from kdp.hardware import Host
+
+from ..strategies import effort
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Host:
+    """A node's files below a root, with a decoy beside them."""
+    root = tmp_path / "root"
+    for directory in ("dev/by-id", "etc", "real"):
+        (root / directory).mkdir(parents=True)
+    (root / "etc/file").touch()
+    (tmp_path / "outside").touch()
+    return Host(root)
+
+
+def link(node: Host, path: str, target: str) -> None:
+    node.path(path).symlink_to(target)
+
+
+def test_paths_are_those_of_the_node(node: Host) -> None:
+    assert node.path("/etc/file") == node.root / "etc/file"
+    assert Host().path("/etc/file") == Path("/etc/file")
+    assert Host("x").root == Path.cwd() / "x"
+    assert Host("/") == Host()
+
+
+@pytest.mark.parametrize(
+    ("target", "resolved"),
+    [
+        ("/etc/file", "/etc/file"),
+        ("../etc/file", "/etc/file"),
+        ("../../../../etc/file", "/etc/file"),
+        ("/none/there", "/none/there"),
+        ("//etc/./file", "/etc/file"),
+    ],
+)
+def test_links_are_followed_inside_the_root(node: Host, target: str, resolved: str) -> None:
+    link(node, "/dev/x", target)
+    assert node.resolve("/dev/x") == resolved
+    assert node.exists("/dev/x") == (resolved == "/etc/file")
+
+
+def test_no_link_leads_out_of_the_root(node: Host, tmp_path: Path) -> None:
+    link(node, "/dev/absolute", str(tmp_path / "outside"))
+    link(node, "/dev/climbing", "../" * 20 + str(tmp_path / "outside").lstrip("/"))
+    link(node, "/dev/up", "../../..")
+    for path in ("/dev/absolute", "/dev/climbing", "/dev/up/outside", "/../outside"):
+        assert not node.exists(path), path
+    assert node.exists("/dev/up/etc/file")
+
+
+def test_links_of_links_and_directories(node: Host) -> None:
+    link(node, "/dev/dir", "/real")
+    link(node, "/real/deep", "../etc")
+    link(node, "/dev/by-id/x", "../dir/deep/file")
+    assert node.resolve("/dev/by-id/x") == "/etc/file"
+
+
+def test_a_loop_is_an_error_and_nothing_is_there(node: Host) -> None:
+    link(node, "/dev/a", "b")
+    link(node, "/dev/b", "a")
+    with pytest.raises(OSError, match="/dev/a") as caught:
+        node.resolve("/dev/a")
+    assert caught.value.errno == errno.ELOOP
+    assert not node.exists("/dev/a")
+    assert node.node_fault("/dev/a") == "device node /dev/a is gone"
+
+
+def test_kinds_of_devices(node: Host, tmp_path: Path) -> None:
+    assert Host().device_type("/dev/null") == "char"
+    assert Host().device_type("/dev/none") is None
+    assert Host().device_type("/etc") is None
+    assert Host().node_fault("/dev/null") is None
+    assert node.device_type("/etc/file") is None
+    widget = tmp_path / "widget"
+    widget.symlink_to("/dev/null")
+    assert Host().device_node(str(widget)) == "/dev/null"
+    assert Host().device_node("/dev/null") == "/dev/null"
+
+
+def test_a_device_below_a_root() -> None:
+    below = Host("/dev")
+    assert below.device_node("/null") == "/null"
+    assert below.device_type("/null") == "char"
+    with pytest.raises(InvalidValueError, match=r"^device node /dev/null is gone$"):
+        below.device_node("/dev/null")
+
+
+def test_what_is_no_device_node(node: Host) -> None:
+    assert node.node_fault("/dev/none") == "device node /dev/none is gone"
+    assert node.node_fault("/etc/file") == "/etc/file is no device node"
+    assert node.node_fault("/etc/file/x") == "device node /etc/file/x is gone"
+    assert Host().node_fault("/etc") == "/etc is no device node"
+
+
+def test_patterns_find_paths_of_the_node(node: Host, tmp_path: Path) -> None:
+    for name in ("b1", "a2", "x"):
+        node.path(f"/dev/{name}").touch()
+    assert node.glob("/dev/[ab]*") == ["/dev/a2", "/dev/b1", "/dev/by-id"]
+    assert node.glob("dev/x") == ["/dev/x"]
+    assert "/etc/file" in node.glob("/**")
+    assert node.glob("/none*") == []
+    assert "/dev/null" in Host().glob("/dev/nul*")
+    odd = tmp_path / "root[1]"
+    (odd / "dev").mkdir(parents=True)
+    assert Host(odd).glob("/d*") == ["/dev"]
+
+
+@effort(150)
+@given(
+    links=st.dictionaries(
+        st.sampled_from(["a", "b", "c/d", "c/e"]),
+        st.lists(st.sampled_from(["a", "b", "c", "d", "e", "..", ".", "f", ""]), max_size=5).map("/".join),
+        max_size=4,
+    ),
+    asked=st.lists(st.sampled_from(["a", "b", "c", "d", "e", "..", "f"]), min_size=1, max_size=4).map("/".join),
+)
+def test_it_resolves_as_the_kernel_does_in_a_changed_root(
+    tmp_path_factory: pytest.TempPathFactory, links: dict[str, str], asked: str
+) -> None:
+    """Compared with open(2) on /proc/self/fd, where the root cannot be left because no link here climbs that high."""
+    root = tmp_path_factory.mktemp("root")
+    inner = root / "1/2/3/4/5/6/7/8/9"
+    (inner / "c").mkdir(parents=True)
+    for place, target in links.items():
+        if target:
+            os.symlink(target if not target.startswith("/") else "." + target, inner / place)
+    host = Host(root)
+    path = f"/1/2/3/4/5/6/7/8/9/{asked}"
+    try:
+        there = os.path.realpath(root / path.lstrip("/"), strict=True)
+    except OSError:
+        assert not host.exists(path) or ".." in asked or ".." in "".join(links.values())
+        return
+    if there.startswith(f"{root}/"):
+        assert host.resolve(path) == there.removeprefix(str(root))
+        assert host.exists(path)

@@ -1,0 +1,348 @@
+"""The watch for a kubelet, on real sockets in real directories. All deadlines are far below the floor of 30 s."""
+
+# ruff: noqa: ASYNC240 - short looks at local files
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from kdp.errors import PluginDirectoryGoneError
+from kdp.kubelet.watch import FLOOR, KubeletState, KubeletView, KubeletWatch, look
+
+pytestmark = pytest.mark.anyio
+
+LONG = FLOOR * 0.8
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    """A directory with a path short enough for sockets."""
+    with tempfile.TemporaryDirectory(prefix="kdp-test-") as name:
+        plugins = Path(name) / "device-plugins"
+        plugins.mkdir()
+        yield plugins
+
+
+def listen(path: Path, backlog: int = 8) -> socket.socket:
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(str(path))
+    server.listen(backlog)
+    return server
+
+
+def state(path: Path) -> KubeletState:
+    return look(path).state
+
+
+# -- one look ----------------------------------------------------------------------------------------------------------
+
+
+def test_who_listens_is_listening(directory: Path) -> None:
+    with listen(directory / "kubelet.sock"):
+        view = look(directory / "kubelet.sock")
+        found = os.stat(directory / "kubelet.sock")
+        assert view == KubeletView(KubeletState.LISTENING, (found.st_dev, found.st_ino, found.st_ctime_ns))
+
+
+def test_a_full_queue_is_listening_too(directory: Path) -> None:
+    path = directory / "kubelet.sock"
+    with listen(path, backlog=0), socket.socket(socket.AF_UNIX) as waiting:
+        waiting.setblocking(False)
+        waiting.connect_ex(str(path))
+        assert state(path) is KubeletState.LISTENING
+
+
+def test_a_dead_file_proves_nothing(directory: Path) -> None:
+    listen(directory / "kubelet.sock").close()
+    assert state(directory / "kubelet.sock") is KubeletState.DEAD
+
+
+def test_bound_but_not_yet_listening_is_dead_for_now(directory: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(directory / "kubelet.sock"))
+        assert state(directory / "kubelet.sock") is KubeletState.DEAD
+
+
+def test_what_is_no_socket(directory: Path) -> None:
+    path = directory / "kubelet.sock"
+    assert look(path) == KubeletView(KubeletState.ABSENT)
+    path.mkdir()
+    assert state(path) is KubeletState.NO_SOCKET
+    path.rmdir()
+    path.touch()
+    assert state(path) is KubeletState.NO_SOCKET
+    path.unlink()
+    os.mkfifo(path)
+    assert state(path) in (KubeletState.NO_SOCKET, KubeletState.DEAD)
+    path.unlink()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as datagrams:
+        datagrams.bind(str(path))
+        assert state(path) is KubeletState.NO_SOCKET
+
+
+def test_without_a_directory_there_is_no_kubelet(directory: Path) -> None:
+    assert state(directory / "none/kubelet.sock") is KubeletState.NO_DIRECTORY
+
+
+def test_a_path_that_cannot_be_examined(directory: Path) -> None:
+    (directory / "loop").symlink_to("loop")
+    assert state(directory / "loop/kubelet.sock") is KubeletState.UNREADABLE
+
+
+AS_NOBODY = """
+import os, sys
+from pathlib import Path
+from kdp.kubelet.watch import look
+if os.getuid() == 0:
+    os.setuid(65534)
+print(look(Path(sys.argv[1])).state.name)
+"""
+
+
+def test_who_may_not_connect_is_denied(directory: Path) -> None:
+    directory.parent.chmod(0o755)
+    with listen(directory / "kubelet.sock"):
+        (directory / "kubelet.sock").chmod(0)
+        asked = subprocess.run(
+            [sys.executable, "-c", AS_NOBODY, str(directory / "kubelet.sock")],
+            capture_output=True,
+            text=True,
+            timeout=LONG,
+            check=False,
+        )
+    if "PermissionError" in asked.stderr or "ModuleNotFoundError" in asked.stderr:
+        pytest.skip("another user cannot read this Python")
+    assert asked.stdout == "DENIED\n", asked.stderr
+
+
+# -- the watch ---------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def watching(directory: Path) -> AsyncIterator[KubeletWatch]:
+    watch = KubeletWatch(directory)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch.run)
+        await anyio.lowlevel.checkpoint()
+        yield watch
+        tasks.cancel_scope.cancel()
+
+
+async def until(watch: KubeletWatch, found: Callable[[KubeletView], bool] | KubeletState) -> KubeletView:
+    with anyio.fail_after(LONG):
+        while True:
+            view, version = watch.view.value, watch.view.version
+            if view.state is found if isinstance(found, KubeletState) else found(view):
+                return view
+            await watch.view.after(version)
+
+
+async def settled(watch: KubeletWatch, directory: Path) -> int:
+    """Return the version after all events so far: a socket of ours comes and is seen."""
+    version = watch.view.version
+    (directory / "kdp-marker.sock").touch()
+    with anyio.fail_after(LONG):
+        await watch.view.after(version)
+    (directory / "kdp-marker.sock").unlink()
+    with anyio.fail_after(LONG):
+        await watch.view.after(version + 1)
+    return watch.view.version
+
+
+async def test_a_kubelet_is_found_as_soon_as_it_listens(directory: Path) -> None:
+    async with watching(directory) as watch:
+        assert (await until(watch, KubeletState.ABSENT)).identity is None
+        with listen(directory / "kubelet.sock"):
+            assert (await until(watch, KubeletState.LISTENING)).identity is not None
+
+
+async def test_between_bind_and_listen_it_is_tried_again_at_once(directory: Path) -> None:
+    """Scenario 20: no event tells of listen(2)."""
+    async with watching(directory) as watch:
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(directory / "kubelet.sock"))
+            await until(watch, KubeletState.DEAD)
+            server.listen()
+            await until(watch, KubeletState.LISTENING)
+
+
+async def test_a_restarted_kubelet_has_another_identity(directory: Path) -> None:
+    """Scenario 19: the inode number may be the same."""
+    path = directory / "kubelet.sock"
+    identities = set()
+    async with watching(directory) as watch:
+        for _ in range(5):
+            with listen(path):
+                view = await until(watch, KubeletState.LISTENING)
+                assert view.identity not in identities
+                identities.add(view.identity)
+            path.unlink()
+            await until(watch, KubeletState.ABSENT)
+
+
+async def test_a_socket_replaced_in_one_step_is_seen(directory: Path) -> None:
+    path = directory / "kubelet.sock"
+    with listen(path):
+        async with watching(directory) as watch:
+            before = await until(watch, KubeletState.LISTENING)
+            with listen(directory / "new.sock"):
+                (directory / "new.sock").rename(path)
+                await until(watch, lambda view: view.identity != before.identity)
+
+
+async def test_a_file_that_nobody_listens_on_is_no_kubelet(directory: Path) -> None:
+    """Scenario 21, and the kubelet that dies: its file stays."""
+    async with watching(directory) as watch:
+        with listen(directory / "kubelet.sock"):
+            await until(watch, KubeletState.LISTENING)
+        watch.look()
+        await until(watch, KubeletState.DEAD)
+        (directory / "kubelet.sock").unlink()
+        await until(watch, KubeletState.ABSENT)
+
+
+async def test_the_kubelets_checkpoint_is_noise(directory: Path) -> None:
+    """Scenario 25: it writes into this directory after every list; an answer to that would never end."""
+    with listen(directory / "kubelet.sock"):
+        async with watching(directory) as watch:
+            await until(watch, KubeletState.LISTENING)
+            version = await settled(watch, directory)
+            for number in range(200):
+                (directory / f".checkpoint-{number}").touch()
+                (directory / f".checkpoint-{number}").rename(directory / "kubelet_internal_checkpoint")
+            assert await settled(watch, directory) == version + 2, "only the marker came and went"
+
+
+async def test_what_happens_to_our_own_sockets_is_told(directory: Path) -> None:
+    async with watching(directory) as watch:
+        await until(watch, KubeletState.ABSENT)
+        assert await settled(watch, directory) >= 2
+
+
+@pytest.mark.parametrize("gone", ["removed", "moved", "replaced"])
+async def test_a_kubelet_in_a_directory_that_was_made_anew_is_found(directory: Path, gone: str) -> None:
+    """Scenario 24, where no mount pins the old one."""
+    async with watching(directory) as watch:
+        with listen(directory / "kubelet.sock"):
+            await until(watch, KubeletState.LISTENING)
+            if gone == "removed":
+                shutil.rmtree(directory)
+            else:
+                directory.rename(directory.with_name("old"))
+            if gone != "replaced":
+                await until(watch, KubeletState.NO_DIRECTORY)
+        directory.mkdir()
+        with listen(directory / "kubelet.sock"):
+            await until(watch, lambda view: view.state is KubeletState.LISTENING)
+            await settled(watch, directory)
+
+
+async def test_a_directory_that_comes_later_is_found(directory: Path) -> None:
+    directory.rmdir()
+    async with watching(directory) as watch:
+        await until(watch, KubeletState.NO_DIRECTORY)
+        directory.mkdir()
+        await until(watch, KubeletState.ABSENT)
+        with listen(directory / "kubelet.sock"):
+            await until(watch, KubeletState.LISTENING)
+
+
+async def test_a_pinned_directory_that_is_unlinked_ends_it(directory: Path) -> None:
+    """Scenario 24, where a mount pins the old one: here a descriptor does."""
+    pinned = os.open(directory, os.O_RDONLY)
+    try:
+        watch = KubeletWatch(Path(f"/proc/self/fd/{pinned}"))
+        with pytest.raises(BaseExceptionGroup) as caught:  # noqa: PT012
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(watch.run)
+                await until(watch, KubeletState.ABSENT)
+                directory.rmdir()
+                watch.look()
+                with anyio.fail_after(LONG):
+                    await anyio.sleep_forever()
+    finally:
+        os.close(pinned)
+    error: BaseException = caught.value
+    while isinstance(error, BaseExceptionGroup):
+        (error,) = error.exceptions
+    assert isinstance(error, PluginDirectoryGoneError)
+    assert str(error).startswith(
+        f"plugin directory /proc/self/fd/{pinned} was removed while this process has it mounted"
+    )
+
+
+async def test_an_overflow_hides_no_kubelet(directory: Path) -> None:
+    """Scenario 23: its event is among the lost ones."""
+    limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    async with watching(directory) as watch:
+        await until(watch, KubeletState.ABSENT)
+        await settled(watch, directory)
+        noisy = os.open(directory, os.O_RDONLY)
+        for number in range(limit // 2 + 2):
+            name = f"{number % 7}"
+            os.mkdir(name, dir_fd=noisy)
+            os.rmdir(name, dir_fd=noisy)
+        os.close(noisy)
+        with listen(directory / "kubelet.sock"):
+            await until(watch, KubeletState.LISTENING)
+
+
+REFUSED = """
+import asyncio, logging, os, resource, socket, sys
+from pathlib import Path
+from kdp.kubelet.watch import KubeletState, KubeletWatch
+
+async def main(directory):
+    logging.basicConfig(format="%(message)s", stream=sys.stdout)
+    low = os.open("/", os.O_RDONLY)
+    os.close(low)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    watch = KubeletWatch(Path(directory))
+    said = asyncio.Event()
+    logging.getLogger().addFilter(lambda record: True)
+    class Said(logging.Handler):
+        def emit(self, record):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            said.set()
+    logging.getLogger().addHandler(Said())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (low, hard))
+    running = asyncio.ensure_future(watch.run())
+    await said.wait()
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(os.path.join(directory, "kubelet.sock"))
+    server.listen()
+    while watch.view.value.state is not KubeletState.LISTENING:
+        await watch.view.after(watch.view.version)
+    print("found")
+    server.close()
+    running.cancel()
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+def test_where_inotify_is_refused_it_says_so_once_and_looks_every_second(directory: Path) -> None:
+    """Scenario 23."""
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-c", REFUSED, str(directory)],
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+        check=False,
+    )
+    assert ended.stderr == ""
+    assert ended.stdout.splitlines() == [
+        "inotify is refused: Too many open files: looking for the kubelet every second instead",
+        "found",
+    ]
