@@ -337,12 +337,16 @@ class DevicePlugin:
             self._mailbox.put_nowait(Registered(generation))
 
     async def _close(self, drain: float) -> None:
-        """End the current server: no new connection, then the calls in flight, then the streams."""
+        """End the current server: no new connection, then the calls in flight, then the streams.
+
+        The plugin watcher closes the connection when the socket's file goes, so on its route the file goes last.
+        """
         server, servicer = self._server, self._servicer
         self._server = self._servicer = None
         if server is None or servicer is None:
             return
-        server.unlink()
+        if not self._watcher:
+            server.unlink()
         await servicer.settle(drain)
         servicer.end_streams()
         await server.stop()
