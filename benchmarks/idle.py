@@ -23,7 +23,7 @@ _OF_GRPC = "_poll_wrapper"
 
 def rows(setting: Setting) -> Iterator[Row]:
     """Leave two plugins alone for a while, one that polls every 5 s and one that never does, side by side."""
-    seconds = setting.rounds(60, 8)
+    seconds = setting.rounds(60, 6)
     with ExitStack() as stack:
         plugins = {
             poll: stack.enter_context(setting.connected(program("census"), poll=poll))[2] for poll in ("none", "5")

@@ -93,7 +93,7 @@ def _flip(device: kdp.Device) -> kdp.Device:
 
 def _flips(setting: Setting) -> Iterator[Row]:
     """Flip devices of ten thousand now and then, with kdp and without, and see when a client has the list."""
-    flips = setting.rounds(60, 12)
+    flips = setting.rounds(60, 8)
     took: dict[str, list[float]] = {}
     first_list = 0.0
     for name in ("bare", "kdp"):
@@ -163,7 +163,7 @@ def _reading(stream: Any, read: Any) -> threading.Thread:
 
 def _flapping(setting: Setting) -> Iterator[Row]:
     """Flip one device a thousand times a second and look at what the kubelet gets."""
-    flips, period = setting.rounds(10_001, 2001), 0.001
+    flips, period = setting.rounds(10_001, 1501), 0.001
     with setting.connected(program("driven", "100")) as (root, _, plugin):
         plugin.event("ready")
         client = Client(plugin_socket(root, "kdp"))

@@ -46,7 +46,7 @@ def _idle(setting: Setting) -> Iterator[Row]:
     commands = {"bare": None, "kdp.run": program("widgets"), "kdp run": COMMAND}
     for name, command in commands.items():
         with setting.connected(command) as (_, _, plugin):
-            time.sleep(3.0)
+            time.sleep(setting.rounds(3, 1))
             found[name] = memory(plugin.pid, "RssAnon"), memory(plugin.pid)
     note = f"bare {found['bare'][0]:.1f} anonymous, {found['bare'][1]:.1f} RSS"
     yield at_most("memory: idle kdp.run, anonymous", found["kdp.run"][0], 24, "MB", note=note)

@@ -35,7 +35,7 @@ FAIR_CHANCE = 0.1
 TOO_LATE = 100
 """Milliseconds to the Register that are never to be exceeded; whatever is, is told with the plugin's log."""
 
-SETTLED = 20
+SETTLED = 10
 """Restarts before the first look at the process: by then every path has been taken."""
 
 
@@ -62,7 +62,7 @@ class _Outcome:
 
 def rows(setting: Setting) -> Iterator[Row]:
     """Restart the kubelet; the instants of death and the delays depend on the seed only."""
-    restarts = setting.rounds(1000, 60)
+    restarts = setting.rounds(1000, 35)
     chance = setting.random("restarts")
     found = _Outcome()
     with setting.directory() as root:

@@ -1,0 +1,1 @@
+"""The conformance kit, proved: good plugins pass, and every check fails a plugin that is broken for it."""

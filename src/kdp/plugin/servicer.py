@@ -51,6 +51,10 @@ SLOW = 1.0
 LAST_WORDS = 0.3
 """Seconds to send the answers of calls that were cut short at the stop."""
 
+HEARD = 0.05
+"""Seconds between the last answer and the end of the streams: both travel on one connection, and a client that reads
+them together may see the end first and drop the answer."""
+
 MARGIN = 0.5
 """Seconds before the kubelet's own deadline at which we answer, so that our sentence is the one it shows."""
 
@@ -140,13 +144,15 @@ class Servicer:
         Comes before `end_streams`: when its stream ends the kubelet closes the connection, and with it every call that
         still waits for its answer.
         """
-        if self._calls:
-            await asyncio.wait(tuple(self._calls), timeout=seconds)
+        if not self._calls:
+            return
+        await asyncio.wait(tuple(self._calls), timeout=seconds)
         self._drained = True
         for task in tuple(self._calls):
             task.cancel()
         if self._calls:
             await asyncio.wait(tuple(self._calls), timeout=LAST_WORDS)
+        await asyncio.sleep(HEARD)
 
     async def _in_flight(self, context: _Context, work: Any) -> Any:
         """Run a call so that `settle` can end it with our own sentence."""

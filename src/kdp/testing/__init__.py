@@ -18,25 +18,31 @@ Everything is learnt from the kubelet contract; no value of its public interface
 
 from __future__ import annotations
 
-from . import events
-from .events import Event, EventLog
-from .faults import Faults, RegisterFault
-from .kubelet import NotReached, SimulatedKubelet
-from .pods import (
-    AdmissionError,
-    AdmittedContainer,
-    AdmittedPod,
-    Container,
-    ContainerReply,
-    ContainerStartError,
-    DeviceSpec,
-    MountSpec,
-    Pod,
-    ScenarioError,
-)
-from .profiles import DEFAULT_PROFILE, PROFILES, Profile
-from .wire import CallError, DialError, ListedDevice, PluginConnection, PluginInfo, PluginOptions, PluginStream
-from .workload import NodeStatus
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from . import events
+    from .events import Event, EventLog
+    from .faults import Faults, RegisterFault
+    from .kubelet import NotReached, SimulatedKubelet
+    from .pods import (
+        AdmissionError,
+        AdmittedContainer,
+        AdmittedPod,
+        Container,
+        ContainerReply,
+        ContainerStartError,
+        DeviceSpec,
+        MountSpec,
+        Pod,
+        ScenarioError,
+    )
+    from .profiles import DEFAULT_PROFILE, PROFILES, Profile
+    from .recording import RecordingError, ReplayDiffers, replay
+    from .sysfs import SysfsTree
+    from .wire import CallError, DialError, ListedDevice, PluginConnection, PluginInfo, PluginOptions, PluginStream
+    from .workload import NodeStatus
 
 __all__ = [
     "DEFAULT_PROFILE",
@@ -63,8 +69,56 @@ __all__ = [
     "PluginStream",
     "Pod",
     "Profile",
+    "RecordingError",
     "RegisterFault",
+    "ReplayDiffers",
     "ScenarioError",
     "SimulatedKubelet",
+    "SysfsTree",
     "events",
+    "replay",
 ]
+
+_HOMES = {
+    "Event": "events",
+    "EventLog": "events",
+    "Faults": "faults",
+    "RegisterFault": "faults",
+    "NotReached": "kubelet",
+    "SimulatedKubelet": "kubelet",
+    "AdmissionError": "pods",
+    "AdmittedContainer": "pods",
+    "AdmittedPod": "pods",
+    "Container": "pods",
+    "ContainerReply": "pods",
+    "ContainerStartError": "pods",
+    "DeviceSpec": "pods",
+    "MountSpec": "pods",
+    "Pod": "pods",
+    "ScenarioError": "pods",
+    "DEFAULT_PROFILE": "profiles",
+    "PROFILES": "profiles",
+    "Profile": "profiles",
+    "RecordingError": "recording",
+    "ReplayDiffers": "recording",
+    "replay": "recording",
+    "SysfsTree": "sysfs",
+    "CallError": "wire",
+    "DialError": "wire",
+    "ListedDevice": "wire",
+    "PluginConnection": "wire",
+    "PluginInfo": "wire",
+    "PluginOptions": "wire",
+    "PluginStream": "wire",
+    "NodeStatus": "workload",
+}
+"""Where each name is defined."""
+
+
+def __getattr__(name: str) -> object:
+    """Load a name's module on first use, so that pytest can load this package's fixtures without gRPC (PEP 562)."""
+    if name == "events":
+        return importlib.import_module(f"{__name__}.events")
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

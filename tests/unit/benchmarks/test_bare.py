@@ -17,6 +17,7 @@ from typing_extensions import override
 
 import kdp
 from kdp.plugin import PluginManager
+from kdp.plugin.wire import encode_device
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as kdp_pb2
 from kdp.testing import SimulatedKubelet, events
 
@@ -81,6 +82,19 @@ async def test_lists_are_byte_equal() -> None:
         for kubelet in (ours, theirs):
             await kubelet.until(allocatable={RESOURCE: COUNT - 1})
         assert newest_list(ours) == newest_list(theirs)
+
+
+@pytest.mark.parametrize("device_id", ["a", "x" * 63, "ß" * 63, "例" * 63])
+@pytest.mark.parametrize("nodes", [(), (0,), (0, 1), tuple(range(64))])
+@pytest.mark.parametrize("health", ["Healthy", "Unhealthy"])
+def test_a_device_is_the_bytes_that_protobuf_makes(device_id: str, nodes: tuple[int, ...], health: str) -> None:
+    state = kdp.Health.healthy() if health == "Healthy" else kdp.Health.unhealthy("ill")
+    listed = api_pb2.ListAndWatchResponse()
+    device = listed.devices.add(ID=device_id, health=health)
+    for node in nodes:
+        device.topology.nodes.add(ID=node)
+    ours = kdp.Device(id=device_id, numa_nodes=nodes, health=state)
+    assert encode_device(ours, True) == listed.SerializeToString()
 
 
 def test_bare_is_short_and_stands_alone() -> None:

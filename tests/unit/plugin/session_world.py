@@ -7,6 +7,7 @@ the end of each life the world becomes healthy, and the session must be connecte
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter, deque
 from types import ModuleType
@@ -179,6 +180,23 @@ class Chaos(RuleBasedStateMachine):
                 seconds=rng.choice([0.0, 0.0, 0.01, 1.0, 11.0, 61.0]),
             )
 
+    @classmethod
+    def tour(cls) -> None:
+        """Say everything once in every state."""
+        for first, name, offset, watcher in itertools.product(STATES, EVENTS, [0, -1], [False, True]):
+            chaos = cls()
+            stopped = first == "STOPPED"
+            for said, state in (("Stop", "CONNECTED"), (name, first))[not stopped :]:
+                chaos.say(
+                    watcher=watcher,
+                    first=state,
+                    name=said,
+                    offset=offset,
+                    identity=1,
+                    permanent=watcher,
+                    seconds=1.0,
+                )
+
     def progress(self, watched: Watched) -> None:
         module, session = self.module, watched.session
         match watched.state:
@@ -201,7 +219,6 @@ class Chaos(RuleBasedStateMachine):
 UNTIL = [None, *(state for state in STATES if state != "STOPPED")]
 ACTIONS = [
     "deliver",
-    "deliver",
     "time passes",
     "tick",
     "list",
@@ -222,6 +239,15 @@ ACTIONS = [
     "stream closes",
     "all streams close",
 ]
+
+DELIVERED = [0, 1, 30]
+PASTS: dict[str | None, tuple[str, ...]] = {
+    None: (),
+    "lost, but its call is still under way": ("register answered", "register refused"),
+    "a call is left over": ("old call ends", "stop", "wipe", "all streams close"),
+    "a stranger was first": ("kubelet dies", "serve fails"),
+    "stopped": ("list", "notice", "tick", "stop"),
+}
 
 
 class World(RuleBasedStateMachine):
@@ -251,7 +277,6 @@ class World(RuleBasedStateMachine):
         self.served_for_it: set[int] = set()
         self.list_said = False
         self.stopping = False
-        self.age = 0
 
     @property
     def current(self) -> int:
@@ -485,11 +510,10 @@ class World(RuleBasedStateMachine):
         action=st.sampled_from(ACTIONS),
         choice=st.integers(0, 3),
         noticed=st.booleans(),
-        delivered=st.sampled_from([0, 0, 1, 30]),
+        delivered=st.sampled_from(DELIVERED),
     )
     def happens(self, until: str | None, action: str, choice: int, noticed: bool, delivered: int) -> None:
         """All goes well up to some state, and then something happens."""
-        self.age += 1
         self.goes_well_until(until)
         match action:
             case "time passes":
@@ -500,15 +524,20 @@ class World(RuleBasedStateMachine):
             case "tick":
                 self.handle(self.module.Tick())
             case "list":
+                if choice == 3:
+                    self.stream_closes()
                 self.list_said = True
                 self.post("ListReady")
             case "stop":  # a second signal is no news
-                self.stopping |= choice == 3 and self.age % 4 == 3
+                self.stopping |= noticed and choice > 1
                 if self.stopping:
+                    while choice == 3 and self.streams:
+                        self.stream_closes()
                     self.post("Stop")
-                    self.serve(fails=noticed)
+                    self.serve(fails=delivered == 0)
                     self.watcher_walks(delivered)
-                    self.stranger_opens(briefly=noticed)
+                    self.stranger_opens(briefly=choice == 3)
+                    self.answer(self.current, "no" if delivered == 1 else None, stream_first=False)
             case "wipe":
                 self.visible.clear()
                 if choice == 0:  # and the kubelet, which has dialed it before, goes on
@@ -530,6 +559,10 @@ class World(RuleBasedStateMachine):
             case "register refused" | "register refused for good":
                 self.answer(self.current, "no", stream_first=choice == 0, permanent=action.endswith("good"))
             case "old call ends":
+                if choice == 3 and noticed:
+                    self.stopping = True
+                    self.post("Stop")
+                    self.deliver(30)
                 self.old_call_ends(None if choice % 2 else "timeout", heard=choice > 1)
             case "watcher walks":
                 self.watcher_walks(choice)
@@ -540,6 +573,8 @@ class World(RuleBasedStateMachine):
             case "all streams close":
                 while self.streams:
                     self.stream_closes()
+                if choice == 0:
+                    self.watcher_walks(3)
             case _:
                 self.deliver(choice)
         if noticed or action == "notice":
@@ -555,9 +590,31 @@ class World(RuleBasedStateMachine):
                 action=rng.choice(ACTIONS),
                 choice=rng.randrange(4),
                 noticed=rng.random() < 0.5,
-                delivered=rng.choice([0, 0, 1, 30]),
+                delivered=rng.choice(DELIVERED),
             )
             self.there_is_a_next_step()
+
+    @classmethod
+    def tour(cls) -> None:
+        """Live every life of one action; and some with a past: a second generation, a stranger, a stop."""
+        everything = itertools.product(PASTS, UNTIL, ACTIONS, range(4), [False, True], DELIVERED)
+        for past, until, action, choice, noticed, delivered in everything:
+            if past is not None and action not in PASTS[past]:
+                continue
+            world = cls()
+            match past:
+                case "lost, but its call is still under way" | "a call is left over":
+                    world.happens(until="REGISTERING", action="wipe", choice=1, noticed=True, delivered=30)
+                    world.deliver(30)
+                    if past == "a call is left over":
+                        world.happens(until=None, action="time passes", choice=1, noticed=False, delivered=0)
+                case "a stranger was first":
+                    world.happens(until="SERVING", action="stranger", choice=1, noticed=False, delivered=30)
+                case "stopped":
+                    world.happens(until="CONNECTED", action="stop", choice=2, noticed=True, delivered=30)
+            world.happens(until=until, action=action, choice=choice, noticed=noticed, delivered=delivered)
+            world.there_is_a_next_step()
+            world.teardown()
 
     # -- what must hold ----------------------------------------------------------------------------------------------
 
@@ -592,7 +649,7 @@ class World(RuleBasedStateMachine):
         begun = self.now
         ignored = False
         for _ in range(100 + len(self.mailbox)):
-            if self.watched.state == "STOPPED" or (self.watched.state == "CONNECTED" and not self.mailbox):
+            if self.watched.state in ("STOPPED", "CONNECTED") and not self.mailbox:
                 break
             if self.watcher and not ignored and session.generation in self.calls:
                 del self.calls[session.generation]

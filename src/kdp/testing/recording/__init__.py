@@ -14,6 +14,7 @@ from .plugins import of_backend, of_command
 from .record import Recorder
 from .redaction import KINDS, Redaction
 from .replay import OnList, Replay, Report, Step
+from .session import RecordingSession
 from .transcript import RecordingError, Writer, read
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ __all__ = [
     "KINDS",
     "Recorder",
     "RecordingError",
+    "RecordingSession",
     "Redaction",
     "Replay",
     "ReplayDiffers",

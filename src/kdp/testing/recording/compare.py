@@ -36,7 +36,7 @@ def register_differences(recorded: _Message, version: str, options: tuple[bool, 
     found: list[str] = []
     if recorded.get("version") != version:
         found.append(f"API version: recorded {recorded.get('version')!r}, now {version!r}")
-    was = recorded.get("options") or {}
+    was: _Message = recorded.get("options") or {}
     for name, now in zip(("pre_start_required", "get_preferred_allocation_available"), options, strict=True):
         if bool(was.get(name)) != now:
             found.append(f"options.{name}: recorded {bool(was.get(name))}, now {now}")

@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Running", "Start", "of_backend", "of_command"]
 
-STOP_SECONDS = 10.0
-"""How long a program may take to end after SIGTERM before it is killed."""
-
-
 class Running(Protocol):
     """A plugin that runs."""
 
@@ -44,29 +40,31 @@ Start = Callable[["KubeletPaths", Callable[[], None]], AbstractAsyncContextManag
 
 
 class _Program:
-    def __init__(self, instance: Instance) -> None:
+    def __init__(self, instance: Instance, deadline: float) -> None:
         self._instance = instance
+        self._deadline = deadline
 
     def ending(self) -> str | None:
         return None if self._instance.ending is None else f"the plugin {self._instance.ending}"
 
     async def stop(self) -> str | None:
         try:
-            ending = await self._instance.stop(STOP_SECONDS)
+            ending = await self._instance.stop(self._deadline)
         except TimeoutError:
-            return f"the plugin was still running {STOP_SECONDS:g} s after SIGTERM, so it was killed"
+            return f"the plugin was still running {self._deadline:g} s after SIGTERM, so it was killed"
         return None if ending.code == 0 else f"the plugin {ending}; expected is exit code 0"
 
     def said(self) -> str:
         return self._instance.said()
 
 
-def of_command(command: Sequence[str], *, mount: bool = False) -> Start:
+def of_command(command: Sequence[str], *, mount: bool = False, deadline: float = 10.0) -> Start:
     """Return what starts a program.
 
     Args:
         command: The program and its arguments, with the placeholders of ``kdp conformance``.
         mount: Give it a private mount namespace with our directories at ``/var/lib/kubelet``; needs root.
+        deadline: Seconds to end after SIGTERM before it is killed.
     """
 
     @asynccontextmanager
@@ -77,7 +75,7 @@ def of_command(command: Sequence[str], *, mount: bool = False) -> Start:
         except OSError as error:
             raise ConfigurationError(f"the program {command[0]!r} cannot be started: {error.strerror}") from None
         try:
-            yield _Program(instance)
+            yield _Program(instance, deadline)
         finally:
             await context.__aexit__(None, None, None)
 

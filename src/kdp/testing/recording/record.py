@@ -19,7 +19,7 @@ import asyncio
 import os
 import secrets
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import grpc
@@ -88,8 +88,8 @@ class _Calls(grpc.GenericRpcHandler):
             await self._stream(method, payload, context)
 
         if method.endswith("/ListAndWatch"):
-            return grpc.unary_stream_rpc_method_handler(stream)
-        return grpc.unary_unary_rpc_method_handler(unary)
+            return cast("Any", grpc.unary_stream_rpc_method_handler(stream))
+        return cast("Any", grpc.unary_unary_rpc_method_handler(unary))
 
 
 class _Registration:
@@ -201,7 +201,7 @@ class Recorder(AsyncContextManagerMixin):
         self._identity: tuple[int, int, int] | None = None
         self._is_told = False
         self._door: FrontDoor | None = None
-        self._door_scope = anyio.CancelScope()
+        self._door_scope: anyio.CancelScope | None = None
         self._inner = f"kdp-recorder-{os.getpid()}-{secrets.token_hex(8)}"
         self._news = anyio.Event()
         self._tasks: TaskGroup
@@ -307,7 +307,8 @@ class Recorder(AsyncContextManagerMixin):
         """Leave a dead kubelet.sock behind, as a kubelet does that was killed."""
         if self._door is not None:
             self._door.slam()
-            self._door_scope.cancel()
+            if self._door_scope is not None:
+                self._door_scope.cancel()
             self._door = None
 
     # Register --------------------------------------------------------------------------------------------------------
@@ -383,7 +384,7 @@ class Recorder(AsyncContextManagerMixin):
 
 def _deadline(context: _Context) -> float | None:
     """Return the seconds that the caller still waits; None: for ever."""
-    seconds = context.time_remaining()
+    seconds: float | None = cast("Any", context).time_remaining()  # None where there is none; the stubs do not know
     return seconds if seconds is not None and seconds < _FOR_EVER else None
 
 

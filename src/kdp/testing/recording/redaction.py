@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 __all__ = ["KINDS", "Bindings", "Redaction"]
 
@@ -87,7 +87,8 @@ class Bindings:
 
     def _same(self, recorded: Any, now: Any, bound: dict[str, str]) -> bool:
         if isinstance(recorded, Mapping) and isinstance(now, Mapping):
-            return recorded.keys() == now.keys() and all(self._same(recorded[k], now[k], bound) for k in recorded)
+            before, after = cast("Mapping[str, Any]", recorded), cast("Mapping[str, Any]", now)
+            return before.keys() == after.keys() and all(self._same(before[k], after[k], bound) for k in before)
         if not (self._is_active and isinstance(recorded, str) and isinstance(now, str)):
             return bool(recorded == now)
         names = _STAND_IN.findall(recorded)

@@ -1,8 +1,8 @@
 """`Replay`: plays the kubelet's side of a recording to a plugin and compares what the plugin says.
 
 The kubelet's calls come in the recorded order, with the recorded ids; a kubelet that ended ends, and comes back. Where the
-recorded plugin went away and came back, this one is stopped and started again. Nothing waits for a recorded time to pass:
-each answer has a deadline.
+recorded plugin went away and came back, this one is stopped and started again. The only recorded time that is played is the
+kubelet's absence, up to a second; each answer has a deadline instead.
 
 What counts as the same is in `compare`. Not compared are states in between: a list must come, lists before it do not matter.
 A Register that no kubelet answered is left out: whether a plugin tries in vain is a matter of milliseconds.
@@ -51,6 +51,9 @@ __all__ = ["Replay", "Report", "Step"]
 
 SETTLE_SECONDS = 1.0
 """How long a list that is not the recorded one may still be replaced by a better one, where no hardware must change."""
+
+DOWNTIME = 1.0
+"""Seconds for which the kubelet is away at most, however long the recorded one was."""
 
 Verdict = Literal["same", "different", "not reached"]
 
@@ -135,8 +138,8 @@ class Report:
         return "\n".join([*lines, self.sentence])
 
 
-class _PluginEnded(Exception):
-    """The plugin ended although nobody asked it to."""
+class _Hopeless(Exception):
+    """Nothing more can be played: the plugin has ended, or was never heard of."""
 
 
 class _Pending:
@@ -216,14 +219,14 @@ class Replay:
         self._plugin_may_end = anyio.Event()
         self._plugin_over = anyio.Event()
         self._complaint: str | None = None
-        self._stopped_line = 0
+        self._was_heard = False
         self._pending: list[_Pending] = []
         self._registers: dict[int, _Pending] = {}
         self._connections: dict[int, PluginConnection] = {}
         self._streams: dict[int, _Stream] = {}
         self._unary: dict[int, _Call] = {}
         self._door: FrontDoor | None = None
-        self._door_scope = anyio.CancelScope()
+        self._door_scope: anyio.CancelScope | None = None
         self._inner = f"kdp-replay-{os.getpid()}-{secrets.token_hex(8)}"
         self._paths: KubeletPaths
         self._tasks: TaskGroup
@@ -270,7 +273,7 @@ class Replay:
         for position, entry in enumerate(self._entries):
             try:
                 await self._do(position, entry)
-            except _PluginEnded as error:
+            except _Hopeless as error:
                 self._steps += [
                     self._step(left, "not reached") for left in self._entries[position:] if _is_expected(left)
                 ]
@@ -292,6 +295,7 @@ class Replay:
     async def _do(self, position: int, entry: Entry) -> None:
         match entry.what:
             case "kubelet" if entry.state == "listening":
+                await self._stay_away(position)
                 self._listen()
             case "kubelet":
                 self._vanish()
@@ -362,16 +366,23 @@ class Replay:
         """Wait until something holds.
 
         Raises:
-            _PluginEnded: The plugin ended meanwhile.
+            _Hopeless: The plugin ended meanwhile.
         """
         with anyio.move_on_after(seconds):
             while not condition():
                 if self._plugin is not None and (ending := self._plugin.ending()) is not None:
-                    raise _PluginEnded(ending)
+                    raise _Hopeless(ending)
                 await self._news.wait()
         return bool(condition())
 
     # The kubelet -----------------------------------------------------------------------------------------------------
+
+    async def _stay_away(self, position: int) -> None:
+        """Be down as long as the recorded kubelet was, up to a limit: a plugin may need to notice."""
+        before = self._entries[:position]
+        gone = [entry.time for entry in before if entry.what == "kubelet" and entry.state == "gone"]
+        if gone:
+            await anyio.sleep(min(self._entries[position].time - gone[-1], DOWNTIME))
 
     def _listen(self) -> None:
         self._vanish()
@@ -390,7 +401,8 @@ class Replay:
         if self._door is None:
             return
         self._door.slam()
-        self._door_scope.cancel()
+        if self._door_scope is not None:
+            self._door_scope.cancel()
         self._door = None
         for call in self._unary.values():
             call.scope.cancel()
@@ -402,6 +414,7 @@ class Replay:
     async def _register(self, version: str, endpoint: str, resource: str, options: PluginOptions) -> None:
         pending = _Pending(version, endpoint, resource, options)
         self._pending.append(pending)
+        self._was_heard = True
         self._wake()
         try:
             await pending.answered.wait()
@@ -420,6 +433,8 @@ class Replay:
         if not await self._until(arrived, self._deadline):
             others = ", ".join(sorted({pending.resource for pending in self._pending if not pending.is_taken}))
             instead = f"; it registers {others} instead" if others else ""
+            if not self._was_heard:
+                raise _Hopeless(f"the plugin did not register within {self._deadline:g} s")
             self._judge(entry, [f"the plugin did not register within {self._deadline:g} s{instead}"])
             return
         pending = arrived()

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import time
 from collections.abc import Mapping, MutableMapping, MutableSequence, Sequence
 from datetime import UTC, datetime
@@ -38,6 +39,8 @@ from kdp.errors import KdpError
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .redaction import Redaction
 
 __all__ = ["FORMAT", "VERSION", "Entry", "Recording", "RecordingError", "Side", "Writer", "decode", "encode", "read"]
@@ -110,13 +113,16 @@ def _as_json(message: Message) -> dict[str, Any]:
         if isinstance(value, MutableMapping):
             out[field.name] = dict(sorted(cast("MutableMapping[str, str]", value).items()))
         elif isinstance(value, MutableSequence):
-            items = value
-            out[field.name] = [_as_json(item) if isinstance(item, Message) else item for item in items]
+            out[field.name] = [_as_json(item) if isinstance(item, Message) else item for item in _items(value)]
         elif not isinstance(value, Message):
             out[field.name] = value
         elif message.HasField(field.name):
             out[field.name] = _as_json(value)
     return out
+
+
+def _items(value: Any) -> MutableSequence[Any]:
+    return value  # type: ignore[no-any-return]
 
 
 def _from_json(message: Message, content: Mapping[str, Any]) -> Message:
@@ -129,7 +135,7 @@ def _from_json(message: Message, content: Mapping[str, Any]) -> Message:
                 if isinstance(item, Mapping):
                     _from_json(cast("Any", here).add(), cast("Mapping[str, Any]", item))
                 else:
-                    here.append(item)
+                    _items(here).append(item)
         elif isinstance(here, Message):
             here.SetInParent()
             _from_json(here, value)
@@ -150,6 +156,7 @@ class Writer:
         path: The file; it must not be there yet.
         redaction: What is left out.
         profile: Which kubelet it is, if that is known.
+        on_error: Called when writing has stopped.
 
     Attributes:
         error: Why nothing is written any more; None: all is well.
@@ -158,12 +165,20 @@ class Writer:
         RecordingError: The file is there already, or cannot be made.
     """
 
-    def __init__(self, path: Path, *, redaction: Redaction, profile: str | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        redaction: Redaction,
+        profile: str | None = None,
+        on_error: Callable[[], None] | None = None,
+    ) -> None:
         from kdp import __version__
 
         self.path = path
         self.error: str | None = None
         self._redaction = redaction
+        self._on_error = on_error
         self._began = time.monotonic()
         self._calls = 0
         try:
@@ -231,6 +246,8 @@ class Writer:
                 self._file.flush()
             except (OSError, ValueError) as error:
                 self.error = f"{self.path} cannot be written any more: {getattr(error, 'strerror', None) or error}"
+                if self._on_error is not None:
+                    self._on_error()
 
     def close(self) -> None:
         """Write the last line. What comes later is not written. Idempotent."""
@@ -243,8 +260,6 @@ class Writer:
 
 
 def _private(path: str, flags: int) -> int:
-    import os
-
     return os.open(path, flags, 0o600)
 
 
@@ -349,11 +364,12 @@ def read(path: str | Path, *, partial: bool = False) -> Recording:
 
 
 def _header(path: Path, line: bytes) -> dict[str, Any]:
+    header: dict[str, Any] = {}
     try:
         header = json.loads(line)
         is_ours = header["format"] == FORMAT
     except (ValueError, KeyError, TypeError):
-        is_ours, header = False, {}
+        is_ours = False
     if not is_ours:
         raise RecordingError(f"{path} is no recording: its first line does not say {FORMAT!r}")
     if header.get("version") != VERSION:
@@ -361,7 +377,7 @@ def _header(path: Path, line: bytes) -> dict[str, Any]:
             f"{path} is a recording of version {header.get('version')!r}; this kdp reads version {VERSION}"
             + (f" (the file was written by kdp {header['kdp']})" if "kdp" in header else "")
         )
-    return cast("dict[str, Any]", header)
+    return header
 
 
 _KINDS: Final = ("kubelet", "plugin", "call", "answer", "end", "closed")
