@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -87,9 +88,23 @@ def run_plan(plan: Plan, *, signals: Signals, read_again: Callable[[], Plan] | N
         read_again: Reads the configuration again at SIGHUP; None: there is nothing to read.
     """
     logs.configure(plan.settings)
+    _load_once_and_for_all()
     code = _run_loop(plan, signals, read_again)
     signals.end(code)
     return code
+
+
+def _load_once_and_for_all() -> None:
+    """Load gRPC and the plugins' side, and take all that is loaded by now out of the garbage collector's rounds.
+
+    It lives as long as the process; collections while it is made find nothing and are a twentieth of the start.
+    """
+    gc.disable()
+    try:
+        from ..plugin import manager  # noqa: F401 # pyright: ignore[reportUnusedImport]
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _run_loop(plan: Plan, signals: Signals, read_again: Callable[[], Plan] | None) -> int:
