@@ -1,0 +1,56 @@
+#!/bin/sh
+# Compiles what the tests of a real node need into tests/node/bin, and skips what is up to date.
+# usage: build.sh [NAME...]     NAMEs as they are called in bin/; none: everything
+#
+# The release is stamped into what comes of k8s.io/kubernetes: unstamped, a kubelet calls itself v0.0.0-master, and the
+# API server and the kubelet disagree about their versions. Needs Go; the first time takes a quarter of an hour.
+set -eu
+cd "$(dirname "$0")"
+
+command -v go > /dev/null || {
+    echo "go is not installed: the real kubelet is compiled from its Go module" >&2
+    exit 1
+}
+
+release() { sed -n 's/^\tk8s.io\/kubernetes v//p; s/^require k8s.io\/kubernetes v//p' "$1" | head -1; }
+
+# built NAME FILE...: bin/NAME is there and no older than the files it is made of.
+built() {
+    [ -x "bin/$1" ] || return 1
+    name=$1
+    shift
+    for file in "$@"; do [ "bin/$name" -nt "$file" ] || return 1; done
+}
+
+devmgr() { # MODFILE TAGS
+    version=$(release "$1")
+    name=devmgr-${version%.*}
+    wanted "$name" || return 0
+    built "$name" build.sh "$1" "${1%.mod}.sum" devmgr/*.go devmgr/*.s && return
+    echo "compiling $name (Kubernetes $version)"
+    go build -trimpath -modfile="$1" -tags "$2" -ldflags "-s -w" -o "bin/$name" ./devmgr
+}
+
+command_of() { # NAME PACKAGE
+    wanted "$1" || return 0
+    built "$1" build.sh go.mod go.sum && return
+    version=$(release go.mod)
+    minor=${version#*.}
+    stamp="-X k8s.io/component-base/version.gitVersion=v$version"
+    stamp="$stamp -X k8s.io/component-base/version.gitMajor=${version%%.*}"
+    stamp="$stamp -X k8s.io/component-base/version.gitMinor=${minor%%.*}"
+    echo "compiling $1"
+    go build -trimpath -ldflags "-s -w $stamp" -o "bin/$1" "$2"
+}
+
+ASKED=" $* "
+wanted() { case $ASKED in "  " | *" $1 "*) return 0 ;; *) return 1 ;; esac; }
+
+mkdir -p bin
+devmgr go.mod ""
+devmgr k136.mod k136
+devmgr k134.mod k134
+for name in kubelet kube-apiserver kube-controller-manager kube-scheduler kubectl; do
+    command_of "$name" "k8s.io/kubernetes/cmd/$name"
+done
+command_of etcd go.etcd.io/etcd/server/v3

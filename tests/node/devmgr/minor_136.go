@@ -1,0 +1,125 @@
+//go:build k136
+
+package main
+
+import (
+	"context"
+	_ "unsafe" // for go:linkname
+
+	machine "github.com/google/cadvisor/info/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+	"k8s.io/kubernetes/pkg/kubelet/apis/podresources"
+	"k8s.io/kubernetes/pkg/kubelet/cm/containermap"
+	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager"
+	"k8s.io/kubernetes/pkg/kubelet/cm/topologymanager"
+	"k8s.io/kubernetes/pkg/kubelet/lifecycle"
+	"k8s.io/kubernetes/pkg/kubelet/pluginmanager"
+	schedulerframework "k8s.io/kubernetes/pkg/scheduler/framework"
+)
+
+// This file is Kubernetes 1.36: what differs between the minors is here and in its siblings, and nowhere else.
+
+const minor = "1.36"
+
+type numaNode = machine.Node
+
+// admitHandler is one that a pod must pass.
+type admitHandler interface {
+	Admit(attributes *lifecycle.PodAdmitAttributes) lifecycle.PodAdmitResult
+}
+
+func admitTo(handler admitHandler, attributes *lifecycle.PodAdmitAttributes) lifecycle.PodAdmitResult {
+	return handler.Admit(attributes)
+}
+
+// The exported constructor has the socket's path built in; this is the one that it calls.
+//
+//go:linkname newManagerImpl k8s.io/kubernetes/pkg/kubelet/cm/devicemanager.newManagerImpl
+func newManagerImpl(klog.Logger, string, []numaNode, topologymanager.Store) (*devicemanager.ManagerImpl, error)
+
+func newDeviceManager(socket string, nodes []numaNode, store topologymanager.Store) (*devicemanager.ManagerImpl, error) {
+	return newManagerImpl(klog.Background(), socket, nodes, store)
+}
+
+func newTopologyManager(nodes []numaNode, policy, scope string) (topologymanager.Manager, error) {
+	return topologymanager.NewManager(nodes, policy, scope, nil)
+}
+
+func addHintProvider(topology topologymanager.Manager, devices *devicemanager.ManagerImpl) {
+	topology.AddHintProvider(klog.Background(), devices)
+}
+
+func startDeviceManager(devices *devicemanager.ManagerImpl, pods *podList, containers containermap.ContainerMap, alive sets.Set[string]) error {
+	return devices.Start(klog.Background(), pods.GetActivePods, pods, containers, alive)
+}
+
+func stopDeviceManager(devices *devicemanager.ManagerImpl) error {
+	return devices.Stop(klog.Background())
+}
+
+func runPluginManager(ctx context.Context, plugins pluginmanager.PluginManager, pods *podList) {
+	plugins.Run(ctx, pods, ctx.Done())
+}
+
+func newPredicate(node func() *v1.Node, update func(*schedulerframework.NodeInfo, *lifecycle.PodAdmitAttributes) error) admitHandler {
+	get := func(context.Context, bool) (*v1.Node, error) { return node(), nil }
+	return lifecycle.NewPredicateAdmitHandler(get, lifecycle.NewAdmissionFailureHandlerStub(), update)
+}
+
+func attributes(pod *v1.Pod, others []*v1.Pod) *lifecycle.PodAdmitAttributes {
+	return &lifecycle.PodAdmitAttributes{Pod: pod, OtherPods: others, Operation: lifecycle.AddOperation}
+}
+
+func capacityOf(devices *devicemanager.ManagerImpl) (capacity, allocatable v1.ResourceList, forgotten []string) {
+	return devices.GetCapacity()
+}
+
+func allocatableDevices(devices *devicemanager.ManagerImpl) devicemanager.ResourceDeviceInstances {
+	return devices.GetAllocatableDevices()
+}
+
+func updateAllocatedDevices(devices *devicemanager.ManagerImpl) {
+	devices.UpdateAllocatedDevices()
+}
+
+func runOptions(devices *devicemanager.ManagerImpl, pod *v1.Pod, container *v1.Container) (*devicemanager.DeviceRunContainerOptions, error) {
+	return devices.GetDeviceRunContainerOptions(context.Background(), pod, container)
+}
+
+func writeHealth(devices *devicemanager.ManagerImpl, pod *v1.Pod, status *v1.PodStatus) {
+	devices.UpdateAllocatedResourcesStatus(pod, status)
+}
+
+func hintsOf(devices *devicemanager.ManagerImpl, pod *v1.Pod, container *v1.Container) map[string][]topologymanager.TopologyHint {
+	return devices.GetTopologyHints(pod, container)
+}
+
+func podResourcesProviders(pods *podList, devices deviceList) podresources.PodResourcesProviders {
+	return podresources.PodResourcesProviders{
+		Pods: pods, Devices: devices, Cpus: nothing{}, Memory: nothing{}, DynamicResources: nothing{},
+	}
+}
+
+func (d deviceList) UpdateAllocatedDevices() { d.update() }
+
+func (d deviceList) GetAllocatableDevices() []*podresourcesv1.ContainerDevices {
+	return d.allocatable()
+}
+
+// nothing stands for the managers of what is no device.
+type nothing struct{}
+
+func (nothing) GetCPUs(string, string) []int64 { return nil }
+
+func (nothing) GetAllocatableCPUs() []int64 { return nil }
+
+func (nothing) GetMemory(string, string) []*podresourcesv1.ContainerMemory { return nil }
+
+func (nothing) GetAllocatableMemory() []*podresourcesv1.ContainerMemory { return nil }
+
+func (nothing) GetDynamicResources(*v1.Pod, *v1.Container) []*podresourcesv1.DynamicResource {
+	return nil
+}

@@ -1,0 +1,387 @@
+"""Two kubelets with one manner: a scenario is played on either, and what it saw is compared.
+
+`Play` is what a scenario is given: the kubelet, plugins that write down every call, and `Play.see`, which makes one
+`Step` of what happened since the step before.
+"""
+
+from __future__ import annotations
+
+import base64
+import difflib
+import itertools
+import json
+import re
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import EllipsisType
+from typing import Any
+
+import anyio
+import attrs
+
+from kdp.kubelet import KubeletPaths
+from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
+from kdp.testing import (
+    AdmissionError,
+    AdmittedPod,
+    ContainerStartError,
+    DeviceSpec,
+    MountSpec,
+    Pod,
+    SimulatedKubelet,
+)
+
+from .devmgr import DeviceManager
+from .recorder import Call, Recorder
+from .tools import Minor
+
+__all__ = ["Play", "Scenario", "Settings", "Step", "difference", "lines", "play"]
+
+RESOURCE = "example.com/widget"
+QUIET = 0.15
+"""Seconds without a call or a change after which a kubelet counts as having done everything that was to be done."""
+
+
+@attrs.frozen(kw_only=True)
+class Settings:
+    """How the kubelet of a scenario is set."""
+
+    topology_policy: str = "none"
+    topology_scope: str = "container"
+
+
+@attrs.frozen
+class Step:
+    """What was seen from one moment to the next.
+
+    Attributes:
+        name: What the scenario did.
+        outcome: What came of it, in words.
+        calls: What the plugins were asked meanwhile, in order.
+        capacity: Afterwards.
+        allocatable: Afterwards.
+    """
+
+    name: str
+    outcome: str
+    calls: tuple[Call, ...]
+    capacity: Mapping[str, int]
+    allocatable: Mapping[str, int]
+
+    def renamed(self, names: Mapping[str, str]) -> Step:
+        """Return the same with other names for the devices."""
+        word = re.compile(r"(?<![\w.-])(?:" + "|".join(map(re.escape, names)) + r")(?![\w.-])") if names else None
+
+        def rename(text: str) -> str:
+            if word is not None:
+                text = word.sub(lambda found: names[found.group()], text)
+            # What was sorted by the old names is sorted by the new ones.
+            return re.sub(
+                r"\[[^\[\]]+\]", lambda found: f"[{', '.join(sorted(found.group()[1:-1].split(', ')))}]", text
+            )
+
+        calls = (attrs.evolve(c, arguments={k: rename(str(v)) for k, v in c.arguments.items()}) for c in self.calls)
+        return attrs.evolve(self, outcome=rename(self.outcome), calls=tuple(calls))
+
+    def lines(self) -> list[str]:
+        """Return the step for people, and for comparing."""
+        said = [f"* {self.name}: {self.outcome}"]
+        for call in self.calls:
+            arguments = ", ".join(f"{name}={value}" for name, value in call.arguments.items())
+            said.append(f"    {call.plugin} {call.name}({arguments})")
+        said.append(
+            f"    capacity {dict(sorted(self.capacity.items()))}, allocatable {dict(sorted(self.allocatable.items()))}"
+        )
+        return said
+
+
+class Play:
+    """A scenario's hold on one kubelet.
+
+    Attributes:
+        profile: Which version is played, as ``k137``.
+        steps: What was seen.
+        by_chance: Set by a scenario in which the kubelet chooses at random between devices that are alike: they are
+            compared but for their names.
+        any_order: Set by a scenario in which the kubelet asks several plugins in an order of its own.
+    """
+
+    def __init__(self, kubelet: SimulatedKubelet | DeviceManager, profile: str, clock: _Clock | None) -> None:
+        self._kubelet = kubelet
+        self._clock = clock
+        self.profile = profile
+        self.paths: KubeletPaths = kubelet.paths
+        self.steps: list[Step] = []
+        self.calls: list[Call] = []
+        self.plugins: list[Recorder] = []
+        self.by_chance = False
+        self.any_order = False
+        self._seen = 0
+        self._told_replies = True
+
+    # -- plugins -------------------------------------------------------------------------------------------------------
+
+    async def plugin(
+        self, name: str = "a.sock", *, resource: str = RESOURCE, directory: Path | None = None, **attributes: Any
+    ) -> Recorder:
+        """Make a plugin that listens."""
+        plugin = Recorder(directory or self.paths.device_plugin_dir, name, resource=resource, calls=self.calls)
+        for attribute, value in attributes.items():
+            setattr(plugin, attribute, value)
+        await plugin.serve()
+        self.plugins.append(plugin)
+        return plugin
+
+    async def registered(self, name: str = "a.sock", **attributes: Any) -> Recorder:
+        """Make a plugin, register it and wait until its list was counted."""
+        plugin = await self.plugin(name, **attributes)
+        answer = await plugin.register(self.paths.kubelet_socket)
+        await self.see(f"{name} registers", answer)
+        return plugin
+
+    async def register(self, plugin: Recorder, **fields: str) -> str:
+        """Call Register, and see what comes of it."""
+        answer = await plugin.register(self.paths.kubelet_socket, **fields)
+        said = "".join(f" {name}={value!r}" for name, value in fields.items())
+        await self.see(f"{plugin.name} registers{said}", answer)
+        return answer
+
+    # -- the kubelet ---------------------------------------------------------------------------------------------------
+
+    async def admit(self, pod: Pod) -> None:
+        """Admit a pod, and see what comes of it."""
+        try:
+            outcome = _told(await self._kubelet.admit(pod), replies=True)
+        except (AdmissionError, ContainerStartError) as error:
+            outcome = str(error)
+        await self.see(f"pod {pod.name} is admitted", outcome)
+
+    async def readmit(self) -> None:
+        """Admit all known pods again, and see what comes of it."""
+        results = await self._kubelet.readmit()
+        said = {
+            uid: _told(result, replies=self._told_replies) if isinstance(result, AdmittedPod) else str(result)
+            for uid, result in results.items()
+        }
+        await self.see("all pods are admitted again", "; ".join(f"{uid}: {text}" for uid, text in sorted(said.items())))
+
+    async def start_container(self, pod: Pod, container: str = "main") -> None:
+        """Start a container again, and see what comes of it."""
+        try:
+            await self._kubelet.start_container(pod, container)
+            outcome = "started"
+        except ContainerStartError as error:
+            outcome = str(error)
+        await self.see(f"container {container} of {pod.name} is started", outcome)
+
+    async def delete(self, pod: Pod) -> None:
+        """Remove a pod."""
+        await self._kubelet.delete(pod)
+        await self.see(f"pod {pod.name} is deleted", "gone")
+
+    async def restart(
+        self, *, reboot: bool = False, gone: Pod | None = None, checkpoint: str | EllipsisType | None = ...
+    ) -> None:
+        """Kill the kubelet and start it again.
+
+        Args:
+            reboot: No container runs any more.
+            gone: A pod that is deleted meanwhile.
+            checkpoint: What the checkpoint's file holds then instead; None: it is gone.
+        """
+        said = ["the node reboots" if reboot else "the kubelet is killed and started"]
+        if reboot:
+            await self._kubelet.restart(reboot=True)
+        await self._kubelet.crash()
+        if gone is not None:
+            await self._kubelet.delete(gone)
+            said.append(f"pod {gone.name} is deleted meanwhile")
+        file = self.paths.device_plugin_dir / "kubelet_internal_checkpoint"
+        if checkpoint is None:
+            file.unlink()
+            said.append("the checkpoint is lost")
+        elif isinstance(checkpoint, str):
+            file.write_text(checkpoint)
+            said.append("the checkpoint is broken")
+        await self._kubelet.start()
+        self._told_replies = reboot  # a container that runs on is not given its reply again
+        await self.see(", ".join(said), "runs")
+
+    async def checkpoint(self) -> None:
+        """See what the checkpoint holds."""
+        try:
+            text = (self.paths.device_plugin_dir / "kubelet_internal_checkpoint").read_text()
+        except FileNotFoundError:
+            await self.see("the checkpoint", "there is none")
+            return
+        data = json.loads(text)["Data"]
+        said = [
+            f"{entry['PodUID']}/{entry['ContainerName']} {entry['ResourceName']} "
+            f"{ {node: sorted(ids) for node, ids in sorted(entry['DeviceIDs'].items())} } "
+            f"{v1beta1.ContainerAllocateResponse.FromString(base64.b64decode(entry['AllocResp']))!s}"
+            for entry in data["PodDeviceEntries"] or ()
+        ]
+        registered = {name: sorted(ids or ()) for name, ids in sorted(data["RegisteredDevices"].items())}
+        await self.see("the checkpoint", " ".join(("; ".join(sorted(said)) + f"; registered {registered}").split()))
+
+    async def stop_and_start(self) -> None:
+        """Stop the device manager in its own good order and start it again."""
+        await self._kubelet.stop()
+        await self._kubelet.start()
+        await self.see("the device manager is stopped and started", "runs")
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let a plugin that is gone have gone this long ago."""
+        if isinstance(self._kubelet, DeviceManager):
+            await self._kubelet.age(seconds)
+        else:
+            assert self._clock is not None
+            self._clock.offset += seconds
+        await self.see(f"{seconds:g} s pass", "")
+
+    async def until_called(self, name: str, times: int = 1, *, seconds: float = 20.0) -> None:
+        """Wait until a call came that often; a kubelet that does not make it differs in the next step."""
+        with anyio.move_on_after(seconds):
+            while sum(call.name == name for call in self.calls) < times:  # noqa: ASYNC110 - a plain list
+                await anyio.sleep(0.01)
+
+    async def see(self, name: str, outcome: str = "") -> None:
+        """Wait until all is quiet, and write down what happened since the step before."""
+        before: tuple[object, ...] = ()
+        quiet_since = time.monotonic()
+        while time.monotonic() - quiet_since < QUIET:
+            now = (len(self.calls), *await self._count(), sum(plugin.streams for plugin in self.plugins))
+            if now != before:
+                before, quiet_since = now, time.monotonic()
+            await anyio.sleep(0.01)
+        calls = _unraced(self.calls[self._seen :])
+        if self.any_order:
+            calls.sort(key=lambda call: call.plugin)
+        self._seen = len(self.calls)
+        capacity, allocatable = await self._count()
+        self.steps.append(Step(name, self._plain(outcome), tuple(map(self._plain_call, calls)), capacity, allocatable))
+
+    async def _count(self) -> tuple[dict[str, int], dict[str, int]]:
+        if isinstance(self._kubelet, DeviceManager):
+            count = await self._kubelet.count()
+            return dict(count.capacity), dict(count.allocatable)
+        return self._kubelet.capacity(), self._kubelet.allocatable()
+
+    def _plain(self, text: str) -> str:
+        """Take out what differs from run to run: the directories."""
+        for path, word in (
+            (self.paths.device_plugin_dir, "{device-plugins}"),
+            (self.paths.plugins_registry_dir, "{plugins_registry}"),
+        ):
+            text = text.replace(str(path), word)
+        return _ENDPOINT.sub("{connection} {end}", text)
+
+    def _plain_call(self, call: Call) -> Call:
+        return attrs.evolve(
+            call, arguments={k: self._plain(v) if isinstance(v, str) else v for k, v in call.arguments.items()}
+        )
+
+
+Scenario = Callable[[Play], Awaitable[None]]
+
+
+class _Clock:
+    """The simulated kubelet's, which can be put forward."""
+
+    def __init__(self) -> None:
+        self.offset = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.offset
+
+
+@asynccontextmanager
+async def _kubelet(minor: Minor, *, simulated: bool, settings: Settings) -> AsyncGenerator[Play]:
+    if simulated:
+        clock = _Clock()
+        async with SimulatedKubelet(profile=minor.profile, clock=clock) as kubelet:
+            yield Play(kubelet, minor.profile, clock)
+    else:
+        async with DeviceManager(minor, **attrs.asdict(settings)) as manager:
+            yield Play(manager, minor.profile, None)
+
+
+async def play(scenario: Scenario, minor: Minor, *, simulated: bool, settings: Settings | None = None) -> list[Step]:
+    """Play a scenario on one kubelet, and return what was seen."""
+    async with _kubelet(minor, simulated=simulated, settings=settings or Settings()) as on:
+        try:
+            await scenario(on)
+        finally:
+            for plugin in on.plugins:
+                await plugin.stop()
+        return _named_alike(on.steps) if on.by_chance else on.steps
+
+
+def difference(simulated: Sequence[str], real: Sequence[str]) -> str:
+    """Return what differs between the lines of two plays, for people; empty if nothing does."""
+    if list(simulated) == list(real):
+        return ""
+    return "\n".join(difflib.unified_diff(simulated, real, "simulated", "real", lineterm="", n=50))
+
+
+def lines(steps: Iterable[Step]) -> list[str]:
+    """Return what was seen, for comparing."""
+    return [line for step in steps for line in step.lines()]
+
+
+def _told(admitted: AdmittedPod, *, replies: bool) -> str:
+    """Say what each container was given."""
+    said: list[str] = []
+    for container in admitted.pod.in_order:
+        given = admitted.containers[container.name]
+        reply = given.reply
+        parts = [f"{container.name}: {{{', '.join(f'{r}: {list(ids)}' for r, ids in sorted(given.devices.items()))}}}"]
+        if replies:
+            parts.append(
+                f"envs={dict(sorted(reply.envs.items()))} devices={sorted(map(_device, reply.devices))} "
+                f"mounts={sorted(map(_mount, reply.mounts))} annotations={dict(sorted(reply.annotations.items()))} "
+                f"cdi={sorted(reply.cdi_devices)}"
+            )
+        said.append(" ".join(parts))
+    return "admitted; " + "; ".join(said)
+
+
+def _unraced(calls: list[Call]) -> list[Call]:
+    """Put NotifyRegistrationStatus before the ListAndWatch beside it: the kubelet makes both at once."""
+    ordered = list(calls)
+    for n, (call, following) in enumerate(itertools.pairwise(calls)):
+        if (call.name, following.name) == ("ListAndWatch", "NotifyRegistrationStatus"):
+            ordered[n], ordered[n + 1] = following, call
+    return ordered
+
+
+def _device(device: DeviceSpec) -> str:
+    return f"{device.host_path}:{device.container_path}:{device.permissions}"
+
+
+def _mount(mount: MountSpec) -> str:
+    return f"{mount.host_path}:{mount.container_path}:{'ro' if mount.read_only else 'rw'}"
+
+
+_ENDPOINT = re.compile(r"0x[0-9a-f]+ \{\d+ -?\d+ 0x[0-9a-f]+\}")
+"""What Go prints of an endpoint's connection and of the time of its end: an address and three numbers."""
+
+
+def _named_alike(steps: list[Step]) -> list[Step]:
+    """Name the devices anew, in the one way of all that sorts first: what differs by names alone becomes equal."""
+    names = sorted({name for step in steps for call in step.calls for name in _ids(call)})
+    return min(
+        (
+            [step.renamed(dict(zip(names, new, strict=True))) for step in steps]
+            for new in itertools.permutations([f"#{n}" for n in range(len(names))])
+        ),
+        key=lambda renamed: [step.lines() for step in renamed],
+    )
+
+
+def _ids(call: Call) -> set[str]:
+    groups = call.arguments.get("containers", [call.arguments.get("ids", [])])
+    assert isinstance(groups, list)
+    return {name for group in groups for name in group}
