@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Literal
 
+from .player import OnList, Replay, Report, Step
 from .plugins import of_backend, of_command
 from .record import Recorder
 from .redaction import KINDS, Redaction
-from .replay import OnList, Replay, Report, Step
 from .session import RecordingSession
 from .transcript import RecordingError, Writer, read
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Protocol
 from kdp.errors import ConfigurationError
 from kdp.plugin.manager import PluginManager
 
-from ..conformance.command import CommandSubject
-from ..conformance.subject import Instance, Staging
-
 if TYPE_CHECKING:
     from kdp.backend import DeviceBackend
     from kdp.hardware import Host
     from kdp.kubelet import KubeletPaths
 
+    from ..conformance.subject import Instance
+
 __all__ = ["Running", "Start", "of_backend", "of_command"]
+
 
 class Running(Protocol):
     """A plugin that runs."""
@@ -66,6 +66,8 @@ def of_command(command: Sequence[str], *, mount: bool = False, deadline: float =
         mount: Give it a private mount namespace with our directories at ``/var/lib/kubelet``; needs root.
         deadline: Seconds to end after SIGTERM before it is killed.
     """
+    from ..conformance.command import CommandSubject
+    from ..conformance.subject import Staging
 
     @asynccontextmanager
     async def start(paths: KubeletPaths, wake: Callable[[], None]) -> AsyncGenerator[Running]:

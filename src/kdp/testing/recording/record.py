@@ -16,6 +16,7 @@ Rule: the recorder decides nothing. What it does not understand it passes on.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import secrets
 from contextlib import asynccontextmanager
@@ -54,6 +55,9 @@ __all__ = ["Recorder"]
 _Context = grpc.aio.ServicerContext[bytes, bytes]
 
 _REGISTER = "/v1beta1.Registration/Register"
+
+LOOK_SECONDS = 0.05
+"""Between two looks for a kubelet that is away."""
 
 _FOR_EVER = 1e6
 """gRPC spells "no deadline" as one in some centuries."""
@@ -255,7 +259,7 @@ class Recorder(AsyncContextManagerMixin):
         view = look(self._kubelet.kubelet_socket)
         if view.state is not KubeletState.LISTENING or view.identity != self._identity:
             self._tell_gone(view)
-        self._watch.look()
+        self.stir()
 
     def _tell_gone(self, view: KubeletView) -> None:
         if self._is_told:
@@ -264,17 +268,18 @@ class Recorder(AsyncContextManagerMixin):
             self.writer.kubelet("gone", "another one listens" if listens else view.state.value)
 
     async def _hear(self) -> None:
-        version = self._watch.view.version
         while True:
-            await self._watch.view.after(version)
             version = self._watch.view.version
             self.stir()
+            await self._watch.view.after(version)
 
     async def _follow(self) -> None:
         while True:
             news = self._news
-            await self._adapt(self._watch.view.value)
-            await news.wait()
+            await self._adapt(look(self._kubelet.kubelet_socket))
+            # The watch tells of the new kubelet at once; the look is for one that comes while the watch is blind.
+            with anyio.move_on_after(math.inf if self._door is not None else LOOK_SECONDS):
+                await news.wait()
 
     async def _adapt(self, view: KubeletView) -> None:
         listens = view.state is KubeletState.LISTENING

@@ -16,7 +16,7 @@ __all__ = ["KINDS", "Bindings", "Redaction"]
 KINDS: Final = ("env", "paths")
 """What can be left out."""
 
-_PATH_IN_TEXT = re.compile(r"(?<![\w/])/[\w.+@%-]+(?:/[\w.+@:%-]+)*")
+_PATH_IN_TEXT = re.compile(r"(?<![\w/])(?:/[\w.+@:%-]*[\w+@%-])+")
 _STAND_IN = re.compile(r"redacted-env-\d+|/redacted/path-\d+")
 
 
