@@ -20,7 +20,7 @@ JOBS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench node-tools test-node faults lint format types layers build proto floors clean
+.PHONY: help demo test bench node-tools test-node faults reference lint format types layers build proto floors clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -41,6 +41,9 @@ test-node: $(VENV)/.ready ## run the tests of a node: real device managers, a re
 faults: $(VENV)/.ready ## write docs/reference/faults.md from what the tests of the faults see
 	@rows=$$(mktemp -d) && KDP_FAULTS=$$rows $(PYTHON_IN) -m pytest -q -n $(JOBS) tests/integration/faults \
 	  && $(PYTHON_IN) tests/integration/faults/catalogue.py $$rows; status=$$?; rm -rf $$rows; exit $$status
+
+reference: $(VENV)/.ready ## write docs/reference/api.md and cli.md from the docstrings and from --help
+	@$(PYTHON_IN) scripts/reference.py
 
 bench: $(VENV)/.ready ## measure kdp beside a plugin without it, in ten minutes; ARGS=--quick in one
 	@$(PYTHON_IN) -m benchmarks $(ARGS)

@@ -1,6 +1,6 @@
 """Writes docs/reference/api.md and docs/reference/cli.md from docstrings and from click's help.
 
-Run it after a change of either: ``.venv/bin/python scripts/reference.py``. ``--check`` writes nothing and says what would
+Run it after a change of either: ``make reference``. ``--check`` writes nothing and says what would
 change, with exit code 1.
 """
 

@@ -49,6 +49,7 @@ SURFACE: dict[str, list[str]] = {
         "Event",
         "EventLog",
         "Faults",
+        "Levers",
         "ListedDevice",
         "MountSpec",
         "NodeStatus",
@@ -60,10 +61,15 @@ SURFACE: dict[str, list[str]] = {
         "PluginStream",
         "Pod",
         "Profile",
+        "RecordingError",
         "RegisterFault",
+        "ReplayDiffers",
         "ScenarioError",
         "SimulatedKubelet",
+        "SysfsTree",
+        "check_backend",
         "events",
+        "replay",
     ],
 }
 

@@ -2,7 +2,7 @@
 
 `SimulatedKubelet` is the whole of it; ``kubelet.events`` tells what happened, ``kubelet.faults`` makes it misbehave,
 `Pod` and `Container` are what it is asked to admit, `AdmittedPod` is what comes of it. As a process of its own:
-``python -m kdp.testing.process``.
+``python -m kdp.testing.process``. `check_backend` judges a whole plugin with it.
 
 ```python
 async with SimulatedKubelet() as kubelet:
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from . import events
+    from .conformance import Levers, check_backend
     from .events import Event, EventLog
     from .faults import Faults, RegisterFault
     from .kubelet import NotReached, SimulatedKubelet
@@ -59,6 +60,7 @@ __all__ = [
     "Event",
     "EventLog",
     "Faults",
+    "Levers",
     "ListedDevice",
     "MountSpec",
     "NodeStatus",
@@ -75,11 +77,14 @@ __all__ = [
     "ScenarioError",
     "SimulatedKubelet",
     "SysfsTree",
+    "check_backend",
     "events",
     "replay",
 ]
 
 _HOMES = {
+    "Levers": "conformance",
+    "check_backend": "conformance",
     "Event": "events",
     "EventLog": "events",
     "Faults": "faults",

@@ -5,10 +5,10 @@ The lives are lived in `World` and in `Chaos` (session_world.py).
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -52,6 +52,14 @@ def run(
     return hits
 
 
+def tour(machine: type[World | Chaos], *, module: ModuleType = real) -> Counter[Pair]:
+    """Live the lives that are not left to chance."""
+    hits: Counter[Pair] = Counter()
+    subject: type[World | Chaos] = type(machine.__name__, (machine,), {"module": module, "hits": hits})
+    subject.tour()
+    return hits
+
+
 def table(physical: Counter[Pair], chaos: Counter[Pair]) -> str:
     columns = (*EVENTS, LATE)
     width = max(map(len, columns))
@@ -76,8 +84,7 @@ def test_every_state_meets_every_event(record_property: Callable[[str, object], 
         (Chaos, chaos, 100),
     ]
     for machine, hits, examples in worlds:
-        touring: type[World | Chaos] = type(machine.__name__, (machine,), {"hits": hits})
-        touring.tour()
+        hits += tour(machine)
         hits += run(machine, examples=examples)
     record_property("figure", table(physical, chaos))
     missing = (pairs - physical.keys() - IMPOSSIBLE.keys()) | (pairs - chaos.keys())
@@ -178,9 +185,12 @@ MUTANTS = [
 def test_a_mutant_is_killed(mutant: Mutant) -> None:
     module = mutant.load("kdp.plugin.session")
     broken: list[str] = []
-    for number, machine in itertools.product(range(8), (Chaos, World, WatcherWorld)):
+    machines: list[type[World | Chaos]] = [Chaos, World, WatcherWorld]
+    lives = [partial(run, machine, examples=30, module=module, number=n) for n in range(8) for machine in machines]
+    tours = [partial(tour, machine, module=module) for machine in machines]
+    for attempt in (*lives, *tours):
         try:
-            run(machine, examples=30, module=module, number=number)
+            attempt()
         except InvariantBrokenError as error:
             broken.append(str(error))
             if broken[-1].startswith(f"invariant {mutant.invariant}:"):

@@ -1,0 +1,180 @@
+"""``kdp conformance -- COMMAND...``: does a device plugin, in any language, do what the kubelet needs of it?
+
+The program is started anew for each check, against a simulated kubelet in a temporary directory. Nothing of it is left at
+the end, whatever it does. What it prints is kept for the report of the checks that it fails.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..daemon.process import silence_grpc
+from .options import Refusal
+
+if TYPE_CHECKING:
+    from ..testing.conformance.model import CheckResult
+
+__all__ = ["command"]
+
+
+@click.command(
+    "conformance",
+    short_help="Judge a plugin's program, in any language.",
+    context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
+)
+@click.argument("words", metavar="COMMAND...", nargs=-1, type=click.UNPROCESSED, required=True)
+@click.option(
+    "--profile",
+    metavar="PROFILE",
+    default="k137",
+    show_default=True,
+    envvar="KDP_PROFILE",
+    help="Which kubelet is simulated: k134, k136 or k137.  [KDP_PROFILE]",
+)
+@click.option("--only", metavar="ID,...", help="Run these checks only.")
+@click.option("--quick", is_flag=True, help="Leave out the checks that must wait a minute or more.")
+@click.option(
+    "--output",
+    type=click.Choice(["table", "json", "junit", "markdown"]),
+    default="table",
+    show_default=True,
+    envvar="KDP_OUTPUT",
+    help="How the report is written to stdout.  [KDP_OUTPUT]",
+)
+@click.option("--fail", metavar="COMMAND", help="Shell command that makes device {id} fail.")
+@click.option("--heal", metavar="COMMAND", help="Shell command that makes the failed device {id} work again.")
+@click.option("--vanish", metavar="COMMAND", help="Shell command that takes device {id} away.")
+@click.option("--add", metavar="COMMAND", help="Shell command that brings device {id}, or a new one if {id} is empty.")
+@click.option(
+    "--private-mount",
+    is_flag=True,
+    help="Show the simulated directories to the program at /var/lib/kubelet, in a mount namespace of its own (needs root).",
+)
+@click.option(
+    "--cdi-dir",
+    "cdi_dirs",
+    metavar="DIR",
+    multiple=True,
+    default=("/etc/cdi", "/var/run/cdi"),
+    show_default=True,
+    help="Where the plugin's CDI specs are; may be repeated.",
+)
+@click.option(
+    "--deadline",
+    type=click.FloatRange(min=0, min_open=True, max=3600),
+    metavar="SECONDS",
+    default=30.0,
+    show_default=True,
+    envvar="KDP_DEADLINE",
+    help="How long the program may take to register when it is met first.  [KDP_DEADLINE]",
+)
+def command(
+    words: tuple[str, ...],
+    profile: str,
+    only: str | None,
+    quick: bool,
+    output: str,
+    fail: str | None,
+    heal: str | None,
+    vanish: str | None,
+    add: str | None,
+    private_mount: bool,
+    cdi_dirs: tuple[str, ...],
+    deadline: float,
+) -> None:
+    """Run the conformance checks against a device plugin's program, in any language.
+
+    The program learns where the kubelet is by placeholders in its arguments, by variables, or with --private-mount by the
+    usual path. It registers with kubelet.sock or through the plugin watcher, as it does on a node.
+
+    \b
+    Placeholders                        Variables
+      {root}               ...            KDP_KUBELET_ROOT
+      {device_plugins}     ...            KDP_DEVICE_PLUGIN_DIR
+      {plugins_registry}   ...            KDP_PLUGINS_REGISTRY_DIR
+      {pod_resources}      ...            KDP_POD_RESOURCES_DIR
+
+    \b
+    For example:
+      kdp conformance -- kdp run widgets.py:Widgets
+      kdp conformance --quick -- ./plugin --socket-dir {device_plugins}
+
+    \b
+    Exit codes:
+      0  no check failed
+      1  a check failed, or the program could not be judged
+      2  something in the command line is wrong
+    """  # noqa: D301 - click's mark for a block that keeps its lines
+    import anyio
+
+    silence_grpc()
+    from ..testing import PROFILES
+    from ..testing.conformance import ConformanceReport, run_checks
+    from ..testing.conformance.command import CommandSubject, shell_levers
+    from ..testing.conformance.render import render
+
+    if profile not in PROFILES:
+        raise Refusal(f"--profile: {profile!r} is not known; known are {', '.join(PROFILES)}")
+    if shutil.which(words[0]) is None:
+        raise Refusal(f"there is no program {words[0]!r}: neither a file that can be run nor in PATH")
+    levers = {"fail": fail, "heal": heal, "vanish": vanish, "add": add}
+    subject = CommandSubject(
+        words,
+        levers=shell_levers({name: text for name, text in levers.items() if text is not None}),
+        mount=private_mount,
+    )
+    ids = _ids(only)
+    report: ConformanceReport | None = None
+    interrupted = ""
+
+    def tell(result: CheckResult) -> None:
+        click.echo(f"{result.check.id:>3}  {result.status}  {result.check.name}", err=True)
+
+    async def run() -> None:
+        nonlocal report, interrupted
+        async with anyio.create_task_group() as tasks:
+
+            async def interrupt() -> None:
+                nonlocal interrupted
+                with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+                    async for number in signals:
+                        interrupted = number.name
+                        tasks.cancel_scope.cancel()
+
+            tasks.start_soon(interrupt)
+            report = await run_checks(
+                subject,
+                profile=profile,
+                only=ids,
+                quick=quick,
+                cdi_dirs=[Path(directory) for directory in cdi_dirs],
+                meeting=deadline,
+                tell=tell,
+            )
+            tasks.cancel_scope.cancel()
+
+    try:
+        anyio.run(run)
+    except* ValueError as wrong:
+        raise Refusal(str(wrong.exceptions[0])) from None
+    if report is None:
+        click.echo(f"interrupted by {interrupted}", err=True)
+        raise SystemExit(1)
+    click.echo(render(report, output))
+    if report.left_out:
+        click.echo(f"left out by --quick: {', '.join(map(str, report.left_out))}", err=True)
+    raise SystemExit(0 if report.is_passed else 1)
+
+
+def _ids(only: str | None) -> list[int] | None:
+    if only is None:
+        return None
+    try:
+        return [int(part) for part in only.split(",")]
+    except ValueError:
+        raise Refusal(f"--only: {only!r} must be numbers of checks with commas between; valid is 1,17,33") from None

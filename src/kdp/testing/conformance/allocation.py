@@ -1,0 +1,540 @@
+"""Checks 33 to 47: what Allocate answers, and what is left of it on the host."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import anyio
+import attrs
+
+from .. import events
+from ..pods import AdmittedPod, Container, ContainerReply, Pod
+from ..wire import CallError
+from .lists import failed_device
+from .model import KUBELET_SOCK, NotApplicable, check
+from .scene import Case, Scene, ids, plural
+from .subject import Staging
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["allocate", "missing_artefacts", "problems_of", "shown"]
+
+_CDI_NAME = re.compile(r"[A-Za-z0-9.-]+/[A-Za-z0-9_.-]+=[A-Za-z0-9_.:-]+")
+
+_FAR = 30.0
+"""Seconds after which a call counts as never answered."""
+
+
+def shown(reply: ContainerReply) -> str:
+    """Return how much is in a reply, in words."""
+    parts = {
+        "variable": len(reply.envs),
+        "device node": len(reply.devices),
+        "mount": len(reply.mounts),
+        "annotation": len(reply.annotations),
+        "CDI name": len(reply.cdi_devices),
+    }
+    return ", ".join(plural(count, what) for what, count in parts.items() if count) or "nothing"
+
+
+def problems_of(reply: ContainerReply) -> list[str]:
+    """Return what a container runtime would stumble over in a reply."""
+    found = [
+        f"device node path {path!r} is not absolute"
+        for node in reply.devices
+        for path in (node.host_path, node.container_path)
+        if not posixpath.isabs(path)
+    ]
+    found += [
+        f"permissions {node.permissions!r} of {node.container_path} are not of r, w, m"
+        for node in reply.devices
+        if not node.permissions or set(node.permissions) - set("rwm")
+    ]
+    found += [
+        f"mount path {path!r} is not absolute"
+        for mount in reply.mounts
+        for path in (mount.host_path, mount.container_path)
+        if not posixpath.isabs(path)
+    ]
+    found += [
+        f"CDI name {name!r} is not vendor/class=device" for name in reply.cdi_devices if not _CDI_NAME.fullmatch(name)
+    ]
+    return found
+
+
+async def allocate(scene: Scene, *device_ids: Iterable[str], within: float = _FAR) -> list[ContainerReply]:
+    """Call Allocate with one container request for each argument; an answer that never comes is a failure."""
+    try:
+        with anyio.fail_after(within):
+            return await scene.client.allocate(*[list(request) for request in device_ids])
+    except TimeoutError:
+        raise scene.failed(f"Allocate was not answered within {within:g} s") from None
+
+
+async def _refusal(scene: Scene, device_ids: Iterable[str]) -> CallError | None:
+    try:
+        await allocate(scene, device_ids)
+    except CallError as error:
+        return error
+    return None
+
+
+async def _still_works(scene: Scene, after: str, streams: int = 1) -> None:
+    """Require that the process, the stream and Allocate are as before."""
+    scene.check_alive()
+    scene.require(scene.kubelet.streams(scene.resource) == 1, f"after {after} the stream had ended")
+    scene.require(scene.streams_opened == streams, f"after {after} the plugin registered anew")
+    if scene.healthy:
+        [reply] = await allocate(scene, scene.healthy[:1])
+        scene.require(not problems_of(reply), f"after {after} the next Allocate answered {reply}")
+
+
+def _as_sets(reply: ContainerReply) -> dict[str, object]:
+    return {
+        "envs": dict(reply.envs),
+        "annotations": dict(reply.annotations),
+        "devices": set(reply.devices),
+        "mounts": set(reply.mounts),
+        "cdi_devices": set(reply.cdi_devices),
+    }
+
+
+def _differences(first: ContainerReply, second: ContainerReply) -> str:
+    one, other = _as_sets(first), _as_sets(second)
+    return "; ".join(f"{key}: {one[key]} and {other[key]}" for key in one if one[key] != other[key])
+
+
+@check(
+    33,
+    "Allocate of one device is answered well",
+    expected="exactly one container response within 1 s, absolute paths, permissions of r, w, m",
+    rule="section 6.4: nothing is validated by the kubelet; empty permissions mean no access, and a missing response fails the "
+    "pod and keeps the devices booked (section 6.3)",
+    cure="answer each container request with one response; absolute paths, permissions such as 'rw'",
+)
+async def one_device(case: Case) -> str:
+    """Allocate the first."""
+    async with case.connected() as scene:
+        [device] = scene.some(1)
+        began = anyio.current_time()
+        replies = await allocate(scene, [device])
+        took = anyio.current_time() - began
+        scene.require(len(replies) == 1, f"{plural(len(replies), 'container response')} for one container request")
+        scene.require(took <= case.limit(1.0), f"Allocate took {took:.2f} s; no other pod is admitted meanwhile")
+        problems = problems_of(replies[0])
+        scene.require(not problems, "; ".join(problems))
+    return f"one response after {took * 1000:.1f} ms: {shown(replies[0])}"
+
+
+@check(
+    34,
+    "the order of the ids does not matter",
+    expected="Allocate of two devices in both orders: the same effect",
+    rule="section 6.1: the kubelet sends the ids of a container in random order",
+    cure="sort the ids before you make anything of them",
+)
+async def any_order(case: Case) -> str:
+    """Allocate two in both orders."""
+    case.needs_two()
+    async with case.connected() as scene:
+        first, second = scene.some(2)
+        [one] = await allocate(scene, [first, second])
+        [other] = await allocate(scene, [second, first])
+        difference = _differences(one, other)
+        scene.require(not difference, f"the two orders gave different answers: {difference}")
+    return f"both orders gave {shown(one)}"
+
+
+@check(
+    35,
+    "a device may be allocated again without being freed",
+    expected="Allocate of the same id twice: both succeed",
+    rule="section 6.2: devices of init containers come again for later containers; section 6.5: there is no deallocation",
+    cure="keep no book of what is in use: the kubelet does; make Allocate idempotent",
+)
+async def again(case: Case) -> str:
+    """Allocate the same device twice."""
+    async with case.connected() as scene:
+        [device] = scene.some(1)
+        [one] = await allocate(scene, [device])
+        if (refused := await _refusal(scene, [device])) is not None:
+            raise scene.failed(f"the second Allocate of {device} was refused: {refused}")
+    return f"twice {shown(one)}"
+
+
+@check(
+    36,
+    "a sidecar and a container get devices of their own",
+    expected="a restartable init container and a container, one device each: both admitted with different ids",
+    rule="section 6.2: sidecars keep their devices for the pod's life, so the next container gets others",
+    cure="answer Allocate for each container on its own",
+)
+async def sidecar(case: Case) -> str:
+    """Admit a pod with a sidecar."""
+    case.needs_two()
+    async with case.connected() as scene:
+        scene.some(2)
+        wanted = {scene.resource: 1}
+        pod = Pod(containers=[Container("main", wanted)], init_containers=[Container("side", wanted, restartable=True)])
+        admitted = await scene.kubelet.admit(pod)
+        side, main = (admitted.devices(scene.resource, name) for name in ("side", "main"))
+        scene.require(side and main and not set(side) & set(main), f"the sidecar got {side}, the container {main}")
+        calls = scene.kubelet.events.of(events.AllocateRequested, resource=scene.resource)
+        scene.require(len(calls) == 2, f"{plural(len(calls), 'Allocate')} for two containers")
+    return f"the sidecar got {ids(side)}, the container {ids(main)}"
+
+
+@check(
+    37,
+    "an unknown id is refused",
+    expected="Allocate of an id that is not listed: a gRPC error; the process, the stream and the next Allocate are fine",
+    rule="section 6.3: any gRPC error fails this pod with its text; an answer for a device that is not there starts a container "
+    "without it",
+    cure="look every id up, and refuse with INVALID_ARGUMENT and a sentence for the pod's author",
+)
+async def unknown_id(case: Case) -> str:
+    """Ask for what is not there."""
+    async with case.connected() as scene:
+        refused = await _refusal(scene, ["no-such-device"])
+        scene.require(refused is not None, "Allocate of the unknown id 'no-such-device' succeeded")
+        await _still_works(scene, "the unknown id")
+    return str(refused)
+
+
+@check(
+    38,
+    "an unhealthy device is refused",
+    expected="Allocate of a device that has just failed: a gRPC error, and the list has told it",
+    rule="section 6.2: the kubelet chooses of the last list, which a fault may have overtaken",
+    cure="check the device's health in Allocate, and refuse with a sentence",
+    levers=("fail", "heal"),
+)
+async def unhealthy_id(case: Case) -> str:
+    """Ask for what has failed."""
+    async with case.connected() as scene:
+        [device] = scene.some(1)
+        async with failed_device(scene, device):
+            await scene.until(
+                lambda: scene.health_of(device) != "Healthy",
+                case.limit(1.0),
+                f"the list never told that {device} failed",
+            )
+            refused = await _refusal(scene, [device])
+            scene.require(refused is not None, f"Allocate of the failed device {device} succeeded")
+            await _still_works(scene, "the failed device")
+    return str(refused)
+
+
+@check(
+    39,
+    "several container requests are answered in order",
+    expected="Allocate with two container requests: two responses, in the same order",
+    rule="section 1.1: the message can carry several requests; kubelets send one and read only the first response (section 6.1)",
+    cure="loop over container_requests and append one response for each",
+)
+async def two_requests(case: Case) -> str:
+    """Send two."""
+    case.needs_two()
+    async with case.connected() as scene:
+        first, second = scene.some(2)
+        alone = [(await allocate(scene, [device]))[0] for device in (first, second)]
+        together = await allocate(scene, [first], [second])
+        scene.require(len(together) == 2, f"{plural(len(together), 'response')} for two container requests")
+        for expected, reply in zip(alone, together, strict=True):
+            difference = _differences(expected, reply)
+            scene.require(not difference, f"the responses are not in the order of the requests: {difference}")
+    return "two responses in order"
+
+
+@check(
+    40,
+    "an empty Allocate is answered properly",
+    expected="no container requests, or one without ids: a well-formed reply or INVALID_ARGUMENT; nothing crashes",
+    rule="section 6.3: what is not foreseen must not end the process",
+    cure="answer an empty request with an empty response or INVALID_ARGUMENT",
+)
+async def empty(case: Case) -> str:
+    """Send nothing, and nothing in something."""
+    told: list[str] = []
+    async with case.connected() as scene:
+        for requests, what in (((), "no container request"), (((),), "a container request without ids")):
+            try:
+                replies = await allocate(scene, *requests)
+            except CallError as error:
+                scene.require(error.code == "INVALID_ARGUMENT", f"{what} was answered with {error}")
+                told.append(f"{what}: INVALID_ARGUMENT")
+            else:
+                scene.require(
+                    len(replies) == len(requests), f"{what} was answered with {plural(len(replies), 'response')}"
+                )
+                told.append(f"{what}: {plural(len(replies), 'response')}")
+            await _still_works(scene, what)
+    return "; ".join(told)
+
+
+@check(
+    41,
+    "parallel Allocates do not mix",
+    expected="50 at once: all answered, each with what its device gets alone",
+    rule="section 6.1: kubelets allocate one after another, but pod workers can overlap with them",
+    cure="keep no state between the requests that another one could see",
+)
+async def parallel(case: Case) -> str:
+    """Send fifty at once."""
+    async with case.connected() as scene:
+        devices = scene.some(1) if len(scene.healthy) < 2 else scene.healthy[:10]
+        alone = {device: (await allocate(scene, [device]))[0] for device in devices}
+        answers: list[tuple[str, ContainerReply]] = []
+
+        async def one(device: str) -> None:
+            [reply] = await allocate(scene, [device])
+            answers.append((device, reply))
+
+        began = anyio.current_time()
+        async with anyio.create_task_group() as tasks:
+            for number in range(50):
+                tasks.start_soon(one, devices[number % len(devices)])
+        took = anyio.current_time() - began
+        for device, reply in answers:
+            difference = _differences(alone[device], reply)
+            scene.require(not difference, f"the answer for {device} was another's: {difference}")
+        await _still_works(scene, "50 Allocates at once")
+    return f"50 answers in {took * 1000:.0f} ms, none mixed up"
+
+
+@check(
+    42,
+    "a hanging Allocate ends by itself",
+    expected="the backend hangs: DEADLINE_EXCEEDED or ABORTED after the plugin's own deadline; other calls and the list go on",
+    rule="section 6.1: the kubelet has no deadline, admits no pod meanwhile, and counts as dead after 5 minutes",
+    cure="give your own work a deadline of 20 to 30 s, and answer with an error then",
+)
+async def hanging(case: Case) -> str:
+    """Let it hang."""
+    async with case.connected(Staging(allocate="hangs")) as scene:
+        [device] = scene.some(1)
+        answer: list[CallError | list[ContainerReply]] = []
+        began = anyio.current_time()
+
+        async def call() -> None:
+            try:
+                answer.append(await allocate(scene, [device], within=case.limit(3.0)))
+            except CallError as error:
+                answer.append(error)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            await scene.until(scene.plugin.entered, case.limit(1.0), "Allocate did not reach the backend")
+            with anyio.fail_after(_FAR):
+                await scene.client.options(case.limit(1.0))
+            stream = scene.client.watch()
+            scene.require(await stream.next(case.limit(1.0)), "no list came on a new stream while Allocate hung")
+            stream.cancel()
+        took = anyio.current_time() - began
+        [error] = answer
+        if not isinstance(error, CallError):
+            raise scene.failed(f"Allocate was answered with {error}")
+        scene.require(error.code in ("DEADLINE_EXCEEDED", "ABORTED"), f"Allocate was answered with {error}")
+        scene.require(scene.kubelet.streams(scene.resource) == 1, "the stream ended")
+    return f"{error.code} after {took:.1f} s: {error.detail}"
+
+
+@check(
+    43,
+    "an exception in Allocate stays inside",
+    expected="the backend raises: INTERNAL with a short text, no traceback, nothing of the exception's own text; the stream "
+    "lives",
+    rule="section 6.3: the text of the error is shown to the pod's author; section 0.1: keep it far below 8 KiB",
+    cure="catch everything in Allocate, log it, and answer with one sentence",
+)
+async def raising(case: Case) -> str:
+    """Let it raise."""
+    from .backend import SECRET
+
+    async with case.connected(Staging(allocate="raises")) as scene:
+        [device] = scene.some(1)
+        refused = await _refusal(scene, [device])
+        if refused is None:
+            raise scene.failed("Allocate succeeded although the backend raised")
+        scene.require(refused.code == "INTERNAL", f"the code was {refused.code}: {refused.detail}")
+        scene.require(
+            SECRET not in refused.detail, f"the pod's author reads the exception's own text: {refused.detail}"
+        )
+        traced = "Traceback" in refused.detail or 'File "' in refused.detail
+        scene.require(not traced and len(refused.detail) <= 1024, f"the text is a traceback: {refused.detail[:200]}")
+        scene.plugin.release()
+        await _still_works(scene, "the exception")
+    return str(refused)
+
+
+@check(
+    44,
+    "a cancelled Allocate is given up",
+    expected="the kubelet cancels the call: the backend's work is cancelled, the next Allocate is fine",
+    rule="section 6.1: a kubelet that ends cancels the call and forgets its choice; another set may be asked for next",
+    cure="stop the work when the call's context is cancelled, and keep no half-made state",
+)
+async def cancelled(case: Case) -> str:
+    """Cancel a slow one."""
+    async with case.connected(Staging(allocate="slow")) as scene:
+        [device] = scene.some(1)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(allocate, scene, [device])
+            await scene.until(scene.plugin.entered, case.limit(1.0), "Allocate did not reach the backend")
+            tasks.cancel_scope.cancel()
+        await scene.until(scene.plugin.cancelled, case.limit(0.1), "the backend's work went on after the cancellation")
+        scene.plugin.release()
+        await _still_works(scene, "the cancelled Allocate")
+    return "the backend's work was cancelled, the next Allocate succeeded"
+
+
+def missing_artefacts(replies: Iterable[ContainerReply], cdi_dirs: Iterable[Path], root: str = "/") -> list[str]:
+    """Return what replies name that does not exist on this host."""
+    all_of = [*replies]
+    names = {name for reply in all_of for name in reply.cdi_devices}
+    paths = {node.host_path for reply in all_of for node in reply.devices}
+    paths |= {mount.host_path for reply in all_of for mount in reply.mounts}
+    missing = [path for path in paths if not Path(root, path.lstrip("/")).exists()]
+    known = _cdi_names(cdi_dirs) if names else set[str]()
+    return sorted(missing) + [f"CDI device {name}" for name in sorted(names - known)]
+
+
+def _cdi_names(directories: Iterable[Path]) -> set[str]:
+    """Return the qualified names that the CDI specs in these directories declare."""
+    found: set[str] = set()
+    for directory in directories:
+        for path in sorted(directory.glob("*")) if directory.is_dir() else ():
+            if path.suffix not in (".json", ".yaml", ".yml"):
+                continue
+            try:
+                text = path.read_text()
+            except OSError:
+                continue
+            found |= _names_in_json(text) if path.suffix == ".json" else _names_in_yaml(text)
+    return found
+
+
+def _names_in_json(text: str) -> set[str]:
+    try:
+        spec = cast("dict[str, object]", json.loads(text))
+        kind, devices = spec["kind"], cast("list[dict[str, object]]", spec["devices"])
+        return {f"{kind}={device['name']}" for device in devices}
+    except (ValueError, KeyError, TypeError):
+        return set()  # no spec, or not a valid one
+
+
+def _names_in_yaml(text: str) -> set[str]:
+    kind = re.search(r"^kind:\s*[\"']?([^\s\"']+)", text, re.MULTILINE)
+    names = re.findall(r"^\s*(?:-\s+)?name:\s*[\"']?([^\s\"']+)", text, re.MULTILINE)
+    return {f"{kind[1]}={name}" for name in names} if kind else set()
+
+
+async def _all_replies(scene: Scene, most: int = 16) -> list[ContainerReply]:
+    replies: list[ContainerReply] = []
+    for device in scene.healthy[:most]:
+        replies += await allocate(scene, [device])
+    return replies
+
+
+@check(
+    45,
+    "what Allocate made survives the plugin's restart",
+    expected="after the plugin has ended, and after it has started again, everything that the reply names exists",
+    rule="section 6.1: Allocate is not called again when a container or the plugin restarts: the old reply is used",
+    cure="remove nothing at the end of the process that a reply has named: mount sources, CDI specs, device nodes",
+)
+async def survives_restart(case: Case) -> str:
+    """Allocate, end, start."""
+    async with case.connected() as scene:
+        scene.some(1)
+        replies = await _all_replies(scene)
+        missing = missing_artefacts(replies, case.cdi_dirs)
+        scene.require(not missing, f"the reply names what does not exist: {ids(missing)}")
+        await scene.stop(scene.plugin)
+        missing = missing_artefacts(replies, case.cdi_dirs)
+        scene.require(not missing, f"with the plugin's end this was gone: {ids(missing)}")
+        known = len(scene.lists)
+        await scene.start_plugin()
+        await scene.connected(lists=known)
+        missing = missing_artefacts(replies, case.cdi_dirs)
+        scene.require(not missing, f"with the plugin's new start this was gone: {ids(missing)}")
+    return f"{_named(replies)}, all there before, between and after"
+
+
+def _named(replies: Iterable[ContainerReply]) -> str:
+    all_of = [*replies]
+    count = len(
+        {node.host_path for reply in all_of for node in reply.devices}
+        | {mount.host_path for reply in all_of for mount in reply.mounts}
+        | {name for reply in all_of for name in reply.cdi_devices}
+    )
+    return f"{plural(len(all_of), 'reply').replace('replys', 'replies')} with {plural(count, 'host path or CDI name')}"
+
+
+@check(
+    46,
+    "after a reboot everything is there before Register",
+    expected="the node restarts with a pod on it: what its reply names exists when the plugin registers, and the pod is "
+    "admitted with the old reply",
+    rule="section 4.6: after a reboot the cached reply is used without any Allocate, so what lay in tmpfs must be made again at "
+    "the plugin's start",
+    cure="make device nodes, mount sources and CDI specs at the start, before you register",
+    routes=KUBELET_SOCK,
+)
+async def reboot(case: Case) -> str:
+    """Restart the node."""
+    missing: list[str] = []
+    replies: list[ContainerReply] = []
+
+    def listen(event: events.Event) -> None:
+        if isinstance(event, events.RegisterReceived) and replies:
+            missing.extend(missing_artefacts(replies, case.cdi_dirs))
+
+    async with case.node(listener=listen) as scene:
+        await scene.start_plugin()
+        await scene.connected()
+        scene.some(1)
+        admitted = await scene.kubelet.admit(Pod.asking({scene.resource: 1}))
+        known = len(scene.lists)
+        scene.may_end(scene.plugin)
+        await scene.plugin.kill()
+        replies.append(admitted.reply())
+        await scene.kubelet.restart(reboot=True)
+        await scene.start_plugin()
+        await scene.connected(lists=known)
+        scene.require(not missing, f"at Register this did not exist: {ids(missing)}")
+        [outcome] = (await scene.kubelet.readmit()).values()
+        if not isinstance(outcome, AdmittedPod):
+            raise scene.failed(f"after the reboot the pod was refused: {outcome}")
+        scene.require(outcome.reply() == admitted.reply(), "after the reboot the pod got another reply")
+    return f"{_named(replies)}, all there at Register; the pod is back with its old reply"
+
+
+@check(
+    47,
+    "every CDI name resolves",
+    expected="each CDI name in a reply is declared by a spec in /etc/cdi or /var/run/cdi at that moment",
+    rule="section 6.4: a name that the runtime cannot resolve is an error when the container is created, not at admission",
+    cure="write the spec before you answer with its names, and rename it into place",
+)
+async def cdi_names(case: Case) -> str:
+    """Allocate everything."""
+    async with case.connected() as scene:
+        scene.some(1)
+        replies = await _all_replies(scene)
+        only_cdi = [attrs.evolve(reply, devices=(), mounts=()) for reply in replies]
+        missing = missing_artefacts(only_cdi, case.cdi_dirs)
+        scene.require(not missing, f"no spec declares {ids(missing)}")
+        names = {name for reply in replies for name in reply.cdi_devices}
+        requests = [key for reply in replies for key in reply.annotations if key.startswith("cdi.k8s.io/")]
+        if requests:
+            raise NotApplicable(
+                f"the plugin asks for CDI devices by annotations ({requests[0]}), which are not resolved here"
+            )
+    count = plural(len(replies), "reply").replace("replys", "replies")
+    return f"{count} with {plural(len(names), 'CDI name')}, all declared" if names else f"{count} without a CDI name"

@@ -1,0 +1,276 @@
+"""`CommandSubject`: a plugin's program, in any language, started anew for each check.
+
+How it learns where the kubelet is: by placeholders in the command (``{root}``, ``{device_plugins}``,
+``{plugins_registry}``, ``{pod_resources}``), by the variables ``KDP_*`` in its environment, or, for a program with the paths
+built in, by a private mount namespace in which ``/var/lib/kubelet`` is the simulated one.
+
+Rule: nothing that was started here is left when an instance is over. The program gets a process group of its own, which
+is killed as a whole; whatever has left the group is found by a mark in its environment.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import TYPE_CHECKING
+
+import anyio
+from typing_extensions import override
+
+from .backend import process_usage
+from .model import NotApplicable
+from .subject import Ending, Instance, Levers, Staging, Subject, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+
+    from anyio.abc import ByteReceiveStream, Process
+
+    from kdp.kubelet.paths import KubeletPaths
+
+__all__ = ["CommandSubject", "shell_levers"]
+
+MARK = "KDP_CONFORMANCE_MARK"
+"""Names the variable by which a program's runaway children are found."""
+
+LEVER_SECONDS = 60.0
+
+_KEPT_LINES = 300
+_LINE_BYTES = 2000
+
+
+def places(paths: KubeletPaths) -> dict[str, str]:
+    """Return the placeholders with their values."""
+    return {
+        "root": os.fspath(paths.device_plugin_dir.parent),
+        "device_plugins": os.fspath(paths.device_plugin_dir),
+        "plugins_registry": os.fspath(paths.plugins_registry_dir),
+        "pod_resources": os.fspath(paths.pod_resources_dir),
+    }
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    for name, value in values.items():
+        text = text.replace("{" + name + "}", value)
+    return text
+
+
+def shell_levers(commands: Mapping[str, str]) -> Levers:
+    """Make levers of shell commands; ``{id}`` and the variable ``KDP_DEVICE`` are the device.
+
+    Args:
+        commands: By the lever's name.
+    """
+
+    def lever(command: str) -> Callable[[str], object]:
+        async def pull(device: str) -> None:
+            with anyio.fail_after(LEVER_SECONDS):
+                done = await anyio.run_process(
+                    ["/bin/sh", "-c", _filled(command, {"id": shlex.quote(device)})],
+                    env={**os.environ, "KDP_DEVICE": device},
+                    stderr=subprocess.STDOUT,
+                    check=False,
+                )
+            if done.returncode:
+                words = done.stdout.decode(errors="replace").strip()[-300:]
+                raise NotApplicable(f"the lever's command {command!r} ended with exit code {done.returncode}: {words}")
+
+        return pull
+
+    return Levers(**{name: lever(command) for name, command in commands.items()})
+
+
+class _Instance(Instance):
+    def __init__(self, process: Process, levers: Levers, mark: str) -> None:
+        self._process = process
+        self._levers = levers
+        self._mark = mark
+        self._asked_at: float | None = None
+        self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
+        self.ended = anyio.Event()
+
+    async def watch(self, wake: Callable[[], None]) -> None:
+        """Wait for the process's end."""
+        code = await self._process.wait()
+        now = time.monotonic()
+        asked = self._asked_at is not None
+        self.ending = Ending(seconds=now - (self._asked_at or now), code=code, asked=asked)
+        self.ended.set()
+        wake()
+
+    async def read(self, stream: ByteReceiveStream) -> None:
+        """Keep the last lines that it says; read as fast as it writes, or it would stand still."""
+        rest = b""
+        async for chunk in stream:
+            *lines, rest = (rest + chunk).split(b"\n")
+            rest = rest[-_LINE_BYTES:]
+            self._lines.extend(line[:_LINE_BYTES].decode(errors="replace") for line in lines[-_KEPT_LINES:])
+        if rest:
+            self._lines.append(rest.decode(errors="replace"))
+
+    @override
+    async def stop(self, within: float) -> Ending:
+        if self._asked_at is None:
+            self._asked_at = time.monotonic()
+            with suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGTERM)
+        try:
+            with anyio.fail_after(within):
+                await self.ended.wait()
+        except TimeoutError:
+            self._signal(signal.SIGKILL)
+            raise
+        assert self.ending is not None
+        return self.ending
+
+    @override
+    async def kill(self) -> None:
+        self._asked_at = time.monotonic()
+        self._signal(signal.SIGKILL)
+        with anyio.move_on_after(10):
+            await self.ended.wait()
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+    def end_all(self) -> None:
+        """Kill the group, and what has left it."""
+        self._signal(signal.SIGKILL)
+        mark = f"{MARK}={self._mark}".encode()
+        for entry in os.listdir("/proc"):
+            if entry.isdigit() and int(entry) != os.getpid():
+                with suppress(OSError):
+                    with open(f"/proc/{entry}/environ", "rb") as environ:
+                        is_ours = mark in environ.read().split(b"\0")
+                    if is_ours:
+                        os.kill(int(entry), signal.SIGKILL)
+
+    @override
+    def said(self) -> str:
+        return "\n".join(self._lines)
+
+    @override
+    def usage(self) -> Usage:
+        try:
+            return process_usage(self._process.pid)
+        except OSError:
+            return Usage(rss=0, fds=0, threads=0, cpu=0.0)  # it has ended; the check will see that
+
+    @override
+    async def fail(self, device: str) -> None:
+        await self._levers.pull("fail", device)
+
+    @override
+    async def heal(self, device: str) -> None:
+        await self._levers.pull("heal", device)
+
+    @override
+    async def vanish(self, device: str) -> None:
+        await self._levers.pull("vanish", device)
+
+    @override
+    async def add(self, device: str = "") -> None:
+        await self._levers.pull("add", device)
+
+    @override
+    def pause(self) -> bool:
+        self._signal(signal.SIGSTOP)
+        return True
+
+    @override
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+
+class CommandSubject(Subject):
+    """A plugin's program.
+
+    Args:
+        command: The program and its arguments, with placeholders.
+        levers: What the kit can do to its hardware.
+        mount: Give it a private mount namespace with the simulated directories at ``/var/lib/kubelet``; needs root.
+    """
+
+    width = 4
+    has_process = True
+    can_be_staged = False
+    shares_hardware = True
+
+    def __init__(self, command: Sequence[str], *, levers: Levers | None = None, mount: bool = False) -> None:
+        self._command = tuple(command)
+        self._levers = levers or Levers()
+        self._mount = mount
+
+    @override
+    def start(
+        self, paths: KubeletPaths, staging: Staging, wake: Callable[[], None]
+    ) -> AbstractAsyncContextManager[Instance]:
+        if staging != Staging():
+            raise NotApplicable(_reason(staging))
+        return self._running(paths, wake)
+
+    @asynccontextmanager
+    async def _running(self, paths: KubeletPaths, wake: Callable[[], None]) -> AsyncGenerator[Instance]:
+        values = places(paths)
+        mark = secrets.token_hex(12)
+        command = [_filled(part, values) for part in self._command]
+        if self._mount:
+            command = [sys.executable, "-m", f"{__package__}.mounted", values["root"], "--", *command]
+        process = await anyio.open_process(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **_variables(paths), MARK: mark},
+            start_new_session=True,  # a group of its own, and no Ctrl-C but through us
+        )
+        instance = _Instance(process, self._levers, mark)
+        try:
+            async with anyio.create_task_group() as tasks:
+                assert process.stdout is not None
+                tasks.start_soon(instance.read, process.stdout)
+                tasks.start_soon(instance.watch, wake)
+                yield instance
+                tasks.cancel_scope.cancel()
+        finally:
+            with anyio.CancelScope(shield=True):
+                instance.end_all()
+                with anyio.move_on_after(5):
+                    await process.wait()
+                instance.end_all()  # what was being started when the first one came
+                await process.aclose()
+
+
+def _variables(paths: KubeletPaths) -> dict[str, str]:
+    return {
+        "KDP_KUBELET_ROOT": os.fspath(paths.device_plugin_dir.parent),
+        "KDP_DEVICE_PLUGIN_DIR": os.fspath(paths.device_plugin_dir),
+        "KDP_PLUGINS_REGISTRY_DIR": os.fspath(paths.plugins_registry_dir),
+        "KDP_POD_RESOURCES_DIR": os.fspath(paths.pod_resources_dir),
+        "KDP_PODS_API_DIR": os.fspath(paths.pods_api_dir),
+    }
+
+
+def _reason(staging: Staging) -> str:
+    if staging.allocate != "plain":
+        what = {"slow": "slow", "hangs": "hang", "raises": "fail"}[staging.allocate]
+        return f"the kit cannot make Allocate of a foreign program {what}"
+    if staging.prepares == 0:
+        return "the program does not ask for PreStartContainer"
+    if staging.prepares is not None:
+        return "the kit cannot make PreStartContainer of a foreign program slow"
+    if staging.prefers is not None:
+        return f"the program {'does not offer' if staging.prefers else 'offers'} GetPreferredAllocation"
+    if staging.second:
+        return "the program serves one resource only"
+    if staging.without_inotify:
+        return "the kit cannot take inotify from a foreign program"
+    return "the kit cannot choose the devices of a foreign program"

@@ -1,0 +1,479 @@
+"""Checks 5 to 13, 25, 54 to 56: what the device lists say, when they are sent, and how large they may be."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.lowlevel
+
+from .. import events
+from .model import NotApplicable, check
+from .scene import Case, Scene, ids, plural
+from .subject import Staging, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from ..wire import ListedDevice, PluginStream
+
+__all__: list[str] = []
+
+_MIB = 1024 * 1024
+
+
+@asynccontextmanager
+async def failed_device(scene: Scene, device: str) -> AsyncGenerator[None]:
+    """Make a device fail, and heal it at the end: others may share the hardware."""
+    await scene.plugin.fail(device)
+    try:
+        yield
+    finally:
+        if scene.plugin.ending is None:
+            with anyio.CancelScope(shield=True):
+                await scene.plugin.heal(device)
+
+
+@asynccontextmanager
+async def vanished_device(scene: Scene, device: str) -> AsyncGenerator[None]:
+    """Take a device away, and bring it back at the end where there is a lever for that."""
+    await scene.plugin.vanish(device)
+    try:
+        yield
+    finally:
+        if scene.plugin.ending is None and scene.case.subject.shares_hardware:
+            with anyio.CancelScope(shield=True):
+                try:
+                    await scene.plugin.add(device)
+                except NotApplicable:
+                    scene.check_alive()
+
+
+@check(
+    5,
+    "nothing is sent while nothing changes",
+    expected="5 minutes without a change: no list, no end of the stream, no Register",
+    rule="section 5: the kubelet rebuilds its table and writes its checkpoint to disk for every list; section 11: no instance "
+    "may repeat its list periodically",
+    cure="send a list only when something in it differs from the one before",
+    waits=300.0,
+)
+async def idle(case: Case) -> str:
+    """Watch for five minutes."""
+    span = case.span(300.0)
+    async with case.connected() as scene:
+        await scene.quiet(span, events.ListReceived, events.StreamEnded, events.RegisterReceived)
+    return f"nothing for {span:.0f} s"
+
+
+@check(
+    6,
+    "a device that fails is listed Unhealthy",
+    expected="one full list with that device Unhealthy, the others as they were",
+    rule="section 5: health is told by the next whole list; section 9: pods learn of a fault only by that",
+    cure="watch the hardware, and send the whole list with the failed device's health 'Unhealthy'",
+    levers=("fail", "heal"),
+)
+async def device_fails(case: Case) -> str:
+    """Let one fail."""
+    async with case.connected() as scene:
+        [device] = scene.some(1)
+        before, known = scene.listed, len(scene.lists)
+        began = time.monotonic()
+        async with failed_device(scene, device):
+            await scene.until(
+                lambda: scene.health_of(device) == "Unhealthy", case.limit(1.0), f"{device} did not become Unhealthy"
+            )
+            took = scene.lists[-1].time - began
+            others = {name: held for name, held in scene.listed.items() if name != device}
+            scene.require(
+                others == {name: held for name, held in before.items() if name != device},
+                f"with {device} other devices changed too: {ids(before)} became {ids(scene.listed)}",
+            )
+            scene.require(scene.streams_opened == 1, "the stream was opened anew")
+            sent = len(scene.lists) - known
+            scene.require(sent == 1, f"{plural(sent, 'list')} came for one change")
+    return f"{device} Unhealthy in one list after {took * 1000:.1f} ms, {plural(len(others), 'other device')} unchanged"
+
+
+@check(
+    7,
+    "a device that recovers is listed Healthy",
+    expected="a full list with that device Healthy again",
+    rule="section 5: only the exact text 'Healthy' makes a device allocatable again",
+    cure="notice the recovery, and send the whole list with the health 'Healthy'",
+    levers=("fail", "heal"),
+)
+async def device_recovers(case: Case) -> str:
+    """Let one fail and heal."""
+    async with case.connected() as scene:
+        [device] = scene.some(1)
+        before = scene.listed
+        async with failed_device(scene, device):
+            await scene.until(
+                lambda: scene.health_of(device) != "Healthy", case.limit(1.0), f"{device} did not become Unhealthy"
+            )
+            began = time.monotonic()
+            await scene.plugin.heal(device)
+            await scene.until(
+                lambda: scene.health_of(device) == "Healthy", case.limit(1.0), f"{device} did not become Healthy again"
+            )
+            took = scene.lists[-1].time - began
+            scene.require(scene.listed == before, "the list is not the one of before the fault")
+    return f"{device} Healthy again after {took * 1000:.1f} ms"
+
+
+@check(
+    8,
+    "a burst of changes becomes few lists",
+    expected="1000 changes within a second: the first is told at once, at most 20 lists in that second, the last one is the "
+    "truth",
+    rule="section 5: send the first change at once, put together what follows, 50 ms or more apart, and drop what is overtaken",
+    cure="put changes together: after a list, wait 50 ms and send only the newest state",
+    levers=("fail", "heal"),
+    alone=True,
+)
+async def burst(case: Case) -> str:
+    """Flip devices as fast as possible for a second."""
+    async with case.connected() as scene:
+        devices = scene.some(min(4, max(1, len(scene.healthy))))
+        known = len(scene.lists)
+        began = time.monotonic()
+        flips, failed = 0, set[str]()
+        while flips < 1000 and time.monotonic() < began + 1.0:
+            device = devices[(flips * 7 + flips // 3) % len(devices)]
+            await (scene.plugin.heal if device in failed else scene.plugin.fail)(device)
+            failed ^= {device}
+            flips += 1
+            if flips % 25 == 0:
+                await anyio.sleep(max(0.0, began + flips / 1000 - time.monotonic()))
+        await scene.elapse(began + 1.0 - time.monotonic())
+        within = [e for e in scene.lists[known:] if e.time <= began + 1.0]
+        truth = {device: "Unhealthy" if device in failed else "Healthy" for device in devices}
+        try:
+            await scene.until(
+                lambda: all(scene.health_of(device) == health for device, health in truth.items()),
+                case.limit(1.0),
+                f"after {flips} changes the last list was not the truth",
+            )
+        finally:
+            for device in failed:
+                await scene.plugin.heal(device)
+        scene.require(within, f"{flips} changes, and no list within a second")
+        first = within[0].time - began
+        scene.require(first <= case.limit(0.1), f"the first change was told only after {first * 1000:.0f} ms")
+        scene.require(len(within) <= 20, f"{flips} changes became {len(within)} lists within one second")
+    return f"{flips} changes became {plural(len(within), 'list')}, the first after {first * 1000:.1f} ms"
+
+
+@check(
+    9,
+    "a device that vanishes is not offered any more",
+    expected="a list without the id, or with it Unhealthy",
+    rule="section 5 and 9: an id that leaves the list leaves the capacity; one that stays must not be Healthy",
+    cure="send a list without the device, or keep it as Unhealthy for a while",
+    levers=("vanish",),
+)
+async def device_vanishes(case: Case) -> str:
+    """Take one away."""
+    async with case.connected() as scene:
+        device = scene.some(1)[0]
+        others = scene.listed.keys() - {device}
+        async with vanished_device(scene, device):
+            await scene.until(
+                lambda: scene.health_of(device) != "Healthy", case.limit(1.0), f"{device} is still listed Healthy"
+            )
+            scene.require(
+                others <= scene.listed.keys(), f"with {device} others vanished: {ids(others - scene.listed.keys())}"
+            )
+            how = "is not listed any more" if scene.health_of(device) is None else "is listed Unhealthy"
+    return f"{device} {how}"
+
+
+@check(
+    10,
+    "a device that vanishes from a running pod stays listed, Unhealthy",
+    expected="the id stays in the list with the health Unhealthy",
+    rule="section 9: the kubelet shows a vanished id as Healthy to the pod that holds it, and tells the pod nothing",
+    cure="keep the ids of lost devices as Unhealthy while a pod may hold them",
+    levers=("vanish",),
+)
+async def held_device_vanishes(case: Case) -> str:
+    """Take away what a pod holds."""
+    from ..pods import Pod
+
+    async with case.connected() as scene:
+        scene.some(1)
+        pod = await scene.kubelet.admit(Pod.asking({scene.resource: 1}))
+        [device] = pod.devices(scene.resource)
+        async with vanished_device(scene, device):
+            await scene.until(
+                lambda: scene.health_of(device) != "Healthy", case.limit(1.0), f"{device} is still listed Healthy"
+            )
+            if scene.health_of(device) is None and case.subject.has_process:
+                raise NotApplicable(
+                    f"{device} left the list; the program may have asked the pod-resources API, which the simulated kubelet "
+                    "does not serve yet"
+                )
+            scene.require(scene.health_of(device) == "Unhealthy", f"{device} left the list although a pod holds it")
+            await scene.elapse(case.span(1.0))
+            scene.require(scene.health_of(device) == "Unhealthy", f"{device} left the list although a pod holds it")
+    return f"{device}, held by a pod, is listed Unhealthy"
+
+
+@check(
+    11,
+    "a new device appears without a new registration",
+    expected="a list with one device more, on the same stream",
+    rule="section 5: every message is a full replacement, so devices come and go over a living stream; section 12 (B5): "
+    "registering again leaks a connection in the kubelet",
+    cure="look for new devices while you run, and send the whole new list on the open stream",
+    levers=("add",),
+)
+async def device_appears(case: Case) -> str:
+    """Bring one."""
+    async with case.connected() as scene:
+        before = set(scene.listed)
+        began = time.monotonic()
+        await scene.plugin.add()
+        await scene.until(lambda: set(scene.listed) - before, case.limit(1.0), "no new device was listed")
+        took = scene.lists[-1].time - began
+        new = set(scene.listed) - before
+        scene.require(before <= set(scene.listed), f"other devices vanished: {ids(before - set(scene.listed))}")
+        scene.require(scene.streams_opened == 1, "the plugin registered anew")
+    return f"{ids(new)} was listed after {took * 1000:.1f} ms on the same stream"
+
+
+@check(
+    12,
+    "every stream gets every state",
+    expected="two ListAndWatch streams on one socket: both get the full list and the change",
+    rule="section 2.5: several streams on one server are legal; a queue that they share loses updates",
+    cure="give each ListAndWatch call its own place in the history, not a shared queue",
+    levers=("fail", "heal"),
+)
+async def two_streams(case: Case) -> str:
+    """Open a second stream."""
+    async with case.connected() as scene:
+        [device] = scene.some(1)
+        stream = scene.client.watch()
+        try:
+            limit = case.limit(1.0)
+            first = await _next(scene, stream, limit, "the second stream got no list")
+            scene.require({d.id for d in first} == set(scene.listed), "the second stream's first list is not complete")
+            async with failed_device(scene, device):
+                await scene.until(
+                    lambda: scene.health_of(device) == "Unhealthy", limit, f"the first stream was not told of {device}"
+                )
+                news = await _next(scene, stream, limit, f"the second stream was not told of {device}")
+                scene.require(
+                    {d.id: d.health for d in news}.get(device) == "Unhealthy",
+                    f"the second stream's list does not say that {device} is Unhealthy",
+                )
+        finally:
+            stream.cancel()
+    return f"both streams were told of {plural(len(first), 'device')} and of {device}'s fault"
+
+
+async def _next(scene: Scene, stream: PluginStream, limit: float, otherwise: str) -> list[ListedDevice]:
+    try:
+        found = await stream.next(limit)
+    except TimeoutError:
+        raise scene.failed(f"{otherwise} within {limit:g} s") from None
+    if found is None:
+        raise scene.failed(f"{otherwise}: it ended")
+    return found
+
+
+@check(
+    13,
+    "a kubelet that does not read costs no memory",
+    expected="nobody reads for 10 000 changes: memory stays bounded, overtaken lists are dropped, the newest one comes after",
+    rule="section 5: only the newest state counts; under flow control a queue of lists would grow without an end",
+    cure="keep one pending list for each stream and replace it, instead of queueing every one",
+    levers=("fail", "heal"),
+    alone=True,
+)
+async def slow_reader(case: Case) -> str:
+    """Stop reading, change, read on."""
+    async with case.connected() as scene:
+        [device] = scene.some(1)
+        known, before = len(scene.lists), scene.plugin.usage()
+        scene.kubelet.pause_reading(scene.resource)
+        wanted = max(200, int(10_000 * case.scale))
+        began, changes = time.monotonic(), 0
+        while changes < wanted and time.monotonic() < began + 20:
+            await scene.plugin.fail(device)
+            await scene.plugin.heal(device)
+            changes += 2
+            if changes % 50 == 0:
+                await anyio.lowlevel.checkpoint()
+        await scene.plugin.fail(device)
+        grown = scene.plugin.usage().rss - before.rss
+        scene.kubelet.resume_reading(scene.resource)
+        try:
+            await scene.until(
+                lambda: scene.health_of(device) == "Unhealthy" and len(scene.lists) > known,
+                case.limit(1.0),
+                "the newest state did not come after the reader read on",
+            )
+            queued = -1
+            until = time.monotonic() + 10
+            while queued != len(scene.lists) and time.monotonic() < until:  # what else lies behind it
+                queued = len(scene.lists)
+                await scene.elapse(0.3)
+        finally:
+            await scene.plugin.heal(device)
+        came = len(scene.lists) - known
+        scene.require(
+            came <= max(50, changes // 4),
+            f"{came} lists came for {changes} changes that nobody had read: they were queued",
+        )
+        scene.require(grown < 64 * _MIB, f"memory grew by {grown / _MIB:.0f} MiB during {changes} changes")
+    return f"{changes} changes, then {plural(came, 'list')}; memory grew by {max(0, grown) / _MIB:.1f} MiB"
+
+
+@check(
+    25,
+    "noise in the plugin directory is ignored",
+    expected="the kubelet writes its checkpoint 100 times a second: no list, no Register, hardly any processor time",
+    rule="section 4.4: the kubelet writes this file after every list, so whoever answers any event with a list or a Register "
+    "keeps himself going for ever",
+    cure="filter the events of the directory by name: only kubelet.sock matters",
+    alone=True,
+)
+async def noise(case: Case) -> str:
+    """Write checkpoints."""
+    span = case.span(3.0)
+    async with case.connected() as scene:
+        await _settle_lists(scene)
+        idle = await _cpu_of_the_kit(scene, span) if not case.subject.has_process else 0.0
+        async with scene.kubelet.checkpoint_noise(100):
+            before, began = scene.plugin.usage(), time.monotonic()
+            await scene.quiet(span, events.ListReceived, events.RegisterReceived, events.StreamEnded)
+            used = _share(before, scene.plugin.usage(), time.monotonic() - began) - idle
+        scene.require(used < 0.5, f"the plugin used {used:.0%} of a processor because of the noise")
+    return f"{span:.0f} s of noise, no list, no Register, {max(0.0, used):.0%} of a processor"
+
+
+async def _settle_lists(scene: Scene) -> None:
+    await scene.until(
+        lambda: scene.kubelet.events.of(events.RegisterAnswered) or scene.case.facts.route == "watcher",
+        scene.case.limit(1.0),
+        "Register was not awaited",
+    )
+
+
+async def _cpu_of_the_kit(scene: Scene, span: float) -> float:
+    """Return what the simulated kubelet itself needs for the noise, where it shares the process: a small part."""
+    before, began = scene.plugin.usage(), time.monotonic()
+    await scene.elapse(min(span, 0.2))
+    return _share(before, scene.plugin.usage(), time.monotonic() - began)
+
+
+def _share(before: Usage, after: Usage, seconds: float) -> float:
+    return (after.cpu - before.cpu) / max(seconds, 0.001)
+
+
+@check(
+    54,
+    "a list that is too long is not sent",
+    expected="devices for more than 4 MiB: an error that says so, the list before stays in force, the stream lives",
+    rule="section 5: the kubelet receives 4 194 304 bytes; one byte more ends the stream and all devices turn unhealthy",
+    cure="measure the list before sending it; keep the old one and say how many devices fit",
+    alone=True,
+)
+async def too_long(case: Case) -> str:
+    """Give it far too many devices."""
+    count = 70_000
+    async with case.connected() as scene:
+        before, known = set(scene.listed), len(scene.lists)
+        await scene.plugin.grow(count)
+        words = str(count)
+        await scene.until(
+            lambda: (
+                words in scene.plugin.said() or len(scene.lists) > known or not scene.kubelet.streams(scene.resource)
+            ),
+            case.limit(3.0),
+            "the plugin said nothing about a list that is too long",
+        )
+        scene.require(scene.kubelet.streams(scene.resource), "the stream ended")
+        scene.require(
+            set(scene.listed) == before, f"the list changed from {len(before)} to {len(scene.listed)} devices"
+        )
+        said = [line for line in scene.plugin.said().splitlines() if words in line]
+        scene.require(said, "the plugin said nothing about a list that is too long")
+    return f"{plural(len(before), 'device')} stay listed; the plugin said: {said[-1][:160]}"
+
+
+@check(
+    55,
+    "ten thousand devices are listed at once",
+    expected="10 000 devices at the start: the first list within 1 s of the stream, memory bounded",
+    rule="section 5: some 25 bytes a device, far below 4 MiB; the node has no devices before the first list",
+    cure="compute the list before you register, and encode it once",
+    alone=True,
+)
+async def ten_thousand(case: Case) -> str:
+    """Start with ten thousand."""
+    async with case.node() as scene:
+        before = _own_rss()
+        instance = await scene.start_plugin(Staging(devices=10_000))
+        await scene.connected()
+        opened = scene.kubelet.events.of(events.StreamOpened, resource=scene.resource)[0]
+        took = scene.lists[0].time - opened.time
+        scene.require(took <= case.limit(1.0), f"the first list came {took:.2f} s after the stream was opened")
+        scene.require(len(scene.listed) == 10_000, f"{len(scene.listed)} devices are listed")
+        grown = instance.usage().rss - (0 if case.subject.has_process else before)
+        scene.require(grown < 200 * _MIB, f"memory is {grown / _MIB:.0f} MiB more")
+        size = scene.lists[0].size_bytes
+    return f"10000 devices in {size} bytes, {took * 1000:.0f} ms after the stream; {max(0, grown) / _MIB:.0f} MiB more memory"
+
+
+def _own_rss() -> int:
+    from .backend import process_usage
+
+    return process_usage(os.getpid()).rss
+
+
+@check(
+    56,
+    "NUMA nodes are told as the kubelet needs them",
+    expected="node 0 explicit, -1 never sent, and all devices of a resource with nodes or none",
+    rule="section 8: devices without a node never count for a NUMA mask, so a mixed list makes requests unsatisfiable under "
+    "strict policies; -1 in sysfs means unknown",
+    cure="send NUMANode{ID: 0} for node 0, no topology at all for -1, and none for a resource of which one device has none",
+)
+async def topology(case: Case) -> str:
+    """Look at the nodes, staged where that is possible."""
+    if case.subject.can_be_staged:
+        async with case.connected(Staging(devices=4, numa=((0,), (1,), (0, 1), (1,)))) as scene:
+            nodes = {device.id: device.numa_nodes for device in scene.listed.values()}
+            wanted = sorted([(0,), (1,), (0, 1), (1,)])
+            scene.require(
+                sorted(held or () for held in nodes.values()) == wanted, f"nodes 0, 1, 0 and 1, 1 became {nodes}"
+            )
+        async with case.connected(Staging(devices=3, numa=((0,), (1,), (-1,)))) as scene:
+            _judge_nodes(scene)
+    else:
+        async with case.connected() as scene:
+            _judge_nodes(scene)
+            with_nodes = sum(1 for device in scene.listed.values() if device.numa_nodes)
+            if not with_nodes:
+                raise NotApplicable(
+                    "the plugin lists no NUMA node on this machine, and the kit cannot choose its devices"
+                )
+        return f"all {plural(with_nodes, 'device')} with nodes, none negative"
+    return "node 0 explicit, several nodes kept, -1 not sent and no topology beside it"
+
+
+def _judge_nodes(scene: Scene) -> None:
+    devices = scene.listed.values()
+    negative = [device.id for device in devices if any(node < 0 for node in device.numa_nodes or ())]
+    scene.require(not negative, f"a negative NUMA node was sent for {ids(negative)}")
+    without = [device.id for device in devices if not device.numa_nodes and device.health == "Healthy"]
+    mixed = without and any(device.numa_nodes for device in devices)
+    scene.require(not mixed, f"{ids(without)} without NUMA nodes among devices with nodes")

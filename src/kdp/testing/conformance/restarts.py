@@ -1,0 +1,258 @@
+"""Checks 17 to 24: the kubelet goes and comes back, in every shape that a node has seen."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from pathlib import Path
+
+from .. import events
+from .model import KUBELET_SOCK, NotApplicable, check
+from .scene import Case, Scene, ids, plural
+from .subject import Staging
+
+__all__: list[str] = []
+
+_RULE_RESTART = (
+    "section 4.4: the kubelet wipes all sockets and makes a new kubelet.sock; section 4.6: pods that are admitted before the "
+    "plugin is back fail for good, so the time until it is back is what counts"
+)
+
+
+async def _back(scene: Scene, known: int, target: float, *, since: float | None = None) -> float:
+    """Wait for the registration after a restart and return the seconds from listening to Register."""
+    log = scene.kubelet.events
+    listening = log.of(events.KubeletStarted)[-1].time if since is None else since
+
+    def again() -> list[events.RegisterReceived]:
+        return [register for register in scene.registers if register.time >= listening]
+
+    limit = scene.case.limit(target)
+    await scene.until(again, limit, "no Register came after the restart")
+    await scene.connected(lists=known)
+    return again()[0].time - listening
+
+
+@check(
+    17,
+    "a restarted kubelet has its devices back at once",
+    expected="connections break, sockets are wiped, kubelet.sock is new: Register within 100 ms of listening, the same ids",
+    rule=_RULE_RESTART,
+    cure="watch the plugin directory for kubelet.sock, have the list ready, and register with a new socket at once",
+    routes=KUBELET_SOCK,
+)
+async def restart(case: Case) -> str:
+    """Restart it."""
+    async with case.connected() as scene:
+        before, known = set(scene.listed), len(scene.lists)
+        await scene.kubelet.restart(down=case.span(0.1))
+        took = await _back(scene, known, 0.1)
+        lost = before - set(scene.listed)
+        scene.require(not lost, f"after the restart these ids were missing: {ids(lost)}")
+        names = [register.endpoint for register in scene.registers]
+        if not scene.kubelet.profile.one_client_per_resource:
+            scene.require(len(set(names)) == len(names), f"a socket's name was used twice: {ids(names)}")
+    return f"Register {took * 1000:.1f} ms after the kubelet listened, {plural(len(before), 'id')} as before"
+
+
+@check(
+    18,
+    "a kubelet that is away for a minute is waited for quietly",
+    expected="no kubelet.sock for 60 s: hardly any processor time; Register when it appears",
+    rule="section 12 (B7): an absent kubelet is a normal state; section 4.4",
+    cure="wait for the directory's events and look every few seconds at most; never spin, never exit",
+    routes=KUBELET_SOCK,
+    waits=60.0,
+    alone=True,
+)
+async def long_absence(case: Case) -> str:
+    """Take it away for a minute."""
+    span = case.span(60.0)
+    async with case.connected() as scene:
+        known = len(scene.lists)
+        await scene.kubelet.stop()
+        before, began = scene.plugin.usage(), time.monotonic()
+        await scene.quiet(span, events.RegisterReceived)
+        used = (scene.plugin.usage().cpu - before.cpu) / (time.monotonic() - began)
+        scene.require(used < 0.25, f"without a kubelet the plugin used {used:.0%} of a processor")
+        await scene.kubelet.start()
+        took = await _back(scene, known, 0.1)
+    return f"{used:.1%} of a processor for {span:.0f} s, then Register {took * 1000:.1f} ms after the kubelet listened"
+
+
+@check(
+    19,
+    "a new kubelet.sock with the old inode is a new kubelet",
+    expected="kubelet.sock deleted and made anew with the same inode number: Register",
+    rule="section 4.4: file systems hand out the inode of a deleted file again, so the number is no identity",
+    cure="compare device, inode and change time, or better: react to events and to the end of your stream",
+    routes=KUBELET_SOCK,
+)
+async def same_inode(case: Case) -> str:
+    """Restart until the inode comes again."""
+    for place in (None, "/var/tmp", "/dev/shm", os.getcwd()):  # noqa: S108 - directories of our own are made in them
+        if place is not None and not os.access(place, os.W_OK):
+            continue
+        with tempfile.TemporaryDirectory(prefix="kdp-", dir=place, ignore_cleanup_errors=True) as directory:
+            if not _reuses_inodes(Path(directory)):
+                continue
+            async with case.node(root=Path(directory)) as scene:
+                await scene.start_plugin()
+                await scene.connected()
+                for tries in range(1, 41):
+                    known, before = len(scene.lists), _inode(scene)
+                    await scene.kubelet.stop()
+                    await scene.kubelet.start()
+                    took = await _back(scene, known, 0.1)
+                    if _inode(scene) == before:
+                        return f"inode {before} again at restart {tries}; Register {took * 1000:.1f} ms after listening"
+    raise NotApplicable("no file system here gave a new socket the inode of the one before")
+
+
+def _inode(scene: Scene) -> int:
+    return scene.kubelet.paths.kubelet_socket.stat().st_ino
+
+
+def _reuses_inodes(directory: Path) -> bool:
+    seen: list[int] = []
+    probe = directory / "probe"
+    for _ in range(4):
+        probe.touch()
+        seen.append(probe.stat().st_ino)
+        probe.unlink()
+    return len(set(seen)) < len(seen)
+
+
+@check(
+    20,
+    "a kubelet that is bound but does not listen yet is borne",
+    expected="200 ms between bind and listen, connecting is refused: Register when it listens",
+    rule="section 4.4: between bind and listen connecting is refused for a moment",
+    cure="take ECONNREFUSED for 'not yet' and try again within milliseconds",
+    routes=KUBELET_SOCK,
+)
+async def late_listen(case: Case) -> str:
+    """Bind early, listen late."""
+    async with case.connected() as scene:
+        known = len(scene.lists)
+        await scene.kubelet.restart(listen_delay=0.2)
+        took = await _back(scene, known, 0.1)
+    return f"Register {took * 1000:.1f} ms after the kubelet listened"
+
+
+async def _started_without(case: Case, what: str) -> str:
+    span = case.span(1.5)
+    async with case.node(autostart=False) as scene:
+        scene.kubelet.paths.device_plugin_dir.mkdir(parents=True, exist_ok=True)
+        if what == "dead":
+            scene.kubelet.faults.socket_dead()
+        instance = await scene.start_plugin()
+        await scene.quiet(span, events.RegisterReceived)
+        scene.require(instance.is_ready() is not True, "the plugin calls itself ready without a kubelet")
+        await scene.kubelet.start()
+        took = await scene.until(lambda: scene.registers, case.limit(1.0), "no Register came when the kubelet appeared")
+        await scene.connected()
+    return f"alive for {span:.1f} s without a kubelet, Register {took * 1000:.0f} ms after it came"
+
+
+@check(
+    21,
+    "a dead kubelet.sock is waited on",
+    expected="kubelet.sock refuses connections when the plugin starts: it waits, is not ready, does not exit, and registers "
+    "when a kubelet listens",
+    rule="section 4.3: a kubelet that ends leaves its socket behind, so a file is no kubelet; section 12 (B7, B25)",
+    cure="serve, wait for a kubelet.sock that takes connections, and never exit because there is none",
+    routes=KUBELET_SOCK,
+)
+async def dead_socket(case: Case) -> str:
+    """Start it with a dead socket."""
+    return await _started_without(case, "dead")
+
+
+@check(
+    22,
+    "a missing kubelet.sock is waited for",
+    expected="no kubelet.sock when the plugin starts: it waits, and registers when it is created",
+    rule="section 4.1: kubelet.sock appears late in a kubelet's start; section 12 (B7, B25)",
+    cure="watch the directory for kubelet.sock, and never exit because there is none",
+    routes=KUBELET_SOCK,
+)
+async def no_socket(case: Case) -> str:
+    """Start it without a socket."""
+    return await _started_without(case, "absent")
+
+
+@check(
+    23,
+    "a kubelet is found also without events",
+    expected="directory events refused or lost: the new kubelet is found by looking, within 2 s",
+    rule="section 12 (B9): events get lost (queue overflow, limits of the user, odd file systems)",
+    cure="look at kubelet.sock every second where watching is refused, and after an overflow",
+    routes=KUBELET_SOCK,
+    alone=True,
+)
+async def without_events(case: Case) -> str:
+    """Refuse inotify; of a program of its own, let its queue run over."""
+    if not case.subject.has_process:
+        async with case.connected(Staging(without_inotify=True)) as scene:
+            known = len(scene.lists)
+            await scene.kubelet.restart(down=case.span(1.5))
+            took = await _back(scene, known, 2.0)
+        return f"inotify refused; Register {took:.2f} s after the kubelet listened"
+    async with case.connected() as scene:
+        known = len(scene.lists)
+        queue = _queue()
+        if queue > 500_000:
+            raise NotApplicable(f"the kernel queues {queue} events; letting that run over would take too long")
+        scene.plugin.pause()
+        try:
+            await scene.kubelet.stop()
+            _flood(scene.kubelet.paths.device_plugin_dir, queue)
+            await scene.kubelet.start()
+        finally:
+            scene.plugin.resume()
+        took = await _back(scene, known, 2.0, since=time.monotonic())
+    return f"{queue} events and more lost; Register {took:.2f} s after the process ran again"
+
+
+def _queue() -> int:
+    return int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+
+
+def _flood(directory: Path, queue: int) -> None:
+    """Make more events than the kernel keeps for a reader that does not read."""
+    for number in range(queue // 2 + 100):
+        path = os.path.join(directory, f".flood-{number}")
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
+        os.unlink(path)
+
+
+@check(
+    24,
+    "a plugin directory that is replaced is survived or told",
+    expected="the directory removed and made again: the plugin registers in the new one, or ends with an exit code of its own",
+    rule="section 4.4: a mount goes on pointing at the deleted directory, where no event comes and no kubelet will be; then only "
+    "a new container helps",
+    cure="compare the directory with the one that you watch; where its link count is 0, exit with a non-zero code",
+    routes=KUBELET_SOCK,
+)
+async def replaced_directory(case: Case) -> str:
+    """Replace it while the kubelet is away."""
+    async with case.connected() as scene:
+        known = len(scene.lists)
+        instance = scene.plugin
+        await scene.kubelet.crash()
+        scene.kubelet.faults.replace_directory()
+        await scene.kubelet.start()
+        scene.may_end(instance)
+        took = await scene.until(
+            lambda: instance.ending is not None or len(scene.lists) > known,
+            case.limit(3.5),
+            "the plugin neither registered in the new directory nor ended",
+        )
+        if instance.ending is None:
+            return f"registered in the new directory after {took:.2f} s"
+        code = instance.ending.code
+        scene.require(code is None or code > 0, f"the plugin {instance.ending}: a supervisor takes that for a wish")
+    return f"ended with exit code {code} after {took:.2f} s"

@@ -1,0 +1,280 @@
+"""``kdp conformance``: programs that behave, and programs that do not."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kdp.testing.conformance import run_checks
+from kdp.testing.conformance.command import CommandSubject
+
+KDP = Path(sys.executable).with_name("kdp")
+
+PLUGIN = """
+import kdp, os, pathlib
+
+class Files(kdp.DeviceBackend):
+    resource = "example.com/file"
+    poll_interval = 0.05
+
+    def discover(self):
+        root = pathlib.Path(os.environ["WIDGETS"])
+        return [
+            kdp.Device(id=p.name, health=kdp.Health.healthy() if p.read_text() == "ok" else kdp.Health.unhealthy("bad"))
+            for p in sorted(root.iterdir()) if not p.name.startswith(".")
+        ]
+
+if __name__ == "__main__":
+    kdp.run(Files())
+"""
+
+
+def run(
+    *arguments: str, timeout: float = 100.0, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [KDP, "conformance", *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, **(environment or {})},
+    )
+
+
+@pytest.fixture
+def marked() -> Iterator[str]:
+    """A word for the command line of everything that a test starts; nothing with it may be left."""
+    word = f"kdp-test-{os.getpid()}-{time.monotonic_ns()}"
+    yield word
+    left: list[str] = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                words = (entry / "cmdline").read_bytes()
+                if word.encode() in words:
+                    left.append(f"{entry.name}: {words!r}")
+                    os.kill(int(entry.name), signal.SIGKILL)
+    assert not left
+
+
+def python(marked: str, code: str) -> list[str]:
+    return [sys.executable, "-c", code, marked]
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> tuple[list[str], Path, dict[str, str]]:
+    """A plugin's program whose devices are files, the directory of the files, and its environment."""
+    source, widgets = tmp_path / "plugin.py", tmp_path / "widgets"
+    source.write_text(PLUGIN)
+    widgets.mkdir()
+    for name in ("w0", "w1"):
+        (widgets / name).write_text("ok")
+    return [sys.executable, str(source)], widgets, {"WIDGETS": str(widgets)}
+
+
+def test_a_program_is_judged_and_the_report_is_json(program: tuple[list[str], Path, dict[str, str]]) -> None:
+    command, _, environment = program
+    done = run("--only", "1,4,33,37,57,70", "--output", "json", "--", *command, environment=environment)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    assert list(report) == ["profile", "summary", "checks"]
+    assert report["profile"] == "k137"
+    assert report["summary"] == {"passed": 5, "failed": 0, "not_applicable": 1}
+    assert [check["id"] for check in report["checks"]] == [1, 4, 33, 37, 57, 70]
+    for check in report["checks"]:
+        assert list(check) == ["id", "name", "status", "saw", "expected", "rule", "cure"]
+    assert "exit code 0" in report["checks"][4]["saw"]
+
+
+def test_levers_are_shell_commands(program: tuple[list[str], Path, dict[str, str]]) -> None:
+    command, widgets, environment = program
+    levers = {
+        "--fail": f"printf bad > {widgets}/.x && mv {widgets}/.x {widgets}/{{id}}",
+        "--heal": f"printf ok > {widgets}/.x && mv {widgets}/.x {widgets}/{{id}}",
+        "--vanish": f"rm {widgets}/{{id}}",
+        "--add": f'printf ok > {widgets}/.x && mv {widgets}/.x {widgets}/"${{KDP_DEVICE:-new}}"',
+    }
+    flags = [word for pair in levers.items() for word in pair]
+    done = run("--only", "6,7,9,10,11,12,38", *flags, "--output", "json", "--", *command, environment=environment)
+
+    report = json.loads(done.stdout)
+    assert {check["id"]: check["status"] for check in report["checks"]} == dict.fromkeys(
+        (6, 7, 9, 10, 11, 12, 38), "passed"
+    ), report
+    assert {path.name for path in widgets.iterdir()} == {"w0", "w1", "new"}
+
+
+def test_without_levers_nothing_is_pretended(program: tuple[list[str], Path, dict[str, str]]) -> None:
+    command, _, environment = program
+    done = run("--only", "6,42,70", "--output", "json", "--", *command, environment=environment)
+
+    assert done.returncode == 1  # nothing was judged, and that is no yes
+    for check in json.loads(done.stdout)["checks"]:
+        assert check["status"] == "not_applicable"
+        assert len(check["saw"]) > 20
+
+
+def test_placeholders_stand_for_the_directories(program: tuple[list[str], Path, dict[str, str]]) -> None:
+    command, _, environment = program
+    code = f"import sys, os; os.execv(sys.executable, [sys.executable, {command[1]!r}])"
+    wrapper = [
+        *("env", "-u", "KDP_KUBELET_ROOT", "-u", "KDP_DEVICE_PLUGIN_DIR", "KDP_DEVICE_PLUGIN_DIR={device_plugins}"),
+        *(sys.executable, "-c", code),
+    ]
+    done = run("--only", "33", "--", *wrapper, environment=environment)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a private mount namespace needs root")
+def test_a_program_with_the_path_built_in_gets_a_mount_namespace(
+    program: tuple[list[str], Path, dict[str, str]],
+) -> None:
+    command, _, environment = program
+    before = Path("/proc/self/mountinfo").read_text()
+    existed = Path("/var/lib/kubelet").exists()
+    bare = ["env", *(f"-u{name}" for name in ("KDP_KUBELET_ROOT", "KDP_DEVICE_PLUGIN_DIR")), *command]
+    done = run("--only", "1,33", "--private-mount", "--", *bare, environment=environment)
+
+    if "Operation not permitted" in done.stdout:
+        pytest.skip("mounting is not permitted here, also for root")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert Path("/proc/self/mountinfo").read_text() == before
+    assert Path("/var/lib/kubelet").exists() == existed
+
+
+@pytest.mark.parametrize("output", ["table", "junit", "markdown"])
+def test_the_other_forms_say_the_same(output: str, marked: str) -> None:
+    done = run(
+        "--only", "1,33", "--output", output, "--", *python(marked, "print('no <way>\\x07'); raise SystemExit(3)")
+    )
+
+    assert done.returncode == 1
+    assert "with exit code 3" in done.stdout
+    if output == "junit":
+        suite = ET.fromstring(done.stdout)  # noqa: S314 - our own text
+        assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("2", "1", "1")
+    else:
+        assert "cure" in done.stdout
+        assert "no <way>" in done.stdout
+
+
+LEAVES_CHILDREN = """
+import subprocess, sys
+for new in (False, True):
+    subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)', sys.argv[1]], start_new_session=new)
+"""
+
+BAD = {
+    "exits at once": ("raise SystemExit('no device here')", "no device here", 20.0),
+    "never registers": ("import time; time.sleep(600)", "did not register", 20.0),
+    "floods stderr": (
+        "import sys\nwhile True: sys.stderr.write('panic ' * 1000 + chr(10))",
+        "did not register",
+        30.0,
+    ),
+    "floods without a newline": ("import sys\nwhile True: sys.stderr.write('panic ' * 1000)", "did not register", 30.0),
+    "ignores SIGTERM": (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)",
+        "did not register",
+        20.0,
+    ),
+    "leaves children": (
+        LEAVES_CHILDREN,
+        "with exit code 0",
+        20.0,
+    ),
+}
+
+
+@pytest.mark.parametrize("how", BAD)
+def test_a_bad_program_is_told_and_nothing_of_it_is_left(how: str, marked: str) -> None:
+    code, words, longest = BAD[how]
+    began = time.monotonic()
+    done = run("--deadline", "1.5", "--output", "json", "--quick", "--", *python(marked, code))
+
+    assert time.monotonic() - began < longest
+    assert done.returncode == 1
+    report = json.loads(done.stdout)
+    assert report["summary"]["passed"] == 0
+    assert report["summary"]["failed"] == 1
+    assert words in report["checks"][0]["saw"]
+    assert report["checks"][1]["saw"] == "the plugin did not register, see check 1"
+    assert len(done.stdout) < 200_000
+
+
+async def test_a_program_that_ignores_sigterm_fails_its_check(
+    program: tuple[list[str], Path, dict[str, str]], tmp_path: Path, marked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command, widgets, _ = program
+    monkeypatch.setenv("WIDGETS", str(widgets))
+    stubborn = tmp_path / "stubborn.py"
+    # The child serves, its parent does not care for SIGTERM.
+    stubborn.write_text(
+        "import os, signal, sys\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "child = os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, sys.argv[1]])\n"
+        "while True: signal.pause()\n"
+    )
+    subject = CommandSubject([sys.executable, str(stubborn), command[1], marked])
+    report = await run_checks(subject, only=[57], patience=0.1, meeting=20)
+
+    [result] = report.results
+    assert result.status == "failed"
+    assert "still running 2 s after SIGTERM" in result.saw
+
+
+def test_an_interruption_leaves_nothing(marked: str) -> None:
+    process = subprocess.Popen(
+        [KDP, "conformance", "--", *python(marked, "import time; print('here', flush=True); time.sleep(600)")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until = time.monotonic() + 20
+    while not _runs(marked, besides=process.pid) and time.monotonic() < until:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert "interrupted by SIGINT" in errors
+
+
+def _runs(word: str, besides: int) -> bool:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) not in (os.getpid(), besides):
+            with contextlib.suppress(OSError):
+                if word.encode() in (entry / "cmdline").read_bytes():
+                    return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--profile", "k100", "--", "true"], "'k100' is not known"),
+        (["--only", "x", "--", "true"], "must be numbers of checks"),
+        (["--only", "76", "--", "true"], "there is no check 76"),
+        (["--", "no-such-program"], "there is no program"),
+        (["--output", "xml", "--", "true"], "Invalid value"),
+        (["--no-such-flag", "--", "true"], "No such option"),
+        ([], "Missing argument"),
+    ],
+)
+def test_a_wrong_command_line_is_refused(arguments: list[str], words: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert not done.stdout

@@ -1,0 +1,1 @@
+"""The conformance kit without a kubelet: reports, artefacts, the list of checks."""
