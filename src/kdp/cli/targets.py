@@ -21,7 +21,7 @@ import attrs
 from ..backend import DeviceBackend
 from ..daemon.process import loading
 from ..daemon.signals import Stopped
-from ..errors import ConfigurationError, KdpError, sentence
+from ..errors import ConfigurationError, InvalidValueError, KdpError, sentence
 from ..hardware import Host
 from .convert import ConversionError, convert, describe
 
@@ -192,6 +192,8 @@ class Recipe:
         """
         try:
             return self.cls(**self.arguments)
+        except (ConfigurationError, InvalidValueError) as error:  # a sentence for the admin already
+            raise ConfigurationError(f"target {self.target!r}: {error}") from error
         except Exception as error:
             given = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items() if name != "host")
             raise ConfigurationError(

@@ -52,6 +52,10 @@ class Plain(kdp.DeviceBackend):
     def discover(self) -> list[kdp.Device]:
         return []
 
+class Picky(Plain):
+    def __init__(self, resource: str) -> None:
+        raise kdp.ConfigurationError(f"resource {resource!r} has no domain")
+
 class Silent(kdp.DeviceBackend):
     pass
 
@@ -125,7 +129,7 @@ EXPECTED = "expected module:Class, path/file.py:Class or the name of an entry po
         ("../:X", f"the file .. is a directory; {EXPECTED}"),
         (
             "widgets_for_a_test:Wodgets",
-            "widgets_for_a_test has no 'Wodgets'; the backends in it: Widgets, Gadgets, Plain, Silent, Half",
+            "widgets_for_a_test has no 'Wodgets'; the backends in it: Widgets, Gadgets, Plain, Picky, Silent, Half",
         ),
         ("widgets_for_a_test:number", "this is an object of type int; expected a subclass of kdp.DeviceBackend"),
         ("widgets_for_a_test:Other", "this is the class Other; expected a subclass of kdp.DeviceBackend"),
@@ -236,6 +240,13 @@ def test_a_constructor_that_raises_is_told_with_its_arguments(write: Write) -> N
     with pytest.raises(ConfigurationError) as caught:
         recipe.make()
     assert "Widgets(path=PosixPath('x'), count=-1) failed with ValueError: count is negative (" in str(caught.value)
+
+
+def test_a_constructor_that_refuses_a_value_is_told_in_its_own_words(write: Write) -> None:
+    (recipe,) = assign(loaded(write, "Picky"), given(resource="widget"), host=HOST)
+    with pytest.raises(ConfigurationError) as caught:
+        recipe.make()
+    assert str(caught.value) == "target 'Picky': resource 'widget' has no domain"
 
 
 def test_a_recipe_without_arguments_makes_the_object(write: Write) -> None:
