@@ -238,7 +238,8 @@ class PluginManager(AsyncContextManagerMixin):
         return max(0.0, min((t for t in times if t is not None), default=float("inf")) - time.monotonic())
 
     def _apply(self, supervisor: Supervisor, found: Discovery) -> None:
-        if found.devices is None:
+        # A discovery may come just after the stop: nobody would tell its plugins.
+        if found.devices is None or self._discovering.cancel_called:
             return
         mine = [name for name, owner in self._owners.items() if owner is supervisor]
         groups: dict[str, dict[str, Device]] = {name: {} for name in (*mine, *found.resources)}

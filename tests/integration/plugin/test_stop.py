@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable
 
 import anyio
+import anyio.lowlevel
 import pytest
 from typing_extensions import override
 
 import kdp
+from kdp.plugin.manager import STOP_BUDGET
 from kdp.testing import CallError, SimulatedKubelet, events
 
 from .helpers import RESOURCE, Block, Figure, Widgets, connected, lists, own_sockets, running, until
@@ -129,3 +131,33 @@ async def test_cancelled_before_it_began(k137: SimulatedKubelet) -> None:
             await anyio.sleep_forever()
     assert scope.cancelled_caught
     assert own_sockets(k137.paths.device_plugin_dir) == set()
+
+
+async def test_a_stop_that_meets_the_first_discovery_waits_for_no_plugin_that_nobody_stops(
+    k137: SimulatedKubelet, figure: Figure
+) -> None:
+    """The plugin was made after all plugins had been told to stop: the process ended by force and left its socket.
+
+    One step of the event loop decides, so the stop comes at each of the first steps after the discovery in turn.
+    """
+
+    class Late(Widgets):
+        @override
+        async def discover(self) -> list[kdp.Device]:  # type: ignore[override]
+            asked.set()
+            await go.wait()
+            return self.devices
+
+    slowest = 0.0
+    for steps in range(20):
+        asked, go = anyio.Event(), anyio.Event()
+        async with running(k137, Late(kdp.Device(id="w-0", resource=RESOURCE), resource=None)):
+            await asked.wait()
+            go.set()
+            for _ in range(steps):
+                await anyio.lowlevel.checkpoint()
+            asked_to_stop = time.monotonic()
+        slowest = max(slowest, time.monotonic() - asked_to_stop)
+        assert own_sockets(k137.paths.device_plugin_dir) == set()
+    figure("stop that meets the first discovery, slowest of 20", slowest, "s")
+    assert slowest < STOP_BUDGET
