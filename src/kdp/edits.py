@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar, get_args
 
 import attrs
 
@@ -33,6 +33,7 @@ __all__ = ["ContainerEdits", "DeviceNode", "Hook", "Mount"]
 AnyPath = str | os.PathLike[str]
 HookName = Literal["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"]
 
+_HOOK_NAMES: tuple[HookName, ...] = get_args(HookName)
 _T = TypeVar("_T")
 
 
@@ -97,6 +98,20 @@ def _text_tuple(value: Iterable[str]) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _hook_name(value: HookName) -> HookName:
+    if value not in _HOOK_NAMES:
+        raise InvalidValueError(
+            f"OCI hook {value!r}: must be one of {', '.join(_HOOK_NAMES)}; valid is 'createContainer'"
+        )
+    return value
+
+
+def _timeout(value: int | None) -> int | None:
+    if value is not None and value <= 0:
+        raise InvalidValueError(f"OCI hook's timeout {value!r}: must be a number of seconds above 0, or None")
+    return value
+
+
 @attrs.frozen(kw_only=True)
 class Hook:
     """An OCI hook, run by the container runtime on the node; only a CDI spec can carry it.
@@ -109,11 +124,11 @@ class Hook:
         timeout: Seconds after which the runtime gives up; None: no limit.
     """
 
-    name: HookName
+    name: HookName = attrs.field(converter=_hook_name)
     path: str = attrs.field(converter=_host_path)
     args: tuple[str, ...] = attrs.field(default=(), converter=_text_tuple)
     env: tuple[str, ...] = attrs.field(default=(), converter=_text_tuple)
-    timeout: int | None = None
+    timeout: int | None = attrs.field(default=None, converter=_timeout)
 
 
 def _text_mapping(kind: str, value: Mapping[str, str]) -> Mapping[str, str]:

@@ -36,7 +36,7 @@ _DNS_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = re.compile(rf"{_DNS_LABEL}(\.{_DNS_LABEL})*\Z")
 _NAME_PART = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?\Z")
 _CDI_VENDOR = re.compile(r"[A-Za-z]([-A-Za-z0-9_.]*[A-Za-z0-9])?\Z")
-_CDI_CLASS = re.compile(r"[A-Za-z]([-A-Za-z0-9_]*[A-Za-z0-9])?\Z")
+_CDI_CLASS = re.compile(r"[A-Za-z]([-A-Za-z0-9_.]*[A-Za-z0-9])?\Z")
 _CDI_DEVICE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.:]*[A-Za-z0-9])?\Z")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}\Z")
 
@@ -111,7 +111,7 @@ def check_cdi_kind(value: str) -> str:
             "CDI kind",
             value,
             "must be vendor/class, each starting with a letter, ending in a letter or digit, of letters, digits, '-', "
-            "'_' (the vendor also '.')",
+            "'_', '.'",
             "example.com/widget",
         )
     return value

@@ -54,3 +54,8 @@ for name in kubelet kube-apiserver kube-controller-manager kube-scheduler kubect
     command_of "$name" "k8s.io/kubernetes/cmd/$name"
 done
 command_of etcd go.etcd.io/etcd/server/v3
+
+if wanted cdi-validate && ! built cdi-validate build.sh cdi/go.mod cdi/go.sum cdi/*.go; then
+    echo "compiling cdi-validate"
+    (cd cdi && go build -trimpath -ldflags "-s -w" -o ../bin/cdi-validate .)
+fi

@@ -49,6 +49,13 @@ def test_paths_may_be_path_objects() -> None:
     )
 
 
+def test_a_hook_runs_at_a_time_that_the_runtime_knows() -> None:
+    with pytest.raises(InvalidValueError, match="OCI hook 'sometime': must be one of prestart, createRuntime, "):
+        Hook(name="sometime", path="/bin/true")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+    with pytest.raises(InvalidValueError, match="timeout 0: must be a number of seconds above 0, or None"):
+        Hook(name="prestart", path="/bin/true", timeout=0)
+
+
 def test_one_text_is_no_sequence_of_texts() -> None:
     with pytest.raises(InvalidValueError, match=r"^'--flag': must be a sequence of texts"):
         Hook(name="prestart", path="/bin/true", args="--flag")

@@ -69,7 +69,7 @@ BAD: list[tuple[str, str, str]] = [
     ("device id", "a\u2003b", "must be printable and without spaces"),
     ("CDI kind", "widget", "must be vendor/class"),
     ("CDI kind", "0.com/widget", "must be vendor/class"),
-    ("CDI kind", "example.com/wid.get", "must be vendor/class"),
+    ("CDI kind", "example.com/wid get", "must be vendor/class"),
     ("CDI kind", "example.com/widget-", "must be vendor/class"),
     ("CDI device name", "example.com/widget", "must be vendor/class=device"),
     ("CDI device name", "example.com/widget=", "must be vendor/class=device"),

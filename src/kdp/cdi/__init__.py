@@ -1,0 +1,32 @@
+"""CDI: device specifications that container runtimes read from ``/etc/cdi`` and ``/var/run/cdi``.
+
+`CdiSpec` and its parts are the model, checked on construction and written in the lowest version that carries it;
+`render` makes a device's part of it from `kdp.ContainerEdits`; `CdiDirectory` writes files that a runtime never sees
+half; `names` turns resources and device ids into CDI's names and back.
+
+Source of all rules: the Container Device Interface specification 1.1.0 (tags.cncf.io/container-device-interface,
+SPEC.md), and what containerd 1.7 and 2.x do with it (hardware reference, section 6).
+"""
+
+from __future__ import annotations
+
+from .directory import CdiDirectory
+from .model import CdiDevice, CdiEdits, CdiMount, CdiNetDevice, CdiNode, CdiSpec
+from .names import cdi_device_name, cdi_kind, device_id_of
+from .parse import parse_spec
+from .render import render_device
+
+__all__ = [
+    "CdiDevice",
+    "CdiDirectory",
+    "CdiEdits",
+    "CdiMount",
+    "CdiNetDevice",
+    "CdiNode",
+    "CdiSpec",
+    "cdi_device_name",
+    "cdi_kind",
+    "device_id_of",
+    "parse_spec",
+    "render_device",
+]

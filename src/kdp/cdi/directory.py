@@ -1,0 +1,119 @@
+"""CDI files: written so that a runtime sees the old one or the new one, and found again by their names.
+
+A runtime reads every ``.json`` and ``.yaml`` file of its directories whenever one changes. Of two files with one kind and
+one device name it uses neither, so a resource has one file name, whichever process writes it: a rolling update's new
+process replaces what the old one wrote.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from typing import TYPE_CHECKING
+
+from ..errors import InvalidValueError, KdpError
+from .parse import parse_spec
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..hardware import Host
+    from .model import CdiSpec
+
+__all__ = ["CdiDirectory", "CdiWriteError"]
+
+_PREFIX, _SUFFIX = "kdp_", ".json"
+
+_ABANDONED = 60.0
+"""Seconds after which an unfinished file is taken for what a killed process left."""
+
+
+class CdiWriteError(KdpError):
+    """A CDI file cannot be written. Mount the directory into the plugin's container, and see that it may be written."""
+
+
+class CdiDirectory:
+    """kdp's files in a CDI directory. All methods block for a few system calls.
+
+    Args:
+        path: The directory, as this process sees it; made when it is needed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def file(self, kind: str) -> Path:
+        """Return the file of a kind."""
+        return self.path / f"{_PREFIX}{kind.replace('/', '_')}{_SUFFIX}"
+
+    def write(self, spec: CdiSpec) -> bool:
+        """Write a spec's file, unless it is there with the same bytes; say whether it was written.
+
+        Raises:
+            CdiWriteError: The text names the file and the reason.
+        """
+        file, data = self.file(spec.kind), spec.encode()
+        try:
+            if file.read_bytes() == data:
+                return False
+        except OSError:
+            pass  # missing, or unreadable and replaced
+        try:
+            self._replace(file, data)
+        except OSError as error:
+            raise CdiWriteError(
+                f"CDI file {file} cannot be written: {error.strerror}; mount the node's {self.path} writable"
+            ) from None
+        return True
+
+    def _replace(self, file: Path, data: bytes) -> None:
+        self.path.mkdir(mode=0o755, parents=True, exist_ok=True)
+        # Runtimes read only .json and .yaml, so nobody sees this one before it is whole.
+        handle, temporary = tempfile.mkstemp(prefix=f".{_PREFIX}", suffix=".tmp", dir=self.path)
+        try:
+            with open(handle, "wb") as stream:
+                stream.write(data)
+                os.fchmod(stream.fileno(), 0o644)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.rename(temporary, file)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+
+    def remove(self, kind: str) -> None:
+        """Remove the file of a kind, if it is there and may be removed."""
+        with contextlib.suppress(OSError):
+            self.file(kind).unlink()
+
+    def remove_stale(self, host: Host) -> list[Path]:
+        """Remove kdp's files that can serve nobody, and return them: broken ones, and those of which no device node exists.
+
+        A file says nothing about who wrote it, and another process of kdp may have written it for other devices. So only
+        what is of no use to anybody goes, and whoever wrote it writes it anew when its devices come back.
+        """
+        removed: list[Path] = []
+        with contextlib.suppress(OSError):
+            for file in sorted(self.path.glob(f"{_PREFIX}*{_SUFFIX}")):
+                with contextlib.suppress(OSError):
+                    if self._is_stale(file, host):
+                        file.unlink()
+                        removed.append(file)
+            for left in self.path.glob(f".{_PREFIX}*.tmp"):
+                with contextlib.suppress(OSError):
+                    if time.time() - left.stat().st_mtime > _ABANDONED:
+                        left.unlink()
+                        removed.append(left)
+        return removed
+
+    @staticmethod
+    def _is_stale(file: Path, host: Host) -> bool:
+        try:
+            spec = parse_spec(file.read_bytes(), where=str(file))
+        except InvalidValueError:
+            return True
+        nodes = [node for device in spec.devices for node in device.edits.device_nodes]
+        return bool(nodes) and not any(host.exists(node.host_path or node.path) for node in nodes)

@@ -1,0 +1,311 @@
+"""A CDI spec as values: each checks itself, and the whole knows the lowest version that may carry it.
+
+Runtimes refuse versions newer than themselves (podman 4 takes at most 0.5.0, containerd 1.7 at most 0.8.0, containerd 2.1
+at most 1.0.0), so a spec must say no more than it needs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import attrs
+
+from ..edits import Hook
+from ..errors import InvalidValueError
+from ..names import check_absolute_path, check_cdi_device_name, check_cdi_kind, check_env_name
+
+__all__ = ["CdiDevice", "CdiEdits", "CdiMount", "CdiNetDevice", "CdiNode", "CdiSpec"]
+
+_T = TypeVar("_T")
+
+_VERSIONS = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "1.1.0")
+"""Versions that added something, of those that are still read; 0.8.0 and 1.0.0 added nothing."""
+
+
+def _container_path(value: str) -> str:
+    return check_absolute_path(value, kind="container path")
+
+
+def _host_path(value: str) -> str:
+    return check_absolute_path(value, kind="host path")
+
+
+def _optional_host_path(value: str | None) -> str | None:
+    return None if value is None else _host_path(value)
+
+
+def _permissions(value: str) -> str:
+    if not value or set(value) - set("rwm"):
+        raise InvalidValueError(f"CDI device node permissions {value!r}: must be of 'rwm'; valid is 'rw'")
+    return value
+
+
+def _texts(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(values)
+
+
+def _env(values: Iterable[str]) -> tuple[str, ...]:
+    variables = tuple(values)
+    for variable in variables:
+        name, equals, _ = variable.partition("=")
+        if not equals:
+            raise InvalidValueError(f"CDI environment variable {variable!r}: must be NAME=VALUE; valid is 'WIDGET=0'")
+        check_env_name(name)
+    return variables
+
+
+def _mapping(value: Mapping[str, str]) -> Mapping[str, str]:
+    return MappingProxyType(dict(value))
+
+
+def _said(**fields: object) -> dict[str, Any]:
+    """Return the fields that say something: an empty list and an unset value are left out."""
+    return {name: value for name, value in fields.items() if value is not None and value != [] and value != {}}
+
+
+@attrs.frozen(kw_only=True)
+class CdiNode:
+    """A device node. Major and minor are left to the runtime: it takes them from ``host_path``, and fails if that is gone.
+
+    Attributes:
+        path: In the container.
+        host_path: On the node, no link (containerd refuses links); None: the same path.
+        permissions: What the cgroup allows, of ``rwm``.
+        file_mode: Permission bits; None: the runtime's choice, which is 0666 in containerd.
+        uid: Owner; None: root.
+        gid: Group; None: root.
+    """
+
+    path: str = attrs.field(converter=_container_path)
+    host_path: str | None = attrs.field(default=None, converter=_optional_host_path)
+    permissions: str = attrs.field(default="rw", converter=_permissions)
+    file_mode: int | None = None
+    uid: int | None = None
+    gid: int | None = None
+
+    @property
+    def version(self) -> str:
+        """The lowest version that carries it."""
+        return "0.3.0" if self.host_path in (None, self.path) else "0.5.0"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as it stands in a file."""
+        return _said(
+            path=self.path,
+            hostPath=None if self.host_path == self.path else self.host_path,
+            permissions=self.permissions,
+            fileMode=self.file_mode,
+            uid=self.uid,
+            gid=self.gid,
+        )
+
+
+@attrs.frozen(kw_only=True)
+class CdiMount:
+    """A mount.
+
+    Attributes:
+        host_path: On the node.
+        container_path: In the container.
+        options: Of mount(8), for example ``ro``, ``bind``.
+        type: File system type; None: a bind mount.
+    """
+
+    host_path: str = attrs.field(converter=_host_path)
+    container_path: str = attrs.field(converter=_container_path)
+    options: tuple[str, ...] = attrs.field(default=(), converter=_texts)
+    type: str | None = None
+
+    @property
+    def version(self) -> str:
+        """The lowest version that carries it."""
+        return "0.3.0" if self.type is None else "0.4.0"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as it stands in a file."""
+        return _said(
+            hostPath=self.host_path, containerPath=self.container_path, options=list(self.options), type=self.type
+        )
+
+
+@attrs.frozen(kw_only=True)
+class CdiNetDevice:
+    """A network interface that moves into the container's network namespace.
+
+    Attributes:
+        host_interface_name: Its name on the node.
+        name: Its name in the container.
+    """
+
+    host_interface_name: str = attrs.field(validator=attrs.validators.min_len(1))
+    name: str = attrs.field(validator=attrs.validators.min_len(1))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as it stands in a file."""
+        return {"hostInterfaceName": self.host_interface_name, "name": self.name}
+
+
+def _tuple_of(kind: type[_T], values: Iterable[_T]) -> tuple[_T, ...]:
+    items = tuple(values)
+    for item in items:
+        if not isinstance(item, kind):
+            raise InvalidValueError(f"{item!r}: must be a {kind.__name__}, this is a {type(item).__name__}")
+    return items
+
+
+def _nodes(values: Iterable[CdiNode]) -> tuple[CdiNode, ...]:
+    return _tuple_of(CdiNode, values)
+
+
+def _mounts(values: Iterable[CdiMount]) -> tuple[CdiMount, ...]:
+    return _tuple_of(CdiMount, values)
+
+
+def _hooks(values: Iterable[Hook]) -> tuple[Hook, ...]:
+    return _tuple_of(Hook, values)
+
+
+def _net_devices(values: Iterable[CdiNetDevice]) -> tuple[CdiNetDevice, ...]:
+    return _tuple_of(CdiNetDevice, values)
+
+
+def _gids(values: Iterable[int]) -> tuple[int, ...]:
+    gids = _tuple_of(int, values)
+    if any(gid <= 0 for gid in gids):
+        raise InvalidValueError(f"CDI additional groups {list(gids)}: must be above 0; valid is [44]")
+    return gids
+
+
+@attrs.frozen(kw_only=True)
+class CdiEdits:
+    """What a device, or every device of a spec, adds to a container.
+
+    Attributes:
+        env: ``NAME=VALUE``.
+        device_nodes: Device nodes.
+        mounts: Mounts.
+        hooks: OCI hooks.
+        net_devices: Network interfaces.
+        additional_gids: Groups of the container's process; never 0.
+    """
+
+    env: tuple[str, ...] = attrs.field(default=(), converter=_env)
+    device_nodes: tuple[CdiNode, ...] = attrs.field(default=(), converter=_nodes)
+    mounts: tuple[CdiMount, ...] = attrs.field(default=(), converter=_mounts)
+    hooks: tuple[Hook, ...] = attrs.field(default=(), converter=_hooks)
+    net_devices: tuple[CdiNetDevice, ...] = attrs.field(default=(), converter=_net_devices)
+    additional_gids: tuple[int, ...] = attrs.field(default=(), converter=_gids)
+
+    def __bool__(self) -> bool:
+        return any((self.env, self.device_nodes, self.mounts, self.hooks, self.net_devices, self.additional_gids))
+
+    @property
+    def versions(self) -> set[str]:
+        """The lowest version for each part."""
+        found = {node.version for node in self.device_nodes} | {mount.version for mount in self.mounts}
+        if self.additional_gids:
+            found.add("0.7.0")
+        if self.net_devices:
+            found.add("1.1.0")
+        return found
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as it stands in a file."""
+        return _said(
+            env=list(self.env),
+            deviceNodes=[node.as_json() for node in self.device_nodes],
+            netDevices=[device.as_json() for device in self.net_devices],
+            mounts=[mount.as_json() for mount in self.mounts],
+            hooks=[_hook(hook) for hook in self.hooks],
+            additionalGids=list(self.additional_gids),
+        )
+
+
+def _hook(hook: Hook) -> dict[str, Any]:
+    return _said(hookName=hook.name, path=hook.path, args=list(hook.args), env=list(hook.env), timeout=hook.timeout)
+
+
+@attrs.frozen(kw_only=True)
+class CdiDevice:
+    """One device of a spec.
+
+    Attributes:
+        name: The part behind ``=``.
+        edits: Not empty: runtimes refuse a device that does nothing.
+        annotations: For whoever reads the spec.
+    """
+
+    name: str
+    edits: CdiEdits
+    annotations: Mapping[str, str] = attrs.field(factory=dict[str, str], converter=_mapping, hash=False)
+
+    def __attrs_post_init__(self) -> None:
+        if not self.edits:
+            raise InvalidValueError(f"CDI device {self.name!r}: must add something to a container; give it a variable")
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as it stands in a file."""
+        return _said(name=self.name, annotations=dict(self.annotations), containerEdits=self.edits.as_json())
+
+
+def _devices(values: Iterable[CdiDevice]) -> tuple[CdiDevice, ...]:
+    return _tuple_of(CdiDevice, values)
+
+
+@attrs.frozen(kw_only=True)
+class CdiSpec:
+    """A CDI spec: devices of one kind.
+
+    Attributes:
+        kind: ``vendor/class``.
+        devices: At least one; names differ.
+        edits: For a container that gets any of them.
+        annotations: For whoever reads the spec.
+
+    Raises:
+        InvalidValueError: A rule of the specification is broken; the text names the value and the rule.
+    """
+
+    kind: str = attrs.field(converter=check_cdi_kind)
+    devices: tuple[CdiDevice, ...] = attrs.field(converter=_devices)
+    edits: CdiEdits = attrs.field(factory=CdiEdits)
+    annotations: Mapping[str, str] = attrs.field(factory=dict[str, str], converter=_mapping, hash=False)
+
+    def __attrs_post_init__(self) -> None:
+        if not self.devices:
+            raise InvalidValueError(f"CDI spec {self.kind}: must have at least one device")
+        seen: set[str] = set()
+        for device in self.devices:
+            check_cdi_device_name(f"{self.kind}={device.name}")
+            if device.name in seen:
+                raise InvalidValueError(
+                    f"CDI spec {self.kind}: device {device.name!r} is there twice; names must differ"
+                )
+            seen.add(device.name)
+
+    @property
+    def version(self) -> str:
+        """The lowest ``cdiVersion`` that carries it; 1.1.0 where network interfaces move."""
+        needed = self.edits.versions.union(*(device.edits.versions for device in self.devices))
+        if self.annotations or any(device.annotations for device in self.devices) or "." in self.kind.partition("/")[2]:
+            needed.add("0.6.0")
+        if any(not device.name[0].isalpha() for device in self.devices):
+            needed.add("0.5.0")
+        return max(needed, key=_VERSIONS.index, default=_VERSIONS[0])
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as it stands in a file."""
+        return _said(
+            cdiVersion=self.version,
+            kind=self.kind,
+            annotations=dict(self.annotations),
+            devices=[device.as_json() for device in self.devices],
+            containerEdits=self.edits.as_json(),
+        )
+
+    def encode(self) -> bytes:
+        """Return the bytes of its file."""
+        return json.dumps(self.as_json(), indent=2, ensure_ascii=False).encode() + b"\n"

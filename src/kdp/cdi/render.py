@@ -1,0 +1,66 @@
+"""A device's `kdp.ContainerEdits` as its part of a CDI spec."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING
+
+from ..errors import InvalidValueError
+from .model import CdiDevice, CdiEdits, CdiMount, CdiNode
+from .names import cdi_device_name
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from ..devices import Device
+    from ..edits import DeviceNode, Mount
+    from ..hardware import Host
+
+__all__ = ["render_device"]
+
+
+def render_device(device: Device, host: Host, *, without_env: Collection[str] = ()) -> CdiDevice | None:
+    """Return the device's part of a spec; None if it adds nothing to a container. Blocks for a stat(2) a node.
+
+    A node is named by what its link leads to, since runtimes refuse links, and keeps its mode and owner, which a runtime
+    would make 0666 and root's. The node's numbers are left out: with them a runtime would make a dead node of one that is
+    gone. A node that is not there now is written as declared; the runtime's error names it.
+
+    Args:
+        device: What to render. Its annotations have no place in a spec.
+        host: The node's files.
+        without_env: Variables that several devices of a container join, so that none may set its own.
+    """
+    edits = device.edits
+    rendered = CdiEdits(
+        env=[f"{name}={text}" for name, text in edits.env.items() if name not in without_env],
+        device_nodes=[_node(node, host) for node in edits.device_nodes],
+        mounts=[_mount(mount) for mount in edits.mounts],
+        hooks=edits.hooks,
+    )
+    return CdiDevice(name=cdi_device_name(device.id), edits=rendered) if rendered else None
+
+
+def _node(node: DeviceNode, host: Host) -> CdiNode:
+    try:
+        path = host.device_node(node.host_path)
+        found = os.stat(host.path(path))
+    except (InvalidValueError, OSError):
+        return CdiNode(path=node.container_path, host_path=node.host_path, permissions=node.permissions)
+    return CdiNode(
+        path=node.container_path,
+        host_path=path,
+        permissions=node.permissions,
+        file_mode=stat.S_IMODE(found.st_mode),
+        uid=found.st_uid or None,
+        gid=found.st_gid or None,
+    )
+
+
+def _mount(mount: Mount) -> CdiMount:
+    # As containerd mounts what Allocate's reply names; without "rbind" and "rprivate" submounts would differ.
+    access = "ro" if mount.read_only else "rw"
+    return CdiMount(
+        host_path=mount.host_path, container_path=mount.container_path, options=("rbind", "rprivate", access)
+    )

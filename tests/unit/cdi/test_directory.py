@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from kdp.cdi import CdiDevice, CdiDirectory, CdiEdits, CdiNode, CdiSpec, parse_spec
+from kdp.cdi.directory import CdiWriteError
+from kdp.hardware import Host
+
+KIND = "kdp.example.com/widget"
+
+
+def spec(*names: str, kind: str = KIND, node: str | None = None) -> CdiSpec:
+    nodes = [] if node is None else [CdiNode(path=node)]
+    return CdiSpec(
+        kind=kind, devices=[CdiDevice(name=name, edits=CdiEdits(env=["A=1"], device_nodes=nodes)) for name in names]
+    )
+
+
+def test_a_file_is_made_with_its_directory_for_everybody_to_read(tmp_path: Path) -> None:
+    directory = CdiDirectory(tmp_path / "run" / "cdi")
+    old = os.umask(0o077)
+    try:
+        assert directory.write(spec("w-0"))
+    finally:
+        os.umask(old)
+    file = directory.file(KIND)
+    assert file.name == "kdp_kdp.example.com_widget.json"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o644
+    assert parse_spec(file.read_bytes(), where="w") == spec("w-0")
+    assert os.listdir(directory.path) == [file.name]
+
+
+def test_the_same_is_not_written_again(tmp_path: Path) -> None:
+    directory = CdiDirectory(tmp_path)
+    directory.write(spec("w-0"))
+    before = directory.file(KIND).stat().st_ino
+    assert not directory.write(spec("w-0"))
+    assert directory.file(KIND).stat().st_ino == before
+    assert directory.write(spec("w-0", "w-1"))
+
+
+@pytest.mark.parametrize("harm", ["removed", "cut", "a directory's link"])
+def test_a_harmed_file_is_repaired(tmp_path: Path, harm: str) -> None:
+    directory = CdiDirectory(tmp_path)
+    directory.write(spec("w-0"))
+    file = directory.file(KIND)
+    match harm:
+        case "removed":
+            file.unlink()
+        case "cut":
+            file.write_bytes(file.read_bytes()[:20])
+        case _:
+            file.unlink()
+            file.symlink_to(tmp_path / "nowhere")
+    assert directory.write(spec("w-0"))
+    assert parse_spec(file.read_bytes(), where="w") == spec("w-0")
+
+
+def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
+    directory = CdiDirectory(tmp_path)
+    one, other = spec("w-0"), spec(*(f"w-{i}" for i in range(300)))
+    directory.write(one)
+    file = directory.file(KIND)
+    ended = threading.Event()
+
+    def write() -> None:
+        for number in range(100):
+            directory.write((one, other)[number % 2])
+        ended.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    whole = {one.encode(), other.encode()}
+    while not ended.is_set():
+        assert file.read_bytes() in whole
+    writer.join()
+
+
+def test_a_directory_that_is_a_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / "cdi").touch()
+    with pytest.raises(
+        CdiWriteError, match=r"kdp_kdp\.example\.com_widget\.json cannot be written: .*; mount the node's"
+    ):
+        CdiDirectory(tmp_path / "cdi").write(spec("w-0"))
+
+
+def test_only_files_of_ours_that_serve_nobody_are_removed(tmp_path: Path) -> None:
+    directory = CdiDirectory(tmp_path)
+    directory.write(spec("w-0", kind="kdp.example.com/here", node="/dev/null"))
+    directory.write(spec("w-0", kind="kdp.example.com/gone", node="/dev/kdp-is-not-there"))
+    directory.write(spec("w-0", kind="kdp.example.com/no-node"))
+    (tmp_path / "kdp_broken.json").write_text("{")
+    (tmp_path / "vendor.json").write_text("{")
+    (tmp_path / ".kdp_left.tmp").touch()
+    os.utime(tmp_path / ".kdp_left.tmp", (0, 0))
+    (tmp_path / ".kdp_being-written.tmp").touch()
+    removed = {file.name for file in directory.remove_stale(Host())}
+    assert removed == {"kdp_kdp.example.com_gone.json", "kdp_broken.json", ".kdp_left.tmp"}
+    assert {file.name for file in tmp_path.iterdir()} == {
+        "kdp_kdp.example.com_here.json",
+        "kdp_kdp.example.com_no-node.json",
+        "vendor.json",
+        ".kdp_being-written.tmp",
+    }
+
+
+def test_a_removed_kind_leaves_nothing(tmp_path: Path) -> None:
+    directory = CdiDirectory(tmp_path)
+    directory.write(spec("w-0"))
+    directory.remove(KIND)
+    directory.remove(KIND)
+    assert list(tmp_path.iterdir()) == []
