@@ -86,7 +86,7 @@ $(PROTO_VENV)/.ready: pyproject.toml
 	@sh scripts/environment.sh $(PROTO_VENV) --group proto
 	@touch $@
 
-$(FLOORS_VENV)/.ready: pyproject.toml
+$(FLOORS_VENV)/.ready: pyproject.toml $(EXAMPLES)
 	@python=$$(sh scripts/python.sh) && "$$python" scripts/floors.py > $(FLOORS_VENV).txt
-	@sh scripts/environment.sh $(FLOORS_VENV) -c $(FLOORS_VENV).txt -e ".[cli,metrics,testing]" --group test
+	@sh scripts/environment.sh $(FLOORS_VENV) -c $(FLOORS_VENV).txt -e ".[cli,metrics,testing]" $(EXAMPLE_PACKAGES) --group test
 	@touch $@
