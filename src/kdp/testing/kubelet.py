@@ -33,7 +33,7 @@ from .events import Event, EventLog
 from .faults import Faults
 from .life import Client, Life
 from .manager import DeviceManager
-from .pods import AdmissionError, AdmittedPod, Pod, ScenarioError
+from .pods import AdmissionError, AdmittedContainer, AdmittedPod, Pod, ScenarioError
 from .profiles import DEFAULT_PROFILE, Profile, profile_named
 from .workload import NodeStatus, Workload
 
@@ -180,6 +180,7 @@ class SimulatedKubelet(AsyncContextManagerMixin):
             log=self.events,
             faults=self.faults,
             manager=manager,
+            rng=self._rng,
             dial_timeout=self._dial_timeout,
             watcher_period=self._watcher_period,
         )
@@ -423,7 +424,7 @@ class SimulatedKubelet(AsyncContextManagerMixin):
         life = self._living(f"pod {pod.name!r} cannot be admitted")
         return await self._workload.admit(life, pod, start=start)
 
-    async def start_container(self, pod: Pod | str, container: str = "main") -> None:
+    async def start_container(self, pod: Pod | str, container: str = "main") -> AdmittedContainer:
         """Start a container of an admitted pod (again): its process ended, or its first start failed.
 
         PreStartContainer is called where the plugin wants it; the devices and the reply are those from before.
@@ -432,12 +433,15 @@ class SimulatedKubelet(AsyncContextManagerMixin):
             pod: The pod or its uid.
             container: The container's name.
 
+        Returns:
+            What it holds, with the reply that the container runtime gets.
+
         Raises:
             ContainerStartError: The start failed; it can be tried again.
             ScenarioError: There is no such pod or container, or the kubelet does not run.
         """
         life = self._living(f"container {container!r} cannot be started")
-        await self._workload.start_container(life, pod, container)
+        return await self._workload.start_container(life, pod, container)
 
     async def readmit(self) -> dict[str, AdmittedPod | AdmissionError]:
         """Admit all known pods again: the API server's first word after a restart (contract section 4.6).

@@ -29,7 +29,8 @@ from .watcher import PluginWatcher
 from .wire import CallError, DialError, PluginConnection, PluginOptions, PluginStream, decode_devices, settle
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    import random
+    from collections.abc import Callable, Collection
     from pathlib import Path
 
     from anyio.abc import TaskGroup, TaskStatus
@@ -72,6 +73,7 @@ class Life:
         log: Where everything is written down.
         faults: What goes wrong.
         manager: A fresh device manager.
+        rng: Decides what a race decides in the real one.
         dial_timeout: Seconds to connect to a plugin.
         watcher_period: Seconds between two looks of the plugin watcher's reconciler; the kubelet's is 1.
     """
@@ -84,6 +86,7 @@ class Life:
         log: EventLog,
         faults: Faults,
         manager: DeviceManager,
+        rng: random.Random,
         dial_timeout: float,
         watcher_period: float,
     ) -> None:
@@ -104,6 +107,7 @@ class Life:
             period=watcher_period,
             register=self._register_watched,
             deregister=self._deregister,
+            rng=rng,
             log=log,
         )
         self._door: FrontDoor | None = None
@@ -224,16 +228,17 @@ class Life:
         if fault.delay > 0:
             await anyio.sleep(fault.delay)
 
-    async def _connect_for(self, resource: str, socket_path: str, fault: RegisterFault) -> None:
+    async def _connect_for(self, resource: str, socket_path: str, fault: RegisterFault) -> Client:
         """Connect in a task of the kubelet's own, which the end of the Register call stops or not (section 2.1)."""
         done = anyio.Event()
         scope = anyio.CancelScope()
         failure: list[Refusal] = []
+        connected: list[Client] = []
 
         async def connect() -> None:
             with scope:
                 try:
-                    await self._connect(resource, socket_path, fault)
+                    connected.append(await self._connect(resource, socket_path, fault))
                 except (DialError, CallError, AlreadyConnected) as error:
                     failure.append(Refusal(_register_text(error)))
             done.set()
@@ -247,8 +252,9 @@ class Life:
             raise
         if failure:
             raise failure[0]
+        return connected[0]
 
-    async def _connect(self, resource: str, socket_path: str, fault: RegisterFault) -> None:
+    async def _connect(self, resource: str, socket_path: str, fault: RegisterFault) -> Client:
         """Dial, ask for the options, install the endpoint, and open the stream in a task (contract section 2.1)."""
         client = Client(resource, socket_path)
         self._connections[client.connection] = None
@@ -283,6 +289,7 @@ class Life:
         self._by_endpoint[client.endpoint] = client
         if fault.stream:
             self._running_tasks.start_soon(self._watch, client)
+        return client
 
     # The device lists ----------------------------------------------------------------------------------------------
 
@@ -366,9 +373,10 @@ class Life:
 
     # The plugin watcher's way in -----------------------------------------------------------------------------------
 
-    async def _register_watched(self, resource: str, socket_path: str) -> None:
-        """Connect without a Register call's deadline; raises `Refusal`."""
-        await self._connect_for(resource, socket_path, RegisterFault())
+    async def _register_watched(self, resource: str, socket_path: str) -> Callable[[], None]:
+        """Connect without a Register call's deadline, and return what opens the stream; raises `Refusal`."""
+        client = await self._connect_for(resource, socket_path, RegisterFault(stream=False))
+        return lambda: self._running_tasks.start_soon(self._watch, client)
 
     async def _deregister(self, resource: str, socket_path: str) -> None:
         client = self.clients.find(resource, socket_path)

@@ -54,11 +54,6 @@ class Endpoint:
     options: PluginOptions | None = None
     stopped_at: float | None = None
 
-    def check_running(self) -> None:
-        """Refuse calls to a plugin whose end is known."""
-        if self.stopped_at is not None:
-            raise AllocationRefused(f"endpoint {self.resource} has been stopped")
-
 
 @attrs.frozen
 class Assignment:
@@ -292,7 +287,7 @@ class DeviceManager:
                 self._booked = self._held()
                 raise AllocationRefused(f"unknown Device Plugin {resource}")
             try:
-                endpoint.check_running()
+                self._check_running(endpoint)
                 replies = await calls.allocate(endpoint, self._shuffled(chosen))
             except Exception:
                 self._booked = self._held()
@@ -369,7 +364,7 @@ class DeviceManager:
         if endpoint.options is None or not endpoint.options.preferred_allocation_available:
             return set()
         try:
-            endpoint.check_running()
+            self._check_running(endpoint)
             answer = await calls.preferred(endpoint, self._shuffled(available), self._shuffled(must_include), size)
         except Exception as error:
             raise AllocationRefused(f"device plugin GetPreferredAllocation rpc failed with err: {error}") from error
@@ -409,7 +404,7 @@ class DeviceManager:
                 f"no devices found allocated in local cache for pod {pod}, container {container}, resource {resource}"
             )
         try:
-            endpoint.check_running()
+            self._check_running(endpoint)
             await calls.pre_start(endpoint, self._shuffled(held))
         except Exception as error:
             raise AllocationRefused(f"device plugin PreStartContainer rpc failed with err: {error}") from error
@@ -425,6 +420,17 @@ class DeviceManager:
         )
 
     # Small helpers -------------------------------------------------------------------------------------------------
+
+    def _check_running(self, endpoint: Endpoint) -> None:
+        """Refuse calls to a plugin whose end is known."""
+        if endpoint.stopped_at is None:
+            return
+        # The kubelet prints the whole Go struct: a mutex, the name, the path (1.37), the connection's address, the
+        # time of the end in Go's own numbers, and nothing. Whoever looks for a name in such a text must not need more.
+        name = endpoint.resource if self._one_endpoint_per_resource else f"{endpoint.resource} {endpoint.socket_path}"
+        connection = f"0xc{self._rng.randrange(1 << 36):09x}"
+        ended = f"{{{self._rng.randrange(1 << 63, 1 << 64)} {int(endpoint.stopped_at * 1e9)} 0x34fba60}}"
+        raise AllocationRefused(f"endpoint &{{{{{{}} {{0 0}}}} {name} {connection} {ended} <nil>}} has been stopped")
 
     def _assigned(self, pod: str, container: str, resource: str) -> set[str] | None:
         assignment = self.assignments.get(pod, {}).get(container, {}).get(resource)

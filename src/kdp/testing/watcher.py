@@ -24,6 +24,8 @@ from .registry import Refusal
 from .wire import CallError, DialError, PluginConnection, PluginInfo
 
 if TYPE_CHECKING:
+    import random
+
     from anyio.abc import TaskGroup, TaskStatus
 
     from .events import EventLog
@@ -32,7 +34,8 @@ __all__ = ["PluginWatcher"]
 
 _MASK = Mask.CREATE | Mask.MOVED_TO | Mask.DELETE
 
-_Route = Callable[[str, str], Awaitable[None]]
+_NOTIFY_LEAD = 0.05
+"""Seconds for which ListAndWatch waits for the answer to NotifyRegistrationStatus where that call wins their race."""
 
 
 class _Failed(Exception):
@@ -46,19 +49,30 @@ class PluginWatcher:
         directory: The directory to watch; made if it is not there.
         retries: Whether a plugin whose registration failed is tried again (1.36 and later).
         period: Seconds between two looks of the reconciler.
-        register: Connects a resource's plugin at a socket; raises `Refusal`.
+        register: Connects a resource's plugin at a socket and returns what opens its stream; raises `Refusal`.
         deregister: Closes the client of a resource at a socket.
+        rng: Decides the race of NotifyRegistrationStatus and ListAndWatch, which the kubelet makes at once on two
+            connections; the first one wins it most of the time.
         log: Where everything is written down.
     """
 
     def __init__(
-        self, directory: Path, *, retries: bool, period: float, register: _Route, deregister: _Route, log: EventLog
+        self,
+        directory: Path,
+        *,
+        retries: bool,
+        period: float,
+        register: Callable[[str, str], Awaitable[Callable[[], None]]],
+        deregister: Callable[[str, str], Awaitable[None]],
+        rng: random.Random,
+        log: EventLog,
     ) -> None:
         self._directory = directory
         self._retries = retries
         self._period = period
         self._register = register
         self._deregister = deregister
+        self._rng = rng
         self._log = log
         self._reconciler = Reconciler()
 
@@ -172,18 +186,36 @@ class PluginWatcher:
         endpoint = info.endpoint or socket_path
         self._reconciler.registered(KnownPlugin(socket_path, identity, info.name, endpoint))
         try:
-            await self._register(info.name, endpoint)
+            open_stream = await self._register(info.name, endpoint)
         except Refusal as refusal:
             if self._retries:
                 self._reconciler.forgotten(socket_path)
             error = f"RegisterPlugin error -- plugin registration failed with err: {refusal}"
             await self._notify(connection, registered=False, error=error)
             raise _Failed from refusal
-        if not await self._notify(connection, registered=True, error=""):
+        if not await self._tell(connection, open_stream):
             if self._retries:
                 self._reconciler.forgotten(socket_path)
                 await self._deregister(info.name, endpoint)
             raise _Failed
+
+    async def _tell(self, connection: PluginConnection, open_stream: Callable[[], None]) -> bool:
+        """Say that it is registered, and open the stream beside it."""
+        if self._rng.random() < 0.25:
+            open_stream()
+            return await self._notify(connection, registered=True, error="")
+        answered = anyio.Event()
+
+        async def follow() -> None:
+            with anyio.move_on_after(_NOTIFY_LEAD):
+                await answered.wait()
+            open_stream()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(follow)
+            told = await self._notify(connection, registered=True, error="")
+            answered.set()
+        return told
 
     async def _notify(self, connection: PluginConnection, *, registered: bool, error: str) -> bool:
         failure: str | None = None

@@ -14,7 +14,7 @@ import attrs
 
 from . import events
 from .manager import AllocationRefused
-from .pods import AdmissionError, AdmittedPod, Container, ContainerStartError, Pod, ScenarioError
+from .pods import AdmissionError, AdmittedContainer, AdmittedPod, Container, ContainerStartError, Pod, ScenarioError
 from .wire import CallError
 
 if TYPE_CHECKING:
@@ -234,19 +234,19 @@ class Workload:
         self.hear_from_api_server(life)
         return outcome
 
-    async def start_container(self, life: Life, pod: Pod | str, container: str) -> None:
+    async def start_container(self, life: Life, pod: Pod | str, container: str) -> AdmittedContainer:
         """Start a container (again); see `SimulatedKubelet.start_container`."""
         bound = self._find(pod)
         for candidate in bound.pod.in_order:
             if candidate.name == container:
-                await self._start(life, bound, candidate)
-                return
+                return await self._start(life, bound, candidate)
         raise ScenarioError(f"pod {bound.pod.name!r} has no container {container!r}")
 
-    async def _start(self, life: Life, bound: _Bound, container: Container) -> None:
+    async def _start(self, life: Life, bound: _Bound, container: Container) -> AdmittedContainer:
         try:
-            await life.manager.start(bound.pod, container, life)
+            given = await life.manager.start(bound.pod, container, life)
         except (AllocationRefused, CallError) as error:
             raise ContainerStartError(container.name, str(error)) from error
         if container.restartable or container in bound.pod.containers:
             bound.running[container.name] = bound.running.get(container.name, -1) + 1
+        return given

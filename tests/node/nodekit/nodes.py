@@ -25,6 +25,7 @@ from kdp.kubelet import KubeletPaths
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
 from kdp.testing import (
     AdmissionError,
+    AdmittedContainer,
     AdmittedPod,
     ContainerStartError,
     DeviceSpec,
@@ -170,8 +171,8 @@ class Play:
     async def start_container(self, pod: Pod, container: str = "main") -> None:
         """Start a container again, and see what comes of it."""
         try:
-            await self._kubelet.start_container(pod, container)
-            outcome = "started"
+            given = await self._kubelet.start_container(pod, container)
+            outcome = f"started; {_told_one(container, given, replies=True)}"
         except ContainerStartError as error:
             outcome = str(error)
         await self.see(f"container {container} of {pod.name} is started", outcome)
@@ -335,17 +336,20 @@ def _told(admitted: AdmittedPod, *, replies: bool) -> str:
     """Say what each container was given."""
     said: list[str] = []
     for container in admitted.pod.in_order:
-        given = admitted.containers[container.name]
-        reply = given.reply
-        parts = [f"{container.name}: {{{', '.join(f'{r}: {list(ids)}' for r, ids in sorted(given.devices.items()))}}}"]
-        if replies:
-            parts.append(
-                f"envs={dict(sorted(reply.envs.items()))} devices={sorted(map(_device, reply.devices))} "
-                f"mounts={sorted(map(_mount, reply.mounts))} annotations={dict(sorted(reply.annotations.items()))} "
-                f"cdi={sorted(reply.cdi_devices)}"
-            )
-        said.append(" ".join(parts))
+        said.append(_told_one(container.name, admitted.containers[container.name], replies=replies))
     return "admitted; " + "; ".join(said)
+
+
+def _told_one(name: str, given: AdmittedContainer, *, replies: bool) -> str:
+    reply = given.reply
+    parts = [f"{name}: {{{', '.join(f'{r}: {list(ids)}' for r, ids in sorted(given.devices.items()))}}}"]
+    if replies:
+        parts.append(
+            f"envs={dict(sorted(reply.envs.items()))} devices={sorted(map(_device, reply.devices))} "
+            f"mounts={sorted(map(_mount, reply.mounts))} annotations={dict(sorted(reply.annotations.items()))} "
+            f"cdi={sorted(reply.cdi_devices)}"
+        )
+    return " ".join(parts)
 
 
 def _unraced(calls: list[Call]) -> list[Call]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from kdp.testing.manager import AllocationRefused, AlreadyConnected, Assignment, Endpoint
@@ -283,7 +285,7 @@ class TestPreference:
         node.register("a", options=self.PREFERS)
         node.manager.disconnected(RESOURCE, "/a")
         node.list("a")  # a stream that lives on feeds the table (contract section 2.5)
-        with pytest.raises(AllocationRefused, match=r"endpoint example.com/widget has been stopped"):
+        with pytest.raises(AllocationRefused, match=r"endpoint .* example.com/widget .* has been stopped"):
             await allocate(node, asking(1))
 
 
@@ -339,6 +341,23 @@ class TestStart:
             AllocationRefused, match="no devices found allocated in local cache for pod uid-p, container"
         ):
             await node.manager.start(pod, pod.containers[0], Calls())
+
+
+@pytest.mark.parametrize(("one_endpoint", "path"), [(True, ""), (False, " /a")])
+async def test_a_stopped_endpoint_is_printed_as_go_prints_it(one_endpoint: bool, path: str) -> None:
+    node = Node(one_endpoint_per_resource=one_endpoint)
+    node.register("w0", options=PluginOptions(pre_start_required=True))
+    pod = asking(1)
+    await allocate(node, pod)
+    node.manager.disconnected(RESOURCE, "/a")
+    with pytest.raises(AllocationRefused) as refused:
+        await node.manager.start(pod, pod.containers[0], Calls())
+    assert re.fullmatch(
+        r"device plugin PreStartContainer rpc failed with err: endpoint &\{\{\{\} \{0 0\}\} example\.com/widget"
+        + path
+        + r" 0x[0-9a-f]+ \{\d+ -?\d+ 0x[0-9a-f]+\} <nil>\} has been stopped",
+        str(refused.value),
+    )
 
 
 async def test_a_stopped_plugin_gets_no_allocate_either() -> None:
