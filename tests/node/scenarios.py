@@ -16,10 +16,13 @@ from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
 from kdp.proto.pluginregistration.v1 import api_pb2 as registration
 from kdp.testing import Container, Pod
 
-from .nodekit.nodes import RESOURCE, Play, Scenario
+from . import resources_scenarios, topology_scenarios
+from .nodekit.nodes import RESOURCE, Play, Scenario, Settings
 from .nodekit.recorder import Listed, Refused
 
 SCENARIOS: Final[dict[str, Scenario]] = {}
+SETTINGS: Final[dict[str, Settings]] = {**topology_scenarios.SETTINGS}
+"""How the kubelet of a scenario is set, where it is not as it comes."""
 OTHER = "example.com/gadget"
 
 
@@ -784,3 +787,6 @@ async def watched_options_fail(on: Play) -> None:
     plugin.options_error = None
     await on.until_called("NotifyRegistrationStatus", 2, seconds=5)
     await on.see("GetDevicePluginOptions failed once")
+
+
+SCENARIOS.update(topology_scenarios.SCENARIOS | resources_scenarios.SCENARIOS)

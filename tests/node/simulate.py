@@ -11,9 +11,10 @@ import sys
 
 from .nodekit import MINORS
 from .nodekit.nodes import lines, play
-from .scenarios import SCENARIOS
+from .scenarios import SCENARIOS, SETTINGS
 
 if __name__ == "__main__":
     name, minor = sys.argv[1:]
-    steps = asyncio.run(play(SCENARIOS[name], next(m for m in MINORS if m.name == minor), simulated=True))
+    chosen = next(m for m in MINORS if m.name == minor)
+    steps = asyncio.run(play(SCENARIOS[name], chosen, simulated=True, settings=SETTINGS.get(name)))
     json.dump(lines(steps), sys.stdout)

@@ -16,7 +16,7 @@ import kdp
 
 from .nodekit import MINORS
 from .nodekit.nodes import difference, lines, play
-from .scenarios import SCENARIOS
+from .scenarios import SCENARIOS, SETTINGS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -232,7 +232,8 @@ async def seen(rule: Rule, folder: Path) -> str:
     simulated: list[str] = []
 
     async def on_the_real_one() -> None:
-        real.extend(lines(await play(SCENARIOS[rule.scenario], minor, simulated=False)))
+        settings = SETTINGS.get(rule.scenario)
+        real.extend(lines(await play(SCENARIOS[rule.scenario], minor, simulated=False, settings=settings)))
 
     async def on_the_broken_one() -> None:
         said = await anyio.run_process(

@@ -7,7 +7,7 @@ import pytest
 
 from .nodekit import Minor
 from .nodekit.nodes import Step, difference, lines, play
-from .scenarios import SCENARIOS
+from .scenarios import SCENARIOS, SETTINGS
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -15,7 +15,7 @@ async def test_both_are_seen_alike(name: str, minor: Minor) -> None:
     played: dict[bool, list[Step]] = {}
 
     async def on(simulated: bool) -> None:
-        played[simulated] = await play(SCENARIOS[name], minor, simulated=simulated)
+        played[simulated] = await play(SCENARIOS[name], minor, simulated=simulated, settings=SETTINGS.get(name))
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(on, True)

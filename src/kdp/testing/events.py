@@ -284,6 +284,14 @@ class PluginInfoReceived(Event):
 
 
 @attrs.frozen(kw_only=True)
+class PodsConcerned(Event):
+    """A device list changed the health of devices that these pods hold: their status is written again (1.36, 1.37)."""
+
+    resource: str
+    uids: tuple[str, ...]
+
+
+@attrs.frozen(kw_only=True)
 class PluginNotified(Event):
     """NotifyRegistrationStatus was sent; ``failure`` says why it did not arrive."""
 

@@ -35,6 +35,7 @@ from .life import Client, Life
 from .manager import DeviceManager
 from .pods import AdmissionError, AdmittedContainer, AdmittedPod, Pod, ScenarioError
 from .profiles import DEFAULT_PROFILE, Profile, profile_named
+from .topology import Topology
 from .workload import NodeStatus, Workload
 
 if TYPE_CHECKING:
@@ -66,6 +67,9 @@ class SimulatedKubelet(AsyncContextManagerMixin):
         clock: For the five-minute grace period, in seconds; replaced to let minutes pass at once.
         dial_timeout: Seconds to connect to a plugin; the kubelet's own is 10.
         watcher_period: Seconds between two looks of the plugin watcher; the kubelet's own is 1.
+        topology_policy: ``none``, ``best-effort``, ``restricted`` or ``single-numa-node`` (contract section 8).
+        topology_scope: What is aligned together: ``container`` or ``pod``.
+        numa_nodes: NUMA nodes of the machine.
         autostart: Whether the kubelet runs when the context is entered.
         listener: Called with each event at once, in the event loop; must not block.
 
@@ -86,6 +90,9 @@ class SimulatedKubelet(AsyncContextManagerMixin):
         clock: Callable[[], float] = time.monotonic,
         dial_timeout: float = DIAL_TIMEOUT,
         watcher_period: float = 1.0,
+        topology_policy: str = "none",
+        topology_scope: str = "container",
+        numa_nodes: int = 2,
         autostart: bool = True,
         listener: Callable[[Event], None] | None = None,
     ) -> None:
@@ -109,6 +116,7 @@ class SimulatedKubelet(AsyncContextManagerMixin):
         self.events = EventLog(listener)
         self.faults = Faults(self)
         self._clock = clock
+        self._topology = Topology(topology_policy, topology_scope, numa_nodes)
         self._rng = random.Random(seed)  # noqa: S311 - for tests, reproducible
         self._dial_timeout = dial_timeout
         self._watcher_period = watcher_period
@@ -172,6 +180,9 @@ class SimulatedKubelet(AsyncContextManagerMixin):
             rng=self._rng,
             active_pods=self._workload.pods,
             is_running=lambda pod, container: self._workload.was_running(pod, container, version),
+            topology=self._topology,
+            hints_over_every_node=version.hints_over_every_node,
+            health_by_id_alone=version.one_client_per_resource,
         )
         manager.sources_ready = self._workload.sources_ready
         self._life = Life(
@@ -180,6 +191,7 @@ class SimulatedKubelet(AsyncContextManagerMixin):
             log=self.events,
             faults=self.faults,
             manager=manager,
+            pods=self._workload.heard_of,
             rng=self._rng,
             dial_timeout=self._dial_timeout,
             watcher_period=self._watcher_period,
@@ -319,6 +331,44 @@ class SimulatedKubelet(AsyncContextManagerMixin):
         manager = self._living("it knows no devices").manager
         manager.release_finished()
         return manager.booked(resource)
+
+    def topology_hints(self, pod: Pod) -> dict[str, dict[str, list[tuple[tuple[int, ...], bool]]]]:
+        """Return the NUMA hints of a pod's containers now, as the topology manager would get them at its admission.
+
+        Returns:
+            Container -> resource -> sets of NUMA nodes that could serve it, in order, each with whether it is
+            preferred. A resource without a preference, or that no nodes can serve, is left out.
+
+        Raises:
+            ScenarioError: It does not run.
+        """
+        manager = self._living("it has no hints").manager
+        found = {container.name: manager.topology_hints(pod, container) for container in pod.in_order}
+        return {
+            container: {
+                resource: sorted((hint.nodes or (), hint.preferred) for hint in hints)
+                for resource, hints in resources.items()
+                if hints
+            }
+            for container, resources in found.items()
+        }
+
+    def allocated_resources_status(self, pod: Pod | str) -> dict[str, dict[str, dict[str, str]]]:
+        """Return the health of a pod's devices as its status would show it now (contract section 9).
+
+        Args:
+            pod: The pod or its uid.
+
+        Returns:
+            Main container -> resource -> device id -> ``Healthy`` or ``Unhealthy``. Nothing where the kubelet does
+            not write this field (up to 1.35).
+
+        Raises:
+            ScenarioError: It does not run, or there is no such pod.
+        """
+        life = self._living("it writes no status")
+        known = self._workload.find(pod)
+        return life.manager.health(known) if self.profile.tells_device_health else {}
 
     def streams(self, resource: str) -> int:
         """Return how many ListAndWatch streams of this resource are open."""

@@ -24,13 +24,15 @@ from .clients import ClientTable
 from .door import FrontDoor
 from .faults import Faults, RegisterFault
 from .manager import AlreadyConnected, DeviceManager, Endpoint
+from .podresources import PodResources
+from .podsapi import PodsApi
 from .registry import Refusal, RegistryServer
 from .watcher import PluginWatcher
 from .wire import CallError, DialError, PluginConnection, PluginOptions, PluginStream, decode_devices, settle
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
     from pathlib import Path
 
     from anyio.abc import TaskGroup, TaskStatus
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from kdp.kubelet.paths import KubeletPaths
 
     from .events import EventLog
-    from .pods import ContainerReply
+    from .pods import ContainerReply, Pod
     from .profiles import Profile
 
 __all__ = ["Client", "Life"]
@@ -73,6 +75,7 @@ class Life:
         log: Where everything is written down.
         faults: What goes wrong.
         manager: A fresh device manager.
+        pods: The active pods that this kubelet has heard of since its start, with their phases.
         rng: Decides what a race decides in the real one.
         dial_timeout: Seconds to connect to a plugin.
         watcher_period: Seconds between two looks of the plugin watcher's reconciler; the kubelet's is 1.
@@ -86,6 +89,7 @@ class Life:
         log: EventLog,
         faults: Faults,
         manager: DeviceManager,
+        pods: Callable[[], Iterable[tuple[Pod, str]]],
         rng: random.Random,
         dial_timeout: float,
         watcher_period: float,
@@ -110,6 +114,14 @@ class Life:
             rng=rng,
             log=log,
         )
+        self._apis = [
+            PodResources(
+                manager, lambda: [pod for pod, _ in pods()], has_get=profile.pod_resources_has_get, rng=rng
+            ).server(paths.pod_resources_socket)
+        ]
+        self.pods_api = PodsApi(pods, lambda: manager.sources_ready)
+        if profile.serves_pods_api:
+            self._apis.append(self.pods_api.server(paths.pods_api_socket))
         self._door: FrontDoor | None = None
         self._tasks: TaskGroup | None = None
         self._is_over = False
@@ -138,6 +150,8 @@ class Life:
         registry = RegistryServer(inner, self._register)
         try:
             await registry.start()
+            for api in self._apis:
+                await api.start()
             self._wipe(directory)
             self._door = FrontDoor(self._paths.kubelet_socket, inner)
             if listen_delay > 0:
@@ -146,6 +160,8 @@ class Life:
             self._log.add(events.KubeletStarted(profile=self._profile.name))
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
+                for api in self._apis:
+                    tasks.start_soon(api.serve)
                 await tasks.start(self._door.serve)
                 await tasks.start(self._watcher.run)
                 task_status.started()
@@ -156,6 +172,8 @@ class Life:
             with anyio.CancelScope(shield=True):
                 for connection in self._connections:
                     await connection.drop()
+                for api in self._apis:
+                    await api.close()
                 await registry.stop()
                 await settle()
 
@@ -173,6 +191,8 @@ class Life:
         self._is_over = True
         if self._door is not None:
             self._door.slam()
+        for api in self._apis:
+            api.slam()
         for connection in self._connections:
             connection.sever()
 
@@ -324,7 +344,7 @@ class Life:
     def _receive(self, client: Client, received: float, payload: bytes) -> None:
         devices = decode_devices(payload)
         healthy = [device.health for device in devices].count(checks.HEALTHY)
-        self.manager.listed(client.resource, devices)
+        concerned = self.manager.listed(client.resource, devices)
         client.lists += 1
         self.save()
         self._log.add(
@@ -338,6 +358,8 @@ class Life:
                 payload=payload,
             )
         )
+        if concerned and self._profile.tells_device_health:
+            self._log.add(events.PodsConcerned(resource=client.resource, uids=tuple(sorted(concerned))))
 
     async def _disconnect(self, client: Client) -> None:
         self.clients.drop(client.resource, client.socket_path)
@@ -376,7 +398,11 @@ class Life:
     async def _register_watched(self, resource: str, socket_path: str) -> Callable[[], None]:
         """Connect without a Register call's deadline, and return what opens the stream; raises `Refusal`."""
         client = await self._connect_for(resource, socket_path, RegisterFault(stream=False))
-        return lambda: self._running_tasks.start_soon(self._watch, client)
+
+        def open_stream() -> None:
+            self._running_tasks.start_soon(self._watch, client)
+
+        return open_stream
 
     async def _deregister(self, resource: str, socket_path: str) -> None:
         client = self.clients.find(resource, socket_path)

@@ -8,18 +8,20 @@ Rule 2: the end of the last plugin moves all devices to unhealthy; more than fiv
 forgotten at the next look at the capacity, not by a timer (section 5).
 Rule 3: devices of a pod are free when the pod is not active any more, and that is looked at lazily: before an
 allocation (section 6.2).
-Rule 4: what the real one chooses by the order of a Go map is chosen here by the random generator that is given.
+Rule 4: with a topology policy the devices of the container's NUMA hint are taken first (sections 7 and 8).
+Rule 5: what the real one chooses by the order of a Go map is chosen here by the random generator that is given.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import attrs
 
 from .checks import HEALTHY, STOP_GRACE_PERIOD
 from .pods import AdmittedContainer, Container, ContainerReply, Pod
+from .topology import Hint, Topology, device_hints, has_topology
 from .wire import ListedDevice, PluginOptions
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["AllocationRefused", "AlreadyConnected", "Assignment", "DeviceManager", "Endpoint", "PluginCalls"]
 
 _T = TypeVar("_T")
+_NO_NODE: Final = -1
 
 
 class AlreadyConnected(Exception):
@@ -104,6 +107,10 @@ class DeviceManager:
         rng: Decides what a Go map's order decides in the real one.
         active_pods: The uids of the pods that are not finished, asked when devices are freed.
         is_running: Whether a container was reported running by the container runtime when the kubelet started.
+        topology: The machine's NUMA nodes and the kubelet's topology policy.
+        hints_over_every_node: Profiles up to 1.34 (contract section 8).
+        health_by_id_alone: Profiles up to 1.36: a changed device is told to a pod that holds such an id of any
+            resource (contract section 9).
     """
 
     def __init__(
@@ -114,12 +121,18 @@ class DeviceManager:
         rng: random.Random,
         active_pods: Callable[[], Collection[str]],
         is_running: Callable[[str, str], bool],
+        topology: Topology | None = None,
+        hints_over_every_node: bool = False,
+        health_by_id_alone: bool = False,
     ) -> None:
         self._one_endpoint_per_resource = one_endpoint_per_resource
         self._clock = clock
         self._rng = rng
         self._active_pods = active_pods
         self._is_running = is_running
+        self._topology = topology or Topology()
+        self._hints_over_every_node = hints_over_every_node
+        self._health_by_id_alone = health_by_id_alone
         self.sources_ready = True
         self.endpoints: dict[str, Endpoint] = {}
         self.devices: dict[str, dict[str, ListedDevice]] = {}
@@ -129,6 +142,7 @@ class DeviceManager:
         self._by_path: dict[str, dict[str, Endpoint]] = {}
         self._booked: dict[str, set[str]] = {}
         self._reusable: tuple[str, dict[str, set[str]]] = ("", {})
+        self._affinity: dict[tuple[str, str], Hint] = {}
 
     # Registrations -------------------------------------------------------------------------------------------------
 
@@ -177,17 +191,58 @@ class DeviceManager:
             del self._by_path[resource]
             self._mark_unhealthy(resource)
 
-    def listed(self, resource: str, devices: Iterable[ListedDevice]) -> None:
-        """Replace the resource's table; of a repeated id the last entry counts, but each one is counted."""
+    def listed(self, resource: str, devices: Iterable[ListedDevice]) -> set[str]:
+        """Replace the resource's table; of a repeated id the last entry counts, but each one is counted.
+
+        Returns:
+            The pods whose status is to be written again: a device of theirs has another health text, or is back
+            (contract section 9). One that vanished concerns nobody.
+        """
+        before = self.devices.get(resource, {})
+        concerned: set[str] = set()
         table: dict[str, ListedDevice] = {}
         healthy: set[str] = set()
         unhealthy: set[str] = set()
         for device in devices:
+            known = before.get(device.id)
+            if known is None or known.health != device.health:
+                concerned.update(self._holder(resource, device.id))
             table[device.id] = device
             (healthy if device.health == HEALTHY else unhealthy).add(device.id)
         self.devices[resource] = table
         self.healthy[resource] = healthy
         self.unhealthy[resource] = unhealthy
+        return concerned
+
+    def _holder(self, resource: str, device_id: str) -> list[str]:
+        """Return the pod that a change of this device is told to: none or one, even if several hold such an id."""
+        holders = [
+            pod
+            for pod, containers in self.assignments.items()
+            if any(
+                device_id in assignment.device_ids
+                for resources in containers.values()
+                for name, assignment in resources.items()
+                if self._health_by_id_alone or name == resource
+            )
+        ]
+        return self._shuffled(holders)[:1]
+
+    def health(self, pod: Pod) -> dict[str, dict[str, dict[str, str]]]:
+        """Return what the pod's status says: main container -> resource -> device id -> Healthy or Unhealthy.
+
+        A device that is not listed any more, or not yet, counts as healthy (contract section 9).
+        """
+        found: dict[str, dict[str, dict[str, str]]] = {}
+        for container in pod.containers:
+            found[container.name] = {}
+            for resource, assignment in self.assignments.get(pod.uid, {}).get(container.name, {}).items():
+                table = self.devices.get(resource, {})
+                found[container.name][resource] = {
+                    device_id: "Unhealthy" if device_id in table and table[device_id].health != HEALTHY else HEALTHY
+                    for device_id in sorted(assignment.device_ids)
+                }
+        return found
 
     def _mark_unhealthy(self, resource: str) -> None:
         self.unhealthy.setdefault(resource, set()).update(self.healthy.get(resource, ()))
@@ -245,6 +300,67 @@ class DeviceManager:
     def is_known(self, resource: str) -> bool:
         """Tell whether the resource counts as a device plugin's: listed, or allocated before."""
         return resource in self.healthy or resource in self._booked
+
+    def align(self, pod: Pod, container: Container) -> bool:
+        """Choose the NUMA nodes for a container before `allocate`; False: the policy refuses the pod.
+
+        With the pod's scope all of it is decided at its first container.
+        """
+        if self._topology.policy == "none":
+            return True
+        if self._topology.scope == "container":
+            hints = self.topology_hints(pod, container)
+        elif container is pod.in_order[0]:
+            hints = self._pod_hints(pod)
+        else:
+            self._affinity[pod.uid, container.name] = self._affinity[pod.uid, pod.in_order[0].name]
+            return True
+        best, is_admitted = self._topology.merge(hint for _, hint in self._shuffled(hints.items()))
+        self._affinity[pod.uid, container.name] = best
+        return is_admitted
+
+    def topology_hints(self, pod: Pod, container: Container) -> dict[str, list[Hint] | None]:
+        """Return a container's hints by resource: None where no device has a NUMA node, empty where none can serve.
+
+        Frees the devices of finished pods first.
+        """
+        self.release_finished()
+        reusable = self._reusable[1] if self._reusable[0] == pod.uid else {}
+        return {
+            resource: self._hints(resource, wanted, self._assigned(pod.uid, container.name, resource), reusable)
+            for resource, wanted in container.limits.items()
+            if self.is_known(resource)
+        }
+
+    def _pod_hints(self, pod: Pod) -> dict[str, list[Hint] | None]:
+        self.release_finished()
+        held: dict[str, set[str]] = {}
+        for resources in self.assignments.get(pod.uid, {}).values():
+            for resource, assignment in resources.items():
+                held.setdefault(resource, set()).update(assignment.device_ids)
+        return {
+            resource: self._hints(resource, wanted, held.get(resource), {})
+            for resource, wanted in pod.requests().items()
+            if self.is_known(resource)
+        }
+
+    def _hints(
+        self, resource: str, wanted: int, held: Collection[str] | None, reusable: Mapping[str, Collection[str]]
+    ) -> list[Hint] | None:
+        devices = self.devices.get(resource, {})
+        if not has_topology(devices):
+            return None
+        # After a restart of the kubelet: hints for the very devices that it has.
+        available = held or self._available(resource)
+        again = () if held else reusable.get(resource, ())
+        if (len(held) != wanted) if held else (len({*available, *again}) < wanted):
+            return []
+        return device_hints(
+            devices, available, again, wanted, self._topology.all_nodes, every_node=self._hints_over_every_node
+        )
+
+    def _available(self, resource: str) -> set[str]:
+        return self.healthy.get(resource, set()) - self._booked.get(resource, set())
 
     async def allocate(self, pod: Pod, container: Container, calls: PluginCalls) -> None:
         """Give one container its devices. Init containers must come before the others, in spec order.
@@ -340,20 +456,40 @@ class DeviceManager:
 
         if take(reusable):
             return chosen
-        available = self.healthy[resource] - self._booked[resource]
+        available = self._available(resource)
         needed = wanted - len(chosen)
         if len(available) < needed:
             raise AllocationRefused(
                 f"requested number of devices unavailable for {resource}. "
                 f"Requested: {needed}, Available: {len(available)}"
             )
-        # Without topology nothing is aligned, so all that is free is offered (shape b of section 7).
-        preferred = await self._preferred(resource, available | chosen, set(chosen), wanted, calls)
-        if take(preferred & available) or take(available):
-            return chosen
+        aligned, unaligned, unplaced = self._by_affinity(pod, container, resource, available)
+        if needed < len(aligned):
+            preferred = await self._preferred(resource, aligned | chosen, set(chosen), wanted, calls)
+            if take(preferred & aligned) or take(aligned):
+                return chosen
+        else:
+            if take(aligned):
+                return chosen
+            preferred = await self._preferred(resource, available | chosen, set(chosen), wanted, calls)
+            if take(preferred & available) or take(unaligned) or take(unplaced):
+                return chosen
         raise AllocationRefused(
             f"unexpectedly allocated less resources than required. Requested: {wanted}, Got: {len(chosen)}"
         )
+
+    def _by_affinity(
+        self, pod: str, container: str, resource: str, available: set[str]
+    ) -> tuple[set[str], set[str], set[str]]:
+        """Divide the free devices: on the hint's nodes, on others, on none. Without a hint none is on a node."""
+        devices = self.devices.get(resource, {})
+        nodes = self._affinity.get((pod, container), Hint(None, True)).nodes
+        if nodes is None or not has_topology(devices):
+            return set(), set(), available
+        where = {device_id: set(devices[device_id].numa_nodes or ()) for device_id in available}
+        aligned = {device_id for device_id, on in where.items() if not on.isdisjoint(nodes)}
+        unplaced = {device_id for device_id, on in where.items() if on <= {_NO_NODE}}
+        return aligned, available - aligned - unplaced, unplaced
 
     async def _preferred(
         self, resource: str, available: Collection[str], must_include: Collection[str], size: int, calls: PluginCalls
@@ -441,7 +577,7 @@ class DeviceManager:
         table = self.devices.get(resource, {})
         for device_id in sorted(device_ids):
             device = table.get(device_id)
-            for node in (device.numa_nodes if device is not None else None) or (-1,):
+            for node in (device.numa_nodes if device is not None else None) or (_NO_NODE,):
                 by_node[node] = (*by_node.get(node, ()), device_id)
         return by_node
 

@@ -37,6 +37,11 @@ class Profile:
             directory, not only the sockets (contract section 4.3).
         sees_restarted_containers: A container that had restarted before the kubelet did is recognised as running
             (contract section 4.6).
+        hints_over_every_node: NUMA hints are tried over all nodes of the machine, not only over those that have
+            devices of the resource (contract section 8).
+        tells_device_health: The pod's status has the health of its devices (contract section 9).
+        pod_resources_has_get: The pod-resources API answers Get (contract section 10).
+        serves_pods_api: The pods API is on without being asked for (contract section 10).
     """
 
     name: str
@@ -47,6 +52,10 @@ class Profile:
     watcher_retries: bool
     wipes_everything: bool
     sees_restarted_containers: bool
+    hints_over_every_node: bool
+    tells_device_health: bool
+    pod_resources_has_get: bool
+    serves_pods_api: bool
 
 
 _ALL = (
@@ -59,6 +68,10 @@ _ALL = (
         watcher_retries=False,
         wipes_everything=True,
         sees_restarted_containers=False,
+        hints_over_every_node=True,
+        tells_device_health=False,
+        pod_resources_has_get=False,
+        serves_pods_api=False,
     ),
     Profile(
         name="k134",
@@ -69,6 +82,10 @@ _ALL = (
         watcher_retries=False,
         wipes_everything=False,
         sees_restarted_containers=False,
+        hints_over_every_node=True,
+        tells_device_health=False,
+        pod_resources_has_get=True,
+        serves_pods_api=False,
     ),
     Profile(
         name="k136",
@@ -79,6 +96,10 @@ _ALL = (
         watcher_retries=True,
         wipes_everything=False,
         sees_restarted_containers=True,
+        hints_over_every_node=False,
+        tells_device_health=True,
+        pod_resources_has_get=True,
+        serves_pods_api=False,
     ),
     Profile(
         name="k137",
@@ -89,6 +110,10 @@ _ALL = (
         watcher_retries=True,
         wipes_everything=False,
         sees_restarted_containers=True,
+        hints_over_every_node=False,
+        tells_device_health=True,
+        pod_resources_has_get=True,
+        serves_pods_api=True,
     ),
 )
 

@@ -15,6 +15,7 @@ import attrs
 from . import events
 from .manager import AllocationRefused
 from .pods import AdmissionError, AdmittedContainer, AdmittedPod, Container, ContainerStartError, Pod, ScenarioError
+from .topology import REFUSAL
 from .wire import CallError
 
 if TYPE_CHECKING:
@@ -152,10 +153,25 @@ class Workload:
         """Return the pods by uid."""
         return {uid: bound.pod for uid, bound in self._bound.items()}
 
+    def heard_of(self) -> list[tuple[Pod, str]]:
+        """Return the pods that the kubelet has heard of since its start, with their phases: until then none."""
+        return [
+            (bound.pod, "Running" if bound.started else "Pending")
+            for bound in self._bound.values()
+            if bound.admitted_in == self._lives
+        ]
+
+    def find(self, pod: Pod | str) -> Pod:
+        """Return the pod, or the pod with this uid; raises `ScenarioError`."""
+        return self._find(pod).pod
+
     def forget(self, pod: Pod | str) -> None:
         """Remove a pod from the node."""
         bound = self._find(pod)
         del self._bound[bound.pod.uid]
+        life = self._current()
+        if life is not None and bound.admitted_in == self._lives:
+            life.pods_api.removed(bound.pod)
         self._log.add(events.PodDeleted(pod=bound.pod.name))
 
     def _find(self, pod: Pod | str) -> _Bound:
@@ -182,6 +198,7 @@ class Workload:
         bound.admitted_in = self._lives
         async with self._one_at_a_time:
             self._bound[pod.uid] = bound
+            life.pods_api.updated(pod, "Running" if bound.started else "Pending", is_new=True)
             try:
                 await self._allocate(life, pod)
                 self._check_fits(life, pod)
@@ -195,6 +212,8 @@ class Workload:
                     raise ScenarioError(
                         f"the kubelet ended while it admitted pod {pod.name!r}; admit it again when the kubelet is back"
                     ) from error
+                life.pods_api.updated(pod, "Failed", is_new=False)
+                life.pods_api.removed(pod)
                 self._log.add(events.PodRejected(pod=pod.name, reason=error.reason, message=error.message))
                 raise
         given = {container.name: life.manager.given(pod.uid, container.name) for container in pod.in_order}
@@ -205,11 +224,14 @@ class Workload:
             for container in pod.in_order:
                 await self._start(life, bound, container)
             bound.started = True
+            life.pods_api.updated(pod, "Running", is_new=False)
             given = {container.name: life.manager.given(pod.uid, container.name) for container in pod.in_order}
         return AdmittedPod(pod=pod, containers=given)
 
     async def _allocate(self, life: Life, pod: Pod) -> None:
         for container in pod.in_order:
+            if not life.manager.align(pod, container):
+                raise AdmissionError(*REFUSAL)
             try:
                 await life.manager.allocate(pod, container, life)
             except (AllocationRefused, CallError) as error:

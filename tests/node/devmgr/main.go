@@ -80,6 +80,10 @@ func main() {
 			fmt.Fprintln(os.Stderr, "devmgr:", err)
 			os.Exit(1)
 		}
+		if err := n.servePodsAPI(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, "devmgr:", err)
+			os.Exit(1)
+		}
 	}
 	tell(event{"event": "ready", "kubelet": minor, "pid": os.Getpid()})
 	listen(os.Stdin, n.obey)

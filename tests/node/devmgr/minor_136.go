@@ -123,3 +123,6 @@ func (nothing) GetAllocatableMemory() []*podresourcesv1.ContainerMemory { return
 func (nothing) GetDynamicResources(*v1.Pod, *v1.Container) []*podresourcesv1.DynamicResource {
 	return nil
 }
+
+// The pods API is off, or not there.
+func (n *node) servePodsAPI(context.Context) error { return nil }

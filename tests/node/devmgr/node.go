@@ -14,6 +14,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/kubernetes/pkg/features"
 )
 
 // node is the machine: its pods, and the kubelet's life that is going on now, if any.
@@ -26,10 +28,33 @@ type node struct {
 	shown map[string]int64 // the capacity of devices that the node object shows, which forgets no resource
 
 	admission sync.Mutex // the kubelet admits one pod after another
+
+	podsAPI podsAPI // nil where the kubelet does not serve it
+}
+
+// podsAPI is what the status manager tells the server of the pods API.
+type podsAPI interface {
+	updated(pod *v1.Pod, status v1.PodStatus, isAdded bool)
+	removed(pod *v1.Pod)
+}
+
+// tellOf stands for the status manager, which gives a pod its phase.
+func (n *node) tellOf(pod *v1.Pod, phase v1.PodPhase, isAdded bool) {
+	status := v1.PodStatus{Phase: phase}
+	n.pods.setStatus(string(pod.UID), status)
+	if n.podsAPI != nil {
+		n.podsAPI.updated(pod, status, isAdded)
+	}
+}
+
+func (n *node) tellOfEnd(pod *v1.Pod) {
+	if n.podsAPI != nil {
+		n.podsAPI.removed(pod)
+	}
 }
 
 func newNode(s settings) *node {
-	return &node{settings: s, pods: &podList{pods: map[string]*v1.Pod{}}, shown: map[string]int64{}}
+	return &node{settings: s, pods: &podList{pods: map[string]*v1.Pod{}, statuses: map[string]v1.PodStatus{}}, shown: map[string]int64{}}
 }
 
 func (n *node) living() (*life, error) {
@@ -68,7 +93,10 @@ func (n *node) obey(r request) (event, error) {
 	case "start_container":
 		return n.startContainer(l, r.UID, r.Container)
 	case "remove":
-		n.pods.remove(r.UID)
+		if pod := n.pods.get(r.UID); pod != nil {
+			n.pods.remove(r.UID)
+			n.tellOfEnd(pod)
+		}
 		return nil, nil
 	case "hints":
 		return n.hints(l, r.Pod.object()), nil
@@ -171,6 +199,7 @@ func (n *node) object(l *life) *v1.Node {
 func (n *node) admit(l *life, pod *v1.Pod, start bool) (event, error) {
 	n.admission.Lock()
 	defer n.admission.Unlock()
+	n.tellOf(pod, v1.PodPending, true)
 	n.pods.put(pod)
 	began := time.Now()
 	verdict := admitTo(l.topology, attributes(pod, n.pods.except(string(pod.UID))))
@@ -181,6 +210,8 @@ func (n *node) admit(l *life, pod *v1.Pod, start bool) (event, error) {
 	answer := event{"admitted": verdict.Admit, "ms": milliseconds(time.Since(began))}
 	if !verdict.Admit {
 		n.pods.remove(string(pod.UID))
+		n.tellOf(pod, v1.PodFailed, false)
+		n.tellOfEnd(pod)
 		answer["reason"], answer["message"] = verdict.Reason, verdict.Message
 		return answer, nil
 	}
@@ -198,6 +229,9 @@ func (n *node) admit(l *life, pod *v1.Pod, start bool) (event, error) {
 		containers[container.Name] = given
 	}
 	answer["containers"] = containers
+	if !failed { // what is not started runs since before
+		n.tellOf(pod, v1.PodRunning, false)
+	}
 	return answer, nil
 }
 
@@ -242,6 +276,9 @@ func (n *node) health(l *life, uid string) (event, error) {
 	pod := n.pods.get(uid)
 	if pod == nil {
 		return nil, fmt.Errorf("there is no pod %q", uid)
+	}
+	if !utilfeature.DefaultFeatureGate.Enabled(features.ResourceHealthStatus) {
+		return event{"health": event{}}, nil // where the kubelet asks for it, it looks at the gate
 	}
 	status := &v1.PodStatus{}
 	for _, container := range pod.Spec.Containers {

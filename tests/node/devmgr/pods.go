@@ -65,9 +65,10 @@ func inOrder(pod *v1.Pod) []*v1.Container {
 
 // podList stands for the kubelet's pod manager and its configuration sources.
 type podList struct {
-	mu    sync.Mutex
-	pods  map[string]*v1.Pod
-	ready bool // the API server has been heard
+	mu       sync.Mutex
+	pods     map[string]*v1.Pod
+	statuses map[string]v1.PodStatus
+	ready    bool // the API server has been heard
 }
 
 func (l *podList) put(pod *v1.Pod) {
@@ -80,12 +81,33 @@ func (l *podList) remove(uid string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.pods, uid)
+	delete(l.statuses, uid)
 }
 
 func (l *podList) get(uid string) *v1.Pod {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.pods[uid]
+}
+
+func (l *podList) setStatus(uid string, status v1.PodStatus) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.statuses[uid] = status
+}
+
+// GetPodStatus is the status manager's.
+func (l *podList) GetPodStatus(uid types.UID) (v1.PodStatus, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	status, isKnown := l.statuses[string(uid)]
+	return status, isKnown
+}
+
+// GetPodByUID is the pod manager's.
+func (l *podList) GetPodByUID(uid types.UID) (*v1.Pod, bool) {
+	pod := l.get(string(uid))
+	return pod, pod != nil
 }
 
 func (l *podList) setReady(ready bool) {

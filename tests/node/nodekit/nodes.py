@@ -32,8 +32,10 @@ from kdp.testing import (
     MountSpec,
     Pod,
     SimulatedKubelet,
+    events,
 )
 
+from . import apis
 from .devmgr import DeviceManager
 from .recorder import Call, Recorder
 from .tools import Minor
@@ -51,6 +53,7 @@ class Settings:
 
     topology_policy: str = "none"
     topology_scope: str = "container"
+    numa_nodes: int = 2
 
 
 @attrs.frozen
@@ -121,6 +124,8 @@ class Play:
         self.any_order = False
         self._seen = 0
         self._told_replies = True
+        self._concerned = 0
+        self._watch = apis.PodWatch()
 
     # -- plugins -------------------------------------------------------------------------------------------------------
 
@@ -158,6 +163,59 @@ class Play:
         except (AdmissionError, ContainerStartError) as error:
             outcome = str(error)
         await self.see(f"pod {pod.name} is admitted", outcome)
+
+    @property
+    def pods(self) -> Mapping[str, Pod]:
+        """The pods that have not failed, by uid."""
+        return self._kubelet.pods
+
+    async def hints(self, pod: Pod) -> None:
+        """See the NUMA hints that this pod would have now."""
+        if isinstance(self._kubelet, DeviceManager):
+            hints = await self._kubelet.hints(pod)
+        else:
+            hints = self._kubelet.topology_hints(pod)
+        said = [
+            f"{container} {resource} {', '.join(f'{list(nodes)}{chr(33) * preferred}' for nodes, preferred in each)}"
+            for container, resources in hints.items()
+            for resource, each in sorted(resources.items())
+        ]
+        await self.see(f"hints for {dict(pod.requests())}", "; ".join(said) or "none")
+
+    async def health(self, pod: Pod) -> None:
+        """See the health of its devices in this pod's status."""
+        if isinstance(self._kubelet, DeviceManager):
+            health = await self._kubelet.health(pod)
+        else:
+            health = self._kubelet.allocated_resources_status(pod)
+        await self.see(
+            f"the status of {pod.name}", str({name: dict(sorted(each.items())) for name, each in health.items()})
+        )
+
+    async def pod_resources(self, method: str, *, calls: int = 1, **fields: str) -> None:
+        """Call the pod-resources API, and see what it says."""
+        said = await apis.pod_resources(self.paths.pod_resources_socket, method, calls, **fields)
+        await self.see(f"{calls} {method} {fields or ''}", said)
+
+    async def pods_api(self, method: str, *, calls: int = 1, **fields: str) -> None:
+        """Call the pods API, and see what it says."""
+        said = await apis.pods_api(self.paths.pods_api_socket, method, calls, **fields)
+        await self.see(f"{calls} {method} {fields or ''}", said)
+
+    @asynccontextmanager
+    async def watching_pods(self) -> AsyncGenerator[None]:
+        """Have a WatchPods open; `watched` sees what it says."""
+        watch = self._watch = apis.PodWatch()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch.run, self.paths.pods_api_socket)
+            yield
+            tasks.cancel_scope.cancel()
+
+    async def watched(self, name: str) -> None:
+        """See what WatchPods has said since."""
+        await self.see(name)
+        said, self._watch.said = self._watch.said, []
+        await self.see(f"watched: {name}", "; ".join(said))
 
     async def readmit(self) -> None:
         """Admit all known pods again, and see what comes of it."""
@@ -262,7 +320,19 @@ class Play:
             calls.sort(key=lambda call: call.plugin)
         self._seen = len(self.calls)
         capacity, allocatable = await self._count()
+        concerned = self._pods_concerned()
+        if concerned:
+            outcome = f"{outcome} (the status of {concerned} is written again)"
         self.steps.append(Step(name, self._plain(outcome), tuple(map(self._plain_call, calls)), capacity, allocatable))
+
+    def _pods_concerned(self) -> list[str]:
+        """Return the pods whose devices' health has changed since the step before."""
+        if isinstance(self._kubelet, DeviceManager):
+            told = self._kubelet.affected
+        else:
+            told = [uid for event in self._kubelet.events.of(events.PodsConcerned) for uid in event.uids]
+        news, self._concerned = told[self._concerned :], len(told)
+        return sorted(set(news))
 
     async def _count(self) -> tuple[dict[str, int], dict[str, int]]:
         if isinstance(self._kubelet, DeviceManager):
@@ -302,7 +372,7 @@ class _Clock:
 async def _kubelet(minor: Minor, *, simulated: bool, settings: Settings) -> AsyncGenerator[Play]:
     if simulated:
         clock = _Clock()
-        async with SimulatedKubelet(profile=minor.profile, clock=clock) as kubelet:
+        async with SimulatedKubelet(profile=minor.profile, clock=clock, **attrs.asdict(settings)) as kubelet:
             yield Play(kubelet, minor.profile, clock)
     else:
         async with DeviceManager(minor, **attrs.asdict(settings)) as manager:

@@ -1,0 +1,113 @@
+"""The pod-resources API, as the kubelet answers it: who holds which device (contract section 10).
+
+One entry for each device, and for a device with several NUMA nodes one for each of them. Sidecars are listed, plain
+init containers are not. List and Get know the pods that this kubelet has heard of since its start; nobody's UID is
+told. List frees the devices of finished pods, as it does in the real one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kdp.proto.podresources.v1 import api_pb2 as v1
+
+from .nodeapi import ApiRefusal, ApiServer
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from .manager import Assignment, DeviceManager
+    from .pods import Pod
+
+__all__ = ["PodResources"]
+
+_SERVICE: Final = "v1.PodResourcesLister"
+_NO_NODE: Final = -1
+
+
+class PodResources:
+    """The answers of one life of a kubelet.
+
+    Args:
+        manager: Its device manager.
+        pods: The active pods that it knows.
+        has_get: Whether Get is enabled (1.34 and later).
+        rng: Decides what a Go map's order decides in the real one.
+    """
+
+    def __init__(
+        self, manager: DeviceManager, pods: Callable[[], Iterable[Pod]], *, has_get: bool, rng: random.Random
+    ) -> None:
+        self._manager = manager
+        self._pods = pods
+        self._has_get = has_get
+        self._rng = rng
+
+    def server(self, path: Path) -> ApiServer:
+        """Return the server for this socket."""
+        return ApiServer(
+            path,
+            _SERVICE,
+            {
+                "List": (v1.ListPodResourcesRequest, self._list),
+                "GetAllocatableResources": (v1.AllocatableResourcesRequest, self._allocatable),
+                "Get": (v1.GetPodResourcesRequest, self._get),
+            },
+        )
+
+    def _list(self, request: v1.ListPodResourcesRequest) -> v1.ListPodResourcesResponse:
+        self._manager.release_finished()
+        pods = list(self._pods())
+        self._rng.shuffle(pods)
+        return v1.ListPodResourcesResponse(pod_resources=[self._told(pod) for pod in pods])
+
+    def _get(self, request: v1.GetPodResourcesRequest) -> v1.GetPodResourcesResponse:
+        if not self._has_get:
+            raise ApiRefusal("PodResources API Get method disabled")
+        for pod in self._pods():
+            if (pod.name, pod.namespace) == (request.pod_name, request.pod_namespace):
+                return v1.GetPodResourcesResponse(pod_resources=self._told(pod))
+        raise ApiRefusal(f"pod {request.pod_name} in namespace {request.pod_namespace} not found")
+
+    def _allocatable(self, request: v1.AllocatableResourcesRequest) -> v1.AllocatableResourcesResponse:
+        entries: list[v1.ContainerDevices] = []
+        for resource, healthy in self._manager.healthy.items():
+            for device_id, device in self._manager.devices.get(resource, {}).items():
+                if device_id not in healthy:
+                    continue
+                if device.numa_nodes is None:
+                    entries.append(_entry(resource, device_id))
+                else:
+                    # A topology that names no node makes no entry at all.
+                    entries.extend(_entry(resource, device_id, node) for node in device.numa_nodes)
+        self._rng.shuffle(entries)
+        return v1.AllocatableResourcesResponse(devices=entries)
+
+    def _told(self, pod: Pod) -> v1.PodResources:
+        listed = [container for container in pod.in_order if container.restartable or container in pod.containers]
+        held = self._manager.assignments.get(pod.uid, {})
+        containers = [
+            v1.ContainerResources(
+                name=container.name,
+                devices=[
+                    entry
+                    for resource, assignment in held.get(container.name, {}).items()
+                    for entry in _entries(resource, assignment)
+                ],
+            )
+            for container in listed
+        ]
+        return v1.PodResources(name=pod.name, namespace=pod.namespace, containers=containers)
+
+
+def _entries(resource: str, assignment: Assignment) -> Iterator[v1.ContainerDevices]:
+    for node, device_ids in assignment.by_numa_node.items():
+        for device_id in device_ids:
+            yield _entry(resource, device_id, None if node == _NO_NODE else node)
+
+
+def _entry(resource: str, device_id: str, node: int | None = None) -> v1.ContainerDevices:
+    topology = None if node is None else v1.TopologyInfo(nodes=[v1.NUMANode(ID=node)])
+    return v1.ContainerDevices(resource_name=resource, device_ids=[device_id], topology=topology)
