@@ -174,6 +174,11 @@ class _Merge(Generic[_T]):
         if first is value:
             self._owners.setdefault(place, owner)
         elif first != value:
+            if self._owners[place] == owner:
+                raise EditConflictError(
+                    f"device {owner!r} wants different values for {self.kind} {place!r}: {first} and {value}; give one "
+                    "of them another place in the container"
+                )
             raise EditConflictError(
                 f"devices {self._owners[place]!r} and {owner!r} want different values for {self.kind} {place!r}: "
                 f"{first} and {value}; give equal values, or name a variable in joined_env"
@@ -210,6 +215,11 @@ class ContainerEdits:
     annotations: Mapping[str, str] = attrs.field(factory=dict[str, str], converter=_annotations, hash=False)
     hooks: tuple[Hook, ...] = attrs.field(default=(), converter=_hooks)
 
+    @property
+    def _may_repeat(self) -> bool:
+        """Whether one place can occur twice in these edits alone; names of mappings cannot."""
+        return max(len(self.device_nodes), len(self.mounts), len(self.hooks)) > 1
+
     @classmethod
     def of_node(cls, *paths: AnyPath, permissions: str = "rw") -> ContainerEdits:
         """Return the edits that put these device nodes at the same paths into the container."""
@@ -219,7 +229,7 @@ class ContainerEdits:
     def merge(
         cls, edits: Iterable[tuple[str, ContainerEdits]], *, joined_env: Mapping[str, str] | None = None
     ) -> ContainerEdits:
-        """Merge the edits of several devices into one container's: the only place that knows how.
+        """Merge the edits of one or several devices into one container's: the only place that knows how.
 
         Equal is fine. Variables named in ``joined_env`` are joined with their separator, in the order given and
         each value once. Anything else that differs at one place (variable, container path, annotation) is a conflict.
@@ -229,10 +239,10 @@ class ContainerEdits:
             joined_env: Variable name to separator, as ``DeviceBackend.joined_env``.
 
         Raises:
-            EditConflictError: The text names the place, both values and both devices.
+            EditConflictError: The text names the place, both values and both devices, or the one that has both.
         """
         pairs = list(edits)
-        if len(pairs) == 1:
+        if len(pairs) == 1 and not pairs[0][1]._may_repeat:
             return pairs[0][1]
         joined = joined_env or {}
         env: _Merge[str] = _Merge("environment variable")

@@ -173,7 +173,11 @@ class Hooks:
     async def _call_thread(
         self, lane: _Lane, hook: str, method: Any, args: Any, limit: _Limit, then: Callable[[Any], Any] | None
     ) -> Any:
-        done = lane.submit(lambda: then(method(*args)) if then else method(*args))
+        def run() -> Any:
+            result = _not_awaitable(method(*args))
+            return then(result) if then else result
+
+        done = lane.submit(run)
         # Not this call's end but the hook's own return frees the hook for the next call.
         done.add_done_callback(lambda _: lane.lock.release())
         done.add_done_callback(_forget)
@@ -205,6 +209,18 @@ class Hooks:
         return HookFailedError(
             f"{hook}() of {self._label} raised {type(error).__name__}; the plugin's log has the details"
         )
+
+
+def _not_awaitable(result: Any) -> Any:
+    """Return a ``def`` hook's result. A coroutine is none: nobody awaits it, and what it would do does not happen."""
+    if not inspect.isawaitable(result):
+        return result
+    if inspect.iscoroutine(result):
+        result.close()
+    raise InvalidValueError(
+        f"it is a def that returned {type(result).__name__!r}, which is not awaited: declare it with async def, or "
+        "return its result"
+    )
 
 
 def _forget(done: asyncio.Future[Any]) -> None:

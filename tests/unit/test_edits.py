@@ -136,6 +136,32 @@ def test_a_conflict_names_both_devices_the_place_and_both_values(
     assert str(caught.value).endswith("give equal values, or name a variable in joined_env")
 
 
+@pytest.mark.parametrize(
+    "edits",
+    [
+        {
+            "device_nodes": [
+                DeviceNode(host_path="/dev/a", container_path="/dev/x"),
+                DeviceNode(host_path="/dev/b", container_path="/dev/x"),
+            ]
+        },
+        {"mounts": [Mount(host_path="/a", container_path="/x"), Mount(host_path="/b", container_path="/x")]},
+    ],
+)
+@pytest.mark.parametrize("others", [[], [("dev-2", ContainerEdits())]])
+def test_a_conflict_inside_one_device_is_a_conflict(
+    edits: dict[str, Any], others: list[tuple[str, ContainerEdits]]
+) -> None:
+    """Merging the edits of a single device did not look at them."""
+    with pytest.raises(EditConflictError, match=r"device 'dev-1' wants different values for .*x'.*another place"):
+        ContainerEdits.merge([("dev-1", ContainerEdits(**edits)), *others])
+
+
+def test_what_one_device_names_twice_is_there_once() -> None:
+    node = DeviceNode(host_path="/dev/a")
+    assert ContainerEdits.merge([("dev-1", ContainerEdits(device_nodes=[node, node]))]).device_nodes == (node,)
+
+
 @effort(60)
 @given(strategies.edits)
 def test_edits_are_values(edits: ContainerEdits) -> None:

@@ -208,6 +208,26 @@ async def test_our_own_words_about_a_wrong_value_come_through(make: Make) -> Non
     assert message.startswith("discover() of Backend: device id '': must have 1 to 63 characters")
 
 
+async def test_a_def_hook_that_returns_a_coroutine_is_told_to_be_async(make: Make) -> None:
+    """The coroutine was taken for the result, and what it should have done did not happen."""
+
+    async def prepare() -> int:
+        raise AssertionError("nobody awaits it")
+
+    hooks = make(discover=lambda: prepare(), open=lambda: prepare())
+    message = await failing(hooks, HookFailedError, then=list)
+    assert message == (
+        "discover() of Backend: it is a def that returned 'coroutine', which is not awaited: declare it with async "
+        "def, or return its result"
+    )
+    assert "open() of Backend: it is a def" in await failing(hooks, HookFailedError, hook="open")
+
+
+async def test_a_def_hook_that_returns_a_future_is_told_to_be_async(make: Make) -> None:
+    future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    assert "returned 'Future', which is not awaited" in await failing(make(discover=lambda: future), HookFailedError)
+
+
 @pytest.mark.parametrize("make_hook", [raising, raising_async])
 async def test_a_result_that_cannot_be_used_is_the_hooks_failure(make: Make, make_hook: Any) -> None:
     async def asynchronous() -> int:

@@ -104,7 +104,7 @@ class DirectoryWatch:
         return [name for name, other in self._watches.items() if other is watch]
 
     async def changes(self) -> set[tuple[str, str]]:
-        """Wait for a change and return all (directory, name) pairs that have changed since.
+        """Wait for a change and return all (directory, name) pairs that have changed since: at least one.
 
         The name ``""`` means: look at everything in this directory; it may also be gone, and is no longer watched then.
         Cancellation loses nothing but the events that were being waited for.
@@ -112,8 +112,17 @@ class DirectoryWatch:
         if self._inotify is None:
             await anyio.sleep_forever()
         assert self._inotify is not None
-        found = self._translate(await self._inotify.get())
-        while True:  # what else is queued already: one wake-up for a burst
+        found: set[tuple[str, str]] = set()
+        while not found:  # the kernel's farewell to a watch that was taken back is no change
+            found |= self._translate(await self._inotify.get())
+            found |= self._queued()
+        return found
+
+    def _queued(self) -> set[tuple[str, str]]:
+        """Return what else has come already: one wake-up for a burst."""
+        assert self._inotify is not None
+        found: set[tuple[str, str]] = set()
+        while True:
             try:
                 event = self._inotify.sync_get()
             except BlockingIOError:

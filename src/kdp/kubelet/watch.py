@@ -66,6 +66,7 @@ class KubeletState(enum.Enum):
     NO_SOCKET = "kubelet.sock is not a socket"
     NO_DIRECTORY = "the plugin directory does not exist"
     UNREADABLE = "kubelet.sock cannot be examined"
+    NO_DESCRIPTOR = "no file descriptor is free to reach kubelet.sock with"
 
 
 @attrs.frozen
@@ -199,7 +200,11 @@ def look(path: Path) -> KubeletView:
     identity = (found.st_dev, found.st_ino, found.st_ctime_ns)
     if stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode):
         return KubeletView(KubeletState.NO_SOCKET, identity)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+    try:
+        probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    except OSError:  # EMFILE, ENFILE: tried again as often as a dead file is
+        return KubeletView(KubeletState.NO_DESCRIPTOR, identity)
+    with probe:
         probe.setblocking(False)
         code = probe.connect_ex(os.fspath(path))
     if code in (0, errno.EAGAIN):  # EAGAIN: it listens, and its queue is full

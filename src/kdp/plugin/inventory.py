@@ -72,23 +72,35 @@ class Change:
 
 
 class _Buffer:
-    """The list message, cached per device: pieces in blocks, blocks joined on demand (performance.md section 2)."""
+    """The list message, cached per device: pieces in blocks, blocks joined on demand (performance.md section 2).
+
+    Places that devices leave are taken by the next ones, and an empty block goes: however many ids come and go, there
+    are never more blocks than the table needed at its largest, and none for an empty one.
+    """
 
     def __init__(self) -> None:
         self._blocks: list[dict[str, bytes]] = []
         self._joined: list[bytes] = []
         self._stale: set[int] = set()
         self._place: dict[str, int] = {}
+        self._roomy: set[int] = set()
 
     def put(self, device_id: str, piece: bytes) -> None:
         place = self._place.get(device_id)
         if place is None:
-            if not self._blocks or len(self._blocks[-1]) >= _BLOCK:
-                self._blocks.append({})
-                self._joined.append(b"")
-            place = self._place[device_id] = len(self._blocks) - 1
+            place = self._place[device_id] = self._room()
         self._blocks[place][device_id] = piece
         self._stale.add(place)
+        if len(self._blocks[place]) >= _BLOCK:
+            self._roomy.discard(place)
+
+    def _room(self) -> int:
+        """Return a block that can take one more device."""
+        if not self._roomy:
+            self._roomy.add(len(self._blocks))
+            self._blocks.append({})
+            self._joined.append(b"")
+        return next(iter(self._roomy))
 
     def get(self, device_id: str) -> bytes | None:
         place = self._place.get(device_id)
@@ -98,6 +110,22 @@ class _Buffer:
         place = self._place.pop(device_id)
         del self._blocks[place][device_id]
         self._stale.add(place)
+        self._roomy.add(place)
+        if not self._blocks[place]:
+            self._remove(place)
+
+    def _remove(self, place: int) -> None:
+        """Take an empty block out; the last one moves to its place."""
+        last = len(self._blocks) - 1
+        block, joined = self._blocks.pop(), self._joined.pop()
+        if place != last:
+            self._blocks[place], self._joined[place] = block, joined
+            self._place.update(dict.fromkeys(block, place))
+        for places in (self._stale, self._roomy):
+            places.discard(place)
+            if last in places:
+                places.discard(last)
+                places.add(place)
 
     def message(self) -> bytes:
         for place in self._stale:

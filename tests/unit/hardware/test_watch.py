@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from kdp.hardware import DirectoryWatch
@@ -53,6 +54,28 @@ async def test_a_burst_is_one_answer(tmp_path: Path) -> None:
             (tmp_path / f"file-{number}").touch()
         with anyio.fail_after(LONG):
             assert len(await watch.changes()) == 500
+
+
+async def test_an_event_that_is_no_change_is_not_told(tmp_path: Path) -> None:
+    """The kernel confirms that a watch was taken back; the answer to that was an empty set."""
+    kept, left = tmp_path / "kept", tmp_path / "left"
+    kept.mkdir()
+    left.mkdir()
+    async with DirectoryWatch() as watch:
+        watch.watch(kept)
+        watch.watch(left)
+        watch.unwatch(left)
+        answers: list[set[tuple[str, str]]] = []
+
+        async def read() -> None:
+            answers.append(await watch.changes())
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(read)
+            for _ in range(10):  # until the farewell has been read
+                await anyio.lowlevel.checkpoint()
+            (kept / "file").touch()
+        assert answers == [{(str(kept), "file")}]
 
 
 async def test_a_cancelled_wait_loses_no_later_change(tmp_path: Path) -> None:

@@ -102,6 +102,27 @@ def test_a_path_that_cannot_be_examined(directory: Path) -> None:
     assert state(directory / "loop/kubelet.sock") is KubeletState.UNREADABLE
 
 
+NO_DESCRIPTOR = """
+import os, resource, sys
+from pathlib import Path
+from kdp.kubelet.watch import look
+
+free = os.open("/", os.O_RDONLY)
+os.close(free)
+resource.setrlimit(resource.RLIMIT_NOFILE, (free, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+print(look(Path(sys.argv[1])).state.name)
+"""
+
+
+def test_without_a_free_descriptor_the_look_says_so_and_raises_nothing(directory: Path) -> None:
+    """socket(2) fails with EMFILE; it was an error that ended the watch and the process with it."""
+    path = directory / "kubelet.sock"
+    with listen(path):
+        command = [sys.executable, "-c", NO_DESCRIPTOR, str(path)]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=LONG, check=False)
+    assert (ended.stdout.strip(), ended.stderr) == ("NO_DESCRIPTOR", "")
+
+
 AS_NOBODY = """
 import os, sys
 from pathlib import Path
