@@ -350,9 +350,11 @@ class Served:
                 self.lost.set()
 
     def _reply(self, ids: list[str]) -> pb.ContainerAllocateResponse:
-        if self.defect != "depends_on_order":
+        if self.defect not in ("depends_on_order", "keeps_the_order"):
             ids = sorted(ids)
         reply = pb.ContainerAllocateResponse(envs={"BARE": ",".join(ids)})
+        if self.defect == "depends_on_order":
+            reply.envs["FIRST"] = ids[0]
         permissions = "" if self.defect == "no_permissions" else "rw"
         host = "dev/null" if self.defect == "relative_path" else "/dev/null"
         reply.devices.add(container_path="/dev/bare", host_path=host, permissions=permissions)

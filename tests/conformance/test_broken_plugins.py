@@ -131,6 +131,20 @@ async def test_a_defect_is_found(number: int, defect: str, words: str, route: Ro
     assert words in result.saw
 
 
+@pytest.mark.parametrize(
+    ("number", "habit"),
+    [
+        (17, "one_name_for_ever"),  # a new kubelet has no record of the name
+        (34, "keeps_the_order"),  # of the ids in a variable that lists them
+    ],
+)
+async def test_a_habit_of_go_plugins_is_no_defect(number: int, habit: str, tmp_path: Path) -> None:
+    report = await run_checks(
+        BareSubject(habit, tmp_path, "kubelet"), only=[number], cdi_dirs=[tmp_path], scale=SCALE, meeting=3.0
+    )
+    report.raise_if_failed()
+
+
 @pytest.mark.parametrize("route", ["kubelet", "watcher"])
 async def test_the_plugin_without_a_defect_passes(route: Route, tmp_path: Path) -> None:
     report = await run_checks(

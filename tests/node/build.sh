@@ -43,6 +43,16 @@ command_of() { # NAME PACKAGE
     go build -trimpath -ldflags "-s -w $stamp" -o "bin/$1" "$2"
 }
 
+peer() { # NAME DIRECTORY PACKAGE FILE...
+    wanted "peer-$1" || return 0
+    name=$1 directory=$2 package=$3
+    shift 3
+    built "peer-$name" build.sh "$@" && return
+    echo "compiling peer-$name"
+    bin=$PWD/bin
+    (cd "$directory" && go build -trimpath -ldflags "-s -w" -o "$bin/peer-$name" "$package")
+}
+
 ASKED=" $* "
 wanted() { case $ASKED in "  " | *" $1 "*) return 0 ;; *) return 1 ;; esac; }
 
@@ -59,3 +69,6 @@ if wanted cdi-validate && ! built cdi-validate build.sh cdi/go.mod cdi/go.sum cd
     echo "compiling cdi-validate"
     (cd cdi && go build -trimpath -ldflags "-s -w" -o ../bin/cdi-validate .)
 fi
+peer reference . ./peers/reference go.mod go.sum peers/reference/*.go
+peer sample . k8s.io/kubernetes/test/images/sample-device-plugin go.mod go.sum
+peer rdma peers/rdma . peers/rdma/go.mod peers/rdma/go.sum peers/rdma/*.go

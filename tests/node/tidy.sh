@@ -12,6 +12,7 @@ tidy() { # MODFILE MINOR
     mkdir "$work/$2"
     cp -r devmgr "$work/$2/"
     find "$work/$2/devmgr" -name 'minor_*.go' ! -name "minor_$2.go" -delete
+    [ "$1" != go.mod ] || cp -r peers "$work/$2/"
     cp "$1" "$work/$2/go.mod"
     cp "${1%.mod}.sum" "$work/$2/go.sum" 2> /dev/null || true
     (cd "$work/$2" && go mod tidy)

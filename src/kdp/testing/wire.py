@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -28,6 +27,7 @@ from kdp.proto.pluginregistration.v1 import api_pb2 as registration
 
 from .checks import DIAL_TIMEOUT, INFO_TIMEOUT, MAX_SOCKET_PATH_BYTES, NOTIFY_TIMEOUT, PRE_START_TIMEOUT, rpc_error
 from .pods import ContainerReply, DeviceSpec, MountSpec
+from .severing import sever
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -396,20 +396,10 @@ class PluginConnection:
     def sever(self) -> bool:
         """Break the connection without a word, as a killed process does; return whether a socket was found.
 
-        A closing channel says goodbye (RST_STREAM, GOAWAY); a kubelet that is killed does not. gRPC does not hand
-        out its socket, so it is found among this process's descriptors by the file name that its peer has bound (its
-        directory may have another path there). The channel must still be closed.
+        A closing channel says goodbye (RST_STREAM, GOAWAY); a kubelet that is killed does not. The channel must still be
+        closed.
         """
-        found, file_name = False, _file_name(self.socket_path)
-        for name in os.listdir("/proc/self/fd"):
-            with suppress(OSError):  # the descriptor is closed already, or its socket has no peer
-                if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
-                    continue
-                with socket.socket(fileno=os.dup(int(name))) as candidate:
-                    if candidate.family == socket.AF_UNIX and _file_name(candidate.getpeername()) == file_name:
-                        candidate.shutdown(socket.SHUT_RDWR)
-                        found = True
-        return found
+        return sever(self.socket_path)
 
     async def close(self) -> None:
         """Close the connection; calls in flight are cancelled. Idempotent."""
@@ -450,11 +440,6 @@ def _status(error: grpc.aio.AioRpcError, socket_path: str) -> tuple[str, str]:
             f'connection error: desc = "transport: Error while dialing: dial unix {socket_path}: connect: {reason}"'
         )
     return code, detail
-
-
-def _file_name(address: str | bytes) -> str:
-    # A plugin may bind under a hidden name and rename (contract section 3): the kernel goes on telling the hidden one.
-    return os.path.basename(os.fsdecode(address)).removeprefix(".")
 
 
 async def _raise_if_we_are_cancelled() -> None:
