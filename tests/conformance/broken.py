@@ -464,7 +464,9 @@ class Served:
     async def info(self, request: registration.InfoRequest, context: _Context) -> registration.PluginInfo:
         if self.defect == "no_info":
             await context.abort(_Code.UNIMPLEMENTED, "what?")
-        versions = ["v1beta1", "v1"] if self.defect == "more_versions" else ["v1beta1"]
+        versions = ["v1alpha1", "v1beta1"] if self.defect == "more_versions" else ["v1beta1"]
+        if self.defect == "learns_its_version" and not self.notified:
+            versions = ["v1"]
         return registration.PluginInfo(type="DevicePlugin", name=self.resource, supported_versions=versions)
 
     async def notify(

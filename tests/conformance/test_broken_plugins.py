@@ -99,7 +99,7 @@ KUBELET: list[tuple[int, str, str]] = [
 ]
 
 WATCHER: list[tuple[int, str, str]] = [
-    (65, "more_versions", "the versions were"),
+    (65, "learns_its_version", "is not among plugin supported versions"),
     (66, "deaf_to_refusals", "was not made anew"),
     (66, "says_nothing", "did not tell why"),
     (67, "leaves_when_lost", "no device list"),
@@ -132,15 +132,16 @@ async def test_a_defect_is_found(number: int, defect: str, words: str, route: Ro
 
 
 @pytest.mark.parametrize(
-    ("number", "habit"),
+    ("number", "habit", "route"),
     [
-        (17, "one_name_for_ever"),  # a new kubelet has no record of the name
-        (34, "keeps_the_order"),  # of the ids in a variable that lists them
+        (17, "one_name_for_ever", "kubelet"),  # a new kubelet has no record of the name
+        (34, "keeps_the_order", "kubelet"),  # of the ids in a variable that lists them
+        (65, "more_versions", "watcher"),  # the kubelet looks for one that it knows
     ],
 )
-async def test_a_habit_of_go_plugins_is_no_defect(number: int, habit: str, tmp_path: Path) -> None:
+async def test_a_habit_of_go_plugins_is_no_defect(number: int, habit: str, route: Route, tmp_path: Path) -> None:
     report = await run_checks(
-        BareSubject(habit, tmp_path, "kubelet"), only=[number], cdi_dirs=[tmp_path], scale=SCALE, meeting=3.0
+        BareSubject(habit, tmp_path, route), only=[number], cdi_dirs=[tmp_path], scale=SCALE, meeting=3.0
     )
     report.raise_if_failed()
 

@@ -45,12 +45,12 @@ command_of() { # NAME PACKAGE
 
 peer() { # NAME DIRECTORY PACKAGE FILE...
     wanted "peer-$1" || return 0
-    name=$1 directory=$2 package=$3
+    peer=peer-$1 directory=$2 package=$3
     shift 3
-    built "peer-$name" build.sh "$@" && return
-    echo "compiling peer-$name"
+    built "$peer" build.sh "$@" && return
+    echo "compiling $peer"
     bin=$PWD/bin
-    (cd "$directory" && go build -trimpath -ldflags "-s -w" -o "$bin/peer-$name" "$package")
+    (cd "$directory" && go build -trimpath -ldflags "-s -w" -o "$bin/$peer" "$package")
 }
 
 ASKED=" $* "

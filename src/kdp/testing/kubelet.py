@@ -72,6 +72,8 @@ class SimulatedKubelet(AsyncContextManagerMixin):
         numa_nodes: NUMA nodes of the machine.
         autostart: Whether the kubelet runs when the context is entered.
         listener: Called with each event at once, in the event loop; must not block.
+        seen_at: Where plugins in a mount namespace of their own see the root directory: the plugin watcher's plugins
+            tell absolute paths.
 
     Attributes:
         events: What happened, in order (`EventLog`).
@@ -95,6 +97,7 @@ class SimulatedKubelet(AsyncContextManagerMixin):
         numa_nodes: int = 2,
         autostart: bool = True,
         listener: Callable[[Event], None] | None = None,
+        seen_at: str | os.PathLike[str] | None = None,
     ) -> None:
         if root is not None and paths is not None:
             raise ScenarioError("a root directory and single paths were given: one of them, not both")
@@ -120,6 +123,7 @@ class SimulatedKubelet(AsyncContextManagerMixin):
         self._rng = random.Random(seed)  # noqa: S311 - for tests, reproducible
         self._dial_timeout = dial_timeout
         self._watcher_period = watcher_period
+        self._seen_at = "" if seen_at is None else os.fspath(seen_at)
         self._autostart = autostart
         self._tasks: TaskGroup | None = None
         self._life: Life | None = None
@@ -195,6 +199,7 @@ class SimulatedKubelet(AsyncContextManagerMixin):
             rng=self._rng,
             dial_timeout=self._dial_timeout,
             watcher_period=self._watcher_period,
+            seen_at=self._seen_at,
         )
         scope = self._life_scope = anyio.CancelScope()
         self._life_over = anyio.Event()

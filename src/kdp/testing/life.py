@@ -14,6 +14,7 @@ import os
 import secrets
 import time
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -93,6 +94,7 @@ class Life:
         rng: random.Random,
         dial_timeout: float,
         watcher_period: float,
+        seen_at: str = "",
     ) -> None:
         self.manager = manager
         self.clients: ClientTable[Client] = ClientTable(one_per_resource=profile.one_client_per_resource)
@@ -113,6 +115,7 @@ class Life:
             deregister=self._deregister,
             rng=rng,
             log=log,
+            translate=partial(_seen_from_here, seen_at, paths.plugins_registry_dir.parent),
         )
         self._apis = [
             PodResources(
@@ -494,6 +497,13 @@ class Life:
         if self._tasks is None:
             raise RuntimeError("this kubelet has not started")
         return self._tasks
+
+
+def _seen_from_here(seen_at: str, root: Path, path: str) -> str:
+    """Return a path below the root as plugins see it as a path below the root."""
+    if seen_at and path.startswith(f"{seen_at}/"):
+        return os.fspath(root) + path.removeprefix(seen_at)
+    return path
 
 
 def _joined(directory: Path, endpoint: str) -> str:

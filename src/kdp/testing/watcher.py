@@ -54,6 +54,7 @@ class PluginWatcher:
         rng: Decides the race of NotifyRegistrationStatus and ListAndWatch, which the kubelet makes at once on two
             connections; the first one wins it most of the time.
         log: Where everything is written down.
+        translate: Makes of a path that a plugin names the one that leads there in this process.
     """
 
     def __init__(
@@ -63,9 +64,10 @@ class PluginWatcher:
         retries: bool,
         period: float,
         register: Callable[[str, str], Awaitable[Callable[[], None]]],
-        deregister: Callable[[str, str], Awaitable[None]],
+        deregister: _Route,
         rng: random.Random,
         log: EventLog,
+        translate: Callable[[str], str] = str,
     ) -> None:
         self._directory = directory
         self._retries = retries
@@ -74,6 +76,7 @@ class PluginWatcher:
         self._deregister = deregister
         self._rng = rng
         self._log = log
+        self._translate = translate
         self._reconciler = Reconciler()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -183,7 +186,7 @@ class PluginWatcher:
 
     async def _take(self, connection: PluginConnection, info: PluginInfo, identity: int) -> None:
         socket_path = connection.socket_path
-        endpoint = info.endpoint or socket_path
+        endpoint = self._translate(info.endpoint) or socket_path
         self._reconciler.registered(KnownPlugin(socket_path, identity, info.name, endpoint))
         try:
             open_stream = await self._register(info.name, endpoint)

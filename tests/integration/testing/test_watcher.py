@@ -41,6 +41,17 @@ async def test_a_socket_that_appears_is_registered_and_told_so(kubelet: Simulate
     assert (info.plugin_type, info.resource, info.versions) == ("DevicePlugin", RESOURCE, ("v1beta1",))
 
 
+async def test_a_path_as_a_plugin_in_its_own_mount_namespace_sees_it_is_found(
+    profile: str, stop_plugins: list[BarePlugin]
+) -> None:
+    async with SimulatedKubelet(profile=profile, watcher_period=0.02, dial_timeout=0.5, seen_at="/there") as kubelet:
+        plugin = BarePlugin(kubelet.paths.plugins_registry_dir, endpoint="widget.sock")
+        plugin.info.endpoint = "/there/plugins_registry/widget.sock"
+        stop_plugins.append(plugin)
+        await plugin.serve()
+        await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 2})
+
+
 async def test_a_socket_that_is_there_is_found_at_start_and_is_not_deleted(
     kubelet: SimulatedKubelet, appear: MakePlugin
 ) -> None:

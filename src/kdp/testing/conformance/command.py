@@ -26,6 +26,7 @@ from typing_extensions import override
 
 from .backend import process_usage
 from .model import NotApplicable
+from .mounted import KUBELET
 from .subject import Ending, Instance, Levers, Staging, Subject, Usage
 
 if TYPE_CHECKING:
@@ -208,6 +209,7 @@ class CommandSubject(Subject):
         self._command = tuple(command)
         self._levers = levers or Levers()
         self._mount = mount
+        self.seen_at = os.fspath(KUBELET) if mount else None
 
     @override
     def start(

@@ -13,13 +13,13 @@ import tempfile
 from pathlib import Path
 from typing import NoReturn
 
-__all__ = ["main"]
+__all__ = ["KUBELET", "main"]
 
 _CLONE_NEWNS = 0x00020000
 _MS_BIND, _MS_REC, _MS_PRIVATE, _MS_MOVE = 0x1000, 0x4000, 0x40000, 0x2000
 
 _PARENT = Path("/var/lib")
-_KUBELET = _PARENT / "kubelet"
+KUBELET = _PARENT / "kubelet"
 
 
 def _check(result: int, what: str) -> None:
@@ -42,9 +42,9 @@ def main() -> NoReturn:
 
     _check(libc.unshare(_CLONE_NEWNS), "unshare")
     mount("none", "/", None, _MS_REC | _MS_PRIVATE)
-    if not _KUBELET.is_dir():
+    if not KUBELET.is_dir():
         _make_kubelet_directory(mount)
-    mount(root, str(_KUBELET), None, _MS_BIND | _MS_REC)
+    mount(root, str(KUBELET), None, _MS_BIND | _MS_REC)
     try:
         os.execvp(command[0], command)  # noqa: S606 - the program that the user named
     except OSError as error:

@@ -317,6 +317,7 @@ class Case:
                 watcher_period=0.05,
                 autostart=autostart,
                 listener=listener,
+                seen_at=self.subject.seen_at,
             ) as kubelet,
             anyio.create_task_group() as tasks,
         ):

@@ -207,12 +207,14 @@ class Subject(abc.ABC):
         has_process: Whether each instance is a process of its own.
         can_be_staged: Whether it can be made what a `Staging` asks for.
         shares_hardware: Whether all instances see the same hardware, so that only one check at a time may change it.
+        seen_at: Where instances see the kubelet's root directory, if not where it is.
     """
 
     width: int = 8
     has_process: bool = False
     can_be_staged: bool = True
     shares_hardware: bool = False
+    seen_at: str | None = None
 
     @abc.abstractmethod
     def start(

@@ -56,8 +56,9 @@ async def _info(scene: Scene, path: Path) -> PluginInfo:
 @check(
     65,
     "GetInfo says what the plugin watcher needs",
-    expected="a socket appears: GetInfo within 1 s with type DevicePlugin, a valid resource name, versions [v1beta1]",
-    rule="section 3: the watcher gives GetInfo 1 s, finds the handler by type, and validates name and versions",
+    expected="a socket appears: GetInfo within 1 s with type DevicePlugin, a valid resource name, v1beta1 among the versions",
+    rule="section 3: the watcher gives GetInfo 1 s, finds the handler by type, and validates the name; one of the versions must "
+    "be its own, and others do no harm",
     cure="serve pluginregistration.Registration on the socket: type 'DevicePlugin', name the resource, no endpoint",
     routes=WATCHER,
 )
@@ -69,7 +70,7 @@ async def get_info(case: Case) -> str:
         scene.require(not wrong, f"the plugin watcher said: {wrong[0].error if wrong else ''}")
         info = next(event for event in told if event.resource == scene.resource)
         scene.require(info.plugin_type == "DevicePlugin", f"the type was {info.plugin_type!r}")
-        scene.require(info.versions == ("v1beta1",), f"the versions were {info.versions}")
+        scene.require("v1beta1" in info.versions, f"the versions were {info.versions}")
     return f"DevicePlugin {info.resource} {list(info.versions)}"
 
 

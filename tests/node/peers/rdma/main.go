@@ -15,7 +15,7 @@ import (
 )
 
 func main() {
-	manager := resources.NewResourceManager(os.Args[1], false)
+	manager := resources.NewResourceManager(os.Getenv("KDP_RDMA_CONFIG"), false)
 	for _, step := range []func() error{
 		manager.ReadConfig,
 		manager.ValidateConfigs,
