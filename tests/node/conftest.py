@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
+import attrs
 import pytest
 
-from .nodekit import MINORS, DeviceManager, Minor, Missing
+from . import deploy
+from .nodekit import MINORS, Cluster, DeviceManager, Kubelet, Minor, Missing, image
+from .nodekit.machine import Containerd
+from .nodekit.tools import BIN, program
 
 _STORIES = pytest.StashKey[list[tuple[str, Callable[[], str]]]]()
 
@@ -18,6 +23,25 @@ class MakeDeviceManager(Protocol):
     """Start another device manager with settings of its own; it ends with the test."""
 
     async def __call__(self, **settings: Any) -> DeviceManager: ...
+
+
+class MakeCluster(Protocol):
+    """Start another cluster with settings of its own; it ends with the test."""
+
+    async def __call__(self, **settings: Any) -> Cluster: ...
+
+
+@attrs.frozen
+class Namespace:
+    """Where a test works in a cluster.
+
+    Attributes:
+        cluster: The cluster, which other tests use before and after.
+        name: A namespace of the test's own, which ends with it.
+    """
+
+    cluster: Cluster
+    name: str
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -79,3 +103,67 @@ async def make_devmgr(request: pytest.FixtureRequest) -> AsyncIterator[MakeDevic
 async def devmgr(minor: Minor, make_devmgr: MakeDeviceManager) -> DeviceManager:
     """The running device manager of each version in turn."""
     return await make_devmgr(minor=minor)
+
+
+@pytest.fixture(params=["containerd-1", "containerd-2"])
+async def kubelet(request: pytest.FixtureRequest) -> AsyncIterator[Kubelet]:
+    """A whole kubelet, with each container runtime in turn."""
+    containerd: Containerd = request.param
+    try:
+        node = Kubelet(containerd)
+    except Missing as missing:
+        pytest.skip(str(missing))
+    tells(request, f"kubelet and {containerd}", node.story)
+    async with node:
+        yield node
+
+
+# -- clusters: one for all tests that have no settings of their own -------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+async def shared_cluster() -> AsyncIterator[Cluster]:
+    """The cluster of the whole run; tests ask for `namespace` instead."""
+    try:
+        cluster = Cluster()
+    except Missing as missing:
+        pytest.skip(str(missing))
+    async with cluster:
+        yield cluster
+
+
+@pytest.fixture
+async def namespace(request: pytest.FixtureRequest, shared_cluster: Cluster) -> AsyncIterator[Namespace]:
+    """A namespace of the test's own in the cluster of the whole run."""
+    tells(request, "cluster", shared_cluster.story)
+    async with shared_cluster.namespace() as name:
+        yield Namespace(shared_cluster, name)
+
+
+@pytest.fixture
+async def make_cluster(request: pytest.FixtureRequest) -> AsyncIterator[MakeCluster]:
+    """Start clusters with settings of their own; all of them end with the test."""
+    async with AsyncExitStack() as stack:
+
+        async def make(**settings: Any) -> Cluster:
+            try:
+                cluster = Cluster(**settings)
+            except Missing as missing:
+                pytest.skip(str(missing))
+            tells(request, "cluster", cluster.story)
+            return await stack.enter_async_context(cluster)
+
+        yield make
+
+
+@pytest.fixture(scope="session")
+def generic_image() -> Iterator[Path]:
+    """An archive of the image `deploy.IMAGE`: this Python with kdp and the generic example."""
+    try:
+        shell = program("busybox", BIN / "runtime/bin")
+    except Missing as missing:
+        pytest.skip(str(missing))
+    with TemporaryDirectory(prefix="kdp-") as folder:
+        archive = Path(folder) / "generic.tar"
+        image.python(archive, deploy.IMAGE, ["kdp-example-generic"], shell, command=["python3", "-m", "kdp"])
+        yield archive

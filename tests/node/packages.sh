@@ -5,6 +5,7 @@
 #   bin/runtime/        runc and busybox of the suite that this machine runs
 #   bin/containerd-1/   containerd 1.7
 #   bin/containerd-2/   containerd 2
+#   bin/cni/            the plugins that give a pod its network, of the suite that this machine runs
 set -eu
 cd "$(dirname "$0")"
 
@@ -53,5 +54,6 @@ apt() { # SUITE ARGUMENT...
 }
 
 unpacked runtime "$own" runc busybox-static
+unpacked cni "$own" containernetworking-plugins
 unpacked containerd-1 trixie containerd
 unpacked containerd-2 sid containerd

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 import time
-from collections.abc import AsyncIterator
 
-import pytest
 from typing_extensions import override
 
 import kdp
+from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
 
 from .backend import RESOURCE, Figure, Widgets, eventually, running
-from .conftest import tells
-from .nodekit import Missing
-from .nodekit.kubelet import Containerd, Kubelet
+from .nodekit import Kubelet
+from .nodekit.recorder import Listed, Recorder
 
 NODE = "/dev/fuse"
 """A device that no container may open unless it was given it."""
@@ -31,18 +30,6 @@ class Fuse(Widgets):
         return kdp.ContainerEdits(
             env={"WIDGETS": ",".join(sorted(d.id for d in devices))}, device_nodes=[kdp.DeviceNode(host_path=NODE)]
         )
-
-
-@pytest.fixture(params=["containerd-1", "containerd-2"])
-async def kubelet(request: pytest.FixtureRequest) -> AsyncIterator[Kubelet]:
-    containerd: Containerd = request.param
-    try:
-        node = Kubelet(containerd)
-    except Missing as missing:
-        pytest.skip(str(missing))
-    tells(request, f"kubelet and {containerd}", node.story)
-    async with node:
-        yield node
 
 
 async def test_a_pod_opens_the_device(kubelet: Kubelet, figure: Figure) -> None:
@@ -82,6 +69,33 @@ async def test_a_vanished_device_refuses_the_next_pod(kubelet: Kubelet) -> None:
             f"no healthy devices present; cannot allocate unhealthy devices {RESOURCE}" in refused["status"]["message"]
         )
         assert (await kubelet.until_pod("one", "Running"))["status"]["containerStatuses"][0]["restartCount"] == 0
+
+
+async def test_a_cdi_name_in_allocates_reply_is_followed(kubelet: Kubelet) -> None:
+    """What a plugin that answers with CDI names can rely on: both runtimes look them up in /etc/cdi."""
+    spec = {
+        "cdiVersion": "0.5.0",
+        "kind": "example.com/widget",
+        "devices": [
+            {
+                "name": "w0",
+                "containerEdits": {"env": ["BY_CDI=w0"], "deviceNodes": [{"path": "/dev/w0", "hostPath": NODE}]},
+            }
+        ],
+    }
+    (kubelet.cdi / "example.json").write_text(json.dumps(spec))
+    plugin = Recorder(kubelet.paths.device_plugin_dir, "plugin.sock", resource=RESOURCE, calls=[])
+    plugin.devices = [Listed("w0")]
+    names = [v1beta1.CDIDevice(name="example.com/widget=w0")]
+    plugin.allocate = lambda asked: [v1beta1.ContainerAllocateResponse(cdi_devices=names) for _ in asked]
+    await plugin.serve()
+    try:
+        assert await plugin.register(kubelet.paths.kubelet_socket) == "ok"
+        await eventually(lambda: plugin.streams)
+        kubelet.put("one", {RESOURCE: 1}, ": <> /dev/w0 && echo opened; env; sleep 1000")
+        assert "opened" in await kubelet.until_said("one", "BY_CDI=w0")
+    finally:
+        await plugin.stop()
 
 
 async def test_a_kubelet_killed_twenty_times_under_a_running_pod(kubelet: Kubelet, figure: Figure) -> None:

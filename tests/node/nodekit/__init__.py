@@ -1,8 +1,10 @@
-"""Drivers of what a node really runs: the kubelet's device manager alone, and the whole kubelet."""
+"""Drivers of what a node really runs: the kubelet's device manager alone, the whole kubelet, and a cluster."""
 
 from __future__ import annotations
 
+from .cluster import Cluster
 from .devmgr import DeviceManager, DeviceManagerEnded, NotReached
+from .kubelet import Kubelet
 from .tools import MINORS, Minor, Missing
 
-__all__ = ["MINORS", "DeviceManager", "DeviceManagerEnded", "Minor", "Missing", "NotReached"]
+__all__ = ["MINORS", "Cluster", "DeviceManager", "DeviceManagerEnded", "Kubelet", "Minor", "Missing", "NotReached"]

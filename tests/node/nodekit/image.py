@@ -1,20 +1,41 @@
-"""Container images that a test packs itself: a folder as one layer of an OCI archive, as `ctr images import` reads it."""
+"""Container images that a test packs itself: files as one layer of an OCI archive, as `ctr images import` reads it."""
 
 from __future__ import annotations
 
 import hashlib
 import io
 import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
 import tarfile
-from collections.abc import Mapping, Sequence
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+from urllib.parse import unquote, urlsplit
 
-__all__ = ["busybox", "pack"]
+from packaging.requirements import Requirement
 
-_OCI = "application/vnd.oci.image"
+__all__ = ["busybox", "pack", "python"]
+
+_OCI: Final = "application/vnd.oci.image"
+_SITE: Final = "/opt/site"
+_APPLETS: Final = ("sh", "ls", "cat", "env", "sleep", "echo", "stat", "dd", "true", "kill", "mknod", "rm", "ps", "wget")
 
 
-def pack(archive: Path, name: str, files: Mapping[str, bytes | Path], *, command: Sequence[str]) -> None:
+def pack(
+    archive: Path,
+    name: str,
+    files: Mapping[str, bytes | Path],
+    *,
+    command: Sequence[str],
+    env: Mapping[str, str] | None = None,
+) -> None:
     """Write an image.
 
     Args:
@@ -23,58 +44,209 @@ def pack(archive: Path, name: str, files: Mapping[str, bytes | Path], *, command
         files: What is in it: path -> content, or a file of the machine; all may be executed. A path that ends with a
             slash is an empty folder.
         command: What a container of it runs by default.
+        env: Its environment.
     """
-    layer = io.BytesIO()
-    with tarfile.open(fileobj=layer, mode="w") as tar:
+    with TemporaryDirectory(dir=archive.parent) as folder:
+        layer = Path(folder) / "layer.tar"
+        _write_layer(layer, files)
+        with layer.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        blobs: dict[str, bytes | Path] = {f"blobs/sha256/{digest}": layer}
+        layers = [
+            {"mediaType": f"{_OCI}.layer.v1.tar", "digest": f"sha256:{digest}", "size": layer.stat().st_size},
+        ]
+
+        def blob(content: object, media_type: str) -> dict[str, object]:
+            data = json.dumps(content).encode()
+            digest = hashlib.sha256(data).hexdigest()
+            blobs[f"blobs/sha256/{digest}"] = data
+            return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": len(data)}
+
+        variables = {"PATH": "/usr/bin:/bin", **(env or {})}
+        config = {
+            "architecture": {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine),
+            "os": "linux",
+            "config": {"Cmd": list(command), "Env": [f"{key}={value}" for key, value in variables.items()]},
+            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
+        }
+        manifest = {
+            "schemaVersion": 2,
+            "mediaType": f"{_OCI}.manifest.v1+json",
+            "config": blob(config, f"{_OCI}.config.v1+json"),
+            "layers": layers,
+        }
+        entry = blob(manifest, f"{_OCI}.manifest.v1+json")
+        entry["annotations"] = {"io.containerd.image.name": name}
+        index = {"schemaVersion": 2, "mediaType": f"{_OCI}.index.v1+json", "manifests": [entry]}
+        blobs["oci-layout"] = json.dumps({"imageLayoutVersion": "1.0.0"}).encode()
+        blobs["index.json"] = json.dumps(index).encode()
+        with tarfile.open(archive, "w") as tar:
+            for path, content in blobs.items():
+                _add(tar, path, content)
+
+
+def _write_layer(layer: Path, files: Mapping[str, bytes | Path]) -> None:
+    with tarfile.open(layer, "w") as tar:
         for path, content in files.items():
-            entry = tarfile.TarInfo(path.strip("/"))
-            entry.mode = 0o755
             if path.endswith("/"):
+                entry = tarfile.TarInfo(path.strip("/"))
+                entry.mode = 0o755
                 entry.type = tarfile.DIRTYPE
                 tar.addfile(entry)
-                continue
-            data = content if isinstance(content, bytes) else content.read_bytes()
-            entry.size = len(data)
-            tar.addfile(entry, io.BytesIO(data))
-    blobs: dict[str, bytes] = {}
+            else:
+                _add(tar, path.strip("/"), content)
 
-    def blob(data: bytes, media_type: str) -> dict[str, object]:
-        digest = hashlib.sha256(data).hexdigest()
-        blobs[f"blobs/sha256/{digest}"] = data
-        return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": len(data)}
 
-    tarred = layer.getvalue()
-    config = {
-        "architecture": "amd64",
-        "os": "linux",
-        "config": {"Cmd": list(command), "Env": ["PATH=/bin"]},
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(tarred).hexdigest()}"]},
-    }
-    manifest = {
-        "schemaVersion": 2,
-        "mediaType": f"{_OCI}.manifest.v1+json",
-        "config": blob(json.dumps(config).encode(), f"{_OCI}.config.v1+json"),
-        "layers": [blob(tarred, f"{_OCI}.layer.v1.tar")],
-    }
-    entry_of_index = blob(json.dumps(manifest).encode(), f"{_OCI}.manifest.v1+json")
-    entry_of_index["annotations"] = {"io.containerd.image.name": name}
-    index = {"schemaVersion": 2, "mediaType": f"{_OCI}.index.v1+json", "manifests": [entry_of_index]}
-    blobs["oci-layout"] = json.dumps({"imageLayoutVersion": "1.0.0"}).encode()
-    blobs["index.json"] = json.dumps(index).encode()
-    with tarfile.open(archive, "w") as tar:
-        for path, data in blobs.items():
-            entry = tarfile.TarInfo(path)
-            entry.size = len(data)
-            tar.addfile(entry, io.BytesIO(data))
+def _add(tar: tarfile.TarFile, path: str, content: bytes | Path) -> None:
+    entry = tarfile.TarInfo(path)
+    entry.mode = 0o755
+    if isinstance(content, bytes):
+        entry.size = len(content)
+        tar.addfile(entry, io.BytesIO(content))
+        return
+    with content.open("rb") as file:
+        stat = os.fstat(file.fileno())
+        entry.size = stat.st_size
+        entry.mtime = stat.st_mtime  # by which Python knows its compiled files
+        tar.addfile(entry, file)
 
 
 def busybox(archive: Path, name: str, binary: Path, *, command: Sequence[str]) -> None:
     """Write an image with a static busybox and nothing else."""
-    names = ("sh", "ls", "cat", "env", "sleep", "echo", "stat", "dd", "true")
-    files: dict[str, bytes | Path] = {"bin/": b"", "dev/": b"", "proc/": b"", "sys/": b"", "tmp/": b"", "etc/": b""}
+    pack(archive, name, _base(binary), command=command)
+
+
+def _base(binary: Path) -> dict[str, bytes | Path]:
+    """Return the files of an image with a shell: a static busybox under the names of what it does."""
+    files: dict[str, bytes | Path] = {f"{name}/": b"" for name in ("bin", "dev", "proc", "sys", "tmp", "etc")}
     files["bin/busybox"] = binary
     files |= {
-        f"bin/{each}": f'#!/bin/busybox sh\nexec /bin/busybox {each} "$@"\n'.encode() for each in names if each != "sh"
+        f"bin/{each}": f'#!/bin/busybox sh\nexec /bin/busybox {each} "$@"\n'.encode()
+        for each in _APPLETS
+        if each != "sh"
     }
     files["bin/sh"] = binary  # called by this name, it is a shell
-    pack(archive, name, files, command=command)
+    return files
+
+
+def python(
+    archive: Path,
+    name: str,
+    requirements: Sequence[str],
+    binary: Path,
+    *,
+    command: Sequence[str],
+    files: Mapping[str, bytes | Path] | None = None,
+) -> None:
+    """Write an image with the Python that runs this, and distributions that are installed beside it.
+
+    Nothing is downloaded: a distribution that is installed as a link to its source (``pip install -e``) is built to a
+    wheel, all others are taken as they are installed. ``python3`` is on the image's PATH.
+
+    Args:
+        archive: The file to write.
+        name: The image's name with its tag.
+        requirements: What to put in, as ``kdp-sdk[cli]``, with all that it requires; a path that ends with ``.whl`` is
+            put in too.
+        binary: A static busybox.
+        command: What a container of it runs by default.
+        files: More of its files, as with `pack`.
+    """
+    interpreter = Path(sys.executable).resolve()
+    with TemporaryDirectory() as folder:
+        wheels = Path(folder) / "wheels"
+        site = Path(folder) / "site"
+        wheels.mkdir()
+        site.mkdir()
+        wanted = [each for each in requirements if not each.endswith(".whl")]
+        contents = _base(binary) | dict(_standard_library()) | {str(interpreter): interpreter}
+        for distribution in _closure(wanted):
+            source = _source(distribution)
+            if source is None:
+                contents |= _installed(distribution)
+            else:
+                _run(sys.executable, "-m", "hatchling", "build", "--target=wheel", f"--directory={wheels}", cwd=source)
+        for wheel in (*wheels.iterdir(), *(Path(each) for each in requirements if each.endswith(".whl"))):
+            with zipfile.ZipFile(wheel) as opened:
+                opened.extractall(site)  # noqa: S202 - the wheels are ours
+        _run(sys.executable, "-m", "compileall", "-q", "-s", site, "-p", _SITE, site)
+        contents |= {f"{_SITE}/{path.relative_to(site)}": path for path in _files(site)}
+        contents["usr/bin/python3"] = f'#!/bin/sh\nexec {interpreter} "$@"\n'.encode()
+        libraries = _libraries(path for path in contents.values() if isinstance(path, Path))
+        contents |= libraries | dict(files or {})
+        env = {"PYTHONPATH": _SITE, "LD_LIBRARY_PATH": ":".join(sorted({str(Path(path).parent) for path in libraries}))}
+        pack(archive, name, contents, command=command, env=env)
+
+
+def _run(*command: str | Path, cwd: Path | None = None) -> str:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(map(str, command))}: {done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (Path(at) / file for at, _, names in os.walk(folder) for file in names)
+
+
+def _standard_library() -> Iterator[tuple[str, Path]]:
+    """Tell the standard library's files, without what no program of a container needs."""
+    left_out = {"test", "idlelib", "tkinter", "turtledemo", "lib2to3", "ensurepip", "site-packages", "dist-packages"}
+    folder = Path(sysconfig.get_path("stdlib"))
+    for at, folders, names in os.walk(folder):
+        folders[:] = [each for each in folders if each not in left_out and not each.startswith("config-")]
+        for file in names:
+            yield f"{at}/{file}", Path(at) / file
+
+
+def _closure(requirements: Sequence[str]) -> list[metadata.Distribution]:
+    """Return the installed distributions that these requirements come to."""
+    found: dict[str, metadata.Distribution] = {}
+    done: set[tuple[str, str]] = set()
+    queue = [Requirement(each) for each in requirements]
+    while queue:
+        requirement = queue.pop()
+        distribution = found.setdefault(
+            requirement.name.lower().replace("_", "-"), metadata.distribution(requirement.name)
+        )
+        for extra in ("", *requirement.extras):
+            if (requirement.name, extra) in done:
+                continue
+            done.add((requirement.name, extra))
+            queue += [
+                needed
+                for needed in map(Requirement, distribution.requires or ())
+                if needed.marker is None or needed.marker.evaluate({"extra": extra})
+            ]
+    return list(found.values())
+
+
+def _source(distribution: metadata.Distribution) -> Path | None:
+    """Return the folder of a distribution that is installed as a link to it."""
+    origin = json.loads(distribution.read_text("direct_url.json") or "{}")
+    if not origin.get("dir_info", {}).get("editable"):
+        return None
+    return Path(unquote(urlsplit(origin["url"]).path))
+
+
+def _installed(distribution: metadata.Distribution) -> dict[str, bytes | Path]:
+    """Return the files of a distribution below its site-packages, its commands left out."""
+    return {
+        f"{_SITE}/{path}": Path(str(distribution.locate_file(path)))
+        for path in distribution.files or ()
+        if ".." not in path.parts and Path(str(distribution.locate_file(path))).is_file()
+    }
+
+
+def _libraries(files: Iterator[Path]) -> dict[str, bytes | Path]:
+    """Return the shared libraries that programs and extension modules need, under the names that the loader looks for."""
+    ldd = shutil.which("ldd") or "ldd"
+    binaries = [file for file in files if file.suffix == ".so" or file.parent.name == "bin"]
+    # What is no dynamic program makes ldd fail, and is none of ours.
+    said = subprocess.run([ldd, *binaries], capture_output=True, text=True, check=False).stdout
+    needed: dict[str, bytes | Path] = {}
+    for line in said.splitlines():
+        path = next((word for word in line.split() if word.startswith("/") and not word.endswith(":")), None)
+        if path is not None and line.startswith("\t"):
+            needed[path] = Path(path)
+    return needed

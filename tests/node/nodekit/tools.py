@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Final
 
 import attrs
 
-__all__ = ["BIN", "MINORS", "Minor", "Missing", "tool"]
+__all__ = ["BIN", "MINORS", "Minor", "Missing", "program", "tool"]
 
 BIN: Final = Path(__file__).resolve().parent.parent / "bin"
 
@@ -60,3 +61,15 @@ def tool(name: str) -> Path:
     if not os.access(path, os.X_OK):
         raise Missing(f"{name} is not compiled: run `make node-tools`, which needs Go and takes a quarter of an hour")
     return path
+
+
+def program(name: str, folder: Path) -> Path:
+    """Return the path of an unpacked command, or of one that is installed.
+
+    Raises:
+        Missing: There is none.
+    """
+    found = shutil.which(name, path=str(folder)) or shutil.which(name)
+    if found is None:
+        raise Missing(f"{name} is missing: run `make node-tools`, or install it")
+    return Path(found)
