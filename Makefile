@@ -35,8 +35,8 @@ node-tools: ## compile the real kubelet and its kin for the tests of a node (nee
 	@sh tests/node/build.sh
 	@sh tests/node/packages.sh
 
-test-node: $(VENV)/.ready ## run the tests of a node: real device managers, a real kubelet
-	@$(PYTHON_IN) -m pytest tests/node $(ARGS)
+test-node: $(VENV)/.ready ## run the tests of a node: real device managers, a real kubelet, a real cluster
+	@$(PYTHON_IN) -m pytest tests/node -n $(JOBS) --dist loadgroup --durations=10 $(ARGS)
 
 faults: $(VENV)/.ready ## write docs/reference/faults.md from what the tests of the faults see
 	@rows=$$(mktemp -d) && KDP_FAULTS=$$rows $(PYTHON_IN) -m pytest -q -n $(JOBS) tests/integration/faults \

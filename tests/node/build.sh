@@ -31,16 +31,31 @@ devmgr() { # MODFILE TAGS
     go build -trimpath -modfile="$1" -tags "$2" -ldflags "-s -w" -o "bin/$name" ./devmgr
 }
 
-command_of() { # NAME PACKAGE
-    wanted "$1" || return 0
-    built "$1" build.sh go.mod go.sum && return
+stamp() { # of the release that go.mod names
     version=$(release go.mod)
     minor=${version#*.}
-    stamp="-X k8s.io/component-base/version.gitVersion=v$version"
-    stamp="$stamp -X k8s.io/component-base/version.gitMajor=${version%%.*}"
-    stamp="$stamp -X k8s.io/component-base/version.gitMinor=${minor%%.*}"
-    echo "compiling $1"
-    go build -trimpath -ldflags "-s -w $stamp" -o "bin/$1" "$2"
+    printf -- "-X k8s.io/component-base/version.gitVersion=v%s" "$version"
+    printf -- " -X k8s.io/component-base/version.gitMajor=%s" "${version%%.*}"
+    printf -- " -X k8s.io/component-base/version.gitMinor=%s" "${minor%%.*}"
+}
+
+# commands NAME...: of k8s.io/kubernetes, in one go, so that one is linked while the next is compiled.
+commands() {
+    packages=
+    for name in "$@"; do
+        wanted "$name" && ! built "$name" build.sh go.mod go.sum || continue
+        packages="$packages k8s.io/kubernetes/cmd/$name"
+    done
+    [ -n "$packages" ] || return 0
+    echo "compiling$(echo "$packages" | sed 's, k8s.io/kubernetes/cmd/, ,g')"
+    # shellcheck disable=SC2086 # a list
+    go build -trimpath -ldflags "-s -w $(stamp)" -o bin/ $packages
+}
+
+etcd() {
+    wanted etcd && ! built etcd build.sh go.mod go.sum || return 0
+    echo "compiling etcd"
+    go build -trimpath -ldflags "-s -w" -o bin/etcd go.etcd.io/etcd/server/v3
 }
 
 peer() { # NAME DIRECTORY PACKAGE FILE...
@@ -60,10 +75,8 @@ mkdir -p bin
 devmgr go.mod ""
 devmgr k136.mod k136
 devmgr k134.mod k134
-for name in kubelet kube-apiserver kube-controller-manager kube-scheduler kubectl; do
-    command_of "$name" "k8s.io/kubernetes/cmd/$name"
-done
-command_of etcd go.etcd.io/etcd/server/v3
+commands kubelet kube-apiserver kube-controller-manager kube-scheduler kubectl
+etcd
 
 if wanted cdi-validate && ! built cdi-validate build.sh cdi/go.mod cdi/go.sum cdi/*.go; then
     echo "compiling cdi-validate"

@@ -25,7 +25,7 @@ from typing_extensions import override
 
 from .kubelet import is_listening
 from .machine import KUBELET, Containerd, Machine
-from .tools import BIN, Missing, tool
+from .tools import BIN, Missing, program, tool
 
 __all__ = ["NODE", "ApiError", "Cluster", "Object", "is_ready"]
 
@@ -80,9 +80,8 @@ class Cluster(Machine):
         self._tools = {name: tool(name) for name in _PARTS}
         if shutil.which("ip") is None:
             raise Missing("ip is missing: install iproute2")
-        if not (BIN / "cni/usr/lib/cni/ptp").exists():
-            raise Missing("the plugins of a pod's network are missing: run `make node-tools`")
-        super().__init__(containerd, has_network=True)
+        plugins = program("ptp", BIN / "cni/usr/lib/cni").parent
+        super().__init__(containerd, network_plugins=plugins)
         self._gates = dict(feature_gates or {})
         self._flags = dict(flags or {})
         self._kubelet_settings = kubelet_settings

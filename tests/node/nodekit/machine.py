@@ -74,7 +74,7 @@ class Machine(AsyncContextManagerMixin):
 
     Args:
         containerd: Which of the unpacked container runtimes.
-        has_network: Have a network namespace too; else the network is the machine's.
+        network_plugins: A folder of CNI plugins: have a network namespace too; None: the network is the machine's.
 
     Attributes:
         containerd: Which container runtime it has.
@@ -83,14 +83,14 @@ class Machine(AsyncContextManagerMixin):
         cdi: What the node sees as /etc/cdi.
     """
 
-    def __init__(self, containerd: Containerd = "containerd-2", *, has_network: bool = False) -> None:
+    def __init__(self, containerd: Containerd = "containerd-2", *, network_plugins: Path | None = None) -> None:
         if os.geteuid() != 0:
             raise Missing("a whole kubelet needs root: run `make test-node` as root")
         self._runtime = program("containerd", BIN / containerd / "usr/bin")
         self._ctr = program("ctr", self._runtime.parent)
         self._runc = program("runc", BIN / "runtime/usr/sbin")
         self._busybox = program("busybox", BIN / "runtime/bin")
-        self._has_network = has_network
+        self._network_plugins = network_plugins
         self.containerd = containerd
         # Short, because a socket's whole path has 107 bytes.
         self.work = Path(tempfile.mkdtemp(prefix="kdp-"))
@@ -124,7 +124,7 @@ class Machine(AsyncContextManagerMixin):
         (self.work / "bin/runc").symlink_to(self._runc)
         for controller in _controllers():
             (controller / self._cgroup).mkdir()
-        network = ("--net",) if self._has_network else ()
+        network = ("--net",) if self._network_plugins else ()
         with (self.work / "namespace.log").open("wb") as log:
             first = self._first = await asyncio.create_subprocess_exec(
                 *("unshare", "--mount", "--pid", *network, "--fork", "--kill-child=SIGKILL", "--mount-proc"),
@@ -225,7 +225,7 @@ class Machine(AsyncContextManagerMixin):
     async def _start_containerd(self) -> None:
         config = self.work / "containerd.toml"
         common = f'root = "/var/lib/containerd"\nstate = "/run/containerd"\n[grpc]\naddress = "{self.runtime_socket}"\n'
-        cni = f'conf_dir = "{self.work}/cni"\nbin_dir = "{BIN / "cni/usr/lib/cni"}"\n'
+        cni = f'conf_dir = "{self.work}/cni"\nbin_dir = "{self._network_plugins or "/opt/cni/bin"}"\n'
         if self.containerd == "containerd-2":
             config.write_text(f"""version = 3
 {common}

@@ -9,10 +9,12 @@ from typing import Final
 
 import attrs
 
-__all__ = ["BIN", "MINORS", "Minor", "Missing", "program", "tool"]
+__all__ = ["BIN", "MINORS", "UNANSWERED", "Minor", "Missing", "program", "tool"]
 
 BIN: Final = Path(__file__).resolve().parent.parent / "bin"
 
+UNANSWERED: Final = BIN / ".unanswered"
+"""What `packages.sh` writes where a source of packages does not answer."""
 
 class Missing(Exception):
     """Something that is not of this repository is not here; the text says how to get it."""
