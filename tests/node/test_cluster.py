@@ -17,7 +17,7 @@ import yaml
 
 from .backend import RESOURCE, Figure
 from .conftest import MakeCluster, Namespace
-from .deploy import DEVICES, Nodes, daemon_set, pod
+from .deploy import DEVICES, IMAGE, Nodes, daemon_set, pod
 from .nodekit import Cluster
 from .nodekit.cluster import NODE, Object, is_ready
 
@@ -25,6 +25,19 @@ pytestmark = pytest.mark.xdist_group("cluster")  # one cluster for all processes
 
 STATUS_PERIOD = 10.0
 """Seconds between two reports of a kubelet's node status, unless it is told otherwise."""
+
+ASKS = """
+import json, os, ssl, urllib.request
+folder = "/var/run/secrets/kubernetes.io/serviceaccount"
+url = "https://{KUBERNETES_SERVICE_HOST}:{KUBERNETES_SERVICE_PORT}".format_map(os.environ)
+url += "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+headers = {"Authorization": "Bearer " + open(f"{folder}/token").read(), "Content-Type": "application/json"}
+review = json.dumps({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}).encode()
+context = ssl.create_default_context(cafile=f"{folder}/ca.crt")
+answer = urllib.request.urlopen(urllib.request.Request(url, review, headers), context=context)
+print(json.load(answer)["status"]["userInfo"]["username"])
+"""
+"""A program in a pod that asks the API server who it is."""
 
 
 @attrs.define
@@ -236,6 +249,15 @@ async def test_the_kubelet_is_killed_under_the_plugin_and_its_pods(plugin: Plugi
 
 def _is_connected(cluster: Cluster, times: int) -> bool:
     return cluster.log("kubelet").count("Device plugin connected") > times
+
+
+async def test_a_pod_talks_to_the_api_server(namespace: Namespace, generic_image: Path) -> None:
+    cluster = namespace.cluster
+    await cluster.load(generic_image)
+    client = {"name": "main", "image": IMAGE, "imagePullPolicy": "Never", "command": ["python3", "-c", ASKS]}
+    manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "client"}, "spec": {"containers": [client]}}
+    await cluster.apply(manifest, namespace=namespace.name)
+    await cluster.until_said("client", f"system:serviceaccount:{namespace.name}:default", namespace=namespace.name)
 
 
 async def test_a_cluster_leaves_nothing_behind(make_cluster: MakeCluster, generic_image: Path) -> None:

@@ -16,6 +16,7 @@ BIN: Final = Path(__file__).resolve().parent.parent / "bin"
 UNANSWERED: Final = BIN / ".unanswered"
 """What `packages.sh` writes where a source of packages does not answer."""
 
+
 class Missing(Exception):
     """Something that is not of this repository is not here; the text says how to get it."""
 
