@@ -46,7 +46,17 @@ SURFACE: dict[str, list[str]] = {
         "parse_spec",
         "render_device",
     ],
-    "kdp.hardware": ["DirectoryWatch", "Host"],
+    "kdp.hardware": [
+        "Directory",
+        "DirectoryWatch",
+        "Host",
+        "NetInterface",
+        "PciFunction",
+        "PciLink",
+        "Reading",
+        "Uevent",
+        "UeventWatch",
+    ],
     "kdp.kubelet": ["KubeletPaths", "KubeletState", "KubeletView", "KubeletWatch", "look"],
     "kdp.plugin": ["DevicePlugin", "PluginManager", "ResourceStatus", "Status"],
     "kdp.testing": [

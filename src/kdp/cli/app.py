@@ -12,7 +12,7 @@ from .. import __version__
 
 __all__ = ["kdp"]
 
-_COMMANDS = ("run", "devices", "simulate", "conformance", "record", "replay")
+_COMMANDS = ("run", "devices", "simulate", "snapshot", "conformance", "record", "replay")
 
 
 class _Commands(click.Group):

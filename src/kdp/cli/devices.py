@@ -28,7 +28,7 @@ __all__ = ["as_json", "command", "edits_as_json"]
 @click.command("devices", short_help="Show what a class discovers.")
 @click.argument("target", metavar="TARGET")
 @backend_options
-@setting_options("host_root")
+@setting_options("host_root", "snapshot")
 @click.option(
     "--output",
     type=click.Choice(["table", "json"]),
@@ -55,9 +55,8 @@ def command(target: str, assignments: tuple[str, ...], config: Path | None, outp
         (backend,) = plan.backends
 
     async def discover() -> Mapping[str, tuple[Device, ...]]:
-        from ..hardware import Host
-
-        return await discover_once(backend, host=Host(plan.settings.host_root))
+        assert plan.host is not None  # an invocation's plan has one
+        return await discover_once(backend, host=plan.host)
 
     try:
         found = dict(anyio.run(discover))

@@ -6,17 +6,18 @@ Precedence: flags, then environment, then file. It can be put together again (SI
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import final
 
 import attrs
 
 from ..backend import DeviceBackend
-from ..daemon.serving import Plan, check_backends
+from ..daemon.serving import Plan, check_backends, host_of
 from ..daemon.settings import SETTINGS, Given, Settings, from_environment, resolve
 from ..errors import ConfigurationError
 from ..hardware import Host
+from ..hardware.agreement import agreed
 from .config import ConfigFile
 from .config import read as read_config
 from .targets import Recipe, assign, load
@@ -36,15 +37,18 @@ class Invocation:
         assignments: The texts of ``--set``.
         config: The configuration file.
         flags: The settings' flags by name; None: not given.
+        wrap: Makes what the backends are given of the node's files, as one that records.
     """
 
     targets: Sequence[str]
     assignments: Sequence[str]
     config: Path | None
     flags: Mapping[str, str | None]
+    wrap: Callable[[Host], Host] = lambda host: host
     _classes: dict[str, type[DeviceBackend]] = attrs.field(init=False, factory=dict[str, type[DeviceBackend]])
     _recipes: tuple[Recipe, ...] = attrs.field(default=(), init=False)
     _backends: tuple[DeviceBackend, ...] = attrs.field(default=(), init=False)
+    _host: tuple[object, Host] | None = attrs.field(default=None, init=False)
 
     def plan(self) -> Plan:
         """Return what is to be served; the same backends as last time if nothing about them has changed.
@@ -55,9 +59,22 @@ class Invocation:
         file = read_config(self.config)
         flags = {name: Given(SETTINGS[name].flag, text) for name, text in self.flags.items() if text is not None}
         settings = resolve([flags, from_environment(os.environ), file.settings])
-        return Plan(self._made(settings, file), settings)
+        host = self._host_for(settings)
+        return Plan(self._made(host, file), settings, host)
 
-    def _made(self, settings: Settings, file: ConfigFile) -> tuple[DeviceBackend, ...]:
+    @property
+    def takes_host(self) -> bool:
+        """Whether a backend was given the node's files; after `plan`."""
+        return any(isinstance(value, Host) for recipe in self._recipes for value in recipe.arguments.values())
+
+    def _host_for(self, settings: Settings) -> Host:
+        """Return the node's files, the same as last time if the settings are: a snapshot is unpacked once."""
+        key = (settings.host_root, settings.snapshot)
+        if self._host is None or self._host[0] != key:
+            self._host = (key, self.wrap(host_of(settings) or Host()))
+        return self._host[1]
+
+    def _made(self, host: Host, file: ConfigFile) -> tuple[DeviceBackend, ...]:
         given = {**file.parameters, **_from_environment(os.environ)}
         flags = _from_flags(self.assignments)
         # A variable's name is in capitals: the flag of the same parameter wins over it, whatever its case.
@@ -66,9 +83,10 @@ class Invocation:
         for target in self.targets:
             if target not in self._classes:
                 self._classes[target] = load(target)
-        recipes = assign(self._classes, given, host=Host(settings.host_root))
+        recipes = assign(self._classes, given, host=host)
         if recipes != self._recipes:
             self._backends = check_backends([recipe.make() for recipe in recipes])
+            agreed(self._backends, host)
             self._recipes = recipes
         return self._backends
 

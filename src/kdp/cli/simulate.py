@@ -29,7 +29,7 @@ __all__ = ["command"]
 @click.command("simulate", short_help="Try a class against a simulated kubelet.")
 @click.argument("target", metavar="TARGET")
 @backend_options
-@setting_options("registration", "poll_interval", "host_root")
+@setting_options("registration", "poll_interval", "host_root", "snapshot")
 @click.option(
     "--profile",
     metavar="PROFILE",

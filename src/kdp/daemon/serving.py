@@ -11,12 +11,14 @@ import asyncio
 import logging
 import threading
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Unpack, final
 
 import attrs
 
 from ..backend import DeviceBackend
 from ..errors import ConfigurationError, InvalidValueError, KdpError
+from ..hardware import Host
 from ..names import check_resource_name
 from .settings import ServeOptions, Settings, from_environment, from_keywords, resolve
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from ..plugin.manager import PluginManager
     from .probes import Readiness
 
-__all__ = ["Daemon", "Plan", "check_backends", "serve"]
+__all__ = ["Daemon", "Plan", "check_backends", "host_of", "serve"]
 
 logger = logging.getLogger(__name__)
 
@@ -76,10 +78,12 @@ class Plan:
     Attributes:
         backends: The vendors' objects, checked by `check_backends`.
         settings: The settings, checked by `resolve`.
+        host: The node's files that the backends were made with, where kdp made them; None: as the settings say.
     """
 
     backends: tuple[DeviceBackend, ...]
     settings: Settings
+    host: Host | None = None
 
     def needs_new_manager(self, old: Plan) -> bool:
         """Return whether going from ``old`` to this takes more than another look at the hardware."""
@@ -195,17 +199,29 @@ class Daemon:
         )
 
 
+def host_of(settings: Settings) -> Host | None:
+    """Return the node's files as the settings say; None: they say nothing.
+
+    Raises:
+        ConfigurationError: The snapshot cannot be used.
+    """
+    if settings.snapshot is not None:
+        return Host.of_snapshot(settings.snapshot)
+    return Host(settings.host_root) if settings.host_root != Path("/") else None
+
+
 def _manager(plan: Plan) -> PluginManager:
     # Loads gRPC: late, so that settings and targets are checked before anything is paid for.
-    from ..hardware import Host
     from ..plugin.manager import PluginManager
 
     settings = plan.settings
+    if settings.snapshot is not None:
+        logger.warning("hardware is that of %s: what pods are given need not exist on this node", settings.snapshot)
     return PluginManager(
         plan.backends,
         paths=settings.paths,
         registration=settings.registration,
-        host=Host(settings.host_root),
+        host=plan.host or host_of(settings),
         poll_interval=... if settings.poll_interval == "keep" else settings.poll_interval,
     )
 

@@ -134,6 +134,7 @@ class Settings:
         registration: Whether we call the kubelet (``kubelet``) or are found by it (``watcher``).
         poll_interval: Seconds between two discoveries; None: never; ``keep``: as each backend says.
         host_root: Where the node's root directory is.
+        snapshot: A snapshot of another node, which takes the place of this node's files; None: there is none.
         http: Where ``/livez`` and ``/readyz`` answer; None: nowhere.
         log_format: ``text`` or ``json``.
         log_level: ``debug``, ``info``, ``warning`` or ``error``.
@@ -180,6 +181,12 @@ class Settings:
         default=Path("/"),
         metadata=_about(
             _path, "DIR", "Where the node's root directory is mounted, for backends that read /sys and /dev."
+        ),
+    )
+    snapshot: Path | None = attrs.field(
+        default=None,
+        metadata=_about(
+            _path, "FILE", "Work on another node's files, as kdp snapshot wrote them, instead of on this node's."
         ),
     )
     http: Address | None = attrs.field(
@@ -277,6 +284,7 @@ class ServeOptions(TypedDict, total=False):
     registration: Literal["kubelet", "watcher"]
     poll_interval: float | None
     host_root: str | os.PathLike[str]
+    snapshot: str | os.PathLike[str]
     http: str | None
 
 
@@ -323,11 +331,17 @@ def resolve(layers: Sequence[Mapping[str, Given]]) -> Settings:
     A value that a stronger layer hides is not looked at.
 
     Raises:
-        ConfigurationError: A value breaks its setting's rule.
+        ConfigurationError: A value breaks its setting's rule, or two contradict each other.
     """
     values: dict[str, Any] = {}
+    labels: dict[str, str] = {}
     for layer in layers:
         for name, given in layer.items():
             if name not in values:
                 values[name] = SETTINGS[name].read(given)
+                labels[name] = given.label
+    if "snapshot" in values and "host_root" in values:
+        raise ConfigurationError(
+            f"{labels['snapshot']} and {labels['host_root']} are two answers to where the node's files are; give one"
+        )
     return Settings(**values)

@@ -1,8 +1,54 @@
-"""The node's hardware as files: readers that work on a root of choice, and word of changes."""
+"""The node's hardware as files: readers that work on a root or a snapshot of choice, and word of changes.
+
+* `Host` is the node's file system: everything begins there.
+* `Directory` is a directory of sysfs or procfs with typed readers; each returns a `Reading`, a value or the reason why there
+  is none. `PciFunction` (with `PciLink`) and `NetInterface` are directories that know their attributes.
+* `UeventWatch` waits for the kernel's word of devices (`Uevent`), `DirectoryWatch` for names in directories.
+
+A backend reaches hardware files only through the `Host` that it was given, so that it runs as well on a snapshot of
+another node: see docs/how-to/read-hardware.md.
+"""
 
 from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
 
 from .host import Host
 from .watch import DirectoryWatch
 
-__all__ = ["DirectoryWatch", "Host"]
+if TYPE_CHECKING:
+    from .directory import Directory
+    from .net import NetInterface
+    from .pci import PciFunction, PciLink
+    from .readings import Reading
+    from .uevents import Uevent, UeventWatch
+
+__all__ = [
+    "Directory",
+    "DirectoryWatch",
+    "Host",
+    "NetInterface",
+    "PciFunction",
+    "PciLink",
+    "Reading",
+    "Uevent",
+    "UeventWatch",
+]
+
+_HOMES = {
+    "Directory": "directory",
+    "NetInterface": "net",
+    "PciFunction": "pci",
+    "PciLink": "pci",
+    "Reading": "readings",
+    "Uevent": "uevents",
+    "UeventWatch": "uevents",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a reader's module on first use: a plugin that needs only `Host` starts some milliseconds earlier (PEP 562)."""
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

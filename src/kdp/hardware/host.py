@@ -1,7 +1,11 @@
 """`Host`: the node's file system as this process sees it.
 
-In a DaemonSet the node's ``/dev`` may be mounted at ``/host/dev``; in a test it is a directory. A backend always
-speaks in paths *of the node* and asks `Host` about them; links are followed inside the root, never out of it.
+In a DaemonSet the node's ``/dev`` may be mounted at ``/host/dev``; in a test it is a directory; on a laptop it is a
+snapshot that was taken on another node. A backend always speaks in paths *of the node* and asks `Host` about them; links
+are followed inside the root, never out of it.
+
+Rule: questions about what may not be there (`Host.directory`, `Host.read_link`, `Host.pci_functions`) answer None or nothing;
+only `Host.read_bytes` raises, and the readers of `Directory` turn that into a `Reading` with the reason.
 """
 
 from __future__ import annotations
@@ -11,17 +15,27 @@ import glob
 import os
 import stat
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import attrs
 
 from ..errors import InvalidValueError
+from .standins import StandIns
+
+if TYPE_CHECKING:
+    from .directory import Directory
+    from .net import NetInterface
+    from .pci import PciFunction
+    from .readings import Reading
 
 __all__ = ["Host"]
 
 MAX_LINKS = 40
 """Links followed on one path before it counts as a loop, as in the kernel."""
 
+
+MAX_BYTES = 1 << 20
+"""The most that is read of one file: an attribute has a page (4 KiB), what drivers put into /proc somewhat more."""
 
 _SLASH = Path("/")
 
@@ -31,15 +45,42 @@ def _root(value: str | os.PathLike[str]) -> Path:
     return _SLASH if root == _SLASH else root  # so that `is` tells, which costs nothing in a request
 
 
+def _stand_ins_of(root: Path) -> StandIns | None:
+    return None if root is _SLASH else StandIns.of(root)
+
+
 @attrs.frozen
 class Host:
     """The node's files below a root. All methods block (they stat), and may be called from any thread.
 
     Attributes:
-        root: Where the node's ``/`` is for this process; default ``/``.
+        root: Where the node's ``/`` is for this process; default ``/``. An unpacked snapshot is a root, too: its device
+            nodes and its unreadable attributes are then those of the node that it was taken on.
     """
 
     root: Path = attrs.field(default=_SLASH, converter=_root)
+    _stand_ins: StandIns | None = attrs.field(
+        init=False, eq=False, repr=False, default=attrs.Factory(lambda host: _stand_ins_of(host.root), takes_self=True)
+    )
+
+    @classmethod
+    def of_snapshot(cls, file: str | os.PathLike[str]) -> Host:
+        """Return the node that a snapshot was taken on, as ``kdp snapshot`` wrote it.
+
+        The archive is unpacked into a temporary directory, which is removed when the last `Host` on it is gone or the
+        process ends in order.
+
+        Raises:
+            ConfigurationError: The file cannot be read, is no snapshot, is cut off, of a newer format, or not safe.
+        """
+        from .snapshots import host_of
+
+        return host_of(file)
+
+    @property
+    def is_real(self) -> bool:
+        """Whether these are a node's own files, not those of a snapshot or of a test: only then does the kernel tell news."""
+        return self._stand_ins is None
 
     def path(self, host_path: str | os.PathLike[str]) -> Path:
         """Return where this process finds a path of the node. Links on the way are not looked at: see `resolve`."""
@@ -79,22 +120,93 @@ class Host:
             todo.extend(target.split("/")[::-1])
         return "/" + "/".join(done)
 
-    def _stat(self, host_path: str | os.PathLike[str]) -> os.stat_result | None:
+    def look(self, host_path: str | os.PathLike[str]) -> tuple[int, int] | None:
+        """Return mode and device number of what is there, as stat(2) has them, links followed; None: nothing."""
         try:
-            return os.stat(host_path if self.root is _SLASH else self._inside(self.resolve(host_path)))
+            if self.root is _SLASH:
+                found = os.stat(host_path)
+            else:
+                path = self.resolve(host_path)
+                found = os.stat(self._inside(path))
+                if self._stand_ins is not None and (node := self._stand_ins.nodes.get(path)) is not None:
+                    return node.file_type | node.mode, os.makedev(node.major, node.minor)
         except OSError:
             return None
+        return found.st_mode, found.st_rdev
+
+    # -- what is there -------------------------------------------------------------------------------------------------
 
     def exists(self, host_path: str | os.PathLike[str]) -> bool:
         """Return whether something is there, links followed."""
-        return self._stat(host_path) is not None
+        return self.look(host_path) is not None
+
+    def is_directory(self, host_path: str | os.PathLike[str]) -> bool:
+        """Return whether a directory is there, links followed."""
+        found = self.look(host_path)
+        return found is not None and stat.S_ISDIR(found[0])
+
+    def glob(self, pattern: str) -> list[str]:
+        """Return the node's paths that match a shell pattern, sorted by their text; ``**`` matches any depth.
+
+        A link that leads nowhere is a path, too. `escape` makes a plain name of one with brackets in it.
+        """
+        root = "" if self.root is _SLASH else str(self.root)
+        found = glob.glob(f"{glob.escape(root)}/{pattern.lstrip('/')}", recursive=True)
+        return sorted(path[len(root) :] for path in found)
+
+    def escape(self, host_path: str) -> str:
+        """Return the pattern for `glob` that matches only this path."""
+        return glob.escape(host_path)
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+
+    def read_bytes(self, host_path: str | os.PathLike[str]) -> bytes:
+        """Return what a file says, 1 MiB at most. Never waits for a writer, but a driver may take its time.
+
+        Raises:
+            OSError: It is not there, or reading it fails; sysfs knows EINVAL, ENODEV, EOPNOTSUPP and more.
+        """
+        if self.root is _SLASH:
+            return _read(os.fspath(host_path))
+        path = self.resolve(host_path)
+        inside = self._inside(path)
+        if self._stand_ins is not None:
+            self._stand_ins.check_readable(path)
+            mode = os.stat(inside).st_mode
+            if stat.S_ISREG(mode) and not mode & 0o444:  # the kernel refuses it to root as well
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return _read(inside)
+
+    def reading(self, host_path: str) -> Reading[str]:
+        """Return what a file says as text, or the reason why it cannot be read; see `Directory` for attributes."""
+        from .readings import read
+
+        return read(host_path, lambda: self.read_bytes(host_path))
+
+    def read_link(self, host_path: str | os.PathLike[str]) -> str | None:
+        """Return the target of a link as it is written, be it there or not; None: there is no link."""
+        directory, _, name = os.fspath(host_path).rstrip("/").rpartition("/")
+        try:
+            place = host_path if self.root is _SLASH else self._inside(f"{self.resolve(directory or '/')}/{name}")
+            return os.readlink(place)
+        except OSError:
+            return None
+
+    # -- device nodes --------------------------------------------------------------------------------------------------
 
     def device_type(self, host_path: str | os.PathLike[str]) -> Literal["char", "block"] | None:
         """Return what kind of device node is there, links followed; None: nothing, or no device."""
-        found = self._stat(host_path)
+        found = self.look(host_path)
         if found is None:
             return None
-        return "char" if stat.S_ISCHR(found.st_mode) else "block" if stat.S_ISBLK(found.st_mode) else None
+        return "char" if stat.S_ISCHR(found[0]) else "block" if stat.S_ISBLK(found[0]) else None
+
+    def device_number(self, host_path: str | os.PathLike[str]) -> tuple[int, int] | None:
+        """Return major and minor number of a device node, links followed; None: nothing, or no device."""
+        found = self.look(host_path)
+        if found is None or not (stat.S_ISCHR(found[0]) or stat.S_ISBLK(found[0])):
+            return None
+        return os.major(found[1]), os.minor(found[1])
 
     def device_node(self, host_path: str) -> str:
         """Return the path of a device node itself: a link is followed, one lstat(2) is enough where it is none.
@@ -103,14 +215,21 @@ class Host:
             InvalidValueError: Nothing is there, or it is no device.
         """
         path = host_path
-        try:
-            # Below another root even a directory on the way may be a link that leads out of it.
-            mode = os.lstat(path).st_mode if self.root is _SLASH else stat.S_IFLNK
-            if stat.S_ISLNK(mode):
-                path = self.resolve(host_path)
-                mode = os.stat(self._inside(path)).st_mode
-        except OSError:
-            raise InvalidValueError(f"device node {host_path} is gone") from None
+        mode: int | None
+        if self.root is _SLASH:
+            try:
+                mode = os.lstat(path).st_mode
+                if stat.S_ISLNK(mode):
+                    path = self.resolve(host_path)
+                    mode = os.stat(path).st_mode
+            except OSError:
+                mode = None
+        else:  # even a directory on the way may be a link that leads out of the root
+            found = self.look(host_path)
+            mode = None if found is None else found[0]
+            path = host_path if found is None else self.resolve(host_path)
+        if mode is None:
+            raise InvalidValueError(f"device node {host_path} is gone")
         if not stat.S_ISCHR(mode) and not stat.S_ISBLK(mode):
             raise InvalidValueError(f"{host_path} is no device node")
         return path
@@ -123,8 +242,112 @@ class Host:
             return str(error)
         return None
 
-    def glob(self, pattern: str) -> list[str]:
-        """Return the node's paths that match a shell pattern, sorted; ``**`` matches any depth."""
-        root = "" if self.root is _SLASH else str(self.root)
-        found = glob.glob(f"{glob.escape(root)}/{pattern.lstrip('/')}", recursive=True)
-        return sorted(path[len(root) :] for path in found)
+    def node_of_number(self, kind: Literal["char", "block"], major: int, minor: int) -> str | None:
+        """Return the path below ``/dev`` of the device node with this number; None: there is none.
+
+        Looks at every node, so it is for where `Directory.node` does not know: a driver that tells sysfs nothing.
+        """
+        wanted = (major, minor)
+        found = (path for path in self.device_nodes() if self.device_number(path) == wanted)
+        return next((path for path in found if self.device_type(path) == kind), None)
+
+    def device_nodes(self) -> list[str]:
+        """Return the paths of all device nodes below ``/dev``, sorted; links to nodes are left out."""
+        try:
+            top = self._inside(self.resolve("/dev"))
+        except OSError:
+            return []
+        names = (os.path.join(place, name) for place, _, files in os.walk(top) for name in files)
+        paths = (f"/dev{name.removeprefix(top)}" for name in names if not os.path.islink(name))
+        return sorted(path for path in paths if self.device_type(path) is not None)
+
+    # -- directories of sysfs and procfs -------------------------------------------------------------------------------
+
+    def directory(self, host_path: str | os.PathLike[str]) -> Directory | None:
+        """Return a directory with typed readers for its attributes, links followed; None: there is none."""
+        from .directory import Directory
+
+        try:
+            path = self.resolve(host_path)
+        except OSError:
+            return None
+        return Directory(self, path) if self.is_directory(path) else None
+
+    def directories(self, pattern: str) -> list[Directory]:
+        """Return the directories that match a shell pattern, links followed, 2 before 10; a class is ``/sys/class/NAME/*``."""
+        from .naming import natural
+
+        found = (self.directory(path) for path in sorted(self.glob(pattern), key=natural))
+        return [directory for directory in found if directory is not None]
+
+    def class_devices(self, name: str) -> list[Directory]:
+        """Return the entries of ``/sys/class/<name>``, 2 before 10; nothing where no such driver is loaded."""
+        return self.directories(f"/sys/class/{self.escape(name)}/*")
+
+    def directory_of_node(self, host_path: str | os.PathLike[str]) -> Directory | None:
+        """Return what sysfs tells of a device node, by its number; None: no device, or its driver tells sysfs nothing."""
+        kind, number = self.device_type(host_path), self.device_number(host_path)
+        return None if kind is None or number is None else self.directory(f"/sys/dev/{kind}/{number[0]}:{number[1]}")
+
+    def pci_functions(
+        self,
+        *,
+        vendor: int | None = None,
+        device: int | None = None,
+        class_code: int | None = None,
+        driver: str | None = None,
+    ) -> list[PciFunction]:
+        """Return the PCI functions, by address, for which all of this holds.
+
+        Args:
+            vendor: The vendor's id, as 0x10de.
+            device: The device's id.
+            class_code: 0x03 is a class, 0x0302 class and subclass, 0x030200 the interface as well.
+            driver: The driver that it is bound to.
+        """
+        from .pci import functions
+
+        return functions(self, vendor=vendor, device=device, class_code=class_code, driver=driver)
+
+    def pci_function(self, address: str) -> PciFunction | None:
+        """Return a PCI function by its address, be it written as by sysfs or by NVML; None: there is none."""
+        from .pci import DEVICES, PciFunction, normal_address
+
+        normal = normal_address(address)
+        found = None if normal is None else self.directory(f"{DEVICES}/{normal}")
+        return None if found is None else PciFunction(self, found.path)
+
+    def net_interfaces(self) -> list[NetInterface]:
+        """Return the network interfaces of this network namespace, 2 before 10."""
+        from .net import NetInterface
+
+        return [NetInterface(self, entry.path) for entry in self.class_devices("net")]
+
+    def net_interface(self, name: str) -> NetInterface | None:
+        """Return a network interface; None: there is none of this name."""
+        from .net import NetInterface
+
+        found = self.directory(f"/sys/class/net/{name}")
+        return None if found is None else NetInterface(self, found.path)
+
+    def numa_nodes(self, *host_paths: str) -> tuple[int, ...]:
+        """Return the memory nodes that device nodes or sysfs directories are near to, sorted; empty: unknown.
+
+        All or none: if one of them is unknown the answer is "unknown". It finds the way over parents, PCI, VFIO groups, the
+        auxiliary bus and network interfaces: see `kdp.hardware.numa`. Leave out nodes that many devices share, such as
+        ``/dev/infiniband/rdma_cm``: they have none.
+        """
+        from .numa import of_paths
+
+        return of_paths(self, host_paths)
+
+
+def _read(path: str) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        pieces = [os.read(descriptor, 65536)]
+        while pieces[-1] and sum(map(len, pieces)) < MAX_BYTES:
+            pieces.append(os.read(descriptor, 65536))
+    finally:
+        os.close(descriptor)
+    return b"".join(pieces)

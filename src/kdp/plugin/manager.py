@@ -18,7 +18,7 @@ from anyio import AsyncContextManagerMixin
 from typing_extensions import override
 
 from ..errors import ConfigurationError, InvalidValueError, PluginDirectoryGoneError
-from ..hardware import Host
+from ..hardware.agreement import agreed
 from ..kubelet import KubeletPaths, KubeletWatch
 from ..latest import Latest
 from ..supervisor import Deadlines, Discovery, Supervisor, resource_of, static_resources
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from ..backend import DeviceBackend
     from ..devices import Device
+    from ..hardware import Host
 
 __all__ = ["PluginManager", "Status"]
 
@@ -75,7 +76,7 @@ class PluginManager(AsyncContextManagerMixin):
         backends: The vendors' objects.
         paths: The kubelet's directories; default: those of a normal kubelet.
         registration: By kubelet.sock or through the plugin watcher.
-        host: The node's files.
+        host: The node's files; default: what the backends were made with, else this machine's.
         poll_interval: Seconds between discoveries, over every backend's own; None: only on events; ``...``: as the
             backends say.
         deadlines: What hooks get.
@@ -99,7 +100,7 @@ class PluginManager(AsyncContextManagerMixin):
             raise ConfigurationError("there is no backend to run: give at least one kdp.DeviceBackend")
         self._paths = paths or KubeletPaths.under()
         self._route: Route = registration
-        self._host = host or Host()
+        self._host = agreed(backends, host)
         watcher = registration == "watcher"
         self._directory = self._paths.plugins_registry_dir if watcher else self._paths.device_plugin_dir
         self._kubelet = KubeletWatch(self._directory)

@@ -5,6 +5,7 @@ kubelet    a `SimulatedKubelet` that runs; ``@pytest.mark.kubelet(profile="k134"
            ``@pytest.mark.parametrize("kubelet", ["k134", "k137"], indirect=True)`` runs a test on several
 plugin_for runs backends on it: ``async with plugin_for(Widgets()): ...``
 sysfs_tree a `SysfsTree`: a root of a test's own for backends that read the node's files
+node_from  a `SysfsTree` with the files of a snapshot: ``tree = node_from("tests/data/node.tar.gz")``
 ========== =================================================================================================
 
 A test that asks for ``kubelet`` is ``async def`` and needs no marker: anyio's pytest plugin, which comes with kdp, runs it.
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import AsyncGenerator
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from .kubelet import SimulatedKubelet
     from .sysfs import SysfsTree
 
-__all__ = ["PluginFor", "kubelet", "plugin_for", "sysfs_tree"]
+__all__ = ["NodeFrom", "PluginFor", "kubelet", "node_from", "plugin_for", "sysfs_tree"]
 
 
 class PluginFor(Protocol):
@@ -56,6 +58,21 @@ class PluginFor(Protocol):
 
         Raises:
             NotReached: They are not ready in time; the text tells why, and what happened.
+        """
+        ...
+
+
+class NodeFrom(Protocol):
+    """The type of the fixture ``node_from``."""
+
+    def __call__(self, snapshot: str | os.PathLike[str]) -> SysfsTree:
+        """Return the node that a snapshot was taken on, its errors included; each call makes a node of its own.
+
+        Args:
+            snapshot: As ``kdp snapshot`` wrote it; a relative path is relative to the working directory.
+
+        Raises:
+            ConfigurationError: It cannot be used; the text says why.
         """
         ...
 
@@ -139,3 +156,17 @@ def sysfs_tree(tmp_path: Path) -> SysfsTree:
     from .sysfs import SysfsTree
 
     return SysfsTree(tmp_path / "host", not_permitted=pytest.skip)
+
+
+@pytest.fixture
+def node_from(tmp_path: Path) -> NodeFrom:
+    """Nodes made of snapshots, which a test may change under a running plugin."""
+    from .sysfs import SysfsTree
+
+    made: list[SysfsTree] = []
+
+    def make(snapshot: str | os.PathLike[str]) -> SysfsTree:
+        made.append(SysfsTree(tmp_path / f"node{len(made)}", snapshot=snapshot, not_permitted=pytest.skip))
+        return made[-1]
+
+    return make

@@ -1,20 +1,30 @@
-"""`SysfsTree`: a node's files for tests: PCI functions, NUMA nodes, device nodes, attribute files, below a temporary root.
+"""`SysfsTree`: a node's files for tests, below a temporary root: made by hand, or those of a snapshot.
 
-Backends read it through `kdp.hardware.Host`, so they need not know. Paths are always those of the node, as in a backend.
+Backends read it through `kdp.hardware.Host`, so they need not know, and so does another process with ``--host-root``: what a
+directory cannot hold (attributes that fail, device nodes that only root could make) is kept in the files ``UNREADABLE`` and
+``DEVNODES`` at its top, see `kdp.hardware.standins`. Paths are always those of the node, as in a backend.
+
+The hardware may change under a running plugin: `SysfsTree.fail` and `SysfsTree.heal`, `SysfsTree.vanish` and
+`SysfsTree.bring_back`, and `SysfsTree.uevent` for what the kernel would say.
 """
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import shutil
 import stat
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from kdp.hardware import Host
+from kdp.hardware import Host, snapshots
+from kdp.hardware.capture import capture
+from kdp.hardware.standins import NODES, UNREADABLE, NodeEntry, make_stand_in, parse_nodes, parse_unreadable
+from kdp.hardware.uevents import UEVENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Mapping
 
 __all__ = ["SysfsTree"]
 
@@ -27,17 +37,31 @@ class SysfsTree:
 
     Args:
         root: An empty directory, or one that does not exist yet.
+        snapshot: Begin with the files of this snapshot, as ``kdp snapshot`` wrote it.
         not_permitted: Called with the reason where the system does not let us make a device node; it must not return.
             The fixture skips the test; without it a PermissionError is raised.
 
     Attributes:
         host: What a backend is given.
+
+    Raises:
+        ConfigurationError: The snapshot cannot be used.
     """
 
-    def __init__(self, root: Path, *, not_permitted: Callable[[str], NoReturn] | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        snapshot: str | os.PathLike[str] | None = None,
+        not_permitted: Callable[[str], NoReturn] | None = None,
+    ) -> None:
+        held = snapshots.Snapshot(kernel="Linux 0 test") if snapshot is None else snapshots.read(snapshot)
         root.mkdir(parents=True, exist_ok=True)
+        snapshots.unpack(held, root)
         self.host = Host(root)
         self._not_permitted = not_permitted
+        self._vanished: dict[str, list[tuple[Path, Path]]] = {}
+        self._vanishings = 0
 
     def path(self, host_path: str) -> Path:
         """Return where a path of the node is on this machine."""
@@ -45,8 +69,9 @@ class SysfsTree:
 
     def write(self, host_path: str, text: str | int) -> str:
         """Write an attribute file, with the line break that the kernel puts behind it, and return its path on the node."""
-        path = self.path(host_path)
+        path = self.path(self.host.resolve(host_path))
         path.parent.mkdir(parents=True, exist_ok=True)
+        self.heal(host_path)
         path.write_text(f"{text}\n")
         return host_path
 
@@ -135,6 +160,8 @@ class SysfsTree:
     def char_device(self, host_path: str, *, major: int = _NULL[0], minor: int = _NULL[1]) -> str:
         """Make a character device node; without numbers it is a second ``/dev/null``. Needs root (CAP_MKNOD).
 
+        It can be opened, as a container would; `stand_in` is one that cannot, and needs no right.
+
         Raises:
             PermissionError: It is not permitted, and nobody said what to do then.
         """
@@ -148,3 +175,150 @@ class SysfsTree:
                 self._not_permitted(reason)
             raise PermissionError(reason) from None
         return host_path
+
+    def stand_in(self, host_path: str, *, major: int, minor: int, mode: int = 0o600) -> str:
+        """Make what `kdp.hardware.Host` takes for a character device node, and nobody can open. Needs no right."""
+        make_stand_in(self.path(host_path))
+        self._edit(NODES, [host_path], f"{host_path} {NodeEntry(False, major, minor, mode).line}")
+        return host_path
+
+    # -- hardware that changes -----------------------------------------------------------------------------------------
+
+    def fail(self, host_path: str, error: int = errno.EIO) -> str:
+        """Let an attribute fail when it is read, and return its path, links followed. `write` and `heal` end that.
+
+        Args:
+            host_path: The attribute; it need not be there yet.
+            error: ``errno.EINVAL``, ``errno.ENODEV``, ...
+        """
+        path = self.host.resolve(host_path)
+        place, kept = self.path(path), self._kept("failing", path)
+        if place.is_file():
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            place.replace(kept)
+        make_stand_in(place)
+        reason = os.strerror(error)
+        self._edit(UNREADABLE, [path], f"{path} {reason}")
+        return path
+
+    def heal(self, host_path: str) -> None:
+        """Let an attribute that failed be read again, with the value of before; one without a value is empty."""
+        path = self.host.resolve(host_path)
+        place, kept = self.path(path), self._kept("failing", path)
+        if path not in parse_unreadable((self.host.root / UNREADABLE).read_text()):
+            return
+        place.unlink(missing_ok=True)
+        if kept.exists():
+            kept.replace(place)
+        else:
+            place.touch()
+        self._edit(UNREADABLE, [path])
+
+    def vanish(self, host_path: str) -> None:
+        """Pull hardware out: a file, or a directory with all that is in it, every link that leads there, and its device nodes.
+
+        Raises:
+            FileNotFoundError: There is nothing.
+        """
+        path = self.host.resolve(host_path)
+        if not os.path.lexists(self.path(path)):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), host_path)
+        numbers = {number for found in self._below(path) if found.endswith("/dev") and (number := self._said(found))}
+        nodes = [
+            node
+            for node in self.host.device_nodes()
+            if (of_node := self.host.device_number(node)) and f"{of_node[0]}:{of_node[1]}" in numbers
+        ]
+        links = [link for link in self._links() if self._leads_into(link, path)]
+        self._vanishings += 1
+        moves = self._vanished[path] = []
+        for gone in (*nodes, *links, path):  # as the kernel does: what is outside goes first
+            place, kept = self.path(gone), self._kept(f"vanished{self._vanishings}", gone)
+            if os.path.lexists(place):
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                place.rename(kept)
+                moves.append((place, kept))
+
+    def bring_back(self, host_path: str) -> None:
+        """Plug in what `vanish` took.
+
+        Raises:
+            FileNotFoundError: Nothing of this path has vanished.
+        """
+        try:
+            moves = self._vanished.pop(host_path, None) or self._vanished.pop(self._vanished_as(host_path))
+        except KeyError:
+            raise FileNotFoundError(errno.ENOENT, "nothing of this path has vanished", host_path) from None
+        for place, kept in reversed(moves):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            kept.rename(place)
+
+    def uevent(self, action: str, host_path: str, **properties: str) -> None:
+        """Say what the kernel would of a device; each `kdp.hardware.UeventWatch` on this tree hears it.
+
+        Args:
+            action: ``add``, ``remove``, ``change``.
+            host_path: The device's directory; it may be gone already.
+            properties: More than ``ACTION``, ``DEVPATH``, ``SUBSYSTEM`` and what its attribute ``uevent`` says.
+        """
+        path = self.host.resolve(host_path)
+        directory = self.host.directory(path)
+        told = {"ACTION": action, "DEVPATH": path.removeprefix("/sys"), "SUBSYSTEM": ""}
+        if directory is not None:
+            told |= directory.properties() | {"SUBSYSTEM": directory.subsystem or ""}
+        with (self.host.root / UEVENTS).open("a") as stream:
+            stream.write(f"{json.dumps(told | properties)}\n")
+
+    def save(self, file: str | os.PathLike[str]) -> None:
+        """Write the tree as a snapshot, for ``--snapshot`` and for other tests.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        paths = [path for path in self._below("/") if path.count("/") > 1 and not self.path(path).is_dir()]
+        snapshots.write(capture(self.host, paths), Path(file))
+
+    def _kept(self, why: str, path: str) -> Path:
+        """Return where something is kept that has vanished or fails: beside the root, so that no plugin finds it."""
+        return self.host.root.with_name(f".{self.host.root.name}.kept") / why / path[1:]
+
+    def _vanished_as(self, host_path: str) -> str:
+        """Return the directory that was vanished by a link: the link is gone with it, and is kept."""
+        places = {place: path for path, moves in self._vanished.items() for place, _ in moves}
+        return places[self.path(host_path)]
+
+    def _edit(self, name: str, without: Iterable[str], *lines: str) -> None:
+        """Replace the lines of some paths in a list at the top of the tree, at once."""
+        file = self.host.root / name
+        text = file.read_text()
+        parsed = {**(parse_nodes(text) if name == NODES else parse_unreadable(text))}
+        kept = [
+            line
+            for line in text.splitlines()
+            if not any(line.startswith(f"{path} ") for path in {*without} & {*parsed})
+        ]
+        new = file.with_name(f".{name}.new")
+        new.write_text("".join(f"{line}\n" for line in (*kept, *lines)))
+        new.replace(file)
+
+    def _said(self, path: str) -> str | None:
+        return self.host.reading(path).value
+
+    def _below(self, path: str) -> list[str]:
+        top = self.path(path)
+        root = str(self.host.root)
+        return [
+            os.path.join(place, name).removeprefix(root)
+            for place, directories, files in os.walk(top)
+            for name in (*directories, *files)
+        ]
+
+    def _links(self) -> list[str]:
+        return [path for path in self._below("/") if self.path(path).is_symlink()]
+
+    def _leads_into(self, link: str, path: str) -> bool:
+        if link.startswith(f"{path}/"):
+            return False  # goes with it
+        place = self.path(link)
+        target = os.path.normpath(os.path.join(os.path.dirname(link), os.readlink(place)))
+        return target == path or target.startswith(f"{path}/")

@@ -64,7 +64,7 @@ class PluginWatcher:
         retries: bool,
         period: float,
         register: Callable[[str, str], Awaitable[Callable[[], None]]],
-        deregister: _Route,
+        deregister: Callable[[str, str], Awaitable[None]],
         rng: random.Random,
         log: EventLog,
         translate: Callable[[str], str] = str,

@@ -1,7 +1,7 @@
 """A device plugin without code: a YAML file says which device nodes of the host are which resource.
 
 The data's way: ``document`` (YAML with line numbers) -> ``config`` (what the admin wants, checked) -> ``pattern`` and
-``usb`` (what is there) -> ``match`` (which nodes belong together) -> ``devices`` (what kdp is told, with ``topology``).
+``usb`` (what is there) -> ``match`` (which nodes belong together) -> ``devices`` (what kdp is told).
 ``backend`` joins them, and ``reload`` notices a changed file.
 """
 

@@ -87,7 +87,7 @@ class Generic(kdp.DeviceBackend):
         return list(found.values())
 
     def _is_directory(self, path: str) -> bool:
-        return self.host.path(self.host.resolve(path)).is_dir()
+        return self.host.is_directory(path)
 
     def _apply(self, config: Config) -> None:
         """Put a configuration in force; groups that are as before keep their pairs, because pods may use them."""

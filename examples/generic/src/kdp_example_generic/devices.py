@@ -10,7 +10,6 @@ import kdp
 import kdp.hardware
 
 from .config import Group, PathMember, Resource, UsbMember
-from .topology import numa_node
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,8 +34,8 @@ def build(host: kdp.hardware.Host, resource: Resource, group: Group, bundle: Bun
             reason = _no_device(host, found.path)
             if reason is not None:
                 reasons.append(reason)
-            elif (node := numa_node(host, found.path, found.sysfs)) is not None:
-                nodes.add(node)
+            else:
+                nodes |= set(host.numa_nodes(found.sysfs or found.path))
     devices: list[kdp.Device] = []
     values = _values(resource, group, bundle)
     for replica in range(group.count):
@@ -66,7 +65,7 @@ def _no_device(host: kdp.hardware.Host, path: str) -> str | None:
         return None
     if not host.exists(path):
         return f"{path} is gone"
-    kind = "directory" if host.path(host.resolve(path)).is_dir() else "file"
+    kind = "directory" if host.is_directory(path) else "file"
     return f"{path} is a {kind}, not a device node"
 
 

@@ -79,7 +79,7 @@ def _real_directory(host: kdp.hardware.Host, path: str) -> str | None:
         real = host.resolve(path)
     except OSError:  # a loop of links
         return None
-    return real if host.path(real).is_dir() else None
+    return real if host.is_directory(real) else None
 
 
 @attrs.frozen

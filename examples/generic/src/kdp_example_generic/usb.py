@@ -68,4 +68,4 @@ def scan(host: kdp.hardware.Host) -> list[UsbDevice]:
 
 
 def _read(host: kdp.hardware.Host, sysfs: str, name: str) -> str:
-    return host.path(f"{sysfs}/{name}").read_text(errors="replace").strip()
+    return host.read_bytes(f"{sysfs}/{name}").decode(errors="replace").strip()

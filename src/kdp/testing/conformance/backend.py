@@ -387,7 +387,7 @@ class BackendSubject(Subject):
         self._make = make
         self._levers = levers or Levers()
         self._route: Route = registration
-        self._host = Host(host_root)
+        self._host = Host(host_root) if os.fspath(host_root) != "/" else None  # then as the backend was made
         self._resource: str | None = None
         self.shares_hardware = self._levers != Levers()
 

@@ -1,0 +1,89 @@
+"""Which memory nodes a thing is near to, however many steps its hardware is away.
+
+The ways, in this order; the first that knows answers:
+
+1. the nearest directory, from the device up to its bus, that names a node: PCI functions, and whatever is below one (auxiliary bus,
+   InfiniBand, FPGA regions, DRM). A function may say -1 where its bridge knows better, so the way goes on.
+2. the link ``device`` of a class entry that does not lie below its device.
+3. the IOMMU group of a VFIO node (``/dev/vfio/17``): the functions in it.
+4. the network interface that it is made on: soft-RoCE's ``parent``, and of a virtual interface (macvtap, VLAN, bond) those
+   below it.
+
+Rule: all or none. Where a thing has several parts and one of them is unknown the answer is "unknown": half an answer would
+send the pod to the wrong side. -1 is unknown, node 0 is a node.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .directory import Directory
+    from .host import Host
+
+__all__ = ["of_directory", "of_paths"]
+
+
+def of_paths(host: Host, paths: Iterable[str]) -> tuple[int, ...]:
+    """See `kdp.hardware.Host.numa_nodes`."""
+    return _all_or_none(_of_path(host, path) for path in paths)
+
+
+def of_directory(directory: Directory) -> tuple[int, ...]:
+    """See `kdp.hardware.Directory.numa_nodes`."""
+    return _of(directory, frozenset())
+
+
+def _all_or_none(parts: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+    found = tuple(parts)
+    return tuple(sorted({node for part in found for node in part})) if all(found) else ()
+
+
+def _of_path(host: Host, path: str) -> tuple[int, ...]:
+    directory = host.directory(path) or host.directory_of_node(path)
+    return () if directory is None else of_directory(directory)
+
+
+def _of(directory: Directory, seen: frozenset[str]) -> tuple[int, ...]:
+    if directory.path in seen:  # interfaces may be stacked in a circle
+        return ()
+    seen |= {directory.path}
+    for place in (directory, *directory.parents):
+        node = place.integer("numa_node").value
+        if node is not None and node >= 0:
+            return (node,)
+    device = directory.child("device")
+    return (
+        (_of(device, seen) if device is not None else ())
+        or _of_vfio_group(directory, seen)
+        or _of_interfaces(directory, seen)
+    )
+
+
+def _of_vfio_group(directory: Directory, seen: frozenset[str]) -> tuple[int, ...]:
+    if not directory.name.isdigit() or not directory.path.startswith("/sys/devices/virtual/vfio/"):
+        return ()
+    members = directory.host.directories(f"/sys/kernel/iommu_groups/{directory.name}/devices/*")
+    return _all_or_none(_of(member, seen) for member in members)
+
+
+def _of_interfaces(directory: Directory, seen: frozenset[str]) -> tuple[int, ...]:
+    host = directory.host
+    parent = directory.text("parent").value
+    if parent and "/" not in parent:  # soft-RoCE and soft-iWARP
+        below = [parent]
+    else:
+        # A macvtap's class entry lies below its interface: .../net/macvtap0/macvtap/tap7.
+        place = next((p for p in (directory, *directory.parents) if p.path.startswith(_VIRTUAL_NET)), directory)
+        while place.path.startswith(_VIRTUAL_NET) and "/" in place.path.removeprefix(_VIRTUAL_NET):
+            place = place.parent or place
+        if not place.path.startswith(_VIRTUAL_NET):
+            return ()
+        below = [entry.rpartition("/lower_")[2] for entry in host.glob(f"{host.escape(place.path)}/lower_*")]
+    interfaces = [host.directory(f"/sys/class/net/{name}") for name in below]
+    return _all_or_none(() if interface is None else _of(interface, seen) for interface in interfaces)
+
+
+_VIRTUAL_NET = "/sys/devices/virtual/net/"

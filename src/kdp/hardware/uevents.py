@@ -1,0 +1,204 @@
+"""`UeventWatch`: what the kernel tells of devices that come, go and change, by netlink (NETLINK_KOBJECT_UEVENT).
+
+Each event is a hint to look, never the state: events can be lost, and some changes have none (an RDMA port's state, an FPGA's error
+registers). So waiting has a floor: after so many seconds `UeventWatch.events` returns with nothing, and the caller looks.
+
+In containers: the kernel tells every network namespace, but only those of the first user namespace; a pod without the node's
+network hears of all devices but network interfaces, of which each namespace hears its own. A pod in a user namespace
+of its own (``hostUsers: false``) hears nothing, and nobody tells it so: there the floor is all there is.
+
+Where `Host` is not a real node (a snapshot, a test) the laptop's events are none of it: those come from ``UEVENTS`` at the
+root, a JSON object of properties in each line, to which `kdp.testing.SysfsTree.uevent` appends.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast, final
+
+import anyio
+import attrs
+
+from .watch import DirectoryWatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import TracebackType
+    from typing import Self
+
+    from .host import Host
+
+__all__ = ["UEVENTS", "Uevent", "UeventWatch"]
+
+UEVENTS = "UEVENTS"
+"""The file at the root of a tree that is no real node, to which its events are appended."""
+
+_NETLINK_KOBJECT_UEVENT = 15
+_FROM_THE_KERNEL = 1
+"""The multicast group; group 2 is udev's."""
+
+_BUFFER = 1 << 20
+"""Bytes of events that may wait for us: a node with many devices tells some thousands at once when a driver is loaded."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Uevent:
+    """One event of the kernel.
+
+    Attributes:
+        action: ``add``, ``remove``, ``change``, ``move``, ``bind``, ``unbind``, ``online``, ``offline``.
+        path: The device's directory in sysfs, ``/sys/devices/...``; after ``remove`` it is gone.
+        subsystem: Its bus or class.
+        properties: All that was told: ``DEVNAME``, ``MAJOR``, ``DRIVER``, ...
+    """
+
+    action: str
+    path: str
+    subsystem: str
+    properties: Mapping[str, str]
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> Uevent:
+        """Return the event with these properties."""
+        return cls(
+            action=properties.get("ACTION", ""),
+            path=f"/sys{properties.get('DEVPATH', '')}",
+            subsystem=properties.get("SUBSYSTEM", ""),
+            properties=properties,
+        )
+
+
+@final
+class UeventWatch:
+    """Wait for events of the kernel. An async context manager; asyncio only; one reader at a time.
+
+    Args:
+        host: The node whose events are wanted.
+        subsystems: Of these buses and classes only, as ``{"infiniband"}``; default: all.
+
+    Attributes:
+        refused: Why there are no events, as a sentence; None: there are, as far as one can know. Where there are none `events`
+            returns after its time and the caller looks.
+        lost: Whether events were lost since the start: the kernel had more than we took.
+    """
+
+    def __init__(self, host: Host, *, subsystems: Iterable[str] | None = None) -> None:
+        self.refused: str | None = None
+        self.lost = False
+        self._host = host
+        self._subsystems = None if subsystems is None else frozenset(subsystems)
+        self._socket: socket.socket | None = None
+        self._file: DirectoryWatch | None = None
+        self._offset = 0
+
+    async def __aenter__(self) -> Self:
+        if self._host.is_real:
+            self._open_socket()
+        else:
+            self._file = await DirectoryWatch().__aenter__()
+            self._file.watch(self._host.root, writes=True)
+            self.refused = self._file.refused
+            self._offset = self._size()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._socket is not None:
+            self._socket.close()
+        if self._file is not None:
+            await self._file.__aexit__(kind, error, traceback)
+
+    async def events(self, *, at_most: float | None) -> list[Uevent]:
+        """Wait for events of the wanted subsystems and return all that have come.
+
+        An empty list says "look at everything": the time is up, or events were lost. Cancellation loses no event.
+
+        Args:
+            at_most: Seconds after which it returns with nothing, the floor under all that is not told; None: never.
+        """
+        with anyio.move_on_after(at_most):
+            while True:
+                if self._socket is not None:
+                    await anyio.wait_readable(self._socket)
+                    found, complete = self._take(self._socket)
+                elif self._file is not None and self._file.refused is None:
+                    found, complete = self._appended(), True
+                    if not found:
+                        await self._file.changes()
+                        continue
+                else:
+                    await anyio.sleep_forever()
+                    raise AssertionError
+                if not complete:
+                    self.lost = True
+                    return []
+                wanted = [event for event in found if self._subsystems is None or event.subsystem in self._subsystems]
+                if wanted:
+                    return wanted
+        return []
+
+    def _open_socket(self) -> None:
+        try:
+            opened = socket.socket(
+                socket.AF_NETLINK,
+                socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC,
+                _NETLINK_KOBJECT_UEVENT,
+            )
+        except OSError as error:
+            self.refused = f"the kernel's device events are refused: {error.strerror}"
+            return
+        try:
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
+            opened.bind((0, _FROM_THE_KERNEL))
+        except OSError as error:
+            opened.close()
+            self.refused = f"the kernel's device events are refused: {error.strerror}"
+            return
+        self._socket = opened
+
+    @staticmethod
+    def _take(opened: socket.socket) -> tuple[list[Uevent], bool]:
+        """Return what waits in the socket, and whether it is all that was sent."""
+        found: list[Uevent] = []
+        complete = True
+        while True:
+            try:
+                data, sender = cast("tuple[bytes, tuple[int, int]]", opened.recvfrom(65536))
+            except BlockingIOError:
+                return found, complete
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    raise
+                complete = False
+                continue
+            if sender[0] == 0:  # a process could send as well; the kernel's own number is 0
+                found.append(Uevent.of(parse(data)))
+
+    def _size(self) -> int:
+        try:
+            return os.stat(self._host.root / UEVENTS).st_size
+        except OSError:
+            return 0
+
+    def _appended(self) -> list[Uevent]:
+        try:
+            with (self._host.root / UEVENTS).open("rb") as stream:
+                stream.seek(self._offset)
+                lines = stream.read().splitlines(keepends=True)
+        except OSError:
+            return []
+        whole = [line for line in lines if line.endswith(b"\n")]
+        self._offset += sum(map(len, whole))
+        return [Uevent.of(cast("dict[str, Any]", json.loads(line))) for line in whole]
+
+
+def parse(data: bytes) -> dict[str, str]:
+    """Return the properties of a message: ``add@/devices/...``, then ``NAME=value``, each ended by a NUL."""
+    lines = data.decode(errors="replace").split("\0")[1:]
+    return {name: value for name, equals, value in (line.partition("=") for line in lines) if equals}
