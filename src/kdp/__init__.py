@@ -5,6 +5,7 @@ A tour of the names, in the order in which a vendor meets them:
 * `DeviceBackend` is the class to subclass: one mandatory method, ``discover``.
 * `Device`, `Health`, `Quantity`, `Version` say what is there; `ContainerEdits` with `DeviceNode`, `Mount` and `Hook`
   say what a container needs. All are frozen values that check themselves.
+* `HealthPolicy` says from when on a device counts as dead, and as alive again.
 * `Allocation`, `PreferRequest`, `Reporter` and `Needs` are what the optional hooks get and return.
 * `NotReady` and `AllocationError` are the two errors that a hook raises on purpose; the other errors are in
   `kdp.errors`, whose docstring draws the tree.
@@ -21,6 +22,7 @@ from .backend import Allocation, DeviceBackend, Needs, PreferRequest, Reporter
 from .devices import Device, Health, Quantity, Version
 from .edits import ContainerEdits, DeviceNode, Hook, Mount
 from .errors import AllocationError, ConfigurationError, InvalidValueError, KdpError, NotReady
+from .thresholds import HealthPolicy
 
 if TYPE_CHECKING:
     from .daemon import run, serve
@@ -34,6 +36,7 @@ __all__ = [
     "DeviceBackend",
     "DeviceNode",
     "Health",
+    "HealthPolicy",
     "Hook",
     "InvalidValueError",
     "KdpError",

@@ -29,6 +29,7 @@ from typing_extensions import override
 
 from .devices import Device
 from .edits import ContainerEdits
+from .thresholds import HealthPolicy
 
 if TYPE_CHECKING:
     import threading
@@ -166,8 +167,10 @@ class DeviceBackend(abc.ABC):
         resources: Further resources that are registered also with zero devices, for a backend that serves several by
             configuration. May be a property; it is read after each ``discover``, in the same thread.
         poll_interval: Seconds from the end of one ``discover`` to the next; None: only at the start and on ``rescan``.
+            While a device is on its way back it is sooner: see `HealthPolicy.recheck`.
         stale_after: Seconds for which the last known devices keep their health while ``discover`` fails or hangs;
             then they are Unhealthy with the reason. They never vanish because of a failure.
+        health_policy: From when on a device counts as dead, and as alive again.
         joined_env: Environment variables that join when a container gets several devices, with their separator,
             as ``{"NVIDIA_VISIBLE_DEVICES": ","}``. Any other difference is an error that names both devices.
     """
@@ -176,6 +179,7 @@ class DeviceBackend(abc.ABC):
     resources: Sequence[str] = ()
     poll_interval: float | None = 5.0
     stale_after: float = 30.0
+    health_policy: HealthPolicy = HealthPolicy()
     joined_env: Mapping[str, str] = {}
 
     @abc.abstractmethod

@@ -30,10 +30,11 @@ from .backoff import Backoff
 from .devices import Device
 from .errors import HookError, InvalidValueError, KdpError, NotReady, sentence
 from .hardware import DirectoryWatch, Host
-from .health import Conditions
+from .health import DeviceHealth, HealthMonitor, HealthState, Transition
 from .hooks import Hooks
 from .latest import Latest
 from .names import check_resource_name
+from .thresholds import HealthPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -83,11 +84,13 @@ class Discovery:
         devices: All its devices, health judged; None: nothing is known yet, so nothing may be registered.
         problem: Why the backend is not ready; None: it is open and has discovered.
         resources: Resources that exist also without a device.
+        health: How those of the devices are that are not simply healthy, by id; since when on `time.monotonic`'s clock.
     """
 
     devices: tuple[Device, ...] | None
     problem: str | None
     resources: tuple[str, ...] = ()
+    health: Mapping[str, DeviceHealth] = attrs.field(factory=dict[str, DeviceHealth])
 
 
 def resource_of(device: Device, backend: DeviceBackend) -> str:
@@ -112,6 +115,17 @@ def static_resources(backend: DeviceBackend) -> tuple[str, ...]:
     """
     names = (*((backend.resource,) if backend.resource is not None else ()), *backend.resources)
     return tuple(dict.fromkeys(check_resource_name(name) for name in names))
+
+
+def _policy_of(backend: DeviceBackend, numbers: Mapping[str, float | None]) -> HealthPolicy:
+    policy: Any = backend.health_policy
+    name = f"{type(backend).__name__}.health_policy"
+    if not isinstance(policy, HealthPolicy):
+        raise InvalidValueError(f"{name}: {policy!r} must be a kdp.HealthPolicy; valid is kdp.HealthPolicy(failures=2)")
+    try:
+        return policy.changed(numbers)
+    except InvalidValueError as error:
+        raise InvalidValueError(f"{name}, with the thresholds of the option: {error}") from None
 
 
 @final
@@ -162,11 +176,16 @@ class Supervisor:
         check: Further checks of a discovery and its static resources, as those of a protocol; raises
             `InvalidValueError`. Called in the thread of ``discover``.
         deadlines: See `Deadlines`.
+        health_policy: Thresholds that differ from those of the backend's ``health_policy``.
+        observe: Called on the loop for each change of a device's state; must not block. What it raises is logged.
 
     Attributes:
         discovery: The newest `Discovery`.
         deadlines: As given.
         hooks: How the backend's hooks are called.
+
+    Raises:
+        InvalidValueError: Thresholds contradict each other, or a statically named resource breaks the rules.
     """
 
     def __init__(
@@ -177,6 +196,8 @@ class Supervisor:
         poll_interval: float | EllipsisType | None = ...,
         check: Callable[[Sequence[Device], Sequence[str]], None] | None = None,
         deadlines: Deadlines | None = None,
+        health_policy: Mapping[str, float | None] | None = None,
+        observe: Callable[[Transition], object] | None = None,
     ) -> None:
         self.backend = backend
         self.label = type(backend).__name__
@@ -186,9 +207,11 @@ class Supervisor:
         self._host = host
         self._poll_interval = backend.poll_interval if poll_interval is ... else poll_interval
         self._check = check
-        self._conditions = Conditions()
+        self._policy = _policy_of(backend, health_policy or {})
+        self._monitor = HealthMonitor(self._policy)
+        self._observe = observe
+        self._hold_timer: asyncio.TimerHandle | None = None
         self._found: _Findings | None = None
-        self._node_faults: Mapping[str, str] = {}
         self._stale: str | None = None
         self._stale_timer: asyncio.TimerHandle | None = None
         self._failing: str | None = None
@@ -209,13 +232,11 @@ class Supervisor:
 
     def fault(self, ids: Iterable[str], reason: str, *, kind: str) -> None:
         """Set a condition; see `kdp.Reporter.fault`."""
-        self._conditions.fault(ids, reason, kind=kind)
-        self._publish()
+        self._publish(self._monitor.fault(ids, reason, kind=kind, now=time.monotonic()))
 
     def clear(self, ids: Iterable[str], *, kind: str) -> None:
         """Take a condition back; see `kdp.Reporter.clear`."""
-        self._conditions.clear(ids, kind=kind)
-        self._publish()
+        self._publish(self._monitor.clear(ids, kind=kind, now=time.monotonic()))
 
     async def call(self, hook: str, *args: Any, deadline: float, then: Callable[[Any], Any] | None = None) -> Any:
         """Call a hook for a protocol; as `Hooks.call`, and `NotReady` also closes the backend and opens it again."""
@@ -251,7 +272,8 @@ class Supervisor:
         await self._open()
         found: _Findings = await self.hooks.call("discover", deadline=self.deadlines.discover, then=self._examine)
         resources: dict[str, tuple[Device, ...]] = dict.fromkeys(found.resources, ())
-        for device in self._conditions.judge(found.devices, found.faults):
+        self._monitor.probed(found.devices, found.faults, time.monotonic())
+        for device in self._monitor.devices:
             name = resource_of(device, self.backend)
             resources[name] = (*resources.get(name, ()), device)
         return resources
@@ -259,8 +281,9 @@ class Supervisor:
     async def shutdown(self, seconds: float) -> None:
         """Close the backend if it is open, within so many seconds, and let its threads end."""
         await self._close(seconds)
-        if self._stale_timer is not None:
-            self._stale_timer.cancel()
+        for timer in (self._stale_timer, self._hold_timer):
+            if timer is not None:
+                timer.cancel()
         self.hooks.close()
 
     async def _open(self) -> None:
@@ -300,7 +323,7 @@ class Supervisor:
             logger.warning("%s is not ready: %s", self.label, reason, extra={"backend": self.label})
         self._not_ready = reason
         self._recover()
-        self._publish()
+        self._publish(self._silence())
         if self._opened_scope is not None:
             self._opened_scope.cancel()
 
@@ -322,6 +345,8 @@ class Supervisor:
                 self._take(found)
                 discovered.set()
                 pause = self._poll_interval
+                if self._monitor.wants_probe:
+                    pause = min(self._policy.recheck, pause or self._policy.recheck)
             with anyio.move_on_after(pause if pause is not None else float("inf")):
                 await self._wake.wait()
             await anyio.sleep(max(0.0, started + RESCAN_GAP - time.monotonic()))
@@ -368,9 +393,9 @@ class Supervisor:
         self._recover()
         self._not_ready = None
         self._backoff.reset()
-        self._found, self._node_faults = found, found.faults
+        self._found = found
         self._watch_nodes(found.devices)
-        self._publish()
+        self._publish(self._monitor.probed(found.devices, found.faults, time.monotonic()))
 
     def _recover(self) -> None:
         self._failing = self._stale = None
@@ -386,26 +411,60 @@ class Supervisor:
             self._not_ready = reason
         if self._stale_timer is None:  # the reason why they became stale stays theirs: a new one is no news
             self._stale_timer = asyncio.get_running_loop().call_later(self.backend.stale_after, self._mark_stale)
-        self._publish()
+        self._publish(self._silence())
 
     def _mark_stale(self) -> None:
         self._stale = f"unknown since {self.backend.stale_after:g} s: {self._failing}"
-        self._publish()
+        self._publish(self._silence())
 
-    def _publish(self) -> None:
-        if self._found is None:
-            self.discovery.set(Discovery(devices=None, problem=self._not_ready))
-            return
-        devices = self._found.devices
-        everywhere = self._not_ready or self._stale
-        extra = dict.fromkeys((device.id for device in devices), everywhere) if everywhere else self._node_faults
+    # -- health --------------------------------------------------------------------------------------------------------
+
+    def _silence(self) -> tuple[Transition, ...]:
+        """Mark all devices Unhealthy if nobody has known for too long how they are."""
+        reason = self._not_ready or self._stale
+        return self._monitor.silence(reason, time.monotonic()) if reason else ()
+
+    def _end_hold(self) -> None:
+        self._publish(self._monitor.tick(time.monotonic()))
+
+    def _publish(self, transitions: Iterable[Transition]) -> None:
+        """Say what devices there are now, and tell the observer what has just changed of them."""
+        if self._hold_timer is not None:
+            self._hold_timer.cancel()
+            self._hold_timer = None
+        deadline = self._monitor.deadline
+        if deadline is not None:
+            wait = max(0.0, deadline - time.monotonic())
+            self._hold_timer = asyncio.get_running_loop().call_later(wait, self._end_hold)
+        found = self._found
         self.discovery.set(
-            Discovery(
-                devices=self._conditions.judge(devices, extra),
+            Discovery(devices=None, problem=self._not_ready)
+            if found is None
+            else Discovery(
+                devices=self._monitor.devices,
                 problem=self._not_ready,
-                resources=self._found.resources,
+                resources=found.resources,
+                health=self._monitor.health,
             )
         )
+        for transition in transitions:
+            self._tell(transition)
+
+    def _tell(self, transition: Transition) -> None:
+        device, states = transition.device, (transition.before, transition.health.state)
+        if set(states) == {HealthState.HEALTHY, HealthState.SUSPECT}:
+            # The other changes are seen in the list, and told by whoever makes it.
+            text = (
+                f"{transition.health.state.value} ({transition.health.reason})" if transition.health.reason else "well"
+            )
+            resource = resource_of(device, self.backend)
+            extra = {"resource": resource, "device_id": device.id}
+            logger.info("%s: device %s is %s, listed Healthy as before", resource, device.id, text, extra=extra)
+        if self._observe is not None:
+            try:
+                self._observe(transition)
+            except Exception:
+                logger.exception("%s: the observer of health failed; going on", self.label)
 
     # -- events --------------------------------------------------------------------------------------------------------
 
@@ -443,8 +502,8 @@ class Supervisor:
             changed = {os.path.join(directory, name) for directory, name in await self._node_watch.changes()}
             if any(self._concerns_nodes(path.rstrip("/")) for path in changed):
                 self._watch_nodes(())
-                self._node_faults = self._node_faults_of(self._found.devices if self._found else ())
-                self._publish()
+                faults = self._node_faults_of(self._found.devices if self._found else ())
+                self._publish(self._monitor.nodes(faults, time.monotonic()))
                 self.rescan()
 
     def _concerns_nodes(self, changed: str) -> bool:

@@ -19,6 +19,7 @@ SURFACE: dict[str, list[str]] = {
         "DeviceBackend",
         "DeviceNode",
         "Health",
+        "HealthPolicy",
         "Hook",
         "InvalidValueError",
         "KdpError",
