@@ -208,6 +208,7 @@ class PluginWatcher:
             open_stream()
             return await self._notify(connection, registered=True, error="")
         answered = anyio.Event()
+        told = False
 
         async def follow() -> None:
             with anyio.move_on_after(_NOTIFY_LEAD):
