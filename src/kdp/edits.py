@@ -11,6 +11,7 @@ device_nodes   yes              yes      the host path's link is resolved at All
 mounts         yes              yes      of Allocate only read-only or read-write
 annotations    yes              no       CRI container annotations, not the pod's
 hooks          no               yes
+cdi_devices    yes              no       names whose specs somebody else writes
 ============== ================ ======== ===========================================
 
 Paths are paths on the node; this module never opens them (a DaemonSet may see the node's ``/dev`` elsewhere).
@@ -26,7 +27,7 @@ from typing import Generic, Literal, TypeVar, get_args
 import attrs
 
 from .errors import EditConflictError, InvalidValueError
-from .names import check_absolute_path, check_env_name, is_utf8
+from .names import check_absolute_path, check_cdi_device_name, check_env_name, is_utf8
 
 __all__ = ["ContainerEdits", "DeviceNode", "Hook", "Mount"]
 
@@ -197,6 +198,10 @@ def _hooks(value: Iterable[Hook]) -> tuple[Hook, ...]:
     return _tuple_of(Hook, value)
 
 
+def _cdi_devices(value: Iterable[str]) -> tuple[str, ...]:
+    return tuple(check_cdi_device_name(name) for name in _text_tuple(value))
+
+
 @attrs.frozen(kw_only=True)
 class ContainerEdits:
     """Everything that one or several devices add to a container. Frozen; change it with ``attrs.evolve``.
@@ -207,6 +212,8 @@ class ContainerEdits:
         mounts: Bind mounts.
         annotations: CRI container annotations (runtimes read them; they are not the pod's annotations).
         hooks: OCI hooks (CDI only).
+        cdi_devices: Qualified names of CDI devices that tools of the vendor describe, as ``nvidia.com/gpu=0``. Those
+            that kdp describes itself it adds itself.
     """
 
     env: Mapping[str, str] = attrs.field(factory=dict[str, str], converter=_env, hash=False)
@@ -214,6 +221,7 @@ class ContainerEdits:
     mounts: tuple[Mount, ...] = attrs.field(default=(), converter=_mounts)
     annotations: Mapping[str, str] = attrs.field(factory=dict[str, str], converter=_annotations, hash=False)
     hooks: tuple[Hook, ...] = attrs.field(default=(), converter=_hooks)
+    cdi_devices: tuple[str, ...] = attrs.field(default=(), converter=_cdi_devices)
 
     @property
     def _may_repeat(self) -> bool:
@@ -250,6 +258,7 @@ class ContainerEdits:
         mounts: _Merge[Mount] = _Merge("mount")
         annotations: _Merge[str] = _Merge("annotation")
         hooks: dict[Hook, None] = {}
+        cdi_devices: dict[str, None] = {}
         lists: dict[str, dict[str, None]] = {}
         for owner, edit in pairs:
             for name, text in edit.env.items():
@@ -266,6 +275,8 @@ class ContainerEdits:
                 annotations.add(owner, name, text)
             if edit.hooks:
                 hooks.update(dict.fromkeys(edit.hooks))
+            if edit.cdi_devices:
+                cdi_devices.update(dict.fromkeys(edit.cdi_devices))
         env.values.update({name: joined[name].join(texts) for name, texts in lists.items()})
         return cls(
             env=env.values,
@@ -273,4 +284,5 @@ class ContainerEdits:
             mounts=mounts.values.values(),
             annotations=annotations.values,
             hooks=hooks,
+            cdi_devices=cdi_devices,
         )

@@ -16,6 +16,7 @@
     ├── RegistrationError                the kubelet did not take us
     │   ├── RegistrationRefusedError       for a reason that only an admin can remove
     │   └── AlreadyConnectedError          it still holds this socket path: use a new one
+    ├── CdiWriteError                    a CDI file cannot be written: the admin mounts its directory
     └── PluginDirectoryGoneError         the directory we were given is unlinked: exit code 3
 
 Rule 1: an error names the value, the rule and what to do.
@@ -29,6 +30,7 @@ from __future__ import annotations
 __all__ = [
     "AllocationError",
     "AlreadyConnectedError",
+    "CdiWriteError",
     "ConfigurationError",
     "EditConflictError",
     "HookError",
@@ -143,6 +145,13 @@ class AlreadyConnectedError(RegistrationError):
 
     Who acts: nobody: kdp uses a new socket name. If devices of an earlier plugin stay allocatable although
     nobody serves them, only a restart of the kubelet cures that.
+    """
+
+
+class CdiWriteError(KdpError):
+    """A CDI file cannot be written.
+
+    Who acts: the admin, who mounts the node's directory of CDI files writable into the plugin's container.
     """
 
 

@@ -13,7 +13,7 @@ import tempfile
 import time
 from typing import TYPE_CHECKING
 
-from ..errors import InvalidValueError, KdpError
+from ..errors import CdiWriteError, InvalidValueError
 from .parse import parse_spec
 
 if TYPE_CHECKING:
@@ -22,16 +22,12 @@ if TYPE_CHECKING:
     from ..hardware import Host
     from .model import CdiSpec
 
-__all__ = ["CdiDirectory", "CdiWriteError"]
+__all__ = ["CdiDirectory"]
 
 _PREFIX, _SUFFIX = "kdp_", ".json"
 
 _ABANDONED = 60.0
 """Seconds after which an unfinished file is taken for what a killed process left."""
-
-
-class CdiWriteError(KdpError):
-    """A CDI file cannot be written. Mount the directory into the plugin's container, and see that it may be written."""
 
 
 class CdiDirectory:

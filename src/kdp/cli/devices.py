@@ -101,6 +101,7 @@ def edits_as_json(edits: ContainerEdits) -> dict[str, object]:
             {"name": h.name, "path": h.path, "args": list(h.args), "env": list(h.env), "timeout": h.timeout}
             for h in edits.hooks
         ],
+        "cdi_devices": list(edits.cdi_devices),
     }
 
 
@@ -156,6 +157,7 @@ def _gist(edits: ContainerEdits) -> str:
         parts.append(_count(len(edits.annotations), "annotation"))
     if edits.hooks:
         parts.append(_count(len(edits.hooks), "hook"))
+    parts.extend(edits.cdi_devices)
     return " ".join(parts)
 
 

@@ -25,6 +25,7 @@ from .settings import ServeOptions, Settings, from_environment, from_keywords, r
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ..plugin.cdi import CdiOptions
     from ..plugin.manager import PluginManager
     from .probes import Readiness
 
@@ -223,7 +224,16 @@ def _manager(plan: Plan) -> PluginManager:
         registration=settings.registration,
         host=plan.host or host_of(settings),
         poll_interval=... if settings.poll_interval == "keep" else settings.poll_interval,
+        cdi=_cdi(settings),
     )
+
+
+def _cdi(settings: Settings) -> CdiOptions | None:
+    if settings.cdi == "off":
+        return None
+    from ..plugin.cdi import CdiOptions
+
+    return CdiOptions(directory=settings.cdi_dir, only=settings.cdi == "only", names=settings.cdi_names)
 
 
 def _cause(group: ExceptionGroup[Exception]) -> Exception:

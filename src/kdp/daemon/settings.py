@@ -135,6 +135,9 @@ class Settings:
         poll_interval: Seconds between two discoveries; None: never; ``keep``: as each backend says.
         host_root: Where the node's root directory is.
         snapshot: A snapshot of another node, which takes the place of this node's files; None: there is none.
+        cdi: ``off``, ``beside`` (CDI names, and everything else as without), ``only`` (the runtime is known to do CDI).
+        cdi_dir: Where the runtime finds CDI files.
+        cdi_names: Where the names are in Allocate's reply: in CRI's ``field``, in an ``annotation``, or ``both``.
         http: Where ``/livez`` and ``/readyz`` answer; None: nowhere.
         log_format: ``text`` or ``json``.
         log_level: ``debug``, ``info``, ``warning`` or ``error``.
@@ -187,6 +190,25 @@ class Settings:
         default=None,
         metadata=_about(
             _path, "FILE", "Work on another node's files, as kdp snapshot wrote them, instead of on this node's."
+        ),
+    )
+    cdi: Literal["off", "beside", "only"] = attrs.field(
+        default="off",
+        metadata=_about(
+            _choice("off", "beside", "only"),
+            "off|beside|only",
+            "Describe devices by CDI: beside device nodes, or alone where the runtime is known to do CDI.",
+        ),
+    )
+    cdi_dir: Path = attrs.field(
+        default=Path("/var/run/cdi"), metadata=_about(_path, "DIR", "Where the runtime finds CDI files.")
+    )
+    cdi_names: Literal["field", "annotation", "both"] = attrs.field(
+        default="field",
+        metadata=_about(
+            _choice("field", "annotation", "both"),
+            "field|annotation|both",
+            "Where Allocate's reply has CDI names: CRI's field, an annotation for older runtimes, or both.",
         ),
     )
     http: Address | None = attrs.field(
@@ -285,6 +307,9 @@ class ServeOptions(TypedDict, total=False):
     poll_interval: float | None
     host_root: str | os.PathLike[str]
     snapshot: str | os.PathLike[str]
+    cdi: Literal["off", "beside", "only"]
+    cdi_dir: str | os.PathLike[str]
+    cdi_names: Literal["field", "annotation", "both"]
     http: str | None
 
 

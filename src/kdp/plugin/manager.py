@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ..backend import DeviceBackend
     from ..devices import Device
     from ..hardware import Host
+    from .cdi import CdiOptions
 
 __all__ = ["PluginManager", "Status"]
 
@@ -80,6 +81,7 @@ class PluginManager(AsyncContextManagerMixin):
         poll_interval: Seconds between discoveries, over every backend's own; None: only on events; ``...``: as the
             backends say.
         deadlines: What hooks get.
+        cdi: How CDI is used; None: not at all.
 
     Raises:
         ConfigurationError: No backend, or two backends with one static resource.
@@ -95,11 +97,13 @@ class PluginManager(AsyncContextManagerMixin):
         host: Host | None = None,
         poll_interval: float | EllipsisType | None = ...,
         deadlines: Deadlines | None = None,
+        cdi: CdiOptions | None = None,
     ) -> None:
         if not backends:
             raise ConfigurationError("there is no backend to run: give at least one kdp.DeviceBackend")
         self._paths = paths or KubeletPaths.under()
         self._route: Route = registration
+        self._cdi = cdi
         self._host = agreed(backends, host)
         watcher = registration == "watcher"
         self._directory = self._paths.plugins_registry_dir if watcher else self._paths.device_plugin_dir
@@ -185,6 +189,10 @@ class PluginManager(AsyncContextManagerMixin):
 
     async def _run(self, *, task_status: TaskStatus[None]) -> None:
         # Shielded: a cancelled body must not take the tasks down before the orderly stop.
+        if self._cdi is not None:
+            from ..cdi import CdiDirectory
+
+            CdiDirectory(self._cdi.directory).remove_stale(self._host)
         with self._everything:
             async with hold_core(), anyio.create_task_group() as self._tasks:
                 self._tasks.start_soon(self._watch_kubelet)
@@ -257,7 +265,7 @@ class PluginManager(AsyncContextManagerMixin):
                 del self._plugins[name], self._owners[name]
                 with self._claims:
                     del self._claimed[name]
-                plugin.stop()
+                plugin.withdraw()
 
     def _start(self, resource: str, supervisor: Supervisor) -> DevicePlugin:
         plugin = self._plugins[resource] = DevicePlugin(
@@ -267,6 +275,7 @@ class PluginManager(AsyncContextManagerMixin):
             route=self._route,
             kubelet=self._kubelet,
             host=self._host,
+            cdi=self._cdi,
         )
         self._tasks.start_soon(plugin.run)
         return plugin
@@ -277,7 +286,8 @@ class PluginManager(AsyncContextManagerMixin):
         The claims are made here and not when the devices are taken, because two backends discover at the same time.
         """
         for device in devices:
-            check_renderable(device.edits)
+            if self._cdi is None:
+                check_renderable(device.edits)
         with self._claims:
             taken = {i: other for other, ids in self._ids.items() if other is not backend for i in ids}
             for device in devices:

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from ..devices import Device, Health
     from ..hardware import Host
     from ..supervisor import Supervisor
+    from .cdi import CdiOptions, ResourceCdi
 
 __all__ = ["DevicePlugin", "ResourceStatus", "Route"]
 
@@ -94,6 +95,12 @@ class ResourceStatus:
         return self.state == State.CONNECTED.value
 
 
+def _resource_cdi(resource: str, cdi: CdiOptions, host: Host, supervisor: Supervisor) -> ResourceCdi:
+    from .cdi import ResourceCdi  # late: few plugins pay for it
+
+    return ResourceCdi(resource, cdi, host, supervisor.backend.joined_env)
+
+
 class DevicePlugin:
     """Serves one extended resource to the kubelet.
 
@@ -104,6 +111,7 @@ class DevicePlugin:
         route: See `Route`.
         kubelet: Says whether a kubelet is there.
         host: The node's files.
+        cdi: How CDI is used; None: not at all.
 
     Attributes:
         inventory: The device table.
@@ -122,6 +130,7 @@ class DevicePlugin:
         route: Route,
         kubelet: KubeletWatch,
         host: Host,
+        cdi: CdiOptions | None = None,
     ) -> None:
         self.resource = resource
         self.inventory = Inventory(encode=encode_device, worst_case=worst_case_bytes)
@@ -132,6 +141,7 @@ class DevicePlugin:
         self._names = SocketNames(self._directory, resource)
         self._kubelet = kubelet
         self._host = host
+        self._cdi = None if cdi is None else _resource_cdi(resource, cdi, host, supervisor)
         self._session = Session(backoff=Backoff(), watcher=self._watcher)
         self._mailbox: asyncio.Queue[Event] = asyncio.Queue()
         self._changed: Latest[None] = Latest(None)
@@ -153,12 +163,25 @@ class DevicePlugin:
             self._list_problem = str(error)
             return
         self._list_problem = None
+        self._describe()  # before the kubelet hears of them
         self._announce(change)
         self._mailbox.put_nowait(ListReady())
+
+    def _describe(self) -> None:
+        snapshot = self.inventory.snapshot
+        if self._cdi is not None and snapshot is not None:
+            self._cdi.update(snapshot.devices.values())
+
+    def withdraw(self) -> None:
+        """Stop because the resource is there no more."""
+        if self._cdi is not None:
+            self._cdi.withdraw()
+        self.stop()
 
     def forget(self, ids: Iterable[str]) -> None:
         """Drop these tombstones now: the devices are back under another resource."""
         self._announce(self.inventory.forget(ids))
+        self._describe()
 
     def _announce(self, change: Change) -> None:
         by_health: dict[Health, list[str]] = {}
@@ -297,6 +320,7 @@ class DevicePlugin:
                 self._kubelet.look()
 
     async def _serve(self, generation: int) -> None:
+        self._describe()  # /var/run/cdi is empty after a reboot, and others may have cleaned it
         self._servicer = Servicer(
             self.resource,
             generation,
@@ -306,6 +330,7 @@ class DevicePlugin:
             host=self._host,
             post=self._mailbox.put_nowait,
             watcher=self._watcher,
+            cdi=self._cdi,
         )
         self._server = GenerationServer(self._names.path(generation), self._servicer.handlers())
         try:

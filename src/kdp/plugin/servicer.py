@@ -7,6 +7,7 @@ sentence; no exception of a vendor reaches gRPC, which would send its text to th
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -17,6 +18,7 @@ from ..backend import Allocation, PreferRequest
 from ..edits import ContainerEdits
 from ..errors import (
     AllocationError,
+    CdiWriteError,
     EditConflictError,
     HookError,
     HookTimeoutError,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from ..hardware import Host
     from ..latest import Latest
     from ..supervisor import Supervisor
+    from .cdi import ResourceCdi
 
     _Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -71,6 +74,7 @@ class Servicer:
         host: The node's files.
         post: Takes the session's events.
         watcher: Whether the plugin watcher's Registration service is served too.
+        cdi: The resource's CDI side; None: it has none.
     """
 
     def __init__(
@@ -84,6 +88,7 @@ class Servicer:
         host: Host,
         post: Callable[[StreamOpened | StreamClosed | Contacted | Registered | RegisterFailed], None],
         watcher: bool,
+        cdi: ResourceCdi | None = None,
     ) -> None:
         self._resource = resource
         self._generation = generation
@@ -93,6 +98,7 @@ class Servicer:
         self._host = host
         self._post = post
         self._watcher = watcher
+        self._cdi = cdi
         self._ended = False
         self._calls: set[asyncio.Task[Any]] = set()
         self._drained = False
@@ -224,7 +230,7 @@ class Servicer:
         allocation = Allocation(resource=self._resource, devices=self._healthy(ids), deadline=started + limit)
         if self._supervisor.hooks.overridden("allocate"):
             reply: wire.ContainerReply = await self._supervisor.call(
-                "allocate", allocation, deadline=limit, then=self._render
+                "allocate", allocation, deadline=limit, then=functools.partial(self._check_and_render, allocation)
             )
         else:
             try:
@@ -234,7 +240,7 @@ class Servicer:
             except EditConflictError as error:
                 raise AllocationError(f"{self._resource}: {error}") from error
             try:
-                reply = wire.render(edits, self._host)
+                reply = self._render(allocation, edits)
             except InvalidValueError as error:
                 raise AllocationError(f"{self._resource}: {error}") from error
         took = time.monotonic() - started
@@ -242,11 +248,19 @@ class Servicer:
             logger.warning("%s: Allocate took %.1f s; no other pod is admitted meanwhile", self._resource, took)
         return reply
 
-    def _render(self, edits: Any) -> wire.ContainerReply:
+    def _check_and_render(self, allocation: Allocation, edits: Any) -> wire.ContainerReply:
         """Check and render what ``allocate`` returned. Runs in the hook's thread."""
         if not isinstance(edits, ContainerEdits):
             raise InvalidValueError(f"it returned {edits!r}: must be kdp.ContainerEdits")
-        return wire.render(edits, self._host)
+        return self._render(allocation, edits)
+
+    def _render(self, allocation: Allocation, edits: ContainerEdits) -> wire.ContainerReply:
+        if self._cdi is None:
+            return wire.render(edits, self._host)
+        try:
+            return self._cdi.reply(allocation, edits)
+        except CdiWriteError as error:
+            raise AllocationError(f"{self._resource}: {error}") from error
 
     @property
     def _table(self) -> Mapping[str, Device]:

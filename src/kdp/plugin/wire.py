@@ -139,7 +139,8 @@ def check_renderable(edits: ContainerEdits) -> None:
     """
     if edits.hooks:
         raise InvalidValueError(
-            f"OCI hook {edits.hooks[0].path}: Allocate's reply cannot carry it, only a CDI spec can"
+            f"OCI hook {edits.hooks[0].path}: Allocate's reply cannot carry it, only a CDI spec can; run the plugin with "
+            "--cdi beside or --cdi only, and give the hook to the device's own edits"
         )
 
 
@@ -157,6 +158,8 @@ def render(edits: ContainerEdits, host: Host) -> ContainerReply:
         reply.envs[name] = text
     for name, text in edits.annotations.items():
         reply.annotations[name] = text
+    for name in edits.cdi_devices:
+        reply.cdi_devices.add(name=name)
     for node in edits.device_nodes:
         reply.devices.add(
             container_path=node.container_path,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kdp.cdi import CdiDevice, CdiDirectory, CdiEdits, CdiNode, CdiSpec, parse_spec
-from kdp.cdi.directory import CdiWriteError
+from kdp.errors import CdiWriteError
 from kdp.hardware import Host
 
 KIND = "kdp.example.com/widget"

@@ -91,6 +91,7 @@ def test_devices_as_json_has_the_promised_shape(target: str) -> None:
                         "mounts": [{"host_path": "/tmp", "container_path": "/tmp", "read_only": True}],
                         "annotations": {"a": "b"},
                         "hooks": [{"name": "prestart", "path": "/bin/true", "args": [], "env": [], "timeout": None}],
+                        "cdi_devices": [],
                     },
                     "attributes": {"model": "[bold]x"},
                     "capacity": {"memory": "8Gi"},
