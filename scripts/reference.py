@@ -35,6 +35,7 @@ MODULES = (
     "kdp.backend",
     "kdp.edits",
     "kdp.errors",
+    "kdp.health",
     "kdp.daemon",
     "kdp.hardware",
     "kdp.testing",

@@ -1,7 +1,7 @@
 """Which devices are healthy, since when, and why not: a state machine for each device over named conditions. Sans-IO.
 
 Discovery owns one condition (what it says of a device), the check of the device nodes another, `Reporter.fault` the
-others by kind. Events go in with their times, `Transition` and the listed devices come out; `HealthMonitor.deadline`
+others by kind. Events go in with their times, `HealthChange` and the listed devices come out; `HealthMonitor.deadline`
 and `HealthMonitor.wants_probe` say when it wants to be called again. Thresholds are in `HealthPolicy`.
 
 ::
@@ -46,7 +46,7 @@ from .thresholds import HealthPolicy
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["DeviceHealth", "HealthMonitor", "HealthState", "Transition"]
+__all__ = ["DeviceHealth", "HealthChange", "HealthMonitor", "HealthState"]
 
 _MOST_REASONS = 5
 """So many faults are named of a device in quarantine: what goes on flapping must not be news for ever."""
@@ -91,7 +91,7 @@ class DeviceHealth:
 
 @final
 @attrs.frozen(kw_only=True)
-class Transition:
+class HealthChange:
     """A device's state has changed.
 
     Attributes:
@@ -285,14 +285,14 @@ class HealthMonitor:
 
     # -- events --------------------------------------------------------------------------------------------------------
 
-    def fault(self, ids: Iterable[str], reason: str, *, kind: str, now: float) -> tuple[Transition, ...]:
+    def fault(self, ids: Iterable[str], reason: str, *, kind: str, now: float) -> tuple[HealthChange, ...]:
         """Set a condition on units or device ids; known or not, it shows once such a device is there."""
         names = tuple(ids)
         for name in names:
             self._faults.setdefault(name, {})[kind] = reason
         return self._settle(self._concerned(names), now)
 
-    def clear(self, ids: Iterable[str], *, kind: str, now: float) -> tuple[Transition, ...]:
+    def clear(self, ids: Iterable[str], *, kind: str, now: float) -> tuple[HealthChange, ...]:
         """Take a condition back; one that was never set does no harm."""
         names = tuple(ids)
         for name in names:
@@ -302,7 +302,7 @@ class HealthMonitor:
                 self._faults.pop(name, None)
         return self._settle(self._concerned(names), now)
 
-    def probed(self, devices: Iterable[Device], nodes: Mapping[str, str], now: float) -> tuple[Transition, ...]:
+    def probed(self, devices: Iterable[Device], nodes: Mapping[str, str], now: float) -> tuple[HealthChange, ...]:
         """Take what a discovery found: one probe of each device, and the end of any silence.
 
         Args:
@@ -330,20 +330,20 @@ class HealthMonitor:
         special = self._records.keys() | self._faults.keys() | nodes.keys() | self._health.keys()
         return self._settle([i for i, d in self._found.items() if i in special or d.unit in special], now, listed)
 
-    def nodes(self, faults: Mapping[str, str], now: float) -> tuple[Transition, ...]:
+    def nodes(self, faults: Mapping[str, str], now: float) -> tuple[HealthChange, ...]:
         """Take what is wrong with device nodes now, by device id; they were looked at without a discovery."""
         changed = self._nodes.items() ^ faults.items()
         self._nodes = faults
         return self._settle(dict.fromkeys(i for i, _ in changed if i in self._found), now)
 
-    def silence(self, reason: str, now: float) -> tuple[Transition, ...]:
+    def silence(self, reason: str, now: float) -> tuple[HealthChange, ...]:
         """Mark every device Unhealthy, because nobody knows how it is; until the next `probed`."""
         if self._silence == reason:
             return ()
         self._silence = reason
         return self._settle(self._found, now)
 
-    def tick(self, now: float) -> tuple[Transition, ...]:
+    def tick(self, now: float) -> tuple[HealthChange, ...]:
         """Do what is due; see `deadline`."""
         due = (i for i, record in self._records.items() if record.gone_since is None and record.release_at is not None)
         return self._settle(tuple(due), now)
@@ -375,9 +375,9 @@ class HealthMonitor:
 
     def _settle(
         self, ids: Iterable[str], now: float, listed_before: Mapping[str, Device] | None = None
-    ) -> tuple[Transition, ...]:
+    ) -> tuple[HealthChange, ...]:
         before = self._listed if listed_before is None else listed_before
-        transitions: list[Transition] = []
+        transitions: list[HealthChange] = []
         for device_id in ids:
             device, pushed = self._found[device_id], self._pushed(self._found[device_id])
             record, is_new = self._records.get(device_id), device_id not in before
@@ -396,7 +396,7 @@ class HealthMonitor:
                 self._health[device_id] = health
             state = None if is_new else told.state if told is not None else HealthState.HEALTHY
             if state is not health.state and not (is_new and health.state is HealthState.HEALTHY):
-                transitions.append(Transition(device=listed, before=state, health=health))
+                transitions.append(HealthChange(device=listed, before=state, health=health))
         return tuple(transitions)
 
     def _health_of(self, record: _Record | None, told: DeviceHealth | None, now: float) -> DeviceHealth:

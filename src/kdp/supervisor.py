@@ -30,11 +30,11 @@ from .backoff import Backoff
 from .devices import Device
 from .errors import HookError, InvalidValueError, KdpError, NotReady, sentence
 from .hardware import DirectoryWatch, Host
-from .health import DeviceHealth, HealthMonitor, HealthState, Transition
+from .health import DeviceHealth, HealthChange, HealthMonitor, HealthState
 from .hooks import Hooks
 from .latest import Latest
 from .names import check_resource_name
-from .thresholds import HealthPolicy
+from .thresholds import policy_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -117,17 +117,6 @@ def static_resources(backend: DeviceBackend) -> tuple[str, ...]:
     return tuple(dict.fromkeys(check_resource_name(name) for name in names))
 
 
-def _policy_of(backend: DeviceBackend, numbers: Mapping[str, float | None]) -> HealthPolicy:
-    policy: Any = backend.health_policy
-    name = f"{type(backend).__name__}.health_policy"
-    if not isinstance(policy, HealthPolicy):
-        raise InvalidValueError(f"{name}: {policy!r} must be a kdp.HealthPolicy; valid is kdp.HealthPolicy(failures=2)")
-    try:
-        return policy.changed(numbers)
-    except InvalidValueError as error:
-        raise InvalidValueError(f"{name}, with the thresholds of the option: {error}") from None
-
-
 @final
 class _Reporter:
     """The `kdp.Reporter` of one opening; after it calls change nothing."""
@@ -185,7 +174,8 @@ class Supervisor:
         hooks: How the backend's hooks are called.
 
     Raises:
-        InvalidValueError: Thresholds contradict each other, or a statically named resource breaks the rules.
+        ConfigurationError: Thresholds contradict each other.
+        InvalidNameError: The kubelet would not accept the name of a static resource.
     """
 
     def __init__(
@@ -197,7 +187,7 @@ class Supervisor:
         check: Callable[[Sequence[Device], Sequence[str]], None] | None = None,
         deadlines: Deadlines | None = None,
         health_policy: Mapping[str, float | None] | None = None,
-        observe: Callable[[Transition], object] | None = None,
+        observe: Callable[[HealthChange], object] | None = None,
     ) -> None:
         self.backend = backend
         self.label = type(backend).__name__
@@ -207,7 +197,7 @@ class Supervisor:
         self._host = host
         self._poll_interval = backend.poll_interval if poll_interval is ... else poll_interval
         self._check = check
-        self._policy = _policy_of(backend, health_policy or {})
+        self._policy = policy_of(backend, health_policy or {})
         self._monitor = HealthMonitor(self._policy)
         self._observe = observe
         self._hold_timer: asyncio.TimerHandle | None = None
@@ -419,7 +409,7 @@ class Supervisor:
 
     # -- health --------------------------------------------------------------------------------------------------------
 
-    def _silence(self) -> tuple[Transition, ...]:
+    def _silence(self) -> tuple[HealthChange, ...]:
         """Mark all devices Unhealthy if nobody has known for too long how they are."""
         reason = self._not_ready or self._stale
         return self._monitor.silence(reason, time.monotonic()) if reason else ()
@@ -427,7 +417,7 @@ class Supervisor:
     def _end_hold(self) -> None:
         self._publish(self._monitor.tick(time.monotonic()))
 
-    def _publish(self, transitions: Iterable[Transition]) -> None:
+    def _publish(self, transitions: Iterable[HealthChange]) -> None:
         """Say what devices there are now, and tell the observer what has just changed of them."""
         if self._hold_timer is not None:
             self._hold_timer.cancel()
@@ -450,7 +440,7 @@ class Supervisor:
         for transition in transitions:
             self._tell(transition)
 
-    def _tell(self, transition: Transition) -> None:
+    def _tell(self, transition: HealthChange) -> None:
         device, states = transition.device, (transition.before, transition.health.state)
         if set(states) == {HealthState.HEALTHY, HealthState.SUSPECT}:
             # The other changes are seen in the list, and told by whoever makes it.

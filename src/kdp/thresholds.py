@@ -1,6 +1,7 @@
 """`HealthPolicy`: from when on a device counts as dead, and from when on as alive again. Numbers only; health.py acts.
 
-A backend has one in its class attribute ``health_policy``; an option of the process changes single numbers of it.
+A backend has one in its class attribute ``health_policy``; the option ``health_policy`` of the process changes single
+numbers of it.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from typing import TYPE_CHECKING, Any, final
 
 import attrs
 
-from .errors import InvalidValueError
+from .errors import ConfigurationError, InvalidValueError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["HealthPolicy"]
+__all__ = ["HealthPolicy", "policy_of"]
 
 
 def _count(value: object, name: str) -> int:
@@ -96,12 +97,24 @@ class HealthPolicy:
         return attrs.evolve(self, **dict[str, Any](numbers))
 
     @classmethod
-    def numbers(cls, text: str) -> dict[str, float | None]:
+    def numbers(cls, given: str | Mapping[str, float | None]) -> dict[str, float | None]:
         """Return the numbers of ``failures=2,hold_down=30``; ``none`` is None, and ``-`` is as good as ``_``.
+
+        Args:
+            given: The text, or a mapping of names to numbers.
 
         Raises:
             InvalidValueError: It is written otherwise, there is no such number, or it breaks its rule.
         """
+        if not isinstance(given, str):
+            found = {str(name).replace("-", "_"): number for name, number in given.items()}
+            for name, number in found.items():
+                _check(name, number)
+            return found
+        return cls._parsed(given)
+
+    @classmethod
+    def _parsed(cls, text: str) -> dict[str, float | None]:
         found: dict[str, float | None] = {}
         for part in text.split(","):
             name, equals, value = (piece.strip() for piece in part.partition("="))
@@ -114,6 +127,27 @@ class HealthPolicy:
             found[name] = _number(value, name)
             _check(name, found[name])
         return found
+
+
+def policy_of(owner: object, numbers: Mapping[str, float | None]) -> HealthPolicy:
+    """Return the thresholds of a backend's class attribute, with those of the option.
+
+    Args:
+        owner: The backend.
+        numbers: The option's.
+
+    Raises:
+        ConfigurationError: The attribute is none, or the result contradicts itself.
+    """
+    name, policy = f"{type(owner).__name__}.health_policy", getattr(owner, "health_policy", None)
+    if not isinstance(policy, HealthPolicy):
+        raise ConfigurationError(
+            f"{name}: {policy!r} must be a kdp.HealthPolicy; valid is kdp.HealthPolicy(failures=2)"
+        )
+    try:
+        return policy.changed(numbers)
+    except InvalidValueError as error:
+        raise ConfigurationError(f"{name} with the option's numbers: {error}") from None
 
 
 def _number(text: str, name: str) -> float | None:

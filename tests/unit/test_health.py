@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from kdp.devices import Device, Health
-from kdp.health import DeviceHealth, HealthMonitor, HealthState, Transition
+from kdp.health import DeviceHealth, HealthChange, HealthMonitor, HealthState
 from kdp.thresholds import HealthPolicy
 
 CARD = [Device(id="card-0", unit="card"), Device(id="card-1", unit="card"), Device(id="other")]
@@ -29,7 +29,7 @@ def reasons(subject: HealthMonitor) -> list[str | None]:
     return [device.health.reason for device in subject.devices]
 
 
-def states(transitions: tuple[Transition, ...]) -> list[tuple[str, str | None, str]]:
+def states(transitions: tuple[HealthChange, ...]) -> list[tuple[str, str | None, str]]:
     return [(t.device.id, t.before.value if t.before else None, t.health.state.value) for t in transitions]
 
 

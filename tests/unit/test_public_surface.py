@@ -58,6 +58,7 @@ SURFACE: dict[str, list[str]] = {
         "Uevent",
         "UeventWatch",
     ],
+    "kdp.health": ["DeviceHealth", "HealthChange", "HealthMonitor", "HealthState"],
     "kdp.kubelet": ["KubeletPaths", "KubeletState", "KubeletView", "KubeletWatch", "look"],
     "kdp.plugin": ["DevicePlugin", "PluginManager", "ResourceStatus", "Status"],
     "kdp.testing": [

@@ -8,8 +8,10 @@ the same process.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import threading
+import time
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Unpack, final
@@ -20,11 +22,13 @@ from ..backend import DeviceBackend
 from ..errors import ConfigurationError, InvalidValueError, KdpError
 from ..hardware import Host
 from ..names import check_resource_name
+from ..thresholds import policy_of
 from .settings import ServeOptions, Settings, from_environment, from_keywords, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from ..health import DeviceHealth
     from ..plugin.cdi import CdiOptions
     from ..plugin.manager import PluginManager
     from .probes import Readiness
@@ -32,6 +36,9 @@ if TYPE_CHECKING:
 __all__ = ["Daemon", "Plan", "check_backends", "host_of", "serve"]
 
 logger = logging.getLogger(__name__)
+
+_MOST_FAULTS = 20
+"""So many devices that are not healthy are named by the probe."""
 
 
 def check_backends(backends: Sequence[object]) -> tuple[DeviceBackend, ...]:
@@ -80,11 +87,18 @@ class Plan:
         backends: The vendors' objects, checked by `check_backends`.
         settings: The settings, checked by `resolve`.
         host: The node's files that the backends were made with, where kdp made them; None: as the settings say.
+
+    Raises:
+        ConfigurationError: The settings contradict what a backend says of itself.
     """
 
     backends: tuple[DeviceBackend, ...]
     settings: Settings
     host: Host | None = None
+
+    def __attrs_post_init__(self) -> None:
+        for backend in self.backends:
+            policy_of(backend, self.settings.health_policy or {})
 
     def needs_new_manager(self, old: Plan) -> bool:
         """Return whether going from ``old`` to this takes more than another look at the hardware."""
@@ -192,7 +206,13 @@ class Daemon:
             status.is_ready,
             {
                 "resources": {
-                    name: {"state": held.state, "reason": held.reason, "devices": held.devices, "healthy": held.healthy}
+                    name: {
+                        "state": held.state,
+                        "reason": held.reason,
+                        "devices": held.devices,
+                        "healthy": held.healthy,
+                        **_faults(held.faults),
+                    }
                     for name, held in status.resources.items()
                 },
                 "backends": [{"class": label, "reason": problem} for label, problem in status.backends],
@@ -211,6 +231,22 @@ def host_of(settings: Settings) -> Host | None:
     return Host(settings.host_root) if settings.host_root != Path("/") else None
 
 
+def _faults(faults: Mapping[str, DeviceHealth]) -> dict[str, object]:
+    """Return what the probe says of devices that are not simply healthy: the first of them, since when and why."""
+    from datetime import UTC, datetime
+
+    began = time.time() - time.monotonic()
+    told = {
+        device_id: {
+            "state": health.state.value,
+            "since": datetime.fromtimestamp(began + health.since, UTC).isoformat(timespec="seconds"),
+            "reason": health.reason,
+        }
+        for device_id, health in itertools.islice(faults.items(), _MOST_FAULTS)
+    }
+    return {"faults": told} if told else {}
+
+
 def _manager(plan: Plan) -> PluginManager:
     # Loads gRPC: late, so that settings and targets are checked before anything is paid for.
     from ..plugin.manager import PluginManager
@@ -225,6 +261,7 @@ def _manager(plan: Plan) -> PluginManager:
         host=plan.host or host_of(settings),
         poll_interval=... if settings.poll_interval == "keep" else settings.poll_interval,
         cdi=_cdi(settings),
+        health_policy=settings.health_policy,
     )
 
 

@@ -15,13 +15,14 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypedDict, final
+from typing import Any, Literal, TypedDict, cast, final
 
 import attrs
 from typing_extensions import override
 
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, InvalidValueError
 from ..kubelet.paths import DEFAULT_ROOT, KubeletPaths
+from ..thresholds import HealthPolicy
 
 __all__ = [
     "SETTINGS",
@@ -103,6 +104,17 @@ def _poll_interval(value: object) -> float | None:
     return seconds
 
 
+def _health_policy(value: object) -> dict[str, float | None]:
+    if isinstance(value, HealthPolicy):
+        value = attrs.asdict(value)
+    if not isinstance(value, (str, Mapping)):
+        raise _Unacceptable("must be thresholds by name; valid is 'failures=2,hold_down=30'")
+    try:
+        return HealthPolicy.numbers(cast("str | Mapping[str, float | None]", value))
+    except InvalidValueError as error:
+        raise _Unacceptable(f"is refused: {error}") from None
+
+
 def _address(value: object) -> Address:
     rule = "must be ADDRESS:PORT, or :PORT for every address; valid is ':8080' or '[::1]:8080'"
     if isinstance(value, Address):
@@ -133,6 +145,7 @@ class Settings:
         pods_api_dir: The pods API's directory.
         registration: Whether we call the kubelet (``kubelet``) or are found by it (``watcher``).
         poll_interval: Seconds between two discoveries; None: never; ``keep``: as each backend says.
+        health_policy: Thresholds of health that differ from those of each backend, by name; None: none does.
         host_root: Where the node's root directory is.
         snapshot: A snapshot of another node, which takes the place of this node's files; None: there is none.
         cdi: ``off``, ``beside`` (CDI names, and everything else as without), ``only`` (the runtime is known to do CDI).
@@ -178,6 +191,14 @@ class Settings:
             _poll_interval,
             "SECONDS",
             "Between two discoveries; 'none': never; default: what each backend says.",
+        ),
+    )
+    health_policy: Mapping[str, float | None] | None = attrs.field(
+        default=None,
+        metadata=_about(
+            _health_policy,
+            "NAME=NUMBER,...",
+            "Thresholds of health over each backend's own, as 'failures=2,hold_down=30'.",
         ),
     )
     host_root: Path = attrs.field(
@@ -305,6 +326,7 @@ class ServeOptions(TypedDict, total=False):
     pods_api_dir: str | os.PathLike[str]
     registration: Literal["kubelet", "watcher"]
     poll_interval: float | None
+    health_policy: str | Mapping[str, float | None] | HealthPolicy
     host_root: str | os.PathLike[str]
     snapshot: str | os.PathLike[str]
     cdi: Literal["off", "beside", "only"]

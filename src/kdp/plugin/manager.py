@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NoReturn, Self
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ..backend import DeviceBackend
     from ..devices import Device
     from ..hardware import Host
+    from ..health import HealthChange
     from .cdi import CdiOptions
 
 __all__ = ["PluginManager", "Status"]
@@ -82,9 +83,12 @@ class PluginManager(AsyncContextManagerMixin):
             backends say.
         deadlines: What hooks get.
         cdi: How CDI is used; None: not at all.
+        health_policy: Thresholds of health that differ from the backends' own (`kdp.HealthPolicy`), by name.
+        observe: Called on the loop with each change of a device's health, for metrics and events; must not block. What
+            it raises is logged and changes nothing.
 
     Raises:
-        ConfigurationError: No backend, or two backends with one static resource.
+        ConfigurationError: No backend, two backends with one static resource, or thresholds that contradict each other.
         InvalidNameError: A static resource's name breaks the rules, or its socket's path would be too long.
     """
 
@@ -98,6 +102,8 @@ class PluginManager(AsyncContextManagerMixin):
         poll_interval: float | EllipsisType | None = ...,
         deadlines: Deadlines | None = None,
         cdi: CdiOptions | None = None,
+        health_policy: Mapping[str, float | None] | None = None,
+        observe: Callable[[HealthChange], object] | None = None,
     ) -> None:
         if not backends:
             raise ConfigurationError("there is no backend to run: give at least one kdp.DeviceBackend")
@@ -126,6 +132,8 @@ class PluginManager(AsyncContextManagerMixin):
                 poll_interval=poll_interval,
                 check=functools.partial(self._check, backend),
                 deadlines=deadlines,
+                health_policy=health_policy,
+                observe=observe,
             )
             for resource in static_resources(backend):
                 if resource in self._owners:

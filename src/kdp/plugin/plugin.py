@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 import anyio
@@ -16,6 +17,7 @@ import attrs
 
 from ..backoff import Backoff
 from ..errors import ListTooLargeError, RegistrationError, RegistrationRefusedError
+from ..health import DeviceHealth
 from ..kubelet import KubeletPaths, KubeletState, KubeletWatch
 from ..latest import Latest
 from .inventory import Change, Inventory
@@ -81,6 +83,8 @@ class ResourceStatus:
         reason: Why it is not connected; None: it is, or nothing is wrong yet.
         devices: How many devices are listed.
         healthy: How many of them are healthy.
+        faults: How those are that are not simply healthy, by id; since when on `time.monotonic`'s clock. Those that have
+            vanished are not among them.
     """
 
     resource: str
@@ -88,6 +92,7 @@ class ResourceStatus:
     reason: str | None
     devices: int
     healthy: int
+    faults: Mapping[str, DeviceHealth] = attrs.field(factory=dict[str, DeviceHealth])
 
     @property
     def is_ready(self) -> bool:
@@ -225,12 +230,14 @@ class DevicePlugin:
         """Where the resource stands now."""
         snapshot = self.inventory.snapshot
         devices = snapshot.devices.values() if snapshot else ()
+        faults = self._supervisor.discovery.value.health
         return ResourceStatus(
             resource=self.resource,
             state=self._session.state.value,
             reason=self._reason(),
             devices=len(devices),
             healthy=sum(device.health.is_healthy for device in devices),
+            faults={i: health for i, health in faults.items() if snapshot and i in snapshot.devices},
         )
 
     def _reason(self) -> str | None:

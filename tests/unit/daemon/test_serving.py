@@ -72,6 +72,20 @@ def test_backends_of_different_resources_go_together() -> None:
     assert check_backends(backends) == tuple(backends)
 
 
+def test_thresholds_that_contradict_a_backends_own_are_refused_before_anything_runs() -> None:
+    numbers = {"hold_down_max": 30.0}
+    with pytest.raises(
+        ConfigurationError, match=r"^Widgets.health_policy with .*: hold_down=60 is above hold_down_max=30"
+    ):
+        Plan((Widgets(),), Settings(health_policy=numbers))
+    patient = Widgets()
+    patient.health_policy = kdp.HealthPolicy(hold_down=10)
+    Plan((patient,), Settings(health_policy=numbers))
+    patient.health_policy = 3  # type: ignore[assignment]
+    with pytest.raises(ConfigurationError, match=r"^Widgets.health_policy: 3 must be a kdp.HealthPolicy"):
+        Plan((patient,), Settings())
+
+
 def test_new_logs_need_no_new_manager_but_new_backends_and_paths_do() -> None:
     old = Plan((Widgets(),), Settings())
     assert not attrs.evolve(old, settings=Settings(log_level="debug", log_format="json")).needs_new_manager(old)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kdp import ConfigurationError
+from kdp import ConfigurationError, HealthPolicy
 from kdp.daemon.settings import SETTINGS, Address, Given, Settings, from_environment, from_keywords, resolve
 
 
@@ -71,6 +71,17 @@ def test_an_address_is_a_host_and_a_port(text: str, value: Address) -> None:
         ("poll_interval", "0", "KDP_POLL_INTERVAL: '0' must be a number of seconds above 0, or 'none' for never"),
         ("poll_interval", "nan", "KDP_POLL_INTERVAL: 'nan' must be a number of seconds above 0"),
         ("poll_interval", True, "KDP_POLL_INTERVAL: True must be a number of seconds above 0"),
+        (
+            "health_policy",
+            "failures=0",
+            "KDP_HEALTH_POLICY: 'failures=0' is refused: failures=0: must be a whole number of 1 or more",
+        ),
+        ("health_policy", 3, "KDP_HEALTH_POLICY: 3 must be thresholds by name; valid is 'failures=2,hold_down=30'"),
+        (
+            "health_policy",
+            {"patience": 3},
+            "KDP_HEALTH_POLICY: {'patience': 3} is refused: 'patience': there is no such",
+        ),
         ("registration", "dbus", "KDP_REGISTRATION: 'dbus' must be one of kubelet, watcher; valid is 'kubelet'"),
         ("log_format", "xml", "KDP_LOG_FORMAT: 'xml' must be one of text, json"),
         ("log_level", "loud", "KDP_LOG_LEVEL: 'loud' must be one of debug, info, warning, error"),
@@ -81,6 +92,15 @@ def test_a_wrong_value_is_refused_with_its_source_and_a_valid_example(name: str,
     with pytest.raises(ConfigurationError) as caught:
         resolve([{name: Given(SETTINGS[name].variable, value)}])
     assert str(caught.value).startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    "value", ["hold-down=30,flaps=none", {"hold-down": 30, "flaps": None}, HealthPolicy(hold_down=30, flaps=None)]
+)
+def test_thresholds_are_text_a_mapping_or_a_policy(value: object) -> None:
+    numbers = resolve([{"health_policy": Given("health-policy in /etc/kdp.yaml", value)}]).health_policy
+    assert numbers is not None
+    assert HealthPolicy().changed(numbers) == HealthPolicy(hold_down=30, flaps=None)
 
 
 @pytest.mark.parametrize("value", ["none", "never", None])
