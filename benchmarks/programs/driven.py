@@ -13,7 +13,9 @@ from .widgets import Widgets
 
 
 class Driven(Widgets):
-    """Widgets whose health is ordered."""
+    """Widgets whose health is ordered, and told as it is: what flaps is not quarantined."""
+
+    health_policy = kdp.HealthPolicy(flaps=None)
 
     @override
     async def watch(self, report: kdp.Reporter) -> None:

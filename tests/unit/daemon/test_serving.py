@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import logging
 import signal
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
@@ -18,6 +20,7 @@ from kdp.daemon import serving
 from kdp.daemon.serving import Daemon, Plan, check_backends, serve
 from kdp.daemon.settings import Address, Settings
 from kdp.errors import PluginDirectoryGoneError
+from kdp.health import DeviceHealth, HealthState
 
 
 class Widgets(kdp.DeviceBackend):
@@ -84,6 +87,19 @@ def test_thresholds_that_contradict_a_backends_own_are_refused_before_anything_r
     patient.health_policy = 3  # type: ignore[assignment]
     with pytest.raises(ConfigurationError, match=r"^Widgets.health_policy: 3 must be a kdp.HealthPolicy"):
         Plan((patient,), Settings())
+
+
+def test_the_probe_names_the_first_faults_since_when_and_why() -> None:
+    said = vars(serving)["_faults"]
+    assert said({}) == {}
+    minute_ago = time.monotonic() - 60
+    faults = {
+        f"w{i}": DeviceHealth(state=HealthState.QUARANTINED, reason="it flapped", since=minute_ago) for i in range(30)
+    }
+    told = said(faults)["faults"]
+    assert list(told) == [f"w{i}" for i in range(20)]
+    assert (told["w0"]["state"], told["w0"]["reason"]) == ("quarantined", "it flapped")
+    assert 59 <= time.time() - datetime.fromisoformat(told["w0"]["since"]).timestamp() <= 62
 
 
 def test_new_logs_need_no_new_manager_but_new_backends_and_paths_do() -> None:

@@ -409,7 +409,14 @@ class BackendSubject(Subject):
         control = _Control(staging=staging, resource=self._resource or backend.resource or "")
         _instrument(backend, control)
         deadlines = Deadlines(allocate=ALLOCATE_DEADLINE) if staging.allocate == "hangs" else Deadlines()
-        manager = PluginManager([backend], paths=paths, registration=self._route, host=self._host, deadlines=deadlines)
+        manager = PluginManager(
+            [backend],
+            paths=paths,
+            registration=self._route,
+            host=self._host,
+            deadlines=deadlines,
+            health_policy={"flaps": None},  # the kit flips devices more often than any that is worth to be listed
+        )
         directory = paths.plugins_registry_dir if self._route == "watcher" else paths.device_plugin_dir
         instance = _Instance(manager, control, self._levers, os.fspath(directory))
         ear, logger = _Ear(instance), logging.getLogger("kdp")
