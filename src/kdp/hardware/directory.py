@@ -84,8 +84,8 @@ class Directory:
         target = self.host.read_link(f"{self.path}/{name}")
         return None if target is None else posixpath.basename(target.rstrip("/"))
 
-    def child(self, name: str) -> Directory | None:
-        """Return a directory below this one, links followed; None: there is none."""
+    def child(self, name: str) -> Directory:
+        """Return a directory below this one, links followed, be it there or not."""
         return self.host.directory(f"{self.path}/{name}")
 
     def children(self, pattern: str = "*") -> list[Directory]:

@@ -4,7 +4,7 @@ In a DaemonSet the node's ``/dev`` may be mounted at ``/host/dev``; in a test it
 snapshot that was taken on another node. A backend always speaks in paths *of the node* and asks `Host` about them; links
 are followed inside the root, never out of it.
 
-Rule: questions about what may not be there (`Host.directory`, `Host.read_link`, `Host.pci_functions`) answer None or nothing;
+Rule: questions about what may not be there (`Host.read_link`, `Host.pci_function`, `Host.glob`) answer None or nothing;
 only `Host.read_bytes` raises, and the readers of `Directory` turn that into a `Reading` with the reason.
 """
 
@@ -263,22 +263,24 @@ class Host:
 
     # -- directories of sysfs and procfs -------------------------------------------------------------------------------
 
-    def directory(self, host_path: str | os.PathLike[str]) -> Directory | None:
-        """Return a directory with typed readers for its attributes, links followed; None: there is none."""
+    def directory(self, host_path: str | os.PathLike[str]) -> Directory:
+        """Return a directory with typed readers for its attributes, links followed.
+
+        It need not be there: its attributes are absent then, each with the reason, and `Directory.exists` is false.
+        """
         from .directory import Directory
 
         try:
-            path = self.resolve(host_path)
-        except OSError:
-            return None
-        return Directory(self, path) if self.is_directory(path) else None
+            return Directory(self, self.resolve(host_path))
+        except OSError:  # a loop of links, as each reader will tell
+            return Directory(self, os.fspath(host_path))
 
     def directories(self, pattern: str) -> list[Directory]:
         """Return the directories that match a shell pattern, links followed, 2 before 10; a class is ``/sys/class/NAME/*``."""
         from .naming import natural
 
         found = (self.directory(path) for path in sorted(self.glob(pattern), key=natural))
-        return [directory for directory in found if directory is not None]
+        return [directory for directory in found if directory.exists]
 
     def class_devices(self, name: str) -> list[Directory]:
         """Return the entries of ``/sys/class/<name>``, 2 before 10; nothing where no such driver is loaded."""
@@ -287,7 +289,10 @@ class Host:
     def directory_of_node(self, host_path: str | os.PathLike[str]) -> Directory | None:
         """Return what sysfs tells of a device node, by its number; None: no device, or its driver tells sysfs nothing."""
         kind, number = self.device_type(host_path), self.device_number(host_path)
-        return None if kind is None or number is None else self.directory(f"/sys/dev/{kind}/{number[0]}:{number[1]}")
+        if kind is None or number is None:
+            return None
+        found = self.directory(f"/sys/dev/{kind}/{number[0]}:{number[1]}")
+        return found if found.exists else None
 
     def pci_functions(
         self,
@@ -314,8 +319,9 @@ class Host:
         from .pci import DEVICES, PciFunction, normal_address
 
         normal = normal_address(address)
-        found = None if normal is None else self.directory(f"{DEVICES}/{normal}")
-        return None if found is None else PciFunction(self, found.path)
+        if normal is None or not (found := self.directory(f"{DEVICES}/{normal}")).exists:
+            return None
+        return PciFunction(self, found.path)
 
     def net_interfaces(self) -> list[NetInterface]:
         """Return the network interfaces of this network namespace, 2 before 10."""
@@ -328,7 +334,7 @@ class Host:
         from .net import NetInterface
 
         found = self.directory(f"/sys/class/net/{name}")
-        return None if found is None else NetInterface(self, found.path)
+        return NetInterface(self, found.path) if found.exists else None
 
     def numa_nodes(self, *host_paths: str) -> tuple[int, ...]:
         """Return the memory nodes that device nodes or sysfs directories are near to, sorted; empty: unknown.

@@ -42,7 +42,7 @@ def _all_or_none(parts: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def _of_path(host: Host, path: str) -> tuple[int, ...]:
-    directory = host.directory(path) or host.directory_of_node(path)
+    directory = host.directory(path) if host.is_directory(path) else host.directory_of_node(path)
     return () if directory is None else of_directory(directory)
 
 
@@ -56,7 +56,7 @@ def _of(directory: Directory, seen: frozenset[str]) -> tuple[int, ...]:
             return (node,)
     device = directory.child("device")
     return (
-        (_of(device, seen) if device is not None else ())
+        (_of(device, seen) if device.exists else ())
         or _of_vfio_group(directory, seen)
         or _of_interfaces(directory, seen)
     )
@@ -83,7 +83,7 @@ def _of_interfaces(directory: Directory, seen: frozenset[str]) -> tuple[int, ...
             return ()
         below = [entry.rpartition("/lower_")[2] for entry in host.glob(f"{host.escape(place.path)}/lower_*")]
     interfaces = [host.directory(f"/sys/class/net/{name}") for name in below]
-    return _all_or_none(() if interface is None else _of(interface, seen) for interface in interfaces)
+    return _all_or_none(_of(interface, seen) if interface.exists else () for interface in interfaces)
 
 
 _VIRTUAL_NET = "/sys/devices/virtual/net/"

@@ -184,4 +184,4 @@ def of_directory(directory: Directory) -> PciFunction | None:
         if normal_address(place.name) == place.name and place.path.startswith("/sys/devices/"):
             return PciFunction(place.host, place.path)
     device = directory.child("device")
-    return None if device is None or device == directory else of_directory(device)
+    return of_directory(device) if device.exists and device != directory else None

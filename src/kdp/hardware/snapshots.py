@@ -120,6 +120,8 @@ def read(file: str | os.PathLike[str]) -> Snapshot:
         raise ConfigurationError(f"{label}: is damaged; take it again or copy it again") from None
     if len(plain) > MAX_BYTES:
         raise ConfigurationError(f"{label}: holds more than {MAX_BYTES >> 20} MiB, which no snapshot does")
+    if plain[257:262] == b"ustar" and not plain.endswith(bytes(2 * tarfile.BLOCKSIZE)):
+        raise ConfigurationError(f"{label}: is cut off; take it again or copy it again")  # tarfile may not notice
     try:
         with tarfile.open(fileobj=io.BytesIO(plain), mode="r:") as archive:
             return _of_archive(archive)

@@ -264,7 +264,7 @@ class SysfsTree:
         path = self.host.resolve(host_path)
         directory = self.host.directory(path)
         told = {"ACTION": action, "DEVPATH": path.removeprefix("/sys"), "SUBSYSTEM": ""}
-        if directory is not None:
+        if directory.exists:
             told |= directory.properties() | {"SUBSYSTEM": directory.subsystem or ""}
         with (self.host.root / UEVENTS).open("a") as stream:
             stream.write(f"{json.dumps(told | properties)}\n")
