@@ -51,20 +51,18 @@ class RenderNodes(kdp.DeviceBackend):
         self.host = host
 
     def discover(self) -> list[kdp.Device]:
-        return [self._device(card) for card in self.host.glob("/sys/class/drm/renderD*/device")]
+        return [self._device(entry) for entry in self.host.directories("/sys/class/drm/renderD*")]
 
-    def _device(self, link: str) -> kdp.Device:
-        card = self.host.resolve(link)
-
-        def read(name: str) -> str:
-            return self.host.path(f"{card}/{name}").read_text().strip()
-
+    def _device(self, entry: kdp.hardware.Directory) -> kdp.Device:
+        card = entry.child("device")
+        enabled = card.flag("enable")
+        reason = enabled.problem or "the card is disabled"
         return kdp.Device(
-            id=card.rpartition("/")[2],
-            health=kdp.Health.healthy() if read("enable") == "1" else kdp.Health.unhealthy("the card is disabled"),
-            numa_nodes=[int(read("numa_node"))],
-            edits=kdp.ContainerEdits.of_node("/dev/dri/" + link.split("/")[-2]),
-            attributes={"vendor": read("vendor")},
+            id=card.name,
+            health=kdp.Health.healthy() if enabled.value else kdp.Health.unhealthy(reason),
+            numa_nodes=card.numa_nodes,
+            edits=kdp.ContainerEdits.of_node(f"/dev/dri/{entry.name}"),
+            attributes={"vendor": card.text("vendor").or_else("unknown")},
         )
 
 

@@ -36,7 +36,7 @@ class SysfsTree:
     """A root directory that looks like a node's.
 
     Args:
-        root: An empty directory, or one that does not exist yet.
+        root: An empty directory, or one that does not exist yet; without a snapshot also the root of an earlier tree.
         snapshot: Begin with the files of this snapshot, as ``kdp snapshot`` wrote it.
         not_permitted: Called with the reason where the system does not let us make a device node; it must not return.
             The fixture skips the test; without it a PermissionError is raised.
@@ -57,7 +57,8 @@ class SysfsTree:
     ) -> None:
         held = snapshots.Snapshot(kernel="Linux 0 test") if snapshot is None else snapshots.read(snapshot)
         root.mkdir(parents=True, exist_ok=True)
-        snapshots.unpack(held, root)
+        if snapshot is not None or not (root / NODES).exists():
+            snapshots.unpack(held, root)
         self.host = Host(root)
         self._not_permitted = not_permitted
         self._vanished: dict[str, list[tuple[Path, Path]]] = {}
