@@ -273,3 +273,19 @@ def test_killed_its_plugin_ends_too(simulation: Simulation) -> None:
         process.kill()
         process.wait(20)
         wait_until(lambda: ended(pid))
+
+
+def test_a_snapshot_s_node_is_simulated_and_its_files_are_removed(simulation: Simulation) -> None:
+    recorded = Path(__file__).parents[2] / "data/hardware/dfl-6.1.tar.gz"
+    more = """
+def __init__(self, host: __import__("kdp.hardware").hardware.Host) -> None:
+    self.host = host
+
+def discover(self):
+    ports = [port for region in self.host.class_devices("fpga_region") for port in region.children("dfl-port.*")]
+    return [kdp.Device(id=port.name, edits=kdp.ContainerEdits.of_node(port.node)) for port in ports]
+"""
+    result = simulation.run(more, "--snapshot", str(recorded))
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "3 devices" in result.stdout
+    assert "device /dev/dfl-port." in result.stdout
