@@ -22,7 +22,7 @@ from .snapshots import FileEntry, Snapshot
 from .standins import NodeEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
 __all__ = ["GENERIC", "RecordingHost", "capture", "generic_paths"]
 
@@ -148,11 +148,11 @@ def _below(host: Host, directory: str, depth: int) -> Iterable[str]:
 
 def siblings(host: Host, paths: Iterable[str]) -> list[str]:
     """Return the attributes beside those that were read in sysfs: the next version of a backend may read them."""
-    directories = {host.resolve(posixpath.dirname(path)) for path in paths if path.startswith("/sys/devices/")}
+    directories = {host.directory(posixpath.dirname(path)).path for path in paths if path.startswith("/sys/")}
     return [
         path
         for directory in sorted(directories)
-        if directory.count("/") > 3
+        if directory.startswith("/sys/devices/") and directory.count("/") > 3
         for path in host.glob(f"{host.escape(directory)}/*")
         if not host.is_directory(path)
     ]
@@ -163,7 +163,6 @@ def capture(
     paths: Iterable[str],
     *,
     names_only: Iterable[str] = (),
-    progress: Callable[[str], object] = lambda _: None,
 ) -> Snapshot:
     """Look at each path and return the snapshot. Blocks; a driver may take its time with each attribute.
 
@@ -172,14 +171,9 @@ def capture(
         paths: Paths of the node; links on the way and at the end come along, with what they lead to. What is not there is
             left out.
         names_only: Paths of which only that they are there matters: sources of mounts. Their files are empty.
-        progress: Called with each path before it is looked at.
-
-    Raises:
-        OSError: The node's kernel cannot be named.
     """
     taking = _Taking(host)
     for path in paths:
-        progress(path)
         taking.take(path, content=True)
     for path in names_only:
         taking.take(path, content=False)

@@ -33,7 +33,6 @@ __all__ = ["Host"]
 MAX_LINKS = 40
 """Links followed on one path before it counts as a loop, as in the kernel."""
 
-
 MAX_BYTES = 1 << 20
 """The most that is read of one file: an attribute has a page (4 KiB), what drivers put into /proc somewhat more."""
 
@@ -108,7 +107,7 @@ class Host:
                 del done[-1:]
                 continue
             try:
-                target = os.readlink(self.path("/".join([*done, part])))
+                target = os.readlink(self._inside("/".join([*done, part])))
             except OSError:
                 done.append(part)
                 continue

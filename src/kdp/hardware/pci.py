@@ -178,10 +178,10 @@ def _is_of_class(code: int | None, wanted: int) -> bool:
     return wanted in (code, code >> 8, code >> 16)
 
 
-def of_directory(directory: Directory) -> PciFunction | None:
-    """See `kdp.hardware.Directory.pci`."""
+def of_directory(directory: Directory, *, links: int = 4) -> PciFunction | None:
+    """See `kdp.hardware.Directory.pci`; so many links ``device`` are followed, in case they form a circle."""
     for place in (directory, *directory.parents):
         if normal_address(place.name) == place.name and place.path.startswith("/sys/devices/"):
             return PciFunction(place.host, place.path)
     device = directory.child("device")
-    return of_directory(device) if device.exists and device != directory else None
+    return of_directory(device, links=links - 1) if links and device.exists else None

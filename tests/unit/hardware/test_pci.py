@@ -72,6 +72,13 @@ def test_what_a_function_tells_and_does_not(sysfs_tree: SysfsTree) -> None:
     assert sysfs_tree.host.pci_function("0000:3c:00.0") is None
 
 
+def test_links_in_a_circle_lead_to_no_function(sysfs_tree: SysfsTree) -> None:
+    for name, other in (("a", "b"), ("b", "a")):
+        sysfs_tree.link(f"/sys/devices/virtual/x/{name}/device", f"../{other}")
+    assert sysfs_tree.host.directory("/sys/devices/virtual/x/a").pci is None
+    assert sysfs_tree.host.numa_nodes("/sys/devices/virtual/x/a") == ()
+
+
 def test_virtual_functions_know_their_physical_one(sysfs_tree: SysfsTree) -> None:
     physical = sysfs_tree.pci_function(
         "0000:3b:00.0", vendor=1, device=2, attributes={"sriov_totalvfs": 16, "sriov_numvfs": 2}
