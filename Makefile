@@ -40,7 +40,7 @@ test-node: $(VENV)/.ready ## run the tests of a node: real device managers, a re
 
 faults: $(VENV)/.ready ## write docs/reference/faults.md from what the tests of the faults see
 	@rows=$$(mktemp -d) && KDP_FAULTS=$$rows $(PYTHON_IN) -m pytest -q -n $(JOBS) tests/integration/faults \
-	  && $(PYTHON_IN) tests/integration/faults/catalogue.py $$rows; status=$$?; rm -rf $$rows; exit $$status
+	  && PYTHONPATH=tests $(PYTHON_IN) -m integration.faults.catalogue $$rows; status=$$?; rm -rf $$rows; exit $$status
 
 reference: $(VENV)/.ready ## write docs/reference/api.md and cli.md from the docstrings and from --help
 	@$(PYTHON_IN) scripts/reference.py

@@ -101,8 +101,15 @@ def kind_of(thing: type) -> str:
 
 
 def members(thing: type) -> Iterator[tuple[str, Any]]:
-    """Return the public methods and properties that a class defines itself, in their order."""
-    for name, member in vars(thing).items():
+    """Return the public methods and properties that a class defines itself, in their order.
+
+    What it has of classes of its own package that nobody else sees counts as its own: those are its parts.
+    """
+    parts = [base for base in thing.__mro__ if base is thing or base.__module__.startswith(f"{thing.__module__}.")]
+    own: dict[str, Any] = {}
+    for name, member in (pair for part in parts for pair in vars(part).items()):
+        own.setdefault(name, member)
+    for name, member in own.items():
         if name.startswith("_"):
             continue
         if isinstance(member, classmethod | staticmethod):

@@ -72,6 +72,9 @@ class FrontDoor:
                             connection, _ = self._listener.accept()
                         except BlockingIOError:
                             break
+                        except OSError:  # it was told to refuse
+                            await anyio.sleep_forever()
+                            return
                         connection.setblocking(False)
                         tasks.start_soon(self._relay, connection)
         finally:
@@ -97,15 +100,24 @@ class FrontDoor:
 
         Takes effect at once; `serve` must still be cancelled.
         """
+        self.refuse()
+        self.drop_connections()
+
+    def refuse(self) -> None:
+        """Refuse new connections; those that there are go on, and the file stays as a dead socket."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
-        self.drop_connections()
 
     def drop_connections(self) -> None:
         """Break the connections that there are, and go on."""
         for connection in self._connections:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
+
+    def rename(self, path: Path) -> None:
+        """Give the socket another name; a file of that name is replaced in one step."""
+        os.rename(self.path, path)
+        self.path = path
 
     def unlink(self) -> None:
         """Remove the file if it is still ours."""

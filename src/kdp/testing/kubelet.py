@@ -117,7 +117,7 @@ class SimulatedKubelet(AsyncContextManagerMixin):
         self.paths = paths
         self.profile = profile_named(profile)
         self.events = EventLog(listener)
-        self.faults = Faults(self)
+        self.faults = Faults(self, lambda: self._life)
         self._clock = clock
         self._topology = Topology(topology_policy, topology_scope, numa_nodes)
         self._rng = random.Random(seed)  # noqa: S311 - for tests, reproducible
@@ -535,9 +535,12 @@ class SimulatedKubelet(AsyncContextManagerMixin):
         return self._client(resource).connection
 
     def drop_stream(self, resource: str) -> None:
-        """Fault 30: cancel this resource's ListAndWatch; the plugin's socket stays.
+        """Fault 30: this resource's ListAndWatch is cancelled; the plugin's socket stays.
 
-        The kubelet then closes the connection and marks the devices unhealthy, as at any end of a stream.
+        On a node: any error of the stream. The kubelet then closes the connection, marks the devices unhealthy and
+        never calls again (section 5).
+
+        A good plugin registers again within a second, under a new name.
 
         Raises:
             ScenarioError: There is no stream.
@@ -546,9 +549,12 @@ class SimulatedKubelet(AsyncContextManagerMixin):
             client.end_stream()
 
     def pause_reading(self, resource: str) -> None:
-        """Fault 33: stop reading this resource's lists; a list that is being read is still taken.
+        """Fault 33: this resource's lists are not read any more; a list that is being read is still taken.
 
-        What the plugin sends stays in the flow control's window (about 64 KiB) and then in the plugin.
+        On a node: the kubelet's disk is slow, for it writes its checkpoint before it reads on. What the plugin sends
+        stays in the flow control's window (about 64 KiB) and then in the plugin.
+
+        A good plugin keeps the newest list for such a stream and not all of them.
 
         Raises:
             ScenarioError: There is no stream.
@@ -566,7 +572,11 @@ class SimulatedKubelet(AsyncContextManagerMixin):
             client.may_read.set()
 
     def sever(self, resource: str) -> None:
-        """Fault 32: break the connection to this resource's plugin without a word.
+        """Fault 32: the connection to this resource's plugin breaks without a word.
+
+        On a node: the kubelet is killed.
+
+        A good plugin takes it for the end of the stream, and registers again.
 
         Raises:
             ScenarioError: No plugin of this resource is connected.
@@ -575,7 +585,11 @@ class SimulatedKubelet(AsyncContextManagerMixin):
 
     @asynccontextmanager
     async def checkpoint_noise(self, per_second: float = 100.0) -> AsyncGenerator[None]:
-        """Fault 27: write the checkpoint this often while the context lasts, as after lists of other plugins.
+        """Fault 27: the checkpoint is written this often while the context lasts.
+
+        On a node: after each list of any plugin (section 4.4).
+
+        A good plugin looks only at names that concern it, and neither registers nor sends anything.
 
         Args:
             per_second: Writes a second, each a temporary file and a rename.

@@ -15,7 +15,7 @@ import secrets
 import time
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -23,7 +23,7 @@ from . import checks, events
 from .checkpoint import CHECKPOINT_NAME, Checkpoint
 from .clients import ClientTable
 from .door import FrontDoor
-from .faults import Faults, RegisterFault
+from .faults import RegisterFault
 from .manager import AlreadyConnected, DeviceManager, Endpoint
 from .podresources import PodResources
 from .podsapi import PodsApi
@@ -33,7 +33,7 @@ from .wire import CallError, DialError, PluginConnection, PluginOptions, PluginS
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Coroutine, Iterable
     from pathlib import Path
 
     from anyio.abc import TaskGroup, TaskStatus
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from kdp.kubelet.paths import KubeletPaths
 
     from .events import EventLog
+    from .faults import Faults
     from .pods import ContainerReply, Pod
     from .profiles import Profile
 
@@ -50,10 +51,11 @@ __all__ = ["Client", "Life"]
 class Client:
     """One registration's connection: dialed once, one ListAndWatch, all unary calls."""
 
-    def __init__(self, resource: str, socket_path: str) -> None:
+    def __init__(self, resource: str, connection: PluginConnection) -> None:
         self.resource = resource
-        self.socket_path = socket_path
-        self.connection = PluginConnection(socket_path)
+        self.socket_path = socket_path = connection.socket_path
+        self.connection = connection
+        self.is_leaked = False
         self.endpoint = Endpoint(resource, socket_path)
         self.stream: PluginStream | None = None
         self.lists = 0
@@ -115,17 +117,23 @@ class Life:
             deregister=self._deregister,
             rng=rng,
             log=log,
+            faults=faults,
             translate=partial(_seen_from_here, seen_at, paths.plugins_registry_dir.parent),
         )
         self._apis = [
             PodResources(
-                manager, lambda: [pod for pod, _ in pods()], has_get=profile.pod_resources_has_get, rng=rng
+                manager,
+                lambda: [pod for pod, _ in pods()],
+                has_get=profile.pod_resources_has_get,
+                rng=rng,
+                faults=faults,
             ).server(paths.pod_resources_socket)
         ]
         self.pods_api = PodsApi(pods, lambda: manager.sources_ready)
         if profile.serves_pods_api:
             self._apis.append(self.pods_api.server(paths.pods_api_socket))
-        self._door: FrontDoor | None = None
+        self._inner = f"kdp-simulated-kubelet-{os.getpid()}-{secrets.token_hex(8)}"
+        self._doors: list[FrontDoor] = []
         self._tasks: TaskGroup | None = None
         self._is_over = False
 
@@ -149,29 +157,29 @@ class Life:
             self.manager.restore(checkpoint.registered, checkpoint.assignments)
         directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         # The server behind the door is ready before the door is there: all that listen(2) has to wait for is us.
-        inner = f"kdp-simulated-kubelet-{os.getpid()}-{secrets.token_hex(8)}"
-        registry = RegistryServer(inner, self._register)
+        registry = RegistryServer(self._inner, self._register)
         try:
             await registry.start()
             for api in self._apis:
                 await api.start()
             self._wipe(directory)
-            self._door = FrontDoor(self._paths.kubelet_socket, inner)
+            door = FrontDoor(self._paths.kubelet_socket, self._inner)
+            self._doors.append(door)
             if listen_delay > 0:
                 await anyio.sleep(listen_delay)
-            self._door.listen()
+            door.listen()
             self._log.add(events.KubeletStarted(profile=self._profile.name))
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
                 for api in self._apis:
                     tasks.start_soon(api.serve)
-                await tasks.start(self._door.serve)
+                await tasks.start(door.serve)
                 await tasks.start(self._watcher.run)
                 task_status.started()
                 await anyio.sleep_forever()
         finally:
-            if self._door is not None:
-                self._door.close()
+            for door in self._doors:
+                door.close()
             with anyio.CancelScope(shield=True):
                 for connection in self._connections:
                     await connection.drop()
@@ -192,8 +200,8 @@ class Life:
     def crash(self) -> None:
         """Break everything at once and without a word, as SIGKILL does; `run` must still be cancelled."""
         self._is_over = True
-        if self._door is not None:
-            self._door.slam()
+        for door in self._doors:
+            door.slam()
         for api in self._apis:
             api.slam()
         for connection in self._connections:
@@ -201,8 +209,26 @@ class Life:
 
     def unlink_socket(self) -> None:
         """Remove kubelet.sock, as the orderly end of the device manager does."""
-        if self._door is not None:
-            self._door.unlink()
+        for door in self._doors:
+            door.unlink()
+
+    def stop_listening(self) -> None:
+        """Let the registry die: kubelet.sock refuses, everything else lives."""
+        for door in self._doors:
+            door.refuse()
+
+    def new_door(self) -> None:
+        """Replace kubelet.sock by a new socket, in one step; connections to the old one live on."""
+        path = self._paths.kubelet_socket
+        door = FrontDoor(path.with_name(".kubelet.sock.new"), self._inner)
+        self._doors.append(door)
+        door.listen()
+        door.rename(path)
+        self.start_soon(door.serve)
+
+    def start_soon(self, task: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run this until the kubelet's end."""
+        self._running_tasks.start_soon(task)
 
     # Registration over kubelet.sock --------------------------------------------------------------------------------
 
@@ -235,17 +261,19 @@ class Life:
         fault = self._faults.next_register()
         if fault.hang:
             await anyio.sleep_forever()
-        if fault.drop and self._door is not None:
-            self._door.drop_connections()
+        if fault.drop:
+            for door in self._doors:
+                door.drop_connections()
             await anyio.sleep_forever()
+        # Joined and tidied, not validated (contract section 2.2).
+        socket_path = _joined(self._paths.device_plugin_dir, endpoint)
         if fault.code is not None:
-            raise Refusal(fault.text, fault.code)
+            raise Refusal(fault.text.replace("{socket}", socket_path), fault.code)
         refused = checks.version_error(version) or checks.resource_name_error(resource)
         if refused is not None:
             raise Refusal(refused)
-        if fault.dial:
-            # Joined and tidied, not validated (contract section 2.2).
-            socket_path = _joined(self._paths.device_plugin_dir, endpoint)
+        on_record = [c for c in self.clients.all() if (c.resource, c.socket_path) == (resource, socket_path)]
+        if fault.dial and not (self._faults.deduplicates and on_record):
             for _ in range(fault.connections):
                 await self._connect_for(resource, socket_path, fault)
         if fault.delay > 0:
@@ -279,7 +307,7 @@ class Life:
 
     async def _connect(self, resource: str, socket_path: str, fault: RegisterFault) -> Client:
         """Dial, ask for the options, install the endpoint, and open the stream in a task (contract section 2.1)."""
-        client = Client(resource, socket_path)
+        client = Client(resource, self._faults.connection(socket_path))
         self._connections[client.connection] = None
         self.clients.add(client)
         try:
@@ -291,16 +319,16 @@ class Life:
                 self._log.add(events.DialFailed(resource=resource, socket_path=socket_path, error=str(error)))
                 raise
             self._log.add(events.Dialed(resource=resource, socket_path=socket_path))
-            options = await client.connection.options()
-            client.endpoint.options = options
-            self._log.add(
-                events.OptionsReceived(
-                    resource=resource,
-                    socket_path=socket_path,
-                    pre_start_required=options.pre_start_required,
-                    preferred_allocation_available=options.preferred_allocation_available,
+            if fault.options:
+                options = client.endpoint.options = await client.connection.options()
+                self._log.add(
+                    events.OptionsReceived(
+                        resource=resource,
+                        socket_path=socket_path,
+                        pre_start_required=options.pre_start_required,
+                        preferred_allocation_available=options.preferred_allocation_available,
+                    )
                 )
-            )
             self.manager.connected(client.endpoint)
         except BaseException:
             self.clients.drop(resource, socket_path)
@@ -325,6 +353,8 @@ class Life:
         self._log.add(
             events.StreamEnded(resource=client.resource, socket_path=client.socket_path, code=code, detail=detail)
         )
+        if self._faults.disconnect_delay > 0:
+            await anyio.sleep(self._faults.disconnect_delay)
         on_record = self.clients.find(client.resource, client.socket_path)
         if on_record is not None:
             await self._disconnect(on_record)
@@ -368,7 +398,7 @@ class Life:
         self.clients.drop(client.resource, client.socket_path)
         client.end_stream()
         # A client that is still being dialed has nothing to close: its registration goes on without its record.
-        if client.connection.is_dialed:
+        if client.connection.is_dialed and not client.is_leaked:
             await self._close(client.connection)
         self.manager.disconnected(client.resource, client.socket_path)
         self._log.add(events.Disconnected(resource=client.resource, socket_path=client.socket_path))

@@ -7,7 +7,7 @@ told. List frees the devices of finished pods, as it does in the real one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kdp.proto.podresources.v1 import api_pb2 as v1
 
@@ -15,9 +15,12 @@ from .nodeapi import ApiRefusal, ApiServer
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
     from pathlib import Path
 
+    from google.protobuf.message import Message
+
+    from .faults import Faults
     from .manager import Assignment, DeviceManager
     from .pods import Pod
 
@@ -35,15 +38,23 @@ class PodResources:
         pods: The active pods that it knows.
         has_get: Whether Get is enabled (1.34 and later).
         rng: Decides what a Go map's order decides in the real one.
+        faults: What goes wrong.
     """
 
     def __init__(
-        self, manager: DeviceManager, pods: Callable[[], Iterable[Pod]], *, has_get: bool, rng: random.Random
+        self,
+        manager: DeviceManager,
+        pods: Callable[[], Iterable[Pod]],
+        *,
+        has_get: bool,
+        rng: random.Random,
+        faults: Faults,
     ) -> None:
         self._manager = manager
         self._pods = pods
         self._has_get = has_get
         self._rng = rng
+        self._faults = faults
 
     def server(self, path: Path) -> ApiServer:
         """Return the server for this socket."""
@@ -51,17 +62,30 @@ class PodResources:
             path,
             _SERVICE,
             {
-                "List": (v1.ListPodResourcesRequest, self._list),
-                "GetAllocatableResources": (v1.AllocatableResourcesRequest, self._allocatable),
-                "Get": (v1.GetPodResourcesRequest, self._get),
+                "List": (v1.ListPodResourcesRequest, self._meeting("List", self._list)),
+                "GetAllocatableResources": (
+                    v1.AllocatableResourcesRequest,
+                    self._meeting("GetAllocatableResources", self._allocatable),
+                ),
+                "Get": (v1.GetPodResourcesRequest, self._meeting("Get", self._get)),
             },
         )
+
+    def _meeting(self, method: str, answer: Callable[[Any], Message]) -> Callable[[Any], Awaitable[Message]]:
+        """Let the faults meet a call before it is answered."""
+
+        async def meet(request: Any) -> Message:
+            await self._faults.meet(method)
+            return answer(request)
+
+        return meet
 
     def _list(self, request: v1.ListPodResourcesRequest) -> v1.ListPodResourcesResponse:
         self._manager.release_finished()
         pods = list(self._pods())
         self._rng.shuffle(pods)
-        return v1.ListPodResourcesResponse(pod_resources=[self._told(pod) for pod in pods])
+        reply = v1.ListPodResourcesResponse(pod_resources=[self._told(pod) for pod in pods])
+        return v1.ListPodResourcesResponse.FromString(self._faults.shape(reply.SerializeToString()))
 
     def _get(self, request: v1.GetPodResourcesRequest) -> v1.GetPodResourcesResponse:
         if not self._has_get:

@@ -88,12 +88,13 @@ class Reconciler:
         self._busy.add(socket_path)
         return True
 
-    def finished(self, socket_path: str, *, failed: bool, now: float) -> None:
-        """Note the end of an operation; a failure doubles the path's backoff, a success ends it."""
+    def finished(self, socket_path: str, *, failed: bool, now: float, seconds: float | None = None) -> None:
+        """Note the end of an operation; a failure doubles the path's backoff (or sets it), a success ends it."""
         self._busy.discard(socket_path)
         before = self._backoff.pop(socket_path, None)
         if failed:
-            seconds = FIRST_BACKOFF if before is None else min(before.seconds * 2, MAX_BACKOFF)
+            if seconds is None:
+                seconds = FIRST_BACKOFF if before is None else min(before.seconds * 2, MAX_BACKOFF)
             self._backoff[socket_path] = _Backoff(seconds, now)
 
     def registered(self, plugin: KnownPlugin) -> None:

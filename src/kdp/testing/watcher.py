@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup, TaskStatus
 
     from .events import EventLog
+    from .faults import Faults
+    from .faults.watcher import WatcherFault
 
 __all__ = ["PluginWatcher"]
 
@@ -39,7 +41,11 @@ _NOTIFY_LEAD = 0.05
 
 
 class _Failed(Exception):
-    """An operation failed; the path backs off."""
+    """An operation failed; the path backs off, for its own time or for so many seconds."""
+
+    def __init__(self, backoff: float | None = None) -> None:
+        super().__init__()
+        self.backoff = backoff
 
 
 class PluginWatcher:
@@ -54,6 +60,7 @@ class PluginWatcher:
         rng: Decides the race of NotifyRegistrationStatus and ListAndWatch, which the kubelet makes at once on two
             connections; the first one wins it most of the time.
         log: Where everything is written down.
+        faults: What goes wrong.
         translate: Makes of a path that a plugin names the one that leads there in this process.
     """
 
@@ -67,6 +74,7 @@ class PluginWatcher:
         deregister: Callable[[str, str], Awaitable[None]],
         rng: random.Random,
         log: EventLog,
+        faults: Faults,
         translate: Callable[[str], str] = str,
     ) -> None:
         self._directory = directory
@@ -76,6 +84,7 @@ class PluginWatcher:
         self._deregister = deregister
         self._rng = rng
         self._log = log
+        self._faults = faults
         self._translate = translate
         self._reconciler = Reconciler()
 
@@ -98,7 +107,7 @@ class PluginWatcher:
             self._reconciler.gone(str(path))
         elif path.is_dir() and not path.name.startswith("."):
             self._walk(inotify, path)
-        else:
+        elif not self._faults.misses_create():
             self._see(path)
 
     def _walk(self, inotify: Inotify, directory: Path) -> None:
@@ -124,19 +133,23 @@ class PluginWatcher:
             await anyio.sleep(self._period)
 
     async def _operate(self, socket_path: str, operation: Awaitable[None]) -> None:
-        failed = False
+        failed, backoff = False, None
         try:
             await operation
-        except _Failed:
-            failed = True
+        except _Failed as failure:
+            failed, backoff = True, failure.backoff
         finally:
-            self._reconciler.finished(socket_path, failed=failed, now=time.monotonic())
+            self._reconciler.finished(socket_path, failed=failed, now=time.monotonic(), seconds=backoff)
 
     async def _farewell(self, plugin: KnownPlugin) -> None:
         self._reconciler.forgotten(plugin.socket_path)
         await self._deregister(plugin.resource, plugin.endpoint)
 
     async def _welcome(self, socket_path: str, identity: int) -> None:
+        fault = self._faults.next_watched()
+        if fault.backoff is not None:
+            self._log.add(events.DialFailed(resource="", socket_path=socket_path, error="context deadline exceeded"))
+            raise _Failed(fault.backoff)
         connection = PluginConnection(socket_path, authority=None)
         try:
             try:
@@ -144,18 +157,22 @@ class PluginWatcher:
             except DialError as error:
                 self._log.add(events.DialFailed(resource="", socket_path=socket_path, error=str(error)))
                 raise _Failed from error
-            info = await self._ask(connection)
-            await self._take(connection, info, identity)
+            info = await self._ask(connection, fault)
+            await self._take(connection, info, identity, fault)
         finally:
             with anyio.CancelScope(shield=True):
                 await connection.close()
 
-    async def _ask(self, connection: PluginConnection) -> PluginInfo:
+    async def _ask(self, connection: PluginConnection, fault: WatcherFault) -> PluginInfo:
         """Return what the plugin says, if the kubelet has a handler for it and its validation passes."""
         socket_path = connection.socket_path
         try:
-            info = await connection.info()
-        except CallError as failed:
+            with anyio.fail_after(fault.info_timeout):
+                info = await connection.info()
+        except (CallError, TimeoutError) as error:
+            failed = (
+                error if isinstance(error, CallError) else CallError("DEADLINE_EXCEEDED", "context deadline exceeded")
+            )
             self._log_info(socket_path, PluginInfo(type="", name="", endpoint="", versions=()), str(failed))
             raise _Failed from failed
         refusal: str | None = None
@@ -184,11 +201,13 @@ class PluginWatcher:
             )
         )
 
-    async def _take(self, connection: PluginConnection, info: PluginInfo, identity: int) -> None:
+    async def _take(self, connection: PluginConnection, info: PluginInfo, identity: int, fault: WatcherFault) -> None:
         socket_path = connection.socket_path
         endpoint = self._translate(info.endpoint) or socket_path
         self._reconciler.registered(KnownPlugin(socket_path, identity, info.name, endpoint))
         try:
+            if fault.refusal is not None:
+                raise Refusal(fault.refusal)
             open_stream = await self._register(info.name, endpoint)
         except Refusal as refusal:
             if self._retries:
@@ -196,7 +215,9 @@ class PluginWatcher:
             error = f"RegisterPlugin error -- plugin registration failed with err: {refusal}"
             await self._notify(connection, registered=False, error=error)
             raise _Failed from refusal
-        if not await self._tell(connection, open_stream):
+        if not fault.notify:
+            open_stream()
+        elif not await self._tell(connection, open_stream):
             if self._retries:
                 self._reconciler.forgotten(socket_path)
                 await self._deregister(info.name, endpoint)

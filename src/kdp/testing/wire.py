@@ -216,14 +216,25 @@ class PluginConnection:
     Args:
         socket_path: Absolute path of the plugin's socket.
         authority: The ``:authority`` of all calls; None for the path, percent-encoded, as the plugin watcher does.
+        address: Dial this abstract unix address instead, without its leading NUL; somebody there dials the plugin.
+        max_receive_bytes: The largest message that is received; None for gRPC's default, which is the kubelet's.
     """
 
-    def __init__(self, socket_path: str, authority: str | None = "localhost") -> None:
+    def __init__(
+        self,
+        socket_path: str,
+        authority: str | None = "localhost",
+        *,
+        address: str | None = None,
+        max_receive_bytes: int | None = None,
+    ) -> None:
         self.socket_path = socket_path
         self.is_dialed = False
+        limit = () if max_receive_bytes is None else (("grpc.max_receive_message_length", max_receive_bytes),)
         self._channel = grpc.aio.insecure_channel(
-            "unix:" + quote(socket_path),
+            "unix:" + quote(socket_path) if address is None else f"unix-abstract:{address}",
             options=(
+                *limit,
                 ("grpc.default_authority", quote(socket_path, safe="") if authority is None else authority),
                 # Without it channels to one path share a connection, and inherit each other's backoff.
                 ("grpc.use_local_subchannel_pool", 1),

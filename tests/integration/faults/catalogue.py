@@ -16,6 +16,8 @@ from pathlib import Path
 
 import attrs
 
+from . import injected
+
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "faults.md"
 
 ROWS = "KDP_FAULTS"
@@ -71,6 +73,9 @@ class Fault(enum.Enum):
     DIRECTORY_WIPED_EARLY = "the plugin directory is wiped while it registers"
     DIRECTORY_READ_ONLY = "the plugin directory is read-only"
     DIRECTORY_FULL = "the plugin directory is full"
+    PATH_TOO_LONG = "the plugin directory's path leaves no room for a socket's name"
+    NO_INOTIFY = "inotify is refused"
+    REGISTRY_DEAD = "the kubelet lives, and its registry is dead"
     # Register and the stream
     REGISTER_VERSION = "Register is refused: version"
     REGISTER_NAME = "Register is refused: name"
@@ -82,6 +87,7 @@ class Fault(enum.Enum):
     OVERLAP = "two processes overlap in a rolling update"
     # The process
     MISCONFIGURED = "a setting is wrong"
+    NO_DESCRIPTOR = "no file descriptor is free"
     SIGTERM = "SIGTERM, in every state"
     SIGTERM_IN_CALL = "SIGTERM while `discover`, `allocate` and `open` hang"
 
@@ -139,6 +145,17 @@ def general(sentence: str, *paths: str) -> str:
     return re.sub(r"\b\d+(\.\d+)? s\b", "… s", sentence)
 
 
+INJECTED = """
+## What the simulated kubelet can do wrong
+
+All faults of the kubelet contract's section 14, by their numbers there. Each method's docstring says more, and each has a
+test that runs a plugin of kdp's under it.
+
+| fault | method | what happens | what a good plugin does |
+| --- | --- | --- | --- |
+"""
+
+
 def render(rows: dict[Fault, str]) -> str:
     """Return the page."""
     lines = [HEAD]
@@ -149,7 +166,7 @@ def render(rows: dict[Fault, str]) -> str:
             )
         if fault in rows:
             lines.append(rows[fault] + "\n")
-    return "".join(lines)
+    return "".join([*lines, INJECTED, *injected.rows()])
 
 
 def on_page() -> dict[Fault, str]:

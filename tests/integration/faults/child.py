@@ -115,6 +115,9 @@ def stay(state: str) -> None:
 
 def main() -> None:
     spec = json.loads(sys.argv[1])
+    for name, value in spec.get("patch", {}).items():
+        module, _, attribute = name.rpartition(".")
+        setattr(importlib.import_module(module), attribute, value)
     if spec.get("stay"):
         stay(spec["stay"])
     if spec.get("wait"):

@@ -65,20 +65,24 @@ class Child:
         [line] = [line for line in self.messages if words in line]
         return line
 
-    async def readiness(self) -> dict[str, Any]:
-        """Ask /readyz."""
+    async def knock(self) -> anyio.abc.ByteStream:
+        """Connect to the probes, and ask nothing yet."""
         await until(lambda: any("address" in line for line in self.lines), story=self.story)
         address = next(str(line["address"]) for line in self.lines if "address" in line)
         host, _, port = address.removeprefix("http://").rpartition(":")
-        async with await anyio.connect_tcp(host, int(port)) as stream:
-            await stream.send(b"GET /readyz HTTP/1.0\r\n\r\n")
-            body = b"".join([chunk async for chunk in stream])
+        return await anyio.connect_tcp(host, int(port))
+
+    async def readiness(self, stream: anyio.abc.ByteStream | None = None) -> dict[str, Any]:
+        """Ask /readyz; on this connection, if there is one already."""
+        async with stream or await self.knock() as asked:
+            await asked.send(b"GET /readyz HTTP/1.0\r\n\r\n")
+            body = b"".join([chunk async for chunk in asked])
         found: dict[str, Any] = json.loads(body.partition(b"\r\n\r\n")[2])
         return {**found, "ready": body.startswith(b"HTTP/1.0 200")}
 
-    async def state(self, resource: str) -> str:
+    async def state(self, resource: str, stream: anyio.abc.ByteStream | None = None) -> str:
         """The state of a resource as the table tells it."""
-        found = await self.readiness()
+        found = await self.readiness(stream)
         held = found["resources"].get(resource)
         ready = "ready" if found["ready"] else "not ready"
         if held is None:

@@ -265,14 +265,14 @@ async def test_the_directory_is_removed_under_a_mount(k: SimulatedKubelet, saw: 
 @needs_mounts
 async def test_the_directory_is_read_only(k: SimulatedKubelet, saw: Saw) -> None:
     """Fault 25."""
-    directory = k.paths.device_plugin_dir
-    mount = f"mount --bind {directory} {directory} && mount -o remount,ro,bind {directory}"
-    async with child(k.paths, before=_in_own_mounts(mount)) as plugin:
+    async with child(k.paths, before=_in_own_mounts("true"), wait=True) as plugin:
+        await until(lambda: os.readlink(f"/proc/{plugin.pid}/ns/mnt") != os.readlink("/proc/self/ns/mnt"))
+        k.faults.read_only(plugin.pid)
+        await plugin.go()
         sentence = await plugin.said("not registered")
         assert "Read-only file system" in sentence
         saw(Fault.DIRECTORY_READ_ONLY, sentence, _settled(await plugin.state(RESOURCE)))
-        writable = ["nsenter", "--mount", f"--target={plugin.pid}", "mount", "-o", "remount,rw,bind", str(directory)]
-        await anyio.run_process(writable)
+        k.faults.read_only(plugin.pid, writable=True)
         await k.until(allocatable={RESOURCE: 2})
         assert (await plugin.terminated())[0] == 0
 
@@ -288,25 +288,14 @@ async def test_the_directory_is_full(k: SimulatedKubelet, saw: Saw) -> None:
         outside = Path(f"/proc/{plugin.pid}/root{inner}")
         await until(lambda: os.stat(outside).st_dev != os.stat(inner).st_dev)
         async with SimulatedKubelet(paths=attrs.evolve(k.paths, device_plugin_dir=outside)) as full:
-            fillers = _fill(outside)
+            assert full.faults.fill_disk() > 0
             await plugin.go()
             sentence = await plugin.said("not registered")
             assert "No space left on device" in sentence
             saw(Fault.DIRECTORY_FULL, sentence, _settled(await plugin.state(RESOURCE)))
-            for filler in fillers:
-                filler.unlink()
+            full.faults.free_disk()
             await full.until(allocatable={RESOURCE: 2})
             assert (await plugin.terminated())[0] == 0
-
-
-def _fill(directory: Path) -> list[Path]:
-    made: list[Path] = []
-    while True:
-        try:
-            (directory / f"filler-{len(made)}").touch()
-        except OSError:
-            return made
-        made.append(directory / f"filler-{len(made)}")
 
 
 def _settled(state: str) -> str:

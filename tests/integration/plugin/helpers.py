@@ -123,6 +123,11 @@ def registers(kubelet: SimulatedKubelet, resource: str = RESOURCE) -> list[event
     return kubelet.events.of(events.RegisterReceived, resource=resource)
 
 
+def registered_times(kubelet: SimulatedKubelet, times: int) -> Callable[[], bool]:
+    """A condition: Register came so many times."""
+    return lambda: len(registers(kubelet)) == times
+
+
 def lists(kubelet: SimulatedKubelet, resource: str = RESOURCE) -> list[events.ListReceived]:
     return kubelet.events.of(events.ListReceived, resource=resource)
 
