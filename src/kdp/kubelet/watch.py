@@ -46,6 +46,9 @@ BURST_SECONDS = 1.0
 
 BURST_STEP = 0.0005
 
+ABSENT_STEP = 0.1
+"""Seconds between two looks in the burst after an event, if it has left no file."""
+
 SLOWEST_STEP = 5.0
 """Seconds between two tries to connect to a file that nobody has listened on for long."""
 
@@ -146,8 +149,11 @@ class KubeletWatch:
 
     def _pause(self, floor: float) -> float:
         """Return how long to sleep: short while a listener may come any moment, growing while the file stays dead."""
-        if self.view.value.state in (KubeletState.LISTENING, KubeletState.ABSENT):
+        if self.view.value.state is KubeletState.LISTENING:
             return floor
+        if self.view.value.state is KubeletState.ABSENT:
+            # The directory may go right after its last file; where a mount pins it the kernel does not tell.
+            return ABSENT_STEP if time.monotonic() < self._quick_until else floor
         if time.monotonic() >= self._quick_until:
             self._step = min(max(self._step * 1.5, 0.01), SLOWEST_STEP) * _RNG.uniform(0.8, 1.0)
         return min(self._step, floor)

@@ -327,6 +327,32 @@ async def test_a_pinned_directory_that_is_unlinked_ends_it(directory: Path) -> N
     )
 
 
+async def test_a_pinned_directory_that_goes_just_after_its_last_file_ends_it(directory: Path) -> None:
+    """The look that the file's end asked for came before the directory's, of which no event tells: 30 s were lost."""
+    pinned = os.open(directory, os.O_RDONLY)
+    try:
+        watch = KubeletWatch(Path(f"/proc/self/fd/{pinned}"))
+        with pytest.raises(BaseExceptionGroup) as caught:  # noqa: PT012
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(watch.run)
+                with listen(directory / "kubelet.sock"):
+                    watch.look()
+                    await until(watch, KubeletState.LISTENING)
+                    await listening(watch, directory)  # nothing that came before is left to be told
+                    version = watch.view.version
+                    for marker in list(directory.glob("kdp-marker-*")):
+                        marker.unlink()
+                    await watch.view.after(version)
+                    (directory / "kubelet.sock").unlink()
+                    await until(watch, KubeletState.ABSENT)
+                    directory.rmdir()
+                    with anyio.fail_after(LONG / 2):
+                        await anyio.sleep_forever()
+    finally:
+        os.close(pinned)
+    assert caught.group_contains(PluginDirectoryGoneError)
+
+
 async def test_an_overflow_hides_no_kubelet(directory: Path) -> None:
     """Scenario 23: its event is among the lost ones."""
     limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
