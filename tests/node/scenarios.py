@@ -18,7 +18,7 @@ from kdp.testing import Container, Pod
 
 from . import resources_scenarios, topology_scenarios
 from .nodekit.nodes import RESOURCE, Play, Scenario, Settings
-from .nodekit.recorder import Listed, Refused
+from .nodekit.recorder import Listed, Refused, replies
 
 SCENARIOS: Final[dict[str, Scenario]] = {}
 SETTINGS: Final[dict[str, Settings]] = {**topology_scenarios.SETTINGS}
@@ -29,6 +29,11 @@ OTHER = "example.com/gadget"
 def scenario(function: Scenario) -> Scenario:
     SCENARIOS[function.__name__] = function
     return function
+
+
+def title(scenario: Scenario) -> str:
+    """Return what happens in it, in one line."""
+    return " ".join((scenario.__doc__ or "").split())
 
 
 def pod(name: str, count: int = 1, **more: int) -> Pod:
@@ -311,6 +316,20 @@ async def allocate_fails(on: Play) -> None:
     await on.admit(pod("q", 2))
     plugin.allocate = answer
     await on.admit(pod("r", 2))
+
+
+@scenario
+async def a_device_vanishes_during_its_allocation(on: Play) -> None:
+    """A list without the device comes before the answer to its Allocate: the kubelet dies of it."""
+    plugin = await on.registered(devices=listed("w0"))
+
+    async def vanish(asked: list[list[str]]) -> list[v1beta1.ContainerAllocateResponse]:
+        plugin.change()
+        await anyio.sleep(0.3)
+        return replies(asked)
+
+    plugin.allocate = vanish
+    await on.admit(pod("p"))
 
 
 @scenario

@@ -7,7 +7,8 @@ import pytest
 
 from .nodekit import Minor
 from .nodekit.nodes import Step, difference, lines, play
-from .scenarios import SCENARIOS, SETTINGS
+from .scenarios import SCENARIOS, SETTINGS, title
+from .table import Row, leave
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -21,4 +22,5 @@ async def test_both_are_seen_alike(name: str, minor: Minor) -> None:
         tasks.start_soon(on, True)
         tasks.start_soon(on, False)
     differs = difference(lines(played[True]), lines(played[False]))
+    leave(Row(minor.name, name, "", title(SCENARIOS[name]), not differs))
     assert not differs, f"{SCENARIOS[name].__doc__}\n{differs}"

@@ -219,3 +219,16 @@ async def the_lists_nodes_change(on: Play) -> None:
     await on.admit(pod("q", 2))
     await on.admit(pod("r", 1))
     await on.checkpoint()
+
+
+@under("best-effort")
+async def a_device_is_missing_after_the_restart(on: Play) -> None:
+    """A pod holds a device that its plugin does not list after the kubelet's restart: the kubelet dies of it."""
+    await preferring(on, FOUR)
+    await on.admit(pod("p", 2))
+    await on.restart()
+    await preferring(on, FOUR[1:], "b.sock")
+    await on.readmit()
+    await on.restart()
+    await preferring(on, FOUR, "c.sock")
+    await on.readmit()

@@ -75,6 +75,7 @@ SURFACE: dict[str, list[str]] = {
         "Event",
         "EventLog",
         "Faults",
+        "KubeletPanic",
         "Levers",
         "ListedDevice",
         "MountSpec",

@@ -79,7 +79,7 @@ class KubeletStarted(Event):
 
 @attrs.frozen(kw_only=True)
 class KubeletStopped(Event):
-    """The kubelet is gone; ``how`` is ``stopped`` or ``crashed``."""
+    """The kubelet is gone; ``how`` is ``stopped``, ``crashed`` or ``panicked``."""
 
     how: str
 

@@ -33,7 +33,7 @@ from .events import Event, EventLog
 from .faults import Faults
 from .life import Client, Life
 from .manager import DeviceManager
-from .pods import AdmissionError, AdmittedContainer, AdmittedPod, Pod, ScenarioError
+from .pods import AdmissionError, AdmittedContainer, AdmittedPod, KubeletPanic, Pod, ScenarioError
 from .profiles import DEFAULT_PROFILE, Profile, profile_named
 from .topology import Topology
 from .workload import NodeStatus, Workload
@@ -250,7 +250,7 @@ class SimulatedKubelet(AsyncContextManagerMixin):
 
     async def _end(self, how: str) -> None:
         life, self._life = self._life, None
-        if life is not None and how == "crashed":
+        if life is not None and how != "stopped":
             life.crash()
         if self._life_scope is not None:
             self._life_scope.cancel()
@@ -474,10 +474,12 @@ class SimulatedKubelet(AsyncContextManagerMixin):
         Raises:
             AdmissionError: The kubelet refused it; it is gone from the node.
             ContainerStartError: It is admitted, but a container could not be started.
+            KubeletPanic: The kubelet is gone: the plugin's list set off a fault of its own. Start it again.
             ScenarioError: The kubelet does not run, or has admitted this pod already.
         """
         life = self._living(f"pod {pod.name!r} cannot be admitted")
-        return await self._workload.admit(life, pod, start=start)
+        async with self._panicking():
+            return await self._workload.admit(life, pod, start=start)
 
     async def start_container(self, pod: Pod | str, container: str = "main") -> AdmittedContainer:
         """Start a container of an admitted pod (again): its process ended, or its first start failed.
@@ -496,7 +498,16 @@ class SimulatedKubelet(AsyncContextManagerMixin):
             ScenarioError: There is no such pod or container, or the kubelet does not run.
         """
         life = self._living(f"container {container!r} cannot be started")
-        return await self._workload.start_container(life, pod, container)
+        async with self._panicking():
+            return await self._workload.start_container(life, pod, container)
+
+    @asynccontextmanager
+    async def _panicking(self) -> AsyncGenerator[None]:
+        try:
+            yield
+        except KubeletPanic:
+            await self._end("panicked")
+            raise
 
     async def readmit(self) -> dict[str, AdmittedPod | AdmissionError]:
         """Admit all known pods again: the API server's first word after a restart (contract section 4.6).
@@ -507,9 +518,12 @@ class SimulatedKubelet(AsyncContextManagerMixin):
             By uid: what the pod's containers hold, or why it failed; a failed pod is gone from the node.
 
         Raises:
+            KubeletPanic: The kubelet is gone: the plugin's list set off a fault of its own. Start it again.
             ScenarioError: The kubelet does not run, or has not restarted.
         """
-        return await self._workload.readmit(self._living("pods cannot be admitted again"))
+        life = self._living("pods cannot be admitted again")
+        async with self._panicking():
+            return await self._workload.readmit(life)
 
     async def delete(self, pod: Pod | str) -> None:
         """Remove a pod from the node. Its devices are freed at the kubelet's next look, without a call.

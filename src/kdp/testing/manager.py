@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 import attrs
 
 from .checks import HEALTHY, STOP_GRACE_PERIOD
-from .pods import AdmittedContainer, Container, ContainerReply, Pod
+from .pods import AdmittedContainer, Container, ContainerReply, KubeletPanic, Pod
 from .topology import Hint, Topology, device_hints, has_topology
 from .wire import ListedDevice, PluginOptions
 
@@ -369,6 +369,7 @@ class DeviceManager:
 
         Raises:
             AllocationRefused: With the kubelet's text.
+            KubeletPanic: The list has changed meanwhile, and the devices are not in it.
             Exception: What ``calls`` raises.
         """
         if self._reusable[0] != pod.uid:
@@ -576,8 +577,12 @@ class DeviceManager:
         by_node: dict[int, tuple[str, ...]] = {}
         table = self.devices.get(resource, {})
         for device_id in sorted(device_ids):
-            device = table.get(device_id)
-            for node in (device.numa_nodes if device is not None else None) or (_NO_NODE,):
+            if device_id not in table:
+                raise KubeletPanic(
+                    f"nil pointer dereference in allocateContainerResources: device {device_id} of {resource} left the "
+                    f"plugin's list before Allocate was answered; it must stay in the list, unhealthy"
+                )
+            for node in table[device_id].numa_nodes or (_NO_NODE,):
                 by_node[node] = (*by_node.get(node, ()), device_id)
         return by_node
 

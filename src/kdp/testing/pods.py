@@ -23,6 +23,7 @@ __all__ = [
     "ContainerReply",
     "ContainerStartError",
     "DeviceSpec",
+    "KubeletPanic",
     "MountSpec",
     "Pod",
     "ScenarioError",
@@ -47,6 +48,13 @@ class AdmissionError(Exception):
         super().__init__(f"{reason}: {message}")
         self.reason = reason
         self.message = message
+
+
+class KubeletPanic(Exception):
+    """The kubelet's process has ended by a fault of its own that the plugin's list set off; the text says which.
+
+    Its supervisor starts it again, and it ends again as long as the list is the same.
+    """
 
 
 class ContainerStartError(Exception):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from .pods import ScenarioError
+from .pods import KubeletPanic, ScenarioError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -177,17 +177,24 @@ def device_hints(
         wanted: How many are asked for.
         nodes: The machine's NUMA nodes.
         every_node: Whether all of them are tried (up to 1.34), or only those that have devices.
+
+    Raises:
+        KubeletPanic: A device that the pod has is not in the list any more.
     """
+    for device_id in itertools.chain(available, reusable):
+        if device_id not in devices:
+            raise KubeletPanic(
+                f"nil pointer dereference in generateDeviceTopologyHints: a pod holds device {device_id}, and the "
+                f"plugin does not list it any more; with a topology policy it must stay in the list, unhealthy"
+            )
     where = {device_id: frozenset(device.numa_nodes or ()) for device_id, device in devices.items()}
     tried = list(nodes)
     if not every_node:
         tried = sorted(frozenset[int]().union(*where.values()).intersection(nodes)) or tried
     # Alike devices are counted together: there may be ten thousand of them.
     all_places = Counter(where.values())
-    free_places = Counter(where[device_id] for device_id in available if device_id in where)
-    bound_places = Counter(
-        where[device_id] for device_id in reusable if device_id in where and devices[device_id].numa_nodes is not None
-    )
+    free_places = Counter(where[device_id] for device_id in available)
+    bound_places = Counter(where[device_id] for device_id in reusable if devices[device_id].numa_nodes is not None)
     least = len(tried)
     masks: list[tuple[int, ...]] = []
     for size in range(1, len(tried) + 1):

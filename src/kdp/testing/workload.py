@@ -14,7 +14,16 @@ import attrs
 
 from . import events
 from .manager import AllocationRefused
-from .pods import AdmissionError, AdmittedContainer, AdmittedPod, Container, ContainerStartError, Pod, ScenarioError
+from .pods import (
+    AdmissionError,
+    AdmittedContainer,
+    AdmittedPod,
+    Container,
+    ContainerStartError,
+    KubeletPanic,
+    Pod,
+    ScenarioError,
+)
 from .topology import REFUSAL
 from .wire import CallError
 
@@ -203,7 +212,7 @@ class Workload:
                 await self._allocate(life, pod)
                 self._check_fits(life, pod)
             except BaseException as error:
-                died = self._current() is not life
+                died = self._current() is not life or isinstance(error, KubeletPanic)
                 if not died or known is None:
                     self._bound.pop(pod.uid, None)
                 if not isinstance(error, AdmissionError):

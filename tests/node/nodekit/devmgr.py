@@ -31,6 +31,7 @@ from kdp.testing import (
     ContainerReply,
     ContainerStartError,
     DeviceSpec,
+    KubeletPanic,
     MountSpec,
     Pod,
     ScenarioError,
@@ -416,8 +417,12 @@ class DeviceManager(AsyncContextManagerMixin):
         start = start and not bound.started
         try:
             said = await self._ask("admit", pod=_spec(pod), start=start)
-        except BaseException:
-            self._pods.pop(pod.uid, None)
+        except BaseException as error:
+            if known is None:
+                self._pods.pop(pod.uid, None)
+            if isinstance(error, DeviceManagerEnded) and "panic: " in self.log():
+                await self._end()
+                raise KubeletPanic(self.log(60)) from error
             raise
         if not said["admitted"]:
             del self._pods[pod.uid]

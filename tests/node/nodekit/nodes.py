@@ -29,6 +29,7 @@ from kdp.testing import (
     AdmittedPod,
     ContainerStartError,
     DeviceSpec,
+    KubeletPanic,
     MountSpec,
     Pod,
     SimulatedKubelet,
@@ -162,6 +163,8 @@ class Play:
             outcome = _told(await self._kubelet.admit(pod), replies=True)
         except (AdmissionError, ContainerStartError) as error:
             outcome = str(error)
+        except KubeletPanic:
+            outcome = "the kubelet panics"
         await self.see(f"pod {pod.name} is admitted", outcome)
 
     @property
@@ -219,7 +222,11 @@ class Play:
 
     async def readmit(self) -> None:
         """Admit all known pods again, and see what comes of it."""
-        results = await self._kubelet.readmit()
+        try:
+            results = await self._kubelet.readmit()
+        except KubeletPanic:
+            await self.see("all pods are admitted again", "the kubelet panics")
+            return
         said = {
             uid: _told(result, replies=self._told_replies) if isinstance(result, AdmittedPod) else str(result)
             for uid, result in results.items()
@@ -253,7 +260,8 @@ class Play:
         said = ["the node reboots" if reboot else "the kubelet is killed and started"]
         if reboot:
             await self._kubelet.restart(reboot=True)
-        await self._kubelet.crash()
+        if self._kubelet.is_running:
+            await self._kubelet.crash()
         if gone is not None:
             await self._kubelet.delete(gone)
             said.append(f"pod {gone.name} is deleted meanwhile")
@@ -335,6 +343,8 @@ class Play:
         return sorted(set(news))
 
     async def _count(self) -> tuple[dict[str, int], dict[str, int]]:
+        if not self._kubelet.is_running:
+            return {}, {}
         if isinstance(self._kubelet, DeviceManager):
             count = await self._kubelet.count()
             return dict(count.capacity), dict(count.allocatable)

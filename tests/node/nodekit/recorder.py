@@ -5,7 +5,7 @@ It is the peer for comparing kubelets: kdp's own plugin would mend what the kube
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,9 @@ class Refused(Exception):
         self.text = text
 
 
+_Replies = Sequence[v1beta1.ContainerAllocateResponse]
+
+
 class Recorder:
     """One plugin at one socket.
 
@@ -80,7 +83,7 @@ class Recorder:
         self.devices: list[Listed] = [Listed("w0"), Listed("w1")]
         self.options: dict[str, bool] = {}
         self.options_error: Refused | None = None
-        self.allocate: Callable[[list[list[str]]], Sequence[v1beta1.ContainerAllocateResponse]] = replies
+        self.allocate: Callable[[list[list[str]]], _Replies | Awaitable[_Replies]] = replies
         self.prefer: Callable[[list[str], list[str], int], Sequence[str]] = lambda available, must, size: []
         self.pre_start: Callable[[list[str]], None] = lambda ids: None
         self.info = registration.PluginInfo(type="DevicePlugin", name=resource, supported_versions=["v1beta1"])
@@ -189,7 +192,10 @@ class Recorder:
         asked = [sorted(container.devices_ids) for container in request.container_requests]
         self._wrote("Allocate", containers=asked)
         try:
-            return v1beta1.AllocateResponse(container_responses=self.allocate(asked))
+            answer = self.allocate(asked)
+            return v1beta1.AllocateResponse(
+                container_responses=await answer if isinstance(answer, Awaitable) else answer
+            )
         except Refused as refused:
             await _refuse(context, refused)
             raise AssertionError("unreachable") from refused
