@@ -284,6 +284,14 @@ class PluginInfoReceived(Event):
 
 
 @attrs.frozen(kw_only=True)
+class PodResourcesAsked(Event):
+    """Somebody called the pod-resources API; ``error`` is the refusal's text."""
+
+    method: str
+    error: str | None
+
+
+@attrs.frozen(kw_only=True)
 class PodsConcerned(Event):
     """A device list changed the health of devices that these pods hold: their status is written again (1.36, 1.37)."""
 

@@ -125,6 +125,7 @@ class Life:
                 manager,
                 lambda: [pod for pod, _ in pods()],
                 has_get=profile.pod_resources_has_get,
+                log=log,
                 rng=rng,
                 faults=faults,
             ).server(paths.pod_resources_socket)

@@ -16,25 +16,18 @@ import grpc
 import grpc.aio
 
 from .door import FrontDoor
+from .registry import Refusal
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from google.protobuf.message import Message
 
-__all__ = ["ApiRefusal", "ApiServer", "RateLimit", "Stream", "Unary"]
+__all__ = ["ApiServer", "RateLimit", "Stream", "Unary"]
 
 # Contract section 0.1: both APIs.
 CALLS_PER_SECOND: Final = 100
 BURST: Final = 10
-
-
-class ApiRefusal(Exception):
-    """Answer a call with this gRPC status."""
-
-    def __init__(self, text: str, code: str = "UNKNOWN") -> None:
-        super().__init__(text)
-        self.code = code
 
 
 class RateLimit:
@@ -61,9 +54,9 @@ class RateLimit:
 
 
 Unary = tuple["type[Message]", Callable[[Any], "Awaitable[Message] | Message"]]
-"""The request's class, and what answers it; raises `ApiRefusal`."""
+"""The request's class, and what answers it; raises `Refusal`."""
 Stream = tuple["type[Message]", Callable[[Any], AsyncIterator["Message"]]]
-"""The request's class, and what yields the answers; raises `ApiRefusal`."""
+"""The request's class, and what yields the answers; raises `Refusal`."""
 
 
 class ApiServer:
@@ -74,19 +67,27 @@ class ApiServer:
         service: The service's full name on the wire.
         unary: Its methods with one answer, by name; each call takes a token of the limit.
         streams: Its methods with many answers, by name; they are not limited.
+        asked: Told of each call with one answer: its name, and the error that it got.
     """
 
     def __init__(
-        self, path: Path, service: str, unary: Mapping[str, Unary], streams: Mapping[str, Stream] | None = None
+        self,
+        path: Path,
+        service: str,
+        unary: Mapping[str, Unary],
+        streams: Mapping[str, Stream] | None = None,
+        *,
+        asked: Callable[[str, str | None], None] | None = None,
     ) -> None:
         self.path = path
+        self._asked = asked
         self._limit = RateLimit()
         self._address = f"kdp-simulated-api-{os.getpid()}-{secrets.token_hex(8)}"
         self._server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
         handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
         for name, (request, answer) in unary.items():
             handlers[name] = grpc.unary_unary_rpc_method_handler(
-                self._limited(answer), request_deserializer=request.FromString, response_serializer=_encode
+                self._limited(name, answer), request_deserializer=request.FromString, response_serializer=_encode
             )
         for name, (request, answers) in (streams or {}).items():
             handlers[name] = grpc.unary_stream_rpc_method_handler(
@@ -124,16 +125,21 @@ class ApiServer:
             self._door.close()
         await self._server.stop(None)
 
-    def _limited(self, answer: Callable[[Any], Awaitable[Message] | Message]) -> Any:
+    def _limited(self, name: str, answer: Callable[[Any], Awaitable[Message] | Message]) -> Any:
         async def serve(request: Any, context: Any) -> Message:
+            error: str | None = None
             try:
                 if not self._limit.take():
-                    raise ApiRefusal("rejected by rate limit", "RESOURCE_EXHAUSTED")
+                    raise Refusal("rejected by rate limit", "RESOURCE_EXHAUSTED")
                 reply = answer(request)
                 return await reply if isinstance(reply, Awaitable) else reply
-            except ApiRefusal as refusal:
-                await context.abort(grpc.StatusCode[refusal.code], str(refusal))
+            except Refusal as refusal:
+                error = str(refusal)
+                await context.abort(grpc.StatusCode[refusal.code], error)
                 raise
+            finally:
+                if self._asked is not None:
+                    self._asked(name, error)
 
         return serve
 
@@ -143,7 +149,7 @@ def _streaming(answers: Callable[[Any], AsyncIterator[Message]]) -> Any:
         try:
             async for answer in answers(request):
                 yield answer
-        except ApiRefusal as refusal:
+        except Refusal as refusal:
             await context.abort(grpc.StatusCode[refusal.code], str(refusal))
 
     return serve

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kdp.proto.podresources.v1 import api_pb2 as v1
 
-from .nodeapi import ApiRefusal, ApiServer
+from . import events
+from .nodeapi import ApiServer
+from .registry import Refusal
 
 if TYPE_CHECKING:
     import random
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
+    from .events import EventLog
     from .faults import Faults
     from .manager import Assignment, DeviceManager
     from .pods import Pod
@@ -37,6 +40,7 @@ class PodResources:
         manager: Its device manager.
         pods: The active pods that it knows.
         has_get: Whether Get is enabled (1.34 and later).
+        log: Where each call is written down.
         rng: Decides what a Go map's order decides in the real one.
         faults: What goes wrong.
     """
@@ -47,12 +51,14 @@ class PodResources:
         pods: Callable[[], Iterable[Pod]],
         *,
         has_get: bool,
+        log: EventLog,
         rng: random.Random,
         faults: Faults,
     ) -> None:
         self._manager = manager
         self._pods = pods
         self._has_get = has_get
+        self._log = log
         self._rng = rng
         self._faults = faults
 
@@ -69,6 +75,7 @@ class PodResources:
                 ),
                 "Get": (v1.GetPodResourcesRequest, self._meeting("Get", self._get)),
             },
+            asked=lambda method, error: self._log.add(events.PodResourcesAsked(method=method, error=error)),
         )
 
     def _meeting(self, method: str, answer: Callable[[Any], Message]) -> Callable[[Any], Awaitable[Message]]:
@@ -89,11 +96,11 @@ class PodResources:
 
     def _get(self, request: v1.GetPodResourcesRequest) -> v1.GetPodResourcesResponse:
         if not self._has_get:
-            raise ApiRefusal("PodResources API Get method disabled")
+            raise Refusal("PodResources API Get method disabled")
         for pod in self._pods():
             if (pod.name, pod.namespace) == (request.pod_name, request.pod_namespace):
                 return v1.GetPodResourcesResponse(pod_resources=self._told(pod))
-        raise ApiRefusal(f"pod {request.pod_name} in namespace {request.pod_namespace} not found")
+        raise Refusal(f"pod {request.pod_name} in namespace {request.pod_namespace} not found")
 
     def _allocatable(self, request: v1.AllocatableResourcesRequest) -> v1.AllocatableResourcesResponse:
         entries: list[v1.ContainerDevices] = []

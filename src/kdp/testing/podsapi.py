@@ -12,7 +12,8 @@ import anyio
 
 from kdp.proto.pods.v1alpha1 import api_pb2 as v1alpha1
 
-from .nodeapi import ApiRefusal, ApiServer
+from .nodeapi import ApiServer
+from .registry import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -65,7 +66,7 @@ class PodsApi:
 
     def _check_ready(self) -> None:
         if not self._is_ready():
-            raise ApiRefusal("Kubelet is initializing", "FAILED_PRECONDITION")
+            raise Refusal("Kubelet is initializing", "FAILED_PRECONDITION")
 
     def _known(self) -> list[tuple[Pod, str]]:
         return sorted(self._pods(), key=lambda known: known[0].uid)
@@ -79,7 +80,7 @@ class PodsApi:
         for pod, phase in self._known():
             if pod.uid == request.podUID:
                 return v1alpha1.GetPodResponse(pod=encode_pod(pod, phase))
-        raise ApiRefusal(f"pod with UID {request.podUID} not found", "NOT_FOUND")
+        raise Refusal(f"pod with UID {request.podUID} not found", "NOT_FOUND")
 
     async def _watch(self, request: v1alpha1.WatchPodsRequest) -> AsyncIterator[v1alpha1.WatchPodsEvent]:
         self._check_ready()
@@ -121,7 +122,7 @@ class _Watcher:
         try:
             return await self._receive.receive()
         except anyio.EndOfStream:
-            raise ApiRefusal("watch client channel closed", "RESOURCE_EXHAUSTED") from None
+            raise Refusal("watch client channel closed", "RESOURCE_EXHAUSTED") from None
 
 
 def encode_pod(pod: Pod, phase: str) -> bytes:

@@ -44,7 +44,7 @@ from .tools import Minor
 __all__ = ["Play", "Scenario", "Settings", "Step", "difference", "lines", "play"]
 
 RESOURCE = "example.com/widget"
-QUIET = 0.15
+QUIET = 0.25
 """Seconds without a call or a change after which a kubelet counts as having done everything that was to be done."""
 
 
@@ -145,12 +145,20 @@ class Play:
         """Make a plugin, register it and wait until its list was counted."""
         plugin = await self.plugin(name, **attributes)
         answer = await plugin.register(self.paths.kubelet_socket)
+        await self._until_listed(plugin, answer)
         await self.see(f"{name} registers", answer)
         return plugin
+
+    async def _until_listed(self, plugin: Recorder, answer: str) -> None:
+        """Wait for the stream that follows a registration; a kubelet that opens none differs in the next step."""
+        with anyio.move_on_after(5 if answer == "ok" else 0):
+            while not (plugin.streams and plugin.has_sent):  # noqa: ASYNC110 - plain values
+                await anyio.sleep(0.01)
 
     async def register(self, plugin: Recorder, **fields: str) -> str:
         """Call Register, and see what comes of it."""
         answer = await plugin.register(self.paths.kubelet_socket, **fields)
+        await self._until_listed(plugin, answer)
         said = "".join(f" {name}={value!r}" for name, value in fields.items())
         await self.see(f"{plugin.name} registers{said}", answer)
         return answer
@@ -320,7 +328,7 @@ class Play:
         quiet_since = time.monotonic()
         while time.monotonic() - quiet_since < QUIET:
             now = (len(self.calls), *await self._count(), sum(plugin.streams for plugin in self.plugins))
-            if now != before:
+            if now != before or not all(plugin.has_sent for plugin in self.plugins):
                 before, quiet_since = now, time.monotonic()
             await anyio.sleep(0.01)
         calls = _unraced(self.calls[self._seen :])

@@ -89,6 +89,7 @@ class Recorder:
         self.info = registration.PluginInfo(type="DevicePlugin", name=resource, supported_versions=["v1beta1"])
         self.notify_error: Refused | None = None
         self.streams = 0
+        self._sent: anyio.Event | None = None
         self._changed = anyio.Event()
         self._ending = False
         self._server: grpc.aio.Server | None = None
@@ -162,6 +163,11 @@ class Recorder:
             await self._server.stop(None)
             self._server = None
 
+    @property
+    def has_sent(self) -> bool:
+        """Whether a stream, if there is one, has sent the newest list."""
+        return not self.streams or self._sent is self._changed
+
     def _wake(self) -> None:
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
@@ -184,6 +190,7 @@ class Recorder:
             while not self._ending:
                 changed = self._changed
                 yield v1beta1.ListAndWatchResponse(devices=[device.encoded() for device in self.devices])
+                self._sent = changed
                 await changed.wait()
         finally:
             self.streams -= 1

@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 from kdp.testing.manager import DeviceManager, Endpoint
 from kdp.testing.pods import ContainerReply
+from kdp.testing.topology import Topology
 from kdp.testing.wire import ListedDevice, PluginOptions
 
 RESOURCE = "example.com/widget"
@@ -57,7 +58,9 @@ class Calls:
 class Node:
     """One manager with what it asks of its surroundings."""
 
-    def __init__(self, *, one_endpoint_per_resource: bool = False, seed: int = 1) -> None:
+    def __init__(
+        self, *, one_endpoint_per_resource: bool = False, seed: int = 1, topology: Topology | None = None
+    ) -> None:
         self.clock = Clock()
         self.pods: set[str] = set()
         self.running: set[tuple[str, str]] = set()
@@ -67,6 +70,8 @@ class Node:
             rng=random.Random(seed),  # noqa: S311
             active_pods=lambda: self.pods,
             is_running=lambda pod, container: (pod, container) in self.running,
+            topology=topology,
+            health_by_id_alone=one_endpoint_per_resource,
         )
 
     def register(

@@ -368,3 +368,37 @@ async def test_a_stopped_plugin_gets_no_allocate_either() -> None:
     with pytest.raises(AllocationRefused, match="has been stopped"):
         await allocate(node, asking(1))
     assert node.manager.booked(RESOURCE) == set()
+
+
+class TestHealth:
+    async def test_of_a_pods_devices_is_told_by_the_last_list_and_healthy_where_they_are_not_in_it(self) -> None:
+        node = Node()
+        node.register("w0", "w1")
+        pod = asking(2)
+        await allocate(node, pod)
+        node.list("!w0", "w1")
+        assert node.manager.health(pod) == {"main": {RESOURCE: {"w0": "Unhealthy", "w1": "Healthy"}}}
+        node.list("w1")
+        assert node.manager.health(pod) == {"main": {RESOURCE: {"w0": "Healthy", "w1": "Healthy"}}}
+
+    async def test_concerns_a_pod_when_a_device_changes_or_is_back_and_not_when_it_vanishes(self) -> None:
+        node = Node()
+        node.register("w0", "w1")
+        pod = asking(2)
+        await allocate(node, pod)
+        listed = [ListedDevice("w0", "Unhealthy", None), ListedDevice("w1", "Healthy", None)]
+        assert node.manager.listed(RESOURCE, listed) == {pod.uid}
+        assert node.manager.listed(RESOURCE, listed) == set()
+        assert node.manager.listed(RESOURCE, listed[1:]) == set()
+        assert node.manager.listed(RESOURCE, listed) == {pod.uid}
+
+    @pytest.mark.parametrize(("by_id_alone", "concerned"), [(True, {"uid-p"}), (False, set[str]())])
+    async def test_up_to_136_a_device_of_another_resource_with_the_same_id_concerns_it_too(
+        self, by_id_alone: bool, concerned: set[str]
+    ) -> None:
+        node = Node(one_endpoint_per_resource=by_id_alone)
+        node.register("d0")
+        node.register("d0", path="/b", resource="example.com/gadget")
+        pod = asking(1)
+        await allocate(node, pod)
+        assert node.manager.listed("example.com/gadget", [ListedDevice("d0", "ill", None)]) == concerned
