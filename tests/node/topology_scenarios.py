@@ -54,14 +54,14 @@ async def preferring(on: Play, devices: list[Listed], name: str = "a.sock", reso
 async def devices_on_two_nodes(on: Play) -> None:
     """Pods of one, two and three devices, two devices on each NUMA node."""
     await preferring(on, FOUR)
-    await on.hints(pod("?", 2))
+    await on.hints(pod("x", 2))
     one, two = pod("p", 1), pod("q", 2)
     await on.admit(one)
     await on.admit(two)
-    await on.hints(pod("?", 2))
+    await on.hints(pod("x", 2))
     await on.admit(pod("r", 2))
     await on.delete(two)
-    await on.hints(pod("?", 3))
+    await on.hints(pod("x", 3))
     await on.admit(pod("s", 3))
 
 
@@ -74,7 +74,7 @@ async def one_is_left_on_each_node(on: Play) -> None:
     await on.admit(gone)
     await on.admit(pod("r"))
     await on.delete(gone)
-    await on.hints(pod("?", 2))
+    await on.hints(pod("x", 2))
     await on.admit(pod("s", 2))
 
 
@@ -84,7 +84,7 @@ async def an_ill_device_makes_a_node_promising(on: Play) -> None:
     await preferring(
         on, [Listed("w0", numa_nodes=(0,)), Listed("w1", "Unhealthy", (0,)), Listed("w2", numa_nodes=(1,))]
     )
-    await on.hints(pod("?", 2))
+    await on.hints(pod("x", 2))
     await on.admit(pod("p", 2))
 
 
@@ -116,7 +116,7 @@ async def nodes_that_are_not_there(on: Play) -> None:
 async def only_nodes_that_are_not_there(on: Play) -> None:
     """No device is on a NUMA node of the machine."""
     await preferring(on, on_nodes(w0=(7,), w1=(8,)))
-    await on.hints(pod("?"))
+    await on.hints(pod("x"))
     await on.admit(pod("p"))
 
 
@@ -125,7 +125,7 @@ async def most_nodes_have_no_device(on: Play) -> None:
     """Four NUMA nodes, devices on two: up to 1.34 hints are tried over all of them."""
     await preferring(on, on_nodes(w0=(0,), w1=(2,), w2=(2,)))
     for count in (1, 2, 3):
-        await on.hints(pod("?", count))
+        await on.hints(pod("x", count))
     await on.admit(pod("p", 2))
     await on.admit(pod("q", 1))
 
@@ -190,7 +190,7 @@ async def a_whole_pod_on_nodes(on: Play) -> None:
 async def a_machine_with_one_node(on: Play) -> None:
     """All devices on the only NUMA node."""
     await preferring(on, on_nodes(w0=(0,), w1=(0,)))
-    await on.hints(pod("?"))
+    await on.hints(pod("x"))
     await on.admit(pod("p"))
 
 
@@ -215,7 +215,7 @@ async def the_lists_nodes_change(on: Play) -> None:
     await on.admit(pod("p", 2))
     plugin.change(*on_nodes(w0=(1,), w1=(1,), w2=(0,), w3=(1,)))
     await on.see("other nodes")
-    await on.hints(pod("?", 1))
+    await on.hints(pod("x", 1))
     await on.admit(pod("q", 2))
     await on.admit(pod("r", 1))
     await on.checkpoint()

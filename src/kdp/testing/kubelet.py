@@ -59,6 +59,13 @@ class SimulatedKubelet(AsyncContextManagerMixin):
     Used as an async context manager; it is started on entry and crashes on exit. Everything must be called from
     the event loop that entered it; nothing blocks it for long. asyncio only, because gRPC is.
 
+    What cannot happen on a node it refuses with `ScenarioError` and the reason, instead of playing it: a pod that the
+    API server would not take (names, limits, no or equally named containers, a restartable main container), a pod
+    that is admitted twice by one life of the kubelet or beside its namesake, a main container that starts before its
+    init containers, containers of a pod that the kubelet has not heard of since its start, pods readmitted without
+    a restart, a NUMA policy on a machine where no kubelet starts with it, a path too long for a socket, negative
+    times, and everything that is asked of a kubelet or a plugin that is not there.
+
     Args:
         root: The kubelet's root directory; a temporary one, removed at the end, if it is not given.
         paths: The directories one by one, instead of a root.
@@ -173,6 +180,10 @@ class SimulatedKubelet(AsyncContextManagerMixin):
         """
         if self._life is not None:
             raise ScenarioError("the kubelet is running already; restart it, or stop it first")
+        if listen_delay < 0:
+            raise ScenarioError(
+                f"a kubelet cannot listen {listen_delay:g} s after it has bound: seconds are not negative"
+            )
         tasks = self._entered()
         if profile is not None:
             self.profile = profile_named(profile)
@@ -279,6 +290,8 @@ class SimulatedKubelet(AsyncContextManagerMixin):
         Raises:
             ScenarioError: It does not run.
         """
+        if down < 0:
+            raise ScenarioError(f"a kubelet cannot be down for {down:g} s: seconds are not negative")
         await self.crash()
         if reboot:
             self._workload.node_reboots()

@@ -8,6 +8,7 @@ would get it. `AdmissionError` is how a pod fails, in the words that its author 
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 _numbers = itertools.count(1)
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
 class ScenarioError(Exception):
@@ -98,6 +100,10 @@ class Container:
 
     def __attrs_post_init__(self) -> None:
         """Refuse what the API server would refuse."""
+        if len(self.name) > 63 or not _LABEL.fullmatch(self.name):
+            raise ScenarioError(
+                f"container {self.name!r}: the API server takes names of lower-case letters, digits and '-', up to 63"
+            )
         for resource, count in self.limits.items():
             if not is_extended_resource(resource):
                 raise ScenarioError(f"container {self.name!r}: {resource!r} is no extended resource name")
@@ -129,6 +135,14 @@ class Pod:
 
     def __attrs_post_init__(self) -> None:
         """Refuse what the API server would refuse."""
+        if len(self.name) > 253 or not all(_LABEL.fullmatch(part) for part in self.name.split(".")):
+            raise ScenarioError(
+                f"pod {self.name!r}: the API server takes names of lower-case letters, digits, '-' and '.', up to 253"
+            )
+        if len(self.namespace) > 63 or not _LABEL.fullmatch(self.namespace):
+            raise ScenarioError(
+                f"namespace {self.namespace!r}: the API server takes names of lower-case letters, digits and '-', up to 63"
+            )
         if not self.containers:
             raise ScenarioError(f"pod {self.name!r} has no container")
         names = [container.name for container in self.in_order]

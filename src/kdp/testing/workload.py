@@ -6,6 +6,7 @@ manager chooses, the node's status is checked, the containers start (contract se
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -60,12 +61,18 @@ class _Bound:
         admitted_in: Which life of the kubelet has admitted it last.
         started: Whether all its containers were started once.
         running: The containers in the runtime, with how often each had restarted.
+        begun: The containers that have run since the node booted, the completed ones too.
     """
 
     pod: Pod
     admitted_in: int
     started: bool = False
     running: dict[str, int] = attrs.field(factory=dict[str, int])
+    begun: set[str] = attrs.field(factory=set[str])
+
+
+def _is_named(one: Pod, other: Pod) -> bool:
+    return (one.namespace, one.name) == (other.namespace, other.name)
 
 
 class Workload:
@@ -108,6 +115,7 @@ class Workload:
         """End every container."""
         for bound in self._bound.values():
             bound.running.clear()
+            bound.begun.clear()
             bound.started = False
 
     def was_running(self, pod: str, container: str, profile: Profile) -> bool:
@@ -202,6 +210,14 @@ class Workload:
         if known is None and not self.sources_ready:
             # A pod that nobody knew before comes after the API server's first word.
             self.hear_from_api_server(life)
+        namesake = next(
+            (each.pod for each in self._bound.values() if each.pod.uid != pod.uid and _is_named(each.pod, pod)), None
+        )
+        if namesake is not None:
+            raise ScenarioError(
+                f"pod {pod.namespace}/{pod.name} is on this node already, with the UID {namesake.uid}: the API server "
+                f"takes the name again when that one is gone, delete it first"
+            )
         bound = known or _Bound(pod, self._lives)
         bound.pod = pod
         bound.admitted_in = self._lives
@@ -268,16 +284,32 @@ class Workload:
     async def start_container(self, life: Life, pod: Pod | str, container: str) -> AdmittedContainer:
         """Start a container (again); see `SimulatedKubelet.start_container`."""
         bound = self._find(pod)
+        if bound.admitted_in != self._lives:
+            raise ScenarioError(
+                f"the kubelet has not heard of pod {bound.pod.name!r} since its start, so it starts none of its "
+                f"containers: admit it, or readmit all"
+            )
         for candidate in bound.pod.in_order:
             if candidate.name == container:
+                self._check_order(bound, candidate)
                 return await self._start(life, bound, candidate)
         raise ScenarioError(f"pod {bound.pod.name!r} has no container {container!r}")
+
+    def _check_order(self, bound: _Bound, container: Container) -> None:
+        """Refuse a start for which it is not time: init containers run one after another, before the others."""
+        before = itertools.takewhile(lambda each: each is not container, bound.pod.init_containers)
+        late = [each.name for each in before if each.name not in bound.begun]
+        if late:
+            raise ScenarioError(
+                f"container {container.name!r} of pod {bound.pod.name!r} cannot start before init container {late[0]!r} has"
+            )
 
     async def _start(self, life: Life, bound: _Bound, container: Container) -> AdmittedContainer:
         try:
             given = await life.manager.start(bound.pod, container, life)
         except (AllocationRefused, CallError) as error:
             raise ContainerStartError(container.name, str(error)) from error
+        bound.begun.add(container.name)
         if container.restartable or container in bound.pod.containers:
             bound.running[container.name] = bound.running.get(container.name, -1) + 1
         return given

@@ -415,3 +415,40 @@ async def test_a_container_that_had_restarted_may_look_dead_to_an_older_kubelet(
         assert set(outcomes) == {"AdmittedPod", "AdmissionError"}, "which record is looked at is up to a map's order"
     else:
         assert set(outcomes) == {"AdmittedPod"}
+
+
+class TestWhatCannotHappenIsRefused:
+    async def test_a_namesake_beside_it(self, kubelet: SimulatedKubelet) -> None:
+        pod = Pod(containers=[Container("main")], name="p", uid="1")
+        await kubelet.admit(pod)
+        with pytest.raises(ScenarioError, match="pod default/p is on this node already, with the UID 1"):
+            await kubelet.admit(Pod(containers=[Container("main")], name="p", uid="2"))
+        await kubelet.admit(Pod(containers=[Container("main")], name="p", uid="3", namespace="other"))
+        await kubelet.delete(pod)
+        await kubelet.admit(Pod(containers=[Container("main")], name="p", uid="2"))
+
+    async def test_a_main_container_before_its_init_containers(self, kubelet: SimulatedKubelet) -> None:
+        pod = Pod(init_containers=[Container("i"), Container("j")], containers=[Container("main")], name="p")
+        await kubelet.admit(pod, start=False)
+        await kubelet.start_container(pod, "i")
+        with pytest.raises(ScenarioError, match="'main' of pod 'p' cannot start before init container 'j' has"):
+            await kubelet.start_container(pod)
+        await kubelet.start_container(pod, "j")
+        await kubelet.start_container(pod)
+
+    async def test_containers_of_a_pod_that_this_kubelet_has_not_heard_of(self, kubelet: SimulatedKubelet) -> None:
+        pod = Pod(containers=[Container("main")], name="p")
+        await kubelet.admit(pod)
+        await kubelet.restart()
+        with pytest.raises(ScenarioError, match="the kubelet has not heard of pod 'p' since its start"):
+            await kubelet.start_container(pod)
+        await kubelet.readmit()
+        await kubelet.start_container(pod)
+
+    async def test_negative_times(self, kubelet: SimulatedKubelet) -> None:
+        with pytest.raises(ScenarioError, match="cannot be down for -1 s"):
+            await kubelet.restart(down=-1)
+        assert kubelet.is_running
+        await kubelet.crash()
+        with pytest.raises(ScenarioError, match="cannot listen -1 s after it has bound"):
+            await kubelet.start(listen_delay=-1)
