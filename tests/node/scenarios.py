@@ -567,7 +567,7 @@ async def starts_after_the_plugins_end(on: Play) -> None:
     await plugin.stop()
     await on.see("the plugin ends")
     await on.start_container(one)
-    await on.pass_time(299)
+    await on.pass_time(295)
     await on.start_container(one)
     await on.pass_time(301)
     await on.start_container(one)
@@ -679,7 +679,7 @@ async def a_resource_is_forgotten_over_a_restart(on: Play) -> None:
     """Five minutes after the kubelet's start a resource whose plugin did not come back is forgotten."""
     await on.registered()
     await on.restart()
-    await on.pass_time(299)
+    await on.pass_time(295)
     await on.pass_time(301)
     await on.admit(pod("p"))
 

@@ -1,6 +1,7 @@
 """Checks 70 to 73: reconciling with what the kubelet says of pods and devices.
 
-The simulated kubelet does not serve the pod-resources API yet, so none of them can be decided.
+The simulated kubelet serves the pod-resources API, but not one that fails on command (70 and 73 need that), and what
+a backend is told of pods that are gone never reaches a kubelet (71 and 72). So none of them is decided.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-_REASON = "the simulated kubelet does not serve the pod-resources API yet"
+_NO_FAULTS = "the kit's pod-resources API does not fail on command yet"
+_UNSEEN = "what a backend is told of pods that are gone is not seen by a kubelet"
 
 _RULE = "section 10: List names who holds what; an id is free only when two lists 30 s apart do not name it"
 
@@ -28,7 +30,7 @@ _RULE = "section 10: List names who holds what; an id is free only when two list
 )
 async def unavailable(case: Case) -> str:
     """Cannot be played."""
-    raise NotApplicable(_REASON)
+    raise NotApplicable(_NO_FAULTS)
 
 
 @check(
@@ -40,7 +42,7 @@ async def unavailable(case: Case) -> str:
 )
 async def released(case: Case) -> str:
     """Cannot be played."""
-    raise NotApplicable(_REASON)
+    raise NotApplicable(_UNSEEN)
 
 
 @check(
@@ -52,7 +54,7 @@ async def released(case: Case) -> str:
 )
 async def twice(case: Case) -> str:
     """Cannot be played."""
-    raise NotApplicable(_REASON)
+    raise NotApplicable(_UNSEEN)
 
 
 @check(
@@ -64,4 +66,4 @@ async def twice(case: Case) -> str:
 )
 async def disbelieved(case: Case) -> str:
     """Cannot be played."""
-    raise NotApplicable(_REASON)
+    raise NotApplicable(_NO_FAULTS)
