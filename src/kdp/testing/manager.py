@@ -199,34 +199,35 @@ class DeviceManager:
             (contract section 9). One that vanished concerns nobody.
         """
         before = self.devices.get(resource, {})
-        concerned: set[str] = set()
+        changed: list[str] = []
         table: dict[str, ListedDevice] = {}
         healthy: set[str] = set()
         unhealthy: set[str] = set()
         for device in devices:
             known = before.get(device.id)
             if known is None or known.health != device.health:
-                concerned.update(self._holder(resource, device.id))
+                changed.append(device.id)
             table[device.id] = device
             (healthy if device.health == HEALTHY else unhealthy).add(device.id)
         self.devices[resource] = table
         self.healthy[resource] = healthy
         self.unhealthy[resource] = unhealthy
-        return concerned
+        return self._concerned(resource, changed)
 
-    def _holder(self, resource: str, device_id: str) -> list[str]:
-        """Return the pod that a change of this device is told to: none or one, even if several hold such an id."""
-        holders = [
-            pod
-            for pod, containers in self.assignments.items()
-            if any(
-                device_id in assignment.device_ids
+    def _concerned(self, resource: str, changed: Collection[str]) -> set[str]:
+        """Return the pods that are told of these devices: one for each device, even if several hold such an id."""
+        holders: dict[str, list[str]] = {}
+        for pod, containers in self.assignments.items() if changed else ():
+            held = {
+                device_id
                 for resources in containers.values()
                 for name, assignment in resources.items()
                 if self._health_by_id_alone or name == resource
-            )
-        ]
-        return self._shuffled(holders)[:1]
+                for device_id in assignment.device_ids
+            }
+            for device_id in held:
+                holders.setdefault(device_id, []).append(pod)
+        return {self._rng.choice(holders[device_id]) for device_id in changed if device_id in holders}
 
     def health(self, pod: Pod) -> dict[str, dict[str, dict[str, str]]]:
         """Return what the pod's status says: main container -> resource -> device id -> Healthy or Unhealthy.
