@@ -795,7 +795,18 @@ def watching(**fields: object) -> Scenario:
 _named("watched_wrong_version", "The watcher: no version that it knows.", watching(supported_versions=["v1", "v2"]))
 _named("watched_wrong_name", "The watcher: a name that no kubelet takes.", watching(name="widget"))
 _named("watched_wrong_type", "The watcher: a type that nobody handles.", watching(type="Widget"))
-_named("watched_no_endpoint", "The watcher: an endpoint where nobody listens.", watching(endpoint="/nowhere/x.sock"))
+
+
+@scenario
+async def watched_no_endpoint(on: Play) -> None:
+    """The watcher: an endpoint where nobody listens; it is asked again or not."""
+    info = registration.PluginInfo(
+        type="DevicePlugin", name=RESOURCE, supported_versions=["v1beta1"], endpoint="/nowhere/x.sock"
+    )
+    await on.plugin(directory=on.paths.plugins_registry_dir, info=info)
+    await on.until_called("NotifyRegistrationStatus")
+    await on.until_called("GetInfo", 2, seconds=5)
+    await on.see("a.sock appears")
 
 
 @scenario

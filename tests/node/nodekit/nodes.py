@@ -269,8 +269,6 @@ class Play:
             checkpoint: What the checkpoint's file holds then instead; None: it is gone.
         """
         said = ["the node reboots" if reboot else "the kubelet is killed and started"]
-        if reboot:
-            await self._kubelet.restart(reboot=True)
         if self._kubelet.is_running:
             await self._kubelet.crash()
         if gone is not None:
@@ -284,6 +282,8 @@ class Play:
             file.write_text(checkpoint)
             said.append("the checkpoint is broken")
         await self._kubelet.start()
+        if reboot:
+            await self._kubelet.restart(reboot=True)
         self._told_replies = reboot  # a container that runs on is not given its reply again
         await self.see(", ".join(said), "runs")
 
