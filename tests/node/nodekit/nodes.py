@@ -368,7 +368,7 @@ class Play:
             (self.paths.plugins_registry_dir, "{plugins_registry}"),
         ):
             text = text.replace(str(path), word)
-        return _ENDPOINT.sub(r"\1", text)
+        return _ENDPOINT.sub("{connection} {end}", text)
 
     def _plain_call(self, call: Call) -> Call:
         return attrs.evolve(
@@ -460,8 +460,8 @@ def _mount(mount: MountSpec) -> str:
     return f"{mount.host_path}:{mount.container_path}:{'ro' if mount.read_only else 'rw'}"
 
 
-_ENDPOINT = re.compile(r"&\{\{.*?\}\} (\S+)(?: \S+)? 0x[0-9a-f]+ \{\d+ -?\d+ 0x[0-9a-f]+\} <nil>\}")
-"""What Go prints of an endpoint: its lock, the resource's name, and addresses; the simulation has the name only."""
+_ENDPOINT = re.compile(r"0x[0-9a-f]+ \{\d+ -?\d+ 0x[0-9a-f]+\}")
+"""What Go prints of an endpoint's connection and of the time of its end: an address and three numbers."""
 
 
 def _named_alike(steps: list[Step]) -> list[Step]:
