@@ -17,8 +17,8 @@ from typing_extensions import override
 
 from kdp.proto.podresources.v1 import api_pb2 as podresources
 
-from ..nodeapi import ApiRefusal
 from ..pods import ScenarioError
+from ..registry import Refusal
 from .base import FaultGroup, remove
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class PodResourcesFaults(FaultGroup):
         """Let the faults meet a call of ``method``, for example ``List``; a server awaits it before it answers.
 
         Raises:
-            ApiRefusal: The call is answered with that status.
+            Refusal: The call is answered with that status.
         """
         for answer in [a for a in self._answers if a.method in (None, method)]:
             answer.left -= 1
@@ -78,7 +78,7 @@ class PodResourcesFaults(FaultGroup):
                 self._answers.remove(answer)
             await anyio.sleep(answer.delay)
             if answer.code is not None:
-                raise ApiRefusal(answer.text, answer.code)
+                raise Refusal(answer.text, answer.code)
 
     def shape(self, reply: bytes) -> bytes:
         """Return a serialised ListPodResourcesResponse as the faults make it; a server sends that."""
