@@ -20,7 +20,7 @@ JOBS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench node-tools test-node simulation faults reference lint format types layers build proto floors clean
+.PHONY: help demo test bench node-tools test-node simulation peers faults reference lint format types layers build proto floors clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -41,6 +41,10 @@ test-node: $(VENV)/.ready ## run the tests of a node: real device managers, a re
 simulation: $(VENV)/.ready ## write docs/explanation/simulation.md from the comparison with the real device managers
 	@rows=$$(mktemp -d) && KDP_SIMULATION=$$rows $(PYTHON_IN) -m pytest -q -n $(JOBS) tests/node/test_differential.py \
 	  tests/node/test_broken_rules.py; status=$$?; $(PYTHON_IN) -m tests.node.table $$rows; rm -rf $$rows; exit $$status
+
+peers: $(VENV)/.ready ## judge plugins by others with the conformance kit, and write docs/explanation/peers.md (needs Go)
+	@sh tests/node/build.sh peer-reference peer-sample peer-rdma
+	@$(PYTHON_IN) -m tests.node.peers $(ARGS)
 
 faults: $(VENV)/.ready ## write docs/reference/faults.md from what the tests of the faults see
 	@rows=$$(mktemp -d) && KDP_FAULTS=$$rows $(PYTHON_IN) -m pytest -q -n $(JOBS) tests/integration/faults \

@@ -146,25 +146,27 @@ async def killed(case: Case) -> str:
     return f"registered again as {Path(again).name}, foreign sockets untouched"
 
 
-async def _second(scene: Scene) -> str:
-    """Start one more instance beside the first, and return the socket path of its stream."""
+async def _second(scene: Scene, *, needs_a_name: bool = True) -> str:
+    """Start one more instance beside the first, and return the socket path of its stream.
+
+    Args:
+        scene: With the first one connected.
+        needs_a_name: Its socket must not be the first one's.
+    """
     known, before = len(scene.lists), {event.socket_path for event in _opened(scene)}
     instance = await scene.start_plugin()
     scene.may_end(instance)
     await scene.until(
-        lambda: (
-            instance.ending is not None
-            or (len(scene.lists) > known and len({e.socket_path for e in _opened(scene)} - before))
-        ),
+        lambda: instance.ending is not None or len(scene.lists) > known,
         scene.case.patience_for_connecting,
         "the second instance did not connect",
     )
     if instance.ending is not None:
         raise NotApplicable(f"a second instance beside the first {instance.ending}: {instance.said()[-200:]}")
-    new = [event.socket_path for event in _opened(scene) if event.socket_path not in before]
-    if not new:
-        raise scene.failed(f"the second instance registered the socket of the first, {ids(before)}")
-    return new[-1]
+    path = _opened(scene)[-1].socket_path
+    if needs_a_name and path in before:
+        raise scene.failed(f"the second instance registered the socket of the first, {Path(path).name}")
+    return path
 
 
 def _is_socket(path: str) -> bool:
@@ -225,7 +227,7 @@ async def overlap_on_old_kubelets(case: Case) -> str:
     profile = case.profile if case.profile in ("k132", "k134", "k136") else "k136"
     async with case.connected(profile=profile) as scene:
         first = scene.plugin
-        await _second(scene)
+        await _second(scene, needs_a_name=False)
         before, known = len(scene.registers), len(scene.lists)
         await scene.stop(first)
         await scene.until(

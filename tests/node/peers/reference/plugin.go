@@ -9,15 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
-
-// registering is how long the kubelet may take to answer.
-const registering = 5 * time.Second
 
 // plugin serves one resource with a fixed number of devices.
 type plugin struct {
@@ -75,9 +71,7 @@ func (p *plugin) register() error {
 		return err
 	}
 	defer connection.Close()
-	within, cancel := context.WithTimeout(context.Background(), registering)
-	defer cancel()
-	_, err = api.NewRegistrationClient(connection).Register(within, &api.RegisterRequest{
+	_, err = api.NewRegistrationClient(connection).Register(context.Background(), &api.RegisterRequest{
 		Version:      api.Version,
 		Endpoint:     filepath.Base(p.socket),
 		ResourceName: p.resource,
