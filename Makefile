@@ -53,7 +53,7 @@ faults: $(VENV)/.ready ## write docs/reference/faults.md from what the tests of 
 reference: $(VENV)/.ready ## write docs/reference/api.md and cli.md from the docstrings and from --help
 	@$(PYTHON_IN) scripts/reference.py
 
-bench: $(VENV)/.ready ## measure kdp beside a plugin without it, in ten minutes; ARGS=--quick in one
+bench: $(VENV)/.ready ## measure kdp beside a plugin without it, in a quarter of an hour; ARGS=--quick in one minute
 	@$(PYTHON_IN) -m benchmarks $(ARGS)
 
 lint: $(VENV)/.ready ## check style and formatting

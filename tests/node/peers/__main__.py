@@ -29,7 +29,7 @@ def main() -> int:
         help="judge this one instead; a command without a placeholder such as {device_plugins} gets a mount namespace",
     )
     parser.add_argument("--profile", default="k137", help="which kubelet is simulated")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     if unknown := set(arguments.names) - set(NAMES):
         parser.error(f"there is no peer {min(unknown)!r}; there are {', '.join(NAMES)}")
     try:
