@@ -29,8 +29,13 @@ if TYPE_CHECKING:
 
 __all__ = ["rows"]
 
-LONGEST_LIFE: Final = 0.4
-"""Seconds after its start, at most, a kubelet's instant of death is drawn; it listens after some 60 ms."""
+DIES_YOUNG: Final = 0.15
+"""This part of the kubelets is killed at an instant of their first `YOUTH` seconds; most of those have not listened yet."""
+
+YOUTH: Final = 0.1
+
+MOST_AFTER_LISTENING: Final = 0.3
+"""How long after it began to listen, at most, the instant of death of any other is drawn."""
 
 FAIR_CHANCE: Final = 0.1
 """A kubelet that has listened for so many seconds lives until both plugins are registered; any other may die before."""
@@ -77,10 +82,14 @@ def rows(setting: Setting) -> Iterator[Row]:
             Process(kdp_command, environment=variables(root), log=root / "kdp.log") as kdp,
             Process(go_command, log=root / "go.log") as go,
         ):
-            _live(root, (_Plugin(KDP), _Plugin(GO)), 0.0, must_register=True)  # the plugins start: does not count
+            _live(
+                root, (_Plugin(KDP), _Plugin(GO)), 0.0, is_young=False, must_register=True
+            )  # the plugins start: does not count
             for number in range(restarts):
                 is_last = number == restarts - 1
-                early += not _live(root, plugins, chance.uniform(0, LONGEST_LIFE), must_register=is_last)
+                is_young = chance.random() < DIES_YOUNG and not is_last
+                lifetime = chance.uniform(0, YOUTH if is_young else MOST_AFTER_LISTENING)
+                early += not _live(root, plugins, lifetime, is_young=is_young, must_register=is_last)
             alive = kdp.is_alive and go.is_alive
         refused = {name: (root / f"{name}.log").read_text().count("already connected") for name in ("kdp", "go")}
     yield from _judge(plugins, restarts, early, alive, refused)
@@ -95,7 +104,7 @@ def _missing() -> str:
     return "" if shutil.which("kdp", path=os.fspath(Path(sys.executable).parent)) else "kdp is not installed here"
 
 
-def _live(root: Path, plugins: Sequence[_Plugin], lifetime: float, *, must_register: bool) -> bool:
+def _live(root: Path, plugins: Sequence[_Plugin], lifetime: float, *, is_young: bool, must_register: bool) -> bool:
     """Let one kubelet live and kill it; return whether it came to listen."""
     log = root / "kubelet.log"
     log.unlink(missing_ok=True)
@@ -113,8 +122,9 @@ def _live(root: Path, plugins: Sequence[_Plugin], lifetime: float, *, must_regis
                 break
             if age > 2 * PATIENCE:
                 raise TimeoutError(f"the device manager did not listen within {age:.0f} s: {log.read_text()[-500:]}")
-            has_time = not must_register and listened < FAIR_CHANCE
-            if age >= lifetime and (has_time or not awaited):
+            has_lived = age >= lifetime if is_young else listened >= lifetime and listening > 0
+            may_be_unregistered = not must_register and listened < FAIR_CHANCE
+            if has_lived and (may_be_unregistered or not awaited):
                 break
             time.sleep(0.002)
         kubelet.signal(signal.SIGKILL)

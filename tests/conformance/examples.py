@@ -1,0 +1,84 @@
+"""The examples as the conformance tests judge them; ``python -m tests.conformance.examples EXAMPLE PROFILE ROUTE IDS``.
+
+As a command it judges one and prints the report as JSON: for whoever judges many, each in a process of its own. IDS is
+``quick``, ``waiting`` for those that quick leaves out, or numbers with commas between.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import tomllib
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final, cast
+
+import anyio
+
+import kdp
+import kdp.hardware
+import kdp_example_generic
+import kdp_example_minimal
+from kdp.testing.conformance import CHECKS, ConformanceReport, check_backend
+from kdp.testing.conformance.model import Route
+
+__all__ = ["EXAMPLES", "HAS_FUSE", "PROFILES", "ROUTES", "judge", "listed"]
+
+PROFILES: Final = ("k134", "k136", "k137")
+ROUTES: Final[tuple[Route, ...]] = ("kubelet", "watcher")
+HAS_FUSE: Final = Path("/dev/fuse").exists()
+
+WAITING: Final = tuple(check.id for check in CHECKS if check.waits)
+
+
+def minimal(_directory: Path) -> Callable[[], kdp.DeviceBackend]:
+    """Make examples/minimal."""
+    return kdp_example_minimal.Fuse
+
+
+def generic(directory: Path) -> Callable[[], kdp.DeviceBackend]:
+    """Make examples/generic with a configuration in this directory."""
+    config = directory / "config.yaml"
+    config.write_text(
+        "resources: [{name: example.com/null, groups: [{count: 3, paths: [{path: /dev/null}, "
+        "{path: /dev/zero, mountPath: /dev/nothing}]}]}]"
+    )
+    return partial(kdp_example_generic.Generic, config, kdp.hardware.Host())
+
+
+EXAMPLES: Final[dict[str, Callable[[Path], Callable[[], kdp.DeviceBackend]]]] = {"minimal": minimal, "generic": generic}
+
+
+async def judge(
+    example: str, profile: str, route: Route, directory: Path, only: tuple[int, ...] | None = None
+) -> ConformanceReport:
+    """Judge an example by name; without ``only`` by all checks that do not wait long."""
+    make = EXAMPLES[example](directory)
+    return await check_backend(
+        make, profile=profile, registration=route, only=only, quick=only is None, cdi_dirs=[directory]
+    )
+
+
+def listed(route: Route) -> dict[int, str]:
+    """Return the checks that may be not applicable over a route, with the reasons."""
+    table = tomllib.loads(Path(__file__).with_name("not_applicable.toml").read_text())[route]
+    found: dict[int, str] = {}
+    for ids, reason in table.items():
+        first, _, last = ids.partition("-")
+        found |= dict.fromkeys(range(int(first), int(last or first) + 1), reason)
+    return found
+
+
+def main() -> None:
+    """Judge what the command line says."""
+    example, profile, route, ids = sys.argv[1:]
+    only = {"quick": None, "waiting": WAITING}[ids] if ids.isalpha() else tuple(map(int, ids.split(",")))
+    with tempfile.TemporaryDirectory(prefix="kdp-") as directory:
+        report = anyio.run(judge, example, profile, cast("Route", route), Path(directory), only)
+    json.dump({**report.as_json(), "left_out": report.left_out}, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
