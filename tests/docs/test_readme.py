@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
-import runpy
 import sys
 import tomllib
 from pathlib import Path
@@ -125,18 +125,19 @@ def test_it_has_no_privileges(manifest: dict[str, dict[str, Any]], pod: dict[str
     assert manifest["DaemonSet"]["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"] == 0
 
 
-def test_the_table_of_failures_agrees_with_the_generated_one() -> None:
+def test_the_table_of_failures_agrees_with_the_generated_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(os.fspath(ROOT / "tests"))
+    catalogue = importlib.import_module("integration.faults.catalogue")
     section = README.read_text().partition("## What it does when something fails")[2].partition("\n## ")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:2] == "| "]
-    catalogue = runpy.run_path(os.fspath(ROOT / "tests/integration/faults/catalogue.py"))
     claimed = {fault: process for fault, _, process in rows if fault != "fault"}
     seen = {
         cells[0].removeprefix("| "): cells[-1].removesuffix(" |")
-        for line in catalogue["PAGE"].read_text().splitlines()
+        for line in catalogue.PAGE.read_text().splitlines()
         if line.startswith("| ") and len(cells := line.split(" | ")) > 2
     }
 
-    assert claimed.keys() <= {fault.value for fault in catalogue["Fault"]}
+    assert claimed.keys() <= {fault.value for fault in catalogue.Fault}
     assert {fault: seen.get(fault, process) for fault, process in claimed.items()} == claimed
 
 

@@ -117,7 +117,7 @@ def test_what_a_container_gets(tmp_path: Path) -> None:
         ),
         (
             kdp.ContainerEdits(hooks=[Hook(name="prestart", path="/bin/x")]),
-            "OCI hook /bin/x: Allocate's reply cannot carry it, only a CDI spec can",
+            "OCI hook /bin/x: Allocate's reply cannot carry it, only a CDI spec can; run the plugin with --cdi beside",
         ),
     ],
 )
