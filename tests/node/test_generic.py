@@ -15,14 +15,14 @@ from .nodekit import Kubelet
 
 
 @asynccontextmanager
-async def _running(kubelet: Kubelet) -> AsyncIterator[asyncio.subprocess.Process]:
+async def _running(kubelet: Kubelet, *options: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run the plugin beside the kubelet; it must still run at the end, and stop when asked to."""
     config = kubelet.work / "config.yaml"
     config.write_text(configuration(kubelet.work / "widgets"))
     with (kubelet.work / "plugin.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "kdp", "run", "generic", f"--set=config={config}"),
-            f"--kubelet-root={kubelet.paths.device_plugin_dir.parent}",
+            *(f"--kubelet-root={kubelet.paths.device_plugin_dir.parent}", *options),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -73,6 +73,16 @@ async def test_a_pod_keeps_its_device_while_kubelets_come_and_go(kubelet: Kubele
         assert (await kubelet.until_pod("one", "Running"))["status"]["containerStatuses"][0]["restartCount"] == 0
     figure(f"{kubelet.containerd}: the generic example is listed again, median of 20", statistics.median(took), "ms")
     figure(f"{kubelet.containerd}: the generic example is listed again, slowest of 20", max(took), "ms")
+
+
+async def test_cdi_names_in_place_of_device_nodes(kubelet: Kubelet) -> None:
+    """The reply has names only, so a device that opens came by kdp's file and the runtime."""
+    Nodes(kubelet.work / "widgets", "w0")
+    async with _running(kubelet, "--cdi=only", f"--cdi-dir={kubelet.cdi}"):
+        await _until_logged(kubelet, _devices(1, 1))
+        assert [path.name for path in kubelet.cdi.iterdir()] == ["kdp_kdp.example.com_widget.json"]
+        kubelet.put("one", {RESOURCE: 1}, OPENS)
+        assert "opened /dev/w0" in await kubelet.until_said("one", "WIDGETS=w0")
 
 
 def _devices(total: int, healthy: int) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 
 from typing_extensions import override
 
 import kdp
+from kdp.cdi import CdiDirectory, CdiSpec, cdi_kind, render_device
+from kdp.hardware import Host
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
 
 from .backend import RESOURCE, Figure, Widgets, eventually, running
@@ -72,21 +73,17 @@ async def test_a_vanished_device_refuses_the_next_pod(kubelet: Kubelet) -> None:
 
 
 async def test_a_cdi_name_in_allocates_reply_is_followed(kubelet: Kubelet) -> None:
-    """What a plugin that answers with CDI names can rely on: both runtimes look them up in /etc/cdi."""
-    spec = {
-        "cdiVersion": "0.5.0",
-        "kind": "example.com/widget",
-        "devices": [
-            {
-                "name": "w0",
-                "containerEdits": {"env": ["BY_CDI=w0"], "deviceNodes": [{"path": "/dev/w0", "hostPath": NODE}]},
-            }
-        ],
-    }
-    (kubelet.cdi / "example.json").write_text(json.dumps(spec))
+    """Both runtimes find in kdp's file what the name stands for."""
+    node = kdp.DeviceNode(host_path=NODE, container_path="/dev/w0")
+    device = render_device(
+        kdp.Device(id="w/0", edits=kdp.ContainerEdits(env={"BY_CDI": "w0"}, device_nodes=[node])), Host()
+    )
+    assert device is not None
+    kind = cdi_kind(RESOURCE)
+    CdiDirectory(kubelet.cdi).write(CdiSpec(kind=kind, devices=[device]))
     plugin = Recorder(kubelet.paths.device_plugin_dir, "plugin.sock", resource=RESOURCE, calls=[])
-    plugin.devices = [Listed("w0")]
-    names = [v1beta1.CDIDevice(name="example.com/widget=w0")]
+    plugin.devices = [Listed("w/0")]
+    names = [v1beta1.CDIDevice(name=f"{kind}={device.name}")]
     plugin.allocate = lambda asked: [v1beta1.ContainerAllocateResponse(cdi_devices=names) for _ in asked]
     await plugin.serve()
     try:
