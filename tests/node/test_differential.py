@@ -13,6 +13,15 @@ from .table import Row, leave
 
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_both_are_seen_alike(name: str, minor: Minor) -> None:
+    # On a busy machine a kubelet may rest longer than what counts as its having done everything: such a difference is
+    # not there the second time.
+    differs = await _compared(name, minor) and await _compared(name, minor)
+    leave(Row(minor.name, name, "", title(SCENARIOS[name]), not differs))
+    assert not differs, f"{SCENARIOS[name].__doc__}\n{differs}"
+
+
+async def _compared(name: str, minor: Minor) -> str:
+    """Play a scenario on both, and return how they differ."""
     played: dict[bool, list[Step]] = {}
 
     async def on(simulated: bool) -> None:
@@ -21,6 +30,4 @@ async def test_both_are_seen_alike(name: str, minor: Minor) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(on, True)
         tasks.start_soon(on, False)
-    differs = difference(lines(played[True]), lines(played[False]))
-    leave(Row(minor.name, name, "", title(SCENARIOS[name]), not differs))
-    assert not differs, f"{SCENARIOS[name].__doc__}\n{differs}"
+    return difference(lines(played[True]), lines(played[False]))

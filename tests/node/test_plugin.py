@@ -60,7 +60,8 @@ async def test_an_error_of_the_backend_is_what_the_pods_author_reads(devmgr: Dev
             await devmgr.admit(Pod.asking({RESOURCE: 1}))
 
 
-async def test_health_is_counted_and_refused(devmgr: DeviceManager) -> None:
+async def test_health_is_counted_and_refused(minor: Minor, make_devmgr: MakeDeviceManager) -> None:
+    devmgr = await make_devmgr(minor=minor, feature_gates="ResourceHealthStatus=true")  # off by default before 1.36
     backend = Widgets("w0", "w1")
     async with running(devmgr.paths, backend):
         await devmgr.until(allocatable={RESOURCE: 2})
