@@ -17,6 +17,7 @@
     │   ├── RegistrationRefusedError       for a reason that only an admin can remove
     │   └── AlreadyConnectedError          it still holds this socket path: use a new one
     ├── CdiWriteError                    a CDI file cannot be written: the admin mounts its directory
+    ├── PodResourcesError                the kubelet does not say who holds which device: asked again later
     └── PluginDirectoryGoneError         the directory we were given is unlinked: exit code 3
 
 Rule 1: an error names the value, the rule and what to do.
@@ -42,6 +43,7 @@ __all__ = [
     "ListTooLargeError",
     "NotReady",
     "PluginDirectoryGoneError",
+    "PodResourcesError",
     "RegistrationError",
     "RegistrationRefusedError",
     "sentence",
@@ -152,6 +154,13 @@ class CdiWriteError(KdpError):
     """A CDI file cannot be written.
 
     Who acts: the admin, who mounts the node's directory of CDI files writable into the plugin's container.
+    """
+
+
+class PodResourcesError(KdpError):
+    """The kubelet's pod-resources API is not there, throttles or fails; kdp asks again later.
+
+    Who acts: nobody, unless it lasts: then the admin, who mounts the API's directory into the plugin's container.
     """
 
 

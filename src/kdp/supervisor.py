@@ -65,6 +65,7 @@ class Deadlines:
     allocate: float = 20.0
     prefer: float = 0.05
     prepare_container: float = 25.0
+    released: float = 60.0
 
 
 @attrs.frozen(kw_only=True)

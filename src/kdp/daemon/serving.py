@@ -259,6 +259,7 @@ def _manager(plan: Plan) -> PluginManager:
         paths=settings.paths,
         registration=settings.registration,
         host=plan.host or host_of(settings),
+        state_dir=settings.state_dir,
         poll_interval=... if settings.poll_interval == "keep" else settings.poll_interval,
         cdi=_cdi(settings),
         health_policy=settings.health_policy,

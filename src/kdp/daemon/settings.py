@@ -38,6 +38,10 @@ __all__ = [
 ]
 
 
+DEFAULT_STATE_DIR = Path("/var/lib/kdp")
+"""Where allocations are saved; a DaemonSet mounts it from the node."""
+
+
 @final
 @attrs.frozen
 class Given:
@@ -77,6 +81,14 @@ class _Unacceptable(ValueError):
 def _path(value: object) -> Path:
     if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
         raise _Unacceptable("must be a path; valid is '/var/lib/kubelet'")
+    return Path(os.fspath(value)).absolute()
+
+
+def _path_or_none(value: object) -> Path | None:
+    if value is None or (isinstance(value, str) and value.strip().lower() == "none"):
+        return None
+    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
+        raise _Unacceptable("must be a path, or 'none' for nowhere; valid is '/var/lib/kdp'")
     return Path(os.fspath(value)).absolute()
 
 
@@ -151,6 +163,7 @@ class Settings:
         cdi: ``off``, ``beside`` (CDI names, and everything else as without), ``only`` (the runtime is known to do CDI).
         cdi_dir: Where the runtime finds CDI files.
         cdi_names: Where the names are in Allocate's reply: in CRI's ``field``, in an ``annotation``, or ``both``.
+        state_dir: Where allocations are saved until they are released; None: nowhere.
         http: Where ``/livez`` and ``/readyz`` answer; None: nowhere.
         log_format: ``text`` or ``json``.
         log_level: ``debug``, ``info``, ``warning`` or ``error``.
@@ -230,6 +243,14 @@ class Settings:
             _choice("field", "annotation", "both"),
             "field|annotation|both",
             "Where Allocate's reply has CDI names: CRI's field, an annotation for older runtimes, or both.",
+        ),
+    )
+    state_dir: Path | None = attrs.field(
+        default=DEFAULT_STATE_DIR,
+        metadata=_about(
+            _path_or_none,
+            "DIR",
+            "Save allocations here until they are released; 'none': nowhere, a killed process forgets them.",
         ),
     )
     http: Address | None = attrs.field(
@@ -332,6 +353,7 @@ class ServeOptions(TypedDict, total=False):
     cdi: Literal["off", "beside", "only"]
     cdi_dir: str | os.PathLike[str]
     cdi_names: Literal["field", "annotation", "both"]
+    state_dir: str | os.PathLike[str] | None
     http: str | None
 
 
@@ -359,7 +381,7 @@ def from_keywords(options: Mapping[str, object], *, function: str) -> dict[str, 
     return {
         name: Given(f"{function}({name}=...)", value)
         for name, value in options.items()
-        if value is not None or name == "poll_interval"
+        if value is not None or name in ("poll_interval", "state_dir")
     }
 
 

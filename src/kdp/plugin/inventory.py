@@ -6,8 +6,8 @@ stream whether to send, to wait, or to sleep. The wire encoding is a function gi
 Invariants, each with a mutant in the tests that breaks it:
 
 1. The message of a snapshot equals its table: each id once, with its health and, if all have one, its topology.
-2. No event loses a device: an id that vanished from the hardware stays, Unhealthy, until its tombstone expires or it
-   comes back (contract section 9: the kubelet shows a vanished id as healthy to the pod that holds it).
+2. No event loses a device: an id that vanished from the hardware stays, Unhealthy, until its tombstone expires, is
+   forgotten, or it comes back (contract section 9: the kubelet shows a vanished id as healthy to the pod that holds it).
 3. The version grows exactly when the message changes; handles, edits and reasons are replaced without a new version.
 4. A refused list changes nothing: the table and the message before stay in force.
 5. A list that is accepted fits 4 MiB also if every device turns Unhealthy (contract section 5).
@@ -237,6 +237,12 @@ class Inventory:
                 tombstones[device_id] = until
                 table[device_id] = device
         return self._replace(table, tombstones)
+
+    def hold(self, ids: Iterable[str], now: float) -> None:
+        """Keep these tombstones: a pod holds the devices now, so the time after which they go begins anew."""
+        for device_id in ids:
+            if device_id in self._tombstones:
+                self._tombstones[device_id] = now + self._tombstone_seconds
 
     def forget(self, ids: Iterable[str]) -> Change:
         """Drop these tombstones now: no pod holds them any more, or they now belong to another resource."""

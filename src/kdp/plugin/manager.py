@@ -25,9 +25,11 @@ from ..supervisor import Deadlines, Discovery, Supervisor, resource_of, static_r
 from .plugin import DRAIN_SECONDS, DevicePlugin, ResourceStatus, Route
 from .server import hold_core
 from .socket import SocketNames
+from .usage import Pace, Usage
 from .wire import check_renderable
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import EllipsisType
 
     from anyio.abc import TaskGroup, TaskStatus
@@ -86,6 +88,9 @@ class PluginManager(AsyncContextManagerMixin):
         health_policy: Thresholds of health that differ from the backends' own (`kdp.HealthPolicy`), by name.
         observe: Called on the loop with each change of a device's health, for metrics and events; must not block. What
             it raises is logged and changes nothing.
+        state_dir: Where allocations are saved until they are released, so that a killed process forgets none; None:
+            nowhere.
+        pace: How often the kubelet is asked what pods hold.
 
     Raises:
         ConfigurationError: No backend, two backends with one static resource, or thresholds that contradict each other.
@@ -104,6 +109,8 @@ class PluginManager(AsyncContextManagerMixin):
         cdi: CdiOptions | None = None,
         health_policy: Mapping[str, float | None] | None = None,
         observe: Callable[[HealthChange], object] | None = None,
+        state_dir: Path | None = None,
+        pace: Pace | None = None,
     ) -> None:
         if not backends:
             raise ConfigurationError("there is no backend to run: give at least one kdp.DeviceBackend")
@@ -114,6 +121,7 @@ class PluginManager(AsyncContextManagerMixin):
         watcher = registration == "watcher"
         self._directory = self._paths.plugins_registry_dir if watcher else self._paths.device_plugin_dir
         self._kubelet = KubeletWatch(self._directory)
+        self._usage = Usage(self._paths, state_dir=state_dir, pace=pace)
         self._plugins: dict[str, DevicePlugin] = {}
         self._owners: dict[str, Supervisor] = {}
         self._claims = threading.Lock()
@@ -204,6 +212,7 @@ class PluginManager(AsyncContextManagerMixin):
         with self._everything:
             async with hold_core(), anyio.create_task_group() as self._tasks:
                 self._tasks.start_soon(self._watch_kubelet)
+                self._tasks.start_soon(self._usage.run)
                 self._tasks.start_soon(self._discover)
                 task_status.started()
 
@@ -234,6 +243,7 @@ class PluginManager(AsyncContextManagerMixin):
             await self._discovered.wait()
             for plugin in self._plugins.values():
                 await plugin.stopped.wait()
+            await self._usage.settle(max(0.1, until - time.monotonic()))
         async with anyio.create_task_group() as closing:
             for supervisor in self._supervisors:
                 closing.start_soon(supervisor.shutdown, max(0.1, until - time.monotonic()))
@@ -273,6 +283,7 @@ class PluginManager(AsyncContextManagerMixin):
                 del self._plugins[name], self._owners[name]
                 with self._claims:
                     del self._claimed[name]
+                self._usage.detach(name)
                 plugin.withdraw()
 
     def _start(self, resource: str, supervisor: Supervisor) -> DevicePlugin:
@@ -284,7 +295,9 @@ class PluginManager(AsyncContextManagerMixin):
             kubelet=self._kubelet,
             host=self._host,
             cdi=self._cdi,
+            usage=self._usage,
         )
+        self._usage.attach(plugin)
         self._tasks.start_soon(plugin.run)
         return plugin
 

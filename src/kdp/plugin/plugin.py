@@ -28,6 +28,7 @@ from .session import (
     Close,
     Closed,
     Command,
+    Disbelieved,
     Event,
     KubeletGone,
     KubeletHere,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from ..hardware import Host
     from ..supervisor import Supervisor
     from .cdi import CdiOptions, ResourceCdi
+    from .usage import Usage
 
 __all__ = ["DevicePlugin", "ResourceStatus", "Route"]
 
@@ -85,6 +87,8 @@ class ResourceStatus:
         healthy: How many of them are healthy.
         faults: How those are that are not simply healthy, by id; since when on `time.monotonic`'s clock. Those that have
             vanished are not among them.
+        holders: Which pod holds a device, as ``namespace/pod (container)`` by device id, as of the last time that the
+            kubelet was asked; None: it was not, because nothing depended on it, or it does not say.
     """
 
     resource: str
@@ -93,6 +97,7 @@ class ResourceStatus:
     devices: int
     healthy: int
     faults: Mapping[str, DeviceHealth] = attrs.field(factory=dict[str, DeviceHealth])
+    holders: Mapping[str, str] | None = None
 
     @property
     def is_ready(self) -> bool:
@@ -116,9 +121,11 @@ class DevicePlugin:
         route: See `Route`.
         kubelet: Says whether a kubelet is there.
         host: The node's files.
+        usage: Knows what pods hold.
         cdi: How CDI is used; None: not at all.
 
     Attributes:
+        supervisor: As given.
         inventory: The device table.
         stopped: Set when `run` has ended.
 
@@ -135,11 +142,12 @@ class DevicePlugin:
         route: Route,
         kubelet: KubeletWatch,
         host: Host,
+        usage: Usage,
         cdi: CdiOptions | None = None,
     ) -> None:
         self.resource = resource
         self.inventory = Inventory(encode=encode_device, worst_case=worst_case_bytes)
-        self._supervisor = supervisor
+        self.supervisor = supervisor
         self._paths = paths
         self._watcher = route == "watcher"
         self._directory: Path = paths.plugins_registry_dir if self._watcher else paths.device_plugin_dir
@@ -147,6 +155,7 @@ class DevicePlugin:
         self._kubelet = kubelet
         self._host = host
         self._cdi = None if cdi is None else _resource_cdi(resource, cdi, host, supervisor)
+        self._usage = usage
         self._session = Session(backoff=Backoff(), watcher=self._watcher)
         self._mailbox: asyncio.Queue[Event] = asyncio.Queue()
         self._changed: Latest[None] = Latest(None)
@@ -170,6 +179,7 @@ class DevicePlugin:
         self._list_problem = None
         self._describe()  # before the kubelet hears of them
         self._announce(change)
+        self._usage.vanished(self.resource, self.inventory.tombstones)
         self._mailbox.put_nowait(ListReady())
 
     def _describe(self) -> None:
@@ -184,9 +194,23 @@ class DevicePlugin:
         self.stop()
 
     def forget(self, ids: Iterable[str]) -> None:
-        """Drop these tombstones now: the devices are back under another resource."""
+        """Drop these tombstones now: no pod holds the devices, or they are back under another resource."""
         self._announce(self.inventory.forget(ids))
         self._describe()
+        self._usage.vanished(self.resource, self.inventory.tombstones)
+
+    def hold(self, ids: Iterable[str]) -> None:
+        """Keep these tombstones: pods hold the devices."""
+        self.inventory.hold(ids, time.monotonic())
+
+    @property
+    def connected_generation(self) -> int | None:
+        """The generation whose stream the kubelet holds; None: none."""
+        return self._session.generation if self._session.state is State.CONNECTED else None
+
+    def disbelieve(self, generation: int, reason: str) -> None:
+        """Begin a new generation, because the kubelet does not believe what this one says."""
+        self._mailbox.put_nowait(Disbelieved(generation, reason))
 
     def _announce(self, change: Change) -> None:
         by_health: dict[Health, list[str]] = {}
@@ -194,6 +218,9 @@ class DevicePlugin:
             device = transition.device
             if transition.before is not None or not device.health.is_healthy:  # a new, healthy device is no news
                 by_health.setdefault(device.health, []).append(device.id)
+        unhealthy = [device_id for health, ids in by_health.items() if not health.is_healthy for device_id in ids]
+        if unhealthy and self._session.state is State.CONNECTED:
+            self._usage.wonder(self.resource, unhealthy)
         for health, ids in by_health.items():
             level = logging.INFO if health.is_healthy else logging.WARNING
             self._log_devices(level, ids, f"now {health}")
@@ -230,7 +257,8 @@ class DevicePlugin:
         """Where the resource stands now."""
         snapshot = self.inventory.snapshot
         devices = snapshot.devices.values() if snapshot else ()
-        faults = self._supervisor.discovery.value.health
+        faults = self.supervisor.discovery.value.health
+        holders = self._usage.holders(self.resource)
         return ResourceStatus(
             resource=self.resource,
             state=self._session.state.value,
@@ -238,6 +266,7 @@ class DevicePlugin:
             devices=len(devices),
             healthy=sum(device.health.is_healthy for device in devices),
             faults={i: health for i, health in faults.items() if snapshot and i in snapshot.devices},
+            holders=None if holders is None else {i: str(holder) for i, holder in holders.items()},
         )
 
     def _reason(self) -> str | None:
@@ -292,6 +321,7 @@ class DevicePlugin:
                     event = await self._next_event()
                     for command in self._session.handle(event, time.monotonic()):
                         await self._obey(command, tasks)
+                    self._usage.session(self.resource)
                     self._tell()
                 tasks.cancel_scope.cancel()
         finally:
@@ -331,10 +361,11 @@ class DevicePlugin:
         self._servicer = Servicer(
             self.resource,
             generation,
-            supervisor=self._supervisor,
+            supervisor=self.supervisor,
             inventory=self.inventory,
             changed=self._changed,
             host=self._host,
+            usage=self._usage,
             post=self._mailbox.put_nowait,
             watcher=self._watcher,
             cdi=self._cdi,

@@ -29,6 +29,7 @@ from ..errors import (
 )
 from . import wire
 from .inventory import Cursor, Inventory, Snapshot
+from .ledger import check_state
 from .session import Contacted, Registered, RegisterFailed, StreamClosed, StreamOpened
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from ..latest import Latest
     from ..supervisor import Supervisor
     from .cdi import ResourceCdi
+    from .usage import Usage
 
     _Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -72,6 +74,7 @@ class Servicer:
         inventory: The device table.
         changed: Changes with every new snapshot.
         host: The node's files.
+        usage: Knows what pods hold.
         post: Takes the session's events.
         watcher: Whether the plugin watcher's Registration service is served too.
         cdi: The resource's CDI side; None: it has none.
@@ -86,6 +89,7 @@ class Servicer:
         inventory: Inventory,
         changed: Latest[None],
         host: Host,
+        usage: Usage,
         post: Callable[[StreamOpened | StreamClosed | Contacted | Registered | RegisterFailed], None],
         watcher: bool,
         cdi: ResourceCdi | None = None,
@@ -96,6 +100,7 @@ class Servicer:
         self._inventory = inventory
         self._changed = changed
         self._host = host
+        self._usage = usage
         self._post = post
         self._watcher = watcher
         self._cdi = cdi
@@ -226,30 +231,37 @@ class Servicer:
 
     async def _allocate_container(self, ids: Sequence[str]) -> wire.ContainerReply:
         started = time.monotonic()
-        limit = self._supervisor.deadlines.allocate
-        allocation = Allocation(resource=self._resource, devices=self._healthy(ids), deadline=started + limit)
-        if self._supervisor.hooks.overridden("allocate"):
-            reply: wire.ContainerReply = await self._supervisor.call(
-                "allocate", allocation, deadline=limit, then=functools.partial(self._check_and_render, allocation)
-            )
-        else:
-            try:
-                edits = ContainerEdits.merge(
-                    ((device.id, device.edits) for device in allocation), joined_env=self._supervisor.backend.joined_env
-                )
-            except EditConflictError as error:
-                raise AllocationError(f"{self._resource}: {error}") from error
-            try:
-                reply = self._render(allocation, edits)
-            except InvalidValueError as error:
-                raise AllocationError(f"{self._resource}: {error}") from error
+        until = started + self._supervisor.deadlines.allocate
+        async with self._usage.allocating(self._resource, sorted(set(ids)), until=until) as lease:
+            allocation = Allocation(resource=self._resource, devices=self._healthy(ids), deadline=until)
+            reply = await self._reply(allocation)
+            await lease.give(allocation)
         took = time.monotonic() - started
         if took > SLOW:
             logger.warning("%s: Allocate took %.1f s; no other pod is admitted meanwhile", self._resource, took)
         return reply
 
+    async def _reply(self, allocation: Allocation) -> wire.ContainerReply:
+        if self._supervisor.hooks.overridden("allocate"):
+            limit = max(0.0, allocation.deadline - time.monotonic())
+            reply: wire.ContainerReply = await self._supervisor.call(
+                "allocate", allocation, deadline=limit, then=functools.partial(self._check_and_render, allocation)
+            )
+            return reply
+        try:
+            edits = ContainerEdits.merge(
+                ((device.id, device.edits) for device in allocation), joined_env=self._supervisor.backend.joined_env
+            )
+        except EditConflictError as error:
+            raise AllocationError(f"{self._resource}: {error}") from error
+        try:
+            return self._render(allocation, edits)
+        except InvalidValueError as error:
+            raise AllocationError(f"{self._resource}: {error}") from error
+
     def _check_and_render(self, allocation: Allocation, edits: Any) -> wire.ContainerReply:
-        """Check and render what ``allocate`` returned. Runs in the hook's thread."""
+        """Check and render what ``allocate`` returned, and check the state that it left. Runs in the hook's thread."""
+        check_state(allocation.state)
         if not isinstance(edits, ContainerEdits):
             raise InvalidValueError(f"it returned {edits!r}: must be kdp.ContainerEdits")
         return self._render(allocation, edits)
@@ -324,9 +336,15 @@ class Servicer:
             if remaining is not None:  # pyright: ignore[reportUnnecessaryComparison] - without a deadline it is
                 limit = max(0.0, min(limit, remaining - MARGIN))
             allocation = Allocation(
-                resource=self._resource, devices=self._known(ids), deadline=time.monotonic() + limit
+                resource=self._resource,
+                devices=self._known(ids),
+                deadline=time.monotonic() + limit,
+                state=self._usage.state(self._resource, ids),
             )
-            await self._supervisor.call("prepare_container", allocation, deadline=limit)
+            await self._supervisor.call(
+                "prepare_container", allocation, deadline=limit, then=lambda _: check_state(allocation.state)
+            )
+            await self._usage.keep_state(allocation)
 
         await self._in_flight(context, work())
 

@@ -38,6 +38,7 @@ __all__ = [
     "Closed",
     "Command",
     "Contacted",
+    "Disbelieved",
     "Event",
     "KubeletGone",
     "KubeletHere",
@@ -189,6 +190,13 @@ class StreamClosed(_OfGeneration):
     __slots__ = ()
 
 
+@attrs.frozen
+class Disbelieved(_OfGeneration):
+    """The kubelet has the stream, and does not believe what it says: only a new registration helps."""
+
+    reason: str
+
+
 class Closed(_OfGeneration):
     """The generation's server is gone, and all its streams."""
 
@@ -207,7 +215,9 @@ class Stop(_Plain):
     __slots__ = ()
 
 
-Answer = Served | ServeFailed | Contacted | Registered | RegisterFailed | StreamOpened | StreamClosed | Closed
+Answer = (
+    Served | ServeFailed | Contacted | Registered | RegisterFailed | StreamOpened | StreamClosed | Disbelieved | Closed
+)
 """What a generation says of itself."""
 
 Event = ListReady | KubeletHere | KubeletGone | Tick | Stop | Answer
@@ -285,6 +295,8 @@ class Session:
                 self.streams -= 1
                 if not self.streams:
                     return self._on_stream_lost(now)
+            case State.CONNECTED, Disbelieved(reason=reason):
+                return self._lose(reason, now, pause=0.0)
             case State.SERVING, Served():
                 self._enter(State.REGISTERING, deadline=now + UNNOTICED_DEADLINE if self._watcher else None)
                 self._tried_with = self._kubelet

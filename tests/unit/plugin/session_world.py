@@ -33,6 +33,7 @@ ANSWERS = (
     "RegisterFailed",
     "StreamOpened",
     "StreamClosed",
+    "Disbelieved",
     "Closed",
 )
 EVENTS = ("ListReady", "KubeletHere", "KubeletGone", *ANSWERS, "Tick", "Stop")
@@ -102,7 +103,7 @@ class Watched:
                     self.registered.append(command.generation)
                 case _:
                     holds(4, command.generation == self.served[-1], f"{command} of a generation that is not served")
-                    ends = +self.open if self.state != "STOPPED" else None
+                    ends = +self.open if self.state != "STOPPED" and name != "Disbelieved" else None
                     holds(3, not ends, f"{command} although streams live: {ends}")
                     self.closing.add(command.generation)
         holds(4, self.state != "STOPPED" or set(self.served) == self.closing, "a server is left behind")
@@ -160,6 +161,8 @@ class Chaos(RuleBasedStateMachine):
                 event = kind(identity)
             case "ServeFailed":
                 event = kind(generation, "no room")
+            case "Disbelieved":
+                event = kind(generation, "all devices are missing")
             case "RegisterFailed":
                 event = kind(generation, "no", permanent=permanent)
             case _:
@@ -238,6 +241,7 @@ ACTIONS = [
     "stranger",
     "stream closes",
     "all streams close",
+    "disbelieved",
 ]
 
 DELIVERED = [0, 1, 30]
@@ -466,6 +470,20 @@ class World(RuleBasedStateMachine):
             generation, _ = self.streams.pop()
             self.post("StreamClosed", generation)
 
+    def is_disbelieved(self, choice: int) -> None:
+        """The kubelet has a stream and does not believe it; what was found out may come when the stream has ended."""
+        if self.watched.state != "CONNECTED":
+            return
+        generation = self.current
+        while choice in (1, 2) and self.streams:
+            self.stream_closes()
+        if choice == 2:
+            self.deliver(30)
+        if choice == 3:
+            self.stopping = True
+            self.post("Stop")
+        self.post("Disbelieved", generation, "all devices are missing")
+
     # -- lives ---------------------------------------------------------------------------------------------------------
 
     def one_thing_goes_well(self) -> bool:
@@ -575,6 +593,8 @@ class World(RuleBasedStateMachine):
                     self.stream_closes()
                 if choice == 0:
                     self.watcher_walks(3)
+            case "disbelieved":
+                self.is_disbelieved(choice)
             case _:
                 self.deliver(choice)
         if noticed or action == "notice":

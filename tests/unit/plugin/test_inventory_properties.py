@@ -191,6 +191,14 @@ class Life(RuleBasedStateMachine):
         holds(2, set(change.removed) == dropped, f"removed are {change.removed} of {dropped}")
         self.take(self.live, {i: d for i, d in self.dead.items() if i not in dropped}, change, before)
 
+    @rule(ids=st.sets(st.sampled_from(IDS)))
+    def hold(self, ids: set[str]) -> None:
+        """Pods hold these devices: those of them that have vanished stay for longer."""
+        before = self.observed()
+        self.inventory.hold(ids, self.now)
+        holds(3, self.observed()[:3] == before[:3], "what is held is no news")
+        self.dead = {i: (self.now + LIFETIME if i in ids else until, d) for i, (until, d) in self.dead.items()}
+
     @rule(seconds=st.sampled_from([0.001, 0.02, 0.06, 1.0, 19.0, 25.0]))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
@@ -272,6 +280,12 @@ MUTANTS = [
     Mutant(1, "a vanished device stays Healthy", "attrs.evolve(device, health=_GONE)", "device"),
     Mutant(2, "what vanishes is dropped", "            if until > now:\n", "            if False:\n"),
     Mutant(2, "what is there is forgotten", "self._tombstones.keys() & set(ids)", "self._table.keys() & set(ids)"),
+    Mutant(
+        2,
+        "what a pod holds goes all the same",
+        "                self._tombstones[device_id] = now + self._tombstone_seconds\n",
+        "                pass\n",
+    ),
     Mutant(2, "a tombstone never ends", "            if until > now:\n", "            if True:\n"),
     Mutant(
         3,

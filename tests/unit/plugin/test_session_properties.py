@@ -27,6 +27,7 @@ _CLOSED_ONCE = "Close is commanded on the way to LOST or STOPPED, and answered o
 _NOT_KNOWN = "nobody knows the socket before Register"
 _GONE = "the server has gone, and all it had to say came before Closed"
 _OPEN_FIRST = "a stream that ends was open, and then the state is CONNECTED or a later one"
+_CONNECTED_FIRST = "what is disbelieved was connected"
 IMPOSSIBLE: dict[Pair, str] = {
     **{(s, "Served"): _SERVED_ONCE for s in ("WAITING", "REGISTERING", "AWAITING_STREAM")},
     **{(s, "ServeFailed"): _SERVED_ONCE for s in STATES if s not in ("SERVING", "STOPPED")},
@@ -34,6 +35,7 @@ IMPOSSIBLE: dict[Pair, str] = {
     **{("SERVING", e): _NOT_KNOWN for e in ("Contacted", "Registered", "RegisterFailed")},
     **{("WAITING", e): _GONE for e in ("Contacted", "StreamOpened")},
     **{(s, "StreamClosed"): _OPEN_FIRST for s in ("SERVING", "REGISTERING", "AWAITING_STREAM")},
+    **{(s, "Disbelieved"): _CONNECTED_FIRST for s in ("SERVING", "REGISTERING", "AWAITING_STREAM")},
 }
 """Pairs that cannot happen in `World`, with the reason; `Chaos` says them all the same."""
 

@@ -1,0 +1,152 @@
+"""`PodResources`: what the kubelet says of who holds which device, and of which devices it takes for healthy.
+
+The pod-resources API can be asked, not watched (contract section 10). Rules of this client:
+
+* Each round of questions has a channel of its own, so that none outlives its kubelet.
+* An answer may have 16 MiB. "Too many requests" is no fault, it means later; so does everything else that fails.
+* There is one entry for each device and NUMA node: a device counts once.
+* Plain init containers are never listed: that an id is missing does not say that nobody uses it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, TypeVar, final
+
+import attrs
+import grpc
+from typing_extensions import override
+
+from ..errors import PodResourcesError
+from ..proto.podresources.v1 import api_pb2 as pb
+from .channel import open_channel
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Iterable
+    from pathlib import Path
+
+__all__ = ["Holder", "PodResources", "PodResourcesCalls", "Report"]
+
+_T = TypeVar("_T")
+
+CALL_DEADLINE = 5.0
+"""Seconds for an answer. The kubelet takes some milliseconds, unless its device manager's lock is held."""
+
+
+@final
+@attrs.frozen
+class Holder:
+    """A container that holds a device.
+
+    Attributes:
+        namespace: The pod's.
+        pod: The pod's name. A pod that was made anew may have the same: the API tells no UID.
+        container: The container's name.
+    """
+
+    namespace: str
+    pod: str
+    container: str
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.pod} ({self.container})"
+
+
+@final
+@attrs.frozen
+class Report:
+    """One answer of List.
+
+    Attributes:
+        pods: Namespace and name of every active pod of the node, with devices or without.
+        holders: Who holds a device, by resource and device id.
+    """
+
+    pods: frozenset[tuple[str, str]]
+    holders: Mapping[tuple[str, str], Holder]
+
+
+@final
+class PodResourcesCalls:
+    """The questions that can be asked over one channel; see `PodResources.connect`."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._channel = channel
+
+    async def list(self, resources: Iterable[str] | None = None) -> Report:
+        """Return who holds which devices.
+
+        Args:
+            resources: Only of these; None: of all.
+
+        Raises:
+            PodResourcesError: It cannot be had now.
+        """
+        reply = await self._call("List", b"", pb.ListPodResourcesResponse.FromString)
+        wanted = None if resources is None else frozenset(resources)
+        holders: dict[tuple[str, str], Holder] = {}
+        for pod in reply.pod_resources:
+            for container in pod.containers:
+                holder: Holder | None = None
+                for entry in container.devices:
+                    if wanted is None or entry.resource_name in wanted:
+                        holder = holder or Holder(pod.namespace, pod.name, container.name)
+                        for device_id in entry.device_ids:
+                            holders[entry.resource_name, device_id] = holder
+        return Report(frozenset((pod.namespace, pod.name) for pod in reply.pod_resources), holders)
+
+    async def allocatable(self) -> Mapping[str, frozenset[str]]:
+        """Return the ids that the kubelet takes for healthy, held or not, by resource.
+
+        Raises:
+            PodResourcesError: It cannot be had now.
+        """
+        reply = await self._call("GetAllocatableResources", b"", pb.AllocatableResourcesResponse.FromString)
+        found: dict[str, set[str]] = {}
+        for entry in reply.devices:
+            found.setdefault(entry.resource_name, set()).update(entry.device_ids)
+        return {resource: frozenset(ids) for resource, ids in found.items()}
+
+    async def _call(self, method: str, request: bytes, decode: Callable[[bytes], _T]) -> _T:
+        call: grpc.aio.UnaryUnaryMultiCallable[bytes, _T] = self._channel.unary_unary(
+            f"/v1.PodResourcesLister/{method}", response_deserializer=decode
+        )
+        try:
+            return await call(request, timeout=CALL_DEADLINE)
+        except grpc.aio.AioRpcError as error:
+            raise PodResourcesError(
+                f"the kubelet's pod-resources API does not answer {method}: {error.details() or error.code().name}"
+            ) from None
+
+
+@final
+class PodResources:
+    """The kubelet's pod-resources API on this node.
+
+    Args:
+        socket: Its path.
+    """
+
+    def __init__(self, socket: Path) -> None:
+        self.socket = socket
+
+    def made_at(self) -> float | None:
+        """Return when the kubelet made its socket, in Unix seconds; None: there is no socket.
+
+        A kubelet makes it anew at each start, so this is how long the kubelet has been up.
+        """
+        try:
+            found = os.lstat(self.socket)
+        except OSError:
+            return None
+        return found.st_ctime if stat.S_ISSOCK(found.st_mode) else None
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncGenerator[PodResourcesCalls]:
+        """Return a channel for a few questions, asked now."""
+        async with open_channel(self.socket) as channel:
+            yield PodResourcesCalls(channel)

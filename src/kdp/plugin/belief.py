@@ -1,0 +1,140 @@
+"""Does the kubelet believe what it was told? Compares its view of a resource with ours. Sans-IO.
+
+A stream that lives proves that the kubelet listens, not that it has what was sent: up to 1.36 a second instance that
+registers and leaves again makes the kubelet close its books on the resource while our stream lives on, and the node
+shows nothing for ever. Only GetAllocatableResources tells (contract section 10).
+
+Rule: an id counts as wrong only if each look of the last `LASTING` seconds found it wrong, in the same direction and in
+one generation. What a new generation does not cure is answered more and more seldom.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+import attrs
+from typing_extensions import override
+
+__all__ = ["Belief", "Difference"]
+
+LASTING = 30.0
+"""Seconds for which a difference must last (contract scenario 73)."""
+
+MOST = 960.0
+"""The longest that it is waited after generations that did not help, in seconds."""
+
+AFTER_CONNECT = 5.0
+"""Seconds from the first list of a generation to the first look."""
+
+PERIOD = 60.0
+"""Seconds between two looks while all is well."""
+
+AGAIN = 10.0
+"""Seconds between two looks while something is wrong."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Difference:
+    """What the kubelet has wrong.
+
+    Attributes:
+        missing: Healthy devices that it does not take for healthy.
+        phantom: Devices that it takes for healthy, and that are not or do not exist.
+        seconds: For how long.
+    """
+
+    missing: frozenset[str]
+    phantom: frozenset[str]
+    seconds: float
+
+    @override
+    def __str__(self) -> str:
+        parts: list[str] = []
+        if self.missing:
+            parts.append(f"takes {_some(self.missing)} for unhealthy or absent")
+        if self.phantom:
+            parts.append(f"takes {_some(self.phantom)} for healthy")
+        return f"the kubelet {' and '.join(parts)} although it was told otherwise, for {self.seconds:.0f} s"
+
+
+def _some(ids: frozenset[str]) -> str:
+    first = min(ids)
+    return f"device {first}" if len(ids) == 1 else f"{len(ids)} devices ({first}, ...)"
+
+
+class Belief:
+    """The kubelet's view of one resource.
+
+    Args:
+        lasting: See `LASTING`; tests shorten it.
+        after_connect: See `AFTER_CONNECT`.
+        period: See `PERIOD`.
+        again: See `AGAIN`.
+    """
+
+    def __init__(
+        self,
+        *,
+        lasting: float = LASTING,
+        after_connect: float = AFTER_CONNECT,
+        period: float = PERIOD,
+        again: float = AGAIN,
+    ) -> None:
+        self._lasting = lasting
+        self._after_connect = after_connect
+        self._period = period
+        self._again = again
+        self._missing: frozenset[str] = frozenset()
+        self._phantom: frozenset[str] = frozenset()
+        self._since = 0.0
+        self._cures = 0
+        self.next_look: float | None = None
+
+    def connected(self, now: float) -> None:
+        """A generation is connected: look soon."""
+        self._missing = self._phantom = frozenset()
+        self.next_look = now + self._after_connect
+
+    def lost(self) -> None:
+        """No generation is connected: there is nothing to compare."""
+        self._missing = self._phantom = frozenset()
+        self.next_look = None
+
+    def hurry(self, now: float) -> None:
+        """What was found is outdated: look again."""
+        if self.next_look is not None:
+            self.next_look = now + self._again
+
+    def postpone(self, now: float) -> None:
+        """The kubelet could not be asked."""
+        if self.next_look is not None:
+            self.next_look = now + self._period
+
+    def compare(self, told: frozenset[str], believed: frozenset[str], now: float) -> Difference | None:
+        """Take a look's result; returns a difference that has lasted and is to be cured by a new generation.
+
+        Args:
+            told: The ids that were sent as healthy.
+            believed: The ids that the kubelet takes for healthy.
+            now: The time.
+        """
+        missing, phantom = told - believed, believed - told
+        if not missing and not phantom:
+            self._cures = 0
+        began_before = bool(self._missing & missing or self._phantom & phantom)
+        if began_before:
+            self._missing, self._phantom = self._missing & missing, self._phantom & phantom
+        else:
+            self._missing, self._phantom, self._since = missing, phantom, now
+        if not self._missing and not self._phantom:
+            self.next_look = now + self._period
+            return None
+        self.next_look = now + self._again
+        lasted = now - self._since
+        if lasted < min(MOST, self._lasting * 2.0**self._cures):
+            return None
+        self._cures += 1
+        difference = Difference(missing=self._missing, phantom=self._phantom, seconds=lasted)
+        self.lost()
+        return difference

@@ -1,0 +1,295 @@
+"""Which devices were allocated, and which of them pods have given back. Sans-IO: no clock, no socket, no task.
+
+The protocol has no deallocation. What there is are the Allocates that went through us and the lists of the pod-resources
+API, each of which may be late, wrong or missing. Both go in here with their times; out come the allocations that have
+ended, and the vanished devices that no pod holds.
+
+A device is *free* when a list named it after its last Allocate and two lists in a row, at least `GAP` apart, did not.
+A device that was never listed may still be held by a plain init container, which no list ever names.
+
+Invariants, each with a mutant in the tests that breaks it:
+
+1. No allocation is handed out as ended while one of its devices is held or being allocated.
+2. A list speaks only of devices whose last Allocate was over before it was asked for, and only a list of a kubelet that
+   knows all its pods (``is_complete``) says by its silence that a device is free.
+3. An allocation is handed out once, and again only after it failed.
+4. No allocation is lost: it is in `owed` until it was released. Allocations of the same devices that left the same
+   state and could not be told in between count as one.
+5. A vanished device is let go after two lists without it, `GAP` apart, and never while one names it.
+6. While anything is owed there is a next look.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, final
+
+import attrs
+
+__all__ = ["Holdings", "Key", "Outcome", "Use"]
+
+Key = tuple[str, str]
+"""A resource and a device id."""
+
+GAP = 30.0
+"""Seconds between the two lists that do not name a device (contract section 10)."""
+
+FIRST_LOOK = 0.3
+"""Seconds from an Allocate to the first list that is to show it: a pod may be short."""
+
+LONGEST_LOOK = 60.0
+"""Seconds between two lists while something is owed and nothing says that a look is due."""
+
+RETRY_FIRST, RETRY_MOST = 5.0, 300.0
+"""Seconds until a release that failed is tried again; doubled each time."""
+
+
+@final
+@attrs.define(eq=False, kw_only=True)
+class Use:
+    """One container's allocation, from Allocate until it is released.
+
+    Attributes:
+        uid: Its name in the saved state.
+        resource: The extended resource's name.
+        ids: The devices, sorted.
+        state: What the backend's hooks left, JSON-like.
+        retry_at: Not to be released before.
+        failures: How many releases have failed.
+        is_handed_out: Whether its release is under way.
+    """
+
+    uid: str
+    resource: str
+    ids: tuple[str, ...]
+    state: Mapping[str, Any]
+    retry_at: float = float("-inf")
+    failures: int = 0
+    is_handed_out: bool = False
+
+    @property
+    def keys(self) -> list[Key]:
+        """Its devices."""
+        return [(self.resource, device_id) for device_id in self.ids]
+
+
+@final
+@attrs.define
+class _Track:
+    """What is known of one device."""
+
+    changed_at: float
+    """When its last Allocate ended, or when it vanished."""
+    under_way: int = 0
+    is_seen: bool = False
+    is_named: bool = False
+    missing_since: float | None = None
+    is_missed: bool = False
+
+    def forget(self, now: float) -> None:
+        """Whatever was asked for before now says nothing."""
+        self.changed_at = now
+        self.missing_since = None
+        self.is_missed = self.is_named = False
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Outcome:
+    """What a list led to.
+
+    Attributes:
+        ended: Allocations whose devices are free: release each, then call `Holdings.released` or `Holdings.failed`.
+        gone: Vanished devices that no pod holds.
+        held: Vanished devices that a pod holds.
+        seen: Resources of which an allocation was seen for the first time: what is saved has changed.
+    """
+
+    ended: tuple[Use, ...]
+    gone: frozenset[Key]
+    held: frozenset[Key]
+    seen: frozenset[str]
+
+
+class Holdings:
+    """Keeps account of all resources of a process.
+
+    Args:
+        gap: See `GAP`; tests shorten it.
+        look: See `LONGEST_LOOK`.
+    """
+
+    def __init__(self, *, gap: float = GAP, look: float = LONGEST_LOOK) -> None:
+        self._gap = gap
+        self._look = look
+        self._tracks: dict[Key, _Track] = {}
+        self._uses: dict[str, Use] = {}
+        self._uses_of: Counter[Key] = Counter()
+        self._vanished: dict[Key, None] = {}
+        self._listed_at = float("-inf")
+
+    # -- what others ask for -------------------------------------------------------------------------------------------
+
+    def owed(self, resource: str | None = None) -> list[Use]:
+        """Return the allocations that are not released yet, the oldest first."""
+        return [use for use in self._uses.values() if resource is None or use.resource == resource]
+
+    def is_seen(self, use: Use) -> bool:
+        """Return whether a list has named all devices of an allocation since their last Allocate."""
+        return all(self._tracks[key].is_seen for key in use.keys)
+
+    def newest(self, resource: str, ids: Collection[str]) -> Use | None:
+        """Return the last allocation of exactly these devices."""
+        wanted = tuple(sorted(set(ids)))
+        return next((u for u in reversed(self._uses.values()) if u.resource == resource and u.ids == wanted), None)
+
+    def withdraw(self, use: Use) -> None:
+        """Take back an allocation that was handed out and whose release has not begun: its devices are asked for."""
+        use.is_handed_out = False
+
+    def under_release(self, resource: str, ids: Iterable[str]) -> Use | None:
+        """Return an allocation of one of these devices whose release is under way."""
+        wanted = {(resource, device_id) for device_id in ids}
+        return next((use for use in self._uses.values() if use.is_handed_out and wanted & set(use.keys)), None)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether lists are of use at all."""
+        return bool(self._uses or self._vanished)
+
+    def next_look(self) -> float | None:
+        """Return when a list is to be asked for; None: nothing is owed, so none is."""
+        times = [
+            self._next_look_at(key, self._tracks[key], owed=True)
+            for use in self._uses.values()
+            if not use.is_handed_out
+            for key in use.keys
+        ]
+        times += [self._next_look_at(key, self._tracks[key], owed=False) for key in self._vanished]
+        times += [use.retry_at for use in self._uses.values() if use.failures and use.retry_at > self._listed_at]
+        return min(times, default=None)
+
+    def _next_look_at(self, key: Key, track: _Track, *, owed: bool) -> float:
+        if self._listed_at <= track.changed_at:
+            return track.changed_at + (FIRST_LOOK if owed else 0.0)
+        if track.missing_since is not None and not track.is_missed:
+            return max(track.missing_since + self._gap, self._listed_at)
+        if owed and not track.is_seen:  # ever more seldom: it may be an init container's
+            return self._listed_at + min(max(1.0, self._listed_at - track.changed_at), self._look)
+        return self._listed_at + self._look
+
+    # -- allocations ---------------------------------------------------------------------------------------------------
+
+    def begin(self, resource: str, ids: Iterable[str], now: float) -> None:
+        """An Allocate of these devices begins. `end` must follow."""
+        for device_id in ids:
+            track = self._tracks.setdefault((resource, device_id), _Track(now))
+            track.under_way += 1
+
+    def end(self, resource: str, ids: Iterable[str], now: float, *, given: bool) -> None:
+        """It is over; ``given``: the kubelet was told yes, so a list must name the devices anew."""
+        for device_id in ids:
+            track = self._tracks[resource, device_id]
+            track.under_way -= 1
+            track.forget(now)
+            if given:
+                track.is_seen = False
+            self._tidy((resource, device_id))
+
+    def adopt(self, saved: Iterable[tuple[Use, bool]], now: float) -> None:
+        """Take allocations that were saved, each with whether it was seen; what is known of a device here is newer."""
+        uses = list(saved)
+        unknown = {key for use, _ in uses for key in use.keys} - self._tracks.keys()
+        for use, is_seen in uses:
+            self.add(use, now)
+            for key in unknown & set(use.keys):
+                self._tracks[key].is_seen |= is_seen
+
+    def add(self, use: Use, now: float) -> None:
+        """Take a new allocation, before its `end`."""
+        for other in self._uses.values():
+            same = other.resource == use.resource and other.ids == use.ids and other.state == use.state
+            if same and not other.is_handed_out:
+                self._remove(other)
+                break
+        self._uses[use.uid] = use
+        for key in use.keys:
+            self._uses_of[key] += 1
+            self._tracks.setdefault(key, _Track(now))
+
+    def released(self, use: Use) -> None:
+        """The backend has cleaned up after this allocation."""
+        self._remove(use)
+        for key in use.keys:
+            self._tidy(key)
+
+    def failed(self, use: Use, now: float) -> None:
+        """It could not: hand the allocation out again, later."""
+        use.is_handed_out = False
+        use.retry_at = now + min(RETRY_MOST, RETRY_FIRST * 2.0 ** min(use.failures, 20))
+        use.failures += 1
+
+    # -- vanished devices ----------------------------------------------------------------------------------------------
+
+    def vanished(self, resource: str, ids: Collection[str], now: float) -> None:
+        """Take the ids of a resource that are listed although the hardware no longer has them: all of them."""
+        before = {key for key in self._vanished if key[0] == resource}
+        keys = {(resource, device_id) for device_id in ids}
+        for key in before - keys:
+            del self._vanished[key]
+            self._tidy(key)
+        for key in sorted(keys - before):
+            self._vanished[key] = None
+            self._tracks.setdefault(key, _Track(now)).forget(now)
+
+    # -- lists ---------------------------------------------------------------------------------------------------------
+
+    def listed(self, named: Collection[Key], *, asked_at: float, now: float, is_complete: bool) -> Outcome:
+        """Take an answer of the pod-resources API.
+
+        Args:
+            named: The devices that some pod holds.
+            asked_at: When it was asked for.
+            now: The time.
+            is_complete: Whether the kubelet knows all its pods, so that silence means something.
+        """
+        seen: set[str] = set()
+        self._listed_at = max(self._listed_at, asked_at)
+        for key, track in self._tracks.items():
+            if track.under_way or asked_at <= track.changed_at:
+                continue
+            if key in named:
+                if not track.is_seen:
+                    seen.add(key[0])
+                track.is_seen = track.is_named = True
+                track.missing_since, track.is_missed = None, False
+            elif is_complete:
+                track.is_named = False
+                if track.missing_since is None:
+                    track.missing_since = asked_at
+                elif asked_at - track.missing_since >= self._gap:
+                    track.is_missed = True
+        ended = [use for use in self._uses.values() if self._has_ended(use, now)]
+        for use in ended:
+            use.is_handed_out = True
+        gone = frozenset(key for key in self._vanished if self._tracks[key].is_missed)
+        held = frozenset(key for key in self._vanished if self._tracks[key].is_named)
+        owing = {use.resource for use in self._uses.values()}
+        return Outcome(ended=tuple(ended), gone=gone, held=held, seen=frozenset(seen & owing))
+
+    def _has_ended(self, use: Use, now: float) -> bool:
+        tracks = [self._tracks[key] for key in use.keys]
+        free = all(track.is_seen and track.is_missed and not track.under_way for track in tracks)
+        return free and not use.is_handed_out and now >= use.retry_at
+
+    def _remove(self, use: Use) -> None:
+        if self._uses.pop(use.uid, None) is not None:
+            self._uses_of.subtract(use.keys)
+
+    def _tidy(self, key: Key) -> None:
+        """Forget what is known of a device that nothing is owed for."""
+        if not self._uses_of[key]:
+            del self._uses_of[key]
+            if key not in self._vanished and not self._tracks[key].under_way:
+                del self._tracks[key]

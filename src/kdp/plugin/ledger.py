@@ -1,0 +1,331 @@
+"""`Ledger`: the allocations of one resource that are not released yet, in a file that outlives the process.
+
+One JSON file for each resource and process, in a directory outside of the kubelet's (a kubelet up to 1.32 removes every
+file from the plugin directory)::
+
+    {"version": 1, "resource": "example.com/widget",
+     "allocations": [{"uid": "6f…", "ids": ["w0"], "state": {}, "seen": true}]}
+
+* It is replaced atomically: whoever reads it finds the old one or the new one, whole.
+* Its owner keeps it locked. A file that nobody has locked is a dead process's: the next process takes its allocations
+  over, writes them into its own file, then removes the old one. So two instances can overlap, and a process killed at
+  any moment loses nothing; at worst an allocation is in both files, and has the same uid in both.
+* A file that is broken, or of a newer version, is set aside under another name, and said: its allocations are not
+  released. A directory that cannot be written is said once, and kdp goes on without.
+
+Reading and writing happen in a daemon thread, so that a disk that hangs holds nobody up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import queue
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, cast, final
+
+import attrs
+
+from ..errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+__all__ = ["Ledger", "Saved", "check_state"]
+
+logger = logging.getLogger(__name__)
+
+VERSION: Final = 1
+
+SAVE_PATIENCE = 1.0
+"""Seconds that an Allocate waits for the disk: without it a crash could forget this allocation, nothing worse."""
+
+DRAFT_SECONDS = 60.0
+"""A draft that is older belongs to nobody any more."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Saved:
+    """One allocation as it is in the file.
+
+    Attributes:
+        uid: Its name.
+        ids: The devices, sorted.
+        state: What the backend's hooks left.
+        is_seen: Whether a list of the kubelet has named it.
+    """
+
+    uid: str
+    ids: tuple[str, ...]
+    state: Mapping[str, Any]
+    is_seen: bool
+
+
+def check_state(state: object) -> dict[str, Any]:
+    """Return a copy of an allocation's state as it will come back from the file.
+
+    Raises:
+        InvalidValueError: JSON cannot carry it.
+    """
+    try:
+        copy = json.loads(json.dumps(state, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidValueError(
+            f"the allocation's state cannot be saved as JSON ({error}); use dicts, lists, str, int, float, bool and None"
+        ) from None
+    if not isinstance(copy, dict):
+        raise InvalidValueError(f"the allocation's state is {state!r}: must be a dict")
+    return cast("dict[str, Any]", copy)
+
+
+class _Unreadable(ValueError):
+    """Why a file is set aside."""
+
+
+class Ledger:
+    """The saved allocations of one resource.
+
+    Args:
+        directory: Where the files are; made if it is missing.
+        resource: The extended resource's name.
+    """
+
+    def __init__(self, directory: Path, resource: str) -> None:
+        self._directory = directory
+        self._resource = resource
+        self._stem = resource.replace("/", "_")
+        self._path = directory / f"{self._stem}.{uuid.uuid4().hex[:12]}.json"
+        self._descriptor: int | None = None
+        self._dead: list[tuple[Path, int]] = []
+        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Callable[[Any], None]] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._newest = 0
+        self._problem: str | None = None
+
+    async def adopt(self) -> list[Saved]:
+        """Return what dead processes have left; may block for as long as the disk does. The next `save` must hold it."""
+        return cast("list[Saved]", await self._in_thread(self._adopt))
+
+    async def save(self, allocations: Sequence[Saved], *, patience: float = SAVE_PATIENCE) -> bool:
+        """Replace the file, and remove the adopted ones: what they held is in it. Waits no longer than ``patience``.
+
+        Returns:
+            Whether it is on disk. If not, that was said in the log, and the next save makes up for it.
+        """
+        self._newest += 1
+        number = self._newest
+        try:
+            async with asyncio.timeout(patience):
+                return bool(await self._in_thread(lambda: self._save(allocations, number)))
+        except TimeoutError:
+            self._say(f"{self._directory} has not taken the allocations within {patience:g} s")
+            return False
+
+    def close(self) -> None:
+        """Let the thread end when it is free, and the file go on without us."""
+        if self._thread is not None:
+            self._jobs.put((self._release, lambda _: None))
+            self._jobs.put(None)
+            self._thread = None
+
+    # -- in the thread -------------------------------------------------------------------------------------------------
+
+    async def _in_thread(self, job: Callable[[], Any]) -> Any:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Any] = loop.create_future()
+
+        def finish(result: Any) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(_finish, done, result)
+
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name=f"kdp-state-{self._stem}", daemon=True)
+            self._thread.start()
+        self._jobs.put((job, finish))
+        return await done
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            call, finish = job
+            finish(call())
+
+    def _adopt(self) -> list[Saved]:
+        self._remove_drafts()
+        found: dict[str, Saved] = {}
+        for path in self._orphans():
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError as error:
+                self._say(f"{path} cannot be read: {error.strerror}")
+                continue
+            if not _lock(descriptor) or not _is_same(descriptor, path):
+                os.close(descriptor)  # its process lives, or another one was quicker
+                continue
+            try:
+                with open(descriptor, "rb", closefd=False) as file:
+                    saved = self._read(file.read())
+            except (_Unreadable, OSError) as error:
+                self._set_aside(path, error)
+                os.close(descriptor)
+                continue
+            self._dead.append((path, descriptor))
+            found.update({each.uid: each for each in saved})
+        return list(found.values())
+
+    def _orphans(self) -> Iterable[Path]:
+        try:
+            names = sorted(os.listdir(self._directory))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            self._say(f"{self._directory} cannot be read: {error.strerror}")
+            return []
+        ours = {self._path, *(path for path, _ in self._dead)}
+        paths = [
+            self._directory / name
+            for name in names
+            if name.startswith(f"{self._stem}.") and name.endswith(".json") and name.count(".", len(self._stem)) == 2
+        ]
+        return [path for path in paths if path not in ours]
+
+    def _remove_drafts(self) -> None:
+        """Remove what processes have left that were killed while they wrote."""
+        with contextlib.suppress(OSError):
+            for path in self._directory.glob(f"{self._stem}.*.draft"):
+                if time.time() - path.stat().st_mtime > DRAFT_SECONDS:
+                    path.unlink()
+
+    def _read(self, text: bytes) -> list[Saved]:
+        try:
+            document = json.loads(text)
+            version = document["version"]
+            if isinstance(version, int) and version > VERSION:
+                raise _Unreadable(f"it is of version {version}, and this kdp knows version {VERSION} only")
+            if version != VERSION or document["resource"] != self._resource:
+                raise _Unreadable(f"it says version {version!r} and resource {document['resource']!r}")
+            return [
+                Saved(
+                    uid=str(each["uid"]),
+                    ids=tuple(sorted(str(i) for i in each["ids"])),
+                    state=dict(each["state"]),
+                    is_seen=bool(each["seen"]),
+                )
+                for each in document["allocations"]
+            ]
+        except _Unreadable:
+            raise
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise _Unreadable(f"it is broken ({type(error).__name__}: {error})") from None
+
+    def _set_aside(self, path: Path, error: Exception) -> None:
+        aside = path.with_name(f"{path.name}.set-aside-{time.time():.0f}")
+        try:
+            path.rename(aside)
+        except OSError as refused:
+            self._say(f"{path} cannot be used: {error}; nor can it be set aside: {refused.strerror}")
+            return
+        logger.error(
+            "%s: the saved allocations in %s cannot be used: %s; set aside as %s, what it names is not released",
+            self._resource,
+            path,
+            error,
+            aside.name,
+            extra={"resource": self._resource, "path": str(aside)},
+        )
+
+    def _save(self, allocations: Sequence[Saved], number: int) -> bool:
+        if number != self._newest and not self._jobs.empty():
+            return True  # a newer one is waiting, which holds all that this one does
+        try:
+            if allocations:
+                self._replace(allocations)
+            elif self._descriptor is not None:
+                self._path.unlink(missing_ok=True)
+                self._release()
+            for path, descriptor in self._dead:
+                path.unlink(missing_ok=True)
+                os.close(descriptor)
+            self._dead.clear()
+        except OSError as error:
+            self._say(f"{self._directory} cannot be written: {error.strerror}")
+            return False
+        if self._problem is not None:
+            logger.info("%s: allocations are saved again", self._resource, extra={"resource": self._resource})
+        self._problem = None
+        return True
+
+    def _replace(self, allocations: Sequence[Saved]) -> None:
+        document = {
+            "version": VERSION,
+            "resource": self._resource,
+            "allocations": [
+                {"uid": each.uid, "ids": list(each.ids), "state": each.state, "seen": each.is_seen}
+                for each in allocations
+            ],
+        }
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = self._path.with_suffix(".draft")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            _lock(descriptor)  # before it gets its name: nobody must take it for a dead process's
+            with open(descriptor, "wb", closefd=False) as file:
+                file.write(json.dumps(document, ensure_ascii=False).encode(errors="surrogatepass"))
+            os.fdatasync(descriptor)
+            os.rename(draft, self._path)
+        except BaseException:
+            os.close(descriptor)
+            with contextlib.suppress(OSError):
+                draft.unlink()
+            raise
+        before, self._descriptor = self._descriptor, descriptor
+        if before is not None:
+            os.close(before)
+
+    def _release(self) -> None:
+        """Let go of our file; it stays for whoever comes next, unless it was removed."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _say(self, problem: str) -> None:
+        if problem != self._problem:
+            self._problem = problem
+            logger.warning(
+                "%s: %s; what is allocated now is not released if this process is killed",
+                self._resource,
+                problem,
+                extra={"resource": self._resource, "path": str(self._directory)},
+            )
+
+
+def _finish(done: asyncio.Future[Any], result: Any) -> None:
+    if not done.done():
+        done.set_result(result)
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock a file for as long as it is open; false: somebody else has. File systems without locks lock nobody out."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _is_same(descriptor: int, path: Path) -> bool:
+    try:
+        found, there = os.fstat(descriptor), os.stat(path)
+    except OSError:
+        return False
+    return (found.st_dev, found.st_ino) == (there.st_dev, there.st_ino)
