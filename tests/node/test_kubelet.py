@@ -5,11 +5,13 @@ from __future__ import annotations
 import statistics
 import time
 
+import anyio
 from typing_extensions import override
 
 import kdp
 from kdp.cdi import CdiDirectory, CdiSpec, cdi_kind, render_device
 from kdp.hardware import Host
+from kdp.plugin.usage import Pace
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
 
 from .backend import RESOURCE, Figure, Widgets, eventually, running
@@ -118,3 +120,81 @@ async def test_a_kubelet_killed_twenty_times_under_a_running_pod(kubelet: Kubele
         assert "opened" in await kubelet.until_said("two", "WIDGETS")
     figure(f"{kubelet.containerd}: registered again, median of 20", statistics.median(took), "ms")
     figure(f"{kubelet.containerd}: registered again, slowest of 20", max(took), "ms")
+
+
+class Returning(Fuse):
+    """Writes down what is released."""
+
+    returned: tuple[tuple[str, ...], ...] = ()
+
+    @override
+    def released(self, devices: kdp.Allocation) -> None:
+        self.returned = (*self.returned, devices.ids)
+
+
+async def test_a_pods_end_is_told_once(kubelet: Kubelet, figure: Figure) -> None:
+    """With the kubelet's own word that it knows all its pods (the pods API), not after ten minutes."""
+    backend = Returning("w0", "w1")
+    pace = Pace(gap=2.0)
+    async with running(kubelet.paths, backend, pace=pace) as manager:
+        await eventually(lambda: manager.is_ready)
+        for name, script in (("short", "sleep 2"), ("long", "sleep 1000")):
+            kubelet.put(name, {RESOURCE: 1}, script)
+            await kubelet.until_pod(name, "Running")
+        await eventually(lambda: len(manager.status().resources[RESOURCE].holders or {}) == 2)
+        assert set((manager.status().resources[RESOURCE].holders or {}).values()) == {
+            "default/short-node0 (main)",
+            "default/long-node0 (main)",
+        }
+        await kubelet.until_pod("short", "Succeeded")
+        ended = time.monotonic()
+        await eventually(lambda: backend.returned)
+        figure(f"{kubelet.containerd}: a pod has succeeded to released()", time.monotonic() - ended, "s")
+        kubelet.remove("long")
+        await eventually(lambda: len(backend.returned) == 2, seconds=60.0)
+        await kubelet.restart()
+        await anyio.sleep(5.0)
+        assert sorted(backend.returned) == [("w0",), ("w1",)]
+
+
+async def test_a_kubelet_that_restarts_under_a_pod_frees_nothing(kubelet: Kubelet) -> None:
+    backend = Returning("w0")
+    async with running(kubelet.paths, backend, pace=Pace(gap=1.0)) as manager:
+        await eventually(lambda: manager.is_ready)
+        kubelet.put("one", {RESOURCE: 1}, OPENS)
+        await kubelet.until_said("one", "opened")
+        for _ in range(3):
+            await kubelet.restart()
+            await anyio.sleep(3.0)
+        assert backend.returned == ()
+        kubelet.remove("one")
+        await eventually(lambda: backend.returned, seconds=60.0)
+        assert backend.returned == (("w0",),)
+
+
+async def test_the_pods_status_shows_the_unhealthy_device(kubelet: Kubelet) -> None:
+    backend = Fuse("w0")
+    async with running(kubelet.paths, backend) as manager:
+        await eventually(lambda: manager.is_ready)
+        kubelet.put("one", {RESOURCE: 1}, OPENS)
+        await kubelet.until_said("one", "opened")
+        backend.put(kdp.Device(id="w0", health=kdp.Health.unhealthy("it smells of smoke")))
+        await until_health(kubelet, "one", "Unhealthy")
+        backend.put()  # vanished: still listed, and still shown as unhealthy
+        await eventually(lambda: manager.status().resources[RESOURCE].healthy == 0)
+        await until_health(kubelet, "one", "Unhealthy")
+        backend.put(kdp.Device(id="w0"))
+        await until_health(kubelet, "one", "Healthy")
+
+
+async def until_health(kubelet: Kubelet, pod: str, health: str) -> None:
+    """Wait until the pod's status says this of its only device."""
+    deadline = time.monotonic() + 60.0
+    status: object = None
+    while time.monotonic() < deadline:
+        found = await kubelet.pod(pod)
+        status = found["status"]["containerStatuses"][0].get("allocatedResourcesStatus") if found else None
+        if status == [{"name": RESOURCE, "resources": [{"resourceID": "w0", "health": health}]}]:
+            return
+        await anyio.sleep(0.1)
+    raise AssertionError(f"the device is not shown {health}: {status}\n{kubelet.story()}")

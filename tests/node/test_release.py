@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+import os
+from pathlib import Path
+
 import anyio
+import attrs
+import pytest
 from typing_extensions import override
 
 import kdp
+from kdp.kubelet.podresources import Holder, PodResources
 from kdp.plugin.usage import Pace
-from kdp.testing import Pod
+from kdp.testing import AdmissionError, Container, Pod
 
-from .backend import RESOURCE, Widgets, eventually, running
-from .nodekit import DeviceManager
+from .backend import RESOURCE, Instance, Widgets, eventually, running
+from .conftest import MakeDeviceManager
+from .nodekit import DeviceManager, Minor
 
 QUICK = Pace(
     gap=0.3, look=0.2, settling=0.0, between=0.05, absent=0.2, after_connect=0.2, period=0.3, again=0.2, lasting=0.5
@@ -48,3 +56,197 @@ async def test_a_pods_end_is_told_once(devmgr: DeviceManager) -> None:
         await eventually(lambda: backend.returned)
         await anyio.sleep(1.0)
         assert backend.returned == [(admitted.devices(RESOURCE), {"number": 1})]
+
+
+async def test_who_holds_what(devmgr: DeviceManager) -> None:
+    async with running(devmgr.paths, Widgets("w0", "w1")):
+        await devmgr.until(allocatable={RESOURCE: 2})
+        admitted = await devmgr.admit(Pod.asking({RESOURCE: 1}))
+        [held] = admitted.devices(RESOURCE)
+        async with PodResources(devmgr.paths.pod_resources_socket).connect() as calls:
+            report = await calls.list()
+            assert report.holders == {(RESOURCE, held): Holder(admitted.pod.namespace, admitted.pod.name, "main")}
+            assert (admitted.pod.namespace, admitted.pod.name) in report.pods
+            assert await calls.allocatable() == {RESOURCE: {"w0", "w1"}}
+
+
+async def test_a_device_with_two_numa_nodes_counts_once(devmgr: DeviceManager) -> None:
+    backend = Kept()
+    backend.devices = {"w0": kdp.Device(id="w0", numa_nodes=[0, 1])}
+    async with running(devmgr.paths, backend, pace=QUICK):
+        await devmgr.until(allocatable={RESOURCE: 1})
+        admitted = await devmgr.admit(Pod.asking({RESOURCE: 1}))
+        await anyio.sleep(0.8)
+        await devmgr.delete(admitted.pod)
+        await eventually(lambda: backend.returned)
+        await anyio.sleep(0.8)
+        assert backend.returned == [(("w0",), {"number": 1})]
+
+
+async def test_a_device_of_an_init_container_does_not_look_free(devmgr: DeviceManager) -> None:
+    """Contract section 10: plain init containers are never listed."""
+    backend = Kept("w0")
+    pod = Pod(name="initial", init_containers=[Container("first", {RESOURCE: 1})], containers=[Container("main")])
+    async with running(devmgr.paths, backend, pace=QUICK) as manager:
+        await devmgr.until(allocatable={RESOURCE: 1})
+        await devmgr.admit(pod)
+        await anyio.sleep(2.0)
+        assert backend.returned == []
+        await devmgr.delete(pod)
+        again = await devmgr.admit(Pod.asking({RESOURCE: 1}))
+        await eventually(lambda: manager.status().resources[RESOURCE].holders)
+        await devmgr.delete(again.pod)
+        await eventually(lambda: len(backend.returned) == 2)  # what the init container's left is cleaned up with it
+        assert backend.returned == [(("w0",), {"number": 1}), (("w0",), {"number": 2})]
+
+
+async def test_a_release_that_raises_is_repeated(devmgr: DeviceManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stubborn(Kept):
+        failures = 0
+
+        @override
+        def released(self, devices: kdp.Allocation) -> None:
+            if self.failures < 2:
+                self.failures += 1
+                raise OSError("the card does not answer")
+            super().released(devices)
+
+    monkeypatch.setattr("kdp.plugin.holdings.RETRY_FIRST", 0.2)
+    backend = Stubborn("w0")
+    async with running(devmgr.paths, backend, pace=QUICK):
+        await devmgr.until(allocatable={RESOURCE: 1})
+        admitted = await devmgr.admit(Pod.asking({RESOURCE: 1}))
+        await anyio.sleep(0.8)
+        await devmgr.delete(admitted.pod)
+        await eventually(lambda: backend.returned)
+        await anyio.sleep(0.8)
+        assert (backend.failures, backend.returned) == (2, [(("w0",), {"number": 1})])
+
+
+async def test_a_kubelet_that_has_just_started_frees_nothing(devmgr: DeviceManager) -> None:
+    """Until it has heard from the API server it lists no pod, while their containers run."""
+    backend = Kept("w0", "w1")
+    pace = attrs.evolve(QUICK, settling=4.0)
+    async with running(devmgr.paths, backend, pace=pace) as manager:
+        await devmgr.until(allocatable={RESOURCE: 2})
+        admitted = await devmgr.admit(Pod.asking({RESOURCE: 1}))
+        await eventually(lambda: manager.status().resources[RESOURCE].holders)
+        await devmgr.restart()
+        await devmgr.until(allocatable={RESOURCE: 2})
+        async with PodResources(devmgr.paths.pod_resources_socket).connect() as calls:
+            assert not (await calls.list()).pods
+        await anyio.sleep(2.0)
+        assert backend.returned == []
+        await devmgr.readmit()
+        await anyio.sleep(3.0)
+        assert backend.returned == []
+        await devmgr.delete(admitted.pod)
+        await eventually(lambda: backend.returned)
+        assert backend.returned == [(admitted.devices(RESOURCE), {"number": 1})]
+
+
+async def test_what_a_pod_gave_back_while_no_plugin_ran_is_told_by_the_next(
+    devmgr: DeviceManager, tmp_path: Path
+) -> None:
+    first, second = Kept("w0", "w1"), Kept("w0", "w1")
+    async with running(devmgr.paths, first, pace=QUICK, state_dir=tmp_path) as manager:
+        await devmgr.until(allocatable={RESOURCE: 2})
+        gone, stays = [await devmgr.admit(Pod.asking({RESOURCE: 1})) for _ in range(2)]
+        await eventually(lambda: len(manager.status().resources[RESOURCE].holders or {}) == 2)
+    await devmgr.delete(gone.pod)
+    async with running(devmgr.paths, second, pace=QUICK, state_dir=tmp_path):
+        await devmgr.until(allocatable={RESOURCE: 2})
+        await eventually(lambda: second.returned)
+        await anyio.sleep(1.0)
+        assert (first.returned, second.returned) == ([], [(gone.devices(RESOURCE), {"number": 1})])
+        await devmgr.delete(stays.pod)
+        await eventually(lambda: len(second.returned) == 2)
+        assert second.returned[1] == (stays.devices(RESOURCE), {"number": 2})
+    assert os.listdir(tmp_path) == []
+
+
+async def test_a_vanished_device_stays_for_as_long_as_a_pod_holds_it(
+    devmgr: DeviceManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "kdp")
+    backend = Widgets("w0", "w1", "w2")
+    async with running(devmgr.paths, backend, pace=QUICK):
+        await devmgr.until(allocatable={RESOURCE: 3})
+        admitted = await devmgr.admit(Pod.asking({RESOURCE: 1}))
+        [held] = admitted.devices(RESOURCE)
+        [kept, _] = sorted(backend.devices.keys() - {held})
+        backend.put(kdp.Device(id=kept))
+        await devmgr.until(capacity={RESOURCE: 3}, allocatable={RESOURCE: 1})
+        await devmgr.until(capacity={RESOURCE: 2}, allocatable={RESOURCE: 1})  # nobody held that one
+        assert await devmgr.health(admitted.pod) == {"main": {RESOURCE: {held: "Unhealthy"}}}
+        pod = f"{admitted.pod.namespace}/{admitted.pod.name} (main)"
+        assert f"{RESOURCE}: device {held}, which is unhealthy, is held by {pod}" in caplog.text
+        await anyio.sleep(1.5)
+        assert devmgr.capacity() == {RESOURCE: 2}
+        await devmgr.delete(admitted.pod)
+        await devmgr.until(capacity={RESOURCE: 1}, allocatable={RESOURCE: 1})
+
+
+async def test_fault_11_a_kubelet_that_lost_the_devices_gets_them_again(
+    minor: Minor, make_devmgr: MakeDeviceManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Up to 1.36 a second instance that registers and leaves has the kubelet forget the first, whose stream lives."""
+    devmgr = await make_devmgr(minor=minor)
+    other = Instance(devmgr.paths, Widgets("w0", "w1"))
+    async with running(devmgr.paths, Widgets("w0", "w1"), pace=QUICK) as manager:
+        await devmgr.until(allocatable={RESOURCE: 2})
+        await eventually(lambda: manager.is_ready)
+        async with anyio.create_task_group() as tasks:
+            there = await tasks.start(other.run)
+            await eventually(lambda: there.is_ready)
+            await other.stop()
+        if minor.name != "1.37":
+            await devmgr.until(allocatable={RESOURCE: 0})
+        await devmgr.until(allocatable={RESOURCE: 2})
+        await anyio.sleep(1.5)
+        assert devmgr.allocatable() == {RESOURCE: 2}
+    assert ("registering anew" in caplog.text) == (minor.name != "1.37")
+
+
+async def test_without_the_socket_all_goes_on(devmgr: DeviceManager, caplog: pytest.LogCaptureFixture) -> None:
+    devmgr.paths.pod_resources_socket.unlink()
+    backend = Kept("w0", "w1")
+    async with running(devmgr.paths, backend, pace=QUICK):
+        await devmgr.until(allocatable={RESOURCE: 2})
+        await devmgr.admit(Pod.asking({RESOURCE: 1}))
+        backend.put(kdp.Device(id="w0"))
+        await devmgr.until(capacity={RESOURCE: 2})
+        await eventually(lambda: "who holds which device is not known" in caplog.text)
+        await anyio.sleep(1.0)
+        assert caplog.text.count("who holds which device is not known") == 1
+        assert devmgr.capacity() == {RESOURCE: 2}
+        assert backend.returned == []
+
+
+@pytest.mark.parametrize("policy", ["restricted", "single-numa-node"])
+async def test_topology_policies_admit_and_refuse_as_the_hints_say(
+    minor: Minor, make_devmgr: MakeDeviceManager, policy: str
+) -> None:
+    devmgr = await make_devmgr(minor=minor, topology_policy=policy)
+    backend = Widgets()
+    backend.devices = {f"w{n}": kdp.Device(id=f"w{n}", numa_nodes=[n % 2]) for n in range(6)}
+    async with running(devmgr.paths, backend):
+        await devmgr.until(allocatable={RESOURCE: 6})
+        # Four do not fit one node: the best hint is both nodes. "restricted" takes it, "single-numa-node" does not.
+        hints = (await devmgr.hints(Pod.asking({RESOURCE: 4})))["main"][RESOURCE]
+        assert hints == [((0, 1), True)]
+        if policy == "single-numa-node":
+            with pytest.raises(AdmissionError) as refused:
+                await devmgr.admit(Pod.asking({RESOURCE: 4}))
+            assert refused.value.reason == "TopologyAffinityError"
+        else:
+            wide = await devmgr.admit(Pod.asking({RESOURCE: 4}))
+            await devmgr.delete(wide.pod)
+        for _ in range(2):  # two of one node, twice: one is left on each
+            await devmgr.admit(Pod.asking({RESOURCE: 2}))
+        # Two devices would fit one node if the others were free: what is left is not preferred, and both policies refuse.
+        assert (await devmgr.hints(Pod.asking({RESOURCE: 2})))["main"][RESOURCE] == [((0, 1), False)]
+        with pytest.raises(AdmissionError) as refused:
+            await devmgr.admit(Pod.asking({RESOURCE: 2}))
+        assert refused.value.reason == "TopologyAffinityError"
+        await devmgr.admit(Pod.asking({RESOURCE: 1}))

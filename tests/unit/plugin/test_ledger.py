@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from kdp.errors import InvalidValueError
-from kdp.plugin import ledger as module
 from kdp.plugin.ledger import Ledger, Saved, check_state
 
 RESOURCE = "example.com/widget"
@@ -120,7 +119,7 @@ async def test_a_disk_that_hangs_holds_nobody_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     read_end, write_end = os.pipe()
-    monkeypatch.setattr(module.os, "fdatasync", lambda _: os.read(read_end, 1))
+    monkeypatch.setattr(os, "fdatasync", lambda _: os.read(read_end, 1))
     ledger = Ledger(tmp_path, RESOURCE)
     assert not await ledger.save([ONE], patience=0.05)
     assert "has not taken the allocations within 0.05 s" in caplog.text
