@@ -125,11 +125,13 @@ async def test_a_kubelet_killed_twenty_times_under_a_running_pod(kubelet: Kubele
 class Returning(Fuse):
     """Writes down what is released."""
 
-    returned: tuple[tuple[str, ...], ...] = ()
+    def __init__(self, *ids: str) -> None:
+        super().__init__(*ids)
+        self.returned: list[tuple[str, ...]] = []
 
     @override
     def released(self, devices: kdp.Allocation) -> None:
-        self.returned = (*self.returned, devices.ids)
+        self.returned.append(devices.ids)
 
 
 async def test_a_pods_end_is_told_once(kubelet: Kubelet, figure: Figure) -> None:
@@ -166,10 +168,10 @@ async def test_a_kubelet_that_restarts_under_a_pod_frees_nothing(kubelet: Kubele
         for _ in range(3):
             await kubelet.restart()
             await anyio.sleep(3.0)
-        assert backend.returned == ()
+        assert backend.returned == []
         kubelet.remove("one")
         await eventually(lambda: backend.returned, seconds=60.0)
-        assert backend.returned == (("w0",),)
+        assert backend.returned == [("w0",)]
 
 
 async def test_the_pods_status_shows_the_unhealthy_device(kubelet: Kubelet) -> None:
