@@ -49,7 +49,8 @@ class Allocation(Sequence[Device]):
         resource: The extended resource's name.
         devices: The devices, in the order of their ids; the kubelet's order is random and means nothing.
         deadline: When the hook must have returned, on `time.monotonic`'s clock, in seconds.
-        state: A JSON-like dict of the backend's own. What ``allocate`` puts in, ``released`` finds again.
+        state: A JSON-like dict of the backend's own. What ``allocate`` puts in, ``prepare_container`` and ``released``
+            find again, also after a restart of the plugin: it is saved in ``--state-dir``.
     """
 
     resource: str
@@ -265,9 +266,15 @@ class DeviceBackend(abc.ABC):
     def released(self, devices: Allocation) -> Awaitable[None] | None:
         """Clean up after devices that a pod gave back: scrub, reset, delete.
 
-        Called when the pods on the node no longer name the devices, with the ``state`` that ``allocate`` filled. At
-        least once for each allocation, exactly once if the plugin was not killed meanwhile. Deadline 60 s. May raise:
-        it is called again later. A device may already be allocated again when it is repeated.
+        Called when two lists of the kubelet's pod-resources API, 30 s apart, no longer name the devices after one did,
+        with the ``state`` that the other hooks left (contract section 10; the API's directory must be mounted). Once
+        for each allocation; a plugin that is killed may do it again. Never while a pod holds one of the devices: if
+        they are given to another pod before it could be told, it is told when that one has ended, too; allocations of
+        the same devices that left equal states count as one then. While it runs, an ``allocate`` of these devices
+        waits. Deadline 60 s. May raise: it is called again with growing pauses (5 s to 5 min).
+
+        Devices that only a plain init container held, or a pod that was refused in the end, are never listed: they
+        are told with the next allocation of the same devices.
         """
 
     def needs(self) -> Needs | Awaitable[Needs]:

@@ -14,7 +14,7 @@ from .invocation import Invocation
 from .options import backend_options, refusing, setting_options
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from rich.console import RenderableType
@@ -28,7 +28,7 @@ __all__ = ["as_json", "command", "edits_as_json"]
 @click.command("devices", short_help="Show what a class discovers.")
 @click.argument("target", metavar="TARGET")
 @backend_options
-@setting_options("host_root", "snapshot")
+@setting_options("host_root", "snapshot", "kubelet_root", "pod_resources_dir")
 @click.option(
     "--output",
     type=click.Choice(["table", "json"]),
@@ -39,6 +39,8 @@ __all__ = ["as_json", "command", "edits_as_json"]
 )
 def command(target: str, assignments: tuple[str, ...], config: Path | None, output: str, **flags: str | None) -> None:
     """Show what a class discovers on this machine: open it, discover once, close it. No kubelet is needed.
+
+    Where a kubelet's pod-resources API can be asked, the pod that holds a device is shown, too.
 
     \b
     Exit codes:
@@ -60,14 +62,38 @@ def command(target: str, assignments: tuple[str, ...], config: Path | None, outp
 
     try:
         found = dict(anyio.run(discover))
+        # A snapshot is of another node.
+        socket = plan.settings.paths.pod_resources_socket if plan.settings.snapshot is None else None
+        holders = anyio.run(_holders, socket) if socket is not None and socket.is_socket() else None
     except KdpError as error:
         raise click.ClickException(sentence(error)) from None
     if backend.resource is not None:
         found.setdefault(backend.resource, ())
     if output == "json":
-        click.echo(json.dumps({"resources": {name: [*map(as_json, held)] for name, held in found.items()}}, indent=2))
+        resources = {
+            name: [as_json(device) | _held_by(holders, name, device) for device in held] for name, held in found.items()
+        }
+        click.echo(json.dumps({"resources": resources}, indent=2))
     else:
-        _print_tables(found)
+        _print_tables(found, holders or {})
+
+
+def _held_by(holders: Mapping[tuple[str, str], str] | None, resource: str, device: Device) -> dict[str, object]:
+    return {} if holders is None else {"held_by": holders.get((resource, device.id))}
+
+
+async def _holders(socket: Path) -> dict[tuple[str, str], str] | None:
+    """Return which pod holds a device, by resource and device id; None: the kubelet does not say."""
+    from ..errors import PodResourcesError
+    from ..kubelet.podresources import PodResources
+
+    try:
+        async with PodResources(socket).connect() as calls:
+            report = await calls.list()
+    except PodResourcesError as error:
+        click.echo(f"{sentence(error)}; which pod holds a device is not shown", err=True)
+        return None
+    return {key: str(holder) for key, holder in report.holders.items()}
 
 
 def as_json(device: Device) -> dict[str, object]:
@@ -109,7 +135,7 @@ def _plain(value: Any) -> object:
     return value.text if isinstance(value, (Quantity, Version)) else value
 
 
-def _print_tables(found: Mapping[str, tuple[Device, ...]]) -> None:
+def _print_tables(found: Mapping[str, tuple[Device, ...]], holders: Mapping[tuple[str, str], str]) -> None:
     from rich.console import Console
 
     # A pipe has no width: lines there are as long as they need to be, so that grep finds whole ids.
@@ -122,16 +148,17 @@ def _print_tables(found: Mapping[str, tuple[Device, ...]]) -> None:
             console.print()
         console.print(f"{resource}: {_count(len(devices), 'device')}, {healthy} healthy")
         if devices:
-            console.print(_table(devices))
+            console.print(_table(devices, [holders.get((resource, device.id), "") for device in devices]))
 
 
-def _table(devices: tuple[Device, ...]) -> RenderableType:
+def _table(devices: tuple[Device, ...], held_by: Sequence[str]) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
     columns: dict[str, list[str]] = {
         "ID": [device.id for device in devices],
         "HEALTH": [str(device.health) for device in devices],
+        "HELD BY": list(held_by),
         "NUMA": [",".join(map(str, device.numa_nodes)) for device in devices],
         "UNIT": [device.unit if device.unit != device.id else "" for device in devices],
         "CONTAINER GETS": [_gist(device.edits) for device in devices],

@@ -229,12 +229,7 @@ class Usage:
         Raises:
             AllocationError: A device was still being cleaned up.
         """
-        wanted = {(resource, device_id) for device_id in ids}
-        for ready in self._ready.values():
-            for use in [use for use in ready.values() if wanted & set(use.keys)]:
-                del ready[use.uid]
-                self._holdings.withdraw(use)
-        while (under_release := self._holdings.under_release(resource, ids)) is not None:
+        while (under_release := self._under_release(resource, ids)) is not None:
             with anyio.move_on_after(until - time.monotonic()):
                 await self._running[under_release.uid].wait()
                 continue
@@ -248,6 +243,15 @@ class Usage:
         finally:
             self._holdings.end(resource, ids, time.monotonic(), given=lease.is_given)
             self._look_again()
+
+    def _under_release(self, resource: str, ids: Sequence[str]) -> Use | None:
+        """Take back what was handed out and has not begun, and return a use of these devices whose release runs."""
+        wanted = {(resource, device_id) for device_id in ids}
+        for ready in self._ready.values():
+            for use in [use for use in ready.values() if wanted & set(use.keys)]:
+                del ready[use.uid]
+                self._holdings.withdraw(use)
+        return self._holdings.under_release(resource, ids)
 
     async def keep(self, allocation: Allocation) -> None:
         """Keep an allocation until it is released, if anybody is interested: see `Lease.give`."""

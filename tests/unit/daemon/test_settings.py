@@ -108,6 +108,13 @@ def test_polling_can_be_switched_off(value: object) -> None:
     assert resolve([from_keywords({"poll_interval": value}, function="kdp.run")]).poll_interval is None
 
 
+def test_nothing_is_saved_if_nothing_is_to_be() -> None:
+    assert resolve([]).state_dir == Path("/var/lib/kdp")
+    assert resolve([from_environment({"KDP_STATE_DIR": "none"})]).state_dir is None
+    assert resolve([from_keywords({"state_dir": None}, function="kdp.serve")]).state_dir is None
+    assert resolve([from_keywords({"state_dir": "/s"}, function="kdp.run")]).state_dir == Path("/s")
+
+
 def test_other_keywords_that_are_none_count_as_not_given() -> None:
     assert resolve([from_keywords({"http": None}, function="kdp.serve"), {}]) == Settings()
 
