@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import anyio
@@ -16,6 +19,7 @@ from kdp.kubelet.podresources import Holder, PodResources
 from kdp.plugin.usage import Pace
 from kdp.testing import AdmissionError, Container, Pod
 
+from . import returning
 from .backend import RESOURCE, Instance, Widgets, eventually, running
 from .conftest import MakeDeviceManager
 from .nodekit import DeviceManager, Minor
@@ -163,6 +167,52 @@ async def test_what_a_pod_gave_back_while_no_plugin_ran_is_told_by_the_next(
         await eventually(lambda: len(second.returned) == 2)
         assert second.returned[1] == (stays.devices(RESOURCE), {"number": 2})
     assert os.listdir(tmp_path) == []
+
+
+async def test_a_killed_plugin_forgets_nothing(devmgr: DeviceManager, tmp_path: Path) -> None:
+    state, log = tmp_path / "state", tmp_path / "log"
+    plugin: list[subprocess.Popen[bytes]] = []
+
+    def said(what: str) -> list[object]:
+        lines = log.read_text().splitlines() if log.exists() else []
+        return [[ids, kept] for line in lines for kind, ids, kept in [json.loads(line)] if kind == what]
+
+    async def start() -> None:
+        arguments = [sys.executable, returning.__file__, devmgr.paths.device_plugin_dir.parent, state, log]
+        plugin.append(subprocess.Popen(arguments))  # noqa: ASYNC220 - does not wait
+        await devmgr.until(allocatable={RESOURCE: 2})
+
+    async def kill() -> None:
+        plugin[-1].kill()
+        plugin[-1].wait()
+        await devmgr.until(allocatable={RESOURCE: 0})
+
+    try:
+        await start()
+        first = await devmgr.admit(Pod.asking({RESOURCE: 1}))
+        second = await devmgr.admit(Pod.asking({RESOURCE: 1}))
+        ids = [list(pod.devices(RESOURCE)) for pod in (first, second)]
+        assert said("prepared") == [[held, {"for": held[0]}] for held in ids]
+        await eventually(lambda: all('"seen": true' in path.read_text() for path in state.iterdir()))
+        await kill()
+        await devmgr.delete(first.pod)  # while nobody is there
+        await start()
+        await eventually(lambda: said("released"))
+        assert await devmgr.start_container(second.pod)
+        assert said("prepared")[-1] == [ids[1], {"for": ids[1][0]}]
+        await anyio.sleep(1.0)
+        await kill()
+        await start()
+        await anyio.sleep(1.0)
+        await devmgr.delete(second.pod)
+        await eventually(lambda: len(said("released")) == 2)
+        await anyio.sleep(1.0)
+        assert said("released") == [[held, {"for": held[0]}] for held in ids]
+        await eventually(lambda: not os.listdir(state))
+    finally:
+        if plugin:
+            plugin[-1].kill()
+            plugin[-1].wait()
 
 
 async def test_a_vanished_device_stays_for_as_long_as_a_pod_holds_it(

@@ -40,7 +40,9 @@ class Server:
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[Server]:
     made = Server(tmp_path / "kubelet.sock")
-    handlers = {name: grpc.unary_unary_rpc_method_handler(made.serve) for name in ("List", "GetAllocatableResources")}
+    handlers: dict[str, Any] = {
+        name: grpc.unary_unary_rpc_method_handler(made.serve) for name in ("List", "GetAllocatableResources")
+    }
     running = grpc.aio.server(options=[("grpc.max_send_message_length", -1)])
     running.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("v1.PodResourcesLister", handlers)])
     running.add_insecure_port(f"unix:{made.socket}")
@@ -117,7 +119,16 @@ async def test_the_command_shows_who_holds_a_device(server: Server, tmp_path: Pa
 
     async def devices(*more: str) -> tuple[str, str]:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "kdp", "devices", "widgets.py:Widgets", "--pod-resources-dir", tmp_path, *more),
+            *(
+                sys.executable,
+                "-m",
+                "kdp",
+                "devices",
+                "widgets.py:Widgets",
+                "--pod-resources-dir",
+                str(tmp_path),
+                *more,
+            ),
             cwd=tmp_path,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
