@@ -178,7 +178,8 @@ async def test_a_killed_plugin_forgets_nothing(devmgr: DeviceManager, tmp_path: 
         return [[ids, kept] for line in lines for kind, ids, kept in [json.loads(line)] if kind == what]
 
     async def start() -> None:
-        arguments = [sys.executable, returning.__file__, devmgr.paths.device_plugin_dir.parent, state, log]
+        root = devmgr.paths.device_plugin_dir.parent
+        arguments: list[str | Path] = [sys.executable, returning.__file__, root, state, log]
         plugin.append(subprocess.Popen(arguments))  # noqa: ASYNC220 - does not wait
         await devmgr.until(allocatable={RESOURCE: 2})
 
