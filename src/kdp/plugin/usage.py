@@ -61,6 +61,9 @@ SETTLING = 600.0
 BETWEEN = 1.0
 """Seconds between two rounds of questions: the kubelet answers some and throttles more (contract section 10)."""
 
+EARLY = 0.005
+"""Seconds before it is due at which a look is taken: a timer that fires early must not be set twice."""
+
 ABSENT = 60.0
 """Seconds between two looks for a socket that is not there."""
 
@@ -337,7 +340,7 @@ class Usage:
             while True:
                 self._wake = anyio.Event()
                 due = max(self._next_look(), self._not_before, looked_at + self._pace.between)
-                if due > time.monotonic():
+                if due > time.monotonic() + EARLY:
                     with anyio.move_on_after(due - time.monotonic()):
                         await self._wake.wait()
                     continue
