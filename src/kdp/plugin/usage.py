@@ -523,13 +523,13 @@ class Usage:
                 self._holdings.failed(use, time.monotonic())
                 return
             limit = supervisor.deadlines.released
-            allocation = Allocation(
-                resource=use.resource,
-                devices=tuple(self._device(resource, device_id) for device_id in use.ids),
-                deadline=time.monotonic() + limit,
-                state=check_state(use.state),
-            )
             try:
+                allocation = Allocation(
+                    resource=use.resource,
+                    devices=tuple(self._device(resource, device_id) for device_id in use.ids),
+                    deadline=time.monotonic() + limit,
+                    state=check_state(use.state),
+                )
                 await supervisor.call("released", allocation, deadline=limit)
             except KdpError as error:
                 self._holdings.failed(use, time.monotonic())
