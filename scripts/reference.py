@@ -36,6 +36,7 @@ MODULES = (
     "kdp.edits",
     "kdp.errors",
     "kdp.health",
+    "kdp.allocation",
     "kdp.daemon",
     "kdp.hardware",
     "kdp.testing",
@@ -265,7 +266,9 @@ def cli() -> str:
         "\n| keyword of `kdp.run` | flag of `kdp run`, key of the file | variable | what it is |\n|---|---|---|---|\n",
     ]
     for setting in SETTINGS.values():
-        meaning = setting.help if setting.default in (None, "keep") else f"{setting.help} Default: `{setting.default}`."
+        meaning = (
+            setting.help if setting.default in (None, "keep", ()) else f"{setting.help} Default: `{setting.default}`."
+        )
         parts.append(f"| `{setting.name}` | `{setting.flag}` | `{setting.variable}` | {inline(meaning)} |\n")
     top = command.make_context("kdp", [], resilient_parsing=True, terminal_width=100)
     parts.append(f"\n## kdp\n\n```text\n{plain(command.get_help(top))}\n```\n")

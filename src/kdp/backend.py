@@ -174,6 +174,9 @@ class DeviceBackend(abc.ABC):
         health_policy: From when on a device counts as dead, and as alive again.
         joined_env: Environment variables that join when a container gets several devices, with their separator,
             as ``{"NVIDIA_VISIBLE_DEVICES": ","}``. Any other difference is an error that names both devices.
+        policy: Which devices to prefer for a container that wants several: ``first``, ``packed``, ``spread``, ``numa``
+            or ``linked`` (see docs/how-to/choose-devices.md). None: ``linked`` if there is a ``links`` hook, else the
+            kubelet chooses. The option ``policy`` of `kdp.run` and ``kdp run`` goes before it.
     """
 
     resource: str | None = None
@@ -182,6 +185,7 @@ class DeviceBackend(abc.ABC):
     stale_after: float = 30.0
     health_policy: HealthPolicy = HealthPolicy()
     joined_env: Mapping[str, str] = {}
+    policy: str | None = None
 
     @abc.abstractmethod
     def discover(self) -> Iterable[Device] | Awaitable[Iterable[Device]]:
@@ -237,7 +241,9 @@ class DeviceBackend(abc.ABC):
         return ContainerEdits.merge(((d.id, d.edits) for d in devices), joined_env=self.joined_env)
 
     def prefer(self, request: PreferRequest) -> Sequence[str] | Awaitable[Sequence[str] | None] | None:
-        """Return the ids to prefer: ``request.size`` of ``available``, with all of ``must_include``; None: no opinion.
+        """Return the ids to prefer: ``request.size`` of ``available``, with all of ``must_include``.
+
+        None: no opinion, so the policy chooses, if there is one.
 
         Called inside pod admission, if overridden. Deadline 50 ms: it must not touch the hardware. Whatever goes wrong
         here, the kubelet gets an empty answer and chooses itself: an error would fail the pod (contract section 7).
@@ -249,8 +255,11 @@ class DeviceBackend(abc.ABC):
     ) -> Mapping[tuple[str, str], float] | Awaitable[Mapping[tuple[str, str], float]]:
         """Return how well pairs of units are connected: larger is better; a missing pair counts 0.
 
-        Called when the set of units has changed, never inside a request of the kubelet. Keyed by unit, either order.
-        Deadline 30 s. On an exception the links of before stay in force.
+        Called when the set of units has changed, never inside a request of the kubelet. Keyed by unit, in either order
+        or in both with equal weights, which are finite and not negative. A unit paired with itself says how near its own
+        devices are to each other (default: nearer than any two units). The policy ``linked`` uses them
+        (`kdp.allocation.links_of_matrix` makes them of a square matrix). Deadline 30 s. On an exception or a wrong
+        weight the links of before stay in force, and the hook is asked again after 5 s.
         """
         return {}
 

@@ -81,7 +81,7 @@ class EditConflictError(InvalidValueError):
 class ListTooLargeError(InvalidValueError):
     """The device list could exceed the 4 MiB that a kubelet accepts in one message (contract section 5).
 
-    Who acts: the vendor or the admin, by declaring fewer or coarser devices, or shorter ids. The list before
+    Who acts: the vendor or the admin, by declaring fewer or coarser devices, fewer replicas, or shorter ids. The list before
     stays in force.
 
     Attributes:

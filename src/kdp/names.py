@@ -14,6 +14,7 @@ from .errors import InvalidNameError
 
 __all__ = [
     "MAX_DEVICE_ID_LENGTH",
+    "MAX_REPLICAS",
     "MAX_SOCKET_PATH_BYTES",
     "check_absolute_path",
     "check_attribute_name",
@@ -28,6 +29,9 @@ __all__ = [
 
 MAX_DEVICE_ID_LENGTH = 63
 """What the API's documentation allows; the kubelet itself does not check it (contract section 1.1)."""
+
+MAX_REPLICAS = 1000
+"""Of a shared device: numbers 0 to 999, which with ``::`` take five characters of an id."""
 
 MAX_SOCKET_PATH_BYTES = 107
 """``sun_path`` of Linux is 108 bytes with its final NUL (contract section 0.1)."""

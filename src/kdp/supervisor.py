@@ -20,12 +20,14 @@ import logging
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, final
 
 import anyio
 import attrs
 
+from .backend import is_overridden
 from .backoff import Backoff
 from .devices import Device
 from .errors import HookError, InvalidValueError, KdpError, NotReady, sentence
@@ -40,9 +42,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from types import EllipsisType
 
+    from .allocation import Topology
+    from .allocation.preferences import Preferences
     from .backend import DeviceBackend
 
-__all__ = ["Deadlines", "Discovery", "Supervisor", "discover_once", "resource_of", "static_resources"]
+__all__ = [
+    "Deadlines",
+    "Discovery",
+    "Supervisor",
+    "discover_linked",
+    "discover_once",
+    "resource_of",
+    "static_resources",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +76,7 @@ class Deadlines:
     close: float = 60.0
     allocate: float = 20.0
     prefer: float = 0.05
+    links: float = 30.0
     prepare_container: float = 25.0
     released: float = 60.0
 
@@ -118,6 +131,16 @@ def static_resources(backend: DeviceBackend) -> tuple[str, ...]:
     return tuple(dict.fromkeys(check_resource_name(name) for name in names))
 
 
+def _preferences(backend: DeviceBackend, policy: str | None, counts: Counter[str]) -> Preferences | None:
+    asked = policy or backend.policy or getattr(backend, "placement", None)
+    if not asked and not is_overridden(backend, "links"):
+        return None
+    from .allocation.preferences import Preferences, policy_in_force  # whoever has no policy does not pay for it
+
+    chosen = policy_in_force(backend, policy)
+    return None if chosen is None else Preferences(chosen, counts)
+
+
 @final
 class _Reporter:
     """The `kdp.Reporter` of one opening; after it calls change nothing."""
@@ -168,9 +191,13 @@ class Supervisor:
         deadlines: See `Deadlines`.
         health_policy: Thresholds that differ from those of the backend's ``health_policy``.
         observe: Called on the loop for each change of a device's state; must not block. What it raises is logged.
+        policy: Overrides the backend's; ``none``: no policy; None: as the backend says.
 
     Attributes:
         discovery: The newest `Discovery`.
+        preferences: Which devices to prefer; None: there is no policy.
+        preferred: Counts the answers: see `kdp.allocation.preferences.Preferences`, and ``empty`` for those that are
+            left to the kubelet because something went wrong.
         deadlines: As given.
         hooks: How the backend's hooks are called.
 
@@ -189,11 +216,14 @@ class Supervisor:
         deadlines: Deadlines | None = None,
         health_policy: Mapping[str, float | None] | None = None,
         observe: Callable[[HealthChange], object] | None = None,
+        policy: str | None = None,
     ) -> None:
         self.backend = backend
         self.label = type(backend).__name__
         self.deadlines = deadlines or Deadlines()
         self.hooks = Hooks(backend)
+        self.preferred: Counter[str] = Counter()
+        self.preferences = _preferences(backend, policy, self.preferred)
         self.discovery = Latest(Discovery(devices=None, problem=_NOT_YET))
         self._host = host
         self._poll_interval = backend.poll_interval if poll_interval is ... else poll_interval
@@ -301,6 +331,8 @@ class Supervisor:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._discover_forever, discovered)
                     tasks.start_soon(self._follow_nodes)
+                    if self.preferences is not None and self.hooks.overridden("links"):
+                        tasks.start_soon(self._follow_units, self.preferences)
                     if self.hooks.overridden("watch"):
                         await discovered.wait()
                         tasks.start_soon(self._watch_forever, reporter)
@@ -473,6 +505,46 @@ class Supervisor:
             else:
                 return
 
+    async def _follow_units(self, preferences: Preferences) -> None:
+        """Ask how the units are linked whenever there are others than before."""
+        asked: frozenset[str] | None = None
+        version = -1
+        while True:
+            await self.discovery.after(version)
+            version = self.discovery.version
+            devices = self._found.devices if self._found else ()
+            units = frozenset(device.unit for device in devices)
+            while devices and units != asked:
+                try:
+                    preferences.topology = await self.links(devices)
+                except NotReady as error:
+                    self._drop(sentence(error))
+                    return
+                except HookError as error:
+                    logger.warning("%s: %s; the links of before stay in force", self.label, sentence(error))
+                    await anyio.sleep(RETRY_AFTER)
+                    devices = self._found.devices if self._found else ()
+                    units = frozenset(device.unit for device in devices)
+                else:
+                    asked = units
+
+    async def links(self, devices: tuple[Device, ...]) -> Topology:
+        """Ask the backend how the units of these devices are linked.
+
+        Raises:
+            NotReady: The hook said so.
+            HookError: It misbehaved, or what it returned is wrong.
+        """
+        from .allocation import Topology
+
+        def examine(links: Any) -> Topology:
+            if not isinstance(links, Mapping):
+                raise InvalidValueError(f"it returned {links!r}: must map pairs of units to weights")
+            return Topology((device.unit for device in devices), links)  # pyright: ignore[reportUnknownArgumentType]
+
+        topology: Topology = await self.hooks.call("links", devices, deadline=self.deadlines.links, then=examine)
+        return topology
+
     def _watch_nodes(self, devices: Iterable[Device]) -> None:
         """Watch the directories of all device nodes ever seen: what vanished may come back."""
         for device in devices:
@@ -506,6 +578,24 @@ class Supervisor:
             if os.path.dirname(changed) == inside and os.path.join(directory, os.path.basename(changed)) in nodes:
                 return True
         return False
+
+
+async def discover_linked(
+    backend: DeviceBackend, *, host: Host
+) -> tuple[Mapping[str, tuple[Device, ...]], Topology | None]:
+    """Do as `discover_once` does, and ask how the units are linked; None: the backend has no ``links``.
+
+    Raises:
+        KdpError: The backend is not ready, or a hook misbehaved.
+    """
+    supervisor = Supervisor(backend, host=host)
+    try:
+        found = await supervisor.once()
+        devices = tuple(device for held in found.values() for device in held)
+        return found, await supervisor.links(devices) if supervisor.hooks.overridden("links") else None
+    finally:
+        with anyio.CancelScope(shield=True):
+            await supervisor.shutdown(supervisor.deadlines.close)
 
 
 async def discover_once(backend: DeviceBackend, *, host: Host) -> Mapping[str, tuple[Device, ...]]:

@@ -12,7 +12,7 @@ from .. import __version__
 
 __all__ = ["kdp"]
 
-_COMMANDS = ("run", "devices", "simulate", "snapshot", "conformance", "record", "replay")
+_COMMANDS = ("run", "devices", "explain", "simulate", "snapshot", "conformance", "record", "replay")
 
 
 class _Commands(click.Group):
@@ -51,6 +51,7 @@ def kdp() -> None:
     \b
     To begin with:
       kdp devices widgets.py:Widgets     what does it discover?
+      kdp explain widgets.py:Widgets     which devices would a container get, and why?
       kdp simulate widgets.py:Widgets    does it work, without a cluster?
       kdp run widgets.py:Widgets         serve the kubelet of this node
 

@@ -28,7 +28,9 @@ __all__ = ["as_json", "command", "edits_as_json"]
 @click.command("devices", short_help="Show what a class discovers.")
 @click.argument("target", metavar="TARGET")
 @backend_options
-@setting_options("host_root", "snapshot", "kubelet_root", "pod_resources_dir")
+@setting_options(
+    "host_root", "snapshot", "kubelet_root", "pod_resources_dir", "replicas", "replicas_for", "replica_resource"
+)
 @click.option(
     "--output",
     type=click.Choice(["table", "json"]),
@@ -54,7 +56,7 @@ def command(target: str, assignments: tuple[str, ...], config: Path | None, outp
 
     with refusing():
         plan = Invocation(targets=(target,), assignments=assignments, config=config, flags=flags).plan()
-        (backend,) = plan.backends
+        (backend,) = plan.served()
 
     async def discover() -> Mapping[str, tuple[Device, ...]]:
         assert plan.host is not None  # an invocation's plan has one

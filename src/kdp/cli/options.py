@@ -67,5 +67,5 @@ def backend_options(function: _Function) -> _Function:
 
 
 def _help(setting: Setting) -> str:
-    default = "" if setting.default in (None, "keep") else f"  [default: {setting.default}]"
+    default = "" if setting.default in (None, "keep", ()) else f"  [default: {setting.default}]"
     return f"{setting.help}{default}  [{setting.variable}]"

@@ -63,6 +63,13 @@ def check_backends(backends: Sequence[object]) -> tuple[DeviceBackend, ...]:
         owner = type(backend).__name__
         if any(backend is other for other in checked):
             raise ConfigurationError(f"backend {owner}: the same object was given twice")
+        if backend.policy is not None:
+            from ..allocation.policies import check_policy
+
+            try:
+                check_policy(backend.policy)
+            except InvalidValueError as error:
+                raise ConfigurationError(f"{owner}.policy: {error}") from None
         if backend.resource is not None:
             try:
                 check_resource_name(backend.resource)
@@ -99,6 +106,15 @@ class Plan:
     def __attrs_post_init__(self) -> None:
         for backend in self.backends:
             policy_of(backend, self.settings.health_policy or {})
+
+    def served(self) -> tuple[DeviceBackend, ...]:
+        """Return the backends as they are served: shared, if the settings say so."""
+        sharing = self.settings.sharing
+        if sharing is None:
+            return self.backends
+        from ..allocation import share
+
+        return tuple(share(backend, sharing) for backend in self.backends)
 
     def needs_new_manager(self, old: Plan) -> bool:
         """Return whether going from ``old`` to this takes more than another look at the hardware."""
@@ -255,7 +271,7 @@ def _manager(plan: Plan) -> PluginManager:
     if settings.snapshot is not None:
         logger.warning("hardware is that of %s: what pods are given need not exist on this node", settings.snapshot)
     return PluginManager(
-        plan.backends,
+        plan.served(),
         paths=settings.paths,
         registration=settings.registration,
         host=plan.host or host_of(settings),
@@ -263,6 +279,7 @@ def _manager(plan: Plan) -> PluginManager:
         poll_interval=... if settings.poll_interval == "keep" else settings.poll_interval,
         cdi=_cdi(settings),
         health_policy=settings.health_policy,
+        policy=settings.policy,
     )
 
 

@@ -15,14 +15,18 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypedDict, cast, final
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast, final
 
 import attrs
 from typing_extensions import override
 
 from ..errors import ConfigurationError, InvalidValueError
 from ..kubelet.paths import DEFAULT_ROOT, KubeletPaths
+from ..names import MAX_REPLICAS
 from ..thresholds import HealthPolicy
+
+if TYPE_CHECKING:
+    from ..allocation import Sharing
 
 __all__ = [
     "SETTINGS",
@@ -101,6 +105,43 @@ def _choice(*choices: str) -> Callable[[object], str]:
     return parse
 
 
+def _number(least: int, most: int | None, example: int) -> Callable[[object], int]:
+    limits = f"from {least} to {most}" if most is not None else f"of {least} or more"
+
+    def parse(value: object) -> int:
+        text = str(value).strip()
+        if isinstance(value, (int, str)) and not isinstance(value, bool) and text.isascii() and text.isdigit():
+            number = int(text)
+            if number >= least and (most is None or number <= most):
+                return number
+        raise _Unacceptable(f"must be a whole number {limits}; valid is {example}")
+
+    return parse
+
+
+def _replicas_for(value: object) -> tuple[tuple[str, int], ...]:
+    rule = "must be SELECTOR=NUMBER, several with commas, or in a file a mapping; valid is 'model=A100*=8,gpu-1=1'"
+    if isinstance(value, str):
+        parts = [part.strip().rpartition("=") for part in value.split(",") if part.strip()]
+        pairs: list[tuple[object, object]] = [(selector, number) for selector, _, number in parts]
+    elif isinstance(value, Mapping):
+        pairs = list(cast("Mapping[object, object]", value).items())
+    else:
+        raise _Unacceptable(rule)
+    parse = _number(1, MAX_REPLICAS, 4)
+    checked: list[tuple[str, int]] = []
+    for selector, number in pairs:
+        if not isinstance(selector, str) or not selector or selector.endswith("="):
+            raise _Unacceptable(rule)
+        try:
+            checked.append((selector, parse(number)))
+        except _Unacceptable as error:
+            raise _Unacceptable(f"gives {selector!r} {number!r} replicas: the number {error}") from None
+    if not checked:
+        raise _Unacceptable(rule)
+    return tuple(checked)
+
+
 def _poll_interval(value: object) -> float | None:
     if value is None or (isinstance(value, str) and value.strip().lower() in ("none", "never")):
         return None
@@ -167,6 +208,12 @@ class Settings:
         http: Where ``/livez`` and ``/readyz`` answer; None: nowhere.
         log_format: ``text`` or ``json``.
         log_level: ``debug``, ``info``, ``warning`` or ``error``.
+        policy: Which devices to prefer; None: as each backend says.
+        replicas: How often each device is advertised; None: it is not shared.
+        replicas_for: Other numbers for the devices that a selector fits, the first that fits first.
+        replica_placement: Which replicas to prefer.
+        replica_limit: The most replicas that a container may ask for; None: any number.
+        replica_resource: Whether shared devices' resource keeps its name (``same``) or gets ``.shared``.
     """
 
     kubelet_root: Path = attrs.field(
@@ -268,6 +315,69 @@ class Settings:
         ),
     )
 
+    policy: Literal["first", "packed", "spread", "numa", "linked", "none"] | None = attrs.field(
+        default=None,
+        metadata=_about(
+            _choice("first", "packed", "spread", "numa", "linked", "none"),
+            "NAME",
+            "Which devices to prefer: first, packed, spread, numa or linked; 'none': the kubelet chooses; default: what "
+            "each backend says.",
+        ),
+    )
+    replicas: int | None = attrs.field(
+        default=None,
+        metadata=_about(
+            _number(1, MAX_REPLICAS, 4), "NUMBER", "Share each device: advertise it so many times. It isolates nothing."
+        ),
+    )
+    replicas_for: tuple[tuple[str, int], ...] = attrs.field(
+        default=(),
+        metadata=_about(
+            _replicas_for,
+            "SELECTOR=NUMBER,...",
+            "Share some devices otherwise: by a pattern of ids, or unit=, resource= or ATTRIBUTE=PATTERN; the first "
+            "that fits counts.",
+        ),
+    )
+    replica_placement: Literal["spread", "packed", "distinct"] = attrs.field(
+        default="spread",
+        metadata=_about(
+            _choice("spread", "packed", "distinct"),
+            "spread|packed|distinct",
+            "Prefer replicas of the least used devices, of as few as possible, or of different ones that the policy "
+            "chooses.",
+        ),
+    )
+    replica_limit: int | None = attrs.field(
+        default=None,
+        metadata=_about(
+            _number(1, None, 1), "NUMBER", "The most replicas a container may ask for; default: any number."
+        ),
+    )
+    replica_resource: Literal["same", "shared"] = attrs.field(
+        default="same",
+        metadata=_about(
+            _choice("same", "shared"),
+            "same|shared",
+            "The name of shared devices' resource; 'shared' appends '.shared'.",
+        ),
+    )
+
+    @property
+    def sharing(self) -> Sharing | None:
+        """How devices are shared; None: they are not."""
+        if self.replicas is None and not self.replicas_for:
+            return None
+        from ..allocation import Override, Sharing
+
+        return Sharing(
+            replicas=self.replicas,
+            overrides=(Override(selector, number) for selector, number in self.replicas_for),
+            placement=self.replica_placement,
+            limit=self.replica_limit,
+            rename=self.replica_resource == "shared",
+        )
+
     @property
     def paths(self) -> KubeletPaths:
         """The kubelet's directories."""
@@ -355,6 +465,12 @@ class ServeOptions(TypedDict, total=False):
     cdi_names: Literal["field", "annotation", "both"]
     state_dir: str | os.PathLike[str] | None
     http: str | None
+    policy: Literal["first", "packed", "spread", "numa", "linked", "none"]
+    replicas: int
+    replicas_for: str | Mapping[str, int]
+    replica_placement: Literal["spread", "packed", "distinct"]
+    replica_limit: int
+    replica_resource: Literal["same", "shared"]
 
 
 class RunOptions(ServeOptions, total=False):
@@ -413,4 +529,13 @@ def resolve(layers: Sequence[Mapping[str, Given]]) -> Settings:
         raise ConfigurationError(
             f"{labels['snapshot']} and {labels['host_root']} are two answers to where the node's files are; give one"
         )
-    return Settings(**values)
+    settings = Settings(**values)
+    if settings.sharing is None:
+        for layer in layers:
+            for name, given in layer.items():
+                if name.startswith("replica_"):
+                    raise ConfigurationError(
+                        f"{given.label}: nothing is shared, so it has no meaning; say how many replicas, as "
+                        f"{SETTINGS['replicas'].flag} 4"
+                    )
+    return settings

@@ -321,7 +321,7 @@ class Inventory:
             fits += 1
         return ListTooLargeError(
             f"{len(table)} devices can need {total} bytes in one list, the kubelet takes {self._max_bytes}: "
-            f"{fits} of them fit; declare fewer or coarser devices, or shorter ids",
+            f"{fits} of them fit; declare fewer or coarser devices, fewer replicas, or shorter ids",
             fits=fits,
         )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NoReturn, Self
@@ -91,6 +92,7 @@ class PluginManager(AsyncContextManagerMixin):
         state_dir: Where allocations are saved until they are released, so that a killed process forgets none; None:
             nowhere.
         pace: How often the kubelet is asked what pods hold.
+        policy: Which devices to prefer, over every backend's own; ``none``: the kubelet chooses; None: as they say.
 
     Raises:
         ConfigurationError: No backend, two backends with one static resource, or thresholds that contradict each other.
@@ -111,6 +113,7 @@ class PluginManager(AsyncContextManagerMixin):
         observe: Callable[[HealthChange], object] | None = None,
         state_dir: Path | None = None,
         pace: Pace | None = None,
+        policy: str | None = None,
     ) -> None:
         if not backends:
             raise ConfigurationError("there is no backend to run: give at least one kdp.DeviceBackend")
@@ -142,6 +145,7 @@ class PluginManager(AsyncContextManagerMixin):
                 deadlines=deadlines,
                 health_policy=health_policy,
                 observe=observe,
+                policy=policy,
             )
             for resource in static_resources(backend):
                 if resource in self._owners:
@@ -177,6 +181,15 @@ class PluginManager(AsyncContextManagerMixin):
     def is_ready(self) -> bool:
         """Whether every backend is open and the kubelet holds a stream of every resource."""
         return self.status().is_ready
+
+    @property
+    def preferred(self) -> Mapping[str, int]:
+        """How often the kubelet's questions which devices to prefer were ``answered`` by a policy.
+
+        Of those, what was ``remembered`` and what is ``unproven`` to be the best; and beside them ``empty``: left to the
+        kubelet, because something went wrong.
+        """
+        return sum((supervisor.preferred for supervisor in self._supervisors), Counter[str]())
 
     async def failed(self) -> NoReturn:
         """Wait for ever, unless something happens that only a new process can cure.

@@ -109,7 +109,8 @@ class Servicer:
         self._drained = False
         hooks = supervisor.hooks
         self.options = wire.PluginOptions(
-            pre_start_required=hooks.overridden("prepare_container"), preferred_allocation=hooks.overridden("prefer")
+            pre_start_required=hooks.overridden("prepare_container"),
+            preferred_allocation=hooks.overridden("prefer") or supervisor.preferences is not None,
         )
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
@@ -316,16 +317,29 @@ class Servicer:
                 must_include=tuple(table[i] for i in query.must_include if i in table),
                 size=query.size,
             )
-            ids = await self._supervisor.call(
-                "prefer", request, deadline=self._supervisor.deadlines.prefer, then=_listed
-            )
-            fault = _preference_fault(ids, query) if ids is not None else None
+            ids, what = await self._preferred(request)
+            fault = f"{what} {wrong}" if what and (wrong := _preference_fault(ids, query)) else None
         except KdpError as error:
-            fault, ids = sentence(error), None
+            ids, fault = (), sentence(error)
+        except Exception as error:  # an error would fail the pod, whoever's fault it is
+            logger.exception("%s: internal error while choosing devices", self._resource)
+            ids, fault = (), sentence(error)
         if fault is not None:
+            self._supervisor.preferred["empty"] += 1
             logger.warning("%s: no preference: %s", self._resource, fault)
             return ()
-        return ids or ()
+        return ids
+
+    async def _preferred(self, request: PreferRequest) -> tuple[Sequence[str], str]:
+        """Return the ids to prefer, and who says so: the hook, or where it has no opinion the policy."""
+        supervisor = self._supervisor
+        if supervisor.hooks.overridden("prefer"):
+            ids = await supervisor.call("prefer", request, deadline=supervisor.deadlines.prefer, then=_listed)
+            if ids is not None:
+                return ids, "prefer()"
+        if supervisor.preferences is None:
+            return (), ""
+        return supervisor.preferences.answer(request), "the policy"
 
     async def _pre_start(self, ids: Sequence[str], context: _Context) -> None:
         async def work() -> None:
@@ -375,9 +389,9 @@ def _preference_fault(ids: Sequence[str], query: wire.PreferQuery) -> str | None
     """Return why the kubelet would not use this answer as it is (contract section 7); None: it would."""
     chosen = set(ids)
     if len(chosen) != len(ids) or len(ids) != query.size:
-        return f"prefer() returned {len(ids)} ids ({len(chosen)} different), asked were {query.size}"
+        return f"returned {len(ids)} ids ({len(chosen)} different), asked were {query.size}"
     if foreign := sorted(chosen - set(query.available)):
-        return f"prefer() returned {foreign[0]!r}, which is not available"
+        return f"returned {foreign[0]!r}, which is not available"
     if missing := sorted(set(query.must_include) - chosen):
-        return f"prefer() left out {missing[0]!r}, which must be included"
+        return f"left out {missing[0]!r}, which must be included"
     return None

@@ -127,3 +127,56 @@ def test_an_unknown_keyword_is_refused_with_the_known_ones() -> None:
 def test_serve_leaves_the_logs_to_the_program() -> None:
     with pytest.raises(ConfigurationError, match=r"kdp\.serve has no option 'log_level'"):
         from_keywords({"log_level": "debug"}, function="kdp.serve")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "what"),
+    [
+        ("replicas", "0", "must be a whole number from 1 to 1000; valid is 4"),
+        ("replicas", "1001", "must be a whole number from 1 to 1000"),
+        ("replicas", "four", "must be a whole number"),
+        ("replicas", True, "must be a whole number"),
+        ("replicas", 2.5, "must be a whole number"),
+        ("replicas_for", "gpu-1", "must be SELECTOR=NUMBER"),
+        ("replicas_for", "", "must be SELECTOR=NUMBER"),
+        ("replicas_for", "model==2", "must be SELECTOR=NUMBER"),
+        ("replicas_for", 3, "must be SELECTOR=NUMBER"),
+        ("replicas_for", "gpu-1=0", "gives 'gpu-1' '0' replicas: the number must be a whole number from 1 to 1000"),
+        ("replicas_for", {"gpu-1": 0}, "gives 'gpu-1' 0 replicas: the number must be"),
+        ("replica_placement", "even", "must be one of spread, packed, distinct"),
+        ("replica_limit", "0", "must be a whole number of 1 or more"),
+        ("replica_resource", "other", "must be one of same, shared"),
+        ("policy", "best", "must be one of first, packed, spread, numa, linked, none"),
+    ],
+)
+def test_a_wrong_sharing_or_policy_is_refused(name: str, value: object, what: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        resolve([{name: Given("here", value)}])
+    assert str(caught.value).startswith(f"here: {value!r} {what}")
+
+
+def test_sharing_is_made_of_its_settings() -> None:
+    from kdp.allocation import Override, Sharing
+
+    assert resolve([]).sharing is None
+    given = {
+        "KDP_REPLICAS": "4",
+        "KDP_REPLICAS_FOR": "model=A100*=8, gpu-1=1",
+        "KDP_REPLICA_PLACEMENT": "distinct",
+        "KDP_REPLICA_LIMIT": "2",
+        "KDP_REPLICA_RESOURCE": "shared",
+    }
+    assert resolve([from_environment(given)]).sharing == Sharing(
+        replicas=4,
+        overrides=[Override("model=A100*", 8), Override("gpu-1", 1)],
+        placement="distinct",
+        limit=2,
+        rename=True,
+    )
+    only = resolve([from_keywords({"replicas_for": {"gpu-1": 2}}, function="kdp.run")]).sharing
+    assert only == Sharing(overrides=[Override("gpu-1", 2)])
+
+
+def test_rules_for_replicas_without_replicas_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="KDP_REPLICA_LIMIT: nothing is shared, so it has no meaning"):
+        resolve([from_environment({"KDP_REPLICA_LIMIT": "2"})])

@@ -157,7 +157,7 @@ def test_a_list_that_would_not_fit_if_all_were_unhealthy_is_refused_and_changes_
     assert caught.value.fits == 9
     assert str(caught.value) == (
         f"10 devices can need {healthy + 20} bytes in one list, the kubelet takes {healthy + 5}: 9 of them fit; "
-        "declare fewer or coarser devices, or shorter ids"
+        "declare fewer or coarser devices, fewer replicas, or shorter ids"
     )
     assert inventory.snapshot is before
     assert inventory.message is message

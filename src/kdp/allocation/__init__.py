@@ -1,0 +1,32 @@
+"""Which devices a container gets: preferred allocation, and the sharing of a device between containers.
+
+* `choose` answers one question, `explain` says why; both are pure functions over `kdp.Device` values.
+* `Topology` is what ``DeviceBackend.links`` said, checked; `links_of_matrix` makes links of a square matrix.
+* `Sharing` and `share` turn any backend into one whose devices are advertised several times.
+
+The kubelet asks which devices to prefer while a pod waits for its admission, and an error would fail that pod. So every
+policy is exact where that is fast and stops at its budget where it is not, saying so.
+"""
+
+from __future__ import annotations
+
+from .policies import POLICIES, Policy, choose, explain
+from .problem import Choice, Rival, Term
+from .shared import share
+from .sharing import Override, Sharing
+from .topology import Topology, links_of_matrix
+
+__all__ = [
+    "POLICIES",
+    "Choice",
+    "Override",
+    "Policy",
+    "Rival",
+    "Sharing",
+    "Term",
+    "Topology",
+    "choose",
+    "explain",
+    "links_of_matrix",
+    "share",
+]

@@ -1,0 +1,61 @@
+"""`linked`: the devices that are best connected to each other. Chooses the search and says the objective.
+
+The objective, the most important term first: the weakest link in the set, as strong as can be; the sum of all its links;
+few NUMA nodes; little harm (the links between the set and what stays free: a set that leaves whole groups whole breaks
+few); the natural order of ids.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .mesh import best_of_mesh
+from .problem import Found, OutOfTime, Problem, Term
+from .tree import best_of_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from .topology import Topology
+
+__all__ = ["linked", "linked_terms"]
+
+
+def linked(problem: Problem, topology: Topology, deadline: float) -> Found:
+    """Return the best connected set.
+
+    Exact on a tree of any size, and for any topology within the deadline, which 16 devices never reach.
+    """
+    topology = topology.covering(device.unit for device in problem.devices)
+    if topology.tree is None and problem.size > 1:
+        bits, proven = best_of_mesh(problem, topology, deadline=deadline)
+        return Found(problem.positions(bits), proven)
+    if topology.tree is None:
+        return Found((_single(problem, topology),))
+    try:
+        return Found(problem.positions(best_of_tree(problem, topology, deadline=deadline)))
+    except OutOfTime:  # the NUMA nodes cut across the links in too many ways; without them it is fast
+        bits = best_of_tree(problem, topology, deadline=float("inf"), numa=False)
+        return Found(problem.positions(bits), proven=False)
+
+
+def _single(problem: Problem, topology: Topology) -> int:
+    terms = {i: linked_terms(problem, topology, (i,)) for i in problem.must or problem.open}
+    return max(terms, key=lambda i: (*(term.rank for term in terms[i]), -i))
+
+
+def linked_terms(problem: Problem, topology: Topology, chosen: Collection[int]) -> tuple[Term, ...]:
+    """Return the objective's values for a set of positions."""
+    topology = topology.covering(device.unit for device in problem.devices)
+    units = [device.unit for device in problem.devices]
+    inside = sorted(chosen)
+    weights = [topology.weight(units[a], units[b]) for n, a in enumerate(inside) for b in inside[:n]]
+    free = [i for i in range(len(units)) if i not in set(inside)]
+    harm = sum(topology.weight(units[a], units[b]) for a in inside for b in free)
+    nodes = {node for i in inside for node in problem.devices[i].numa_nodes}
+    return (
+        Term("bottleneck", min(weights, default=None), larger_is_better=True, scale=topology.scale),
+        Term("total", sum(weights), larger_is_better=True, scale=topology.scale),
+        Term("numa_nodes", len(nodes)),
+        Term("harm", harm, scale=topology.scale),
+    )

@@ -1,0 +1,268 @@
+"""The best set on a topology that is no tree (cube meshes, tori): all sets up to 16 devices, beyond branch and bound.
+
+Three steps: where there are many, a greedy start with swaps, so that there is always an answer; the bottleneck, as the
+highest weight at which the devices that are linked at least so well still hold a set of the right size; the total and
+what follows it, among those sets. Branch and bound tries the devices in natural order, so of equal sets the first one
+found is the first in natural order. Devices of one unit are twins: of a unit's devices the first ones are taken.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from .halves import best_of_halves
+from .problem import OutOfTime
+
+if TYPE_CHECKING:
+    from .problem import Problem
+    from .topology import Topology
+
+__all__ = ["best_of_mesh"]
+
+FEW = 16
+"""Up to so many devices to choose among, all sets are tried."""
+
+_LOOK = 64
+"""Steps between two looks at the clock."""
+
+_Score = tuple[int, int, int, int, int]
+"""Bottleneck, total, minus NUMA nodes, minus harm, bits: the larger the better."""
+
+
+def best_of_mesh(problem: Problem, topology: Topology, *, deadline: float) -> tuple[int, bool]:
+    """Return the best set's bits, and whether nothing is better.
+
+    Args:
+        problem: The question; more than one device is wanted.
+        topology: Must know all units.
+        deadline: On `time.monotonic`'s clock; what is best then is the answer.
+    """
+    few = len(problem.open) - len(problem.must) <= FEW
+    search = _Search(problem, topology, float("inf") if few else deadline)
+    try:
+        if not few:
+            search.start()
+        search.prove()
+    except OutOfTime:
+        return search.best[4], False
+    return search.best[4], True
+
+
+class _Search:
+    def __init__(self, problem: Problem, topology: Topology, deadline: float) -> None:
+        self._problem = problem
+        self._deadline = deadline
+        self._steps = 0
+        devices = problem.devices
+        rows = {unit: topology.row(unit) for unit in {device.unit for device in devices}}
+        units = [device.unit for device in devices]
+        self._rows = [[rows[unit][other] for other in units] for unit in units]
+        for i, row in enumerate(self._rows):
+            row[i] = 0
+        self._harm = [sum(row) for row in self._rows]
+        self._masks = problem.masks
+        self._must = sorted(problem.must)
+        self._rest = [i for i in problem.open if i not in problem.must]
+        self._twin = {i: (devices[i].unit, self._masks[i]) for i in self._rest}
+        self.best: _Score = (-1, 0, 0, 0, 0)
+
+    def _tick(self) -> None:
+        self._steps += 1
+        if not self._steps % _LOOK and time.monotonic() > self._deadline:
+            raise OutOfTime
+
+    # -- a start -------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Find a good set: from the first device on, then from each as time allows, and by exchanging single ones."""
+        seeds: list[list[int]] = [self._must] if self._must else [[i] for i in self._rest]
+        fast = self._deadline - 0.75 * max(0.0, self._deadline - time.monotonic())
+        best: list[int] = []
+        for seed in seeds:
+            chosen = self._grown(seed)
+            score = self._score(chosen)
+            if score > self.best:
+                self.best, best = score, chosen
+            if time.monotonic() > fast:
+                break
+        while (better := self._exchanged(best, fast)) is not None:
+            best = better
+            self.best = self._score(best)
+
+    def _grown(self, seed: list[int]) -> list[int]:
+        chosen = list(seed)
+        left = [i for i in self._rest if i not in seed]
+        worst = [min((self._rows[i][j] for j in chosen), default=0) for i in left]
+        gain = [sum(self._rows[i][j] for j in chosen) for i in left]
+        while len(chosen) < self._problem.size:
+            ranked = [(*both, -n) for n, both in enumerate(zip(worst, gain, strict=True))]
+            at = -max(ranked)[2]
+            taken = left[at]
+            chosen.append(taken)
+            for held in (left, worst, gain):
+                del held[at]
+            row = self._rows[taken]
+            worst = [min(value, row[i]) for value, i in zip(worst, left, strict=True)]
+            if len(chosen) == 1:
+                worst = [row[i] for i in left]
+            gain = [value + row[i] for value, i in zip(gain, left, strict=True)]
+        return chosen
+
+    def _exchanged(self, chosen: list[int], until: float) -> list[int] | None:
+        fixed = set(self._must)
+        inside = set(chosen)
+        for out in sorted(inside - fixed):
+            kept = [i for i in chosen if i != out]
+            for into in self._rest:
+                if into not in inside:
+                    if time.monotonic() > until:
+                        return None
+                    trial = [*kept, into]
+                    if self._score(trial) > self.best:
+                        return trial
+        return None
+
+    def _score(self, chosen: list[int]) -> _Score:
+        rows = self._rows
+        weights = [rows[a][b] for n, a in enumerate(chosen) for b in chosen[:n]]
+        mask = 0
+        for i in chosen:
+            mask |= self._masks[i]
+        harm = sum(self._harm[i] for i in chosen)
+        return min(weights), sum(weights), -mask.bit_count(), -harm, self._problem.bits(chosen)
+
+    # -- the proof -----------------------------------------------------------------------------------------------------
+
+    def prove(self) -> None:
+        """Find the best set, or raise `OutOfTime` with ``best`` the best so far."""
+        if len(self._must) == self._problem.size:
+            self.best = self._score(self._must)
+            return
+        self._raise_bottleneck()
+        least = self.best[0]
+        open_ = [i for i in self._rest if all(self._rows[i][j] >= least for j in self._must)]
+        gains = [sum(self._rows[i][j] for j in self._must) for i in open_]
+        if len(open_) <= FEW:
+            self._try_all(open_, gains, least)
+        else:
+            self._branch(open_, gains, least)
+
+    def _try_all(self, open_: list[int], gains: list[int], least: int) -> None:
+        rows = [[self._rows[i][j] for j in open_] for i in open_]
+        masks, harm = [self._masks[i] for i in open_], [self._harm[i] for i in open_]
+        bits = [self._problem.bit(i) for i in open_]
+        fixed = 0
+        for i in self._must:
+            fixed |= self._masks[i]
+
+        def score(chosen: list[int]) -> tuple[int, int, int]:
+            mask = fixed
+            for n in chosen:
+                mask |= masks[n]
+            return -mask.bit_count(), -sum([harm[n] for n in chosen]), sum([bits[n] for n in chosen])
+
+        chosen = best_of_halves(rows, gains, self._problem.size - len(self._must), least, score)
+        self.best = self._score([*self._must, *(open_[n] for n in chosen)])
+
+    def _branch(self, open_: list[int], gains: list[int], least: int) -> None:
+        rows = self._rows
+        # The most that a device can weigh against so many others of a set: each pair is seen from both sides.
+        self._reach: dict[int, list[int]] = {}
+        for i in open_:
+            sums = [0]
+            for weight in sorted((rows[i][j] for j in open_ if j != i and rows[i][j] >= least), reverse=True):
+                sums.append(sums[-1] + weight)
+            self._reach[i] = sums
+        mask = 0
+        for i in self._must:
+            mask |= self._masks[i]
+        total = sum(rows[a][b] for n, a in enumerate(self._must) for b in self._must[:n])
+        harm = sum(self._harm[i] for i in self._must)
+        # Of sets that are equal in all but the order of ids, the first that is met here is the best.
+        self._least, self._equal_is_open = least, True
+        self._extend(list(self._must), total, mask, harm, open_, gains)
+
+    def _raise_bottleneck(self) -> None:
+        rows, size = self._rows, self._problem.size
+        held = min((rows[a][b] for n, a in enumerate(self._must) for b in self._must[:n]), default=None)
+        everyone = [*self._must, *self._rest]
+        weights = sorted({rows[a][b] for n, a in enumerate(everyone) for b in everyone[:n]})
+        weights = [w for w in weights if w > self.best[0] and (held is None or w <= held)]
+        low, high = 0, len(weights)
+        while low < high:
+            middle = (low + high) // 2
+            least = weights[middle]
+            if time.monotonic() > self._deadline:
+                raise OutOfTime
+            near = {i: sum(1 << j for j in everyone if j != i and rows[i][j] >= least) for i in everyone}
+            candidates = sum(1 << i for i in self._rest)
+            for i in self._must:
+                candidates &= near[i]
+            clique = self._clique(near, candidates, size - len(self._must))
+            if clique is None:
+                high = middle
+            else:
+                chosen = [*self._must, *clique]
+                self.best = max(self.best, self._score(chosen))
+                low = middle + 1
+
+    def _clique(self, near: dict[int, int], candidates: int, size: int) -> list[int] | None:
+        """Return so many candidates that are all near each other."""
+        self._tick()
+        if size == 0:
+            return []
+        while candidates.bit_count() >= size:
+            lowest = candidates & -candidates
+            candidates ^= lowest
+            i = lowest.bit_length() - 1
+            inside = candidates & near[i]
+            if inside.bit_count() >= size - 1:
+                found = self._clique(near, inside, size - 1)
+                if found is not None:
+                    return [i, *found]
+        return None
+
+    def _extend(self, chosen: list[int], total: int, mask: int, harm: int, open_: list[int], gains: list[int]) -> None:
+        wanted = self._problem.size - len(chosen)
+        if wanted == 0:
+            score = (self._least, total, -mask.bit_count(), -harm, self._problem.bits(chosen))
+            if score[:4] > self.best[:4] or (score[:4] == self.best[:4] and score[4] >= self.best[4]):
+                self.best = score
+                self._equal_is_open = False
+            return
+        reach, rows, least = self._reach, self._rows, self._least
+        # Twice what each could add: twice to those chosen, once (of two ends) to those that follow.
+        most = [2 * gain + reach[i][min(wanted - 1, len(reach[i]) - 1)] for i, gain in zip(open_, gains, strict=True)]
+        skipped: set[tuple[str, int]] = set()
+        for at, i in enumerate(open_):
+            if len(open_) - at < wanted:
+                return
+            self._tick()
+            if self._cannot_win(total, mask, harm, open_[at:], most[at:], wanted):
+                return
+            twin = self._twin[i]
+            if twin in skipped:
+                continue
+            skipped.add(twin)  # from here on this one is left out, and with it its later twins
+            row = rows[i]
+            kept: list[int] = []
+            kept_gains: list[int] = []
+            for j, gain in zip(open_[at + 1 :], gains[at + 1 :], strict=True):
+                if row[j] >= least and (self._twin[j] == twin or self._twin[j] not in skipped):
+                    kept.append(j)
+                    kept_gains.append(gain + row[j])
+            self._extend([*chosen, i], total + gains[at], mask | self._masks[i], harm + self._harm[i], kept, kept_gains)
+
+    def _cannot_win(self, total: int, mask: int, harm: int, open_: list[int], most: list[int], wanted: int) -> bool:
+        bound = total + sum(sorted(most, reverse=True)[:wanted]) // 2
+        best = self.best
+        if bound != best[1]:
+            return bound < best[1]
+        nodes = -mask.bit_count()
+        if nodes != best[2]:
+            return nodes < best[2]
+        least_harm = -harm - sum(sorted([self._harm[i] for i in open_])[:wanted])
+        if least_harm != best[3]:
+            return least_harm < best[3]
+        return not self._equal_is_open

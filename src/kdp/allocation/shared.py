@@ -1,0 +1,338 @@
+"""`share`: a backend whose devices are advertised several times. It wraps any backend and is one itself.
+
+The backend inside sees its own devices only: ``allocate`` gets the device of a replica once, however many of its replicas
+the container has; a fault that ``watch`` reports of a device is one of all its replicas; ``prefer`` chooses among units.
+Each replica carries the device it is of as its ``handle``, so nothing has to be remembered or looked up.
+
+``released`` reaches the backend when no container that is known here holds the device any more: what scrubs it must not
+meet the others that share it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast, final
+
+import attrs
+from typing_extensions import override
+
+from ..backend import Allocation, DeviceBackend, PreferRequest, Reporter, is_overridden
+from ..devices import Device
+from ..errors import AllocationError, InvalidValueError
+from .distinct import one_of_each_unit
+from .problem import Problem
+from .sharing import replica_id
+
+if TYPE_CHECKING:
+    from ..edits import ContainerEdits
+    from .sharing import Sharing
+
+__all__ = ["share"]
+
+
+@final
+@attrs.frozen
+class _Origin:
+    """A replica's ``handle``: the device it is of."""
+
+    device: Device
+
+
+def share(backend: DeviceBackend, sharing: Sharing) -> DeviceBackend:
+    """Return a backend that serves this one's devices, shared.
+
+    Give the returned backend to `kdp.run`; the one inside must not be served besides. Options that its class reads are
+    read anew each time, so it may change them.
+
+    Args:
+        backend: Any backend but one that is shared already.
+        sharing: How.
+
+    Raises:
+        InvalidValueError: It is shared already.
+    """
+    if isinstance(backend, _Shared):
+        raise InvalidValueError(f"{type(backend).__name__} is shared already: share it once, with all overrides")
+    # A class of its own, so that only those hooks count as written which the vendor wrote, and texts name his class.
+    hooks: dict[str, Any] = {"__module__": type(backend).__module__, "__doc__": type(backend).__doc__, **_ATTRIBUTES}
+    for hook, wrapper in _WRAPPERS.items():
+        wanted = sharing.placement == "distinct" if hook == "prefer" else True
+        if wanted and is_overridden(backend, hook):
+            hooks[hook] = wrapper(getattr(backend, hook))
+    if not is_overridden(backend, "allocate"):
+        hooks["allocate"] = _shared_default
+    if is_overridden(backend, "released"):
+        hooks["allocate"] = _remembered(hooks["allocate"])
+    return cast("DeviceBackend", type(type(backend).__name__, (_Shared,), hooks)(backend, sharing))
+
+
+class _Shared(DeviceBackend):
+    """What all shared backends have in common; the hooks are added by `share`."""
+
+    def __init__(self, inner: DeviceBackend, sharing: Sharing) -> None:
+        self.inner = inner
+        self.sharing = sharing
+        self._lock = threading.Lock()
+        self._held: dict[str, str] = {}
+
+    def static(self, name: str) -> str:
+        """Return a statically named resource: renamed if all its devices are shared."""
+        return name if self.sharing.replicas is None else self.sharing.resource(name)
+
+    def replicated(self, devices: Iterable[Device]) -> list[Device]:
+        """Return the devices with the shared ones replaced by their replicas."""
+        found: list[Device] = []
+        for device in devices:
+            if not isinstance(device, Device):  # pyright: ignore[reportUnnecessaryIsInstance]
+                found.append(device)  # whoever called discover() tells what is wrong with it
+                continue
+            resource = device.resource or self.inner.resource or ""
+            count = self.sharing.count(device, resource)
+            if count is None:
+                found.append(device)
+                continue
+            renamed = self.sharing.resource(resource) if resource else None
+            found.extend(
+                attrs.evolve(device, id=replica_id(device.id, n), resource=renamed, handle=_Origin(device))
+                for n in range(count)
+            )
+        return found
+
+    @override
+    def discover(self) -> Iterable[Device]:
+        raise NotImplementedError  # `share` puts one in its place
+
+    def of_containers(self, allocation: Allocation) -> Allocation:
+        """Return an allocation as the backend inside sees it; its state is the same object."""
+        resource = next((d.handle.device.resource for d in allocation if isinstance(d.handle, _Origin)), None)
+        return attrs.evolve(
+            allocation,
+            devices=_origins(allocation),
+            resource=resource or self.inner.resource or allocation.resource,
+        )
+
+    def check_limit(self, allocation: Allocation) -> None:
+        """Refuse a container that asks for too many replicas."""
+        limit = self.sharing.limit
+        asked = sum(isinstance(device.handle, _Origin) for device in allocation)
+        if limit is not None and asked > limit:
+            raise AllocationError(
+                f"{allocation.resource}: the container asks for {asked} replicas of shared devices, at most {limit} are "
+                f"allowed here; more of them give no more of a device, so ask for {limit}"
+            )
+
+    def taken(self, allocation: Allocation) -> None:
+        """Remember which replicas are held, and of which devices."""
+        with self._lock:
+            self._held.update((device.id, _origin(device).id) for device in allocation)
+
+    def given_back(self, allocation: Allocation) -> tuple[Device, ...]:
+        """Return the devices of which no other replica is held."""
+        with self._lock:
+            others = {base for name, base in self._held.items() if name not in allocation.ids}
+        return tuple(device for device in _origins(allocation) if device.id not in others)
+
+    def forget(self, allocation: Allocation) -> None:
+        """Forget replicas that were given back, once the release is done."""
+        with self._lock:
+            for name in allocation.ids:
+                self._held.pop(name, None)
+
+
+def _read_inside(name: str) -> property:
+    """Return an attribute that is the inner backend's, which may change it at any time."""
+    return property(lambda self: getattr(self.inner, name))
+
+
+_ATTRIBUTES: Mapping[str, property] = {
+    **{
+        name: _read_inside(name)
+        for name, held in vars(DeviceBackend).items()
+        if not name.startswith("_") and not callable(held)
+    },
+    "resource": property(lambda self: None if self.inner.resource is None else self.static(self.inner.resource)),
+    "resources": property(lambda self: [self.static(name) for name in self.inner.resources]),
+    "placement": property(lambda self: self.sharing.placement),
+}
+
+
+def _origins(devices: Iterable[Device]) -> tuple[Device, ...]:
+    """Return the devices of replicas, each once, in the order of their ids; what is not shared stays itself."""
+    held = {(origin := _origin(device)).id: origin for device in devices}
+    return tuple(held[name] for name in sorted(held))
+
+
+def _origin(device: Device) -> Device:
+    return device.handle.device if isinstance(device.handle, _Origin) else device
+
+
+# -- the hooks: each wrapper makes one of its own kind, ``def`` or ``async def``, of the vendor's -----------------------
+
+_Hook = Callable[..., Any]
+
+
+def _wrapped(inner: _Hook, before: Callable[..., tuple[Any, ...]], after: Callable[..., Any] | None = None) -> _Hook:
+    """Return a hook that calls ``inner`` with what ``before`` makes of its arguments, and changes what it returns."""
+    if inspect.iscoroutinefunction(inner):
+
+        async def wait(self: _Shared, *args: Any) -> Any:
+            result = await inner(*before(self, *args))
+            return after(self, result, *args) if after else result
+
+        return wait
+
+    def call(self: _Shared, *args: Any) -> Any:
+        result = inner(*before(self, *args))
+        return after(self, result, *args) if after else result
+
+    return call
+
+
+def _same(_self: _Shared, *args: Any) -> tuple[Any, ...]:
+    return args
+
+
+def _replicated(self: _Shared, found: Iterable[Device]) -> list[Device]:
+    return self.replicated(found)
+
+
+def _limited(self: _Shared, allocation: Allocation) -> tuple[Allocation]:
+    self.check_limit(allocation)
+    return (self.of_containers(allocation),)
+
+
+def _of_containers(self: _Shared, allocation: Allocation) -> tuple[Allocation]:
+    return (self.of_containers(allocation),)
+
+
+def _with_origins(_self: _Shared, devices: Sequence[Device]) -> tuple[Sequence[Device]]:
+    return (_origins(devices),)
+
+
+def _watching(self: _Shared, report: Reporter) -> tuple[Reporter]:
+    return (_Relay(report, self.sharing.most),)
+
+
+async def _shared_default(self: _Shared, devices: Allocation) -> ContainerEdits:
+    """Merge the devices' edits, in the event loop: there is no vendor's code to wait for."""
+    (allocation,) = _limited(self, devices)
+    return cast("ContainerEdits", DeviceBackend.allocate(self, allocation))
+
+
+def _remembered(hook: _Hook) -> _Hook:
+    """Return an ``allocate`` that also notes who holds the devices, for ``released``."""
+
+    def note(self: _Shared, result: Any, allocation: Allocation) -> Any:
+        self.taken(allocation)
+        return result
+
+    if inspect.iscoroutinefunction(hook):
+
+        async def wait(self: _Shared, allocation: Allocation) -> Any:
+            return note(self, await hook(self, allocation), allocation)
+
+        return wait
+
+    def call(self: _Shared, allocation: Allocation) -> Any:
+        return note(self, hook(self, allocation), allocation)
+
+    return call
+
+
+def _released(inner: _Hook) -> _Hook:
+    def own(self: _Shared, allocation: Allocation) -> Allocation | None:
+        free = self.given_back(allocation)
+        return attrs.evolve(self.of_containers(allocation), devices=free) if free else None
+
+    if inspect.iscoroutinefunction(inner):
+
+        async def wait(self: _Shared, allocation: Allocation) -> None:
+            if (free := own(self, allocation)) is not None:
+                await inner(free)
+            self.forget(allocation)
+
+        return wait
+
+    def call(self: _Shared, allocation: Allocation) -> None:
+        if (free := own(self, allocation)) is not None:
+            inner(free)
+        self.forget(allocation)
+
+    return call
+
+
+def _prefer(inner: _Hook) -> _Hook:
+    """Return a ``prefer`` that lets the vendor's choose among units, where there are enough of them."""
+
+    def units_of(request: PreferRequest) -> tuple[PreferRequest, dict[str, str]] | None:
+        problem = Problem.of(request.available, [d.id for d in request.must_include], request.size)
+        units = one_of_each_unit(problem)
+        if units is None:
+            return None
+        replicas = {_origin(device).id: device.id for device in units.devices}
+        asked = PreferRequest(
+            resource=request.resource,
+            available=tuple(_origin(device) for device in units.devices),
+            must_include=tuple(_origin(units.devices[i]) for i in sorted(units.must)),
+            size=request.size,
+        )
+        return asked, replicas
+
+    def back(ids: Sequence[str] | None, replicas: Mapping[str, str]) -> list[str] | None:
+        return None if ids is None else [replicas.get(name, name) for name in ids]
+
+    if inspect.iscoroutinefunction(inner):
+
+        async def wait(_self: _Shared, request: PreferRequest) -> list[str] | None:
+            asked = units_of(request)
+            return None if asked is None else back(await inner(asked[0]), asked[1])
+
+        return wait
+
+    def call(_self: _Shared, request: PreferRequest) -> list[str] | None:
+        asked = units_of(request)
+        return None if asked is None else back(inner(asked[0]), asked[1])
+
+    return call
+
+
+@final
+class _Relay:
+    """The vendor's `Reporter`: a fault of a device is one of all its replicas."""
+
+    def __init__(self, report: Reporter, most: int) -> None:
+        self._report = report
+        self._most = most
+
+    @property
+    def stopping(self) -> threading.Event:
+        return self._report.stopping
+
+    def rescan(self) -> None:
+        self._report.rescan()
+
+    def fault(self, ids_or_unit: str | Iterable[str], reason: str, *, kind: str = "fault") -> None:
+        self._report.fault(self._replicas(ids_or_unit), reason, kind=kind)
+
+    def clear(self, ids_or_unit: str | Iterable[str], *, kind: str = "fault") -> None:
+        self._report.clear(self._replicas(ids_or_unit), kind=kind)
+
+    def _replicas(self, ids_or_unit: str | Iterable[str]) -> list[str]:
+        names = [ids_or_unit] if isinstance(ids_or_unit, str) else list(ids_or_unit)
+        return [name for own in names for name in (own, *(f"{own}::{n}" for n in range(self._most)))]
+
+
+_WRAPPERS: Mapping[str, Callable[[_Hook], _Hook]] = {
+    "discover": lambda inner: _wrapped(inner, _same, _replicated),
+    "open": lambda inner: _wrapped(inner, _same),
+    "close": lambda inner: _wrapped(inner, _same),
+    "watch": lambda inner: _wrapped(inner, _watching),
+    "allocate": lambda inner: _wrapped(inner, _limited),
+    "prefer": _prefer,
+    "links": lambda inner: _wrapped(inner, _with_origins),
+    "prepare_container": lambda inner: _wrapped(inner, _of_containers),
+    "released": _released,
+    "needs": lambda inner: _wrapped(inner, _same),
+}

@@ -1,0 +1,182 @@
+"""`Topology`: how well units are connected, checked once and put in the form that the searches want.
+
+It is made when ``DeviceBackend.links`` has answered, never inside a request of the kubelet. Weights are held as integers
+(the vendor's numbers times one common power of two), so that sums are exact and ties are real ties.
+
+A matrix is *ultrametric* if of any three units the two weaker links are equal: PCIe switches, NUMA, partitions, a
+switch fabric. Then it is a tree whose nodes carry the weight between their children, and the best set is found exactly
+for any number of devices (`kdp.allocation.tree`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, final
+
+import attrs
+
+from ..errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+__all__ = ["Branch", "Topology", "links_of_matrix"]
+
+
+@final
+@attrs.frozen
+class Branch:
+    """A node of the tree: so many units, and the weight between those of different children.
+
+    Attributes:
+        weight: Between any two units of different children; of a single unit: 0 and without meaning.
+        children: The parts; empty: this is one unit.
+        unit: The unit, if it is one.
+    """
+
+    weight: int
+    children: tuple[Branch, ...]
+    unit: str = ""
+
+
+@final
+class Topology:
+    """The links between units; a value that nobody changes.
+
+    Args:
+        units: All units.
+        links: Weights by pair of units, in either order; a missing pair counts 0, a pair of a unit with itself says
+            how near its own devices are to each other (default: twice the strongest link, so nearer than any other).
+
+    Attributes:
+        scale: What the weights were multiplied by.
+        tree: The tree if the matrix is ultrametric, else None.
+
+    Raises:
+        InvalidValueError: A weight is negative, not finite or no number, the two orders of a pair differ, or none of
+            the pairs is of known units.
+    """
+
+    def __init__(self, units: Iterable[str], links: Mapping[tuple[str, str], float]) -> None:
+        self._links = dict(links)
+        self._index = {unit: i for i, unit in enumerate(sorted(set(units)))}
+        checked = _checked(self._index, links)
+        ratios = {pair: weight.as_integer_ratio() for pair, weight in checked.items()}
+        self.scale = math.lcm(*(below for _, below in ratios.values()))
+        exact = {pair: above * (self.scale // below) for pair, (above, below) in ratios.items()}
+        count = len(self._index)
+        self._rows = [[0] * count for _ in range(count)]
+        nearest = 2 * max((w for (a, b), w in exact.items() if a != b), default=0) or self.scale
+        for i in range(count):
+            self._rows[i][i] = nearest
+        for (a, b), weight in exact.items():
+            i, j = self._index[a], self._index[b]
+            self._rows[i][j] = self._rows[j][i] = weight
+        self.tree = self._tree()
+        self._wider: Topology | None = None
+
+    def weight(self, a: str, b: str) -> int:
+        """Return the weight between two known units, or within one, times ``scale``."""
+        return self._rows[self._index[a]][self._index[b]]
+
+    def row(self, unit: str) -> Mapping[str, int]:
+        """Return the weights of one known unit by the other's name, times ``scale``."""
+        return dict(zip(self._index, self._rows[self._index[unit]], strict=True))
+
+    def covering(self, units: Iterable[str]) -> Topology:
+        """Return this, or if units are not known here the same links with those added, unconnected."""
+        wanted = set(units)
+        if wanted <= self._index.keys():
+            return self
+        if self._wider is None or not wanted <= self._wider._index.keys():
+            known = {pair: w for pair, w in self._links.items() if pair[0] in self._index and pair[1] in self._index}
+            self._wider = Topology(wanted | self._index.keys(), known)
+        return self._wider
+
+    def _tree(self) -> Branch | None:
+        """Return the matrix as a tree; None: it is none."""
+        names, rows = list(self._index), self._rows
+
+        def grow(members: list[int]) -> Branch | None:
+            if len(members) == 1:
+                return Branch(0, (), names[members[0]])
+            first, rest = members[0], members[1:]
+            # In an ultrametric matrix each unit has a partner in another part, so one row shows the smallest weight.
+            weight = min(rows[first][other] for other in rest)
+            parts: list[list[int]] = []
+            left = members
+            while left:
+                row = rows[left[0]]
+                part = [left[0], *(other for other in left[1:] if row[other] > weight)]
+                inside = set(part)
+                left = [other for other in left if other not in inside]
+                if any(rows[a][b] != weight for a in part for b in left):
+                    return None
+                parts.append(part)
+            children: list[Branch] = []
+            for part in parts:
+                child = grow(part)
+                if child is None:
+                    return None
+                children.append(child)
+            return Branch(weight, tuple(children))
+
+        if not names:
+            return None
+        for i, row in enumerate(rows):
+            if any(other > row[i] for other in row):  # a unit whose own devices are not the nearest
+                return None
+        return grow(list(range(len(names))))
+
+
+def _checked(known: Mapping[str, int], links: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], float]:
+    checked: dict[tuple[str, str], float] = {}
+    strangers: list[str] = []
+    for pair, weight in links.items():
+        if not isinstance(pair, tuple) or len(pair) != 2:  # pyright: ignore[reportUnnecessaryIsInstance, reportUnnecessaryComparison]
+            raise InvalidValueError(f"link {pair!r}: must be a pair of units; valid is ('gpu-0', 'gpu-1')")
+        a, b = pair
+        is_number = isinstance(weight, (int, float)) and not isinstance(weight, bool)  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not is_number or not math.isfinite(weight) or weight < 0:
+            raise InvalidValueError(
+                f"link {a!r} to {b!r}: {weight!r} must be a finite number of 0 or more; valid is 50"
+            )
+        if a not in known or b not in known:
+            strangers.append(a if a not in known else b)
+            continue
+        if checked.get((b, a), weight) != weight:
+            raise InvalidValueError(
+                f"link {a!r} to {b!r} is {weight:g}, back it is {checked[b, a]:g}: both must be the same; leave one of "
+                "them out"
+            )
+        checked[a, b] = weight
+    if strangers and not checked:
+        raise InvalidValueError(
+            f"links name {strangers[0]!r}, and no unit of the devices: the keys must be units (Device.unit); valid is "
+            f"{next(iter(known), 'gpu-0')!r}"
+        )
+    return checked
+
+
+def links_of_matrix(units: Sequence[str], matrix: Sequence[Sequence[float]]) -> dict[tuple[str, str], float]:
+    """Return a square matrix as ``DeviceBackend.links`` wants it. The diagonal is not read.
+
+    Args:
+        units: The name of each row and column.
+        matrix: The weights; larger is better.
+
+    Raises:
+        InvalidValueError: It is not square, not as large as the units are many, or not symmetric, or a weight is
+            negative or not finite.
+    """
+    count = len(units)
+    if len(set(units)) != count:
+        raise InvalidValueError(f"units {list(units)!r}: each must be named once")
+    if len(matrix) != count:
+        raise InvalidValueError(f"the matrix has {len(matrix)} rows for {count} units: there must be one for each")
+    for unit, row in zip(units, matrix, strict=True):
+        if len(row) != count:
+            raise InvalidValueError(f"the row of {unit!r} has {len(row)} weights for {count} units: must be one each")
+    links = {(a, b): matrix[i][j] for i, a in enumerate(units) for j, b in enumerate(units) if i != j}
+    Topology(units, links)
+    return links

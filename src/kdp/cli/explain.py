@@ -1,0 +1,162 @@
+"""``kdp explain TARGET --size N``: which devices a container would get, and why these."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from ..errors import ConfigurationError, InvalidValueError, KdpError, sentence
+from .invocation import Invocation
+from .options import Refusal, backend_options, refusing, setting_options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ..allocation import Choice, Topology
+    from ..backend import DeviceBackend
+    from ..devices import Device
+    from ..hardware import Host
+
+__all__ = ["command"]
+
+
+def _ids(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
+    return None if value is None else tuple(filter(None, (part.strip() for part in value.split(","))))
+
+
+@click.command("explain", short_help="Show which devices a container would get, and why.")
+@click.argument("target", metavar="TARGET")
+@click.option("--size", type=int, required=True, metavar="NUMBER", help="How many devices the container asks for.")
+@click.option("--resource", metavar="NAME", help="Of which resource; may be left out if all devices are of one.")
+@click.option(
+    "--available", callback=_ids, metavar="ID,...", help="The devices that are free; default: all healthy ones."
+)
+@click.option("--must-include", callback=_ids, metavar="ID,...", help="Devices that are chosen already; default: none.")
+@backend_options
+@setting_options("host_root", "snapshot", "policy", "replicas", "replicas_for", "replica_placement", "replica_resource")
+@click.option(
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    envvar="KDP_OUTPUT",
+    help="For people, or for programs.  [KDP_OUTPUT]",
+)
+def command(
+    target: str,
+    size: int,
+    resource: str | None,
+    available: tuple[str, ...] | None,
+    must_include: tuple[str, ...] | None,
+    assignments: tuple[str, ...],
+    config: Path | None,
+    output: str,
+    **flags: str | None,
+) -> None:
+    """Show which devices the policy prefers for a container, and why: discover once on this machine, then choose.
+
+    The objective's values come in the order of their importance. The runner-up is the best of all other sets: the first
+    value in which it differs is why it comes second. With no difference the order of the ids decides. Without a policy
+    the kubelet chooses, and there is nothing to explain.
+
+    \b
+    Exit codes:
+      0  chosen
+      1  the discovery or the links hook failed
+      2  the target, a parameter, the configuration or the question is wrong
+    """  # noqa: D301 - click's mark for a block that keeps its lines
+    import anyio
+
+    from ..allocation import explain
+    from ..allocation.preferences import policy_in_force
+
+    with refusing():
+        plan = Invocation(targets=(target,), assignments=assignments, config=config, flags=flags).plan()
+        (backend,) = plan.served()
+        policy = policy_in_force(backend, plan.settings.policy)
+        if policy is None:
+            raise Refusal(
+                f"target {target!r}: it has no policy, so the kubelet chooses; give one, as --policy linked, or set "
+                f"{type(backend).__name__}.policy"
+            )
+    try:
+        assert plan.host is not None  # an invocation's plan has one
+        found, topology = anyio.run(_look, backend, plan.host)
+    except KdpError as error:
+        raise click.ClickException(sentence(error)) from None
+    with refusing():
+        devices = _available(_of_resource(found, resource), available)
+        choice = explain(policy, devices, size, must_include=must_include or (), topology=topology)
+    if output == "json":
+        click.echo(json.dumps(_as_json(choice), indent=2))
+    else:
+        _print(choice, len(devices))
+
+
+async def _look(backend: DeviceBackend, host: Host) -> tuple[Mapping[str, tuple[Device, ...]], Topology | None]:
+    from ..supervisor import discover_linked
+
+    return await discover_linked(backend, host=host)
+
+
+def _of_resource(found: Mapping[str, tuple[Device, ...]], resource: str | None) -> tuple[Device, ...]:
+    held = {name: devices for name, devices in found.items() if devices}
+    if resource is None and len(held) == 1:
+        (resource,) = held
+    if resource is None or resource not in held:
+        names = ", ".join(sorted(held)) or "none"
+        raise ConfigurationError(
+            f"resource {resource!r}: there are no devices of it; those with devices: {names}"
+            if resource
+            else f"--resource: must be given, as the devices are of several resources or of none: {names}"
+        )
+    return held[resource]
+
+
+def _available(devices: tuple[Device, ...], ids: tuple[str, ...] | None) -> list[Device]:
+    if ids is None:
+        return [device for device in devices if device.health.is_healthy]
+    by_id = {device.id: device for device in devices}
+    if unknown := [name for name in ids if name not in by_id]:
+        raise InvalidValueError(f"available {unknown[0]!r}: there is no such device; there are {', '.join(by_id)}")
+    return [by_id[name] for name in dict.fromkeys(ids)]
+
+
+def _as_json(choice: Choice) -> dict[str, object]:
+    rival = choice.runner_up
+    return {
+        "chosen": list(choice.chosen),
+        "proven": choice.proven,
+        "objective": dict(choice.objective),
+        "runner_up": None if rival is None else {"chosen": list(rival.chosen), "objective": dict(rival.objective)},
+        "milliseconds": choice.milliseconds,
+        "policy": choice.policy,
+    }
+
+
+def _print(choice: Choice, available: int) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else 10_000)
+    proof = "nothing is better" if choice.proven else "not proven: the search ended at its budget"
+    console.print(
+        f"{', '.join(choice.chosen)}: {len(choice.chosen)} of {available}, by policy {choice.policy}; {proof}; "
+        f"{choice.milliseconds:g} ms"
+    )
+    rival = choice.runner_up
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for header in ("OBJECTIVE", "CHOSEN", *(("RUNNER-UP",) if rival else ())):
+        table.add_column(header, overflow="fold")
+    table.add_row("devices", ",".join(choice.chosen), *((",".join(rival.chosen),) if rival else ()))
+    for name, value in choice.objective.items():
+        table.add_row(name, _number(value), *((_number(rival.objective[name]),) if rival else ()))
+    console.print(table)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:g}"

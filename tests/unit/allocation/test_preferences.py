@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import pytest
+from typing_extensions import override
+
+import kdp
+from kdp import Device, InvalidValueError
+from kdp.allocation import POLICIES, Sharing, Topology, choose, share
+from kdp.allocation.preferences import Preferences, policy_in_force
+
+
+class Plain(kdp.DeviceBackend):
+    resource = "example.com/widget"
+
+    @override
+    def discover(self) -> list[Device]:
+        return [Device(id=f"w{i}") for i in range(4)]
+
+
+class Linked(Plain):
+    @override
+    def links(self, devices: Sequence[Device]) -> Mapping[tuple[str, str], float]:
+        return {}
+
+
+class Packed(Linked):
+    policy = "packed"
+
+
+@pytest.mark.parametrize(
+    ("backend", "option", "name"),
+    [
+        (Plain(), None, None),
+        (Plain(), "numa", "numa"),
+        (Linked(), None, "linked"),
+        (Linked(), "none", None),
+        (Packed(), None, "packed"),
+        (Packed(), "first", "first"),
+        (share(Plain(), Sharing(replicas=2)), None, "spread"),
+        (share(Packed(), Sharing(replicas=2)), "numa", "spread"),
+        (share(Plain(), Sharing(replicas=2, placement="packed")), None, "packed"),
+        (share(Plain(), Sharing(replicas=2, placement="distinct")), None, "distinct-first"),
+        (share(Linked(), Sharing(replicas=2, placement="distinct")), None, "distinct-linked"),
+        (share(Linked(), Sharing(replicas=2, placement="distinct")), "numa", "distinct-numa"),
+    ],
+)
+def test_which_policy_is_in_force(backend: kdp.DeviceBackend, option: str | None, name: str | None) -> None:
+    policy = policy_in_force(backend, option)
+    assert (policy.name if policy else None) == name
+
+
+def test_an_unknown_policy_is_refused() -> None:
+    with pytest.raises(InvalidValueError, match="policy 'best': must be one of"):
+        policy_in_force(Plain(), "best")
+
+
+def request(size: int, *ids: str) -> kdp.PreferRequest:
+    devices = tuple(Device(id=name) for name in ids)
+    return kdp.PreferRequest(resource="example.com/widget", available=devices, must_include=(), size=size)
+
+
+def test_an_answer_is_remembered_until_the_links_change() -> None:
+    counts: Counter[str] = Counter()
+    preferences = Preferences(POLICIES["linked"], counts)
+    assert preferences.answer(request(2, "c", "b", "a")) == ("a", "b")
+    assert preferences.answer(request(2, "a", "b", "c")) == ("a", "b")
+    assert counts == {"answered": 2, "remembered": 1}
+    preferences.topology = Topology("abc", {("b", "c"): 1})
+    assert preferences.answer(request(2, "a", "b", "c")) == ("b", "c")
+    assert counts == {"answered": 3, "remembered": 1}
+
+
+def test_other_devices_are_another_question() -> None:
+    preferences = Preferences(POLICIES["numa"], Counter())
+    near = tuple(Device(id=name, numa_nodes=(node,)) for name, node in (("a", 0), ("b", 1), ("c", 1)))
+    assert preferences.answer(request(2, "a", "b", "c")) == ("a", "b")
+    moved = kdp.PreferRequest(resource="example.com/widget", available=near, must_include=(), size=2)
+    assert preferences.answer(moved) == ("b", "c")
+
+
+def test_memory_is_bounded() -> None:
+    counts: Counter[str] = Counter()
+    preferences = Preferences(POLICIES["first"], counts)
+    for i in range(600):
+        preferences.answer(request(1, f"w{i}"))
+    preferences.answer(request(1, "w599"))
+    assert counts["remembered"] == 1
+    preferences.answer(request(1, "w0"))
+    assert counts["remembered"] == 1
+
+
+def test_distinct_takes_different_units_that_the_policy_chooses() -> None:
+    units = ["a", "b", "c"]
+    replicas = [Device(id=f"{unit}::{n}", unit=unit) for unit in units for n in range(2)]
+    topology = Topology(units, {("b", "c"): 9, ("a", "b"): 1})
+    policy = POLICIES["linked"].over_units()
+    assert choose(policy, replicas, 2, topology=topology).chosen == ("b::0", "c::0")
+    assert choose(policy, replicas, 2, topology=topology, must_include=["a::1"]).chosen == ("a::1", "b::0")
+    assert choose(policy, replicas, 4, topology=topology).chosen == ("a::0", "a::1", "b::0", "c::0")
+    assert choose(policy, replicas, 2, must_include=["a::0", "a::1"]).chosen == ("a::0", "a::1")
