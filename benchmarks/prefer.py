@@ -1,7 +1,7 @@
 """Preferred allocation: the policies' answers, and beside them NVIDIA's go-gpuallocator.
 
-``KDP_GPUALLOCATOR`` names its binary (`benchmarks/gpuallocator/main.go` says how it is built); without it the stored times
-stand in, which were measured on another day.
+``KDP_GPUALLOCATOR`` names its binary (`benchmarks/gpuallocator/main.go` says how it is built); without it, and in a quick run, the stored
+times stand in, which were measured on another day.
 
 Figures are processor time: a search waits for nothing, so that is what it takes on a machine that is not busy otherwise.
 Only where the search ends at its budget is it the clock's time.
@@ -71,7 +71,7 @@ def rows(setting: Setting) -> Iterator[Row]:
         [8, 16, 32],
         time.perf_counter,
     )
-    yield from _beside_go()
+    yield from _beside_go(setting)
 
 
 def _devices(units: Sequence[str]) -> list[kdp.Device]:
@@ -127,10 +127,10 @@ def _times(
     return times
 
 
-def _beside_go() -> Iterator[Row]:
+def _beside_go(setting: Setting) -> Iterator[Row]:
     gpus = TOPOLOGIES["switch-tree-16"]
     stored = json.loads(ANSWERS.read_text())
-    binary = os.environ.get("KDP_GPUALLOCATOR")
+    binary = None if setting.quick else os.environ.get("KDP_GPUALLOCATOR")
     if binary:
         ((_, took),) = ask(binary, "switch-tree-16", [(0xFFFF, 0, SLOWEST_SIZE)])
         theirs, when = took / 1e6, "in this run"

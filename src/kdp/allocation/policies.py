@@ -40,8 +40,8 @@ class Policy:
     """
 
     name: str
-    search: Callable[[Problem, Topology, float], Found]
-    terms: Callable[[Problem, Topology, Collection[int]], tuple[Term, ...]]
+    search: Callable[[Problem, Topology, float], Found] = attrs.field(repr=False)
+    terms: Callable[[Problem, Topology, Collection[int]], tuple[Term, ...]] = attrs.field(repr=False)
 
     def over_units(self) -> Policy:
         """Return the policy that takes different units as far as possible, and lets this one choose among them."""

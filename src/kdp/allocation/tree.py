@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 __all__ = ["best_of_tree"]
 
+FREE_STEPS = 20_000
+"""Pairs of masks that are put together without a look at the clock: trees of NUMA nodes need a few hundred, so their
+answers are exact also on a machine that is busy with other things."""
+
 _Row = dict[int, int]
 """By mask of NUMA nodes: the best key with it. All keys of a row have the same total weight."""
 
@@ -143,6 +147,7 @@ class _Tables:
         self._problem = problem
         self._root = root
         self._deadline = deadline
+        self._steps = 0
         self._bits = len(problem.devices)
         most = sum(abs(group.harm) * group.size for group in _groups(root))
         self._shift = self._bits + most.bit_length() + 2
@@ -286,7 +291,8 @@ class _Tables:
                             mask, key = mask_a | mask_b, key_a + key_b + cross
                             if key > row.get(mask, key - 1):
                                 row[mask] = key
-                    if time.monotonic() > self._deadline:
+                    self._steps += len(a[offset - i]) * len(b[i - low_b])
+                    if self._steps > FREE_STEPS and time.monotonic() > self._deadline:
                         raise OutOfTime
             joined.append(row)
         return joined
