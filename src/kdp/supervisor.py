@@ -508,6 +508,7 @@ class Supervisor:
     async def _follow_units(self, preferences: Preferences) -> None:
         """Ask how the units are linked whenever there are others than before."""
         asked: frozenset[str] | None = None
+        told = ""
         version = -1
         while True:
             await self.discovery.after(version)
@@ -521,12 +522,14 @@ class Supervisor:
                     self._drop(sentence(error))
                     return
                 except HookError as error:
-                    logger.warning("%s: %s; the links of before stay in force", self.label, sentence(error))
+                    if sentence(error) != told:
+                        told = sentence(error)
+                        logger.warning("%s: %s; the links of before stay in force", self.label, told)
                     await anyio.sleep(RETRY_AFTER)
                     devices = self._found.devices if self._found else ()
                     units = frozenset(device.unit for device in devices)
                 else:
-                    asked = units
+                    asked, told = units, ""
 
     async def links(self, devices: tuple[Device, ...]) -> Topology:
         """Ask the backend how the units of these devices are linked.
