@@ -20,16 +20,16 @@ from typing_extensions import override
 
 from ..backend import Allocation, DeviceBackend, PreferRequest, Reporter, is_overridden
 from ..devices import Device
-from ..errors import AllocationError, InvalidValueError
+from ..errors import AllocationError, InvalidNameError, InvalidValueError
 from .distinct import one_of_each_unit
 from .problem import Problem
-from .sharing import replica_id
+from .sharing import base_id, replica_id
 
 if TYPE_CHECKING:
     from ..edits import ContainerEdits
     from .sharing import Sharing
 
-__all__ = ["share"]
+__all__ = ["remember_held", "share"]
 
 
 @final
@@ -68,6 +68,12 @@ def share(backend: DeviceBackend, sharing: Sharing) -> DeviceBackend:
     return cast("DeviceBackend", type(type(backend).__name__, (_Shared,), hooks)(backend, sharing))
 
 
+def remember_held(backend: DeviceBackend, ids: Iterable[str]) -> None:
+    """Tell a backend which replicas are held since before its process began; nothing to one that is not shared."""
+    if isinstance(backend, _Shared):
+        backend.hold(ids)
+
+
 class _Shared(DeviceBackend):
     """What all shared backends have in common; the hooks are added by `share`."""
 
@@ -88,6 +94,11 @@ class _Shared(DeviceBackend):
             if not isinstance(device, Device):  # pyright: ignore[reportUnnecessaryIsInstance]
                 found.append(device)  # whoever called discover() tells what is wrong with it
                 continue
+            if base_id(device.id) != device.id:
+                raise InvalidNameError(
+                    f"device id {device.id!r}: '::' and a number at the end is how the replicas of shared devices are "
+                    f"named; valid is {base_id(device.id).rstrip(':') or 'widget-0'!r}"
+                )
             resource = device.resource or self.inner.resource or ""
             count = self.sharing.count(device, resource)
             if count is None:
@@ -128,6 +139,11 @@ class _Shared(DeviceBackend):
         with self._lock:
             self._held.update((device.id, _origin(device).id) for device in allocation)
 
+    def hold(self, ids: Iterable[str]) -> None:
+        """Remember replicas that were taken before this process began."""
+        with self._lock:
+            self._held.update((name, base_id(name)) for name in ids)
+
     def given_back(self, allocation: Allocation) -> tuple[Device, ...]:
         """Return the devices of which no other replica is held."""
         with self._lock:
@@ -165,7 +181,11 @@ def _origins(devices: Iterable[Device]) -> tuple[Device, ...]:
 
 
 def _origin(device: Device) -> Device:
-    return device.handle.device if isinstance(device.handle, _Origin) else device
+    """Return the device that a replica is of. One that is known by its id alone has gone since it was given out."""
+    if isinstance(device.handle, _Origin):
+        return device.handle.device
+    base = base_id(device.id)
+    return device if base == device.id else attrs.evolve(device, id=base)
 
 
 # -- the hooks: each wrapper makes one of its own kind, ``def`` or ``async def``, of the vendor's -----------------------

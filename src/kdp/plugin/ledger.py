@@ -21,7 +21,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import json
 import logging
 import os
 import queue
@@ -76,6 +75,10 @@ def check_state(state: object) -> dict[str, Any]:
     Raises:
         InvalidValueError: JSON cannot carry it.
     """
+    if not state and isinstance(state, dict):
+        return {}
+    import json  # with the first state: a plugin without one starts without it
+
     try:
         copy = json.loads(json.dumps(state, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
@@ -205,6 +208,8 @@ class Ledger:
                     path.unlink()
 
     def _read(self, text: bytes) -> list[Saved]:
+        import json
+
         try:
             document = json.loads(text)
             version = document["version"]
@@ -264,6 +269,8 @@ class Ledger:
         return True
 
     def _replace(self, allocations: Sequence[Saved]) -> None:
+        import json
+
         document = {
             "version": VERSION,
             "resource": self._resource,

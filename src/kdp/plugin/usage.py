@@ -319,6 +319,10 @@ class Usage:
                 for saved in found
                 if saved.uid not in known and saved.ids
             ]
+            if uses:
+                from ..allocation.shared import remember_held  # late: whoever shares nothing does not pay for it
+
+                remember_held(resource.plugin.supervisor.backend, (i for use, _ in uses for i in use.ids))
             self._holdings.adopt(uses, time.monotonic())
             if found:
                 logger.info("%s: allocations taken over: %d", name, len(found), extra={"resource": name})

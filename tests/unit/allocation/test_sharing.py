@@ -16,7 +16,7 @@ from typing_extensions import override
 import kdp
 from kdp import Device, InvalidValueError
 from kdp.allocation import Override, Sharing, share
-from kdp.allocation.shared import _WRAPPERS
+from kdp.allocation.shared import _WRAPPERS, remember_held
 from kdp.allocation.sharing import base_id, replica_id
 from kdp.backend import Allocation, is_overridden
 from kdp.names import MAX_DEVICE_ID_LENGTH
@@ -194,6 +194,14 @@ def test_a_long_id_is_refused_by_discover() -> None:
         share(inner, Sharing(replicas=2)).discover()
 
 
+@pytest.mark.parametrize(("replicas", "overrides"), [(2, ()), (None, (Override("other", 2),))])
+def test_an_id_that_reads_like_a_replicas_is_refused(replicas: int | None, overrides: tuple[Override, ...]) -> None:
+    inner = Gpus()
+    inner.devices = [Device(id="card::1")]
+    with pytest.raises(InvalidValueError, match=r"device id 'card::1': '::' and a number .* valid is 'card'"):
+        share(inner, Sharing(replicas=replicas, overrides=overrides)).discover()
+
+
 def test_what_is_no_device_is_left_to_whoever_checks_it() -> None:
     inner: Any = Gpus()
     inner.devices = ["gpu-0"]
@@ -277,6 +285,26 @@ async def test_a_device_is_released_when_its_last_replica_is() -> None:
     assert inner.calls == [("released", ("gpu-1",))]
     await shared.released(two)
     assert inner.calls == [("released", ("gpu-1",)), ("released", ("gpu-0",))]
+
+
+async def test_replicas_that_were_held_before_the_process_began_keep_their_device() -> None:
+    inner = Gpus()
+    shared: Any = share(inner, Sharing(replicas=4))
+    remember_held(shared, ["gpu-0::0", "gpu-0::1"])
+    await shared.released(of(shared, "gpu-0::0"))
+    assert inner.calls == []
+    await shared.released(of(shared, "gpu-0::1"))
+    assert inner.calls == [("released", ("gpu-0",))]
+    remember_held(inner, ["gpu-0"])  # nothing is to be remembered of what is not shared
+
+
+async def test_a_device_that_is_gone_since_is_released_by_its_own_id() -> None:
+    inner = Gpus()
+    shared: Any = share(inner, Sharing(replicas=4))
+    gone = Allocation(resource="example.com/gpu", devices=(Device(id="old::3"),), deadline=time.monotonic() + 1)
+    remember_held(shared, gone.ids)
+    await shared.released(gone)
+    assert inner.calls == [("released", ("old",))]
 
 
 async def test_a_release_that_raises_is_repeated_whole() -> None:
