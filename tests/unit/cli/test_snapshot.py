@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -131,7 +133,6 @@ def test_a_class_that_does_not_take_a_host_is_told(module: str, tmp_path: Path) 
             ["devices", "{}:Rdma", "--snapshot", "/none", "--host-root", "/host"],
             "--snapshot and --host-root are two answers to where the node's files are; give one",
         ),
-        (["run", "{}:Rdma", "--snapshot", "/none"], "snapshot /none: cannot be read"),
         (
             ["devices", "{}:Stubborn", "--host-root", "/host"],
             "Stubborn reads the node's files at /, but host_root says /host",
@@ -141,6 +142,14 @@ def test_a_class_that_does_not_take_a_host_is_told(module: str, tmp_path: Path) 
 def test_what_is_wrong_is_one_sentence(arguments: list[str], reason: str, module: str) -> None:
     said = run(*[argument.format(module) for argument in arguments], code=2)
     assert reason in " ".join(said.split())
+
+
+def test_run_without_its_snapshot_ends_with_one_sentence(module: str) -> None:
+    # In a process of its own: `kdp run` takes the signals over, of whichever process it is in.
+    command = [sys.executable, "-m", "kdp", "run", f"{module}:Rdma", "--snapshot", "/none"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr == "Error: snapshot /none: cannot be read (No such file or directory)\n"
 
 
 def test_an_unpacked_node_serves_as_a_root(module: str, tmp_path: Path) -> None:
