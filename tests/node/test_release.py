@@ -194,7 +194,7 @@ async def test_a_killed_plugin_forgets_nothing(devmgr: DeviceManager, tmp_path: 
         second = await devmgr.admit(Pod.asking({RESOURCE: 1}))
         ids = [list(pod.devices(RESOURCE)) for pod in (first, second)]
         assert said("prepared") == [[held, {"for": held[0]}] for held in ids]
-        await eventually(lambda: all('"seen": true' in path.read_text() for path in state.iterdir()))
+        await eventually(lambda: ['"seen": true' in path.read_text() for path in state.glob("*.json")] == [True])
         await kill()
         await devmgr.delete(first.pod)  # while nobody is there
         await start()

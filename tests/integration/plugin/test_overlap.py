@@ -40,7 +40,8 @@ async def test_the_new_instance_changes_its_mind(kubelet: SimulatedKubelet) -> N
     async with connected(kubelet, Widgets("w0")) as old:
         async with running(kubelet, Widgets("w0")):
             await kubelet.until(lambda: kubelet.streams(RESOURCE) == 2)
-        await kubelet.until(lambda: kubelet.streams(RESOURCE) == 1, allocatable={RESOURCE: 1})
+        await kubelet.until(lambda: kubelet.events.of(events.Disconnected), allocatable={RESOURCE: 1})
+        assert kubelet.streams(RESOURCE) == 1
         await kubelet.plugin(RESOURCE).allocate(["w0"])
         assert old.status().resources[RESOURCE].devices == 1
 

@@ -46,12 +46,12 @@ async def test_resources_appear_and_vanish_while_it_runs(
     original = inventory.Inventory.__init__
 
     def impatient(self: inventory.Inventory, **options: object) -> None:
-        original(self, **{**options, "tombstone_seconds": 0.3})  # type: ignore[arg-type]
+        original(self, **{**options, "tombstone_seconds": 1.0})  # type: ignore[arg-type]
 
     monkeypatch.setattr(inventory.Inventory, "__init__", impatient)
     backend = Widgets(part("a", "example.com/small"), resource=None)
     async with connected(kubelet, backend) as manager:
-        assert kubelet.capacity() == {"example.com/small": 1}
+        await kubelet.until(lambda: kubelet.capacity() == {"example.com/small": 1})
         backend.devices.append(part("b", "example.com/large"))
         manager.rescan()
         await kubelet.until(allocatable={"example.com/small": 1, "example.com/large": 1})
