@@ -6,11 +6,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
 Figure = Callable[[str, float, str], None]
+
+# No example has a deadline, and all runs draw the same ones: a busy machine must not fail what is right.
+settings.register_profile(
+    "kdp", deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+)
+settings.load_profile("kdp")
 
 
 @pytest.fixture(scope="session")
