@@ -1,6 +1,8 @@
 """Writes docs/reference/api.md and docs/reference/cli.md from docstrings and from click's help.
 
-Run it after a change of either: ``make reference``. ``--check`` writes nothing and says what would
+In docs/explanation/kubelet.md it writes the table of the conformance kit's scenarios, from the checks themselves.
+
+Run it after a change of any of them: ``make reference``. ``--check`` writes nothing and says what would
 change, with exit code 1.
 """
 
@@ -24,11 +26,16 @@ from typing_extensions import override
 
 from kdp.cli.app import kdp as command
 from kdp.daemon.settings import SETTINGS
+from kdp.testing.conformance import CHECKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
+DOCS = Path(__file__).parents[1] / "docs"
+
+REFERENCE = DOCS / "reference"
+
+KUBELET = DOCS / "explanation" / "kubelet.md"
 
 MODULES = (
     "kdp",
@@ -285,6 +292,32 @@ def plain(text: str) -> str:
     return "\n".join(line.rstrip() for line in text.splitlines())
 
 
+# -- the kubelet's page ------------------------------------------------------------------------------------------------
+
+
+def kubelet() -> str:
+    """Return the page of what kubelets do, with the table of scenarios as the checks are now."""
+    before, begin, rest = KUBELET.read_text().partition("<!-- checks: written by make reference -->\n")
+    _, end, after = rest.partition("<!-- end of checks -->\n")
+    if not (begin and end):
+        raise SystemExit(f"{KUBELET.name} has lost the marks of its table")
+    return f"{before}{begin}{scenarios()}{end}{after}"
+
+
+def scenarios() -> str:
+    """Return the conformance kit's checks as a table, with links to the sections that their rules cite."""
+    rows = ["| id | what holds | why |\n|---|---|---|\n"]
+    for check in CHECKS:
+        cited = [
+            number
+            for numbers in re.findall(r"\bsections? (\d+(?:\.\d+)?(?: and \d+(?:\.\d+)?)*)", check.rule)
+            for number in numbers.split(" and ")
+        ]
+        links = ", ".join(f"[{number}](#{number})" for number in dict.fromkeys(cited))
+        rows.append(f"| {check.id} | {check.name} | {links} |\n")
+    return "".join(rows)
+
+
 def main() -> int:
     """Write the pages, or check them; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -292,8 +325,7 @@ def main() -> int:
     given = parser.parse_args()
     code = 0
     REFERENCE.mkdir(parents=True, exist_ok=True)
-    for name, text in {"api.md": api(), "cli.md": cli()}.items():
-        path = REFERENCE / name
+    for path, text in {REFERENCE / "api.md": api(), REFERENCE / "cli.md": cli(), KUBELET: kubelet()}.items():
         if path.exists() and path.read_text() == text:
             continue
         if given.check:

@@ -69,7 +69,7 @@ RETRY_AFTER = 5.0
 
 @attrs.frozen(kw_only=True)
 class Deadlines:
-    """Seconds that hooks get (design section 2); tests shorten them."""
+    """Seconds that hooks get; tests shorten them."""
 
     discover: float = 30.0
     open: float = 60.0

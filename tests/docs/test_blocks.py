@@ -90,8 +90,10 @@ def test_every_link_inside_the_repository_leads_somewhere(page: Path) -> None:
 
 
 def _anchors(page: Path) -> set[str]:
-    heads = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+    text = page.read_text()
+    heads = [re.sub(r"<.*?>", "", head) for head in re.findall(r"^#+ (.*)$", text, re.MULTILINE)]
+    named = set(re.findall(r'<a id="(.+?)"></a>', text))
+    return named | {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
 @pytest.mark.parametrize(

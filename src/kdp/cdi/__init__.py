@@ -5,7 +5,7 @@
 half; `names` turns resources and device ids into CDI's names and back.
 
 Source of all rules: the Container Device Interface specification 1.1.0 (tags.cncf.io/container-device-interface,
-SPEC.md), and what containerd 1.7 and 2.x do with it (hardware reference, section 6).
+SPEC.md), and what containerd 1.7 and 2.x do with it (docs/how-to/use-cdi.md).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`KubeletWatch`: is there a kubelet that takes registrations, and is it still the one of before?
 
 One for all resources of a process. It looks at ``kubelet.sock`` and its directory at every event of the directory, every
-30 s as the floor, and every second where inotify is refused or has overflowed (design section 4.3). What it finds is a
-`KubeletView`; sessions decide what follows.
+30 s as the floor, and every second where inotify is refused or has overflowed. What it finds is a `KubeletView`;
+sessions decide what follows.
 
 The rules that keep it honest (contract section 4.4):
 

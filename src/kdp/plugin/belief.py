@@ -18,7 +18,7 @@ from typing_extensions import override
 __all__ = ["Belief", "Difference"]
 
 LASTING = 30.0
-"""Seconds for which a difference must last (contract scenario 73)."""
+"""Seconds for which a difference must last (contract section 13, scenario 73)."""
 
 MOST = 960.0
 """The longest that it is waited after generations that did not help, in seconds."""

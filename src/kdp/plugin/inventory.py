@@ -31,10 +31,10 @@ MAX_LIST_BYTES = 4_194_304
 """What grpc-go receives in one message; the kubelet does not raise it (contract section 0.1)."""
 
 MIN_GAP = 0.055
-"""Seconds between two lists of a burst: at most 19 in any second (contract scenario 8 allows 20)."""
+"""Seconds between two lists of a burst: at most 19 in any second (contract section 13, scenario 8, allows 20)."""
 
 TOMBSTONE_SECONDS = 600.0
-"""How long a vanished device stays listed where nobody can say whether a pod holds it (design section 2)."""
+"""How long a vanished device stays listed where nobody can say whether a pod holds it (docs/explanation/decisions.md)."""
 
 _BLOCK = 128
 """Devices encoded side by side: a flip joins one block of pieces and then all blocks, so both lists stay short."""
@@ -72,7 +72,7 @@ class Change:
 
 
 class _Buffer:
-    """The list message, cached per device: pieces in blocks, blocks joined on demand (performance.md section 2).
+    """The list message, cached per device: pieces in blocks, blocks joined on demand.
 
     Places that devices leave are taken by the next ones, and an empty block goes: however many ids come and go, there
     are never more blocks than the table needed at its largest, and none for an empty one.

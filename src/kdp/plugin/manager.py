@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["PluginManager", "Status"]
 
 STOP_BUDGET = DRAIN_SECONDS + 0.3
-"""Seconds for the whole stop; the backends' ``close`` gets what the plugins have left of it (design section 4.7)."""
+"""Seconds for the whole stop; the backends' ``close`` gets what the plugins have left of it."""
 
 PATIENCE = 1.0
 """Seconds beyond the budget after which answers that are still being sent are given up."""

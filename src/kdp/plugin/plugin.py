@@ -72,7 +72,7 @@ _MOST_LINES = 5
 """More devices than this that change together are told in one line."""
 
 DRAIN_SECONDS = 1.5
-"""What calls in flight get at the stop (design section 4.7)."""
+"""What calls in flight get at the stop (docs/explanation/house.md)."""
 
 
 @attrs.frozen(kw_only=True)
@@ -330,7 +330,7 @@ class DevicePlugin:
             self.stopped.set()
 
     def stop(self) -> None:
-        """Ask for the orderly stop: streams end, calls in flight get `DRAIN_SECONDS`, then `run` returns."""
+        """Ask for the orderly stop: calls in flight get `DRAIN_SECONDS`, streams end, then `run` returns."""
         self._mailbox.put_nowait(Stop())
 
     async def _next_event(self) -> Event:

@@ -1,7 +1,7 @@
 """The RPCs that the kubelet calls: from wire values to the backend and back, and what each failure tells the pod.
 
 Every call works on one immutable snapshot of the inventory. Whatever goes wrong inside becomes a status with one
-sentence; no exception of a vendor reaches gRPC, which would send its text to the pod (design section 4.6).
+sentence; no exception of a vendor reaches gRPC, which would send its text to the pod.
 """
 
 from __future__ import annotations

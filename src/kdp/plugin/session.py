@@ -58,13 +58,13 @@ __all__ = [
 ]
 
 STREAM_DEADLINE = 10.0
-"""Seconds from a Register that was answered to the ListAndWatch stream (contract B6)."""
+"""Seconds from a Register that was answered to the ListAndWatch stream (contract section 12, B6)."""
 
 CROSSED_DEADLINE = 1.0
 """The same if another kubelet has come while Register was under way: nobody knows which of the two has answered."""
 
 WATCHER_STREAM_DEADLINE = 15.0
-"""The same for the plugin watcher, from its first call (contract B20)."""
+"""The same for the plugin watcher, from its first call (contract section 12, B20)."""
 
 UNNOTICED_DEADLINE = 60.0
 """Seconds after which a socket in the plugin watcher's directory that nobody has called is made anew (fault 71)."""

@@ -56,7 +56,7 @@ __all__ = ["Pace", "Usage"]
 logger = logging.getLogger(__name__)
 
 SETTLING = 600.0
-"""Seconds after which a kubelet is taken to know all its pods, where nothing says so (design section 2)."""
+"""Seconds after which a kubelet is taken to know all its pods, where nothing says so (docs/explanation/decisions.md)."""
 
 BETWEEN = 1.0
 """Seconds between two rounds of questions: the kubelet answers some and throttles more (contract section 10)."""

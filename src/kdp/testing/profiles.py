@@ -1,8 +1,8 @@
 """Which kubelet is simulated: one frozen value for each minor version, with nothing but the differences.
 
 A difference is a field here and one ``if`` where it matters; everything that all versions share has no field.
-Where each row was read is in the contract's version table (section 0); ``proven`` says whether the profile is
-compared with the real device manager of that version.
+Where the rows were read is in the contract, section 0; ``proven`` says whether the profile is compared with the real
+device manager of that version.
 """
 
 from __future__ import annotations

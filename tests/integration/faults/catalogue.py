@@ -148,8 +148,8 @@ def general(sentence: str, *paths: str) -> str:
 INJECTED = """
 ## What the simulated kubelet can do wrong
 
-All faults of the kubelet contract's section 14, by their numbers there. Each method's docstring says more, and each has a
-test that runs a plugin of kdp's under it.
+All faults of the [kubelet contract](../explanation/kubelet.md#14), section 14, by their numbers. Each method's docstring
+says more, and each has a test that runs a plugin of kdp's under it.
 
 | fault | method | what happens | what a good plugin does |
 | --- | --- | --- | --- |

@@ -20,7 +20,7 @@ from .conftest import Saw
 from .process import child
 
 IN_TIME = 4.0
-"""Seconds; promised are 2 (design section 4.7), a loaded machine gets twice that. What was measured is printed."""
+"""Seconds; promised are 2, a loaded machine gets twice that. What was measured is printed."""
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: for a process of another user")
 

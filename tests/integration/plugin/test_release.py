@@ -126,7 +126,7 @@ async def test_a_shared_device_is_released_after_its_last_replica_also_across_a_
     assert os.listdir(tmp_path) == []
 
 
-# -- the faults of the pod-resources API (contract section 14.7) ---------------------------------------------------------
+# -- the faults of the pod-resources API (contract section 14) -----------------------------------------------------------
 
 
 @attrs.frozen

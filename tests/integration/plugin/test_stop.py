@@ -1,4 +1,4 @@
-"""The orderly end (design section 4.7)."""
+"""The orderly end."""
 
 from __future__ import annotations
 

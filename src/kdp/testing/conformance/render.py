@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMATS", "render"]
 
+_SECTIONS: Final = "sections: docs/explanation/kubelet.md in kdp's sources"
+"""Where the sections are that the rules of failed checks cite."""
+
 _WORDS: Final[dict[Status, str]] = {"passed": "passed", "failed": "FAILED", "not_applicable": "n/a"}
 
 
@@ -54,6 +57,8 @@ def _table(report: ConformanceReport) -> str:
             ]
         else:
             lines.append(f"             {_first_line(result.saw)}")
+    if report.of("failed"):
+        lines += ["", _SECTIONS]
     return "\n".join([*lines, "", _head(report)])
 
 
@@ -116,4 +121,6 @@ def _markdown(report: ConformanceReport) -> str:
             result.saw.replace("```", "'''"),
             "```",
         ]
+    if report.of("failed"):
+        lines += ["", _SECTIONS]
     return "\n".join(lines)

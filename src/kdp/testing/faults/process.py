@@ -150,7 +150,7 @@ class ProcessFaults(FaultGroup):
         On a node: a pod is deleted whenever it pleases its owner. Other faults hold a state for as long as it takes:
         `hang_register` keeps it registering, `dial_without_stream` awaiting its stream.
 
-        A good plugin ends its streams, finishes its calls, unlinks its own socket, and exits with code 0 within 2 s.
+        A good plugin finishes its calls, ends its streams, unlinks its own socket, and exits with code 0 within 2 s.
 
         Args:
             pid: The process.

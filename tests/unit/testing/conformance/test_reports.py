@@ -65,6 +65,13 @@ def test_what_is_left_out_is_said() -> None:
     assert "left out because they wait long: 5" in render(REPORT, "table")
 
 
+@pytest.mark.parametrize("output", ["table", "markdown"])
+def test_where_the_sections_of_a_rule_are_is_said_once_and_only_if_a_rule_is_told(output: str) -> None:
+    line = "sections: docs/explanation/kubelet.md in kdp's sources"
+    assert render(REPORT, output).splitlines().count(line) == 1
+    assert line not in render(ConformanceReport(profile="k137", results=(result(1, "passed", "Register"),)), output)
+
+
 def test_a_failed_report_raises_with_the_cure() -> None:
     with pytest.raises(AssertionError, match="check 33, Allocate of one device") as raised:
         REPORT.raise_if_failed()
