@@ -13,7 +13,8 @@ async with SimulatedKubelet() as kubelet:
     await kubelet.restart()
 ```
 
-Everything is learnt from the kubelet contract (docs/explanation/kubelet.md); no value of its public interface is a protobuf or gRPC type.
+Everything is learnt from the kubelet contract (docs/explanation/kubelet.md); no value of its public interface is a
+protobuf or gRPC type.
 """
 
 from __future__ import annotations

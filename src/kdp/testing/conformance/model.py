@@ -2,7 +2,8 @@
 
 A check is one scenario of the kubelet contract, section 13, with that section's number as its id; the sections that rules
 cite are those of docs/explanation/kubelet.md. It is a small coroutine that plays the scenario and returns what the kubelet
-saw; it raises `Failed` with what it saw instead, or `NotApplicable` with the reason why nothing can be said. A check never passes because it could not look.
+saw; it raises `Failed` with what it saw instead, or `NotApplicable` with the reason why nothing can be said. A check
+never passes because it could not look.
 """
 
 from __future__ import annotations
