@@ -1,0 +1,338 @@
+"""`NvidiaGpu`: the backend that joins the parts.
+
+All hooks are ``def``: each blocks in a thread of its own, since nobody knows how long the driver takes to answer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence  # noqa: TC003 - kdp converts the options by their annotations
+from pathlib import Path  # noqa: TC003
+from typing import TYPE_CHECKING, Any
+
+import attrs
+from typing_extensions import override
+
+import kdp
+import kdp.hardware
+
+from . import links, mps, runtime
+from .gpus import Gpu, Scanner
+from .mig import Instance, profile_names
+from .nodes import Nodes
+from .nvml import Nvml
+from .options import Feature, MigMode, Naming, Options, Strategy
+from .strategies import JOINED_ENV, edits_of, name_of
+from .watching import Watcher
+from .xids import XidPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["NvidiaGpu"]
+
+logger = logging.getLogger(__name__)
+
+
+class NvidiaGpu(kdp.DeviceBackend):
+    """NVIDIA GPUs, whole or as MIG instances, through NVML."""
+
+    joined_env = JOINED_ENV
+
+    def __init__(
+        self,
+        host: kdp.hardware.Host,
+        *,
+        resource: str = "nvidia.com/gpu",
+        mig: MigMode = "none",
+        mig_profiles: Sequence[str] = (),
+        strategies: Sequence[Strategy] = ("envvar",),
+        naming: Naming = "uuid",
+        driver_root: str = "/",
+        driver_mount: str = "/usr/local/nvidia",
+        dev_root: str = "/",
+        library: Path | None = None,
+        nvidia_runtime: bool | None = None,
+        cdi_kind: str = "nvidia.com/gpu",
+        features: Sequence[Feature] = (),
+        mps: int = 0,
+        mps_pipe: str = "/tmp/nvidia-mps",  # noqa: S108 - the daemon's own default
+        mps_shm: str = "/dev/shm",  # noqa: S108
+        xids: Sequence[str] = (),
+        hold_down: float | None = 60.0,
+        require_idle: bool = False,
+    ) -> None:
+        """Check the options; the driver need not be there yet.
+
+        Args:
+            host: The node's files.
+            resource: The name of whole GPUs, and under `mig=single` of all MIG instances.
+            mig: `none`: a GPU in MIG mode is Unhealthy; `single`: its instances are `resource`, one profile on the node;
+                `mixed`: they are resources by profile, as `nvidia.com/mig-1g.10gb`.
+            mig_profiles: Serve only these MIG profiles, each also with zero devices; default: all that are there.
+            strategies: How containers get their GPUs: `envvar`, `volume-mounts`, `device-nodes`, `cdi`, or several.
+            naming: What containers and CDI are told: the `uuid`, or the `index`. The kubelet's ids are UUIDs always.
+            driver_root: Where the driver's files are on the node: `/home/kubernetes/bin/nvidia` on GKE.
+            driver_mount: Where a container finds a driver that has a root of its own (strategy `device-nodes`).
+            dev_root: Where the node's `/dev` is below: `/run/nvidia/driver` for a driver in a container.
+            library: `libnvidia-ml.so.1` itself, as the plugin sees it; default: the one below `driver_root`.
+            nvidia_runtime: Whether the node has NVIDIA's container runtime; default: look for it (strategies `envvar` and
+                `volume-mounts`).
+            cdi_kind: The kind of NVIDIA's CDI devices (strategy `cdi`).
+            features: `gdrcopy`, `gds`, `mofed`: what NVIDIA's runtime is to bring besides.
+            mps: How many containers share each GPU through MPS, 2 to 48; 0: none do.
+            mps_pipe: The pipe directory of the MPS control daemon on the node.
+            mps_shm: The shared memory of the MPS control daemon on the node.
+            xids: Changes of the table of XIDs: `63=ignore`, `31=fatal`, `74=condition`, `all=ignore`.
+            hold_down: Seconds without a new error after which a GPU that answers is healthy again; none: never.
+            require_idle: A GPU that was given back is Unhealthy until no process computes on it. Not with shared GPUs.
+
+        Raises:
+            kdp.ConfigurationError: Options are wrong or contradict each other.
+        """
+        self.options = Options(
+            resource=resource,
+            mig=mig,
+            mig_profiles=tuple(mig_profiles),
+            strategies=tuple(strategies),
+            naming=naming,
+            driver_root=driver_root,
+            driver_mount=driver_mount,
+            dev_root=dev_root,
+            nvidia_runtime=nvidia_runtime,
+            cdi_kind=cdi_kind,
+            features=tuple(features),
+            mps=mps,
+            mps_pipe=mps_pipe,
+            mps_shm=mps_shm,
+            xids=XidPolicy.parse(xids),
+            hold_down=hold_down,
+            require_idle=require_idle,
+        )
+        self.resource = resource
+        self.resources = [self.options.mig_resource(profile) for profile in mig_profiles] if mig == "mixed" else []
+        self.host = host
+        self._nvml = Nvml(host, library=library, driver_root=driver_root)
+        self._watcher = Watcher(self._nvml, self.options)
+        self._cdi = runtime.CdiNames(host)
+        self._scanner = Scanner(host)
+        self._told: set[str] = set()
+
+    # -- opening -------------------------------------------------------------------------------------------------------
+
+    @override
+    def open(self) -> None:
+        self._nvml.open()
+        try:
+            self._check_node()
+        except kdp.NotReady:
+            self._nvml.close()
+            raise
+
+    def _check_node(self) -> None:
+        """See that the node has what the options take for granted."""
+        options = self.options
+        if options.uses_runtime and options.nvidia_runtime is None:
+            evidence = runtime.runtime_evidence(self.host)
+            if evidence is None:
+                raise kdp.NotReady(
+                    f"strategies={','.join(options.strategies)} needs NVIDIA's container runtime, and without it "
+                    f"containers start with no GPU; none of {', '.join(runtime.RUNTIME_PLACES)} is on this node: install "
+                    "the NVIDIA Container Toolkit, set strategies=device-nodes or cdi, or set nvidia_runtime=true if it is "
+                    "where the plugin cannot see it"
+                )
+            how = (
+                "every pod gets it"
+                if runtime.is_default(self.host)
+                else "pods may have to say runtimeClassName: nvidia"
+            )
+            self._tell(logging.INFO, f"the node has NVIDIA's container runtime ({evidence}); {how}")
+        if options.mps and (problem := mps.daemon_problem(self.host, options.mps_pipe)) is not None:
+            raise kdp.NotReady(problem)
+        if options.require_idle:
+            self._tell(logging.INFO, "require_idle: the plugin must see the node's processes (hostPID: true)")
+
+    def _tell(self, level: int, text: str) -> None:
+        """Log what does not change by being said again."""
+        if text not in self._told:
+            self._told.add(text)
+            logger.log(level, "%s", text)
+
+    @override
+    def close(self) -> None:
+        self._nvml.close()
+
+    # -- devices -------------------------------------------------------------------------------------------------------
+
+    @override
+    def discover(self) -> list[kdp.Device]:
+        gpus = self._scanner.scan()
+        self._watcher.know(gpus)
+        found = _Found(self, gpus)
+        return found.devices()
+
+    @override
+    def watch(self, report: kdp.Reporter) -> None:
+        self._watcher.run(report)
+
+    @override
+    def links(self, devices: Sequence[kdp.Device]) -> dict[tuple[str, str], float]:
+        units = {device.unit for device in devices}
+        return links.weights([gpu for gpu in self._scanner.gpus if gpu.uuid in units])
+
+    @override
+    def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
+        edits = kdp.ContainerEdits.merge(((d.id, d.edits) for d in devices), joined_env=self.joined_env)
+        if not self.options.mps:
+            return edits
+        parts: dict[str, int] = {}
+        for device in devices:
+            parts[device.unit] = parts.get(device.unit, 0) + 1
+        if len(set(parts.values())) > 1:
+            raise kdp.AllocationError(
+                f"{devices.resource}: the container would get {max(parts.values())} parts of one GPU and "
+                f"{min(parts.values())} of another, and MPS has one limit for all; ask for one part"
+            )
+        gpus: list[Gpu] = list({device.unit: device.handle for device in devices}.values())
+        limits = mps.limits(gpus, self.options.mps, next(iter(parts.values())))
+        return attrs.evolve(edits, env={**edits.env, **limits})
+
+    @override
+    def released(self, devices: kdp.Allocation) -> None:
+        if self.options.require_idle:
+            for device in devices:
+                self._watcher.must_be_idle(device.id)
+
+    @override
+    def needs(self) -> kdp.Needs:
+        options = self.options
+        paths = {"/sys", "/proc/driver"}
+        if options.driver_root != "/":
+            paths.add(options.driver_root)
+        if "device-nodes" in options.strategies or options.uses_runtime:
+            paths.add(f"{options.dev_root.rstrip('/')}/dev")
+        if options.uses_runtime and options.nvidia_runtime is None:
+            paths |= {*runtime.RUNTIME_PLACES, "/etc/containerd"}
+        if "cdi" in options.strategies:
+            paths |= {*runtime.CDI_DIRECTORIES}
+        if options.mps:
+            paths.add(options.mps_pipe)
+        return kdp.Needs(host_paths=tuple(sorted(paths)))
+
+    # -- what the parts of a discovery need ----------------------------------------------------------------------------
+
+    def complain(self, text: str) -> None:
+        """Log what an admin should change; once."""
+        self._tell(logging.ERROR, text)
+
+    def versions(self) -> dict[str, kdp.Version]:
+        """Return what is the same for all GPUs: the versions of the driver and of its CUDA."""
+        return self._scanner.versions()
+
+    def cdi_names(self) -> frozenset[str] | None:
+        """Return the devices that the node's CDI specs describe; None: nobody needs them."""
+        return self._cdi.read() if "cdi" in self.options.strategies else None
+
+
+class _Found:
+    """What one discovery makes of the GPUs."""
+
+    def __init__(self, backend: NvidiaGpu, gpus: list[Gpu]) -> None:
+        self._backend = backend
+        self._options = backend.options
+        self._gpus = gpus
+        self._nodes = Nodes(backend.host, backend.options)
+        self._cdi = backend.cdi_names()
+        self._mps = mps.daemon_problem(backend.host, self._options.mps_pipe) if self._options.mps else None
+        self._common: dict[str, Any] = {**backend.versions()}
+
+    def devices(self) -> list[kdp.Device]:
+        """Return the devices, in the order of the GPUs."""
+        mixed_up = self._mixed_up() if self._options.mig == "single" else None
+        self._check_profiles()
+        return [device for gpu in self._gpus for device in self._of_gpu(gpu, mixed_up)]
+
+    def _of_gpu(self, gpu: Gpu, mixed_up: str | None) -> Iterable[kdp.Device]:
+        if self._options.mig == "none" and gpu.is_mig:
+            return [self._device(gpu, None, "it is in MIG mode; set mig=mixed or mig=single, or turn MIG off")]
+        if self._options.mps:
+            problem = self._mps or mps.client_problem(gpu, self._options.mps)
+            return [self._device(gpu, None, problem, part=part) for part in range(self._options.mps)]
+        if not gpu.is_mig:
+            return [self._device(gpu, None, mixed_up)]
+        return [self._device(gpu, instance, mixed_up) for instance in gpu.instances if self._is_served(instance)]
+
+    def _is_served(self, instance: Instance) -> bool:
+        if instance.profile is None and self._options.mig == "mixed":
+            self._backend.complain(
+                f"{instance.uuid}: the driver does not tell its profile, so it has no resource; it is left out"
+            )
+            return False
+        return not self._options.mig_profiles or instance.profile in self._options.mig_profiles
+
+    def _mixed_up(self) -> str | None:
+        """Return why ``single`` cannot be, because not all are of one kind."""
+        kinds: dict[str, int] = {}
+        for gpu in self._gpus:
+            served = [i for i in gpu.instances if self._is_served(i)]
+            for kind in [str(i.profile) for i in served] if gpu.is_mig else ["whole GPU"]:
+                kinds[kind] = kinds.get(kind, 0) + 1
+        if len(kinds) < 2:
+            return None
+        there = ", ".join(f"{count} x {kind}" for kind, count in sorted(kinds.items()))
+        return f"mig=single wants one MIG profile on all GPUs, here are {there}; make them equal, or set mig=mixed"
+
+    def _check_profiles(self) -> None:
+        wanted = self._options.mig_profiles
+        if not wanted:
+            return
+        known = {profile for gpu in self._gpus if gpu.is_mig and gpu.handle for profile in profile_names(gpu.handle)}
+        for profile in wanted:
+            if known and profile not in known:
+                self._backend.complain(
+                    f"mig_profiles: no GPU of this node has the profile {profile!r}; they have {', '.join(sorted(known))}"
+                )
+
+    def _device(self, gpu: Gpu, instance: Instance | None, problem: str | None, part: int | None = None) -> kdp.Device:
+        options = self._options
+        uuid = instance.uuid if instance else gpu.uuid
+        problem = gpu.problem or problem
+        if problem is None and "device-nodes" in options.strategies:
+            problem = self._nodes.problem(gpu, instance)
+        if problem is None and self._cdi is not None:
+            name = f"{options.cdi_kind}={name_of(gpu, instance, options)}"
+            if name not in self._cdi:
+                problem = f"no CDI spec of the node describes {name}; run nvidia-ctk cdi generate"
+        resource = options.resource
+        if instance is not None and options.mig == "mixed":
+            resource = options.mig_resource(str(instance.profile))
+        return kdp.Device(
+            id=uuid if part is None else f"{uuid}/{part}",
+            unit=gpu.uuid,
+            resource=resource,
+            health=kdp.Health.healthy() if problem is None else kdp.Health.unhealthy(problem),
+            numa_nodes=gpu.facts.numa_nodes,
+            edits=edits_of(gpu, instance, self._nodes, options),
+            attributes=self._attributes(gpu, instance),
+            handle=gpu,
+        )
+
+    def _attributes(self, gpu: Gpu, instance: Instance | None) -> dict[str, Any]:
+        """Return the facts that GPU Feature Discovery makes labels of, under the last part of their names."""
+        facts = gpu.facts
+        compute = facts.compute
+        found: dict[str, Any] = {
+            "product": facts.name and facts.name.replace(" ", "-"),
+            "memory": facts.memory_mib,
+            "family": facts.family,
+            "compute": compute and kdp.Version(f"{compute[0]}.{compute[1]}.0"),
+            "bus": facts.bus,
+        }
+        if instance is not None:
+            found |= {
+                "memory": instance.memory_mib,
+                "profile": instance.profile,
+                "slices": instance.slices,
+                "multiprocessors": instance.multiprocessors,
+            }
+        return {name: value for name, value in (found | self._common).items() if value is not None}

@@ -1,0 +1,112 @@
+"""Waiting for NVML's events: errors (XIDs) and changes of MIG's configuration."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+from typing import TYPE_CHECKING, Any, final
+
+import attrs
+
+from .nvml import ask, must, pynvml
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+__all__ = ["Event", "EventSet"]
+
+logger = logging.getLogger(__name__)
+
+NO_INSTANCE = 0xFFFFFFFF
+
+_WANTED = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventMigConfigChange
+
+
+@attrs.frozen(kw_only=True)
+class Event:
+    """What happened.
+
+    Attributes:
+        uuid: On which GPU; None: NVML names one that we do not know.
+        xid: The error's number; None: MIG's configuration has changed.
+        gi: The GPU instance that it concerns; None: the whole GPU.
+        ci: The compute instance in it; None: all of them.
+    """
+
+    uuid: str | None
+    xid: int | None
+    gi: int | None = None
+    ci: int | None = None
+
+
+def _address(handle: Any) -> int | None:
+    return ctypes.cast(handle, ctypes.c_void_p).value
+
+
+@final
+class EventSet:
+    """The events of some GPUs; a context manager. For one thread, which may not be interrupted while it waits."""
+
+    def __init__(self, handles: Mapping[str, Any]) -> None:
+        """Ask for the events of these GPUs, by UUID; one that has none is told, and polled only.
+
+        Raises:
+            kdp.NotReady: The driver is gone.
+            GpuLost: There are no events at all.
+        """
+        self._set: Any = must(pynvml.nvmlEventSetCreate)
+        self._uuids: dict[int | None, str] = {}
+        for uuid, handle in handles.items():
+            supported = ask(pynvml.nvmlDeviceGetSupportedEventTypes, handle)
+            wanted = _WANTED if supported is None else _WANTED & supported
+            try:
+                if not wanted:
+                    raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+                pynvml.nvmlDeviceRegisterEvents(handle, wanted, self._set)
+            except pynvml.NVMLError as error:
+                logger.warning(
+                    "%s: NVML tells no events of it (%s); its errors are not seen, only its loss", uuid, error
+                )
+            else:
+                self._uuids[_address(handle)] = uuid
+
+    def __enter__(self) -> EventSet:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        ask(pynvml.nvmlEventSetFree, self._set)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no GPU tells events: NVML waits for ever for nothing then, or refuses to."""
+        return not self._uuids
+
+    def wait(self, milliseconds: int) -> Event | None:
+        """Return the next event; None: there was none in that time.
+
+        Raises:
+            kdp.NotReady: The driver is gone.
+            GpuLost: Waiting failed, as it does when a GPU is lost.
+        """
+        try:
+            data = must(_wait, self._set, milliseconds)
+        except TimeoutError:
+            return None
+        return Event(
+            uuid=self._uuids.get(_address(data.device)) or ask(pynvml.nvmlDeviceGetUUID, data.device),
+            xid=int(data.eventData) if data.eventType == pynvml.nvmlEventTypeXidCriticalError else None,
+            gi=None if data.gpuInstanceId == NO_INSTANCE else int(data.gpuInstanceId),
+            ci=None if data.computeInstanceId == NO_INSTANCE else int(data.computeInstanceId),
+        )
+
+
+def _wait(events: Any, milliseconds: int) -> Any:
+    try:
+        return pynvml.nvmlEventSetWait_v2(events, milliseconds)
+    except pynvml.NVMLError as error:
+        if error.value == pynvml.NVML_ERROR_TIMEOUT:
+            raise TimeoutError from None
+        raise

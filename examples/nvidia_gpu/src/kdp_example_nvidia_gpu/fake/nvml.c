@@ -1,0 +1,240 @@
+/* A small libnvidia-ml.so.1 for machines without a GPU: NVML clients load it as they load NVIDIA's.
+ *
+ * Its whole state is a text file, "libnvidia-ml.state" beside the library or the one that FAKE_NVML names. It is read
+ * again whenever it has changed (write a new one and rename it over), so whoever writes it makes hardware fail:
+ *
+ *   driver 580.159.03
+ *   cuda 13000
+ *   init 9                        what nvmlInit answers; 9: the driver is not loaded
+ *   gpu 0 uuid=GPU-... name=NVIDIA_H200 minor=0 bus=00000000:3b:00.0 mem=143771 cc=9.0 numa=0 mig=0 lost=0
+ *         nvlinks=18 pending=0 failure=0 action=0                (on one line; mem in MiB, name with _ for blanks)
+ *   mig 0 0 uuid=MIG-... gi=1 ci=0 slices=1 mem=18000 sm=16      of GPU 0, number 0
+ *   profile 1g.18gb               a MIG profile that every GPU can have
+ *   topo 0 1 10                   the level between two GPUs, NVML_TOPOLOGY_*
+ *   link 0 3 bus=00000000:c1:00.0 type=2                         NVLink 3 of GPU 0 is up; type 2: to a switch
+ *   proc 0 4711                   a compute process on GPU 0
+ *   fail nvmlDeviceGetName 3 0    this call answers 3 (NOT_SUPPORTED), of GPU 0 only; without the last for all
+ *
+ * A line "xid GPU CODE [GI CI]" or "mig GPU" appended to the file with ".events" behind its name is an event, given out
+ * once by nvmlEventSetWait_v2. -DOLD leaves out what came with later drivers.
+ *
+ *   gcc -shared -fPIC -O1 -Wall -Wl,-soname,libnvidia-ml.so.1 -o libnvidia-ml.so.1 nvml.c -lpthread -ldl
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { OK, UNINIT, BADARG, NOTSUP, NOTFOUND = 6, SMALL, NODRIVER = 9, TIMEOUT, LOST = 15 };
+enum { XID = 8, MIG_CHANGE = 0x100 };
+#define MAXG 16
+#define MAXM 128
+#define MAXF 64
+typedef struct { char legacy[16]; unsigned domain, bus, device, devid, subsys; char busid[32]; } pci_t;
+typedef struct { unsigned long long total, free, used; } mem_t;
+typedef struct dev *dev_h;
+typedef struct { dev_h dev; unsigned long long type, data; unsigned gi, ci; } event_t;
+typedef struct { unsigned sm, ce, dec, enc, jpeg, ofa, gislices, cislices; unsigned long long memMB; } attr_t;
+typedef struct { unsigned pid; unsigned long long used; unsigned gi, ci; } proc_t;
+typedef union { unsigned ui; unsigned long long ull; } value_t;
+typedef struct { unsigned field, scope; long long stamp, latency; unsigned type, ret; value_t value; } field_t;
+typedef struct { unsigned version, id, p2p, slices, count, sm, ce, dec, enc, jpeg, ofa; unsigned long long memMB; char name[96]; } profile_t;
+
+struct dev {
+    int used, index, minor, lost, mig, nvlinks, numa, ccmaj, ccmin, pending, failure, action;
+    unsigned long long memMiB;
+    char uuid[96], name[96], bus[32];
+    int parent, gi, ci, slices, gislices, sm; /* of a MIG device */
+    unsigned long long mask;                  /* the events that somebody asked for */
+};
+static struct dev gpu[MAXG], mig[MAXM];
+static struct { char name[64]; int code, index; } fails[MAXF];
+static struct { int index; unsigned pid; } procs[MAXM];
+static int ngpu, nmig, nfails, nprocs, nprofiles, initret, inited, cuda = 13000, topo[MAXG][MAXG], linktype[MAXG][32], linkup[MAXG][32];
+static char driver[64], profiles[16][64], linkbus[MAXG][32][32], path[4096];
+static struct timespec read_at;
+static ino_t read_ino;
+static long events_at;
+static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
+
+static const char *state(void) {
+    static char beside[4096];
+    const char *told = getenv("FAKE_NVML");
+    Dl_info info;
+    if (told && *told) return told;
+    if (!*beside && dladdr((void *)state, &info)) {
+        snprintf(beside, sizeof beside - 32, "%s", info.dli_fname);
+        char *slash = strrchr(beside, '/');
+        strcpy(slash ? slash + 1 : beside, "libnvidia-ml.state");
+    }
+    return beside;
+}
+
+static void set(struct dev *d, const char *key, const char *v) {
+    unsigned long long n = strtoull(v, 0, 0);
+    if (!strcmp(key, "uuid")) snprintf(d->uuid, 96, "%s", v);
+    else if (!strcmp(key, "name")) { snprintf(d->name, 96, "%s", v); for (char *c = d->name; *c; c++) if (*c == '_') *c = ' '; }
+    else if (!strcmp(key, "bus")) snprintf(d->bus, 32, "%s", v);
+    else if (!strcmp(key, "cc")) sscanf(v, "%d.%d", &d->ccmaj, &d->ccmin);
+    else if (!strcmp(key, "minor")) d->minor = n;
+    else if (!strcmp(key, "numa")) d->numa = atoi(v);
+    else if (!strcmp(key, "mem")) d->memMiB = n;
+    else if (!strcmp(key, "lost")) d->lost = n;
+    else if (!strcmp(key, "mig")) d->mig = n;
+    else if (!strcmp(key, "nvlinks")) d->nvlinks = n;
+    else if (!strcmp(key, "pending")) d->pending = n;
+    else if (!strcmp(key, "failure")) d->failure = n;
+    else if (!strcmp(key, "action")) d->action = n;
+    else if (!strcmp(key, "gi")) d->gi = n;
+    else if (!strcmp(key, "ci")) d->ci = n;
+    else if (!strcmp(key, "slices")) d->slices = d->gislices = n;
+    else if (!strcmp(key, "gislices")) d->gislices = n;
+    else if (!strcmp(key, "sm")) d->sm = n;
+}
+
+static void load(void) {
+    struct stat st;
+    if (strcmp(path, state())) { snprintf(path, sizeof path, "%s", state()); read_ino = 0; events_at = 0; memset(gpu, 0, sizeof gpu); }
+    if (stat(path, &st) || (st.st_ino == read_ino && st.st_mtim.tv_sec == read_at.tv_sec && st.st_mtim.tv_nsec == read_at.tv_nsec)) return;
+    FILE *f = fopen(path, "r");
+    if (!f) return;
+    read_at = st.st_mtim; read_ino = st.st_ino;
+    for (int i = 0; i < MAXG; i++) gpu[i].used = 0;
+    for (int i = 0; i < MAXM; i++) mig[i].used = 0;
+    memset(linkup, 0, sizeof linkup);
+    ngpu = nmig = nfails = nprocs = nprofiles = initret = 0;
+    for (int i = 0; i < MAXG; i++) for (int j = 0; j < MAXG; j++) topo[i][j] = i == j ? 0 : 50;
+    char line[1024];
+    while (fgets(line, sizeof line, f)) {
+        char *sv, *w = strtok_r(line, " \t\n", &sv), *word[3] = {"0", "0", "-1"};
+        if (!w || *w == '#') continue;
+        int named = !strcmp(w, "gpu") || !strcmp(w, "mig") || !strcmp(w, "link");
+        for (int i = 0; i < (!strcmp(w, "gpu") ? 1 : named ? 2 : 3); i++) { char *next = strtok_r(0, " \t\n", &sv); if (!next) break; word[i] = next; }
+        int a = atoi(word[0]), b = atoi(word[1]);
+        struct dev *d = 0;
+        if (!strcmp(w, "driver")) snprintf(driver, 64, "%s", word[0]);
+        else if (!strcmp(w, "cuda")) cuda = a;
+        else if (!strcmp(w, "init")) initret = a;
+        else if (!strcmp(w, "profile") && nprofiles < 16) snprintf(profiles[nprofiles++], 64, "%s", word[0]);
+        else if (!strcmp(w, "topo")) topo[a][b] = topo[b][a] = atoi(word[2]);
+        else if (!strcmp(w, "proc") && nprocs < MAXM) { procs[nprocs].index = a; procs[nprocs++].pid = b; }
+        else if (!strcmp(w, "fail") && nfails < MAXF) { snprintf(fails[nfails].name, 64, "%s", word[0]); fails[nfails].code = b; fails[nfails++].index = atoi(word[2]); }
+        else if (!strcmp(w, "link")) {
+            linkup[a][b] = 1; linktype[a][b] = 0;
+            for (char *kv; (kv = strtok_r(0, " \t\n", &sv));) {
+                if (!strncmp(kv, "bus=", 4)) snprintf(linkbus[a][b], 32, "%s", kv + 4);
+                if (!strncmp(kv, "type=", 5)) linktype[a][b] = atoi(kv + 5);
+            }
+        } else if (!strcmp(w, "gpu") && a < MAXG) { d = &gpu[a]; if (a >= ngpu) ngpu = a + 1; }
+        else if (!strcmp(w, "mig") && nmig < MAXM) d = &mig[nmig++];
+        if (!d) continue;
+        unsigned long long mask = d->mask;
+        memset(d, 0, sizeof *d);
+        d->mask = mask; d->used = 1; d->numa = -1; d->ccmaj = 9; d->minor = a;
+        d->index = d < mig || d >= mig + MAXM ? a : b;
+        d->parent = a;
+        for (char *kv; (kv = strtok_r(0, " \t\n", &sv));) { char *v = strchr(kv, '='); if (v) { *v = 0; set(d, kv, v + 1); } }
+    }
+    fclose(f);
+}
+
+#define MIGIS(d) ((d) >= mig && (d) < mig + MAXM)
+static struct dev *phys(struct dev *d) { return MIGIS(d) ? &gpu[d->parent] : d; }
+
+/* Every call: take the lock, look at the file, refuse what is to fail, and a device that is lost or unknown. */
+static int enter(const char *name, struct dev *d) {
+    if (!inited) return UNINIT;
+    pthread_mutex_lock(&mu);
+    load();
+    int answer = OK;
+    for (int i = 0; i < nfails; i++)
+        if (!strcmp(fails[i].name, name) && (fails[i].index < 0 || (d && fails[i].index == phys(d)->index))) answer = fails[i].code;
+    if (d && !((d >= gpu && d < gpu + MAXG) || MIGIS(d))) answer = BADARG;
+    else if (d && (!d->used || d->lost || phys(d)->lost)) answer = LOST;
+    pthread_mutex_unlock(&mu);
+    return answer;
+}
+#define IN(d) do { int r_ = enter(__func__, d); if (r_) return r_; } while (0)
+static int str(char *o, unsigned n, const char *s) { if (strlen(s) + 1 > n) return SMALL; strcpy(o, s); return OK; }
+
+int nvmlInitWithFlags(unsigned f) { (void)f; pthread_mutex_lock(&mu); load(); int r = initret; if (!r) inited++; pthread_mutex_unlock(&mu); return r; }
+int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
+int nvmlShutdown(void) { if (!inited) return UNINIT; inited--; return OK; }
+const char *nvmlErrorString(int r) { return r == OK ? "Success" : "Unknown Error"; }
+int nvmlSystemGetDriverVersion(char *o, unsigned n) { IN(0); return str(o, n, driver); }
+int nvmlSystemGetCudaDriverVersion_v2(int *o) { IN(0); *o = cuda; return OK; }
+int nvmlSystemGetCudaDriverVersion(int *o) { IN(0); *o = cuda; return OK; }
+int nvmlDeviceGetCount_v2(unsigned *n) { IN(0); *n = ngpu; return OK; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned i, dev_h *d) { IN(i < MAXG && gpu[i].used ? &gpu[i] : 0); if (i >= (unsigned)ngpu || !gpu[i].used) return BADARG; *d = &gpu[i]; return OK; }
+int nvmlDeviceGetHandleByUUID(const char *u, dev_h *d) { IN(0);
+    for (int i = 0; i < ngpu; i++) if (gpu[i].used && !strcmp(gpu[i].uuid, u)) { *d = &gpu[i]; return gpu[i].lost ? LOST : OK; }
+    return NOTFOUND; }
+int nvmlDeviceGetUUID(dev_h d, char *o, unsigned n) { IN(d); return str(o, n, d->uuid); }
+int nvmlDeviceGetName(dev_h d, char *o, unsigned n) { IN(d); return str(o, n, phys(d)->name); }
+int nvmlDeviceGetMinorNumber(dev_h d, unsigned *m) { IN(d); if (MIGIS(d)) return NOTSUP; *m = d->minor; return OK; }
+static void fillpci(const char *bus, pci_t *p) { memset(p, 0, sizeof *p); sscanf(bus, "%x:%x:%x", &p->domain, &p->bus, &p->device); snprintf(p->busid, 32, "%s", bus); }
+int nvmlDeviceGetPciInfo_v3(dev_h d, pci_t *p) { IN(d); fillpci(phys(d)->bus, p); return OK; }
+int nvmlDeviceGetMemoryInfo(dev_h d, mem_t *m) { IN(d); m->total = d->memMiB << 20; m->used = 0; m->free = m->total; return OK; }
+int nvmlDeviceGetCudaComputeCapability(dev_h d, int *a, int *b) { IN(d); *a = phys(d)->ccmaj; *b = phys(d)->ccmin; return OK; }
+int nvmlDeviceGetMemoryAffinity(dev_h d, unsigned n, unsigned long *s, unsigned scope) { (void)scope; IN(d); if (!n) return BADARG; memset(s, 0, n * sizeof *s); if (d->numa >= 0) s[0] = 1ul << d->numa; return OK; }
+int nvmlDeviceGetTopologyCommonAncestor(dev_h a, dev_h b, unsigned *l) { IN(a); IN(b); *l = topo[phys(a)->index][phys(b)->index]; return OK; }
+int nvmlDeviceGetNvLinkState(dev_h d, unsigned l, unsigned *a) { IN(d); if (l >= (unsigned)d->nvlinks) return d->nvlinks ? BADARG : NOTSUP; *a = linkup[d->index][l]; return OK; }
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(dev_h d, unsigned l, pci_t *p) { IN(d); if (l >= (unsigned)d->nvlinks || !linkup[d->index][l]) return NOTSUP; fillpci(linkbus[d->index][l], p); return OK; }
+static int running(dev_h d, unsigned *n, proc_t *p) {
+    unsigned found = 0, room = *n;
+    for (int i = 0; i < nprocs; i++) if (procs[i].index == phys(d)->index) { if (p && found < room) p[found] = (proc_t){procs[i].pid, 1 << 20, ~0u, ~0u}; found++; }
+    *n = found;
+    return found && (!p || found > room) ? SMALL : OK; }
+int nvmlDeviceGetComputeRunningProcesses_v2(dev_h d, unsigned *n, proc_t *p) { IN(d); return running(d, n, p); }
+
+#ifndef OLD
+int nvmlDeviceGetComputeRunningProcesses_v3(dev_h d, unsigned *n, proc_t *p) { IN(d); return running(d, n, p); }
+int nvmlDeviceGetRemappedRows(dev_h d, unsigned *c, unsigned *u, unsigned *p, unsigned *f) { IN(d); *c = 0; *u = d->pending || d->failure; *p = d->pending; *f = d->failure; return OK; }
+int nvmlDeviceGetNvLinkRemoteDeviceType(dev_h d, unsigned l, unsigned *t) { IN(d); if (l >= (unsigned)d->nvlinks || !linkup[d->index][l]) return NOTSUP; *t = linktype[d->index][l]; return OK; }
+int nvmlDeviceGetFieldValues(dev_h d, int n, field_t *v) { IN(d); for (int i = 0; i < n; i++) { v[i].type = 1; v[i].ret = v[i].field == 230 ? OK : NOTSUP; v[i].value.ui = d->action; } return OK; }
+int nvmlDeviceGetMigMode(dev_h d, unsigned *c, unsigned *p) { IN(d); *c = *p = phys(d)->mig; return OK; }
+int nvmlDeviceGetMaxMigDeviceCount(dev_h d, unsigned *n) { IN(d); *n = d->mig ? 7 : 0; return OK; }
+int nvmlDeviceGetMigDeviceHandleByIndex(dev_h d, unsigned i, dev_h *m) { IN(d); for (int k = 0; k < nmig; k++) if (mig[k].used && mig[k].parent == d->index && mig[k].index == (int)i) { *m = &mig[k]; return OK; } return NOTFOUND; }
+int nvmlDeviceGetGpuInstanceId(dev_h d, unsigned *i) { IN(d); if (!MIGIS(d)) return NOTSUP; *i = d->gi; return OK; }
+int nvmlDeviceGetComputeInstanceId(dev_h d, unsigned *i) { IN(d); if (!MIGIS(d)) return NOTSUP; *i = d->ci; return OK; }
+int nvmlDeviceGetAttributes_v2(dev_h d, attr_t *a) { IN(d); if (!MIGIS(d)) return NOTSUP; memset(a, 0, sizeof *a); a->sm = d->sm; a->gislices = d->gislices; a->cislices = d->slices; a->memMB = d->memMiB; return OK; }
+int nvmlDeviceGetGpuInstanceProfileInfoV(dev_h d, unsigned i, profile_t *p) { IN(d); if (!d->mig) return NOTSUP; if (i >= (unsigned)nprofiles) return NOTSUP; p->id = i; snprintf(p->name, 96, "MIG %s", profiles[i]); return OK; }
+#endif
+
+struct set { int dummy; };
+int nvmlEventSetCreate(struct set **s) { IN(0); *s = calloc(1, sizeof **s); return OK; }
+int nvmlEventSetFree(struct set *s) { free(s); return OK; }
+int nvmlDeviceGetSupportedEventTypes(dev_h d, unsigned long long *t) { IN(d); *t = 0x11f; return OK; }
+int nvmlDeviceRegisterEvents(dev_h d, unsigned long long t, struct set *s) { (void)s; IN(d); if (MIGIS(d)) return NOTSUP; d->mask |= t; return OK; }
+int nvmlEventSetWait_v2(struct set *s, event_t *e, unsigned ms) {
+    char file[4200], line[256];
+    (void)s;
+    for (unsigned t = 0;; t += 2) {
+        IN(0);
+        snprintf(file, sizeof file, "%s.events", path);
+        FILE *f = fopen(file, "r");
+        if (f) {
+            int any = 0, gi = -1, ci = -1, i = 0;
+            unsigned long long code = 0;
+            char kind[16];
+            pthread_mutex_lock(&mu);
+            fseek(f, events_at, SEEK_SET);
+            while (!any && fgets(line, sizeof line, f) && strchr(line, '\n')) {
+                events_at = ftell(f);
+                if (sscanf(line, "%15s %d %llu %d %d", kind, &i, &code, &gi, &ci) < 2 || i < 0 || i >= MAXG) continue;
+                *e = (event_t){&gpu[i], !strcmp(kind, "xid") ? XID : MIG_CHANGE, code, gi, ci};
+                any = (gpu[i].mask & e->type) != 0;
+            }
+            pthread_mutex_unlock(&mu);
+            fclose(f);
+            if (any) return OK;
+        }
+        if (t >= ms) return TIMEOUT;
+        usleep(2000);
+    }
+}

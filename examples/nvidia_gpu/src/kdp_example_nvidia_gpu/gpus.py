@@ -1,0 +1,247 @@
+"""What GPUs are there, as NVML and sysfs tell it. What never changes of a GPU is asked once.
+
+Count, handle and UUID are all that we cannot do without; a GPU that refuses any other question is listed all the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import attrs
+
+import kdp
+import kdp.hardware
+
+from .mig import Instance, instances, is_enabled
+from .nvml import GpuLost, ask, must, pynvml
+
+__all__ = ["Gpu", "Scanner", "address", "is_remap_pending", "problem_of"]
+
+logger = logging.getLogger(__name__)
+
+_RESETS = {
+    pynvml.NVML_GPU_RECOVERY_ACTION_GPU_RESET: "a reset of the GPU",
+    pynvml.NVML_GPU_RECOVERY_ACTION_NODE_REBOOT: "a reboot of the node",
+    pynvml.NVML_GPU_RECOVERY_ACTION_DRAIN_AND_RESET: "a drain of the node and a reset of the GPU",
+}
+
+_FAMILIES = (
+    ((10, 0), "blackwell"),
+    ((9, 0), "hopper"),
+    ((8, 9), "ada-lovelace"),
+    ((8, 0), "ampere"),
+    ((7, 5), "turing"),
+    ((7, 0), "volta"),
+    ((6, 0), "pascal"),
+    ((5, 0), "maxwell"),
+    ((3, 0), "kepler"),
+)
+
+
+@attrs.frozen(kw_only=True)
+class _Facts:
+    """What of a GPU never changes; None: NVML does not say.
+
+    Attributes:
+        uuid: Its UUID.
+        name: As ``NVIDIA H200``.
+        minor: The number of its device node, ``/dev/nvidia<minor>``.
+        bus: Its PCI address as sysfs writes it.
+        memory_mib: Its memory in MiB.
+        compute: Its compute capability.
+        numa_nodes: The memory nodes near it.
+    """
+
+    uuid: str
+    name: str | None
+    minor: int | None
+    bus: str | None
+    memory_mib: int | None
+    compute: tuple[int, int] | None
+    numa_nodes: tuple[int, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is left to ask: what failed may have failed only this time."""
+        return None not in (self.name, self.minor, self.bus, self.memory_mib, self.compute)
+
+    @property
+    def family(self) -> str | None:
+        """The architecture, as GPU Feature Discovery names it."""
+        if self.compute is None:
+            return None
+        return next((name for lowest, name in _FAMILIES if self.compute >= lowest), None)
+
+
+@attrs.frozen(kw_only=True)
+class Gpu:
+    """A GPU as it is now.
+
+    Attributes:
+        index: Its number, which may be another after a reboot.
+        facts: What never changes of it.
+        is_mig: Whether it is in MIG mode.
+        instances: Its MIG instances.
+        problem: Why it cannot be used; None: it can.
+        handle: NVML's; None: it is lost.
+    """
+
+    index: int
+    facts: _Facts
+    is_mig: bool = False
+    instances: tuple[Instance, ...] = ()
+    problem: str | None = None
+    handle: Any = attrs.field(default=None, eq=False, repr=False)
+
+    @property
+    def uuid(self) -> str:
+        """Its UUID."""
+        return self.facts.uuid
+
+
+def problem_of(handle: Any) -> str | None:
+    """Return what the driver holds against a GPU: memory that cannot be repaired, or a reset that it wants.
+
+    Raises:
+        GpuLost: It does not answer.
+        kdp.NotReady: The driver is gone.
+    """
+    must(pynvml.nvmlDeviceGetUUID, handle)
+    rows = ask(pynvml.nvmlDeviceGetRemappedRows, handle)
+    if rows is not None and rows[3]:
+        return "row remapping has failed: the GPU's memory is broken, replace the GPU"
+    wanted = _recovery_action(handle)
+    return f"the driver wants {_RESETS[wanted]}" if wanted in _RESETS else None
+
+
+def is_remap_pending(handle: Any) -> bool:
+    """Return whether broken rows of memory wait for the next reset to be replaced."""
+    rows = ask(pynvml.nvmlDeviceGetRemappedRows, handle)
+    return rows is not None and bool(rows[2])
+
+
+def _recovery_action(handle: Any) -> int | None:
+    field = pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
+    values = ask(pynvml.nvmlDeviceGetFieldValues, handle, [field])
+    if values is None or values[0].nvmlReturn != pynvml.NVML_SUCCESS:
+        return None
+    action: int = values[0].value.uiVal
+    return action
+
+
+class Scanner:
+    """Finds the GPUs, and remembers them: one that is lost does not tell any more which one it is."""
+
+    def __init__(self, host: kdp.hardware.Host) -> None:
+        self._host = host
+        self._facts: dict[str, _Facts] = {}
+        self._seen: dict[int, Gpu] = {}
+        self._told: set[int] = set()
+
+    def versions(self) -> dict[str, kdp.Version]:
+        """Return the versions of the driver and of the CUDA that it brings, as far as NVML says."""
+        found: dict[str, kdp.Version] = {}
+        driver = _version(ask(pynvml.nvmlSystemGetDriverVersion))
+        if driver is not None:
+            found["driver"] = driver
+        cuda = ask(pynvml.nvmlSystemGetCudaDriverVersion_v2)
+        if cuda:
+            found["cuda"] = kdp.Version(f"{cuda // 1000}.{cuda % 1000 // 10}.0")
+        return found
+
+    @property
+    def gpus(self) -> list[Gpu]:
+        """What the newest scan found."""
+        return [*self._seen.values()]
+
+    def scan(self) -> list[Gpu]:
+        """Return the GPUs that are there, lost ones with the reason.
+
+        Raises:
+            kdp.NotReady: The driver is gone, or does not even say how many there are.
+        """
+        try:
+            count = must(pynvml.nvmlDeviceGetCount)
+        except GpuLost as error:
+            raise kdp.NotReady(f"NVML does not tell how many GPUs there are: {error}") from None
+        found = [gpu for index in range(count) if (gpu := self._gpu(index)) is not None]
+        self._seen = {gpu.index: gpu for gpu in found}
+        return found
+
+    def _gpu(self, index: int) -> Gpu | None:
+        facts: _Facts | None = None
+        try:
+            handle = must(pynvml.nvmlDeviceGetHandleByIndex, index)
+            uuid = must(pynvml.nvmlDeviceGetUUID, handle)
+            facts = self._facts.get(uuid) or self._read(uuid, handle)
+            is_mig = is_enabled(handle)
+            if is_mig is None:
+                raise GpuLost("it does not tell whether it is in MIG mode")
+            gpu = Gpu(
+                index=index,
+                facts=facts,
+                is_mig=is_mig,
+                instances=instances(handle, facts.memory_mib) if is_mig else (),
+                problem=problem_of(handle),  # asks for the UUID again: what was lost meanwhile has told us half
+                handle=handle,
+            )
+        except GpuLost as error:
+            return self._lost(index, str(error), facts)
+        if facts.is_complete:
+            self._facts[uuid] = facts
+        self._told.discard(index)
+        return gpu
+
+    def _lost(self, index: int, why: str, facts: _Facts | None) -> Gpu | None:
+        known = self._seen.get(index)
+        if known is None and facts is not None:
+            known = Gpu(index=index, facts=facts)
+        if known is None:
+            if index not in self._told:
+                logger.error("GPU %d: %s; it is left out, since nobody knows which one it is", index, why)
+                self._told.add(index)
+            return None
+        return attrs.evolve(known, problem=why, handle=None)
+
+    def _read(self, uuid: str, handle: Any) -> _Facts:
+        pci = ask(pynvml.nvmlDeviceGetPciInfo_v3, handle)
+        bus = None if pci is None else address(pci)
+        memory = ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
+        compute = ask(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
+        return _Facts(
+            uuid=uuid,
+            name=ask(pynvml.nvmlDeviceGetName, handle),
+            minor=self._minor(handle, bus),
+            bus=bus,
+            memory_mib=None if memory is None else memory.total >> 20,
+            compute=None if compute is None else (compute[0], compute[1]),
+            numa_nodes=self._numa_nodes(handle, bus),
+        )
+
+    def _minor(self, handle: Any, bus: str | None) -> int | None:
+        minor: int | None = ask(pynvml.nvmlDeviceGetMinorNumber, handle)
+        if minor is not None or bus is None:
+            return minor
+        # The driver's own file knows it as well.
+        text = self._host.reading(f"/proc/driver/nvidia/gpus/{bus}/information").or_else("")
+        lines = (line.partition(":") for line in text.splitlines())
+        return next((int(told) for key, _, told in lines if key == "Device Minor" and told.strip().isdigit()), None)
+
+    def _numa_nodes(self, handle: Any, bus: str | None) -> tuple[int, ...]:
+        function = None if bus is None else self._host.pci_function(bus)
+        if function is not None:
+            return function.numa_nodes
+        mask = ask(pynvml.nvmlDeviceGetMemoryAffinity, handle, 1, pynvml.NVML_AFFINITY_SCOPE_NODE)
+        return () if mask is None else tuple(node for node in range(64) if mask[0] >> node & 1)
+
+
+def address(pci: Any) -> str:
+    """Return a PCI address as sysfs writes it, four digits of the domain at least: 0000:3b:00.0."""
+    return f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"
+
+
+def _version(text: str | None) -> kdp.Version | None:
+    """Return ``580.159.03`` as a semantic version, which has no leading zeros."""
+    parts = [part for part in (text or "").split(".") if part.isascii() and part.isdigit()]
+    return kdp.Version(".".join(str(int(part)) for part in [*parts, "0", "0"][:3])) if parts else None

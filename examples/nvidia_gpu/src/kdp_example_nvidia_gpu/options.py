@@ -1,0 +1,103 @@
+"""What the admin wants, checked: a `Options` that exists does not contradict itself."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import attrs
+
+import kdp
+
+from .xids import XidPolicy
+
+__all__ = ["Feature", "MigMode", "Naming", "Options", "Strategy"]
+
+MigMode = Literal["none", "single", "mixed"]
+Naming = Literal["uuid", "index"]
+Strategy = Literal["envvar", "volume-mounts", "device-nodes", "cdi"]
+Feature = Literal["gdrcopy", "gds", "mofed"]
+
+MAX_MPS_CLIENTS = 48
+"""What an MPS server takes from compute capability 7.5 on; before that, `MAX_MPS_CLIENTS_BEFORE`."""
+
+MAX_MPS_CLIENTS_BEFORE = 16
+
+_PROFILE = re.compile(r"(\d+c\.)?\d+g\.\d+gb([+.][\w.+-]+)?\Z")
+
+
+@attrs.frozen(kw_only=True)
+class Options:
+    """The options of `NvidiaGpu`, which tells what each means.
+
+    Raises:
+        kdp.ConfigurationError: One is wrong, or two contradict each other.
+    """
+
+    resource: str
+    mig: MigMode
+    mig_profiles: tuple[str, ...]
+    strategies: tuple[Strategy, ...]
+    naming: Naming
+    driver_root: str
+    driver_mount: str
+    dev_root: str
+    nvidia_runtime: bool | None
+    cdi_kind: str
+    features: tuple[Feature, ...]
+    mps: int
+    mps_pipe: str
+    mps_shm: str
+    xids: XidPolicy
+    hold_down: float | None
+    require_idle: bool
+
+    def __attrs_post_init__(self) -> None:
+        for problem in self._problems():
+            raise kdp.ConfigurationError(problem)
+
+    def _problems(self) -> list[str]:
+        found: list[str] = []
+        if not self.strategies:
+            found.append("strategies: must name at least one of envvar, volume-mounts, device-nodes and cdi")
+        if len(set(self.strategies)) != len(self.strategies):
+            found.append(f"strategies={','.join(self.strategies)}: one is there twice; name each once")
+        if {"envvar", "volume-mounts"} <= set(self.strategies):
+            found.append(
+                "strategies=envvar,volume-mounts: contradict each other, since both say in NVIDIA_VISIBLE_DEVICES what a "
+                "container gets, and each something else; choose one"
+            )
+        if self.mig_profiles and self.mig == "none":
+            found.append(
+                f"mig_profiles={','.join(self.mig_profiles)}: contradicts mig=none; set mig=mixed or mig=single"
+            )
+        if len(self.mig_profiles) > 1 and self.mig == "single":
+            found.append(f"mig_profiles={','.join(self.mig_profiles)}: mig=single serves one profile; name one")
+        found += [
+            f"mig_profiles: {profile!r} must be a profile as nvidia-smi names it; valid is 1g.10gb"
+            for profile in self.mig_profiles
+            if not _PROFILE.match(profile)
+        ]
+        if not 0 <= self.mps <= MAX_MPS_CLIENTS or self.mps == 1:
+            found.append(f"mps={self.mps}: must be 0 (off) or the 2 to {MAX_MPS_CLIENTS} containers that share a GPU")
+        if self.mps and self.mig != "none":
+            found.append(f"mps={self.mps}: contradicts mig={self.mig}; MPS shares whole GPUs here, so set mig=none")
+        if self.mps and self.require_idle:
+            found.append(f"mps={self.mps}: contradicts require_idle: the MPS server itself is a process on the GPU")
+        if self.hold_down is not None and not 0 < self.hold_down < float("inf"):
+            found.append(f"hold_down={self.hold_down:g}: must be a number of seconds above 0, or none; valid is 60")
+        return found
+
+    @property
+    def domain(self) -> str:
+        """The part of the resource's name before the slash, which those of MIG profiles share."""
+        return self.resource.partition("/")[0]
+
+    def mig_resource(self, profile: str) -> str:
+        """Return the resource of a MIG profile under ``mixed``: ``nvidia.com/mig-1g.10gb``."""
+        return f"{self.domain}/mig-{profile.replace('+', '.')}"
+
+    @property
+    def uses_runtime(self) -> bool:
+        """Whether NVIDIA's container runtime must read what we say, for a container to get anything of it."""
+        return not {"envvar", "volume-mounts"}.isdisjoint(self.strategies)

@@ -1,0 +1,79 @@
+"""What the node must have for a strategy to work, as far as a plugin can see: NVIDIA's container runtime, a CDI spec.
+
+Without them a container starts all the same, with no GPU in it and no word about it. So what is missing is told before
+anything is listed, or as the device's health.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Any, cast
+
+import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import kdp.hardware
+
+__all__ = ["CDI_DIRECTORIES", "RUNTIME_PLACES", "CdiNames", "is_default", "runtime_evidence"]
+
+RUNTIME_PLACES = (
+    "/etc/nvidia-container-runtime/config.toml",
+    "/usr/bin/nvidia-container-runtime",
+    "/usr/local/bin/nvidia-container-runtime",
+    "/usr/local/nvidia/toolkit/nvidia-container-runtime",
+    "/opt/nvidia-container/nvidia-container-runtime",
+)
+"""Where the NVIDIA Container Toolkit puts its runtime or the runtime's configuration, as a package or by GPU operator."""
+
+CONTAINERD = ("/etc/containerd/config.toml", "/etc/containerd/conf.d/*.toml")
+CDI_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
+
+_DEFAULT = re.compile(r'^\s*default_runtime_name\s*=\s*["\']nvidia', re.MULTILINE)
+
+
+def runtime_evidence(host: kdp.hardware.Host, environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return why we think that the node has NVIDIA's container runtime; None: nothing says so."""
+    for path in RUNTIME_PLACES:
+        if host.exists(path):
+            return f"{path} is there"
+    if environment.get("NVIDIA_VISIBLE_DEVICES", "void") not in ("", "void") and host.exists("/dev/nvidiactl"):
+        return "it has put the driver into this plugin's own container"
+    return None
+
+
+def is_default(host: kdp.hardware.Host) -> bool:
+    """Return whether containerd's configuration makes it the runtime of pods that name no RuntimeClass."""
+    files = [path for pattern in CONTAINERD for path in host.glob(pattern)]
+    return any(_DEFAULT.search(host.reading(path).or_else("")) for path in files)
+
+
+class CdiNames:
+    """The CDI devices that the node's specs describe. A spec is parsed again only when it has changed."""
+
+    def __init__(self, host: kdp.hardware.Host) -> None:
+        self._host = host
+        self._parsed: dict[str, tuple[str, frozenset[str]]] = {}
+
+    def read(self) -> frozenset[str]:
+        """Return the qualified names of all devices; a file that is no spec has none."""
+        found: frozenset[str] = frozenset()
+        for directory in CDI_DIRECTORIES:
+            for path in self._host.glob(f"{directory}/*"):
+                if path.endswith((".json", ".yaml")):
+                    text = self._host.reading(path).or_else("")
+                    if self._parsed.get(path, ("", None))[0] != text:
+                        self._parsed[path] = (text, _names(text))
+                    found |= self._parsed[path][1] if path in self._parsed else frozenset()
+        return found
+
+
+def _names(text: str) -> frozenset[str]:
+    try:
+        spec: Any = yaml.safe_load(text)  # of which JSON is a part
+        kind, devices = spec["kind"], cast("list[Any]", spec["devices"])
+        return frozenset(f"{kind}={device['name']}" for device in devices)
+    except (yaml.YAMLError, TypeError, KeyError):
+        return frozenset()

@@ -1,0 +1,85 @@
+"""What the tests share besides fixtures: states of hardware, and ways to look at a backend."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import AsyncGenerator, Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import attrs
+
+import kdp
+from kdp.testing import SimulatedKubelet
+from kdp_example_nvidia_gpu import NvidiaGpu
+from kdp_example_nvidia_gpu.fake import FakeNode, GpuState, MigState, NvmlState
+
+Make = Callable[..., tuple[FakeNode, NvidiaGpu]]
+"""The fixture ``make``."""
+
+Figure = Callable[[str, float], None]
+
+
+@contextlib.contextmanager
+def opened(backend: NvidiaGpu) -> Generator[NvidiaGpu]:
+    """Open a backend, as kdp does around all other hooks."""
+    backend.open()
+    try:
+        yield backend
+    finally:
+        backend.close()
+
+
+def found(backend: NvidiaGpu) -> dict[str, kdp.Device]:
+    """Return what a backend discovers, by id."""
+    with opened(backend):
+        return {device.id: device for device in backend.discover()}
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    backend: kdp.DeviceBackend, kubelet: SimulatedKubelet, root: Path, **options: Any
+) -> AsyncGenerator[None]:
+    """Serve without polling: what is seen is seen by events."""
+    async with anyio.create_task_group() as tasks:
+
+        async def serve() -> None:
+            await kdp.serve(
+                backend,
+                device_plugin_dir=kubelet.paths.device_plugin_dir,
+                pod_resources_dir=kubelet.paths.pod_resources_dir,
+                host_root=str(root),
+                poll_interval=3600,
+                **options,
+            )
+
+        tasks.start_soon(serve)
+        try:
+            yield
+        finally:
+            tasks.cancel_scope.cancel()
+    # A thread that waits for an event cannot be interrupted, and would take the next test's: all use one library.
+    for thread in threading.enumerate():
+        if thread.name.startswith("kdp-") and thread.name.endswith(".watch"):
+            await anyio.to_thread.run_sync(thread.join, 5)
+
+
+DIVIDED = (
+    MigState(index=0, gi=2, slices=3, memory_mib=71424),
+    MigState(index=1, gi=7),
+    MigState(index=2, gi=8),
+)
+MIG = NvmlState(gpus=(GpuState(), GpuState(is_mig=True, instances=DIVIDED, numa_node=1)))
+"""One whole GPU and one that is divided: 3g.71gb and two 1g.18gb."""
+
+NVSWITCH = NvmlState(gpus=tuple(GpuState(nvlinks=(None,) * 18, numa_node=i // 4) for i in range(8)))
+
+
+def change(state: NvmlState, index: int, **changes: Any) -> NvmlState:
+    """Return a state with one GPU changed."""
+    gpus = list(state.gpus)
+    gpus[index] = attrs.evolve(gpus[index], **changes)
+    return attrs.evolve(state, gpus=tuple(gpus))

@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import attrs
+import pytest
+
+import kdp
+from kdp_example_nvidia_gpu import NvidiaGpu
+from kdp_example_nvidia_gpu.fake import FakeNode, GpuState, MigState, NvmlState, compile_library
+
+from .conftest import MakeNode
+from .support import DIVIDED, MIG, Make, change, found, opened
+
+GPU = NvmlState.uuid
+
+
+def _resources(devices: dict[str, kdp.Device]) -> dict[str, list[str]]:
+    resources: dict[str, list[str]] = {}
+    for device in devices.values():
+        resources.setdefault(str(device.resource), []).append(device.id)
+    return resources
+
+
+def test_two_gpus(make: Make) -> None:
+    _, backend = make(NvmlState(gpus=(GpuState(), GpuState(numa_node=1, minor=5))))
+    devices = found(backend)
+    assert [*devices] == [GPU(0), GPU(1)]
+    assert [device.numa_nodes for device in devices.values()] == [(0,), (1,)]
+    assert all(device.health.is_healthy for device in devices.values())
+    assert "/dev/nvidia5" in [node.host_path for node in devices[GPU(1)].edits.device_nodes]
+    assert dict(devices[GPU(0)].attributes) == {
+        "product": "NVIDIA-H200",
+        "memory": 143771,
+        "family": "hopper",
+        "compute": kdp.Version("9.0.0"),
+        "bus": "0000:3b:00.0",
+        "driver": kdp.Version("580.159.3"),
+        "cuda": kdp.Version("13.0.0"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("compute", "family"),
+    [
+        ("10.0", "blackwell"),
+        ("12.0", "blackwell"),
+        ("8.9", "ada-lovelace"),
+        ("8.6", "ampere"),
+        ("7.5", "turing"),
+        ("7.0", "volta"),
+    ],
+)
+def test_the_family_follows_from_the_compute_capability(make: Make, compute: str, family: str) -> None:
+    _, backend = make(NvmlState(gpus=(GpuState(compute=compute),)))
+    assert found(backend)[GPU(0)].attributes["family"] == family
+
+
+def test_mig_mixed_names_resources_by_profile(make: Make) -> None:
+    node, backend = make(MIG, mig="mixed")
+    devices = found(backend)
+    assert {name: len(ids) for name, ids in _resources(devices).items()} == {
+        "nvidia.com/gpu": 1,
+        "nvidia.com/mig-3g.71gb": 1,
+        "nvidia.com/mig-1g.18gb": 2,
+    }
+    instance = devices[node.state.mig_uuid(1, 1)]
+    assert (instance.unit, instance.numa_nodes) == (GPU(1), (1,))
+    assert {n: instance.attributes[n] for n in ("profile", "slices", "memory")} == {
+        "profile": "1g.18gb",
+        "slices": 1,
+        "memory": 16384,
+    }
+    # The node of the GPU instance and that of the compute instance, with the GPU's own.
+    nodes = [held.host_path for held in instance.edits.device_nodes]
+    assert {"/dev/nvidia1", "/dev/nvidia-caps/nvidia-cap200", "/dev/nvidia-caps/nvidia-cap201"} <= {*nodes}
+    assert "/dev/nvidia-caps/nvidia-cap155" not in nodes
+
+
+def test_the_nodes_of_an_instance_are_known_from_its_capability_too(make: Make) -> None:
+    node, backend = make(MIG, mig="mixed")
+    node.tree.remove("/proc/driver/nvidia-caps/mig-minors")
+    instance = node.state.mig_uuid(1, 1)
+    why = found(backend)[instance].health.reason
+    assert why == "the driver names no device nodes of this MIG instance in /proc/driver/nvidia-caps/mig-minors"
+    for path, minor in (("gi7", 200), ("gi7/ci0", 201)):
+        node.tree.write(f"/proc/driver/nvidia/capabilities/gpu1/mig/{path}/access", f"DeviceFileMinor: {minor}")
+    assert found(backend)[instance].health.is_healthy
+
+
+def test_a_part_of_an_instance_and_media_engines_have_names_of_their_own(make: Make) -> None:
+    half = (MigState(index=0, gi=2, slices=1, gi_slices=3, memory_mib=71424),)
+    state = NvmlState(
+        gpus=(
+            GpuState(is_mig=True, instances=half),
+            GpuState(name="NVIDIA X MIG 1g.10gb+me", is_mig=True, instances=(MigState(index=0),)),
+        )
+    )
+    _, backend = make(state, mig="mixed")
+    assert [*_resources(found(backend))] == ["nvidia.com/mig-1c.3g.71gb", "nvidia.com/mig-1g.10gb.me"]
+
+
+def test_mig_single_is_one_resource_of_one_profile(make: Make) -> None:
+    same = GpuState(is_mig=True, instances=(MigState(index=0, gi=7), MigState(index=1, gi=8)))
+    _, backend = make(NvmlState(gpus=(same, same)), mig="single")
+    assert {name: len(ids) for name, ids in _resources(found(backend)).items()} == {"nvidia.com/gpu": 4}
+
+
+def test_mig_single_without_mig_is_whole_gpus(make: Make) -> None:
+    _, backend = make(mig="single")
+    assert [*found(backend)] == [GPU(0), GPU(1)]
+
+
+def test_mig_single_with_several_kinds_says_so_and_hands_out_none(make: Make) -> None:
+    _, backend = make(MIG, mig="single")
+    reasons = {device.health.reason for device in found(backend).values()}
+    assert reasons == {
+        (
+            "mig=single wants one MIG profile on all GPUs, here are 2 x 1g.18gb, 1 x 3g.71gb, 1 x whole GPU; make them equal, "
+            "or set mig=mixed"
+        )
+    }
+
+
+def test_mig_none_does_not_hand_out_a_gpu_in_mig_mode(make: Make) -> None:
+    _, backend = make(MIG)
+    devices = found(backend)
+    assert devices[GPU(0)].health.is_healthy
+    assert devices[GPU(1)].health.reason == "it is in MIG mode; set mig=mixed or mig=single, or turn MIG off"
+
+
+def test_only_the_profiles_that_are_asked_for(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    _, backend = make(MIG, mig="mixed", mig_profiles=["1g.18gb", "9g.99gb"])
+    assert [*_resources(found(backend))] == ["nvidia.com/gpu", "nvidia.com/mig-1g.18gb"]
+    assert backend.resources == ["nvidia.com/mig-1g.18gb", "nvidia.com/mig-9g.99gb"]
+    assert caplog.messages == [
+        "mig_profiles: no GPU of this node has the profile '9g.99gb'; they have 1g.18gb, 2g.35gb, 3g.71gb, 7g.141gb"
+    ]
+
+
+def test_a_lost_gpu_stays_listed_with_the_reason_and_comes_back(make: Make) -> None:
+    node, backend = make()
+    with opened(backend):
+        before = [*backend.discover()]
+        node.change(1, is_lost=True)
+        lost = [*backend.discover()]
+        assert [device.id for device in lost] == [GPU(0), GPU(1)]
+        assert [device.health.reason for device in lost] == [None, "it is lost: GPU is lost (NVML error 15)"]
+        node.change(1, is_lost=False)
+        assert [*backend.discover()] == before
+
+
+def test_a_gpu_that_is_lost_from_the_start_is_left_out_once(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    _, backend = make(change(NvmlState(), 0, is_lost=True))
+    with opened(backend):
+        assert [device.id for device in [*backend.discover(), *backend.discover()]] == [GPU(1), GPU(1)]
+    assert caplog.messages == [
+        "GPU 0: it is lost: GPU is lost (NVML error 15); it is left out, since nobody knows which one it is"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"remap_failed": True}, "row remapping has failed: the GPU's memory is broken, replace the GPU"),
+        ({"recovery_action": 1}, "the driver wants a reset of the GPU"),
+        ({"recovery_action": 2}, "the driver wants a reboot of the node"),
+        ({"recovery_action": 3}, None),
+        ({"remap_pending": True}, None),
+    ],
+)
+def test_what_the_driver_holds_against_a_gpu(make: Make, changes: dict[str, object], reason: str | None) -> None:
+    _, backend = make(change(NvmlState(), 0, **changes))
+    assert found(backend)[GPU(0)].health.reason == reason
+
+
+def test_a_driver_that_is_installed_later(make_node: MakeNode, library: Path) -> None:
+    node = make_node(driver=False)
+    backend = NvidiaGpu(node.host, strategies=["device-nodes"])
+    with pytest.raises(
+        kdp.NotReady, match=r"libnvidia-ml.so.1 is not in / of the node, so the NVIDIA driver is not installed"
+    ):
+        backend.open()
+    node.install(library)
+    assert [*found(backend)] == [GPU(0), GPU(1)]
+
+
+def test_a_driver_with_a_root_of_its_own(make_node: MakeNode, library: Path) -> None:
+    """As on GKE: library and programs are in a directory that containers get as a mount."""
+    node = make_node(driver=True)
+    node.tree.remove("/usr")
+    root = "/home/kubernetes/bin/nvidia"
+    backend = NvidiaGpu(node.host, strategies=["device-nodes"], driver_root=root)
+    with pytest.raises(kdp.NotReady, match=f"is not in {root} of the node"):
+        backend.open()
+    (node.tree.path(root) / "lib64").mkdir(parents=True)
+    (node.tree.path(root) / "vulkan/icd.d").mkdir(parents=True)
+    (node.tree.path(root) / "lib64/libnvidia-ml.so.1").write_bytes(library.read_bytes())
+    node.file.parent.mkdir(parents=True)
+    node.set(node.state)
+    device = found(backend)[GPU(0)]
+    assert {(m.host_path, m.container_path, m.read_only) for m in device.edits.mounts} == {
+        (root, "/usr/local/nvidia", True),
+        (f"{root}/vulkan/icd.d", "/etc/vulkan/icd.d", True),
+    }
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [(9, "not loaded: Driver Not Loaded"), (18, "restart the plugin"), (999, r"Unknown Error \(NVML error 999\)")],
+)
+def test_a_driver_that_does_not_answer_is_no_error(make: Make, code: int, reason: str) -> None:
+    node, backend = make(NvmlState(init=code))
+    with pytest.raises(kdp.NotReady, match=reason):
+        backend.open()
+    node.set(NvmlState())
+    assert found(backend)
+
+
+def test_a_driver_that_is_unloaded_closes_the_backend(make: Make) -> None:
+    node, backend = make()
+    with opened(backend):
+        assert backend.discover()
+        node.set(attrs.evolve(node.state, failing=(("nvmlDeviceGetCount_v2", 9, -1),)))
+        with pytest.raises(kdp.NotReady, match="the NVIDIA driver is not loaded"):
+            backend.discover()
+
+
+OLD = """
+import sys, kdp_example_nvidia_gpu as example
+from pathlib import Path
+from kdp_example_nvidia_gpu.fake import FakeNode, NvmlState
+node = FakeNode(Path(sys.argv[1]), library=Path(sys.argv[2]))
+backend = example.NvidiaGpu(node.host, strategies=["device-nodes"], mig="mixed")
+backend.open()
+devices = backend.discover()
+print([(device.id, device.health.is_healthy) for device in devices], backend.links(devices))
+"""
+
+
+def test_a_library_without_newer_functions(library: Path, tmp_path: Path) -> None:
+    """In a process of its own: the library that a process has loaded stays."""
+    old = compile_library(tmp_path, old=True)
+    done = subprocess.run(
+        [sys.executable, "-c", OLD, str(tmp_path / "node"), str(old)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{[(GPU(0), True), (GPU(1), True)]} {{{(GPU(0), GPU(1))!r}: 10.0}}\n"
+
+
+def test_what_mig_is_divided_into_is_read_anew_each_time(make: Make) -> None:
+    node, backend = make(MIG, mig="mixed")
+    with opened(backend):
+        before = {device.id for device in backend.discover()}
+        node.change(1, instances=(*DIVIDED[:1], MigState(index=1, gi=9, slices=2, memory_mib=34000)))
+        after = _resources({device.id: device for device in backend.discover()})
+        assert after["nvidia.com/mig-2g.35gb"] == [node.state.mig_uuid(1, 1)]
+        assert "nvidia.com/mig-1g.18gb" not in after
+        assert len(before) == 4
+
+
+def test_the_node_is_a_fake(make_node: MakeNode) -> None:
+    """A tree is no node: without a library in it, this machine's own is not asked about it."""
+    node: FakeNode = make_node(driver=False)
+    assert not node.host.is_real

@@ -1,0 +1,163 @@
+"""The whole way: the fake library, nvidia-ml-py, the backend, kdp, and a kubelet. No test here polls."""
+
+from __future__ import annotations
+
+import time
+
+import anyio
+import attrs
+import pytest
+
+from kdp.allocation import Override, Sharing, share
+from kdp.testing import Pod, SimulatedKubelet
+from kdp_example_nvidia_gpu.fake import GpuState, MigState, NvmlState
+
+from .support import DIVIDED, MIG, Figure, Make, serving
+
+GPU = NvmlState.uuid
+WHOLE = "nvidia.com/gpu"
+SMALL = "nvidia.com/mig-1g.18gb"
+
+BURST = 0.2
+"""Seconds of quiet before what is measured: kdp answers the first change at once and puts together those of a burst."""
+
+SOON = 1.5
+"""Seconds within which an event must reach the kubelet's list: ten times the target of 150 ms."""
+
+
+async def test_an_xid_reaches_the_kubelet_and_the_gpu_recovers(make: Make, figure: Figure) -> None:
+    node, backend = make(hold_down=0.5)
+    never = {"flaps": None}  # five errors in a row would be a quarantine otherwise
+    async with SimulatedKubelet() as kubelet, serving(backend, kubelet, node.root, health_policy=never):
+        await kubelet.until(allocatable={WHOLE: 2})
+        took: list[float] = []
+        for _ in range(5):
+            await anyio.sleep(BURST)
+            start = time.perf_counter()
+            node.event("xid 1 94")
+            await kubelet.until(allocatable={WHOLE: 1}, timeout=SOON)
+            took.append(1e3 * (time.perf_counter() - start))
+            start = time.perf_counter()
+            await kubelet.until(allocatable={WHOLE: 2})
+            assert time.perf_counter() - start > 0.4
+        figure("an XID reaches the kubelet's list after, slowest of 5", max(took))
+        assert kubelet.devices(WHOLE)[GPU(0)].health == "Healthy"
+
+
+async def test_an_applications_error_changes_nothing(make: Make) -> None:
+    node, backend = make()
+    async with SimulatedKubelet() as kubelet, serving(backend, kubelet, node.root):
+        await kubelet.until(allocatable={WHOLE: 2})
+        await anyio.sleep(BURST)
+        for code in (13, 31, 43, 45, 68, 109):
+            node.event(f"xid 0 {code}")
+        node.event("xid 1 48")  # what comes last is seen, so the others have been
+        await kubelet.until(allocatable={WHOLE: 1})
+        assert kubelet.devices(WHOLE)[GPU(0)].health == "Healthy"
+
+
+async def test_a_gpu_with_a_pending_remap_waits_for_its_reset(make: Make) -> None:
+    node, backend = make(hold_down=0.2)
+    async with SimulatedKubelet() as kubelet, serving(backend, kubelet, node.root):
+        await kubelet.until(allocatable={WHOLE: 2})
+        node.change(0, remap_pending=True)
+        node.event("xid 0 63")
+        await kubelet.until(allocatable={WHOLE: 1}, timeout=SOON)
+        await anyio.sleep(1.0)  # five times the hold-down
+        assert kubelet.allocatable() == {WHOLE: 1}
+        node.change(0, remap_pending=False)
+        await kubelet.until(allocatable={WHOLE: 2})
+
+
+async def test_without_a_hold_down_nothing_recovers(make: Make) -> None:
+    node, backend = make(hold_down=None)
+    async with SimulatedKubelet() as kubelet, serving(backend, kubelet, node.root):
+        await kubelet.until(allocatable={WHOLE: 2})
+        node.event("xid 0 79")
+        await kubelet.until(allocatable={WHOLE: 1}, timeout=SOON)
+        await anyio.sleep(1.0)
+        assert kubelet.allocatable() == {WHOLE: 1}
+
+
+async def test_an_error_of_one_instance_touches_only_it(make: Make) -> None:
+    node, backend = make(MIG, mig="mixed", hold_down=1.0)
+    async with SimulatedKubelet() as kubelet, serving(backend, kubelet, node.root):
+        await kubelet.until(allocatable={WHOLE: 1, SMALL: 2, "nvidia.com/mig-3g.71gb": 1})
+        await anyio.sleep(BURST)
+        node.event("xid 1 94 7 0")
+        await kubelet.until(allocatable={WHOLE: 1, SMALL: 1, "nvidia.com/mig-3g.71gb": 1}, timeout=SOON)
+        assert kubelet.devices(SMALL)[node.state.mig_uuid(1, 1)].health == "Unhealthy"
+        await kubelet.until(allocatable={WHOLE: 1, SMALL: 2, "nvidia.com/mig-3g.71gb": 1})
+        node.event("xid 1 79")
+        await kubelet.until(allocatable={WHOLE: 1, SMALL: 0, "nvidia.com/mig-3g.71gb": 0}, timeout=SOON)
+
+
+async def test_mig_is_divided_anew_while_the_plugin_runs(make: Make, figure: Figure) -> None:
+    node, backend = make(MIG, mig="mixed")
+    async with SimulatedKubelet() as kubelet, serving(backend, kubelet, node.root):
+        await kubelet.until(allocatable={WHOLE: 1, SMALL: 2, "nvidia.com/mig-3g.71gb": 1})
+        await anyio.sleep(BURST)
+        start = time.perf_counter()
+        node.change(1, instances=(*DIVIDED[:1], MigState(index=1, gi=9, slices=2, memory_mib=34000)))
+        node.event("mig 1")
+        resource = "nvidia.com/mig-2g.35gb"
+        await kubelet.until(lambda: kubelet.allocatable().get(resource) == 1)
+        figure("a new MIG profile is allocatable after", 1e3 * (time.perf_counter() - start))
+        await kubelet.until(lambda: kubelet.allocatable().get(SMALL) == 0)  # what pods may hold stays listed, Unhealthy
+        pod = await kubelet.admit(Pod.asking({resource: 1}))
+        assert {node.host_path for node in pod.reply("main").devices} >= {
+            "/dev/nvidia1",
+            "/dev/nvidia-caps/nvidia-cap218",
+        }
+
+
+async def test_a_lost_gpu_comes_back(make: Make) -> None:
+    node, backend = make(hold_down=0.5)
+    async with SimulatedKubelet() as kubelet, serving(backend, kubelet, node.root):
+        await kubelet.until(allocatable={WHOLE: 2})
+        node.change(1, is_lost=True)
+        node.event("xid 1 79")
+        await kubelet.until(allocatable={WHOLE: 1}, timeout=SOON)
+        await anyio.sleep(1.0)
+        node.change(1, is_lost=False)
+        await kubelet.until(allocatable={WHOLE: 2}, timeout=20)
+        await anyio.sleep(BURST)
+        node.event("xid 1 94")  # its events are heard again
+        await kubelet.until(allocatable={WHOLE: 1}, timeout=SOON)
+
+
+async def test_replicas_by_gpu_fall_and_recover_together(make: Make) -> None:
+    state = NvmlState(gpus=(GpuState(), GpuState(name="NVIDIA L4", compute="8.9")))
+    node, backend = make(state, hold_down=0.5)
+    shared = share(backend, Sharing(overrides=[Override("product=NVIDIA-L4", 4)], limit=1))
+    async with SimulatedKubelet() as kubelet, serving(shared, kubelet, node.root):
+        await kubelet.until(allocatable={WHOLE: 5})
+        node.event("xid 1 74")
+        await kubelet.until(allocatable={WHOLE: 1}, timeout=SOON)
+        await kubelet.until(allocatable={WHOLE: 5})
+
+
+async def test_a_driver_that_comes_and_goes(make: Make, library: object) -> None:
+    node, backend = make(NvmlState(init=9))
+    async with SimulatedKubelet() as kubelet, serving(backend, kubelet, node.root):
+        await anyio.sleep(0.5)
+        assert not kubelet.allocatable()
+        node.set(NvmlState())
+        await kubelet.until(allocatable={WHOLE: 2}, timeout=20)
+        node.set(attrs.evolve(NvmlState(), failing=(("nvmlEventSetWait_v2", 9, -1),), init=9))
+        await kubelet.until(allocatable={WHOLE: 0}, timeout=20)
+        node.set(NvmlState())
+        await kubelet.until(allocatable={WHOLE: 2}, timeout=20)
+
+
+@pytest.mark.parametrize("error", [15, 999])
+async def test_waiting_for_events_fails_and_works_again(make: Make, error: int) -> None:
+    node, backend = make()
+    async with SimulatedKubelet() as kubelet, serving(backend, kubelet, node.root):
+        await kubelet.until(allocatable={WHOLE: 2})
+        node.set(attrs.evolve(NvmlState(), failing=(("nvmlEventSetWait_v2", error, -1),)))
+        await anyio.sleep(0.5)
+        assert kubelet.allocatable() == {WHOLE: 2}
+        node.set(NvmlState())
+        node.event("xid 0 48")
+        await kubelet.until(allocatable={WHOLE: 1}, timeout=5)
