@@ -20,7 +20,7 @@ from . import links, mps, runtime
 from .gpus import Gpu, Scanner
 from .mig import Instance, profile_names
 from .nodes import Nodes
-from .nvml import Nvml
+from .nvml import LIBRARY_PLACES, Nvml
 from .options import Feature, MigMode, Naming, Options, Strategy
 from .strategies import JOINED_ENV, edits_of, name_of
 from .watching import Watcher
@@ -112,6 +112,7 @@ class NvidiaGpu(kdp.DeviceBackend):
         self.resource = resource
         self.resources = [self.options.mig_resource(profile) for profile in mig_profiles] if mig == "mixed" else []
         self.host = host
+        self._library = library
         self._nvml = Nvml(host, library=library, driver_root=driver_root)
         self._watcher = Watcher(self._nvml, self.options)
         self._cdi = runtime.CdiNames(host)
@@ -209,6 +210,8 @@ class NvidiaGpu(kdp.DeviceBackend):
         paths = {"/sys", "/proc/driver"}
         if options.driver_root != "/":
             paths.add(options.driver_root)
+        elif self._library is None and not options.uses_runtime:
+            paths |= LIBRARY_PLACES  # NVIDIA's runtime would put it into the plugin's own container
         if "device-nodes" in options.strategies or options.uses_runtime:
             paths.add(f"{options.dev_root.rstrip('/')}/dev")
         if options.uses_runtime and options.nvidia_runtime is None:
@@ -241,7 +244,7 @@ class _Found:
         self._backend = backend
         self._options = backend.options
         self._gpus = gpus
-        self._nodes = Nodes(backend.host, backend.options)
+        self._nodes = Nodes(backend.host, backend.options) if "device-nodes" in backend.options.strategies else None
         self._cdi = backend.cdi_names()
         self._mps = mps.daemon_problem(backend.host, self._options.mps_pipe) if self._options.mps else None
         self._common: dict[str, Any] = {**backend.versions()}
@@ -297,7 +300,7 @@ class _Found:
         options = self._options
         uuid = instance.uuid if instance else gpu.uuid
         problem = gpu.problem or problem
-        if problem is None and "device-nodes" in options.strategies:
+        if problem is None and self._nodes is not None:
             problem = self._nodes.problem(gpu, instance)
         if problem is None and self._cdi is not None:
             name = f"{options.cdi_kind}={name_of(gpu, instance, options)}"

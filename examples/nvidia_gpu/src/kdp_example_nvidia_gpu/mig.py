@@ -62,7 +62,7 @@ def is_enabled(handle: Any) -> bool | None:
     except pynvml.NVMLError as error:
         is_unknown_to_it = error.value in (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
         return False if is_unknown_to_it else None
-    return modes[0] == pynvml.NVML_DEVICE_MIG_ENABLE
+    return bool(modes[0] == pynvml.NVML_DEVICE_MIG_ENABLE)
 
 
 def instances(handle: Any, gpu_memory_mib: int | None) -> tuple[Instance, ...]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["GpuLost", "Nvml", "ask", "find_library", "must", "pynvml", "reason"]
+__all__ = ["LIBRARY_PLACES", "GpuLost", "Nvml", "ask", "find_library", "must", "pynvml", "reason"]
 
 pynvml: Any = importlib.import_module("pynvml")
 """nvidia-ml-py, which has no types. Importing it does not load the library."""
@@ -37,6 +37,9 @@ _DIRECTORIES = (
     "lib",
 )
 """Where drivers put it below their root: Debian's, Red Hat's, and what installers of container systems make."""
+
+LIBRARY_PLACES = {"/usr/lib", "/usr/lib64", "/lib", "/lib64"}
+"""The same as directories of a node whose driver has no root of its own."""
 
 _LOST = {pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED}
 _DRIVER_GONE = {
@@ -145,6 +148,8 @@ class Nvml:
                 f"{LIBRARY} is not in {self._driver_root} of the node, so the NVIDIA driver is not installed (yet); "
                 f"looked in {', '.join(_DIRECTORIES)}"
             )
+        if pynvml.nvmlLib is not None:
+            return  # nvidia-ml-py keeps the first library for good; a second one in the process helps nobody
         try:
             ctypes.CDLL(str(path or LIBRARY))
         except OSError as error:

@@ -41,8 +41,15 @@ def name_of(gpu: Gpu, instance: Instance | None, options: Options) -> str:
     return f"{gpu.index}:{instance.index}" if instance else str(gpu.index)
 
 
-def edits_of(gpu: Gpu, instance: Instance | None, nodes: Nodes, options: Options) -> kdp.ContainerEdits:
-    """Return what a container needs to use a GPU, or one of its MIG instances."""
+def edits_of(gpu: Gpu, instance: Instance | None, nodes: Nodes | None, options: Options) -> kdp.ContainerEdits:
+    """Return what a container needs to use a GPU, or one of its MIG instances.
+
+    Args:
+        gpu: The GPU.
+        instance: The instance; None: the whole GPU.
+        nodes: The device nodes, for the strategy ``device-nodes``.
+        options: The admin's.
+    """
     name = name_of(gpu, instance, options)
     env = {VARIABLE: "void"}
     mounts: list[kdp.Mount] = []
@@ -53,7 +60,7 @@ def edits_of(gpu: Gpu, instance: Instance | None, nodes: Nodes, options: Options
     if "volume-mounts" in options.strategies:
         env[VARIABLE] = MOUNTS
         mounts.append(kdp.Mount(host_path="/dev/null", container_path=f"{MOUNTS}/{name}"))
-    if "device-nodes" in options.strategies:
+    if nodes is not None:
         device_nodes = nodes.of(gpu, instance)
         mounts += nodes.driver_mounts
     if "cdi" in options.strategies:

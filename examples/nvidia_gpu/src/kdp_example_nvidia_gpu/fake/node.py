@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -93,7 +93,7 @@ class FakeNode:
             self._files()
         os.replace(new, self.file)
 
-    def change(self, index: int, **changes: object) -> None:
+    def change(self, index: int, **changes: Any) -> None:
         """Change one GPU; see `GpuState`."""
         gpus = list(self.state.gpus)
         gpus[index] = attrs.evolve(gpus[index], **changes)

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import kdp
+from kdp_example_nvidia_gpu.fake import FakeNode, GpuState, NvmlState
+from kdp_example_nvidia_gpu.mps import daemon_problem
+
+from .support import Make, found, opened
+
+GPU = NvmlState.uuid
+PIPE = "/tmp/nvidia-mps"
+
+
+@contextmanager
+def _daemon(node: FakeNode) -> Generator[None]:
+    """A control daemon, as far as a plugin meets it: somebody who takes connections."""
+    folder = node.tree.path(PIPE)
+    folder.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as listening:
+        descriptor = os.open(folder, os.O_PATH)
+        listening.bind(f"/proc/self/fd/{descriptor}/control")
+        os.close(descriptor)
+        listening.listen()
+        yield
+    (folder / "control").unlink()
+    folder.rmdir()
+
+
+def _allocation(*devices: kdp.Device) -> kdp.Allocation:
+    return kdp.Allocation(resource="nvidia.com/gpu", devices=devices, deadline=time.monotonic() + 20)
+
+
+def test_without_its_daemon_nothing_is_listed(make: Make) -> None:
+    node, backend = make(mps=4)
+    with pytest.raises(kdp.NotReady, match=f"the MPS control daemon's directory {PIPE} is not there"):
+        backend.open()
+    folder = node.tree.path(PIPE)
+    folder.mkdir(parents=True)
+    with pytest.raises(
+        kdp.NotReady,
+        match=f"does not answer at {PIPE}/control \\(No such file or directory\\); start nvidia-cuda-mps-control",
+    ):
+        backend.open()
+    with socket.socket(socket.AF_UNIX) as dead:  # what a daemon that was killed leaves behind
+        os.chdir(folder)
+        dead.bind("control")
+    with pytest.raises(kdp.NotReady, match="Connection refused"):
+        backend.open()
+
+
+@pytest.fixture(autouse=True)
+def _same_place() -> Generator[None]:
+    before = Path.cwd()
+    yield
+    os.chdir(before)
+
+
+def test_a_daemon_with_a_named_pipe(make: Make) -> None:
+    node, _ = make()
+    folder = node.tree.path(PIPE)
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / "control")
+    assert "No such device or address" in str(daemon_problem(node.host, PIPE))
+    reader = os.open(folder / "control", os.O_RDONLY | os.O_NONBLOCK)
+    assert daemon_problem(node.host, PIPE) is None
+    os.close(reader)
+
+
+def test_each_gpu_is_listed_as_its_parts(make: Make) -> None:
+    node, backend = make(mps=4)
+    with _daemon(node):
+        devices = found(backend)
+    assert [*devices] == [f"{GPU(i)}/{part}" for i in (0, 1) for part in range(4)]
+    assert {device.unit for device in devices.values()} == {GPU(0), GPU(1)}
+
+
+def test_a_container_gets_pipe_shared_memory_and_limits(make: Make) -> None:
+    node, backend = make(mps=4)
+    with _daemon(node), opened(backend):
+        devices = {device.id: device for device in backend.discover()}
+        one = backend.allocate(_allocation(devices[f"{GPU(0)}/0"]))
+        assert {n: v for n, v in one.env.items() if n.startswith("CUDA")} == {
+            "CUDA_MPS_PIPE_DIRECTORY": PIPE,
+            "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25",
+            "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=35942M",
+        }
+        assert [(m.host_path, m.container_path) for m in one.mounts] == [(PIPE, PIPE), ("/dev/shm", "/dev/shm")]
+        two = backend.allocate(_allocation(devices[f"{GPU(0)}/0"], devices[f"{GPU(0)}/3"]))
+        assert two.env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "50"
+        assert two.env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=71885M"
+        both = backend.allocate(_allocation(devices[f"{GPU(0)}/0"], devices[f"{GPU(1)}/0"]))
+        assert both.env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=35942M,1=35942M"
+        uneven = [devices[f"{GPU(0)}/0"], devices[f"{GPU(0)}/1"], devices[f"{GPU(1)}/0"]]
+        with pytest.raises(
+            kdp.AllocationError, match="2 parts of one GPU and 1 of another, and MPS has one limit for all"
+        ):
+            backend.allocate(_allocation(*uneven))
+
+
+def test_a_daemon_that_dies_makes_the_parts_unhealthy(make: Make) -> None:
+    node, backend = make(mps=2)
+    with _daemon(node):
+        backend.open()
+        assert all(device.health.is_healthy for device in backend.discover())
+    reasons = {device.health.reason for device in backend.discover()}
+    backend.close()
+    assert len(reasons) == 1
+    assert str(reasons.pop()).startswith(f"the MPS control daemon's directory {PIPE} is not there")
+
+
+def test_an_older_gpu_takes_fewer_clients(make: Make) -> None:
+    node, backend = make(NvmlState(gpus=(GpuState(compute="7.0"), GpuState())), mps=17)
+    with _daemon(node):
+        devices = found(backend)
+    assert (
+        devices[f"{GPU(0)}/0"].health.reason == "mps=17: a GPU of compute capability 7.0 takes 16 MPS clients at most"
+    )
+    assert devices[f"{GPU(1)}/0"].health.is_healthy

@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from typing_extensions import override
+
+import kdp
+import kdp.hardware
+from kdp_example_nvidia_gpu import NvidiaGpu
+from kdp_example_nvidia_gpu.fake import NvmlState
+from kdp_example_nvidia_gpu.nvml import find_library
+from kdp_example_nvidia_gpu.options import Strategy
+from kdp_example_nvidia_gpu.runtime import RUNTIME_PLACES, is_default, runtime_evidence
+
+from .conftest import MakeNode
+from .support import MIG, Make, found, opened
+
+GPU = NvmlState.uuid
+SHARED = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
+
+
+def _edits(make: Make, *strategies: str, **options: object) -> kdp.ContainerEdits:
+    """Return what a container gets that has both GPUs of a node."""
+    _, backend = make(strategies=strategies, nvidia_runtime=True, **options)
+    return kdp.ContainerEdits.merge(((d.id, d.edits) for d in found(backend).values()), joined_env=backend.joined_env)
+
+
+def test_envvar(make: Make) -> None:
+    edits = _edits(make, "envvar")
+    assert edits == kdp.ContainerEdits(env={"NVIDIA_VISIBLE_DEVICES": f"{GPU(0)},{GPU(1)}"})
+
+
+def test_envvar_by_index(make: Make) -> None:
+    assert _edits(make, "envvar", naming="index").env == {"NVIDIA_VISIBLE_DEVICES": "0,1"}
+    node, backend = make(MIG, strategies=["envvar"], nvidia_runtime=True, naming="index", mig="mixed")
+    assert found(backend)[node.state.mig_uuid(1, 2)].edits.env == {"NVIDIA_VISIBLE_DEVICES": "1:2"}
+
+
+def test_volume_mounts(make: Make) -> None:
+    edits = _edits(make, "volume-mounts")
+    place = "/var/run/nvidia-container-devices"
+    assert edits.env == {"NVIDIA_VISIBLE_DEVICES": place}
+    assert [(m.host_path, m.container_path) for m in edits.mounts] == [
+        ("/dev/null", f"{place}/{GPU(0)}"),
+        ("/dev/null", f"{place}/{GPU(1)}"),
+    ]
+
+
+def test_device_nodes_and_no_word_to_nvidias_runtime(make: Make) -> None:
+    edits = _edits(make, "device-nodes")
+    assert edits == kdp.ContainerEdits(
+        env={"NVIDIA_VISIBLE_DEVICES": "void"},
+        device_nodes=kdp.ContainerEdits.of_node(*SHARED, "/dev/nvidia0", "/dev/nvidia1").device_nodes,
+    )
+
+
+def test_several_strategies_add_up(make: Make) -> None:
+    edits = _edits(make, "envvar", "device-nodes", features=["gds", "mofed"])
+    assert edits.env == {
+        "NVIDIA_VISIBLE_DEVICES": f"{GPU(0)},{GPU(1)}",
+        "NVIDIA_GDS": "enabled",
+        "NVIDIA_MOFED": "enabled",
+    }
+    assert len(edits.device_nodes) == 6
+
+
+def test_nodes_that_only_some_drivers_have_are_left_out(make_node: MakeNode) -> None:
+    node = make_node()
+    node.tree.remove("/dev/nvidia-modeset")
+    device = found(NvidiaGpu(node.host, strategies=["device-nodes"]))[GPU(0)]
+    assert [n.host_path for n in device.edits.device_nodes] == [*SHARED[:3], "/dev/nvidia0"]
+
+
+def test_nodes_below_a_root_of_the_drivers(make_node: MakeNode) -> None:
+    node = make_node()
+    device = found(NvidiaGpu(node.host, strategies=["device-nodes"], dev_root="/run/nvidia/driver"))[GPU(0)]
+    last = device.edits.device_nodes[-1]
+    assert (last.host_path, last.container_path) == ("/run/nvidia/driver/dev/nvidia0", "/dev/nvidia0")
+
+
+@pytest.mark.parametrize("name", ["nvidia.yaml", "nvidia.json"])
+def test_cdi_wants_a_spec_and_sees_when_it_comes_and_gets_old(make_node: MakeNode, name: str) -> None:
+    node = make_node(MIG)
+    backend = NvidiaGpu(node.host, strategies=["cdi"], mig="mixed")
+    instance = node.state.mig_uuid(1, 1)
+    with opened(backend):
+        device = {d.id: d for d in backend.discover()}[instance]
+        assert device.edits.cdi_devices == (f"nvidia.com/gpu={instance}",)
+        assert device.health.reason == (
+            f"no CDI spec of the node describes nvidia.com/gpu={instance}; run nvidia-ctk cdi generate"
+        )
+        names = [GPU(0), instance]
+        if name.endswith("json"):
+            text = json.dumps({"kind": "nvidia.com/gpu", "devices": [{"name": n} for n in names]})
+        else:
+            text = "kind: nvidia.com/gpu\ndevices:\n" + "".join(f"- name: {n}\n" for n in names)
+        node.tree.write(f"/var/run/cdi/{name}", text)
+        node.tree.write("/etc/cdi/broken.yaml", "{")
+        healthy = [d.id for d in backend.discover() if d.health.is_healthy]
+        assert healthy == names
+        node.tree.remove(f"/var/run/cdi/{name}")
+        assert not [d.id for d in backend.discover() if d.health.is_healthy]
+
+
+# -- NVIDIA's container runtime -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", ["envvar", "volume-mounts"])
+def test_without_nvidias_runtime_nothing_is_listed(make: Make, strategy: str) -> None:
+    _, backend = make(strategies=[strategy])
+    with pytest.raises(kdp.NotReady) as caught:
+        backend.open()
+    assert str(caught.value).startswith(
+        f"strategies={strategy} needs NVIDIA's container runtime, and without it containers start with no GPU; none of "
+        "/etc/nvidia-container-runtime/config.toml, "
+    )
+    assert str(caught.value).endswith("or set nvidia_runtime=true if it is where the plugin cannot see it")
+
+
+@pytest.mark.parametrize("place", RUNTIME_PLACES)
+def test_nvidias_runtime_is_found(make: Make, place: str, caplog: pytest.LogCaptureFixture) -> None:
+    node, backend = make(strategies=["envvar"])
+    node.tree.write(place, "")
+    with caplog.at_level("INFO"):
+        assert found(backend)
+    assert caplog.messages == [
+        f"the node has NVIDIA's container runtime ({place} is there); pods may have to say runtimeClassName: nvidia"
+    ]
+    node.tree.write("/etc/containerd/conf.d/99-nvidia.toml", '  default_runtime_name = "nvidia"')
+    assert is_default(node.host)
+
+
+def test_a_plugin_that_nvidias_runtime_has_started_needs_no_more_evidence(make_node: MakeNode) -> None:
+    node = make_node()
+    assert runtime_evidence(node.host, {"NVIDIA_VISIBLE_DEVICES": "all"}) is not None
+    assert runtime_evidence(node.host, {"NVIDIA_VISIBLE_DEVICES": "void"}) is None
+    assert runtime_evidence(node.host, {}) is None
+
+
+# -- what the plugin itself must be given ---------------------------------------------------------------------------------
+
+
+class _Seen(kdp.hardware.Host):
+    """The node's files, and which of them were looked at."""
+
+    @override
+    def look(self, host_path: str | os.PathLike[str]) -> tuple[int, int] | None:
+        _LOOKED.append(str(host_path))
+        return super().look(host_path)
+
+    @override
+    def read_bytes(self, host_path: str | os.PathLike[str]) -> bytes:
+        _LOOKED.append(str(host_path))
+        return super().read_bytes(host_path)
+
+    @override
+    def glob(self, pattern: str) -> list[str]:
+        _LOOKED.append(pattern)
+        return super().glob(pattern)
+
+
+_LOOKED: list[str] = []
+
+
+@pytest.mark.parametrize("strategies", [["envvar"], ["volume-mounts"], ["device-nodes"], ["cdi"], ["envvar", "cdi"]])
+@pytest.mark.parametrize("driver_root", ["/", "/home/kubernetes/bin/nvidia"])
+def test_needs_declares_all_that_is_read(make_node: MakeNode, strategies: list[Strategy], driver_root: str) -> None:
+    node = make_node(MIG)
+    node.tree.write("/etc/nvidia-container-runtime/config.toml", "")
+    library = node.file.with_name("libnvidia-ml.so.1")
+    backend = NvidiaGpu(
+        _Seen(node.root),
+        strategies=strategies,
+        driver_root=driver_root,
+        library=library,
+        mig="mixed",
+    )
+    _LOOKED.clear()
+    assert found(backend)
+    declared = backend.needs().host_paths
+    assert _LOOKED
+    assert [path for path in _LOOKED if not any(f"{path}/".startswith(f"{held}/") for held in declared)] == []
+    assert ("/etc/cdi" in declared) == ("cdi" in strategies)
+
+
+def test_needs_declares_where_the_library_is_looked_for(make_node: MakeNode) -> None:
+    node = make_node()
+    backend = NvidiaGpu(_Seen(node.root), strategies=["device-nodes"])
+    _LOOKED.clear()
+    assert find_library(backend.host, "/") is not None
+    declared = backend.needs().host_paths
+    assert [path for path in _LOOKED if not any(f"{path}/".startswith(f"{held}/") for held in declared)] == []
