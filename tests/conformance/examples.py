@@ -7,6 +7,8 @@ As a command it judges one and prints the report as JSON: for whoever judges man
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
 import tempfile
 import tomllib
@@ -21,10 +23,12 @@ import kdp
 import kdp.hardware
 import kdp_example_generic
 import kdp_example_minimal
+import kdp_example_nvidia_gpu
 from kdp.testing.conformance import CHECKS, ConformanceReport, check_backend
 from kdp.testing.conformance.model import Route
+from kdp_example_nvidia_gpu.fake import FakeNode, GpuState, NvmlState, compile_library
 
-__all__ = ["EXAMPLES", "HAS_FUSE", "PROFILES", "ROUTES", "judge", "listed"]
+__all__ = ["EXAMPLES", "MISSING", "PROFILES", "ROUTES", "judge", "listed"]
 
 PROFILES: Final = ("k134", "k136", "k137")
 ROUTES: Final[tuple[Route, ...]] = ("kubelet", "watcher")
@@ -48,7 +52,31 @@ def generic(directory: Path) -> Callable[[], kdp.DeviceBackend]:
     return partial(kdp_example_generic.Generic, config, kdp.hardware.Host())
 
 
-EXAMPLES: Final[dict[str, Callable[[Path], Callable[[], kdp.DeviceBackend]]]] = {"minimal": minimal, "generic": generic}
+def nvidia_gpu(directory: Path) -> Callable[[], kdp.DeviceBackend]:
+    """Make examples/nvidia_gpu on a node with GPUs that are not there."""
+    state = NvmlState(gpus=(GpuState(), GpuState(numa_node=1), GpuState()))
+    node = FakeNode(directory / ROOTS["nvidia-gpu"], library=compile_library(directory), state=state)
+    os.environ["FAKE_NVML"] = str(node.file)  # the library that a process has loaded first is the one it keeps
+    return partial(kdp_example_nvidia_gpu.NvidiaGpu, node.host, strategies=["device-nodes"])
+
+
+EXAMPLES: Final[dict[str, Callable[[Path], Callable[[], kdp.DeviceBackend]]]] = {
+    "minimal": minimal,
+    "generic": generic,
+    "nvidia-gpu": nvidia_gpu,
+}
+
+ROOTS: Final = {"nvidia-gpu": "gpus"}
+"""Examples whose node is a directory, and which one."""
+
+OWN: Final = {"nvidia-gpu": {51: "the plugin offers GetPreferredAllocation"}}
+"""Checks that are about what an example is not."""
+
+MISSING: Final = {
+    "minimal": None if HAS_FUSE else "this kernel has no /dev/fuse, which examples/minimal serves",
+    "nvidia-gpu": None if shutil.which("gcc") else "gcc is missing, which makes the library of examples/nvidia_gpu",
+}
+"""Why an example cannot be judged on this machine; None: it can."""
 
 
 async def judge(
@@ -57,18 +85,24 @@ async def judge(
     """Judge an example by name; without ``only`` by all checks that do not wait long."""
     make = EXAMPLES[example](directory)
     return await check_backend(
-        make, profile=profile, registration=route, only=only, quick=only is None, cdi_dirs=[directory]
+        make,
+        profile=profile,
+        registration=route,
+        only=only,
+        quick=only is None,
+        cdi_dirs=[directory],
+        host_root=directory / ROOTS[example] if example in ROOTS else "/",
     )
 
 
-def listed(route: Route) -> dict[int, str]:
-    """Return the checks that may be not applicable over a route, with the reasons."""
+def listed(route: Route, example: str = "") -> dict[int, str]:
+    """Return the checks that may be not applicable over a route, with the reasons; for an example also its own."""
     table = tomllib.loads(Path(__file__).with_name("not_applicable.toml").read_text())[route]
     found: dict[int, str] = {}
     for ids, reason in table.items():
         first, _, last = ids.partition("-")
         found |= dict.fromkeys(range(int(first), int(last or first) + 1), reason)
-    return found
+    return found | (OWN.get(example) or {})
 
 
 def main() -> None:

@@ -13,19 +13,21 @@ import pytest
 from kdp.testing.conformance import CHECKS
 from kdp.testing.conformance.model import Route
 
-from .examples import HAS_FUSE, judge, listed
+from .examples import MISSING, judge, listed
 
 Figure = Callable[[str, float, str], None]
 
 
-@pytest.mark.parametrize(("example", "route"), [("minimal", "kubelet"), ("generic", "watcher")])
+@pytest.mark.parametrize(
+    ("example", "route"), [("minimal", "kubelet"), ("generic", "watcher"), ("nvidia-gpu", "kubelet")]
+)
 async def test_an_example_passes(example: str, route: Route, tmp_path: Path, figure: Figure) -> None:
-    if example == "minimal" and not HAS_FUSE:
-        pytest.skip("this kernel has no /dev/fuse, which examples/minimal serves")
+    if missing := MISSING.get(example):
+        pytest.skip(missing)
     report = await judge(example, "k137", route, tmp_path)
     report.raise_if_failed()
     not_applicable = {result.check.id: result.saw for result in report.of("not_applicable")}
-    expected = {number: reason for number, reason in listed(route).items() if number not in report.left_out}
+    expected = {number: reason for number, reason in listed(route, example).items() if number not in report.left_out}
     assert not_applicable == expected
     seconds = sum(result.seconds for result in report.results)
     figure(f"conformance of {example}, k137, {route}: all checks one after another", seconds, "s")

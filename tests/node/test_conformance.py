@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tests.conformance.examples import EXAMPLES, HAS_FUSE, PROFILES, ROUTES, WAITING, listed
+from tests.conformance.examples import EXAMPLES, MISSING, PROFILES, ROUTES, WAITING, listed
 
 from .backend import Figure
 
@@ -71,8 +71,8 @@ def judged(request: pytest.FixtureRequest) -> Iterator[Judged]:
 @pytest.mark.parametrize("case", MATRIX, ids=lambda case: "-".join(case))
 def test_an_example_passes(case: tuple[str, str, str, str], judged: Judged, figure: Figure) -> None:
     example, profile, route, which = case
-    if example == "minimal" and not HAS_FUSE:
-        pytest.skip("this kernel has no /dev/fuse, which examples/minimal serves")
+    if missing := MISSING.get(example):
+        pytest.skip(missing)
     report, seconds = judged(case)
     failed = [f"{check['id']}: {check['saw']}" for check in report["checks"] if check["status"] == "failed"]
     assert not failed, "\n\n".join(failed)
@@ -81,5 +81,5 @@ def test_an_example_passes(case: tuple[str, str, str, str], judged: Judged, figu
         assert not found
         assert report["summary"]["passed"] == len(WAITING)
     else:
-        assert found == {id_: why for id_, why in listed(route).items() if id_ not in report["left_out"]}  # type: ignore[arg-type]
+        assert found == {id_: why for id_, why in listed(route, example).items() if id_ not in report["left_out"]}  # type: ignore[arg-type]
     figure(f"conformance of {example}, {profile}, {route}, {which}", seconds, "s")

@@ -64,24 +64,31 @@ class Topology:
         ratios = {pair: weight.as_integer_ratio() for pair, weight in checked.items()}
         self.scale = math.lcm(*(below for _, below in ratios.values()))
         exact = {pair: above * (self.scale // below) for pair, (above, below) in ratios.items()}
-        count = len(self._index)
+        # Units without a link have no row: ten thousand of them would be a matrix of a gigabyte that says nothing.
+        linked = {unit for pair in exact for unit in pair}
+        self._place = {unit: i for i, unit in enumerate(unit for unit in self._index if unit in linked)}
+        self._nearest = 2 * max((w for (a, b), w in exact.items() if a != b), default=0) or self.scale
+        count = len(self._place)
         self._rows = [[0] * count for _ in range(count)]
-        nearest = 2 * max((w for (a, b), w in exact.items() if a != b), default=0) or self.scale
         for i in range(count):
-            self._rows[i][i] = nearest
+            self._rows[i][i] = self._nearest
         for (a, b), weight in exact.items():
-            i, j = self._index[a], self._index[b]
+            i, j = self._place[a], self._place[b]
             self._rows[i][j] = self._rows[j][i] = weight
         self.tree = self._tree()
         self._wider: Topology | None = None
 
     def weight(self, a: str, b: str) -> int:
         """Return the weight between two known units, or within one, times ``scale``."""
-        return self._rows[self._index[a]][self._index[b]]
+        i, j = self._place.get(a), self._place.get(b)
+        if i is None or j is None:
+            # Unknown ones are a KeyError in either case.
+            return self._nearest if self._index[a] == self._index[b] else 0
+        return self._rows[i][j]
 
     def row(self, unit: str) -> Mapping[str, int]:
         """Return the weights of one known unit by the other's name, times ``scale``."""
-        return dict(zip(self._index, self._rows[self._index[unit]], strict=True))
+        return {other: self.weight(unit, other) for other in self._index}
 
     def covering(self, units: Iterable[str]) -> Topology:
         """Return this, or if units are not known here the same links with those added, unconnected."""
@@ -95,7 +102,7 @@ class Topology:
 
     def _tree(self) -> Branch | None:
         """Return the matrix as a tree; None: it is none."""
-        names, rows = list(self._index), self._rows
+        names, rows = list(self._place), self._rows
 
         def grow(members: list[int]) -> Branch | None:
             if len(members) == 1:
@@ -121,12 +128,26 @@ class Topology:
                 children.append(child)
             return Branch(weight, tuple(children))
 
-        if not names:
+        if not self._index:
             return None
         for i, row in enumerate(rows):
             if any(other > row[i] for other in row):  # a unit whose own devices are not the nearest
                 return None
-        return grow(list(range(len(names))))
+        alone = [Branch(0, (), unit) for unit in self._index if unit not in self._place]
+        if not names:
+            return alone[0] if len(alone) == 1 else Branch(0, tuple(alone))
+        tree = grow(list(range(len(names))))
+        if tree is None or not alone:
+            return tree
+        parts = tree.children if tree.children and tree.weight == 0 else (tree,)
+        return Branch(0, tuple(sorted((*parts, *alone), key=_first)))
+
+
+def _first(branch: Branch) -> str:
+    """Return the first unit of a part."""
+    while branch.children:
+        branch = branch.children[0]
+    return branch.unit
 
 
 def _checked(known: Mapping[str, int], links: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], float]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import pytest
 
@@ -93,3 +94,25 @@ def test_tenths_add_up_exactly() -> None:
     for renamed in ("abcdef", "defabc", "bcaefd"):
         links = {(renamed["abcdef".index(x)], renamed["abcdef".index(y)]): w for (x, y), w in tenths.items()}
         assert choose("linked", plain, 3, topology=Topology("abcdef", links)).chosen == ("a", "b", "c")
+
+
+def test_units_without_links_cost_no_matrix() -> None:
+    """A backend with ``links`` may have ten thousand units that have none: that was a matrix of 800 MB."""
+    tracemalloc.start()
+    topology = Topology([f"seat-{i}" for i in range(10_000)], {("seat-1", "seat-2"): 5})
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 20 << 20
+    assert (topology.weight("seat-2", "seat-1"), topology.weight("seat-1", "seat-3")) == (5, 0)
+    assert topology.weight("seat-9", "seat-9") == topology.weight("seat-1", "seat-1") == 10
+    assert topology.tree is not None
+    assert len(topology.tree.children) == 9_999
+
+
+@pytest.mark.parametrize("alone", ["a", "m", "z"])
+def test_a_unit_without_links_has_its_place_in_the_tree(alone: str) -> None:
+    linked = {("b", "c"): 5, ("b", "d"): 1, ("c", "d"): 1}
+    tree = Topology(["b", "c", "d", alone], linked).tree
+    told = Topology(["b", "c", "d", alone], {**linked, ("b", alone): 0}).tree
+    assert tree == told
+    assert Topology([alone], {}).tree == Topology([alone], {(alone, alone): 1}).tree

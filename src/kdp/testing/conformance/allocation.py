@@ -403,7 +403,7 @@ async def cancelled(case: Case) -> str:
 
 
 def missing_artefacts(replies: Iterable[ContainerReply], cdi_dirs: Iterable[Path], root: str = "/") -> list[str]:
-    """Return what replies name that does not exist on this host."""
+    """Return what replies name that does not exist on the node, whose root directory is here."""
     all_of = [*replies]
     names = {name for reply in all_of for name in reply.cdi_devices}
     paths = {node.host_path for reply in all_of for node in reply.devices}
@@ -462,15 +462,15 @@ async def survives_restart(case: Case) -> str:
     async with case.connected() as scene:
         scene.some(1)
         replies = await _all_replies(scene)
-        missing = missing_artefacts(replies, case.cdi_dirs)
+        missing = missing_artefacts(replies, case.cdi_dirs, case.subject.node_root)
         scene.require(not missing, f"the reply names what does not exist: {ids(missing)}")
         await scene.stop(scene.plugin)
-        missing = missing_artefacts(replies, case.cdi_dirs)
+        missing = missing_artefacts(replies, case.cdi_dirs, case.subject.node_root)
         scene.require(not missing, f"with the plugin's end this was gone: {ids(missing)}")
         known = len(scene.lists)
         await scene.start_plugin()
         await scene.connected(lists=known)
-        missing = missing_artefacts(replies, case.cdi_dirs)
+        missing = missing_artefacts(replies, case.cdi_dirs, case.subject.node_root)
         scene.require(not missing, f"with the plugin's new start this was gone: {ids(missing)}")
     return f"{_named(replies)}, all there before, between and after"
 
@@ -502,7 +502,7 @@ async def reboot(case: Case) -> str:
 
     def listen(event: events.Event) -> None:
         if isinstance(event, events.RegisterReceived) and replies:
-            missing.extend(missing_artefacts(replies, case.cdi_dirs))
+            missing.extend(missing_artefacts(replies, case.cdi_dirs, case.subject.node_root))
 
     async with case.node(listener=listen) as scene:
         await scene.start_plugin()
@@ -537,7 +537,7 @@ async def cdi_names(case: Case) -> str:
         scene.some(1)
         replies = await _all_replies(scene)
         only_cdi = [attrs.evolve(reply, devices=(), mounts=()) for reply in replies]
-        missing = missing_artefacts(only_cdi, case.cdi_dirs)
+        missing = missing_artefacts(only_cdi, case.cdi_dirs, case.subject.node_root)
         scene.require(not missing, f"no spec declares {ids(missing)}")
         names = {name for reply in replies for name in reply.cdi_devices}
         requests = [key for reply in replies for key in reply.annotations if key.startswith("cdi.k8s.io/")]

@@ -388,6 +388,7 @@ class BackendSubject(Subject):
         self._levers = levers or Levers()
         self._route: Route = registration
         self._host = Host(host_root) if os.fspath(host_root) != "/" else None  # then as the backend was made
+        self.node_root = os.fspath(host_root)
         self._resource: str | None = None
         self.shares_hardware = self._levers != Levers()
 

@@ -208,6 +208,7 @@ class Subject(abc.ABC):
         can_be_staged: Whether it can be made what a `Staging` asks for.
         shares_hardware: Whether all instances see the same hardware, so that only one check at a time may change it.
         seen_at: Where instances see the kubelet's root directory, if not where it is.
+        node_root: Where the node's root directory is, of which replies name the paths.
     """
 
     width: int = 8
@@ -215,6 +216,7 @@ class Subject(abc.ABC):
     can_be_staged: bool = True
     shares_hardware: bool = False
     seen_at: str | None = None
+    node_root: str = "/"
 
     @abc.abstractmethod
     def start(
