@@ -20,7 +20,7 @@ JOBS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench node-tools test-node simulation peers faults reference lint format types layers build proto floors clean
+.PHONY: help demo test bench node-tools test-node test-gpu simulation peers faults reference lint format types layers build proto floors clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -37,6 +37,9 @@ node-tools: ## compile the real kubelet and its kin for the tests of a node (nee
 
 test-node: $(VENV)/.ready ## run the tests of a node: real device managers, a real kubelet, a real cluster
 	@$(PYTHON_IN) -m pytest tests/node -n $(JOBS) --dist loadgroup --durations=10 $(ARGS)
+
+test-gpu: $(VENV)/.ready ## run the tests of a real NVIDIA GPU; skipped with the reason where there is none
+	@$(PYTHON_IN) -m pytest examples/nvidia_gpu/gpu -s $(ARGS)
 
 simulation: $(VENV)/.ready ## write docs/explanation/simulation.md from the comparison with the real device managers
 	@rows=$$(mktemp -d) && KDP_SIMULATION=$$rows $(PYTHON_IN) -m pytest -q -n $(JOBS) tests/node/test_differential.py \

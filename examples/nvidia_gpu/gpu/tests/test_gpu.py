@@ -1,0 +1,113 @@
+"""A real GPU: ``make test-gpu``. Without one everything here is skipped, with the reason.
+
+In a process of its own, because the first libnvidia-ml that a process loads stays, and the other tests load a fake one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+import kdp
+import kdp.hardware
+from kdp.testing import Pod, SimulatedKubelet
+from kdp_example_nvidia_gpu import NvidiaGpu
+from kdp_example_nvidia_gpu.events import EventSet
+from kdp_example_nvidia_gpu.nvml import pynvml
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+from pathlib import Path
+
+CUDA = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+count = ctypes.c_int()
+assert cuda.cuInit(0) == 0, "cuInit failed"
+assert cuda.cuDeviceGetCount(ctypes.byref(count)) == 0
+print(count.value)
+"""
+
+ISOLATED = """
+set -eu
+empty=$1; shift
+program=$1; shift
+mount -t tmpfs tmpfs "$empty"
+for node in "$@" /dev/null /dev/zero /dev/urandom; do
+    mkdir -p "$empty/$(dirname "${node#/dev/}")"
+    : > "$empty/${node#/dev/}"
+    mount --bind "$node" "$empty/${node#/dev/}"
+done
+mount --move "$empty" /dev
+exec "$program" -c "$CUDA"
+"""
+"""Give a process a /dev with these nodes and no others, as a container has."""
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def backend() -> Generator[NvidiaGpu]:
+    found = NvidiaGpu(kdp.hardware.Host(), strategies=["device-nodes"], mig="mixed")
+    try:
+        found.open()
+    except kdp.NotReady as error:
+        pytest.skip(f"no GPU here: {error}")
+    yield found
+    found.close()
+
+
+def test_discovery_agrees_with_nvml_and_sysfs(backend: NvidiaGpu) -> None:
+    devices = {device.unit: device for device in backend.discover()}
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        device = devices[pynvml.nvmlDeviceGetUUID(handle)]
+        assert device.health.is_healthy, device.health
+        pci = pynvml.nvmlDeviceGetPciInfo(handle).busId.lower()
+        node = int(Path(f"/sys/bus/pci/devices/{pci[-12:]}/numa_node").read_text())
+        assert device.numa_nodes == ((node,) if node >= 0 else ())
+        assert f"/dev/nvidia{pynvml.nvmlDeviceGetMinorNumber(handle)}" in [
+            n.host_path for n in device.edits.device_nodes
+        ]
+
+
+def test_waiting_for_an_event_takes_its_time_and_no_more(backend: NvidiaGpu) -> None:
+    handles = {device.unit: device.handle.handle for device in backend.discover()}
+    with EventSet(handles) as events:
+        assert not events.is_empty
+        began = time.monotonic()
+        assert events.wait(200) is None
+        took = time.monotonic() - began
+    assert 0.15 < took < 2
+
+
+async def test_cuda_sees_one_gpu_with_what_allocate_answers(backend: NvidiaGpu, tmp_path: Path) -> None:
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("a /dev of its own needs root and unshare")
+    async with SimulatedKubelet() as kubelet, anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: kdp.serve(backend, device_plugin_dir=kubelet.paths.device_plugin_dir))
+        await kubelet.until(lambda: any(kubelet.allocatable().values()), timeout=60)
+        resource = next(name for name, count in kubelet.allocatable().items() if count)
+        reply = (await kubelet.admit(Pod.asking({resource: 1}))).reply("main")
+        done = await anyio.run_process(
+            [
+                *("unshare", "--mount", "--propagation", "private", "sh", "-c", ISOLATED, "sh", str(tmp_path)),
+                *(sys.executable, *(node.host_path for node in reply.devices)),
+            ],
+            env={**reply.envs, "PATH": os.environ["PATH"], "CUDA": CUDA},
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+        tasks.cancel_scope.cancel()
+    assert done.returncode == 0, done.stdout.decode()
+    assert done.stdout.decode().strip() == "1"
