@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import attrs
 
 import kdp
+from kdp_example_nvidia_gpu import NvidiaGpu
 from kdp_example_nvidia_gpu.fake import NvmlState
 from kdp_example_nvidia_gpu.watching import pids_of
 
@@ -71,8 +72,12 @@ def test_a_gpu_with_a_process_on_it_is_unhealthy_until_it_is_idle(make: Make) ->
 
 
 def test_by_default_nobody_asks(make: Make) -> None:
-    busy, _ = _give_back(make)
-    assert busy == []
+    """So kdp does not follow the pods for nothing."""
+    _, backend = make()
+    _, idle = make(require_idle=True)
+    assert type(backend).released is kdp.DeviceBackend.released
+    assert type(idle).released is not kdp.DeviceBackend.released
+    assert type(backend) is NvidiaGpu
 
 
 def test_older_libraries_are_asked_in_their_way(make: Make) -> None:

@@ -118,6 +118,9 @@ class NvidiaGpu(kdp.DeviceBackend):
         self._cdi = runtime.CdiNames(host)
         self._scanner = Scanner(host)
         self._told: set[str] = set()
+        if require_idle:
+            # kdp asks the class whether there is a hook, and follows the pods only if there is.
+            self.__class__ = _IdleNvidiaGpu
 
     # -- opening -------------------------------------------------------------------------------------------------------
 
@@ -199,12 +202,6 @@ class NvidiaGpu(kdp.DeviceBackend):
         return attrs.evolve(edits, env={**edits.env, **limits})
 
     @override
-    def released(self, devices: kdp.Allocation) -> None:
-        if self.options.require_idle:
-            for device in devices:
-                self._watcher.must_be_idle(device.id)
-
-    @override
     def needs(self) -> kdp.Needs:
         options = self.options
         paths = {"/sys", "/proc/driver"}
@@ -235,6 +232,15 @@ class NvidiaGpu(kdp.DeviceBackend):
     def cdi_names(self) -> frozenset[str] | None:
         """Return the devices that the node's CDI specs describe; None: nobody needs them."""
         return self._cdi.read() if "cdi" in self.options.strategies else None
+
+
+class _IdleNvidiaGpu(NvidiaGpu):
+    """With the option ``require_idle``."""
+
+    @override
+    def released(self, devices: kdp.Allocation) -> None:
+        for device in devices:
+            self._watcher.must_be_idle(device.id)
 
 
 class _Found:
