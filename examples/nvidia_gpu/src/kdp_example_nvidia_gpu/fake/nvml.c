@@ -214,7 +214,7 @@ int nvmlDeviceRegisterEvents(dev_h d, unsigned long long t, struct set *s) { (vo
 int nvmlEventSetWait_v2(struct set *s, event_t *e, unsigned ms) {
     char file[4200], line[256];
     (void)s;
-    for (unsigned t = 0;; t += 2) {
+    for (unsigned t = 0;; t += 10) {
         IN(0);
         snprintf(file, sizeof file, "%s.events", path);
         FILE *f = fopen(file, "r");
@@ -235,6 +235,6 @@ int nvmlEventSetWait_v2(struct set *s, event_t *e, unsigned ms) {
             if (any) return OK;
         }
         if (t >= ms) return TIMEOUT;
-        usleep(2000);
+        usleep(10000);
     }
 }
