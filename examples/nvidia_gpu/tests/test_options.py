@@ -40,6 +40,7 @@ from kdp_example_nvidia_gpu import NvidiaGpu
             "mps=4: contradicts require_idle: the MPS server itself is a process on the GPU",
         ),
         ({"hold_down": 0.0}, "hold_down=0: must be a number of seconds above 0, or none; valid is 60"),
+        ({"driver_root": "nvidia"}, "driver_root=nvidia: must be an absolute path; valid is /run/nvidia/driver"),
         (
             {"xids": ["79"]},
             "xids: '79' must be CODE=ignore, CODE=fatal or CODE=condition, CODE a number or 'all'; valid is 63=ignore",

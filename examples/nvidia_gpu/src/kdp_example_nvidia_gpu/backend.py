@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence  # noqa: TC003 - kdp converts the options by their annotations
 from pathlib import Path  # noqa: TC003
-from typing import TYPE_CHECKING, Any
 
 import attrs
 from typing_extensions import override
@@ -18,16 +17,12 @@ import kdp.hardware
 
 from . import links, mps, runtime
 from .gpus import Gpu, Scanner
-from .mig import Instance, profile_names
-from .nodes import Nodes
+from .listing import Listing
 from .nvml import LIBRARY_PLACES, Nvml
 from .options import Feature, MigMode, Naming, Options, Strategy
-from .strategies import JOINED_ENV, edits_of, name_of
+from .strategies import JOINED_ENV
 from .watching import Watcher
 from .xids import XidPolicy
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 __all__ = ["NvidiaGpu"]
 
@@ -120,7 +115,7 @@ class NvidiaGpu(kdp.DeviceBackend):
         self._told: set[str] = set()
         if require_idle:
             # kdp asks the class whether there is a hook, and follows the pods only if there is.
-            self.__class__ = _IdleNvidiaGpu
+            self.__class__ = _IdleNvidiaGpu  # pyright: ignore[reportAttributeAccessIssue]
 
     # -- opening -------------------------------------------------------------------------------------------------------
 
@@ -172,8 +167,12 @@ class NvidiaGpu(kdp.DeviceBackend):
     def discover(self) -> list[kdp.Device]:
         gpus = self._scanner.scan()
         self._watcher.know(gpus)
-        found = _Found(self, gpus)
-        return found.devices()
+        cdi = self._cdi.read() if "cdi" in self.options.strategies else None
+        listing = Listing(self.host, self.options, gpus, cdi=cdi, common=self._scanner.versions())
+        devices = listing.devices()
+        for complaint in listing.complaints:
+            self._tell(logging.ERROR, complaint)
+        return devices
 
     @override
     def watch(self, report: kdp.Reporter) -> None:
@@ -219,20 +218,6 @@ class NvidiaGpu(kdp.DeviceBackend):
             paths.add(options.mps_pipe)
         return kdp.Needs(host_paths=tuple(sorted(paths)))
 
-    # -- what the parts of a discovery need ----------------------------------------------------------------------------
-
-    def complain(self, text: str) -> None:
-        """Log what an admin should change; once."""
-        self._tell(logging.ERROR, text)
-
-    def versions(self) -> dict[str, kdp.Version]:
-        """Return what is the same for all GPUs: the versions of the driver and of its CUDA."""
-        return self._scanner.versions()
-
-    def cdi_names(self) -> frozenset[str] | None:
-        """Return the devices that the node's CDI specs describe; None: nobody needs them."""
-        return self._cdi.read() if "cdi" in self.options.strategies else None
-
 
 class _IdleNvidiaGpu(NvidiaGpu):
     """With the option ``require_idle``."""
@@ -241,107 +226,3 @@ class _IdleNvidiaGpu(NvidiaGpu):
     def released(self, devices: kdp.Allocation) -> None:
         for device in devices:
             self._watcher.must_be_idle(device.id)
-
-
-class _Found:
-    """What one discovery makes of the GPUs."""
-
-    def __init__(self, backend: NvidiaGpu, gpus: list[Gpu]) -> None:
-        self._backend = backend
-        self._options = backend.options
-        self._gpus = gpus
-        self._nodes = Nodes(backend.host, backend.options) if "device-nodes" in backend.options.strategies else None
-        self._cdi = backend.cdi_names()
-        self._mps = mps.daemon_problem(backend.host, self._options.mps_pipe) if self._options.mps else None
-        self._common: dict[str, Any] = {**backend.versions()}
-
-    def devices(self) -> list[kdp.Device]:
-        """Return the devices, in the order of the GPUs."""
-        mixed_up = self._mixed_up() if self._options.mig == "single" else None
-        self._check_profiles()
-        return [device for gpu in self._gpus for device in self._of_gpu(gpu, mixed_up)]
-
-    def _of_gpu(self, gpu: Gpu, mixed_up: str | None) -> Iterable[kdp.Device]:
-        if self._options.mig == "none" and gpu.is_mig:
-            return [self._device(gpu, None, "it is in MIG mode; set mig=mixed or mig=single, or turn MIG off")]
-        if self._options.mps:
-            problem = self._mps or mps.client_problem(gpu, self._options.mps)
-            return [self._device(gpu, None, problem, part=part) for part in range(self._options.mps)]
-        if not gpu.is_mig:
-            return [self._device(gpu, None, mixed_up)]
-        return [self._device(gpu, instance, mixed_up) for instance in gpu.instances if self._is_served(instance)]
-
-    def _is_served(self, instance: Instance) -> bool:
-        if instance.profile is None and self._options.mig == "mixed":
-            self._backend.complain(
-                f"{instance.uuid}: the driver does not tell its profile, so it has no resource; it is left out"
-            )
-            return False
-        return not self._options.mig_profiles or instance.profile in self._options.mig_profiles
-
-    def _mixed_up(self) -> str | None:
-        """Return why ``single`` cannot be, because not all are of one kind."""
-        kinds: dict[str, int] = {}
-        for gpu in self._gpus:
-            served = [i for i in gpu.instances if self._is_served(i)]
-            for kind in [str(i.profile) for i in served] if gpu.is_mig else ["whole GPU"]:
-                kinds[kind] = kinds.get(kind, 0) + 1
-        if len(kinds) < 2:
-            return None
-        there = ", ".join(f"{count} x {kind}" for kind, count in sorted(kinds.items()))
-        return f"mig=single wants one MIG profile on all GPUs, here are {there}; make them equal, or set mig=mixed"
-
-    def _check_profiles(self) -> None:
-        wanted = self._options.mig_profiles
-        if not wanted:
-            return
-        known = {profile for gpu in self._gpus if gpu.is_mig and gpu.handle for profile in profile_names(gpu.handle)}
-        for profile in wanted:
-            if known and profile not in known:
-                self._backend.complain(
-                    f"mig_profiles: no GPU of this node has the profile {profile!r}; they have {', '.join(sorted(known))}"
-                )
-
-    def _device(self, gpu: Gpu, instance: Instance | None, problem: str | None, part: int | None = None) -> kdp.Device:
-        options = self._options
-        uuid = instance.uuid if instance else gpu.uuid
-        problem = gpu.problem or problem
-        if problem is None and self._nodes is not None:
-            problem = self._nodes.problem(gpu, instance)
-        if problem is None and self._cdi is not None:
-            name = f"{options.cdi_kind}={name_of(gpu, instance, options)}"
-            if name not in self._cdi:
-                problem = f"no CDI spec of the node describes {name}; run nvidia-ctk cdi generate"
-        resource = options.resource
-        if instance is not None and options.mig == "mixed":
-            resource = options.mig_resource(str(instance.profile))
-        return kdp.Device(
-            id=uuid if part is None else f"{uuid}/{part}",
-            unit=gpu.uuid,
-            resource=resource,
-            health=kdp.Health.healthy() if problem is None else kdp.Health.unhealthy(problem),
-            numa_nodes=gpu.facts.numa_nodes,
-            edits=edits_of(gpu, instance, self._nodes, options),
-            attributes=self._attributes(gpu, instance),
-            handle=gpu,
-        )
-
-    def _attributes(self, gpu: Gpu, instance: Instance | None) -> dict[str, Any]:
-        """Return the facts that GPU Feature Discovery makes labels of, under the last part of their names."""
-        facts = gpu.facts
-        compute = facts.compute
-        found: dict[str, Any] = {
-            "product": facts.name and facts.name.replace(" ", "-"),
-            "memory": facts.memory_mib,
-            "family": facts.family,
-            "compute": compute and kdp.Version(f"{compute[0]}.{compute[1]}.0"),
-            "bus": facts.bus,
-        }
-        if instance is not None:
-            found |= {
-                "memory": instance.memory_mib,
-                "profile": instance.profile,
-                "slices": instance.slices,
-                "multiprocessors": instance.multiprocessors,
-            }
-        return {name: value for name, value in (found | self._common).items() if value is not None}

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 import kdp
@@ -19,7 +20,6 @@ import kdp.hardware
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 __all__ = ["LIBRARY_PLACES", "GpuLost", "Nvml", "ask", "find_library", "must", "pynvml", "reason"]
 
@@ -141,9 +141,10 @@ class Nvml:
         It asks the loader for the name alone, and glibc answers with what is loaded already under that name. So neither
         LD_LIBRARY_PATH nor a change of nvidia-ml-py is needed for a driver that is somewhere else.
         """
-        path = self._library or find_library(self._host, self._driver_root)
-        if path is None and (not self._host.is_real or self._driver_root != "/"):
-            # The loader would find the library of this machine, which is not the one that we were told of.
+        is_ours = self._host.root == Path("/") and self._driver_root == "/"
+        path = self._library or (None if is_ours else find_library(self._host, self._driver_root))
+        if path is None and not is_ours:
+            # The loader would find the library of this container, which is not the one that we were told of.
             raise kdp.NotReady(
                 f"{LIBRARY} is not in {self._driver_root} of the node, so the NVIDIA driver is not installed (yet); "
                 f"looked in {', '.join(_DIRECTORIES)}"

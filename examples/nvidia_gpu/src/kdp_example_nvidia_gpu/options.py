@@ -84,6 +84,10 @@ class Options:
             found.append(f"mps={self.mps}: contradicts mig={self.mig}; MPS shares whole GPUs here, so set mig=none")
         if self.mps and self.require_idle:
             found.append(f"mps={self.mps}: contradicts require_idle: the MPS server itself is a process on the GPU")
+        for name in ("driver_root", "driver_mount", "dev_root", "mps_pipe", "mps_shm"):
+            path: str = getattr(self, name)
+            if not path.startswith("/"):
+                found.append(f"{name}={path}: must be an absolute path; valid is /run/nvidia/driver")
         if self.hold_down is not None and not 0 < self.hold_down < float("inf"):
             found.append(f"hold_down={self.hold_down:g}: must be a number of seconds above 0, or none; valid is 60")
         return found
