@@ -59,7 +59,8 @@ class EventSet:
         self._uuids: dict[int | None, str] = {}
         for uuid, handle in handles.items():
             supported = ask(pynvml.nvmlDeviceGetSupportedEventTypes, handle)
-            wanted = _WANTED if supported is None else _WANTED & supported
+            # A driver that does not say what it has may refuse all because of the one that it has not.
+            wanted = pynvml.nvmlEventTypeXidCriticalError if supported is None else _WANTED & supported
             try:
                 if not wanted:
                     raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
