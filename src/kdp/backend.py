@@ -21,6 +21,7 @@ How hooks are called, all of them:
 from __future__ import annotations
 
 import abc
+import posixpath
 from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, final, overload
 
@@ -29,6 +30,7 @@ from typing_extensions import override
 
 from .devices import Device
 from .edits import ContainerEdits
+from .errors import InvalidValueError
 from .thresholds import HealthPolicy
 
 if TYPE_CHECKING:
@@ -98,19 +100,51 @@ class PreferRequest:
     size: int
 
 
+def _tuple(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(values)
+
+
+def _capabilities(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name.upper().removeprefix("CAP_") for name in names)
+
+
+def _check_capabilities(_needs: object, _field: object, names: tuple[str, ...]) -> None:
+    for name in names:
+        if not name.isascii() or not name.replace("_", "").isalpha():
+            raise InvalidValueError(f"capability {name!r}: must be a Linux capability's name; valid is 'SYS_ADMIN'")
+
+
+def _check_paths(_needs: object, field: attrs.Attribute[tuple[str, ...]], paths: tuple[str, ...]) -> None:
+    for path in paths:
+        if not path.startswith("/") or posixpath.normpath(path) != path:
+            raise InvalidValueError(
+                f"{field.name} {path!r}: must be an absolute path of the node without '..' or a slash at its end; "
+                f"valid is '/sys'"
+            )
+
+
 @final
 @attrs.frozen(kw_only=True)
 class Needs:
-    """What the plugin's own container must be given on the node, for manifests and ``kdp doctor``.
+    """What the plugin's own container must be given on the node, for ``kdp manifests``.
 
     Attributes:
-        host_paths: Paths of the node that the backend reads, as ``/sys`` or a driver's directory.
+        host_paths: Directories of the node that the backend reads, as ``/sys`` or a driver's directory. Of a file name
+            the directory: a mounted file stays the one that it was.
+        writable_paths: Directories of the node that the backend writes to.
+        opened_nodes: Device nodes that the backend itself opens, as ``/dev/hwrng``; to look at one needs no right.
+            Kubernetes has no right for one node: such a container is privileged. A systemd unit has one.
         capabilities: Linux capabilities, as ``SYS_ADMIN``; normally none.
         host_network: Whether it must run in the node's network namespace.
+
+    Raises:
+        InvalidValueError: A path is not absolute, or a capability no name of one.
     """
 
-    host_paths: tuple[str, ...] = ()
-    capabilities: tuple[str, ...] = ()
+    host_paths: tuple[str, ...] = attrs.field(default=(), converter=_tuple, validator=_check_paths)
+    writable_paths: tuple[str, ...] = attrs.field(default=(), converter=_tuple, validator=_check_paths)
+    opened_nodes: tuple[str, ...] = attrs.field(default=(), converter=_tuple, validator=_check_paths)
+    capabilities: tuple[str, ...] = attrs.field(default=(), converter=_capabilities, validator=_check_capabilities)
     host_network: bool = False
 
 
@@ -289,7 +323,9 @@ class DeviceBackend(abc.ABC):
     def needs(self) -> Needs | Awaitable[Needs]:
         """Return what the plugin's container needs on the node, beyond what the devices' edits show.
 
-        Called by ``kdp manifests`` and ``kdp doctor`` only, never while the plugin runs; the backend is not open.
+        Called by ``kdp manifests`` only, never while the plugin runs; the backend is not open. That command also runs
+        ``discover`` and adds the directories of the device nodes that it finds, so a backend that only looks at its
+        nodes needs none of this. May block; has no deadline. An exception ends the command with one sentence.
         """
         return Needs()
 

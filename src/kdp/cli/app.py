@@ -12,7 +12,7 @@ from .. import __version__
 
 __all__ = ["kdp"]
 
-_COMMANDS = ("run", "devices", "explain", "simulate", "snapshot", "conformance", "record", "replay")
+_COMMANDS = ("run", "devices", "explain", "simulate", "snapshot", "manifests", "conformance", "record", "replay")
 
 
 class _Commands(click.Group):
@@ -54,6 +54,7 @@ def kdp() -> None:
       kdp explain widgets.py:Widgets     which devices would a container get, and why?
       kdp simulate widgets.py:Widgets    does it work, without a cluster?
       kdp run widgets.py:Widgets         serve the kubelet of this node
+      kdp manifests widgets.py:Widgets   what deploys it, with no more rights than it needs
 
     Every option can also be given as a variable KDP_... or, with --config, in a file; flags win over variables, and
     variables over the file.

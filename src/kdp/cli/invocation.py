@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import final
+from typing import cast, final
 
 import attrs
 
@@ -67,6 +67,19 @@ class Invocation:
         """Whether a backend was given the node's files; after `plan`."""
         return any(isinstance(value, Host) for recipe in self._recipes for value in recipe.arguments.values())
 
+    def parameters(self) -> list[tuple[str, tuple[str, ...], object]]:
+        """Return the constructor's parameters that flags or variables gave: name, texts, and the value they became.
+
+        After `plan`, with one target.
+        """
+        (recipe,) = self._recipes
+        found: list[tuple[str, tuple[str, ...], object]] = []
+        for name, given in _given(self.assignments).items():
+            taken = next(key for key in recipe.arguments if key == name or key.upper() == name.upper())
+            texts = cast("list[object]", given.value) if isinstance(given.value, list) else [given.value]
+            found.append((taken, tuple(map(str, texts)), recipe.arguments[taken]))
+        return found
+
     def _host_for(self, settings: Settings) -> Host:
         """Return the node's files, the same as last time if the settings are: a snapshot is unpacked once."""
         key = (settings.host_root, settings.snapshot)
@@ -75,11 +88,9 @@ class Invocation:
         return self._host[1]
 
     def _made(self, host: Host, file: ConfigFile) -> tuple[DeviceBackend, ...]:
-        given = {**file.parameters, **_from_environment(os.environ)}
-        flags = _from_flags(self.assignments)
-        # A variable's name is in capitals: the flag of the same parameter wins over it, whatever its case.
-        hidden = {name.upper() for name in flags}
-        given = {name: value for name, value in given.items() if name.upper() not in hidden} | flags
+        stronger = _given(self.assignments)
+        hidden = {name.upper() for name in stronger}
+        given = {name: value for name, value in file.parameters.items() if name.upper() not in hidden} | stronger
         for target in self.targets:
             if target not in self._classes:
                 self._classes[target] = load(target)
@@ -89,6 +100,17 @@ class Invocation:
             agreed(self._backends, host)
             self._recipes = recipes
         return self._backends
+
+
+def _given(assignments: Sequence[str]) -> dict[str, Given]:
+    """Return what flags and variables give, by the parameter's name.
+
+    A variable's name is in capitals: the flag of the same parameter wins over it, whatever its case.
+    """
+    flags = _from_flags(assignments)
+    hidden = {name.upper() for name in flags}
+    variables = _from_environment(os.environ)
+    return {name: value for name, value in variables.items() if name.upper() not in hidden} | flags
 
 
 def _from_flags(assignments: Sequence[str]) -> dict[str, Given]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn, Unpack
 
 from ..errors import ConfigurationError, InvalidValueError, PluginDirectoryGoneError
 from . import logs
+from .notify import Notifier
 from .serving import Daemon, Plan, check_backends
 from .settings import RunOptions, from_environment, from_keywords, resolve
 from .signals import Signals
@@ -114,8 +115,16 @@ def _run_loop(plan: Plan, signals: Signals, read_again: Callable[[], Plan] | Non
         import asyncio
 
         daemon = Daemon(plan, read_again=read_again, changed=lambda new: logs.configure(new.settings))
+        notifier = Notifier(os.environ)
+        telling = asyncio.create_task(notifier.follow(daemon.status))
+
+        def stop() -> None:
+            telling.cancel()
+            notifier.stopping()
+            scope.cancel()
+
         with anyio.CancelScope() as scope:
-            signals.attach(asyncio.get_running_loop(), stop=scope.cancel, reload=daemon.reload)
+            signals.attach(asyncio.get_running_loop(), stop=stop, reload=daemon.reload)
             await daemon.serve()
 
     try:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ..health import DeviceHealth
     from ..plugin.cdi import CdiOptions
-    from ..plugin.manager import PluginManager
+    from ..plugin.manager import PluginManager, Status
     from .probes import Readiness
 
 __all__ = ["Daemon", "Plan", "check_backends", "host_of", "serve"]
@@ -152,6 +152,10 @@ class Daemon:
         """Read the configuration again and discover again. Call it in the event loop; many calls count as one."""
         self._reload_asked.set()
 
+    def status(self) -> Status | None:
+        """Return where everything stands now; None: nothing runs yet, or not any more. Call it in the event loop."""
+        return None if self._manager is None else self._manager.status()
+
     async def serve(self) -> NoReturn:
         """Serve until cancelled.
 
@@ -215,9 +219,9 @@ class Daemon:
     def _readiness(self) -> Readiness:
         from .probes import Readiness
 
-        if self._manager is None:
+        status = self.status()
+        if status is None:
             return Readiness(False, {"reason": "the plugins are starting or stopping"})
-        status = self._manager.status()
         return Readiness(
             status.is_ready,
             {

@@ -314,6 +314,35 @@ def watch(self, report):
         assert await plugin.says("loaded:") == "loaded: []"
 
 
+# systemd ---------------------------------------------------------------------------------------------------------------
+
+
+async def test_systemd_is_told_when_it_is_ready_and_when_it_stops(
+    start: Start, kubelet: SimulatedKubelet, tmp_path: Path
+) -> None:
+    heard: list[str] = []
+
+    async def told(text: str) -> None:
+        with anyio.fail_after(20):
+            while text not in heard:
+                heard.extend((await listener.receive())[0].decode().splitlines())
+
+    await kubelet.crash()
+    async with (
+        await anyio.create_unix_datagram_socket(local_path=tmp_path / "notify") as listener,
+        start(program(), "W", NOTIFY_SOCKET=str(tmp_path / "notify")) as plugin,
+    ):
+        await told("STATUS=starting")
+        await plugin.says("not registered")
+        assert "READY=1" not in heard
+        await kubelet.start()
+        await told("READY=1")
+        await told(f"STATUS={RESOURCE}: devices 2, healthy 2")
+        assert (await plugin.stop())[0] == 0
+        await told("STOPPING=1")
+    assert heard.count("READY=1") == 1
+
+
 # Probes ----------------------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,370 @@
+"""``kdp manifests TARGET``: what an admin applies to run this plugin on nodes, with no more rights than it needs."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from typing_extensions import override
+
+from ..backend import DeviceBackend, Needs, is_overridden
+from ..daemon.settings import SETTINGS
+from ..errors import ConfigurationError, InvalidValueError, KdpError, sentence
+from ..hardware import Host
+from ..manifests import CONFIG_DIR, Deployment, Placement, daemon_set, deployment_of, kustomization, unit
+from .invocation import Invocation
+from .options import backend_options, refusing, setting_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ..daemon.serving import Plan
+
+__all__ = ["command"]
+
+_LEFT_OUT: Final = ("host_root", "snapshot")
+"""Where the node's files are while the manifest is made, and where they are later, are two questions."""
+
+_PASSED_ON: Final = tuple(name for name in SETTINGS if name not in _LEFT_OUT)
+
+_LARGEST: Final = 900_000
+"""Bytes of files; an object of the API has at most one MiB."""
+
+_ARGUMENTS: Final = "kdp.manifests.arguments"
+
+
+class _Command(click.Command):
+    @override
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[_ARGUMENTS] = list(args)
+        return super().parse_args(ctx, args)
+
+
+@click.command("manifests", cls=_Command, short_help="Write what deploys this plugin: DaemonSet, kustomize, systemd.")
+@click.argument("target", metavar="TARGET")
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["yaml", "kustomize", "systemd"]),
+    default="yaml",
+    show_default=True,
+    help="A DaemonSet with what it needs, a kustomize base (a directory), or a systemd unit.",
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="PATH", help="Write here, not to stdout.")
+@click.option("--image", metavar="REFERENCE", help="The container's image; its command is 'kdp'.")
+@click.option("--name", metavar="NAME", help="What the objects are called; default: kdp- and the target's name.")
+@click.option("--namespace", default="kube-system", show_default=True, metavar="NAME", help="The objects' namespace.")
+@click.option(
+    "--node-selector", multiple=True, metavar="LABEL=VALUE", help="Only on nodes with this label; may be repeated."
+)
+@click.option("--runtime-class", metavar="NAME", help="The pod's RuntimeClass.")
+@click.option(
+    "--selinux-type",
+    default="container_device_plugin_t",
+    show_default=True,
+    metavar="TYPE",
+    help="The process's SELinux type; 'none': the runtime's default.",
+)
+@click.option(
+    "--executable",
+    default="/usr/local/bin/kdp",
+    show_default=True,
+    metavar="PATH",
+    help="Where the command kdp is on the node, for a systemd unit.",
+)
+@click.option(
+    "--snapshot",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Discover on another node's files, as kdp snapshot wrote them.",
+)
+@backend_options
+@setting_options(*_PASSED_ON)
+def command(
+    target: str,
+    kind: str,
+    output: Path | None,
+    image: str | None,
+    name: str | None,
+    namespace: str,
+    node_selector: tuple[str, ...],
+    runtime_class: str | None,
+    selinux_type: str,
+    executable: str,
+    snapshot: Path | None,
+    assignments: tuple[str, ...],
+    config: Path | None,
+    **flags: str | None,
+) -> None:
+    """Write what an admin applies to run this plugin on nodes, with no more rights than it needs.
+
+    The class says what it reads (its hook 'needs'), and the devices that it discovers here name their nodes. All other
+    options are those of 'kdp run' and end up in the process's arguments. A file that --config or a parameter of type
+    Path names goes into a ConfigMap.
+
+    \b
+    Exit codes:
+      0  written
+      2  the target, an option or the configuration is wrong
+    """  # noqa: D301 - click's mark for a block that keeps its lines
+    with refusing():
+        if kind != "systemd" and image is None:
+            raise ConfigurationError(
+                "--image is missing; expected the container's image, as --image registry.example.com/widgets:1"
+            )
+        if kind == "kustomize" and output is None:
+            raise ConfigurationError("--format kustomize writes several files; expected a directory, as --output base")
+        deployment = _deployment(target, kind, name, assignments, config, flags, snapshot)
+        if kind == "systemd":
+            written = {"": unit(deployment, executable=executable)}
+        else:
+            placement = Placement(
+                image=image or "",
+                namespace=namespace,
+                node_selector=_labels(node_selector),
+                runtime_class=runtime_class,
+                selinux_type=None if selinux_type == "none" else selinux_type,
+            )
+            documents = daemon_set(deployment, placement)
+            if kind == "yaml":
+                written = {"": _yaml(documents)}
+            else:
+                written = {
+                    "kustomization.yaml": _yaml([kustomization(deployment, placement)]),
+                    "daemonset.yaml": _yaml(documents[-1:]),
+                }
+        head = _head(click.get_current_context().meta[_ARGUMENTS], deployment)
+        written = {name: head + text for name, text in written.items()}
+        if kind == "kustomize":
+            written |= deployment.files
+        _write(written, output)
+
+
+# -- what is deployed ------------------------------------------------------------------------------------------------------
+
+
+def _deployment(
+    target: str,
+    kind: str,
+    name: str | None,
+    assignments: tuple[str, ...],
+    config: Path | None,
+    flags: Mapping[str, str | None],
+    snapshot: Path | None,
+) -> Deployment:
+    in_container = kind != "systemd"
+    shown = {**flags, "snapshot": None if snapshot is None else str(snapshot)}
+    # A --host-root of the configuration file is the container's; here the node's files are this machine's.
+    invocation = Invocation(
+        targets=(target,),
+        assignments=assignments,
+        config=config,
+        flags=shown,
+        wrap=lambda h: Host() if h.is_real else h,
+    )
+    plan = invocation.plan()
+    (backend,) = plan.backends
+    needs, nodes = _needs(backend), _nodes(backend, plan)
+    if nodes is None or not (nodes or is_overridden(backend, "needs")):
+        needs = _with_all_of_it(needs, backend)
+    options = _options(flags)
+    files: dict[str, str] = {}
+    parameters = _parameters(invocation, files if in_container else None)
+    restarts_with: str | None = None
+    if config is not None:
+        path = _carried(config, files) if in_container else str(config.absolute())
+        options = {"--config": path, **options}
+        restarts_with = hashlib.sha256(config.read_bytes()).hexdigest()[:16]
+    if sum(len(text.encode()) for text in files.values()) > _LARGEST:
+        raise ConfigurationError(
+            f"files of more than {_LARGEST} bytes fit in no ConfigMap: {', '.join(files)}; put them into the image"
+        )
+    return deployment_of(
+        name=name or _default_name(target),
+        target=target if in_container or ":" not in target else _on_this_node(target),
+        settings=plan.settings,
+        options=options,
+        parameters=parameters,
+        needs=needs,
+        nodes=nodes or (),
+        takes_host=invocation.takes_host,
+        in_container=in_container,
+        files=files,
+        restarts_with=restarts_with,
+    )
+
+
+def _needs(backend: DeviceBackend) -> Needs:
+    import anyio
+
+    label = type(backend).__name__
+
+    async def ask() -> Needs:
+        answer = backend.needs()
+        return await answer if inspect.isawaitable(answer) else answer
+
+    try:
+        needs: Any = anyio.run(ask)
+    except InvalidValueError as error:
+        raise ConfigurationError(f"{label}.needs: {error}") from error
+    except Exception as error:
+        raise ConfigurationError(
+            f"{label}.needs raised {type(error).__name__}: {error}; expected a kdp.Needs"
+        ) from error
+    if not isinstance(needs, Needs):
+        raise ConfigurationError(f"{label}.needs returned {needs!r}; expected a kdp.Needs")
+    return needs
+
+
+def _nodes(backend: DeviceBackend, plan: Plan) -> list[str] | None:
+    """Return the device nodes of what is discovered here; None: the discovery failed."""
+    import anyio
+
+    from ..supervisor import discover_once
+
+    async def discover() -> list[str]:
+        assert plan.host is not None  # an invocation's plan has one
+        found = await discover_once(backend, host=plan.host)
+        return sorted({n.host_path for held in found.values() for d in held for n in d.edits.device_nodes})
+
+    try:
+        return anyio.run(discover)
+    except KdpError as error:
+        click.echo(f"{sentence(error)}; what its devices need is not known", err=True)
+        return None
+
+
+def _with_all_of_it(needs: Needs, backend: DeviceBackend) -> Needs:
+    """Return needs for a backend of which nobody knows what it looks at: where devices are, to be read."""
+    import attrs
+
+    if is_overridden(backend, "needs"):
+        return needs
+    click.echo(
+        f"{type(backend).__name__} discovers no device here and has no hook 'needs', so it is given /dev and /sys to read; "
+        f"run this where its hardware is, or with --snapshot FILE",
+        err=True,
+    )
+    return attrs.evolve(needs, host_paths=("/dev", "/sys"))
+
+
+def _options(flags: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the settings that were given by flag or variable, by flag: the process will have no variables of ours."""
+    return {
+        SETTINGS[name].flag: text
+        for name in _PASSED_ON
+        if (text := flags.get(name) or os.environ.get(SETTINGS[name].variable)) is not None and text != ""
+    }
+
+
+def _parameters(invocation: Invocation, files: dict[str, str] | None) -> list[str]:
+    """Return the constructor's parameters that were given outside of the configuration file, as ``NAME=VALUE``.
+
+    Args:
+        invocation: What was given.
+        files: Where the files that they name are put; None: they are read where they are.
+    """
+    given: list[str] = []
+    for name, texts, value in invocation.parameters():
+        for text in texts:
+            if isinstance(value, Path) and value.is_file():
+                text = str(value.absolute()) if files is None else _carried(value, files)
+            given.append(f"{name}={text}")
+    return given
+
+
+def _carried(file: Path, files: dict[str, str]) -> str:
+    """Put a file among those that the container gets, and return where that has it."""
+    name = re.sub(r"[^-._a-zA-Z0-9]", "-", file.name)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            f"file {file}: cannot be put into a ConfigMap ({error}); expected a text file, or put it into the image"
+        ) from error
+    if files.setdefault(name, text) != text:
+        raise ConfigurationError(f"two files are called {name}; give one of them another name")
+    return f"{CONFIG_DIR}/{name}"
+
+
+def _default_name(target: str) -> str:
+    word = target.rpartition(":")[2].rpartition(".")[2]
+    return f"kdp-{re.sub(r'[^a-z0-9]+', '-', word.lower()).strip('-')}"
+
+
+def _on_this_node(target: str) -> str:
+    place, _, attribute = target.rpartition(":")
+    return f"{Path(place).absolute()}:{attribute}" if place.endswith(".py") or "/" in place else target
+
+
+def _labels(given: Iterable[str]) -> dict[str, str]:
+    labels: dict[str, str] = {}
+    for each in given:
+        label, equals, value = each.partition("=")
+        if not label or not equals:
+            raise ConfigurationError(f"--node-selector: {each!r} must be LABEL=VALUE; valid is example.com/widget=true")
+        labels[label] = value
+    return labels
+
+
+# -- how it is written -----------------------------------------------------------------------------------------------------
+
+
+def _head(arguments: list[str], deployment: Deployment) -> str:
+    """Return the comment at the top: how this was made, and what the process is given, for people who review it."""
+    reasons = deployment.reasons()
+    width = max(len(what) for what, _ in reasons)
+    lines = [
+        f"Written by: kdp manifests {shlex.join(_without_output(arguments))}",
+        "The process is given:",
+        *(f"  {what:{width}}  {why}" for what, why in reasons),
+    ]
+    return "".join(f"# {line}\n" for line in lines)
+
+
+def _without_output(arguments: list[str]) -> list[str]:
+    kept: list[str] = []
+    rest = iter(arguments)
+    for argument in rest:
+        if argument in ("-o", "--output"):
+            next(rest, None)
+        elif not argument.startswith(("--output=", "-o")):
+            kept.append(argument)
+    return kept
+
+
+def _yaml(documents: list[dict[str, Any]]) -> str:
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        @override
+        def ignore_aliases(self, data: object) -> bool:
+            return True
+
+    def represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+        style = "|" if "\n" in text else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)  # pyright: ignore[reportUnknownMemberType]
+
+    Dumper.add_representer(str, represent)
+    return "---\n".join(yaml.dump(each, Dumper=Dumper, sort_keys=False, width=1000) for each in documents)
+
+
+def _write(written: Mapping[str, str], output: Path | None) -> None:
+    if output is None:
+        click.echo(written[""], nl=False)
+        return
+    try:
+        if "" in written:
+            output.write_text(written[""])
+            return
+        output.mkdir(parents=True, exist_ok=True)
+        for name, text in written.items():
+            (output / name).write_text(text)
+    except OSError as error:
+        raise ConfigurationError(f"--output {output}: cannot be written ({error.strerror})") from error

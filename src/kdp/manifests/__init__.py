@@ -1,0 +1,22 @@
+"""From what a backend needs to what an admin applies: a DaemonSet, a kustomize base, a systemd unit.
+
+No I/O: `deployment_of` decides what the plugin's process must be given, once, and says why; the renderers put that
+into the words of Kubernetes and of systemd. Reading files and asking the backend is the command's business.
+"""
+
+from __future__ import annotations
+
+from .deployment import CONFIG_DIR, Deployment, Folder, deployment_of
+from .kubernetes import Placement, daemon_set, kustomization
+from .systemd import unit
+
+__all__ = [
+    "CONFIG_DIR",
+    "Deployment",
+    "Folder",
+    "Placement",
+    "daemon_set",
+    "deployment_of",
+    "kustomization",
+    "unit",
+]

@@ -1,0 +1,218 @@
+"""`Deployment`: what a plugin's process must be given on a node, and why; neither Kubernetes nor systemd yet.
+
+Least privilege: what `Needs` and the devices' edits name, what kdp itself needs under these settings, and nothing else.
+
+Device nodes are looked at in the node's own ``/dev``, never as one mounted node: a mounted file stays the one that it
+was, so a device that comes back would not be seen. To look is no right to open: that is the device cgroup's.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, final
+
+import attrs
+
+from ..daemon.settings import Address, Settings
+
+if TYPE_CHECKING:
+    from ..backend import Needs
+
+__all__ = ["CONFIG_DIR", "Deployment", "Folder", "deployment_of"]
+
+CONFIG_DIR: Final = "/etc/kdp"
+"""Where the container has the files that were given."""
+
+HOST_ROOT: Final = Path("/host")
+"""Where the container has the node's directories, for backends that take a `kdp.hardware.Host`."""
+
+_WHOLE: Final = ("/dev", "/sys")
+"""Mounted whole: what is below them comes and goes."""
+
+_PORT: Final = 8080
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Folder:
+    """A directory of the node that the process is given.
+
+    Attributes:
+        name: A short name, unlike the others'.
+        path: The directory on the node.
+        seen_at: Where the process has it.
+        writable: Whether it may write there.
+        made: Whether it is made on the node if it is not there.
+        why: What for, in words.
+    """
+
+    name: str
+    path: str
+    seen_at: str
+    writable: bool = False
+    made: bool = False
+    why: str
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Deployment:
+    """What the process is given.
+
+    Attributes:
+        name: What all objects are called.
+        target: As ``kdp run`` takes it.
+        options: The command's options, as flags.
+        folders: The node's directories.
+        files: The files that it reads in `CONFIG_DIR`, by name; a container's only.
+        opened_nodes: Device nodes that it opens.
+        capabilities: Linux capabilities.
+        host_network: Whether it runs in the node's network namespace.
+        http: Where it answers probes; None: nowhere.
+        restarts_with: A mark that changes when the process must be started anew to see changed files.
+    """
+
+    name: str
+    target: str
+    options: tuple[str, ...] = ()
+    folders: tuple[Folder, ...] = ()
+    files: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    opened_nodes: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
+    host_network: bool = False
+    http: Address | None = None
+    restarts_with: str | None = None
+
+    def reasons(self) -> list[tuple[str, str]]:
+        """Return what it is given, in words, with the reason: for people who review it."""
+        told = [
+            (f"{folder.path}{' (to write)' if folder.writable else ''}", folder.why)
+            for folder in sorted(self.folders, key=lambda folder: folder.path)
+        ]
+        told.append(("user root", "the kubelet's directories are root's; no capabilities come with it"))
+        told += [(f"open {node}", "the backend opens it itself") for node in self.opened_nodes]
+        told += [(f"capability {name}", "the backend asks for it") for name in self.capabilities]
+        if self.host_network:
+            told.append(("the node's network", "the backend asks for it"))
+        return told
+
+
+def deployment_of(
+    *,
+    name: str,
+    target: str,
+    settings: Settings,
+    options: Mapping[str, str],
+    parameters: Iterable[str] = (),
+    needs: Needs,
+    nodes: Iterable[str] = (),
+    takes_host: bool,
+    in_container: bool,
+    files: Mapping[str, str] | None = None,
+    restarts_with: str | None = None,
+) -> Deployment:
+    """Decide what a plugin's process must be given.
+
+    Args:
+        name: What all objects are called.
+        target: As ``kdp run`` takes it.
+        settings: What is in force: it decides which of the kubelet's directories are needed.
+        options: The settings that were given, by flag, as text.
+        parameters: The constructor's parameters, as ``NAME=VALUE``.
+        needs: What the backend says.
+        nodes: The device nodes of the devices' edits.
+        takes_host: Whether the backend reads the node through `kdp.hardware.Host`, so that the node's directories may be
+            elsewhere than at their own place.
+        in_container: False: for a process on the node itself.
+        files: The files that the process reads in `CONFIG_DIR`.
+        restarts_with: See `Deployment`.
+    """
+    options = dict(options)
+    root = Path("/")
+    if in_container and takes_host:
+        root = settings.host_root if settings.host_root != Path("/") else HOST_ROOT
+        options["--host-root"] = str(root)
+    http = settings.http
+    if http is None and in_container:
+        # In the node's network nobody else needs to reach it, and the kubelet's probes come from the node.
+        http = Address("127.0.0.1" if needs.host_network else "", _PORT)
+        options["--http"] = str(http)
+    return Deployment(
+        name=name,
+        target=target,
+        options=(
+            *(f"--set={parameter}" for parameter in parameters),
+            *(f"{flag}={text}" for flag, text in options.items()),
+        ),
+        folders=(*_own(settings), *_read(needs, nodes, root)),
+        files=files or {},
+        opened_nodes=needs.opened_nodes,
+        capabilities=needs.capabilities,
+        host_network=needs.host_network,
+        http=http,
+        restarts_with=restarts_with,
+    )
+
+
+def _own(settings: Settings) -> Iterable[Folder]:
+    """Tell what kdp itself needs."""
+
+    def folder(name: str, path: Path, why: str, *, writable: bool = False, made: bool = False) -> Folder:
+        return Folder(name=name, path=str(path), seen_at=str(path), writable=writable, made=made, why=why)
+
+    paths = settings.paths
+    if settings.registration == "watcher":
+        yield folder("registry", paths.plugins_registry_dir, "its sockets, which the kubelet finds here", writable=True)
+    else:
+        yield folder("device-plugins", paths.device_plugin_dir, "its sockets, and the kubelet's", writable=True)
+    yield folder("pod-resources", paths.pod_resources_dir, "ask the kubelet which pod holds which device")
+    if settings.cdi != "off":
+        yield folder(
+            "cdi", settings.cdi_dir, "the files that describe its devices to the runtime", writable=True, made=True
+        )
+    if settings.state_dir is not None:
+        yield folder("state", settings.state_dir, "allocations until they are released", writable=True, made=True)
+
+
+def _read(needs: Needs, nodes: Iterable[str], root: Path) -> Iterable[Folder]:
+    """Tell what the backend needs, each directory once and none that is in another."""
+    looked_at = [*nodes, *needs.opened_nodes]
+    reasons = {_whole(posixpath.dirname(path)): "look at device nodes" for path in looked_at}
+    reasons |= {_whole(path): "the backend reads it" for path in needs.host_paths}
+    read = [
+        path for path in sorted(reasons) if not _is_inside(path, (*(reasons.keys() - {path}), *needs.writable_paths))
+    ]
+    writable = [
+        path for path in sorted(set(needs.writable_paths)) if not _is_inside(path, set(needs.writable_paths) - {path})
+    ]
+    reasons |= dict.fromkeys(writable, "the backend writes to it")
+    taken: set[str] = set()
+    for path in [*read, *writable]:
+        yield Folder(
+            name=_name(path, taken),
+            path=path,
+            seen_at=str(root / path.lstrip("/")),
+            writable=path in writable,
+            why=reasons[path],
+        )
+
+
+def _whole(path: str) -> str:
+    return next((whole for whole in _WHOLE if _is_inside(path, (whole,))), path)
+
+
+def _is_inside(path: str, others: Iterable[str]) -> bool:
+    return any(path == other or path.startswith(f"{other.rstrip('/')}/") for other in others)
+
+
+def _name(path: str, taken: set[str]) -> str:
+    """Return a volume's name: a DNS label, unlike the others."""
+    base = re.sub(r"[^a-z0-9]+", "-", path.lower()).strip("-")[-50:].strip("-") or "root"
+    name, number = f"node-{base}", 2
+    while name in taken:
+        name, number = f"node-{base}-{number}", number + 1
+    taken.add(name)
+    return name

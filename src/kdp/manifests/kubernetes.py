@@ -1,0 +1,205 @@
+"""A `Deployment` in the words of Kubernetes: a DaemonSet, a ConfigMap where files are read, a kustomize base.
+
+Why it is as it is:
+
+* ``maxSurge: 0``. With two pods at a time a kubelet before 1.37 drops the new plugin's registration when the old one's
+  stream ends (kubernetes#121994, contract section 11). kdp survives that, but there is nothing to gain.
+* No liveness for a kubelet that is down or a driver that is missing: ``/livez`` says whether the process answers,
+  ``/readyz`` whether every resource has a stream. A restart cures neither.
+* The plugin's directory is mounted, never ``kubelet.sock``: the kubelet makes that file anew at each start.
+* No account: nothing here talks to the API server, so there is no token either.
+* 48 MiB is what an idle plugin needs with room to breathe, 96 MiB what 1000 devices and their allocations do not reach.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, final
+
+import attrs
+
+from ..errors import InvalidValueError
+from .deployment import CONFIG_DIR, Deployment
+
+__all__ = ["Placement", "daemon_set", "kustomization"]
+
+Document = dict[str, Any]
+
+_PORT_NAME: Final = "http"
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Placement:
+    """Where and from what the DaemonSet's pods are made.
+
+    Attributes:
+        image: The container's image.
+        namespace: Where; the priority class may be refused by a quota elsewhere than in ``kube-system``.
+        node_selector: The nodes' labels; empty: every node.
+        runtime_class: The container's RuntimeClass; None: the default.
+        selinux_type: The process's SELinux type, which container-selinux has for device plugins; None: the default. It
+            means nothing on a node without SELinux.
+
+    Raises:
+        InvalidValueError: The namespace is no name of one.
+    """
+
+    image: str
+    namespace: str = "kube-system"
+    node_selector: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    runtime_class: str | None = None
+    selinux_type: str | None = "container_device_plugin_t"
+
+    def __attrs_post_init__(self) -> None:
+        check_label("namespace", self.namespace)
+        if not self.image or self.image != "".join(self.image.split()):
+            raise InvalidValueError(
+                f"image {self.image!r}: must be a reference without spaces; valid is 'registry.example.com/widgets:1'"
+            )
+
+
+def check_label(what: str, value: str) -> str:
+    """Return a DNS label.
+
+    Raises:
+        InvalidValueError: It is none.
+    """
+    if not _LABEL.fullmatch(value):
+        raise InvalidValueError(
+            f"{what} {value!r}: must be at most 63 small letters, digits and dashes, a letter or digit at both ends; "
+            f"valid is 'kdp-widgets'"
+        )
+    return value
+
+
+def daemon_set(deployment: Deployment, placement: Placement) -> list[Document]:
+    """Return the objects to apply, the ConfigMap before the DaemonSet that mounts it.
+
+    Raises:
+        InvalidValueError: The deployment's name is no DNS label.
+    """
+    check_label("name", deployment.name)
+    config: Document = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": _metadata(deployment, placement),
+        "data": dict(deployment.files),
+    }
+    main: Document = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": _metadata(deployment, placement),
+        "spec": {
+            "selector": {"matchLabels": _labels(deployment)},
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%", "maxSurge": 0}},
+            "template": {"metadata": _template_metadata(deployment), "spec": _pod(deployment, placement)},
+        },
+    }
+    return [config, main] if deployment.files else [main]
+
+
+def kustomization(deployment: Deployment, placement: Placement) -> Document:
+    """Return a base's ``kustomization.yaml`` for ``daemonset.yaml`` and the files beside it."""
+    document: Document = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "namespace": placement.namespace,
+        "resources": ["daemonset.yaml"],
+    }
+    if deployment.files:
+        # The generated name has a hash of the content, so a changed file rolls the DaemonSet.
+        document["configMapGenerator"] = [{"name": deployment.name, "files": list(deployment.files)}]
+    return document
+
+
+def _labels(deployment: Deployment) -> Document:
+    return {"app.kubernetes.io/name": deployment.name}
+
+
+def _metadata(deployment: Deployment, placement: Placement) -> Document:
+    return {"name": deployment.name, "namespace": placement.namespace, "labels": _labels(deployment)}
+
+
+def _template_metadata(deployment: Deployment) -> Document:
+    metadata: Document = {"labels": _labels(deployment)}
+    if deployment.restarts_with is not None:
+        metadata["annotations"] = {"kdp/config": deployment.restarts_with}
+    return metadata
+
+
+def _pod(deployment: Deployment, placement: Placement) -> Document:
+    spec: Document = {
+        "priorityClassName": "system-node-critical",  # before the pods that want its devices
+        "tolerations": [{"operator": "Exists"}],
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 10,
+    }
+    if placement.node_selector:
+        spec["nodeSelector"] = dict(placement.node_selector)
+    if placement.runtime_class is not None:
+        spec["runtimeClassName"] = placement.runtime_class
+    if deployment.host_network:
+        spec["hostNetwork"] = True
+    spec["containers"] = [_container(deployment, placement)]
+    spec["volumes"] = [
+        {
+            "name": folder.name,
+            "hostPath": {"path": folder.path, "type": "DirectoryOrCreate" if folder.made else "Directory"},
+        }
+        for folder in deployment.folders
+    ]
+    if deployment.files:
+        spec["volumes"].append({"name": "config", "configMap": {"name": deployment.name}})
+    return spec
+
+
+def _container(deployment: Deployment, placement: Placement) -> Document:
+    container: Document = {
+        "name": "plugin",
+        "image": placement.image,
+        "command": ["kdp"],
+        "args": ["run", deployment.target, *deployment.options],
+        "securityContext": _security(deployment, placement),
+    }
+    if deployment.http is not None:
+        container["ports"] = [{"name": _PORT_NAME, "containerPort": deployment.http.port}]
+        asked: Document = {"port": _PORT_NAME}
+        if deployment.http.host:
+            asked["host"] = deployment.http.host
+        timing = {"periodSeconds": 10, "timeoutSeconds": 5}
+        container["livenessProbe"] = {"httpGet": {"path": "/livez", **asked}, **timing, "failureThreshold": 6}
+        container["readinessProbe"] = {"httpGet": {"path": "/readyz", **asked}, **timing, "periodSeconds": 5}
+    container["resources"] = {"requests": {"cpu": "10m", "memory": "48Mi"}, "limits": {"memory": "96Mi"}}
+    # Not below /dev, which may be the node's own.
+    container["terminationMessagePath"] = "/run/kdp-termination-log"
+    container["terminationMessagePolicy"] = "FallbackToLogsOnError"
+    container["volumeMounts"] = [
+        {"name": folder.name, "mountPath": folder.seen_at} | ({} if folder.writable else {"readOnly": True})
+        for folder in deployment.folders
+    ]
+    if deployment.files:
+        # The directory: a file mounted with subPath never changes.
+        container["volumeMounts"].append({"name": "config", "mountPath": CONFIG_DIR, "readOnly": True})
+    return container
+
+
+def _security(deployment: Deployment, placement: Placement) -> Document:
+    security: Document = {"runAsUser": 0, "readOnlyRootFilesystem": True}
+    if deployment.opened_nodes:
+        # The device cgroup has no smaller right, and the API refuses one that is privileged and not allowed to gain.
+        return security | {"privileged": True}
+    capabilities: Document = {"drop": ["ALL"]}
+    if deployment.capabilities:
+        capabilities["add"] = list(deployment.capabilities)
+    security |= {
+        "allowPrivilegeEscalation": False,
+        "capabilities": capabilities,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    if placement.selinux_type is not None:
+        security["seLinuxOptions"] = {"type": placement.selinux_type}
+    return security

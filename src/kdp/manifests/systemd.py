@@ -1,0 +1,136 @@
+"""A `Deployment` in the words of systemd: a unit for nodes whose plugins are no pods.
+
+The same least privilege as the container's, by systemd's own means (systemd.exec(5), 247 and newer); here a right to open
+one device node exists. The kubelet is neither required nor waited for: kdp waits for it, and outlives it.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Final
+
+from ..errors import InvalidValueError
+from .kubernetes import check_label
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .deployment import Deployment
+
+__all__ = ["unit"]
+
+_HARDENING: Final = (
+    "NoNewPrivileges=yes",
+    "ProtectSystem=strict",
+    "PrivateTmp=yes",
+    "ProtectProc=invisible",
+    "ProtectKernelTunables=yes",
+    "ProtectKernelModules=yes",
+    "ProtectKernelLogs=yes",
+    "ProtectControlGroups=yes",
+    "ProtectClock=yes",
+    "ProtectHostname=yes",
+    "LockPersonality=yes",
+    "MemoryDenyWriteExecute=yes",
+    "RestrictNamespaces=yes",
+    "RestrictRealtime=yes",
+    "RestrictSUIDSGID=yes",
+    "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
+    "IPAddressDeny=any",
+    "IPAddressAllow=localhost",
+    "SystemCallArchitectures=native",
+    "SystemCallFilter=@system-service",
+    "SystemCallFilter=~@privileged @resources",
+    "SystemCallErrorNumber=EPERM",
+    "KeyringMode=private",
+    "RemoveIPC=yes",
+    "UMask=0022",
+)
+
+_MADE_BY_SYSTEMD: Final = {"/var/lib/": "StateDirectory", "/run/": "RuntimeDirectory", "/var/run/": "RuntimeDirectory"}
+
+
+def unit(deployment: Deployment, *, executable: str) -> str:
+    """Return the unit's text.
+
+    Args:
+        deployment: Made for a process on the node itself.
+        executable: The command ``kdp`` on the node, an absolute path.
+
+    Raises:
+        InvalidValueError: The path is not absolute, or the deployment's name is no DNS label.
+    """
+    check_label("name", deployment.name)
+    if not executable.startswith("/"):
+        raise InvalidValueError(
+            f"executable {executable!r}: must be an absolute path on the node; valid is '/usr/local/bin/kdp'"
+        )
+    arguments = (executable, "run", deployment.target, *deployment.options)
+    lines = [
+        "[Unit]",
+        f"Description=Kubernetes device plugin {deployment.name}",
+        "After=local-fs.target systemd-udevd.service",
+        # Tried for ever: what fails is outside of the process, or is told by its exit code.
+        "StartLimitIntervalSec=0",
+        "",
+        "[Service]",
+        "# Ready: every resource has a stream of the kubelet's. That may take as long as the kubelet takes.",
+        "Type=notify",
+        "NotifyAccess=main",
+        "TimeoutStartSec=infinity",
+        "# Alive: the event loop answers. A hook that hangs does not keep it from that.",
+        "WatchdogSec=60",
+        f"ExecStart={' '.join(map(_quoted, arguments))}",
+        "ExecReload=/bin/kill -HUP $MAINPID",
+        "Restart=always",
+        "RestartSec=1",
+        "# 2: the configuration is wrong; no restart cures that.",
+        "RestartPreventExitStatus=2",
+        "TimeoutStopSec=5",
+        "OOMScoreAdjust=-997",
+        "MemoryMax=96M",
+        "",
+        "# What it is given.",
+        "User=root",
+        *_writable(deployment),
+        f"CapabilityBoundingSet={' '.join(f'CAP_{name}' for name in deployment.capabilities)}",
+        f"AmbientCapabilities={' '.join(f'CAP_{name}' for name in deployment.capabilities)}",
+        "DevicePolicy=closed",
+        *(f"DeviceAllow={_quoted(node)} rw" for node in deployment.opened_nodes),
+        *(["ProtectHome=yes"] if not _is_at_home(deployment) else ["ProtectHome=read-only"]),
+        "",
+        "# What it is not.",
+        *_HARDENING,
+        "",
+        "[Install]",
+        "WantedBy=multi-user.target",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _writable(deployment: Deployment) -> Iterator[str]:
+    """Tell the directories that it may write to.
+
+    One that others make and that is not there yet fails the start, which is tried again each second: ignored, it would
+    stay read-only for as long as the process lives.
+    """
+    for folder in deployment.folders:
+        setting, base = next(((s, b) for b, s in _MADE_BY_SYSTEMD.items() if folder.path.startswith(b)), ("", ""))
+        if folder.made and setting:
+            yield f"{setting}={PurePosixPath(folder.path).relative_to(base)}"
+            if setting == "RuntimeDirectory":
+                yield "RuntimeDirectoryPreserve=yes"
+        elif folder.writable:
+            if folder.made:
+                yield f"ExecStartPre=+/bin/mkdir -p {_quoted(folder.path)}"
+            yield f"ReadWritePaths={_quoted(folder.path)}"
+
+
+def _is_at_home(deployment: Deployment) -> bool:
+    return any(folder.path.startswith(("/home", "/root", "/run/user")) for folder in deployment.folders)
+
+
+def _quoted(argument: str) -> str:
+    """Return a word as systemd reads it (systemd.service(5), "Command lines" and "Specifiers")."""
+    escaped = argument.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return f'"{escaped}"' if escaped != argument or not escaped or any(c in " \t;'" for c in escaped) else argument

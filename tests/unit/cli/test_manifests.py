@@ -1,0 +1,239 @@
+"""``kdp manifests``: what is written, from what was given."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from kdp.cli.app import kdp
+
+ROOT = Path(__file__).parents[3]
+
+TARGET = """
+from pathlib import Path
+import kdp
+from kdp.hardware import Host
+
+class Widgets(kdp.DeviceBackend):
+    resource = "example.com/widget"
+    def __init__(self, count: int = 1, file: Path | None = None) -> None: self.count = count
+    def discover(self):
+        return kdp.Device.counted("w", self.count, edits=kdp.ContainerEdits.of_node("/dev/null"))
+
+class Hosted(Widgets):
+    def __init__(self, host: Host, file: Path | None = None) -> None: self.host, self.count = host, 1
+
+class Nothing(Widgets):
+    def discover(self): return []
+
+class Absent(Nothing):
+    def discover(self): raise kdp.NotReady("driver not loaded")
+    def needs(self): return kdp.Needs(host_paths=("/sys",), capabilities=("NET_ADMIN",))
+
+class Late(Nothing):
+    async def needs(self): return kdp.Needs(host_network=True)
+
+class Wrong(Nothing):
+    def needs(self): return {"host_paths": ["/sys"]}
+
+class Relative(Nothing):
+    def needs(self): return kdp.Needs(host_paths=("sys",))
+
+class Broken(Nothing):
+    def needs(self): raise OSError("no such card")
+"""
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> str:
+    (tmp_path / "widgets.py").write_text(TARGET)
+    return f"{tmp_path}/widgets.py"
+
+
+def invoke(*arguments: str | Path, **environment: str) -> Result:
+    return CliRunner().invoke(kdp, ["manifests", *map(str, arguments)], env=environment)
+
+
+def made(*arguments: str | Path, **environment: str) -> list[dict[str, Any]]:
+    result = invoke(*arguments, "--image=i", **environment)
+    assert result.exit_code == 0, result.output
+    return list(yaml.safe_load_all(result.stdout))
+
+
+def container(documents: list[dict[str, Any]]) -> dict[str, Any]:
+    containers: list[dict[str, Any]] = documents[-1]["spec"]["template"]["spec"]["containers"]
+    (only,) = containers
+    return only
+
+
+def mounts(documents: list[dict[str, Any]]) -> set[str]:
+    own = {"device-plugins", "pod-resources", "state", "config"}
+    return {each["mountPath"] for each in container(documents)["volumeMounts"] if each["name"] not in own}
+
+
+def test_all_that_was_given_reaches_the_process(target: str) -> None:
+    documents = made(f"{target}:Widgets", "--set=count=3", "--cdi=beside", "--replicas=4", KDP_LOG_LEVEL="debug")
+
+    assert container(documents)["command"] == ["kdp"]
+    assert container(documents)["args"] == [
+        "run",
+        f"{target}:Widgets",
+        "--set=count=3",
+        "--cdi=beside",
+        "--log-level=debug",
+        "--replicas=4",
+        "--http=:8080",
+    ]
+    assert "/var/run/cdi" in mounts(documents)
+
+
+def test_the_nodes_of_what_it_discovers_are_found_where_it_looks(target: str) -> None:
+    assert mounts(made(f"{target}:Widgets")) == {"/dev"}
+    documents = made(f"{target}:Hosted")
+    assert mounts(documents) == {"/host/dev"}
+    assert "--host-root=/host" in container(documents)["args"]
+
+
+def test_a_class_of_which_nothing_is_known_may_look_at_hardware_and_the_admin_is_told(target: str) -> None:
+    result = invoke(f"{target}:Nothing", "--image=i")
+
+    assert "Nothing discovers no device here and has no hook 'needs', so it is given /dev and /sys" in result.stderr
+    assert mounts(list(yaml.safe_load_all(result.stdout))) == {"/dev", "/sys"}
+
+
+def test_hardware_that_is_not_here_is_no_obstacle(target: str) -> None:
+    result = invoke(f"{target}:Absent", "--image=i")
+
+    assert result.exit_code == 0
+    assert "driver not loaded; what its devices need is not known" in result.stderr
+    documents = list(yaml.safe_load_all(result.stdout))
+    assert mounts(documents) == {"/sys"}
+    assert container(documents)["securityContext"]["capabilities"]["add"] == ["NET_ADMIN"]
+
+
+def test_the_hook_may_be_async(target: str) -> None:
+    assert made(f"{target}:Late")[-1]["spec"]["template"]["spec"]["hostNetwork"] is True
+
+
+def test_files_go_into_a_config_map(target: str, tmp_path: Path) -> None:
+    (tmp_path / "kdp.yaml").write_text("poll-interval: 60\nhost-root: /node\nset: {count: 2}\n")
+    (tmp_path / "a b.json").write_text("{}")
+
+    config, daemon_set = made(f"{target}:Widgets", f"--config={tmp_path}/kdp.yaml", f"--set=file={tmp_path}/a b.json")
+
+    assert config["data"] == {"a-b.json": "{}", "kdp.yaml": "poll-interval: 60\nhost-root: /node\nset: {count: 2}\n"}
+    assert container([daemon_set])["args"][2:] == [
+        "--set=file=/etc/kdp/a-b.json",
+        "--config=/etc/kdp/kdp.yaml",
+        "--http=:8080",
+    ]
+    marks = daemon_set["spec"]["template"]["metadata"]["annotations"]
+    (tmp_path / "kdp.yaml").write_text("poll-interval: 61\n")
+    _, changed = made(f"{target}:Widgets", f"--config={tmp_path}/kdp.yaml")
+    assert changed["spec"]["template"]["metadata"]["annotations"] != marks
+
+
+def test_a_host_root_of_the_file_is_the_containers(target: str, tmp_path: Path) -> None:
+    (tmp_path / "kdp.yaml").write_text("host-root: /node\n")
+
+    assert mounts(made(f"{target}:Hosted", f"--config={tmp_path}/kdp.yaml")) == {"/node/dev"}
+
+
+def test_a_path_that_is_no_file_here_is_the_containers(target: str) -> None:
+    documents = made(f"{target}:Widgets", "--set=file=/etc/kdp/there.json")
+
+    assert len(documents) == 1
+    assert "--set=file=/etc/kdp/there.json" in container(documents)["args"]
+
+
+def test_a_kustomize_base_is_a_directory(target: str, tmp_path: Path) -> None:
+    (tmp_path / "f.json").write_text("{}")
+    base = tmp_path / "base"
+
+    result = invoke(f"{target}:Widgets", "--format=kustomize", f"--set=file={tmp_path}/f.json", "-o", base, "--image=i")
+
+    assert result.exit_code == 0, result.output
+    assert {each.name for each in base.iterdir()} == {"kustomization.yaml", "daemonset.yaml", "f.json"}
+    assert [each["kind"] for each in yaml.safe_load_all((base / "daemonset.yaml").read_text())] == ["DaemonSet"]
+    kustomization = yaml.safe_load((base / "kustomization.yaml").read_text())
+    assert kustomization["configMapGenerator"] == [{"name": "kdp-widgets", "files": ["f.json"]}]
+
+
+def test_a_systemd_unit_names_files_where_they_are(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "f.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+
+    result = invoke("widgets.py:Widgets", "--format=systemd", "--set=file=f.json", "--executable=/opt/kdp")
+
+    assert result.exit_code == 0, result.output
+    assert f"ExecStart=/opt/kdp run {tmp_path}/widgets.py:Widgets --set=file={tmp_path}/f.json\n" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([":Widgets"], "--image is missing; expected the container's image"),
+        (
+            [":Widgets", "--image=i", "--format=kustomize"],
+            "--format kustomize writes several files; expected a directory",
+        ),
+        ([":Widgets", "--image=a b"], "image 'a b': must be a reference without spaces"),
+        ([":Widgets", "--image=i", "--name=A_b"], "name 'A_b': must be at most 63 small letters"),
+        ([":Widgets", "--image=i", "--namespace=-"], "namespace '-': must be"),
+        ([":Widgets", "--image=i", "--node-selector=widget"], "--node-selector: 'widget' must be LABEL=VALUE"),
+        ([":Widgets", "--image=i", "--set=cuont=1"], "--set cuont: there is no parameter 'cuont'"),
+        ([":Widgets", "--image=i", "--cdi=on"], "--cdi: 'on' must be one of off, beside, only"),
+        ([":Widgets", "--image=i", "--set=file={}/broken"], "broken: cannot be put into a ConfigMap"),
+        ([":Widgets", "--image=i", "--set=file={}/huge"], "files of more than 900000 bytes fit in no ConfigMap: huge"),
+        ([":Widgets", "--image=i", "-o", "{}/none/at.yaml"], "at.yaml: cannot be written (No such file or directory)"),
+        ([":Widgets", "--format=systemd", "--executable=kdp"], "executable 'kdp': must be an absolute path"),
+        ([":Wrong", "--image=i"], "Wrong.needs returned {'host_paths': ['/sys']}; expected a kdp.Needs"),
+        ([":Relative", "--image=i"], "Relative.needs: host_paths 'sys': must be an absolute path"),
+        ([":Broken", "--image=i"], "Broken.needs raised OSError: no such card; expected a kdp.Needs"),
+    ],
+)
+def test_what_is_given_wrong_is_one_sentence(target: str, tmp_path: Path, arguments: list[str], sentence: str) -> None:
+    (tmp_path / "broken").write_bytes(b"\xff\xfe")
+    (tmp_path / "huge").write_text("x" * 900_001)
+
+    result = invoke(f"{target}{arguments[0]}", *(each.replace("{}", str(tmp_path)) for each in arguments[1:]))
+
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
+    assert sentence in line
+
+
+def test_its_head_says_how_it_was_made_but_not_where_it_was_put(target: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.yaml"
+    result = invoke(f"{target}:Widgets", "--output", out, "--image", "i", "--set", "count=2")
+
+    assert result.exit_code == 0, result.output
+    head = out.read_text().splitlines()[0]
+    assert head == f"# Written by: kdp manifests {target}:Widgets --image i --set count=2"
+
+
+GOLDEN = sorted(path for path in ROOT.glob("examples/*/manifests/*") if path.is_file())
+
+
+@pytest.mark.repository
+@pytest.mark.parametrize("file", GOLDEN, ids=lambda path: str(path.relative_to(ROOT / "examples")))
+def test_what_an_example_ships_is_what_its_first_line_writes(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """KDP_WRITE_MANIFESTS=1 writes them anew."""
+    monkeypatch.chdir(file.parents[1])
+    command = file.read_text().splitlines()[0].removeprefix("# Written by: kdp ")
+
+    result = CliRunner().invoke(kdp, shlex.split(command))
+
+    assert result.exit_code == 0, result.output
+    if os.environ.get("KDP_WRITE_MANIFESTS"):
+        file.write_text(result.stdout)
+    assert file.read_text() == result.stdout

@@ -1,0 +1,167 @@
+"""What a plugin's process is given, and what it is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kdp.backend import Needs
+from kdp.daemon.settings import Address, Settings
+from kdp.errors import InvalidValueError
+from kdp.manifests import Deployment, deployment_of
+
+OWN = {"/var/lib/kubelet/device-plugins", "/var/lib/kubelet/pod-resources", "/var/lib/kdp"}
+
+
+def deployment(needs: Needs | None = None, **changes: Any) -> Deployment:
+    given: dict[str, Any] = {
+        "name": "kdp-widgets",
+        "target": "widgets",
+        "settings": Settings(),
+        "options": {},
+        "needs": needs or Needs(),
+        "takes_host": True,
+        "in_container": True,
+    }
+    return deployment_of(**{**given, **changes})
+
+
+def paths(made: Deployment) -> set[str]:
+    return {folder.path for folder in made.folders}
+
+
+def test_kdp_itself_needs_three_directories_and_writes_to_two() -> None:
+    made = deployment()
+
+    assert paths(made) == OWN
+    assert {folder.path for folder in made.folders if folder.writable} == OWN - {"/var/lib/kubelet/pod-resources"}
+    assert (made.capabilities, made.opened_nodes, made.host_network) == ((), (), False)
+
+
+NOTHING: set[str] = set()
+
+
+@pytest.mark.parametrize(
+    ("settings", "more", "less"),
+    [
+        (Settings(cdi="beside"), {"/var/run/cdi"}, NOTHING),
+        (Settings(cdi="only", cdi_dir=Path("/etc/cdi")), {"/etc/cdi"}, NOTHING),
+        (Settings(state_dir=None), NOTHING, {"/var/lib/kdp"}),
+        (
+            Settings(registration="watcher"),
+            {"/var/lib/kubelet/plugins_registry"},
+            {"/var/lib/kubelet/device-plugins"},
+        ),
+        (
+            Settings(kubelet_root=Path("/data/kubelet")),
+            {"/data/kubelet/device-plugins", "/data/kubelet/pod-resources"},
+            {"/var/lib/kubelet/device-plugins", "/var/lib/kubelet/pod-resources"},
+        ),
+    ],
+)
+def test_the_settings_decide_what_kdp_needs(settings: Settings, more: set[str], less: set[str]) -> None:
+    assert paths(deployment(settings=settings)) == (OWN | more) - less
+
+
+def test_nodes_are_looked_at_in_the_nodes_own_dev_and_never_mounted_alone() -> None:
+    made = deployment(nodes=["/dev/dri/renderD128", "/dev/kfd", "/run/widgets/w0"])
+
+    seen = {folder.path: folder.seen_at for folder in made.folders if folder.path not in OWN}
+    assert seen == {"/dev": "/host/dev", "/run/widgets": "/host/run/widgets"}
+    assert not any(folder.writable for folder in made.folders if folder.path in seen)
+    assert "--host-root=/host" in made.options
+
+
+def test_a_backend_that_takes_no_host_finds_the_nodes_at_their_own_place() -> None:
+    made = deployment(nodes=["/dev/fuse"], takes_host=False)
+
+    assert {folder.path: folder.seen_at for folder in made.folders if folder.path not in OWN} == {"/dev": "/dev"}
+    assert not any("host-root" in option for option in made.options)
+
+
+def test_a_directory_inside_another_one_is_not_given_twice_but_a_writable_one_is() -> None:
+    made = deployment(
+        Needs(host_paths=["/opt/widget/lib", "/opt/widget", "/sys/class"], writable_paths=["/opt/widget/run"])
+    )
+
+    given = {folder.path: folder.writable for folder in made.folders if folder.path not in OWN}
+    assert given == {"/opt/widget": False, "/sys": False, "/opt/widget/run": True}
+
+
+def test_a_plugin_in_the_nodes_network_is_probed_there_and_by_nobody_else() -> None:
+    assert deployment().http == Address("", 8080)
+    assert deployment(Needs(host_network=True)).http == Address("127.0.0.1", 8080)
+    assert "--http=127.0.0.1:8080" in deployment(Needs(host_network=True)).options
+    assert deployment(Needs(host_network=True), settings=Settings(http=Address("", 9))).http == Address("", 9)
+
+
+def test_on_the_node_itself_everything_is_where_it_is() -> None:
+    made = deployment(nodes=["/dev/fuse"], in_container=False)
+
+    assert all(folder.path == folder.seen_at for folder in made.folders)
+    assert (made.options, made.http) == ((), None)
+
+
+def test_each_thing_that_it_is_given_has_a_reason() -> None:
+    made = deployment(Needs(capabilities=["CAP_NET_ADMIN"], opened_nodes=["/dev/hwrng"], host_network=True))
+
+    told = dict(made.reasons())
+    assert told["capability NET_ADMIN"]
+    assert told["open /dev/hwrng"]
+    assert told["the node's network"]
+    assert told["/var/lib/kdp (to write)"]
+    assert all(told.values())
+
+
+PARTS = st.sampled_from(["dev", "sys", "a", "b", "ab", "A"])
+PATHS = st.lists(PARTS, min_size=1, max_size=4).map(lambda parts: "/" + "/".join(parts))
+
+
+@given(read=st.lists(PATHS), written=st.lists(PATHS), nodes=st.lists(PATHS))
+def test_whatever_is_asked_for_is_covered_once_under_names_of_its_own(
+    read: list[str], written: list[str], nodes: list[str]
+) -> None:
+    made = deployment(Needs(host_paths=read, writable_paths=written), nodes=nodes)
+
+    def covers(path: str, other: str) -> bool:
+        return other == path or other.startswith(path.rstrip("/") + "/")
+
+    folders = [folder for folder in made.folders if folder.path not in OWN]
+    writable = [folder.path for folder in folders if folder.writable]
+    for path in read:
+        assert any(covers(folder.path, path) for folder in folders)
+    for path in nodes:
+        assert any(covers(folder.path, path) for folder in folders)
+    assert all(any(covers(each, path) for each in writable) for path in written)
+    # what may be written to was asked for
+    assert set(writable) <= set(written)
+    names = [folder.name for folder in made.folders]
+    assert len(names) == len(set(names))
+    assert all(len(name) <= 63 and name.strip("-") == name for name in names)
+    seen = [folder.seen_at for folder in made.folders]
+    assert len(seen) == len(set(seen))
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"host_paths": ["sys"]}, "host_paths 'sys': must be an absolute path"),
+        (
+            {"writable_paths": ["/opt/../etc"]},
+            r"writable_paths '/opt/../etc': must be an absolute path .* without '\.\.'",
+        ),
+        ({"opened_nodes": ["/dev/"]}, "opened_nodes '/dev/'.* a slash at its end"),
+        ({"capabilities": ["SYS ADMIN"]}, "capability 'SYS ADMIN': must be .* valid is 'SYS_ADMIN'"),
+    ],
+)
+def test_a_need_that_nobody_could_meet_is_refused_when_it_is_told(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InvalidValueError, match=sentence):
+        Needs(**given)
+
+
+def test_a_capabilitys_prefix_is_taken_off() -> None:
+    assert Needs(capabilities=["CAP_SYS_ADMIN", "net_raw"]).capabilities == ("SYS_ADMIN", "NET_RAW")

@@ -1,0 +1,126 @@
+"""The DaemonSet and the kustomize base. A real cluster judges them in tests/node/test_manifests.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kdp.daemon.settings import Address
+from kdp.errors import InvalidValueError
+from kdp.manifests import Deployment, Folder, Placement, daemon_set, kustomization
+
+PLACEMENT = Placement(image="registry.example.com/widgets:1")
+FOLDER = Folder(
+    name="device-plugins", path="/var/lib/kubelet/device-plugins", seen_at="/d", writable=True, why="sockets"
+)
+
+
+def deployment(**changes: Any) -> Deployment:
+    given: dict[str, Any] = {
+        "name": "kdp-widgets",
+        "target": "widgets",
+        "folders": (FOLDER,),
+        "http": Address("", 8080),
+    }
+    return Deployment(**{**given, **changes})
+
+
+def pod(made: list[dict[str, Any]]) -> dict[str, Any]:
+    spec: dict[str, Any] = made[-1]["spec"]["template"]["spec"]
+    return spec
+
+
+def container(made: list[dict[str, Any]]) -> dict[str, Any]:
+    containers: list[dict[str, Any]] = pod(made)["containers"]
+    (only,) = containers
+    return only
+
+
+def test_it_has_no_privileges_unless_the_backend_asks() -> None:
+    security = container(daemon_set(deployment(), PLACEMENT))["securityContext"]
+
+    assert security == {
+        "runAsUser": 0,
+        "readOnlyRootFilesystem": True,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+        "seLinuxOptions": {"type": "container_device_plugin_t"},
+    }
+
+
+def test_a_capability_is_added_to_none() -> None:
+    security = container(daemon_set(deployment(capabilities=("NET_ADMIN",)), PLACEMENT))["securityContext"]
+
+    assert security["capabilities"] == {"drop": ["ALL"], "add": ["NET_ADMIN"]}
+    assert security["allowPrivilegeEscalation"] is False
+
+
+def test_only_to_open_a_node_it_is_privileged_as_the_api_takes_it() -> None:
+    security = container(daemon_set(deployment(opened_nodes=("/dev/hwrng",)), PLACEMENT))["securityContext"]
+
+    assert security == {"runAsUser": 0, "readOnlyRootFilesystem": True, "privileged": True}
+
+
+def test_the_probes_ask_where_it_answers() -> None:
+    made = container(daemon_set(deployment(http=Address("127.0.0.1", 9)), PLACEMENT))
+
+    assert made["ports"] == [{"name": "http", "containerPort": 9}]
+    assert made["livenessProbe"]["httpGet"] == {"path": "/livez", "port": "http", "host": "127.0.0.1"}
+    assert made["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http", "host": "127.0.0.1"}
+
+
+def test_files_are_mounted_as_a_directory() -> None:
+    made = daemon_set(deployment(files={"w.yaml": "a: 1\n"}), PLACEMENT)
+
+    assert [each["kind"] for each in made] == ["ConfigMap", "DaemonSet"]
+    assert made[0]["data"] == {"w.yaml": "a: 1\n"}
+    (mount,) = [each for each in container(made)["volumeMounts"] if each["name"] == "config"]
+    assert mount == {"name": "config", "mountPath": "/etc/kdp", "readOnly": True}
+    assert kustomization(deployment(files={"w.yaml": "a: 1\n"}), PLACEMENT)["configMapGenerator"] == [
+        {"name": "kdp-widgets", "files": ["w.yaml"]}
+    ]
+    assert "configMapGenerator" not in kustomization(deployment(), PLACEMENT)
+
+
+def test_it_needs_no_account_and_is_there_before_the_pods_that_want_its_devices() -> None:
+    made = daemon_set(deployment(), PLACEMENT)
+
+    assert [each["kind"] for each in made] == ["DaemonSet"]
+    assert pod(made)["automountServiceAccountToken"] is False
+    assert pod(made)["priorityClassName"] == "system-node-critical"
+    assert made[-1]["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"] == 0
+    assert "serviceAccountName" not in pod(made)
+    assert "hostNetwork" not in pod(made)
+
+
+def test_where_it_runs_is_the_admins_choice() -> None:
+    placement = Placement(
+        image="i",
+        namespace="widgets",
+        node_selector={"example.com/widget": "true"},
+        runtime_class="nvidia",
+        selinux_type=None,
+    )
+    made = daemon_set(deployment(host_network=True), placement)
+
+    assert made[0]["metadata"]["namespace"] == "widgets"
+    assert pod(made)["nodeSelector"] == {"example.com/widget": "true"}
+    assert pod(made)["runtimeClassName"] == "nvidia"
+    assert pod(made)["hostNetwork"] is True
+    assert "seLinuxOptions" not in container(made)["securityContext"]
+
+
+@pytest.mark.parametrize(
+    ("name", "namespace", "image", "sentence"),
+    [
+        ("Kdp_Widgets", "a", "i", "name 'Kdp_Widgets': must be at most 63 small letters"),
+        ("kdp", "kube system", "i", "namespace 'kube system': must be"),
+        ("kdp", "a", "my image", "image 'my image': must be a reference without spaces"),
+        ("kdp", "a", "", "image '': must be a reference"),
+    ],
+)
+def test_what_the_api_would_refuse_is_refused_here(name: str, namespace: str, image: str, sentence: str) -> None:
+    with pytest.raises(InvalidValueError, match=sentence):
+        daemon_set(deployment(name=name), Placement(image=image, namespace=namespace))
