@@ -92,8 +92,11 @@ class Deployment:
             (f"{folder.path}{' (to write)' if folder.writable else ''}", folder.why)
             for folder in sorted(self.folders, key=lambda folder: folder.path)
         ]
-        told.append(("user root", "the kubelet's directories are root's; no capabilities come with it"))
-        told += [(f"open {node}", "the backend opens it itself") for node in self.opened_nodes]
+        told.append(("user root", "the kubelet's directories are root's"))
+        told += [
+            (f"open {node}", "the backend opens it itself; a container is privileged for it")
+            for node in self.opened_nodes
+        ]
         told += [(f"capability {name}", "the backend asks for it") for name in self.capabilities]
         if self.host_network:
             told.append(("the node's network", "the backend asks for it"))

@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+import subprocess
+import sys
+import time
+from functools import partial
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import anyio
+import pytest
+
+import kdp
+import kdp.hardware
+import kdp_example_hwrng
+from kdp.testing import AdmissionError, Pod, SimulatedKubelet, SysfsTree
+from kdp_example_hwrng import Hwrng
+
+RESOURCE = "example.com/hwrng"
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> SysfsTree:
+    tree = SysfsTree(tmp_path / "node")
+    tree.write("/sys/class/misc/hw_random/rng_current", "virtio_rng.0")
+    return tree
+
+
+def says(tree: SysfsTree, data: bytes) -> None:
+    tree.path("/dev").mkdir(exist_ok=True)
+    tree.path("/dev/hwrng").write_bytes(data)
+
+
+def allocation(backend: Hwrng, *, seconds: float = 20) -> kdp.Allocation:
+    return kdp.Allocation(resource=RESOURCE, devices=tuple(backend.discover()[:1]), deadline=time.monotonic() + seconds)
+
+
+def test_each_of_ten_containers_may_read_the_generator(tree: SysfsTree) -> None:
+    says(tree, b"")
+    devices = Hwrng(tree.host).discover()
+
+    assert [device.id for device in devices] == [f"hwrng-{i}" for i in range(10)]
+    assert {device.unit for device in devices} == {"hwrng"}
+    assert {device.health for device in devices} == {kdp.Health.healthy()}
+    assert dict(devices[0].attributes) == {"generator": "virtio_rng.0"}
+    assert [(n.host_path, n.permissions) for n in devices[0].edits.device_nodes] == [("/dev/hwrng", "r")]
+
+
+def test_a_node_without_a_generator_behind_it_is_unhealthy(tree: SysfsTree) -> None:
+    says(tree, b"")
+    tree.write("/sys/class/misc/hw_random/rng_current", "none")
+
+    (device,) = Hwrng(tree.host, count=1).discover()
+    assert device.health == kdp.Health.unhealthy("the kernel has no generator behind it")
+
+
+@pytest.mark.parametrize("hook", ["allocate", "prepare_container"])
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (bytes(256), "/dev/hwrng of this node does not work: it gives nothing but 0x00; the pod may run on another"),
+        (b"ab" * 128, "/dev/hwrng of this node does not work: it repeats itself; the pod"),
+        (b"", "/dev/hwrng of this node does not work: it gave 0 of 256 bytes in"),
+    ],
+)
+def test_a_broken_generator_is_refused_with_a_sentence_for_the_pods_author(
+    tree: SysfsTree, hook: str, data: bytes, sentence: str
+) -> None:
+    says(tree, data)
+    backend = Hwrng(tree.host)
+
+    with pytest.raises(kdp.AllocationError, match=re.escape(sentence)):
+        getattr(backend, hook)(allocation(backend))
+
+
+@pytest.mark.parametrize("hook", ["allocate", "prepare_container"])
+def test_a_generator_that_hangs_is_refused_in_time(tree: SysfsTree, hook: str) -> None:
+    tree.path("/dev").mkdir()
+    os.mkfifo(tree.path("/dev/hwrng"))
+    writer = os.open(tree.path("/dev/hwrng"), os.O_RDWR)
+    backend = Hwrng(tree.host, patience=0.05)
+    began = time.monotonic()
+
+    with pytest.raises(kdp.AllocationError, match=r"it gave 0 of 256 bytes in 0\.\d s"):
+        getattr(backend, hook)(allocation(backend))
+
+    assert time.monotonic() - began < 2
+    os.close(writer)
+
+
+def test_the_hooks_own_deadline_is_kept_too(tree: SysfsTree) -> None:
+    tree.path("/dev").mkdir()
+    os.mkfifo(tree.path("/dev/hwrng"))
+    writer = os.open(tree.path("/dev/hwrng"), os.O_RDWR)
+    backend = Hwrng(tree.host, patience=3600)
+
+    with pytest.raises(kdp.AllocationError, match="it gave 0 of 256 bytes"):
+        backend.allocate(allocation(backend, seconds=0.05))
+    os.close(writer)
+
+
+def test_a_generator_that_works_is_given(tree: SysfsTree) -> None:
+    says(tree, hashlib.shake_256(b"1").digest(256))
+    backend = Hwrng(tree.host)
+    devices = allocation(backend)
+
+    assert backend.allocate(devices) == devices[0].edits
+    backend.prepare_container(devices)
+
+
+def test_a_node_that_is_gone_is_told_in_words(tree: SysfsTree) -> None:
+    says(tree, b"")
+    backend = Hwrng(tree.host)
+    devices = allocation(backend)
+    tree.path("/dev/hwrng").unlink()
+
+    with pytest.raises(kdp.AllocationError, match=r"cannot be read \(No such file or directory\); the pod may run on"):
+        backend.allocate(devices)
+
+
+@pytest.mark.parametrize("wrong", [{"count": 0}, {"patience": 0.0}, {"patience": -1.0}])
+def test_a_number_that_makes_no_sense_is_refused(tree: SysfsTree, wrong: dict[str, float]) -> None:
+    with pytest.raises(kdp.ConfigurationError, match="must be more than 0; valid is count=10"):
+        Hwrng(tree.host, **wrong)  # type: ignore[arg-type]
+
+
+async def test_pods_get_it_while_it_works_and_the_sentence_while_it_does_not(tmp_path: Path) -> None:
+    """Real nodes: /dev/urandom and /dev/zero under another name; no configuration tells them apart."""
+    tree = SysfsTree(tmp_path / "node")
+    tree.path("/dev").mkdir()
+    node = tree.path("/dev/hwrng")
+
+    def is_really(device: str) -> None:
+        new = node.with_name("new")
+        try:
+            os.mknod(new, stat.S_IFCHR | 0o666, os.stat(device).st_rdev)
+        except PermissionError:
+            pytest.skip("a device node of the test's own needs the right to make it (CAP_MKNOD)")
+        new.replace(node)
+
+    is_really("/dev/urandom")
+    try:
+        os.close(os.open(node, os.O_RDONLY))
+    except PermissionError:
+        pytest.skip(f"device nodes cannot be opened in {tmp_path}: it is mounted with 'nodev'")
+    async with SimulatedKubelet() as kubelet, anyio.create_task_group() as tasks:
+        tasks.start_soon(
+            partial(
+                kdp.serve,
+                Hwrng(tree.host, count=3),
+                device_plugin_dir=kubelet.paths.device_plugin_dir,
+                pod_resources_dir=kubelet.paths.pod_resources_dir,
+                state_dir=None,
+                host_root=tree.host.root,
+            )
+        )
+        await kubelet.until(allocatable={RESOURCE: 3})
+        pod = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        assert [(n.host_path, n.permissions) for n in pod.reply("main").devices] == [("/dev/hwrng", "r")]
+
+        is_really("/dev/zero")
+        with pytest.raises(
+            AdmissionError, match="does not work: it gives nothing but 0x00; the pod may run on another"
+        ):
+            await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        tasks.cancel_scope.cancel()
+
+
+def test_it_says_what_it_opens_itself() -> None:
+    assert Hwrng(kdp.hardware.Host()).needs() == kdp.Needs(host_paths=("/sys",), opened_nodes=("/dev/hwrng",))
+
+
+def test_kdp_finds_the_backend_by_its_entry_point() -> None:
+    (found,) = entry_points(group="kdp.backends", name="hwrng")
+
+    assert found.load() is kdp_example_hwrng.Hwrng
+
+
+def test_the_readme_shows_what_the_command_prints() -> None:
+    if not os.access("/dev/hwrng", os.R_OK):
+        pytest.skip("this machine has no /dev/hwrng, or not for this user")
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    command, _, expected = readme.partition("$ kdp devices ")[2].partition("```")[0].partition("\n")
+
+    done = subprocess.run(
+        [Path(sys.executable).with_name("kdp"), "devices", *command.split()], check=True, capture_output=True, text=True
+    )
+
+    def shape(text: str) -> list[str]:
+        return [" ".join(re.sub(r"generator=\S+", "generator=...", line).split()) for line in text.splitlines()]
+
+    assert shape(done.stdout) == shape(expected)

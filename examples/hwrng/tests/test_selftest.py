@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from kdp_example_hwrng import Fault, examine, sample
+
+
+def noise(size: int, seed: int = 1) -> bytes:
+    """Return what looks random, and is the same in each run."""
+    return hashlib.shake_256(bytes([seed % 256, seed // 256])).digest(size)
+
+
+def test_random_bytes_pass() -> None:
+    for seed in range(1000):
+        examine(noise(256, seed))
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (bytes(256), "it gives nothing but 0x00"),
+        (b"\xff" * 256, "it gives nothing but 0xff"),
+        (noise(32) * 8, "it repeats itself"),
+        (noise(128) * 2, "it repeats itself"),
+        (bytes(30) + noise(226), "of 256 bytes are 0x00"),
+        (bytes([0, 1] * 112) + noise(32), "it repeats itself"),
+    ],
+)
+def test_what_cannot_be_random_is_named(data: bytes, sentence: str) -> None:
+    with pytest.raises(Fault, match=sentence):
+        examine(data)
+
+
+def test_a_generator_that_says_nothing_is_given_up_at_the_deadline(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "rng")
+    writer = os.open(tmp_path / "rng", os.O_RDWR)
+    os.write(writer, b"x" * 7)
+    began = time.monotonic()
+
+    with pytest.raises(Fault, match=r"it gave 7 of 256 bytes in 0\.\d s"):
+        sample(tmp_path / "rng", deadline=began + 0.1)
+
+    assert time.monotonic() - began < 1
+    os.close(writer)
+
+
+def test_a_generator_that_ends_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "rng").write_bytes(b"abc")
+
+    with pytest.raises(Fault, match="it gave 3 of 256 bytes"):
+        sample(tmp_path / "rng", deadline=time.monotonic() + 60)
+
+
+def test_a_slow_generator_is_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "rng")
+    writer = os.open(tmp_path / "rng", os.O_RDWR)
+    data = noise(256)
+    os.write(writer, data[:100])
+    later = threading.Timer(0.05, os.write, (writer, data[100:]))
+    later.start()
+
+    assert sample(tmp_path / "rng", deadline=time.monotonic() + 10) == data
+
+    later.join()
+    os.close(writer)
+
+
+def test_this_machines_own_generator_passes() -> None:
+    if not os.access("/dev/hwrng", os.R_OK):
+        pytest.skip("this machine has no /dev/hwrng, or not for this user")
+    try:
+        data = sample("/dev/hwrng", deadline=time.monotonic() + 10)
+    except OSError as error:
+        pytest.skip(f"this machine has no generator behind /dev/hwrng: {error.strerror}")
+
+    examine(data)
