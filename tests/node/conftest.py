@@ -172,12 +172,17 @@ async def make_cluster(request: pytest.FixtureRequest) -> AsyncIterator[MakeClus
 
 @pytest.fixture(scope="session")
 def generic_image() -> Iterator[Path]:
-    """An archive of the image `deploy.IMAGE`: this Python with kdp and the generic example."""
+    """An archive of the image `deploy.IMAGE`: this Python with kdp and the examples, and the command kdp."""
     try:
         shell = program("busybox", BIN / "runtime/bin")
     except Missing as missing:
         pytest.skip(str(missing))
     with TemporaryDirectory(prefix="kdp-") as folder:
         archive = Path(folder) / "generic.tar"
-        image.python(archive, deploy.IMAGE, ["kdp-example-generic"], shell, command=["python3", "-m", "kdp"])
+        examples = [f"kdp-example-{name}" for name in ("generic", "minimal", "hwrng")]
+        files: dict[str, bytes | Path] = {
+            "usr/bin/kdp": b'#!/bin/sh\nexec python3 -m kdp "$@"\n',
+            "opt/site/keeper.py": Path(__file__).with_name("keeper.py"),
+        }
+        image.python(archive, deploy.IMAGE, examples, shell, command=["python3", "-m", "kdp"], files=files)
         yield archive

@@ -194,6 +194,7 @@ def _deployment(
         needs=needs,
         nodes=nodes or (),
         takes_host=invocation.takes_host,
+        keeps_state=any(is_overridden(backend, hook) for hook in ("allocate", "prepare_container", "released")),
         in_container=in_container,
         files=files,
         restarts_with=restarts_with,

@@ -113,6 +113,7 @@ def deployment_of(
     needs: Needs,
     nodes: Iterable[str] = (),
     takes_host: bool,
+    keeps_state: bool,
     in_container: bool,
     files: Mapping[str, str] | None = None,
     restarts_with: str | None = None,
@@ -129,6 +130,8 @@ def deployment_of(
         nodes: The device nodes of the devices' edits.
         takes_host: Whether the backend reads the node through `kdp.hardware.Host`, so that the node's directories may be
             elsewhere than at their own place.
+        keeps_state: Whether something is saved of allocations: the backend has a hook that may leave some state, or
+            that is told when a pod gives devices back.
         in_container: False: for a process on the node itself.
         files: The files that the process reads in `CONFIG_DIR`.
         restarts_with: See `Deployment`.
@@ -150,7 +153,7 @@ def deployment_of(
             *(f"--set={parameter}" for parameter in parameters),
             *(f"{flag}={text}" for flag, text in options.items()),
         ),
-        folders=(*_own(settings), *_read(needs, nodes, root)),
+        folders=(*_own(settings, keeps_state=keeps_state), *_read(needs, nodes, root)),
         files=files or {},
         opened_nodes=needs.opened_nodes,
         capabilities=needs.capabilities,
@@ -160,7 +163,7 @@ def deployment_of(
     )
 
 
-def _own(settings: Settings) -> Iterable[Folder]:
+def _own(settings: Settings, *, keeps_state: bool) -> Iterable[Folder]:
     """Tell what kdp itself needs."""
 
     def folder(name: str, path: Path, why: str, *, writable: bool = False, made: bool = False) -> Folder:
@@ -172,11 +175,13 @@ def _own(settings: Settings) -> Iterable[Folder]:
     else:
         yield folder("device-plugins", paths.device_plugin_dir, "its sockets, and the kubelet's", writable=True)
     yield folder("pod-resources", paths.pod_resources_dir, "ask the kubelet which pod holds which device")
+    if settings.pods_api_dir is not None:
+        yield folder("pods-api", paths.pods_api_dir, "be told by the kubelet when a pod is gone")
     if settings.cdi != "off":
         yield folder(
             "cdi", settings.cdi_dir, "the files that describe its devices to the runtime", writable=True, made=True
         )
-    if settings.state_dir is not None:
+    if settings.state_dir is not None and keeps_state:
         yield folder("state", settings.state_dir, "allocations until they are released", writable=True, made=True)
 
 

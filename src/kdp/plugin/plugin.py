@@ -7,6 +7,7 @@ are obeyed one after another, and each change of state is told in one log line.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import time
 from collections.abc import Mapping
@@ -44,7 +45,7 @@ from .session import (
     Stop,
     Tick,
 )
-from .socket import SocketNames, remove_dead
+from .socket import SocketNames, missing_right, remove_dead
 from .wire import encode_device, worst_case_bytes
 
 if TYPE_CHECKING:
@@ -277,7 +278,9 @@ class DevicePlugin:
             return self._list_problem or "there is no device list yet"
         view = self._kubelet.view.value
         if session.state is State.WAITING and not self._watcher and view.state is not KubeletState.LISTENING:
-            return f"{view.state.value} ({self._paths.kubelet_socket})"
+            refused = view.state in (KubeletState.DENIED, KubeletState.UNREADABLE)
+            right = missing_right(errno.EACCES) if refused else ""
+            return f"{view.state.value} ({self._paths.kubelet_socket}){right}"
         return session.reason
 
     def _tell(self) -> None:

@@ -21,7 +21,7 @@ from ..names import MAX_SOCKET_PATH_BYTES, check_socket_path
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["SocketNames", "bind_error", "hidden", "remove_dead"]
+__all__ = ["SocketNames", "bind_error", "hidden", "missing_right", "remove_dead"]
 
 _LONGEST_SLUG = 40
 _TAIL = len(f"-{'0' * 8}-{'9' * 6}.sock") + 1  # token, generation, suffix, and the dot of the hidden name
@@ -82,13 +82,20 @@ def remove_dead(directory: Path, prefix: str) -> list[str]:
     return removed
 
 
+def missing_right(code: int | None) -> str:
+    """Return which right of the process is missing when the kubelet's directories refuse it; empty: that is not why."""
+    if code in (errno.EACCES, errno.EPERM) and (user := os.geteuid()) != 0:
+        return f"; this process is user {user} and the kubelet's directories are root's: run it as user 0"
+    return "; mount it writable" if code == errno.EROFS else ""
+
+
 def bind_error(path: Path) -> str:
     """Return why no socket can be bound here. gRPC does not say, so it is tried once more by hand."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.bind(os.fspath(path))
     except OSError as error:
-        return f"cannot make a socket in {path.parent}: {error.strerror or error}"
+        return f"cannot make a socket in {path.parent}: {error.strerror or error}{missing_right(error.errno)}"
     with contextlib.suppress(OSError):
         os.unlink(path)
     return f"cannot serve on {path}: gRPC refused the address"

@@ -429,7 +429,10 @@ featureGates: {json.dumps(self._gates)}
             lines = (line for file in files for line in file.read_text(errors="replace").splitlines())
             return "\n".join(line.split(" ", 3)[-1] for line in lines)
 
-        await self.until(lambda: text in said(), f"pod {pod} says {text!r}", seconds=seconds)
+        def awaited() -> str:
+            return f"pod {pod} says {text!r}; it said:\n{said()}\n"
+
+        await self.until(lambda: text in said(), awaited, seconds=seconds)
         return said()
 
     async def exec(self, pod: str, *command: str, namespace: str = "default") -> str:

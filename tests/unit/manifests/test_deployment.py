@@ -25,6 +25,7 @@ def deployment(needs: Needs | None = None, **changes: Any) -> Deployment:
         "options": {},
         "needs": needs or Needs(),
         "takes_host": True,
+        "keeps_state": True,
         "in_container": True,
     }
     return deployment_of(**{**given, **changes})
@@ -65,6 +66,10 @@ NOTHING: set[str] = set()
 )
 def test_the_settings_decide_what_kdp_needs(settings: Settings, more: set[str], less: set[str]) -> None:
     assert paths(deployment(settings=settings)) == (OWN | more) - less
+
+
+def test_a_backend_that_leaves_nothing_to_save_has_no_place_for_it() -> None:
+    assert paths(deployment(keeps_state=False)) == OWN - {"/var/lib/kdp"}
 
 
 def test_nodes_are_looked_at_in_the_nodes_own_dev_and_never_mounted_alone() -> None:

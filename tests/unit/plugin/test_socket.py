@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from pathlib import Path
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from kdp.errors import InvalidNameError
 from kdp.names import MAX_SOCKET_PATH_BYTES
-from kdp.plugin.socket import SocketNames, bind_error, hidden, remove_dead
+from kdp.plugin.socket import SocketNames, bind_error, hidden, missing_right, remove_dead
 
 from .. import strategies
 from ..strategies import effort
@@ -97,5 +98,16 @@ def test_why_no_socket_can_be_made(tmp_path: Path) -> None:
     free = tmp_path / "free.sock"
     assert bind_error(free) == f"cannot serve on {free}: gRPC refused the address"
     assert not free.exists(), "the try leaves nothing behind"
+    assert missing_right(errno.ENOENT) == ""
     long = tmp_path / ("x" * 120)
     assert bind_error(long) == f"cannot make a socket in {tmp_path}: AF_UNIX path too long"
+
+
+def test_a_right_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert missing_right(errno.EROFS) == "; mount it writable"
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+    assert missing_right(errno.EACCES) == (
+        "; this process is user 65534 and the kubelet's directories are root's: run it as user 0"
+    )
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert missing_right(errno.EACCES) == "", "root is refused for other reasons, as SELinux"
