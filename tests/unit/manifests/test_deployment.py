@@ -14,6 +14,8 @@ from kdp.daemon.settings import Address, Settings
 from kdp.errors import InvalidValueError
 from kdp.manifests import Deployment, deployment_of
 
+from ..strategies import effort
+
 OWN = {"/var/lib/kubelet/device-plugins", "/var/lib/kubelet/pod-resources", "/var/lib/kdp"}
 
 
@@ -126,6 +128,7 @@ PARTS = st.sampled_from(["dev", "sys", "a", "b", "ab", "A"])
 PATHS = st.lists(PARTS, min_size=1, max_size=4).map(lambda parts: "/" + "/".join(parts))
 
 
+@effort(100)
 @given(read=st.lists(PATHS), written=st.lists(PATHS), nodes=st.lists(PATHS))
 def test_whatever_is_asked_for_is_covered_once_under_names_of_its_own(
     read: list[str], written: list[str], nodes: list[str]
