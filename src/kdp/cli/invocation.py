@@ -76,7 +76,8 @@ class Invocation:
         found: list[tuple[str, tuple[str, ...], object]] = []
         for name, given in _given(self.assignments).items():
             taken = next(key for key in recipe.arguments if key == name or key.upper() == name.upper())
-            texts = cast("list[object]", given.value) if isinstance(given.value, list) else [given.value]
+            value = given.value
+            texts = cast("list[object]", value) if isinstance(value, list) else [value]
             found.append((taken, tuple(map(str, texts)), recipe.arguments[taken]))
         return found
 
