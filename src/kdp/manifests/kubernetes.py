@@ -8,7 +8,7 @@ Why it is as it is:
   ``/readyz`` whether every resource has a stream. A restart cures neither.
 * The plugin's directory is mounted, never ``kubelet.sock``: the kubelet makes that file anew at each start.
 * No account: nothing here talks to the API server, so there is no token either.
-* 48 MiB is what an idle plugin needs with room to breathe, 96 MiB what 1000 devices and their allocations do not reach.
+* 48 MiB is what an example has resident in a cluster, most of it shared files; 96 MiB is twice that.
 """
 
 from __future__ import annotations
