@@ -179,7 +179,8 @@ def test_needs_declares_all_that_is_read(make_node: MakeNode, strategies: list[S
     )
     _LOOKED.clear()
     assert found(backend)
-    declared = backend.needs().host_paths
+    needs = backend.needs()
+    declared = (*needs.host_paths, *map(os.path.dirname, needs.opened_nodes))
     assert _LOOKED
     assert [path for path in _LOOKED if not any(f"{path}/".startswith(f"{held}/") for held in declared)] == []
     assert ("/etc/cdi" in declared) == ("cdi" in strategies)
@@ -190,5 +191,8 @@ def test_needs_declares_where_the_library_is_looked_for(make_node: MakeNode) -> 
     backend = NvidiaGpu(_Seen(node.root), strategies=["device-nodes"])
     _LOOKED.clear()
     assert find_library(backend.host, "/") is not None
-    declared = backend.needs().host_paths
+    needs = backend.needs()
+    declared = (*needs.host_paths, *map(os.path.dirname, needs.opened_nodes))
+    # NVML opens these itself: in a container that no NVIDIA runtime has started, only a privileged one may.
+    assert needs.opened_nodes == ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia1")
     assert [path for path in _LOOKED if not any(f"{path}/".startswith(f"{held}/") for held in declared)] == []

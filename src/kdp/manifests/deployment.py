@@ -32,6 +32,9 @@ HOST_ROOT: Final = Path("/host")
 _WHOLE: Final = ("/dev", "/sys")
 """Mounted whole: what is below them comes and goes."""
 
+_KERNELS: Final = ("/dev", "/proc", "/sys")
+"""Nothing can be made there, and what is missing there never comes by itself."""
+
 _PORT: Final = 8080
 
 
@@ -204,6 +207,8 @@ def _read(needs: Needs, nodes: Iterable[str], root: Path) -> Iterable[Folder]:
             path=path,
             seen_at=str(root / path.lstrip("/")),
             writable=path in writable,
+            # A driver may be installed after the plugin: it waits for it, and so must its container.
+            made=not _is_inside(path, _KERNELS),
             why=reasons[path],
         )
 

@@ -6,6 +6,7 @@ All hooks are ``def``: each blocks in a thread of its own, since nobody knows ho
 from __future__ import annotations
 
 import logging
+import posixpath
 from collections.abc import Sequence  # noqa: TC003 - kdp converts the options by their annotations
 from pathlib import Path  # noqa: TC003
 
@@ -211,12 +212,15 @@ class NvidiaGpu(kdp.DeviceBackend):
         if "device-nodes" in options.strategies or options.uses_runtime:
             paths.add(f"{options.dev_root.rstrip('/')}/dev")
         if options.uses_runtime and options.nvidia_runtime is None:
-            paths |= {*runtime.RUNTIME_PLACES, "/etc/containerd"}
+            paths |= {*map(posixpath.dirname, runtime.RUNTIME_PLACES), "/etc/containerd"}
         if "cdi" in options.strategies:
             paths |= {*runtime.CDI_DIRECTORIES}
         if options.mps:
             paths.add(options.mps_pipe)
-        return kdp.Needs(host_paths=tuple(sorted(paths)))
+        # NVIDIA's runtime gives the plugin's own container the nodes that NVML opens; without it nobody does.
+        dev = f"{options.dev_root.rstrip('/')}/dev"
+        opened = () if options.uses_runtime else (f"{dev}/nvidiactl", *sorted(self.host.glob(f"{dev}/nvidia[0-9]*")))
+        return kdp.Needs(host_paths=tuple(sorted(paths)), opened_nodes=opened)
 
 
 class _IdleNvidiaGpu(NvidiaGpu):
