@@ -20,7 +20,7 @@ JOBS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench node-tools test-node test-gpu simulation peers faults reference lint format types layers build proto floors clean
+.PHONY: help demo test bench node-tools test-node hardware-tools test-hardware test-gpu simulation peers faults reference lint format types layers build proto floors clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -40,6 +40,12 @@ test-node: $(VENV)/.ready ## run the tests of a node: real device managers, a re
 
 test-gpu: $(VENV)/.ready ## run the tests of a real NVIDIA GPU; skipped with the reason where there is none
 	@$(PYTHON_IN) -m pytest examples/nvidia_gpu/gpu -s $(ARGS)
+
+hardware-tools: ## unpack QEMU and a kernel for the tests on hardware, and compile its FPGA drivers (needs gcc)
+	@sh tests/hardware/packages.sh
+
+test-hardware: $(VENV)/.ready hardware-tools ## run the tests on hardware: guests with a kernel and devices of their own
+	@$(PYTHON_IN) -m pytest tests/hardware --durations=10 $(ARGS)
 
 simulation: $(VENV)/.ready ## write docs/explanation/simulation.md from the comparison with the real device managers
 	@rows=$$(mktemp -d) && KDP_SIMULATION=$$rows $(PYTHON_IN) -m pytest -q -n $(JOBS) tests/node/test_differential.py \

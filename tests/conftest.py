@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +18,32 @@ settings.register_profile(
     "kdp", deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
 settings.load_profile("kdp")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--no-skips",
+        action="store_true",
+        help="a skipped test fails, unless a package source did not answer three times",
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Let no test be skipped if the caller wants none to be.
+
+    A level whose packages could not be had says so in a file of its own, `bin/.unanswered`: what lacks them is skipped.
+    """
+    report = yield
+    if report.skipped and item.config.getoption("--no-skips"):
+        why = str(call.excinfo.value) if call.excinfo is not None else str(report.longrepr)
+        unanswered = any((folder / "bin/.unanswered").exists() for folder in item.path.parents)
+        if not (unanswered and " is missing: " in why):
+            report.outcome = "failed"
+            report.longrepr = f"skipped, and nothing may be: {why}"
+    return report
 
 
 @pytest.fixture(scope="session")

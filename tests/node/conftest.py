@@ -14,7 +14,7 @@ import pytest
 from . import deploy
 from .nodekit import MINORS, Cluster, DeviceManager, Kubelet, Minor, Missing, image
 from .nodekit.machine import Containerd
-from .nodekit.tools import BIN, UNANSWERED, program
+from .nodekit.tools import BIN, program
 
 _STORIES = pytest.StashKey[list[tuple[str, Callable[[], str]]]]()
 
@@ -44,14 +44,6 @@ class Namespace:
     name: str
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--no-skips",
-        action="store_true",
-        help="a skipped test of a node fails, unless a package source did not answer three times",
-    )
-
-
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave this folder to `make test-node`: a run of all tests that names no folder needs no node."""
     return True if config.args_source is pytest.Config.ArgsSource.TESTPATHS else None
@@ -63,12 +55,6 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Put what the parts of the node said into the report of a failed test."""
     report = yield
-    if report.skipped and item.config.getoption("--no-skips", default=False):
-        assert call.excinfo is not None
-        why = str(call.excinfo.value)
-        if not (UNANSWERED.exists() and " is missing: " in why):
-            report.outcome = "failed"
-            report.longrepr = f"skipped, and nothing may be: {why}"
     if report.failed:
         for title, story in item.stash.get(_STORIES, []):
             report.sections.append((title, story()))
