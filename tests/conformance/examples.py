@@ -21,9 +21,11 @@ import anyio
 
 import kdp
 import kdp.hardware
+import kdp_example_fpga
 import kdp_example_generic
 import kdp_example_minimal
 import kdp_example_nvidia_gpu
+from kdp.testing import SysfsTree
 from kdp.testing.conformance import CHECKS, ConformanceReport, check_backend
 from kdp.testing.conformance.model import Route
 from kdp_example_nvidia_gpu.fake import FakeNode, GpuState, NvmlState, compile_library
@@ -32,6 +34,7 @@ __all__ = ["EXAMPLES", "MISSING", "PROFILES", "ROUTES", "judge", "listed"]
 
 PROFILES: Final = ("k134", "k136", "k137")
 ROUTES: Final[tuple[Route, ...]] = ("kubelet", "watcher")
+RECORDED: Final = Path(__file__).parents[2] / "examples/fpga/tests/data/dfl-6.1.tar.gz"
 HAS_FUSE: Final = Path("/dev/fuse").exists()
 
 WAITING: Final = tuple(check.id for check in CHECKS if check.waits)
@@ -60,13 +63,20 @@ def nvidia_gpu(directory: Path) -> Callable[[], kdp.DeviceBackend]:
     return partial(kdp_example_nvidia_gpu.NvidiaGpu, node.host, strategies=["device-nodes"])
 
 
+def fpga(directory: Path) -> Callable[[], kdp.DeviceBackend]:
+    """Make examples/fpga on a node that was recorded: two boards with three ports."""
+    node = SysfsTree(directory / ROOTS["fpga"], snapshot=RECORDED)
+    return partial(kdp_example_fpga.Fpga, node.host)
+
+
 EXAMPLES: Final[dict[str, Callable[[Path], Callable[[], kdp.DeviceBackend]]]] = {
     "minimal": minimal,
     "generic": generic,
     "nvidia-gpu": nvidia_gpu,
+    "fpga": fpga,
 }
 
-ROOTS: Final = {"nvidia-gpu": "gpus"}
+ROOTS: Final = {"nvidia-gpu": "gpus", "fpga": "node"}
 """Examples whose node is a directory, and which one."""
 
 OWN: Final = {"nvidia-gpu": {51: "the plugin offers GetPreferredAllocation"}}

@@ -19,7 +19,8 @@ Figure = Callable[[str, float, str], None]
 
 
 @pytest.mark.parametrize(
-    ("example", "route"), [("minimal", "kubelet"), ("generic", "watcher"), ("nvidia-gpu", "kubelet")]
+    ("example", "route"),
+    [("minimal", "kubelet"), ("generic", "watcher"), ("nvidia-gpu", "kubelet"), ("fpga", "kubelet")],
 )
 async def test_an_example_passes(example: str, route: Route, tmp_path: Path, figure: Figure) -> None:
     if missing := MISSING.get(example):

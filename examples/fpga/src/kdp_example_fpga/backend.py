@@ -1,0 +1,296 @@
+"""`Fpga`: the backend that joins the parts: devices of what was scanned, their health, and word when to look again.
+
+What changes without an event of the kernel (error registers, temperatures, ids) is seen at the next poll; boards that come
+and go are told by the kernel at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import math
+import time
+from typing import TYPE_CHECKING, Literal, get_args
+
+from typing_extensions import override
+
+import kdp
+import kdp.hardware
+
+from . import dfl, faults, names, xrt
+from .memory import Known, Memory
+from .temperature import Thermometer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["Fpga", "Mode"]
+
+logger = logging.getLogger(__name__)
+
+Mode = Literal["af", "region", "regiondevel"]
+CardUnit = Literal["card", "function"]
+ShellNames = Literal["common", "exact"]
+
+_SUBSYSTEMS = ("fpga_region", "fpga", "platform", "pci", "drm")
+"""Whose events say that boards, ports or cards come or go. A port of DFL is a platform device."""
+
+_SETTLED = 2.0
+"""Seconds after which a board that has named no interface has none: its driver makes everything within a tenth of one."""
+
+_TWINS, _COMMON = "xilinx_u30", "ama_u30"
+"""The card with two user functions, by its shell; and the name that both of its shells share."""
+
+
+class Fpga(kdp.DeviceBackend):
+    """FPGAs of this node: Intel's by DFL or OPAE, AMD's (Xilinx') by XRT; see the README for resources and options."""
+
+    def __init__(
+        self,
+        host: kdp.hardware.Host,
+        mode: Mode = "af",
+        max_temperature: float | None = None,
+        clear_temperature: float | None = None,
+        ignored_errors: tuple[str, ...] = (),
+        programmer: str | None = None,
+        card_unit: CardUnit = "card",
+        shell_names: ShellNames = "common",
+        management: bool = False,
+    ) -> None:
+        """Take the options.
+
+        Args:
+            host: The node's files.
+            mode: What a container gets of an Intel board: `af`: one port with the accelerator that is programmed; `region`: all
+                ports of a board, to be programmed; `regiondevel`: those and the management engine, which programs.
+            max_temperature: Degrees Celsius from which on a board is unhealthy; none: its own critical temperature, where it
+                has one.
+            clear_temperature: Degrees Celsius from which on it is healthy again, below `max_temperature`; none: 5 below.
+            ignored_errors: Error registers that do not make a board unhealthy, of fme_errors, pcie0_errors, pcie1_errors,
+                nonfatal_errors, catfatal_errors, gbs_errors, bbs_errors, port_errors.
+            programmer: In mode `region`: path on the node of the program that the container runtime calls to program the board
+                before a container starts (Intel's `intel-fpga-crihook`). Needs CDI, as `--cdi beside`.
+            card_unit: What one device of an AMD card with two user functions (Alveo U30) is: the whole `card`, both functions
+                with one serial number, or one `function`.
+            shell_names: How that card's resource is called: `common`: amd.com/ama_u30; `exact`: by shell and timestamp as others.
+            management: Whether a container also gets the management function's node of an AMD card, with which it can load
+                another shell and reset the card.
+
+        Raises:
+            kdp.ConfigurationError: An option is unknown, or two contradict each other.
+        """
+        self.host = host
+        self._mode = _one_of("mode", mode, get_args(Mode))
+        self._card_unit = _one_of("card_unit", card_unit, get_args(CardUnit))
+        self._shell_names = _one_of("shell_names", shell_names, get_args(ShellNames))
+        self._management = management
+        self._ignored = frozenset(_registers(ignored_errors))
+        self._thermometer = Thermometer(max_temperature, clear_temperature)
+        if programmer is not None and self._mode != "region":
+            raise kdp.ConfigurationError(
+                f"programmer={programmer!r} with mode={self._mode}: boards are programmed for a container in mode=region only"
+            )
+        hooks = [] if programmer is None else [_hook(programmer)]
+        # The annotation says to Intel's hook, in runtimes that find it by annotations, that it is meant.
+        annotations = {"com.intel.fpga.mode": "fpga.intel.com/region"} if self._mode == "region" else {}
+        self._region_edits = kdp.ContainerEdits(annotations=annotations, hooks=hooks)
+        self._memory = Memory()
+        self._told: set[str] = set()
+        self._since: dict[str, float] | None = None
+        self._is_unsettled = False
+
+    @override
+    def discover(self) -> list[kdp.Device]:
+        boards = dfl.scan(self.host, self._memory)
+        functions = xrt.scan(self.host, self._memory)
+        self._memory.scanned()
+        self._thermometer.keep({board.address for board in boards} | {function.address for function in functions})
+        self._settle(boards)
+        left_out: list[str] = []
+        devices = [device for board in boards for device in self._of_board(board, left_out)]
+        devices += self._of_cards(functions, left_out)
+        self._tell(left_out)
+        return devices
+
+    # -- Intel ---------------------------------------------------------------------------------------------------------
+
+    def _of_board(self, board: dfl.Board, left_out: list[str]) -> Iterator[kdp.Device]:
+        wrong = faults.of_board(board, self._ignored)
+        hot = self._thermometer.fault(board.address, board.engine) if board.engine is not None else None
+        wrong += [hot] if hot else []
+        if self._mode == "af":
+            for port in board.ports:
+                device = self._of_port(board, port, wrong)
+                if isinstance(device, str):
+                    left_out.append(device)
+                else:
+                    yield device
+        elif board.interface.value is None:
+            left_out.append(
+                f"board {board.address}: " + (board.interface.problem or "it has no region that could be programmed")
+            )
+        elif board.ports:
+            yield self._of_region(board, board.interface.value, wrong)
+
+    def _settle(self, boards: Iterable[dfl.Board]) -> None:
+        """Note since when each board is there; those of the first scan may have been for ever."""
+        now, before = time.monotonic(), self._since
+        self._since = {
+            board.address: -math.inf if before is None else before.get(board.address, now) for board in boards
+        }
+        self._is_unsettled = False
+
+    def _is_settled(self, board: dfl.Board) -> bool:
+        return time.monotonic() - (self._since or {})[board.address] >= _SETTLED
+
+    def _of_port(self, board: dfl.Board, port: dfl.Port, wrong: list[str]) -> kdp.Device | str:
+        """Return the device of a port, or why it has none."""
+        accelerator, interface = port.accelerator.value, board.interface
+        if port.number is None:
+            return f"{port.directory.path}: {port.directory.integer('id').problem}"
+        if accelerator is None or (interface.value is None and interface.problem is not None):
+            return f"port {port.id}: {port.accelerator.problem or interface.problem}"
+        if interface.value is None and not self._is_settled(board):
+            self._is_unsettled = True
+            return f"port {port.id}: its board has come just now, and may still name an interface"
+        return kdp.Device(
+            id=port.id,
+            resource=names.accelerator_resource(interface.value, accelerator),
+            unit=board.address,
+            health=_health([*wrong, *_problem(interface), *faults.of_port(port, self._ignored)]),
+            numa_nodes=port.directory.numa_nodes,
+            edits=_edits([port.directory.node]),
+            attributes={"accelerator": accelerator, **_of_engine(board)},
+            handle=port.directory.path,
+        )
+
+    def _of_region(self, board: dfl.Board, interface: str, wrong: list[str]) -> kdp.Device:
+        of_ports = [
+            f"port {port.id}: {fault}"
+            for port in board.ports
+            for fault in faults.of_port(port, self._ignored)
+            # What is programmed now does not matter to whom programs it anew.
+            if fault != port.accelerator.problem
+        ]
+        nodes = [port.directory.node for port in board.ports]
+        nodes += [board.engine.node] if self._mode == "regiondevel" and board.engine is not None else []
+        places = [port.directory.numa_nodes for port in board.ports]
+        return kdp.Device(
+            id=board.address,
+            resource=names.region_resource(interface),
+            health=_health([*wrong, *_problem(board.interface), *of_ports]),
+            numa_nodes=sorted({node for place in places for node in place}) if all(places) else (),
+            edits=kdp.ContainerEdits.merge([(board.address, _edits(nodes)), (board.address, self._region_edits)]),
+            attributes={"ports": len(board.ports), **_of_engine(board)},
+        )
+
+    # -- AMD -----------------------------------------------------------------------------------------------------------
+
+    def _of_cards(self, functions: Iterable[xrt.Function], left_out: list[str]) -> list[kdp.Device]:
+        cards: dict[str, list[xrt.Function]] = {}
+        for function in functions:
+            if function.shell.value is None:
+                left_out.append(f"card {function.address}: {function.shell.problem}")
+                continue
+            is_whole = self._card_unit == "card" and _TWINS in function.shell.value
+            serial = function.serial.value if is_whole else None
+            cards.setdefault(function.address if serial is None else f"card-{serial}", []).append(function)
+        return [self._of_card(name, members) for name, members in cards.items()]
+
+    def _of_card(self, name: str, members: list[xrt.Function]) -> kdp.Device:
+        first = members[0]
+        shell = first.shell.value or ""
+        is_twin = _TWINS in shell
+        nodes: list[str | None] = []
+        wrong: list[str] = []
+        for function in members:
+            nodes += [function.render_node, function.dma_node, function.management_node if self._management else None]
+            wrong += [f"{function.address}: {fault}" for fault in self._faults(function)]
+        if is_twin and self._card_unit == "card" and first.serial.value is None:
+            wrong.append(f"{first.serial.problem}: which functions are one card cannot be known")
+        exact = self._shell_names == "exact" or not is_twin
+        timestamp = first.timestamp.value if exact else None
+        places = [function.directory.numa_nodes for function in members]
+        return kdp.Device(
+            id=name,
+            resource=names.shell_resource(shell if exact else _COMMON, timestamp),
+            unit=name if first.serial.value is None else f"card-{first.serial.value}",
+            health=_health(wrong),
+            numa_nodes=sorted({node for place in places for node in place}) if all(places) else (),
+            edits=_edits(nodes),
+            attributes={"shell": shell, **({"serial": first.serial.value} if first.serial.value else {})},
+        )
+
+    def _faults(self, function: xrt.Function) -> Iterator[str]:
+        if function.is_offline:
+            yield "its driver has taken it offline, as during a reset"
+        if function.render_node is None:
+            yield "its driver names no render node"
+        for known in (function.shell, function.timestamp):
+            if known.problem is not None:
+                yield known.problem
+        if (hot := self._thermometer.fault(function.address, function.directory)) is not None:
+            yield hot
+
+    # -- both ----------------------------------------------------------------------------------------------------------
+
+    def _tell(self, left_out: list[str]) -> None:
+        """Say once what is there and no device, and why."""
+        for sentence in sorted(set(left_out) - self._told):
+            logger.warning("left out: %s", sentence)
+        self._told = set(left_out)
+
+    @override
+    async def watch(self, report: kdp.Reporter) -> None:
+        async with kdp.hardware.UeventWatch(self.host, subsystems=_SUBSYSTEMS) as events:
+            if events.refused is not None:
+                logger.warning("%s; boards that come and go are seen every %s s", events.refused, self.poll_interval)
+            report.rescan()  # what came before the watch
+            while True:
+                await events.events(at_most=_SETTLED if self._is_unsettled else None)
+                report.rescan()
+
+    @override
+    def needs(self) -> kdp.Needs:
+        return kdp.Needs(host_paths=("/dev", "/sys"))
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
+    if value not in allowed:
+        raise kdp.ConfigurationError(
+            f"{name}={value!r}: must be one of {', '.join(allowed)}; valid is {name}={allowed[0]}"
+        )
+    return value
+
+
+def _registers(given: tuple[str, ...]) -> Iterator[str]:
+    for name in given:
+        if name not in faults.REGISTERS:
+            near = difflib.get_close_matches(name, faults.REGISTERS, 1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(faults.REGISTERS)}"
+            raise kdp.ConfigurationError(f"ignored_errors: {name!r} is no error register; {hint}")
+        yield name
+
+
+def _hook(path: str) -> kdp.Hook:
+    return kdp.Hook(name="createRuntime", path=path, args=[path.rpartition("/")[2]])
+
+
+def _problem(known: Known) -> list[str]:
+    return [] if known.problem is None else [known.problem]
+
+
+def _health(wrong: Iterable[str]) -> kdp.Health:
+    reasons = [*dict.fromkeys(wrong)]
+    return kdp.Health.unhealthy("; ".join(reasons)) if reasons else kdp.Health.healthy()
+
+
+def _edits(nodes: Iterable[str | None]) -> kdp.ContainerEdits:
+    return kdp.ContainerEdits(device_nodes=[kdp.DeviceNode(host_path=node) for node in nodes if node is not None])
+
+
+def _of_engine(board: dfl.Board) -> dict[str, str]:
+    """Return the attributes that all devices of a board have."""
+    bitstream = None if board.engine is None else board.engine.text("bitstream_id").value
+    found = {"interface": board.interface.value, "bitstream": bitstream}
+    return {name: text for name, text in found.items() if text}

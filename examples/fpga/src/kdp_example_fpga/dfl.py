@@ -1,0 +1,150 @@
+"""Intel's boards as the kernel shows them: DFL of the kernel itself, and the older OPAE drivers with other names.
+
+Sources: the kernel's Documentation/fpga/dfl.rst and Documentation/ABI/testing/sysfs-platform-dfl-fme, -dfl-port and
+sysfs-class-fpga-region. A board has one management engine (FME) and some ports, each with an accelerator. The numbers in
+``region0``, ``dfl-fme.0`` and ``dfl-port.0`` are given in the order of coming, and shift when a board is unplugged: a port is
+known by its PCI function's address and its own ``id``. With SR-IOV a port may be moved to a virtual function; the
+engine stays with the physical one.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+import attrs
+
+import kdp.hardware
+
+from .memory import Known, Memory
+from .names import is_blank, is_id
+
+__all__ = ["Board", "Port", "scan"]
+
+
+@final
+@attrs.frozen
+class Port:
+    """A port with its accelerator.
+
+    Attributes:
+        address: The PCI function that it is reached by.
+        number: Its own number on the board; None: it never said.
+        accelerator: The id of the function that is programmed, as 32 hexadecimal digits.
+        directory: Its attributes.
+    """
+
+    address: str
+    number: int | None
+    accelerator: Known
+    directory: kdp.hardware.Directory
+
+    @property
+    def id(self) -> str:
+        """What it is called among all devices."""
+        return f"{self.address}-port{self.number}"
+
+
+@final
+@attrs.frozen
+class Board:
+    """A board.
+
+    Attributes:
+        address: Its physical PCI function.
+        interface: The id of the interface that its regions are programmed for; neither value nor problem: it has no such
+            region, or not yet: a driver makes the ports a moment before.
+        engine: The attributes of its management engine; None: the engine is gone, or not there yet.
+        ports: Its ports, by address and number.
+    """
+
+    address: str
+    interface: Known
+    engine: kdp.hardware.Directory | None
+    ports: tuple[Port, ...]
+
+
+@final
+@attrs.frozen
+class _Driver:
+    """The names that a driver uses, as patterns."""
+
+    boards: str
+    engine: str
+    port: str
+    interface: str
+
+
+_DRIVERS = (
+    _Driver(
+        boards="/sys/class/fpga_region/region*",
+        engine="dfl-fme.*",
+        port="dfl-port.*",
+        interface="dfl-fme-region.*/fpga_region/region*/compat_id",
+    ),
+    _Driver(
+        boards="/sys/class/fpga/intel-fpga-dev.*",
+        engine="intel-fpga-fme.*",
+        port="intel-fpga-port.*",
+        interface="pr/interface_id",
+    ),
+)
+
+
+def scan(host: kdp.hardware.Host, memory: Memory) -> list[Board]:
+    """Return the boards that are there, by address."""
+    engines: dict[str, tuple[kdp.hardware.Directory, _Driver]] = {}
+    ports: dict[str, list[Port]] = {}
+    for driver in _DRIVERS:
+        for entry in host.directories(driver.boards):
+            function = entry.pci
+            if function is None:
+                continue
+            # Regions that can be programmed are of the same class, lie below an engine, and have neither.
+            board = (function.physical_function or function).address
+            for engine in entry.children(driver.engine):
+                engines.setdefault(board, (engine, driver))
+            for directory in entry.children(driver.port):
+                ports.setdefault(board, []).append(_port(function.address, directory, memory))
+    return [
+        Board(
+            address,
+            _interface(*engines[address], memory) if address in engines else Known(None, "its engine is gone"),
+            engines[address][0] if address in engines else None,
+            tuple(sorted(ports.get(address, []), key=lambda port: (port.address, port.number or 0))),
+        )
+        for address in sorted(engines.keys() | ports.keys())
+    ]
+
+
+def _port(address: str, directory: kdp.hardware.Directory, memory: Memory) -> Port:
+    number = directory.integer("id")
+    text = kdp.hardware.Reading(number.path, None if number.value is None else str(number.value), number.problem)
+    known = memory.recall(text).value
+    return Port(address, None if known is None else int(known), _id(directory.text("afu_id"), memory), directory)
+
+
+def _interface(engine: kdp.hardware.Directory, driver: _Driver, memory: Memory) -> Known:
+    above, _, name = driver.interface.rpartition("/")
+    readings = [directory.text(name) for directory in engine.children(above)]
+    found = [_id(reading, memory) for reading in readings]
+    # All regions of a board have one interface: what one of them says, or said, is true of the others.
+    certain = [known for known in found if known.problem is None]
+    remembered = [known for known in found if known.value is not None]
+    if certain or remembered:
+        return (certain or remembered)[0]
+    return Known(None) if all(reading.is_absent for reading in readings) else found[0]
+
+
+def _id(reading: kdp.hardware.Reading[str], memory: Memory) -> Known:
+    text = reading.or_else("").lower()
+    if reading.problem is not None:
+        return memory.recall(reading)
+    reading = kdp.hardware.Reading(reading.path, text)
+    if not is_id(text):
+        return memory.recall(reading, f"{reading.path} says {text[:40]!r}; expected 32 hexadecimal digits")
+    if is_blank(text):
+        what = "its firmware does not answer" if text[0] == "f" else "nothing is programmed"
+        known = memory.recall(reading, f"{reading.path.rpartition('/')[2]} is {text}: {what}")
+        # Never seen otherwise: the blank id gives it a name, as with Intel's plugin, so that it can be seen at all.
+        return attrs.evolve(known, value=known.value or text)
+    return memory.recall(reading)

@@ -1,0 +1,72 @@
+"""What is wrong with an Intel board or port, by its error registers: each register a reason of its own.
+
+The kernel sends no event when a register changes, so they are polled. Reading one changes nothing; clearing is done by
+whoever repairs the board (by writing the register's value to the same file), never here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    import kdp.hardware
+
+    from .dfl import Board, Port
+
+__all__ = ["REGISTERS", "of_board", "of_port"]
+
+_ENGINE: Final = {
+    "fme_errors": ("errors/fme_errors", "errors/fme-errors/errors"),
+    "pcie0_errors": ("errors/pcie0_errors",),
+    "pcie1_errors": ("errors/pcie1_errors",),
+    "nonfatal_errors": ("errors/nonfatal_errors",),
+    "catfatal_errors": ("errors/catfatal_errors",),
+    "gbs_errors": ("errors/gbs_errors",),
+    "bbs_errors": ("errors/bbs_errors",),
+}
+"""By name the attributes of the management engine: as in DFL, then as in OPAE where that differs."""
+
+_PORT: Final = {"port_errors": ("errors/errors",)}
+
+REGISTERS: Final = (*_ENGINE, *_PORT)
+"""The names of all registers, for the option that leaves some out."""
+
+
+def of_board(board: Board, ignored: Collection[str]) -> list[str]:
+    """Return what is wrong with a board as a whole, and so with all of its ports."""
+    if board.engine is None:
+        return [f"the management engine of {board.address} is gone"]
+    faults = _set(board.engine, _ENGINE, ignored)
+    for manager in board.engine.children("*/fpga_manager/*"):
+        state = manager.text("state").or_else("")
+        if state.endswith("error"):
+            faults.append(f"its last programming failed ({state})")
+    return faults
+
+
+def of_port(port: Port, ignored: Collection[str]) -> list[str]:
+    """Return what is wrong with a port."""
+    faults = [] if port.accelerator.problem is None else [port.accelerator.problem]
+    if port.directory.node is None:
+        faults.append(f"the kernel names no device node for {port.directory.name}")
+    return faults + _set(port.directory, _PORT, ignored)
+
+
+def _set(
+    directory: kdp.hardware.Directory, registers: Mapping[str, tuple[str, ...]], ignored: Collection[str]
+) -> list[str]:
+    faults: list[str] = []
+    for name, attributes in registers.items():
+        if name in ignored:
+            continue
+        for attribute in attributes:
+            reading = directory.hexadecimal(attribute)
+            if reading.is_absent:
+                continue
+            if reading.value is None:
+                faults.append(reading.problem or name)
+            elif reading.value:
+                faults.append(f"{name} is {reading.value:#x}")
+    return faults

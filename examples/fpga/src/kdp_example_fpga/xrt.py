@@ -1,0 +1,104 @@
+"""AMD's (Xilinx') cards as the drivers of XRT show them: xocl on the user function, xclmgmt on the management function.
+
+Source of the names: the device plugin in Xilinx/FPGA_as_a_Service. A function is told by the files that its driver makes,
+``user_pf`` or ``mgmt_pf``, not by its number, which older drivers had the other way round. A guest may have the user
+function only. Some cards have two user functions with one serial number: they are given out together or one by one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+import attrs
+
+import kdp.hardware
+
+from .memory import Known, Memory
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Function", "scan"]
+
+_VENDORS = {0x10EE, 0x13FE, 0x1D0F, 0x3475}
+"""Xilinx, and who sells its cards as their own: Advantech, AWS, Arista."""
+
+
+@final
+@attrs.frozen
+class Function:
+    """A user function: what a workload opens.
+
+    Attributes:
+        address: Its PCI address.
+        shell: The name of the shell that it runs.
+        timestamp: When the shell was built.
+        serial: The card's serial number; a cloud's cards may have none.
+        render_node: Its device node for XRT; None: its driver names none.
+        dma_node: Its device node for queue DMA; None: it has no such engine.
+        management_node: The device node of the management function beside it; None: there is none here.
+        is_offline: Whether the driver has taken it off for a while, as during a reset.
+        directory: Its attributes.
+    """
+
+    address: str
+    shell: Known
+    timestamp: Known
+    serial: Known
+    render_node: str | None
+    dma_node: str | None
+    management_node: str | None
+    is_offline: bool
+    directory: kdp.hardware.PciFunction
+
+
+def scan(host: kdp.hardware.Host, memory: Memory) -> list[Function]:
+    """Return the user functions that are there, by address."""
+    functions = [function for function in host.pci_functions() if function.vendor in _VENDORS]
+    managers = {_slot(function): function for function in functions if host.exists(f"{function.path}/mgmt_pf")}
+    return [_function(function, managers, memory) for function in functions if host.exists(f"{function.path}/user_pf")]
+
+
+def _function(
+    function: kdp.hardware.PciFunction,
+    managers: Mapping[str, kdp.hardware.PciFunction],
+    memory: Memory,
+) -> Function:
+    manager = managers.get(_slot(function))
+    instance = manager.integer("instance").value if manager is not None else None
+    render = next((entry for entry in function.children("drm/renderD*")), None)
+    return Function(
+        address=function.address,
+        shell=_said(function, "rom*", "VBNV", memory),
+        timestamp=_said(function, "rom*", "timestamp", memory),
+        serial=_serial(function, memory),
+        render_node=None if render is None else f"/dev/dri/{render.name}",
+        dma_node=f"/dev/xfpga/dma.qdma.u{_number(function)}.0" if function.children("dma.qdma.u*") else None,
+        management_node=None if instance is None else f"/dev/xclmgmt{instance}",
+        is_offline=function.flag("dev_offline").value is True,
+        directory=function,
+    )
+
+
+def _serial(function: kdp.hardware.PciFunction, memory: Memory) -> Known:
+    newer = _said(function, "hwmon_sdm.u.*", "serial_num", memory)
+    return newer if newer.value is not None else _said(function, "xmc.u.*", "serial_num", memory)
+
+
+def _said(function: kdp.hardware.PciFunction, folder: str, name: str, memory: Memory) -> Known:
+    """Return what an attribute of the first folder that matches says; its number may differ after each reset."""
+    reading = next((place.text(name) for place in function.children(folder)), function.child(folder).text(name))
+    path = f"{function.path}/{folder}/{name}"
+    empty = f"{reading.path} is empty" if reading.value == "" else None
+    return memory.recall(kdp.hardware.Reading(path, reading.value, reading.problem, reading.errno), empty)
+
+
+def _slot(function: kdp.hardware.PciFunction) -> str:
+    return function.address.rpartition(".")[0]
+
+
+def _number(function: kdp.hardware.PciFunction) -> int:
+    """Return the number that the drivers make of an address: domain, bus, device and function in one."""
+    domain, bus, rest = function.address.split(":")
+    device, _, number = rest.partition(".")
+    return int(domain, 16) << 16 | int(bus, 16) << 8 | int(device, 16) << 3 | int(number)

@@ -1,0 +1,195 @@
+"""AMD's (Xilinx') cards, on trees made by hand with the names that the drivers of XRT use: no card and no driver is here."""
+
+from __future__ import annotations
+
+import errno
+import logging
+
+import pytest
+
+import kdp
+from kdp.testing import SysfsTree
+from kdp_example_fpga import Fpga
+from kdp_example_fpga.names import shell_resource
+
+SHELL = "xilinx_u200_gen3x16_xdma_base_2"
+TWINS = "xilinx_u30_gen3x4_base_2"
+
+
+def _card(
+    node: SysfsTree,
+    slot: str,
+    shell: str,
+    serial: str | None,
+    *,
+    numa_node: int = 0,
+    function: int = 1,
+    instance: int = 7,
+) -> str:
+    """Make a card: the management function is number 0, as with XRT since 2018.3, the user function another."""
+    manager = node.pci_function(f"{slot}.0", vendor=0x10EE, device=0x5000, numa_node=numa_node)
+    node.write(f"{manager}/mgmt_pf", "")
+    node.write(f"{manager}/instance", instance)
+    user = node.pci_function(f"{slot}.{function}", vendor=0x10EE, device=0x5001, numa_node=numa_node)
+    node.write(f"{user}/user_pf", "")
+    node.write(f"{user}/rom.u.256.0/VBNV", shell)
+    node.write(f"{user}/rom.u.256.0/timestamp", "1601910525")
+    if serial is not None:
+        node.write(f"{user}/xmc.u.256.0/serial_num", serial)
+    render = 128 + len(node.host.glob("/dev/dri/renderD*"))
+    node.write(f"{user}/drm/renderD{render}/dev", f"226:{render}")
+    node.stand_in(f"/dev/dri/renderD{render}", major=226, minor=render)
+    return user
+
+
+def _nodes(device: kdp.Device) -> list[str]:
+    return [node.host_path for node in device.edits.device_nodes]
+
+
+def test_a_user_function_is_a_device_of_the_resource_of_its_shell(sysfs_tree: SysfsTree) -> None:
+    _card(sysfs_tree, "0000:3b:00", SHELL, "213304001A", numa_node=1)
+    sysfs_tree.pci_function("0000:01:00.0", vendor=0x8086, device=1)
+
+    (device,) = Fpga(sysfs_tree.host).discover()
+
+    assert (device.id, device.resource) == ("0000:3b:00.1", f"amd.com/{SHELL}-1601910525")
+    assert (device.numa_nodes, device.health.is_healthy, _nodes(device)) == ((1,), True, ["/dev/dri/renderD128"])
+
+
+def test_the_management_function_is_given_on_request(sysfs_tree: SysfsTree) -> None:
+    user = _card(sysfs_tree, "0000:3b:00", SHELL, "213304001A")
+    sysfs_tree.write(f"{user}/dma.qdma.u.256.0/uevent", "")
+
+    (device,) = Fpga(sysfs_tree.host, management=True).discover()
+
+    # 0x3b00 + function 1, as the driver numbers it.
+    assert _nodes(device) == ["/dev/dri/renderD128", "/dev/xfpga/dma.qdma.u15105.0", "/dev/xclmgmt7"]
+
+
+def test_functions_are_told_by_their_files_and_not_by_their_numbers(sysfs_tree: SysfsTree) -> None:
+    """As in a guest that was given the user function alone, and as with older drivers: it is number 0."""
+    user = sysfs_tree.pci_function("0000:00:05.0", vendor=0x1D0F, device=0xF010)
+    sysfs_tree.write(f"{user}/user_pf", "")
+    sysfs_tree.write(f"{user}/rom/VBNV", "xilinx_aws-vu9p-f1_shell-v04261818_201920_2")
+    sysfs_tree.write(f"{user}/rom/timestamp", "0")
+    sysfs_tree.write(f"{user}/drm/renderD128/dev", "226:128")
+
+    (device,) = Fpga(sysfs_tree.host, management=True).discover()
+
+    assert device.resource == "amd.com/xilinx_aws-vu9p-f1_shell-v04261818_201920_2-0"
+    assert (device.unit, _nodes(device)) == ("0000:00:05.0", ["/dev/dri/renderD128"])
+
+
+def test_functions_with_one_serial_number_are_one_card(sysfs_tree: SysfsTree) -> None:
+    _card(sysfs_tree, "0000:3b:00", TWINS, "S1")
+    _card(sysfs_tree, "0000:3c:00", TWINS, "S1")
+    _card(sysfs_tree, "0000:3d:00", TWINS, "S2")
+
+    first, second = Fpga(sysfs_tree.host).discover()
+
+    assert (first.id, first.resource, _nodes(first)) == (
+        "card-S1",
+        "amd.com/ama_u30",
+        ["/dev/dri/renderD128", "/dev/dri/renderD129"],
+    )
+    assert second.id == "card-S2"
+    by_function = Fpga(sysfs_tree.host, card_unit="function", shell_names="exact").discover()
+    assert [(device.id, device.resource, device.unit) for device in by_function] == [
+        ("0000:3b:00.1", f"amd.com/{TWINS}-1601910525", "card-S1"),
+        ("0000:3c:00.1", f"amd.com/{TWINS}-1601910525", "card-S1"),
+        ("0000:3d:00.1", f"amd.com/{TWINS}-1601910525", "card-S2"),
+    ]
+
+
+def test_a_fault_of_one_function_is_one_of_the_card(sysfs_tree: SysfsTree) -> None:
+    _card(sysfs_tree, "0000:3b:00", TWINS, "S1")
+    user = _card(sysfs_tree, "0000:3c:00", TWINS, "S1")
+    sysfs_tree.write(f"{user}/dev_offline", 1)
+
+    (device,) = Fpga(sysfs_tree.host).discover()
+
+    assert str(device.health) == "Unhealthy (0000:3c:00.1: its driver has taken it offline, as during a reset)"
+
+
+def test_twins_without_a_serial_number_are_not_given_out(sysfs_tree: SysfsTree) -> None:
+    user = _card(sysfs_tree, "0000:3b:00", TWINS, None)
+
+    (device,) = Fpga(sysfs_tree.host).discover()
+
+    assert str(device.health) == (
+        f"Unhealthy ({user}/xmc.u.*/serial_num is not there: which functions are one card cannot be known)"
+    )
+
+
+def test_a_card_under_reset_keeps_its_name(sysfs_tree: SysfsTree) -> None:
+    """As Xilinx/FPGA_as_a_Service#17: a reset in one pod took every card of the node away."""
+    user = _card(sysfs_tree, "0000:3b:00", SHELL, "S1")
+    _card(sysfs_tree, "0000:3c:00", SHELL, "S2")
+    backend = Fpga(sysfs_tree.host)
+    before = backend.discover()
+    sysfs_tree.vanish(f"{user}/rom.u.256.0")
+    sysfs_tree.vanish(f"{user}/drm/renderD128")
+
+    first, second = backend.discover()
+
+    assert (first.id, first.resource, second) == (before[0].id, before[0].resource, before[1])
+    assert "its driver names no render node" in str(first.health)
+    sysfs_tree.bring_back(f"{user}/rom.u.256.0")
+    sysfs_tree.bring_back(f"{user}/drm/renderD128")
+    assert backend.discover() == before
+
+
+def test_a_card_without_a_shell_is_left_out_and_told_once(
+    sysfs_tree: SysfsTree, caplog: pytest.LogCaptureFixture
+) -> None:
+    user = _card(sysfs_tree, "0000:3b:00", SHELL, "S1")
+    sysfs_tree.fail(f"{user}/rom.u.256.0/VBNV", errno.EINVAL)
+    backend = Fpga(sysfs_tree.host)
+
+    with caplog.at_level(logging.WARNING):
+        assert backend.discover() == backend.discover() == []
+
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        f"left out: card 0000:3b:00.1: {user}/rom.u.256.0/VBNV cannot be read: Invalid argument"
+    )
+
+
+def test_a_limit_of_the_options_is_one_for_cards_too(sysfs_tree: SysfsTree) -> None:
+    user = _card(sysfs_tree, "0000:3b:00", SHELL, "S1")
+    sysfs_tree.write(f"{user}/xmc.u.256.0/xmc_fpga_temp", 97)
+
+    assert Fpga(sysfs_tree.host).discover()[0].health.is_healthy
+    (device,) = Fpga(sysfs_tree.host, max_temperature=95).discover()
+    assert str(device.health) == "Unhealthy (0000:3b:00.1: is 97 °C hot, the limit is 95 °C)"
+
+
+@pytest.mark.parametrize("what", ["absent", "empty", "failing"])
+def test_whatever_one_attribute_says_the_other_card_is_as_before(sysfs_tree: SysfsTree, what: str) -> None:
+    user = _card(sysfs_tree, "0000:3b:00", SHELL, "S1")
+    _card(sysfs_tree, "0000:3c:00", SHELL, "S2")
+    running = Fpga(sysfs_tree.host, management=True)
+    before = running.discover()
+    attributes = [path for path in sysfs_tree.host.glob(f"{user[:-1]}[01]/**") if sysfs_tree.path(path).is_file()]
+    assert len(attributes) > 12
+    for attribute in attributes:
+        path = sysfs_tree.path(attribute)
+        said = path.read_bytes()
+        path.unlink()
+        if what == "empty":
+            path.touch()
+        elif what == "failing":
+            sysfs_tree.fail(attribute, errno.EINVAL)
+        for backend in (running, Fpga(sysfs_tree.host, management=True)):
+            assert before[1] in backend.discover(), attribute
+        if what == "failing":
+            sysfs_tree.heal(attribute)
+        path.write_bytes(said)
+
+
+@pytest.mark.parametrize("shell", ["x" * 80, "a shell / with signs", "-", "_x_"])
+def test_names_of_shells_become_names_of_resources(shell: str) -> None:
+    device = kdp.Device(id="x", resource=shell_resource(shell, "1601910525"))
+    other = kdp.Device(id="x", resource=shell_resource(shell, "1601910526"))
+
+    assert device.resource != other.resource

@@ -1,0 +1,403 @@
+"""Intel's boards, on what was recorded of two under the kernel's own drivers: three ports, two memory nodes."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import kdp
+import kdp.hardware
+from kdp.testing import SysfsTree
+from kdp_example_fpga import Fpga
+from kdp_example_fpga.backend import Mode
+
+DATA = Path(__file__).with_name("data")
+TWO_PORTS = "fpga.intel.com/af-992.d84.mSarbWySWmiqvKfYTFRXONhCTcSko8QT-J5DNoP5BAs"
+ONE_PORT = "fpga.intel.com/af-992.f7d.mSarbWySWmiqvKfYTFRXOPffQFy9es9yIvFEsLk6zRg"
+REGION = "fpga.intel.com/region-9926ab6d6c925a68aabca7d84c545738"
+
+FIRST, SECOND = "0000:41:00.0", "0000:81:00.0"
+BOARD = "/sys/class/fpga_region/region0"
+ENGINE, PORT = f"{BOARD}/dfl-fme.0", f"{BOARD}/dfl-port.0"
+
+NodeFrom = Callable[[Path], SysfsTree]
+
+
+@pytest.fixture
+def node(node_from: NodeFrom) -> SysfsTree:
+    return node_from(DATA / "dfl-6.1.tar.gz")
+
+
+def _health(backend: Fpga) -> dict[str, str]:
+    return {device.id: str(device.health) for device in backend.discover()}
+
+
+def _nodes(device: kdp.Device) -> list[str]:
+    return [node.host_path for node in device.edits.device_nodes]
+
+
+def test_every_port_is_a_device_of_the_resource_of_its_accelerator(node: SysfsTree) -> None:
+    devices = Fpga(node.host).discover()
+
+    assert [(device.id, device.resource, device.unit, device.numa_nodes, _nodes(device)) for device in devices] == [
+        (f"{FIRST}-port0", TWO_PORTS, FIRST, (0,), ["/dev/dfl-port.0"]),
+        (f"{FIRST}-port1", TWO_PORTS, FIRST, (0,), ["/dev/dfl-port.1"]),
+        (f"{SECOND}-port0", ONE_PORT, SECOND, (1,), ["/dev/dfl-port.2"]),
+    ]
+    assert all(device.health.is_healthy for device in devices)
+    assert all(len(resource.partition("/")[2]) <= 63 for resource in (TWO_PORTS, ONE_PORT, REGION))
+
+
+@pytest.mark.parametrize(("mode", "more"), [("region", []), ("regiondevel", ["/dev/dfl-fme.0"])])
+def test_a_region_is_a_whole_board(node: SysfsTree, mode: Mode, more: list[str]) -> None:
+    first, second = Fpga(node.host, mode=mode).discover()  # type: ignore[arg-type]
+
+    assert (first.id, first.resource, first.numa_nodes) == (FIRST, REGION, (0,))
+    assert _nodes(first) == ["/dev/dfl-port.0", "/dev/dfl-port.1", *more]
+    assert (second.id, second.numa_nodes) == (SECOND, (1,))
+    annotations = {"com.intel.fpga.mode": "fpga.intel.com/region"} if mode == "region" else {}
+    assert first.edits.annotations == annotations
+
+
+def test_a_region_may_be_programmed_by_a_hook_of_the_runtime(node: SysfsTree) -> None:
+    backend = Fpga(node.host, mode="region", programmer="/opt/intel/fpga-sw/intel-fpga-crihook")
+
+    (hook,) = backend.discover()[0].edits.hooks
+
+    assert (hook.name, hook.path, hook.args) == (
+        "createRuntime",
+        "/opt/intel/fpga-sw/intel-fpga-crihook",
+        ("intel-fpga-crihook",),
+    )
+
+
+@pytest.mark.parametrize(
+    "register", ["fme_errors", "pcie0_errors", "pcie1_errors", "nonfatal_errors", "catfatal_errors"]
+)
+def test_an_error_of_the_engine_is_one_of_all_its_ports(node: SysfsTree, register: str) -> None:
+    backend = Fpga(node.host)
+    node.write(f"{ENGINE}/errors/{register}", "0x3")
+
+    wrong = f"Unhealthy ({register} is 0x3)"
+    assert _health(backend) == {f"{FIRST}-port0": wrong, f"{FIRST}-port1": wrong, f"{SECOND}-port0": "Healthy"}
+    assert _health(Fpga(node.host, ignored_errors=(register,)))[f"{FIRST}-port0"] == "Healthy"
+
+    node.write(f"{ENGINE}/errors/{register}", "0x0")
+    assert set(_health(backend).values()) == {"Healthy"}
+
+
+def test_an_error_of_a_port_is_its_own(node: SysfsTree) -> None:
+    node.write(f"{PORT}/errors/errors", "0x1")
+
+    health = _health(Fpga(node.host))
+    assert health.pop(f"{FIRST}-port0") == "Unhealthy (port_errors is 0x1)"
+    assert set(health.values()) == {"Healthy"}
+    assert _health(Fpga(node.host, mode="region"))[FIRST] == f"Unhealthy (port {FIRST}-port0: port_errors is 0x1)"
+
+
+def test_each_fault_is_a_reason_of_its_own(node: SysfsTree) -> None:
+    node.write(f"{ENGINE}/errors/fme_errors", "0x40")
+    node.write(f"{ENGINE}/hwmon/hwmon0/temp1_input", "99000")
+    node.write(f"{ENGINE}/dfl-fme-mgr.0/fpga_manager/fpga0/state", "write error")
+    node.write(f"{PORT}/errors/errors", "0x1")
+
+    assert _health(Fpga(node.host))[f"{FIRST}-port0"] == (
+        "Unhealthy (fme_errors is 0x40; its last programming failed (write error); is 99 °C hot, the limit is 95 °C; "
+        "port_errors is 0x1)"
+    )
+
+
+def test_errors_that_are_to_be_injected_are_no_faults(node: SysfsTree) -> None:
+    node.write(f"{ENGINE}/errors/inject_errors", "0x7")
+
+    assert set(_health(Fpga(node.host)).values()) == {"Healthy"}
+
+
+def test_a_hot_board_is_unhealthy_until_it_is_clearly_cooler(node: SysfsTree) -> None:
+    backend = Fpga(node.host)
+    sensor = f"{ENGINE}/hwmon/hwmon0/temp1_input"
+
+    def health_at(degrees: float) -> str:
+        node.write(sensor, int(degrees * 1000))
+        return _health(backend)[f"{FIRST}-port0"]
+
+    assert health_at(94.5) == "Healthy"
+    assert health_at(95) == "Unhealthy (is 95 °C hot, the limit is 95 °C)"
+    assert health_at(91) == "Unhealthy (is 91 °C hot, the limit is 95 °C)"
+    node.fail(sensor, errno.ENODATA)
+    assert _health(backend)[f"{FIRST}-port0"] == "Unhealthy (was too hot, and its sensor cannot be read now)"
+    assert health_at(90) == "Healthy"
+    assert health_at(94.5) == "Healthy"
+    assert set(_health(Fpga(node.host, max_temperature=80)).values()) == {
+        "Healthy",
+        "Unhealthy (is 94.5 °C hot, the limit is 80 °C)",
+    }
+
+
+def test_limits_of_the_options_go_before_those_of_the_board(node: SysfsTree) -> None:
+    backend = Fpga(node.host, max_temperature=70.0, clear_temperature=50.0)
+    sensor = f"{ENGINE}/hwmon/hwmon0/temp1_input"
+    for degrees, healthy in ((69, True), (70, False), (51, False), (50, True), (69, True)):
+        node.write(sensor, degrees * 1000)
+        assert (_health(backend)[f"{FIRST}-port0"] == "Healthy") is healthy, degrees
+
+
+def test_an_alarm_of_the_board_itself_counts(node: SysfsTree) -> None:
+    node.write(f"{ENGINE}/hwmon/hwmon0/temp1_crit_alarm", 1)
+
+    assert _health(Fpga(node.host))[f"{FIRST}-port0"] == "Unhealthy (is 45 °C hot, the limit is 95 °C)"
+
+
+@pytest.mark.parametrize(("digit", "why"), [("f", "its firmware does not answer"), ("0", "nothing is programmed")])
+def test_a_blank_accelerator_keeps_the_resource_that_it_had(node: SysfsTree, digit: str, why: str) -> None:
+    backend = Fpga(node.host)
+    before = backend.discover()
+    node.write(f"{PORT}/afu_id", digit * 32)
+
+    first, *others = backend.discover()
+
+    assert (first.id, first.resource) == (before[0].id, TWO_PORTS)
+    assert str(first.health) == f"Unhealthy (afu_id is {digit * 32}: {why})"
+    assert others == before[1:]
+    # From the start there is nothing to keep: it is listed under what it says, as Intel's plugin does.
+    fresh = Fpga(node.host).discover()[0]
+    assert fresh.resource is not None
+    assert fresh.resource.startswith(f"fpga.intel.com/af-992.{digit * 3}.")
+    assert not fresh.health.is_healthy
+    # Programming is what mode region is for.
+    assert set(_health(Fpga(node.host, mode="region")).values()) == {"Healthy"}
+
+
+@pytest.mark.parametrize("mode", ["af", "region"])
+def test_a_blank_interface_keeps_the_resource_that_it_had(node: SysfsTree, mode: Mode) -> None:
+    backend = Fpga(node.host, mode=mode)
+    before = backend.discover()
+    for place in node.host.glob(f"{ENGINE}/dfl-fme-region.*/fpga_region/region*/compat_id"):
+        node.write(place, "f" * 32)
+
+    devices = backend.discover()
+
+    assert [device.resource for device in devices] == [device.resource for device in before]
+    assert {str(device.health) for device in devices if device.unit == FIRST} == {
+        f"Unhealthy (compat_id is {'f' * 32}: its firmware does not answer)"
+    }
+    assert devices[-1] == before[-1]
+
+
+def test_what_was_programmed_anew_is_of_another_resource(node: SysfsTree) -> None:
+    backend = Fpga(node.host)
+    backend.discover()
+    node.write(f"{PORT}/afu_id", "f7df405cbd7acf7222f144b0b93acd18")
+
+    assert [device.resource for device in backend.discover()] == [ONE_PORT, TWO_PORTS, ONE_PORT]
+
+
+def test_numbers_that_shift_do_not_change_who_is_who(node: SysfsTree) -> None:
+    backend = Fpga(node.host)
+    before = {device.id: device for device in backend.discover()}
+    node.vanish(f"/sys/bus/pci/devices/{FIRST}")
+    assert [device.id for device in backend.discover()] == [f"{SECOND}-port0"]
+
+    # The kernel gives the numbers that became free to the board that comes next.
+    place = node.path(node.host.resolve(f"/sys/bus/pci/devices/{SECOND}"))
+    (place / "fpga_region/region3").rename(place / "fpga_region/region0")
+    region = place / "fpga_region/region0"
+    for name, at in (("dfl-port", 2), ("dfl-fme", 1)):
+        (region / f"{name}.{at}").rename(region / f"{name}.0")
+        uevent = region / f"{name}.0/uevent"
+        uevent.chmod(0o644)
+        uevent.write_text(uevent.read_text().replace(f"{name}.{at}", f"{name}.0"))
+    node.link("/sys/class/fpga_region/region0", f"/sys/bus/pci/devices/{SECOND}/fpga_region/region0")
+
+    (device,) = backend.discover()
+
+    assert (device.id, device.resource, device.numa_nodes) == (f"{SECOND}-port0", ONE_PORT, (1,))
+    assert _nodes(device) == ["/dev/dfl-port.0"] != _nodes(before[device.id])
+
+
+def test_a_board_without_its_engine_is_on_its_way_out(node: SysfsTree) -> None:
+    """Ports may be there a moment longer than what they belong to, as in a tree recorded half-way through an unplug."""
+    backend = Fpga(node.host)
+    before = backend.discover()
+    node.vanish(ENGINE)
+
+    assert backend.discover() == before[2:]
+    assert [device.id for device in Fpga(node.host, mode="region").discover()] == [SECOND]
+
+
+def test_a_port_that_moved_to_a_virtual_function_has_the_engine_of_the_physical_one(node: SysfsTree) -> None:
+    function = node.pci_function("0000:41:00.1", vendor=0x8086, device=0x0B2C, numa_node=0)
+    node.link(f"{function}/physfn", f"/sys/bus/pci/devices/{FIRST}")
+    region = f"{function}/fpga_region/region7"
+    node.write(f"{region}/dfl-port.7/id", 1)
+    node.write(f"{region}/dfl-port.7/afu_id", "d8424dc4a4a3c413f89e433683f9040b")
+    node.write(f"{region}/dfl-port.7/uevent", "DEVNAME=dfl-port.7")
+    node.link("/sys/class/fpga_region/region7", region)
+    node.write(f"{ENGINE}/errors/fme_errors", "0x3")
+
+    devices = {device.id: device for device in Fpga(node.host).discover()}
+
+    moved = devices["0000:41:00.1-port1"]
+    assert (moved.resource, moved.unit, _nodes(moved)) == (TWO_PORTS, FIRST, ["/dev/dfl-port.7"])
+    assert str(moved.health) == "Unhealthy (fme_errors is 0x3)"
+
+
+def test_a_board_that_cannot_be_programmed_has_an_accelerator_all_the_same(node: SysfsTree) -> None:
+    for place in node.host.glob(f"{ENGINE}/dfl-fme-region.*"):
+        node.vanish(place)
+
+    first, *_ = Fpga(node.host).discover()
+
+    assert first.resource == "fpga.intel.com/af-d8424dc4a4a3c413f89e433683f9040b"
+    assert [device.id for device in Fpga(node.host, mode="region").discover()] == [SECOND]
+
+
+def test_a_board_whose_driver_is_not_done_yet_gets_no_other_resource(node: SysfsTree) -> None:
+    """The ports are there some ten milliseconds before the regions that name the interface."""
+    node.vanish(f"/sys/bus/pci/devices/{FIRST}")
+    backend = Fpga(node.host)
+    assert len(backend.discover()) == 1
+    node.bring_back(f"/sys/bus/pci/devices/{FIRST}")
+    regions = node.host.glob(f"{ENGINE}/dfl-fme-region.*")
+    for place in regions:
+        node.vanish(place)
+
+    assert [device.id for device in backend.discover()] == [f"{SECOND}-port0"]
+
+    for place in regions:
+        node.bring_back(node.host.resolve(place))
+    assert [device.resource for device in backend.discover()] == [TWO_PORTS, TWO_PORTS, ONE_PORT]
+
+
+def test_a_new_board_that_cannot_be_programmed_is_there_when_that_is_certain(
+    node: SysfsTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.vanish(f"/sys/bus/pci/devices/{FIRST}")
+    backend = Fpga(node.host)
+    backend.discover()
+    node.bring_back(f"/sys/bus/pci/devices/{FIRST}")
+    for place in node.host.glob(f"{ENGINE}/dfl-fme-region.*"):
+        node.vanish(place)
+    assert len(backend.discover()) == 1
+
+    later = time.monotonic() + 10
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+
+    assert len(backend.discover()) == 3
+
+
+def test_the_older_drivers_names_are_known_too(sysfs_tree: SysfsTree) -> None:
+    function = sysfs_tree.pci_function("0000:5e:00.0", vendor=0x8086, device=0x09C4, numa_node=1)
+    top = f"{function}/fpga/intel-fpga-dev.0"
+    engine, port = f"{top}/intel-fpga-fme.0", f"{top}/intel-fpga-port.0"
+    sysfs_tree.link("/sys/class/fpga/intel-fpga-dev.0", top)
+    sysfs_tree.write(f"{engine}/pr/interface_id", "ce48969398f05f33946d560708be108a")
+    sysfs_tree.write(f"{engine}/errors/fme-errors/errors", "0x0")
+    sysfs_tree.write(f"{engine}/errors/bbs_errors", "0x0")
+    sysfs_tree.write(f"{engine}/thermal_mgmt/temperature", "52")
+    sysfs_tree.write(f"{engine}/thermal_mgmt/threshold2", "93")
+    sysfs_tree.write(f"{port}/id", "0")
+    sysfs_tree.write(f"{port}/afu_id", "d8424dc4a4a3c413f89e433683f9040b")
+    for place, name in ((engine, "intel-fpga-fme.0"), (port, "intel-fpga-port.0")):
+        sysfs_tree.write(f"{place}/uevent", f"DEVNAME={name}")
+    backend = Fpga(sysfs_tree.host)
+
+    (device,) = backend.discover()
+    assert (device.id, device.numa_nodes, _nodes(device)) == ("0000:5e:00.0-port0", (1,), ["/dev/intel-fpga-port.0"])
+    assert device.resource == "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
+    assert device.health.is_healthy
+
+    sysfs_tree.write(f"{engine}/errors/fme-errors/errors", "0x2")
+    sysfs_tree.write(f"{engine}/errors/bbs_errors", "0x1")
+    sysfs_tree.write(f"{engine}/thermal_mgmt/temperature", "95")
+    assert str(backend.discover()[0].health) == (
+        "Unhealthy (fme_errors is 0x2; bbs_errors is 0x1; is 95 °C hot, the limit is 93 °C)"
+    )
+
+
+def test_what_has_no_name_is_left_out_and_told_once(node: SysfsTree, caplog: pytest.LogCaptureFixture) -> None:
+    node.fail(f"{PORT}/afu_id", errno.EINVAL)
+    backend = Fpga(node.host)
+
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            assert [device.id for device in backend.discover()] == [f"{FIRST}-port1", f"{SECOND}-port0"]
+
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"left out: port {FIRST}-port0: /sys/devices/")
+    assert record.getMessage().endswith("afu_id cannot be read: Invalid argument")
+    node.heal(f"{PORT}/afu_id")
+    assert len(backend.discover()) == 3
+
+
+def _attributes(node: SysfsTree) -> set[str]:
+    top = str(node.host.root)
+    files = node.host.root.joinpath("sys").rglob("*")
+    return {
+        str(path).removeprefix(top)
+        for path in files
+        if path.is_file() and not path.is_symlink() and path.stat().st_mode & 0o444
+    }
+
+
+@contextmanager
+def _trouble(node: SysfsTree, attributes: Iterable[str], what: str) -> Iterator[None]:
+    """Let attributes be absent, empty, or fail, for a while."""
+    kept = {node.path(attribute): node.path(attribute).read_bytes() for attribute in attributes}
+    for path in kept:
+        path.unlink()
+        if what == "empty":
+            path.touch()
+    if what == "failing":
+        for attribute in attributes:
+            node.fail(attribute, errno.EINVAL)
+    yield
+    if what == "failing":
+        for attribute in attributes:
+            node.heal(attribute)
+    for path, said in kept.items():
+        path.write_bytes(said)
+
+
+@pytest.mark.parametrize("what", ["absent", "empty", "failing"])
+@pytest.mark.parametrize("mode", ["af", "region"])
+def test_whatever_one_attribute_says_the_other_board_is_as_before(
+    node: SysfsTree, mode: Mode, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each attribute in turn, while the plugin runs and at its start; those that nobody reads all at once."""
+    asked: set[str] = set()
+    read = kdp.hardware.Host.read_bytes
+
+    def spy(host: kdp.hardware.Host, path: str) -> bytes:
+        asked.add(path)
+        return read(host, path)
+
+    running = Fpga(node.host, mode=mode)
+    with monkeypatch.context() as patch:
+        patch.setattr(kdp.hardware.Host, "read_bytes", spy)
+        before = running.discover()
+    attributes = _attributes(node)
+    used = attributes & asked
+    assert len(attributes) > 150
+    assert len(used) >= 40
+
+    with _trouble(node, attributes - used, what):
+        assert running.discover() == before
+    for attribute in sorted(used):
+        other = SECOND if FIRST in attribute else FIRST
+        with _trouble(node, [attribute], what):
+            devices = running.discover()
+            # What is there keeps its names: nothing of a board that is only unwell moves to another resource.
+            assert [(device.id, device.resource) for device in devices] == [
+                (device.id, device.resource) for device in before
+            ], attribute
+            for found in (devices, Fpga(node.host, mode=mode).discover()):
+                assert [device for device in found if device.unit == other] == [
+                    device for device in before if device.unit == other
+                ], attribute
