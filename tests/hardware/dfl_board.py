@@ -91,6 +91,16 @@ class DflBoard:
         (_DRIVER / "unbind").write_text(self.address)
 
     @staticmethod
+    def take_driver(part: str) -> None:
+        """Take the driver from a part of a board, as ``dfl-fme.0``: one of the steps in which a board is taken away."""
+        Path("/sys/bus/platform/drivers", part.partition(".")[0], "unbind").write_text(part)
+
+    @staticmethod
+    def give_driver(part: str) -> None:
+        """Give a part its driver back."""
+        Path("/sys/bus/platform/drivers", part.partition(".")[0], "bind").write_text(part)
+
+    @staticmethod
     def rescan() -> None:
         """Let the kernel find again what was removed; its memory keeps what was written, its driver is forgotten."""
         Path("/sys/bus/pci/rescan").write_text("1")

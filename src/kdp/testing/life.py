@@ -259,7 +259,7 @@ class Life:
             )
 
     async def _answer(self, version: str, endpoint: str, resource: str) -> None:
-        fault = self._faults.next_register()
+        fault = self._faults.next_register(resource)
         if fault.hang:
             await anyio.sleep_forever()
         if fault.drop:

@@ -114,6 +114,23 @@ async def test_an_accelerator_that_stops_to_answer_keeps_its_resource(
         await kubelet.until(allocatable=ALL, timeout=DEADLINE)
 
 
+@pytest.mark.parametrize("part", ["dfl-fme", "dfl-port"])
+async def test_a_board_half_way_out_keeps_its_resource(
+    boards: tuple[DflBoard, DflBoard], kubelet: SimulatedKubelet, plugin_for: PluginFor, part: str
+) -> None:
+    """The kernel takes a board away part by part; what is seen in between must not become another resource."""
+    board = boards[0]
+    left = {TWO_PORTS: 0 if part == "dfl-fme" else 1, ONE_PORT: 1}
+    async with plugin_for(_backend(), timeout=DEADLINE):
+        await kubelet.until(allocatable=ALL, timeout=DEADLINE)
+        board.take_driver(f"{part}.0")
+        await kubelet.until(allocatable=left, timeout=DEADLINE)
+        _snapshot(f"half-removed-{part}")
+        board.give_driver(f"{part}.0")
+        await kubelet.until(allocatable=ALL, timeout=DEADLINE)
+        assert kubelet.capacity() == ALL
+
+
 async def test_a_board_that_is_pulled_and_put_back_is_told_by_the_kernel(
     boards: tuple[DflBoard, DflBoard], kubelet: SimulatedKubelet, plugin_for: PluginFor, figure: Figure
 ) -> None:
@@ -140,4 +157,4 @@ async def test_a_board_that_is_pulled_and_put_back_is_told_by_the_kernel(
         await kubelet.until(allocatable=ALL, timeout=DEADLINE)
         figure("plugged in, poll 3600 s: from the driver's begin", time.monotonic() - began, "s")
         # Not even for a moment was there another resource: the ports come before the regions that name the interface.
-        assert kubelet.capacity.keys() == ALL.keys()
+        assert kubelet.capacity().keys() == ALL.keys()

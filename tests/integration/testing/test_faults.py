@@ -38,6 +38,15 @@ async def test_register_answers_what_it_is_told(kubelet: SimulatedKubelet, serve
     assert answers == ["UNKNOWN: device plugin already connected: /x"] * 2 + ["UNAVAILABLE: busy", None]
 
 
+async def test_a_fault_for_one_resource_lets_the_others_pass(kubelet: SimulatedKubelet, serve: MakePlugin) -> None:
+    """A plugin with several resources registers them in any order; a scenario about one of them must meet that one."""
+    plugin = await serve()
+    kubelet.faults.register(RegisterFault(code="UNKNOWN", text="no", resource="example.com/another"))
+    assert await plugin.register(kubelet.paths.kubelet_socket) is None
+    kubelet.faults.register(RegisterFault(code="UNKNOWN", text="no", resource=RESOURCE))
+    assert await plugin.register(kubelet.paths.kubelet_socket) == "UNKNOWN: no"
+
+
 async def test_register_hangs_until_the_callers_deadline(kubelet: SimulatedKubelet, serve: MakePlugin) -> None:
     plugin = await serve()
     kubelet.faults.hang_register(times=None)

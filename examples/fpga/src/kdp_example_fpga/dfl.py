@@ -51,8 +51,8 @@ class Board:
 
     Attributes:
         address: Its physical PCI function.
-        interface: The id of the interface that its regions are programmed for; neither value nor problem: it has no such
-            region, or not yet: a driver makes the ports a moment before.
+        interface: The id of the interface that its regions are programmed for. Neither value nor problem: it has no such
+            region, or not yet, for its driver makes the ports a moment before.
         engine: The attributes of its management engine; None: the engine is gone, or not there yet.
         ports: Its ports, by address and number.
     """
@@ -118,33 +118,45 @@ def scan(host: kdp.hardware.Host, memory: Memory) -> list[Board]:
 
 def _port(address: str, directory: kdp.hardware.Directory, memory: Memory) -> Port:
     number = directory.integer("id")
-    text = kdp.hardware.Reading(number.path, None if number.value is None else str(number.value), number.problem)
-    known = memory.recall(text).value
-    return Port(address, None if known is None else int(known), _id(directory.text("afu_id"), memory), directory)
+    known = memory.recall(number.path, None if number.value is None else str(number.value), number.problem)
+    accelerator = directory.text("afu_id")
+    return Port(
+        address,
+        None if known.value is None else int(known.value),
+        _remembered(accelerator.path, _id(accelerator), memory),
+        directory,
+    )
 
 
 def _interface(engine: kdp.hardware.Directory, driver: _Driver, memory: Memory) -> Known:
     above, _, name = driver.interface.rpartition("/")
     readings = [directory.text(name) for directory in engine.children(above)]
-    found = [_id(reading, memory) for reading in readings]
-    # All regions of a board have one interface: what one of them says, or said, is true of the others.
-    certain = [known for known in found if known.problem is None]
-    remembered = [known for known in found if known.value is not None]
-    if certain or remembered:
-        return (certain or remembered)[0]
-    return Known(None) if all(reading.is_absent for reading in readings) else found[0]
+    there = [_id(reading) for reading in readings if not reading.is_absent]
+    # All regions of a board have one interface: what one of them says is true of the others.
+    if certain := [known for known in there if known.problem is None]:
+        found = certain[0]
+    elif there:
+        found = there[0]
+    else:
+        found = Known(None, f"{engine.path} names no interface" + ("" if engine.driver else ": it has no driver"))
+    known = _remembered(f"{engine.path}/{driver.interface}", found, memory)
+    return Known(None) if known.value is None and not there and engine.driver else known
 
 
-def _id(reading: kdp.hardware.Reading[str], memory: Memory) -> Known:
-    text = reading.or_else("").lower()
-    if reading.problem is not None:
-        return memory.recall(reading)
-    reading = kdp.hardware.Reading(reading.path, text)
+def _remembered(path: str, found: Known, memory: Memory) -> Known:
+    """Return what is known of an id now, or with its problem what was before; else a blank one, so that it has a name."""
+    known = memory.recall(path, found.value if found.problem is None else None, found.problem)
+    return known if known.value is not None else found
+
+
+def _id(reading: kdp.hardware.Reading[str]) -> Known:
+    """Return an id; a blank one has a value and a problem."""
+    if reading.value is None:
+        return Known(None, reading.problem)
+    text = reading.value.lower()
     if not is_id(text):
-        return memory.recall(reading, f"{reading.path} says {text[:40]!r}; expected 32 hexadecimal digits")
+        return Known(None, f"{reading.path} says {text[:40]!r}; expected 32 hexadecimal digits")
     if is_blank(text):
         what = "its firmware does not answer" if text[0] == "f" else "nothing is programmed"
-        known = memory.recall(reading, f"{reading.path.rpartition('/')[2]} is {text}: {what}")
-        # Never seen otherwise: the blank id gives it a name, as with Intel's plugin, so that it can be seen at all.
-        return attrs.evolve(known, value=known.value or text)
-    return memory.recall(reading)
+        return Known(text, f"{reading.path.rpartition('/')[2]} is {text}: {what}")
+    return Known(text)

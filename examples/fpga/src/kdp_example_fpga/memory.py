@@ -6,12 +6,9 @@ another name, for a pod may hold it: the device keeps its name and is unhealthy,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import final
 
 import attrs
-
-if TYPE_CHECKING:
-    import kdp.hardware
 
 __all__ = ["Known", "Memory"]
 
@@ -38,18 +35,19 @@ class Memory:
         self._before: dict[str, str] = {}
         self._now: dict[str, str] = {}
 
-    def recall(self, reading: kdp.hardware.Reading[str], problem: str | None = None) -> Known:
+    def recall(self, path: str, value: str | None, problem: str | None) -> Known:
         """Return what an attribute says, or else said when it was last asked.
 
         Args:
-            reading: The attribute.
-            problem: Why its value is of no use, though it could be read.
+            path: The attribute.
+            value: What it says; None: nothing of use.
+            problem: Why it says nothing of use.
         """
-        wrong = problem or reading.problem
-        value = reading.value if wrong is None else self._before.get(reading.path)
+        if value is None:
+            value = self._before.get(path)
         if value is not None:
-            self._now[reading.path] = value
-        return Known(value, wrong)
+            self._now[path] = value
+        return Known(value, problem)
 
     def scanned(self) -> None:
         """Forget what the scan that ends here did not ask for: another board may come to the same place."""

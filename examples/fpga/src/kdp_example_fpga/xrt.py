@@ -88,9 +88,8 @@ def _serial(function: kdp.hardware.PciFunction, memory: Memory) -> Known:
 def _said(function: kdp.hardware.PciFunction, folder: str, name: str, memory: Memory) -> Known:
     """Return what an attribute of the first folder that matches says; its number may differ after each reset."""
     reading = next((place.text(name) for place in function.children(folder)), function.child(folder).text(name))
-    path = f"{function.path}/{folder}/{name}"
-    empty = f"{reading.path} is empty" if reading.value == "" else None
-    return memory.recall(kdp.hardware.Reading(path, reading.value, reading.problem, reading.errno), empty)
+    problem = reading.problem or (None if reading.value else f"{reading.path} is empty")
+    return memory.recall(f"{function.path}/{folder}/{name}", reading.value or None, problem)
 
 
 def _slot(function: kdp.hardware.PciFunction) -> str:

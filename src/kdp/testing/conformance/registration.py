@@ -88,7 +88,7 @@ async def register_is_awaited(case: Case) -> str:
     """Answer Register late."""
     late = case.span(8.0)
     async with case.node() as scene:
-        scene.kubelet.faults.delay_register(late)
+        scene.kubelet.faults.register(RegisterFault(delay=late, resource=scene.resource))
         await scene.start_plugin()
         log = scene.kubelet.events
         await scene.until(lambda: scene.registers, case.patience_for_connecting, "no Register came")
@@ -196,7 +196,7 @@ async def lost_socket(case: Case) -> str:
 async def _refused_for_good(case: Case, text: str, words: str) -> str:
     span = case.span(3.0)
     async with case.node() as scene:
-        scene.kubelet.faults.refuse_register(text, times=None)
+        scene.refuse(text, times=None)
         instance = await scene.start_plugin()
         await scene.until(lambda: scene.registers, case.patience_for_connecting, "no Register came")
         await scene.until(
@@ -259,10 +259,9 @@ async def tried_again(case: Case) -> str:
 
     async with case.node(listener=listen) as scene:
         holder.append(scene)
-        faults = scene.kubelet.faults
-        faults.refuse_register("failed to dial device plugin: context deadline exceeded")
-        faults.refuse_register("the registry is closing", code="UNAVAILABLE")
-        faults.register(RegisterFault(hang=True))
+        scene.refuse("failed to dial device plugin: context deadline exceeded")
+        scene.refuse("the registry is closing", code="UNAVAILABLE")
+        scene.kubelet.faults.register(RegisterFault(hang=True, resource=scene.resource))
         await scene.start_plugin()
         for number, what in enumerate(("the dial failure", "UNAVAILABLE", "the call that hung"), start=2):
             patience = case.limit(6.0) if number == 4 else case.limit(1.0)
@@ -285,7 +284,7 @@ async def another_name(case: Case) -> str:
     """Refuse once in 1.37's words."""
     async with case.node() as scene:
         path = scene.kubelet.paths.device_plugin_dir / "plugin.sock"
-        scene.kubelet.faults.refuse_register(f"device plugin already connected: {path}")
+        scene.refuse(f"device plugin already connected: {path}")
         await scene.start_plugin()
         await scene.until(lambda: len(scene.registers) > 1, case.limit(2.0), "no second Register came")
         first, second = (register.endpoint for register in scene.registers[:2])

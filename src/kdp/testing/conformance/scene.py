@@ -19,6 +19,7 @@ import anyio
 import attrs
 
 from .. import events
+from ..faults import RegisterFault
 from ..kubelet import SimulatedKubelet
 from ..pods import ScenarioError
 from ..profiles import DEFAULT_PROFILE
@@ -79,6 +80,10 @@ class Scene:
     def plugin(self) -> Instance:
         """The instance that was started last."""
         return self.instances[-1]
+
+    def refuse(self, text: str, *, code: str = "UNKNOWN", times: int | None = 1) -> None:
+        """Let the next Register calls for the resource be answered with this error; other resources are not concerned."""
+        self.kubelet.faults.register(RegisterFault(code=code, text=text, resource=self.resource), times=times)
 
     async def start_plugin(self, staging: Staging | None = None) -> Instance:
         """Start one more instance; it need not be registered yet."""

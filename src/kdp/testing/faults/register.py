@@ -43,6 +43,7 @@ class RegisterFault:
         stream: Whether ListAndWatch is called after dialing.
         connections: How many connections, each with its own stream, are made.
         dial_delay: Seconds until the plugin is dialed.
+        resource: Whose calls it meets; None: any. Others go past it and are treated properly, or meet the next fault.
     """
 
     delay: float = 0.0
@@ -55,6 +56,7 @@ class RegisterFault:
     stream: bool = True
     connections: int = 1
     dial_delay: float = 0.0
+    resource: str | None = None
 
 
 class RegisterFaults(FaultGroup):
@@ -64,16 +66,16 @@ class RegisterFaults(FaultGroup):
         super().__init__(kubelet, life)
         self._queue: list[tuple[RegisterFault, float]] = []
 
-    def next_register(self) -> RegisterFault:
-        """Take the fault that meets the Register call that just came."""
-        if not self._queue:
-            return RegisterFault()
-        fault, left = self._queue[0]
-        if left <= 1:
-            self._queue.pop(0)
-        else:
-            self._queue[0] = (fault, left - 1)
-        return fault
+    def next_register(self, resource: str = "") -> RegisterFault:
+        """Take the fault that meets the Register call that just came, for this resource."""
+        for position, (fault, left) in enumerate(self._queue):
+            if fault.resource in (None, resource):
+                if left <= 1:
+                    self._queue.pop(position)
+                else:
+                    self._queue[position] = (fault, left - 1)
+                return fault
+        return RegisterFault()
 
     @override
     def clear(self) -> None:
