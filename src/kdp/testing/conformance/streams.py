@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from .. import events
+from ..faults import RegisterFault
 from .model import KUBELET_SOCK, check
 from .scene import Case, Scene, plural
 
@@ -45,7 +46,7 @@ async def lost_stream(case: Case) -> str:
 async def no_stream(case: Case) -> str:
     """Answer ok and do no more."""
     async with case.node() as scene:
-        scene.kubelet.faults.dial_without_stream()
+        scene.kubelet.faults.register(RegisterFault(stream=False, resource=scene.resource))
         await scene.start_plugin()
         await scene.until(lambda: scene.registers, case.patience_for_connecting, "no Register came")
         took = await scene.until(
