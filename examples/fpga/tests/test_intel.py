@@ -231,6 +231,27 @@ def test_a_board_without_its_engine_is_on_its_way_out(node: SysfsTree) -> None:
     assert [device.id for device in Fpga(node.host, mode="region").discover()] == [SECOND]
 
 
+@pytest.mark.parametrize(
+    ("attribute", "says", "why"),
+    [
+        ("id", "1", f"a second device is called {FIRST}-port1: the first has the name"),
+        ("numa_node", "64", "NUMA node 64: must be a number from 0 to 63; valid is 0"),
+        ("uevent", "DEVNAME=../\x07", "host path"),
+    ],
+)
+def test_nonsense_of_one_port_leaves_out_that_port_only(
+    node: SysfsTree, caplog: pytest.LogCaptureFixture, attribute: str, says: str, why: str
+) -> None:
+    before = Fpga(node.host).discover()
+    node.write(f"{PORT}/{attribute}", says)
+
+    with caplog.at_level(logging.WARNING):
+        devices = Fpga(node.host).discover()
+
+    assert [device.id for device in devices] == [device.id for device in before[1:]]
+    assert why in caplog.text
+
+
 def test_trees_that_were_recorded_half_way_name_what_they_can(node_from: NodeFrom) -> None:
     """The kernel takes a board away part by part; here it has taken the driver of one part."""
     without_engine = Fpga(node_from(DATA / "dfl-6.1-half-removed-engine.tar.gz").host)

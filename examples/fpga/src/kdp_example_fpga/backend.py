@@ -10,6 +10,7 @@ import difflib
 import logging
 import math
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Literal, get_args
 
 from typing_extensions import override
@@ -22,7 +23,7 @@ from .memory import Known, Memory
 from .temperature import Thermometer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 __all__ = ["Fpga", "Mode"]
 
@@ -40,6 +41,10 @@ _SETTLED = 2.0
 
 _TWINS, _COMMON = "xilinx_u30", "ama_u30"
 """The card with two user functions, by its shell; and the name that both of its shells share."""
+
+
+class _Unnamed(Exception):
+    """What cannot be a device, because nothing says what to call it; the text says why."""
 
 
 class Fpga(kdp.DeviceBackend):
@@ -106,31 +111,29 @@ class Fpga(kdp.DeviceBackend):
         self._memory.scanned()
         self._thermometer.keep({board.address for board in boards} | {function.address for function in functions})
         self._settle(boards)
+        found: dict[str, kdp.Device] = {}
         left_out: list[str] = []
-        devices = [device for board in boards for device in self._of_board(board, left_out)]
-        devices += self._of_cards(functions, left_out)
+        for make in (*self._of_boards(boards), *self._of_cards(functions)):
+            try:
+                device = make()
+                if found.setdefault(device.id, device) is not device:
+                    left_out.append(f"a second device is called {device.id}: the first has the name")
+            except (_Unnamed, kdp.KdpError) as error:  # whatever a board says, it is its own affair
+                left_out.append(str(error))
         self._tell(left_out)
-        return devices
+        return [*found.values()]
 
     # -- Intel ---------------------------------------------------------------------------------------------------------
 
-    def _of_board(self, board: dfl.Board, left_out: list[str]) -> Iterator[kdp.Device]:
-        wrong = faults.of_board(board, self._ignored)
-        hot = self._thermometer.fault(board.address, board.engine) if board.engine is not None else None
-        wrong += [hot] if hot else []
-        if self._mode == "af":
-            for port in board.ports:
-                device = self._of_port(board, port, wrong)
-                if isinstance(device, str):
-                    left_out.append(device)
-                else:
-                    yield device
-        elif board.interface.value is None:
-            left_out.append(
-                f"board {board.address}: " + (board.interface.problem or "it has no region that could be programmed")
-            )
-        elif board.ports:
-            yield self._of_region(board, board.interface.value, wrong)
+    def _of_boards(self, boards: Iterable[dfl.Board]) -> Iterator[Callable[[], kdp.Device]]:
+        for board in boards:
+            wrong = faults.of_board(board, self._ignored)
+            hot = self._thermometer.fault(board.address, board.engine) if board.engine is not None else None
+            wrong += [hot] if hot else []
+            if self._mode == "af":
+                yield from (partial(self._of_port, board, port, wrong) for port in board.ports)
+            elif board.ports:
+                yield partial(self._of_region, board, wrong)
 
     def _settle(self, boards: Iterable[dfl.Board]) -> None:
         """Note since when each board is there; those of the first scan may have been for ever."""
@@ -143,16 +146,15 @@ class Fpga(kdp.DeviceBackend):
     def _is_settled(self, board: dfl.Board) -> bool:
         return time.monotonic() - (self._since or {})[board.address] >= _SETTLED
 
-    def _of_port(self, board: dfl.Board, port: dfl.Port, wrong: list[str]) -> kdp.Device | str:
-        """Return the device of a port, or why it has none."""
+    def _of_port(self, board: dfl.Board, port: dfl.Port, wrong: list[str]) -> kdp.Device:
         accelerator, interface = port.accelerator.value, board.interface
         if port.number is None:
-            return f"{port.directory.path}: {port.directory.integer('id').problem}"
+            raise _Unnamed(f"{port.directory.path}: {port.directory.integer('id').problem}")
         if accelerator is None or (interface.value is None and interface.problem is not None):
-            return f"port {port.id}: {port.accelerator.problem or interface.problem}"
+            raise _Unnamed(f"port {port.id}: {port.accelerator.problem or interface.problem}")
         if interface.value is None and not self._is_settled(board):
             self._is_unsettled = True
-            return f"port {port.id}: its board has come just now, and may still name an interface"
+            raise _Unnamed(f"port {port.id}: its board has come just now, and may still name an interface")
         return kdp.Device(
             id=port.id,
             resource=names.accelerator_resource(interface.value, accelerator),
@@ -164,7 +166,12 @@ class Fpga(kdp.DeviceBackend):
             handle=port.directory.path,
         )
 
-    def _of_region(self, board: dfl.Board, interface: str, wrong: list[str]) -> kdp.Device:
+    def _of_region(self, board: dfl.Board, wrong: list[str]) -> kdp.Device:
+        interface = board.interface.value
+        if interface is None:
+            raise _Unnamed(
+                f"board {board.address}: " + (board.interface.problem or "it has no region that could be programmed")
+            )
         of_ports = [
             f"port {port.id}: {fault}"
             for port in board.ports
@@ -186,20 +193,19 @@ class Fpga(kdp.DeviceBackend):
 
     # -- AMD -----------------------------------------------------------------------------------------------------------
 
-    def _of_cards(self, functions: Iterable[xrt.Function], left_out: list[str]) -> list[kdp.Device]:
+    def _of_cards(self, functions: Iterable[xrt.Function]) -> Iterator[Callable[[], kdp.Device]]:
         cards: dict[str, list[xrt.Function]] = {}
         for function in functions:
-            if function.shell.value is None:
-                left_out.append(f"card {function.address}: {function.shell.problem}")
-                continue
-            is_whole = self._card_unit == "card" and _TWINS in function.shell.value
+            is_whole = self._card_unit == "card" and _TWINS in (function.shell.value or "")
             serial = function.serial.value if is_whole else None
-            cards.setdefault(function.address if serial is None else f"card-{serial}", []).append(function)
-        return [self._of_card(name, members) for name, members in cards.items()]
+            cards.setdefault(function.address if serial is None else names.card_id(serial), []).append(function)
+        return (partial(self._of_card, name, members) for name, members in cards.items())
 
     def _of_card(self, name: str, members: list[xrt.Function]) -> kdp.Device:
         first = members[0]
-        shell = first.shell.value or ""
+        shell = first.shell.value
+        if shell is None:
+            raise _Unnamed(f"card {first.address}: {first.shell.problem}")
         is_twin = _TWINS in shell
         nodes: list[str | None] = []
         wrong: list[str] = []
@@ -214,7 +220,7 @@ class Fpga(kdp.DeviceBackend):
         return kdp.Device(
             id=name,
             resource=names.shell_resource(shell if exact else _COMMON, timestamp),
-            unit=name if first.serial.value is None else f"card-{first.serial.value}",
+            unit=name if first.serial.value is None else names.card_id(first.serial.value),
             health=_health(wrong),
             numa_nodes=sorted({node for place in places for node in place}) if all(places) else (),
             edits=_edits(nodes),

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import re
 
-__all__ = ["accelerator_resource", "is_blank", "is_id", "region_resource", "shell_resource"]
+__all__ = ["accelerator_resource", "card_id", "is_blank", "is_id", "region_resource", "shell_resource"]
 
 _INTEL = "fpga.intel.com"
 _AMD = "amd.com"
@@ -48,9 +48,18 @@ def shell_resource(shell: str, timestamp: str | None) -> str:
         shell: Its name, as ``xilinx_u200_gen3x16_xdma_base_2``.
         timestamp: When it was built; None: the name alone will do.
     """
-    whole = shell if timestamp is None else f"{shell}-{timestamp}"
-    name = re.sub(r"[^A-Za-z0-9._-]", "_", whole)
-    if len(name) > _LONGEST or not re.fullmatch(r"[A-Za-z0-9](.*[A-Za-z0-9])?", name):
-        digest = hashlib.sha256(whole.encode()).hexdigest()[:8]
-        name = f"{name.strip('._-')[: _LONGEST - 9]}-{digest}".lstrip("-")
-    return f"{_AMD}/{name}"
+    return f"{_AMD}/{_fitting(shell if timestamp is None else f'{shell}-{timestamp}')}"
+
+
+def card_id(serial: str) -> str:
+    """Return the id of a card with this serial number."""
+    return _fitting(f"card-{serial}")
+
+
+def _fitting(text: str) -> str:
+    """Return a text as a name; one that is too long or has other signs is cut and changed, and ends with its digest."""
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", text)
+    if len(name) <= _LONGEST and re.fullmatch(r"[A-Za-z0-9](.*[A-Za-z0-9])?", name) and name == text:
+        return name
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return f"{name.strip('._-')[: _LONGEST - 9]}-{digest}".lstrip("-")
