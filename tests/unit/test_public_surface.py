@@ -51,6 +51,8 @@ SURFACE: dict[str, list[str]] = {
         "Directory",
         "DirectoryWatch",
         "Host",
+        "LinkEvent",
+        "LinkWatch",
         "NetInterface",
         "PciFunction",
         "PciLink",

@@ -3,7 +3,8 @@
 * `Host` is the node's file system: everything begins there.
 * `Directory` is a directory of sysfs or procfs with typed readers; each returns a `Reading`, a value or the reason why there
   is none. `PciFunction` (with `PciLink`) and `NetInterface` are directories that know their attributes.
-* `UeventWatch` waits for the kernel's word of devices (`Uevent`), `DirectoryWatch` for names in directories.
+* `UeventWatch` waits for the kernel's word of devices (`Uevent`), `LinkWatch` for that of network interfaces (`LinkEvent`),
+  `DirectoryWatch` for names in directories.
 
 A backend reaches hardware files only through the `Host` that it was given, so that it runs as well on a snapshot of
 another node: see docs/how-to/read-hardware.md.
@@ -19,6 +20,7 @@ from .watch import DirectoryWatch
 
 if TYPE_CHECKING:
     from .directory import Directory
+    from .links import LinkEvent, LinkWatch
     from .net import NetInterface
     from .pci import PciFunction, PciLink
     from .readings import Reading
@@ -28,6 +30,8 @@ __all__ = [
     "Directory",
     "DirectoryWatch",
     "Host",
+    "LinkEvent",
+    "LinkWatch",
     "NetInterface",
     "PciFunction",
     "PciLink",
@@ -38,6 +42,8 @@ __all__ = [
 
 _HOMES = {
     "Directory": "directory",
+    "LinkEvent": "links",
+    "LinkWatch": "links",
     "NetInterface": "net",
     "PciFunction": "pci",
     "PciLink": "pci",

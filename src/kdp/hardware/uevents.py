@@ -13,19 +13,16 @@ root, a JSON object of properties in each line, to which `kdp.testing.SysfsTree.
 
 from __future__ import annotations
 
-import errno
-import json
-import os
-import socket
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast, final
+from typing import TYPE_CHECKING, final
 
 import anyio
 import attrs
 
-from .watch import DirectoryWatch
+from .netlink import Appended, open_netlink, take
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Iterable
     from types import TracebackType
     from typing import Self
@@ -40,9 +37,6 @@ UEVENTS = "UEVENTS"
 _NETLINK_KOBJECT_UEVENT = 15
 _FROM_THE_KERNEL = 1
 """The multicast group; group 2 is udev's."""
-
-_BUFFER = 1 << 20
-"""Bytes of events that may wait for us: a node with many devices tells some thousands at once when a driver is loaded."""
 
 
 @final
@@ -93,17 +87,18 @@ class UeventWatch:
         self._host = host
         self._subsystems = None if subsystems is None else frozenset(subsystems)
         self._socket: socket.socket | None = None
-        self._file: DirectoryWatch | None = None
-        self._offset = 0
+        self._file: Appended | None = None
 
     async def __aenter__(self) -> Self:
         if self._host.is_real:
-            self._open_socket()
+            try:
+                self._socket = open_netlink(_NETLINK_KOBJECT_UEVENT, _FROM_THE_KERNEL)
+            except OSError as error:
+                self.refused = f"the kernel's device events are refused: {error.strerror}"
         else:
-            self._file = await DirectoryWatch().__aenter__()
-            self._file.watch(self._host.root, writes=True)
+            self._file = Appended(self._host.root / UEVENTS)
+            await self._file.open()
             self.refused = self._file.refused
-            self._offset = self._size()
         return self
 
     async def __aexit__(
@@ -112,7 +107,7 @@ class UeventWatch:
         if self._socket is not None:
             self._socket.close()
         if self._file is not None:
-            await self._file.__aexit__(kind, error, traceback)
+            await self._file.close()
 
     async def events(self, *, at_most: float | None) -> list[Uevent]:
         """Wait for events of the wanted subsystems and return all that have come.
@@ -126,9 +121,10 @@ class UeventWatch:
             while True:
                 if self._socket is not None:
                     await anyio.wait_readable(self._socket)
-                    found, complete = self._take(self._socket)
+                    messages, complete = take(self._socket)
+                    found = [Uevent.of(parse(message)) for message in messages]
                 elif self._file is not None and self._file.refused is None:
-                    found, complete = self._appended(), True
+                    found, complete = [Uevent.of(told) for told in self._file.take()], True
                     if not found:
                         await self._file.changes()
                         continue
@@ -142,60 +138,6 @@ class UeventWatch:
                 if wanted:
                     return wanted
         return []
-
-    def _open_socket(self) -> None:
-        try:
-            opened = socket.socket(
-                socket.AF_NETLINK,
-                socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC,
-                _NETLINK_KOBJECT_UEVENT,
-            )
-        except OSError as error:
-            self.refused = f"the kernel's device events are refused: {error.strerror}"
-            return
-        try:
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
-            opened.bind((0, _FROM_THE_KERNEL))
-        except OSError as error:
-            opened.close()
-            self.refused = f"the kernel's device events are refused: {error.strerror}"
-            return
-        self._socket = opened
-
-    @staticmethod
-    def _take(opened: socket.socket) -> tuple[list[Uevent], bool]:
-        """Return what waits in the socket, and whether it is all that was sent."""
-        found: list[Uevent] = []
-        complete = True
-        while True:
-            try:
-                data, sender = cast("tuple[bytes, tuple[int, int]]", opened.recvfrom(65536))
-            except BlockingIOError:
-                return found, complete
-            except OSError as error:
-                if error.errno != errno.ENOBUFS:
-                    raise
-                complete = False
-                continue
-            if sender[0] == 0:  # a process could send as well; the kernel's own number is 0
-                found.append(Uevent.of(parse(data)))
-
-    def _size(self) -> int:
-        try:
-            return os.stat(self._host.root / UEVENTS).st_size
-        except OSError:
-            return 0
-
-    def _appended(self) -> list[Uevent]:
-        try:
-            with (self._host.root / UEVENTS).open("rb") as stream:
-                stream.seek(self._offset)
-                lines = stream.read().splitlines(keepends=True)
-        except OSError:
-            return []
-        whole = [line for line in lines if line.endswith(b"\n")]
-        self._offset += sum(map(len, whole))
-        return [Uevent.of(cast("dict[str, Any]", json.loads(line))) for line in whole]
 
 
 def parse(data: bytes) -> dict[str, str]:

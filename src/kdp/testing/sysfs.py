@@ -5,7 +5,7 @@ directory cannot hold (attributes that fail, device nodes that only root could m
 ``DEVNODES`` at its top, see `kdp.hardware.standins`. Paths are always those of the node, as in a backend.
 
 The hardware may change under a running plugin: `SysfsTree.fail` and `SysfsTree.heal`, `SysfsTree.vanish` and
-`SysfsTree.bring_back`, and `SysfsTree.uevent` for what the kernel would say.
+`SysfsTree.bring_back`, and `SysfsTree.uevent` and `SysfsTree.link_event` for what the kernel would say.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from kdp.hardware import Host, snapshots
 from kdp.hardware.capture import capture
+from kdp.hardware.links import LINKS
 from kdp.hardware.standins import NODES, UNREADABLE, NodeEntry, make_stand_in, parse_nodes, parse_unreadable
 from kdp.hardware.uevents import UEVENTS
 
@@ -269,6 +270,19 @@ class SysfsTree:
             told |= directory.properties() | {"SUBSYSTEM": directory.subsystem or ""}
         with (self.host.root / UEVENTS).open("a") as stream:
             stream.write(f"{json.dumps(told | properties)}\n")
+
+    def link_event(self, name: str, *, state: str = "unknown", is_gone: bool = False) -> None:
+        """Say what the kernel would of a network interface; each `kdp.hardware.LinkWatch` on this tree hears it.
+
+        Args:
+            name: The interface's name; it need not be there.
+            state: As its ``operstate``.
+            is_gone: Whether it was removed.
+        """
+        index = self.host.directory(f"/sys/class/net/{name}").integer("ifindex").or_else(0)
+        with (self.host.root / LINKS).open("a") as stream:
+            told = {"name": name, "index": index, "is_gone": is_gone, "state": state}
+            stream.write(f"{json.dumps(told)}\n")
 
     def save(self, file: str | os.PathLike[str]) -> None:
         """Write the tree as a snapshot, for ``--snapshot`` and for other tests.

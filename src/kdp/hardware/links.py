@@ -1,0 +1,180 @@
+"""`LinkWatch`: what the kernel tells of network interfaces that come, go and change, by netlink (NETLINK_ROUTE, group of links).
+
+It is the only word that the kernel gives of an RDMA port: there is neither a uevent nor an RDMA netlink message when its state changes, but its
+network interface is told up or down within some milliseconds, before or after it. As with `UeventWatch` each event is a hint to look,
+never the state, and waiting has a floor.
+
+In containers: each network namespace hears of its own interfaces only, so a pod needs ``hostNetwork`` to hear the node's. One without
+hears its own, and nobody tells it so: there the floor is all there is.
+
+Where `Host` is not a real node (a snapshot, a test) the laptop's interfaces are none of it: events come from ``LINKS`` at the root,
+to which `kdp.testing.SysfsTree.link_event` appends.
+
+Source of the format: the kernel's include/uapi/linux/{netlink,rtnetlink,if_link}.h.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, final
+
+import anyio
+import attrs
+
+from .netlink import Appended, open_netlink, take
+
+if TYPE_CHECKING:
+    import socket
+    from types import TracebackType
+    from typing import Self
+
+    from .host import Host
+
+__all__ = ["LINKS", "LinkEvent", "LinkWatch"]
+
+LINKS = "LINKS"
+"""The file at the root of a tree that is no real node, to which its link events are appended."""
+
+_NETLINK_ROUTE = 0
+_RTMGRP_LINK = 1
+_NEWLINK, _DELLINK = 16, 17
+_IFNAME, _OPERSTATE, _CARRIER = 3, 16, 33
+_IFF_UP = 1
+
+_HEADER = struct.Struct("=IHHII")  # nlmsghdr: length, type, flags, sequence, port
+_LINK = struct.Struct("=BxHiII")  # ifinfomsg: family, type, index, flags, change
+_ATTRIBUTE = struct.Struct("=HH")  # rtattr: length, type
+
+_STATES = ("unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up")
+"""RFC 2863's states as sysfs writes them (``operstate``), in the order of their numbers."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class LinkEvent:
+    """One event of a network interface.
+
+    Attributes:
+        name: The interface's name; after a rename the new one.
+        index: Its number; the same after a rename.
+        is_gone: Whether it was removed.
+        is_up: Whether it is set up by the admin; whether it works is another question.
+        state: As `NetInterface.state`; ``unknown`` where the kernel does not tell.
+        carrier: Whether there is a signal; None: not told.
+    """
+
+    name: str
+    index: int
+    is_gone: bool = False
+    is_up: bool = True
+    state: str = "unknown"
+    carrier: bool | None = None
+
+
+@final
+class LinkWatch:
+    """Wait for events of network interfaces. An async context manager; asyncio only; one reader at a time.
+
+    Args:
+        host: The node whose events are wanted.
+
+    Attributes:
+        refused: Why there are no events, as a sentence; None: there are, as far as one can know.
+        lost: Whether events were lost since the start: the kernel had more than we took.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self.refused: str | None = None
+        self.lost = False
+        self._host = host
+        self._socket: socket.socket | None = None
+        self._file: Appended | None = None
+
+    async def __aenter__(self) -> Self:
+        if self._host.is_real:
+            try:
+                self._socket = open_netlink(_NETLINK_ROUTE, _RTMGRP_LINK)
+            except OSError as error:
+                self.refused = f"the kernel's link events are refused: {error.strerror}"
+        else:
+            self._file = Appended(self._host.root / LINKS)
+            await self._file.open()
+            self.refused = self._file.refused
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._socket is not None:
+            self._socket.close()
+        if self._file is not None:
+            await self._file.close()
+
+    async def events(self, *, at_most: float | None) -> list[LinkEvent]:
+        """Wait for events and return all that have come.
+
+        An empty list says "look at everything": the time is up, or events were lost. Cancellation loses no event.
+
+        Args:
+            at_most: Seconds after which it returns with nothing, the floor under all that is not told; None: never.
+        """
+        with anyio.move_on_after(at_most):
+            while True:
+                if self._socket is not None:
+                    await anyio.wait_readable(self._socket)
+                    messages, complete = take(self._socket)
+                    found = [event for message in messages for event in parse(message)]
+                elif self._file is not None and self._file.refused is None:
+                    found, complete = [LinkEvent(**told) for told in self._file.take()], True
+                    if not found:
+                        await self._file.changes()
+                        continue
+                else:
+                    await anyio.sleep_forever()
+                    raise AssertionError
+                if not complete:
+                    self.lost = True
+                    return []
+                if found:
+                    return found
+        return []
+
+
+def parse(data: bytes) -> list[LinkEvent]:
+    """Return the events of one datagram, which may hold several messages; what is cut off or of another kind is left out."""
+    found: list[LinkEvent] = []
+    while len(data) >= _HEADER.size:
+        length, kind = _HEADER.unpack_from(data)[:2]
+        if not _HEADER.size <= length <= len(data):
+            break
+        message, data = data[_HEADER.size : length], data[_aligned(length) :]
+        if kind in (_NEWLINK, _DELLINK) and len(message) >= _LINK.size:
+            _, _, index, flags, _ = _LINK.unpack_from(message)
+            attributes = _attributes(message[_LINK.size :])
+            state, carrier = attributes.get(_OPERSTATE, b""), attributes.get(_CARRIER, b"")
+            found.append(
+                LinkEvent(
+                    name=attributes.get(_IFNAME, b"").rstrip(b"\0").decode(errors="replace"),
+                    index=index,
+                    is_gone=kind == _DELLINK,
+                    is_up=bool(flags & _IFF_UP),
+                    state=_STATES[state[0]] if state and state[0] < len(_STATES) else "unknown",
+                    carrier=bool(carrier[0]) if carrier else None,
+                )
+            )
+    return found
+
+
+def _attributes(data: bytes) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
+    while len(data) >= _ATTRIBUTE.size:
+        length, kind = _ATTRIBUTE.unpack_from(data)
+        if not _ATTRIBUTE.size <= length <= len(data):
+            break
+        found[kind] = data[_ATTRIBUTE.size : length]
+        data = data[_aligned(length) :]
+    return found
+
+
+def _aligned(length: int) -> int:
+    return (length + 3) & ~3
