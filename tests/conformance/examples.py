@@ -25,6 +25,7 @@ import kdp_example_fpga
 import kdp_example_generic
 import kdp_example_minimal
 import kdp_example_nvidia_gpu
+import kdp_example_rdma
 from kdp.testing import SysfsTree
 from kdp.testing.conformance import CHECKS, ConformanceReport, check_backend
 from kdp.testing.conformance.model import Route
@@ -34,7 +35,8 @@ __all__ = ["EXAMPLES", "MISSING", "PROFILES", "ROUTES", "judge", "listed"]
 
 PROFILES: Final = ("k134", "k136", "k137")
 ROUTES: Final[tuple[Route, ...]] = ("kubelet", "watcher")
-RECORDED: Final = Path(__file__).parents[2] / "examples/fpga/tests/data/dfl-6.1.tar.gz"
+BOARDS: Final = Path(__file__).parents[2] / "examples/fpga/tests/data/dfl-6.1.tar.gz"
+ADAPTERS: Final = Path(__file__).parents[1] / "data/hardware/rxe-6.1-active.tar.gz"
 HAS_FUSE: Final = Path("/dev/fuse").exists()
 
 WAITING: Final = tuple(check.id for check in CHECKS if check.waits)
@@ -65,8 +67,14 @@ def nvidia_gpu(directory: Path) -> Callable[[], kdp.DeviceBackend]:
 
 def fpga(directory: Path) -> Callable[[], kdp.DeviceBackend]:
     """Make examples/fpga on a node that was recorded: two boards with three ports."""
-    node = SysfsTree(directory / ROOTS["fpga"], snapshot=RECORDED)
+    node = SysfsTree(directory / ROOTS["fpga"], snapshot=BOARDS)
     return partial(kdp_example_fpga.Fpga, node.host)
+
+
+def rdma(directory: Path) -> Callable[[], kdp.DeviceBackend]:
+    """Make examples/rdma on the recorded adapters of another kernel."""
+    node = SysfsTree(directory / ROOTS["rdma"], snapshot=ADAPTERS)
+    return partial(kdp_example_rdma.Rdma, node.host, mode="hca", slots=2)
 
 
 EXAMPLES: Final[dict[str, Callable[[Path], Callable[[], kdp.DeviceBackend]]]] = {
@@ -74,9 +82,10 @@ EXAMPLES: Final[dict[str, Callable[[Path], Callable[[], kdp.DeviceBackend]]]] = 
     "generic": generic,
     "nvidia-gpu": nvidia_gpu,
     "fpga": fpga,
+    "rdma": rdma,
 }
 
-ROOTS: Final = {"nvidia-gpu": "gpus", "fpga": "node"}
+ROOTS: Final = {"nvidia-gpu": "gpus", "fpga": "node", "rdma": "node"}
 """Examples whose node is a directory, and which one."""
 
 OWN: Final = {"nvidia-gpu": {51: "the plugin offers GetPreferredAllocation"}}
