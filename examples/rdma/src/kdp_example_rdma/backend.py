@@ -1,0 +1,256 @@
+"""`Rdma`: the backend that joins the parts.
+
+``discover`` says what is there now. ``watch`` changes nothing itself: it waits for the kernel's hints and asks for a discovery.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path  # noqa: TC003 - kdp converts the option by this annotation
+from typing import TYPE_CHECKING, Literal
+
+import anyio
+import attrs
+from typing_extensions import override
+
+import kdp
+import kdp.hardware
+
+from .functions import read_functions
+from .hca import Hca, HcaFacts, rdma_cm, read_hcas, shares_namespaces
+from .options import Options
+from .pools import ADAPTERS, adapter_devices, pool_devices
+from .reload import ConfigFile
+from .selectors import hca_fits
+from .vfs import info_variable, vf_devices
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .config import Config, Mode
+
+__all__ = ["Rdma"]
+
+logger = logging.getLogger(__name__)
+
+SETTLING = 0.05
+"""Seconds after a link's event until a second look: a port's state may follow its interface's by some milliseconds."""
+
+EXCLUSIVE = (
+    "the node's RDMA network namespace mode is exclusive, so no container with a network of its own could open it; "
+    "say 'rdma system set netns shared' on the node"
+)
+
+
+class Rdma(kdp.DeviceBackend):
+    """InfiniBand, RoCE and iWARP adapters: as a shared pool, one by one, or as SR-IOV virtual functions."""
+
+    poll_interval: float | None = 10.0  # the floor only: what changes is told by the kernel
+
+    def __init__(
+        self,
+        host: kdp.hardware.Host,
+        mode: Literal["pool", "hca", "vf"] = "pool",
+        config: Path | None = None,
+        resource: str | None = None,
+        resource_prefix: str | None = None,
+        rdma_hca_max: int | None = None,
+        slots: int | None = None,
+        ports: Literal["any", "all"] = "any",
+        vendors: list[str] | None = None,
+        device_ids: list[str] | None = None,
+        drivers: list[str] | None = None,
+        link_types: list[str] | None = None,
+        if_names: list[str] | None = None,
+        pf_names: list[str] | None = None,
+        is_rdma: bool | None = None,
+    ) -> None:
+        """Take the options.
+
+        Args:
+            host: The node's files.
+            mode: ``pool``: a container gets all adapters of the pool. ``hca``: it gets one adapter. ``vf``: it gets one
+                SR-IOV virtual function.
+            config: A JSON file with resources and selectors, in place of the options below it: that of k8s-rdma-shared-dev-plugin in
+                the modes pool and hca, that of sriov-network-device-plugin in the mode vf.
+            resource: The resource's name; default ``rdma/hca_shared_devices``, ``rdma/hca``, ``rdma/vf`` by mode.
+            resource_prefix: The domain of names in the file that have none; default ``rdma``, in the mode vf ``intel.com``.
+            rdma_hca_max: Mode pool: how many containers may have the pool at a time; default 100.
+            slots: Mode hca: how many containers may have each adapter at a time; default 1.
+            ports: Whether an adapter is healthy with ``any`` port active, or with ``all``.
+            vendors: PCI vendor ids, as 15b3; default: all.
+            device_ids: PCI device ids, as 1017; default: all.
+            drivers: Drivers of the PCI function, as mlx5_core; default: all.
+            link_types: ``ether``, ``infiniband``; default: all.
+            if_names: Modes pool and hca: names of network interfaces; default: all.
+            pf_names: Mode vf: interfaces of physical functions, with numbers or ranges of functions behind a #, as
+                ``eth0#0-3``; a range with commas needs a file. Default: all.
+            is_rdma: Mode vf: only functions with RDMA, whose nodes the container gets; default true.
+
+        Raises:
+            kdp.ConfigurationError: Options contradict one another, or the file cannot be read or is not valid.
+        """
+        self.host = host
+        self._mode: Mode = mode
+        self._all_ports = ports == "all"
+        self._slots = 1 if slots is None else slots
+        self._file: ConfigFile | None = None
+        options = Options(
+            resource=resource,
+            rdma_hca_max=rdma_hca_max,
+            vendors=vendors,
+            device_ids=device_ids,
+            drivers=drivers,
+            link_types=link_types,
+            if_names=if_names,
+            pf_names=pf_names,
+            is_rdma=is_rdma,
+        )
+        options.check(mode, config, resource_prefix, slots)
+        if config is not None:
+            self._file = ConfigFile(config, mode, resource_prefix)
+        self._config = options.config(mode) if self._file is None else self._file.current
+        self._facts: dict[str, HcaFacts] = {}
+        self._interfaces: frozenset[str] = frozenset()
+        self._complaints: set[str] = set()
+        self._made: dict[str, tuple[object, list[kdp.Device]]] = {}
+        self._apply(self._config)
+
+    def _apply(self, config: Config) -> None:
+        """Put a configuration in force."""
+        self._config, self.resources = config, config.resources
+        self.joined_env = {ADAPTERS: ",", **{held.variable: "," for held in config.vfs}}
+        if config.interval is not None:
+            self.poll_interval = float(config.interval) if config.interval else None
+
+    # -- what is there -------------------------------------------------------------------------------------------------
+
+    @override
+    def discover(self) -> list[kdp.Device]:
+        if self._file is not None:
+            self._file.refresh()
+            if self._file.current is not self._config:
+                self._apply(self._file.current)
+        complaints = set(self._config.warnings)
+        hcas = read_hcas(self.host, self._facts)
+        self._interfaces = frozenset(name for hca in hcas for name in hca.interfaces)
+        manager = rdma_cm(self.host) if hcas else None
+        shared = shares_namespaces(self.host)
+        if self._mode == "vf":
+            found = self._functions(hcas, manager, complaints, shared=shared)
+        else:
+            found = self._adapters(hcas, manager, complaints, refused=None if shared else EXCLUSIVE)
+        for complaint in sorted(complaints - self._complaints):
+            logger.warning("%s", complaint)
+        self._complaints = complaints
+        return found
+
+    def _adapters(
+        self, hcas: Sequence[Hca], manager: str | None, complaints: set[str], *, refused: str | None
+    ) -> list[kdp.Device]:
+        found: list[kdp.Device] = []
+        taken: dict[str, str] = {}
+        if refused is not None:
+            complaints.add(refused)
+        for pool in self._config.pools:
+            mine = [hca for hca in hcas if hca_fits(pool.selectors, hca)]
+            if not mine:
+                complaints.add(_nothing(pool.resource, hcas))
+            if self._mode == "hca":
+                for hca in mine:
+                    if (first := taken.setdefault(hca.identity, pool.resource)) != pool.resource:
+                        complaints.add(f"{hca.name} is of {first} already, so {pool.resource} does not have it")
+                mine = [hca for hca in mine if taken[hca.identity] == pool.resource]
+            # Most looks find what the last one found: then the devices are the same objects, and nobody compares them.
+            seen = (pool, mine, manager, refused)
+            last = self._made.get(pool.resource)
+            if last is None or last[0] != seen:
+                if self._mode == "pool":
+                    made = pool_devices(pool, mine, manager, all_ports=self._all_ports, refused=refused)
+                else:
+                    made = adapter_devices(
+                        pool, mine, manager, slots=self._slots, all_ports=self._all_ports, refused=refused
+                    )
+                last = self._made[pool.resource] = (seen, made)
+            found += last[1]
+        return found
+
+    def _functions(
+        self, hcas: Sequence[Hca], manager: str | None, complaints: set[str], *, shared: bool
+    ) -> list[kdp.Device]:
+        functions = read_functions(self.host, hcas)
+        self._interfaces |= {name for held in functions for name in (*held.interfaces, *held.parent_interfaces)}
+        found = vf_devices(self.host, self._config.vfs, functions, manager, shared=shared)
+        for config in self._config.vfs:
+            if not any(device.resource == config.resource for device in found):
+                there = ", ".join(
+                    f"{held.address} ({held.vendor}:{held.device}, {held.driver or 'no driver'}, of "
+                    f"{'/'.join((*held.parent_interfaces, held.parent))})"
+                    for held in functions[:8]
+                )
+                complaints.add(
+                    f"{config.resource}: no virtual function is selected; there are {there or 'none on this node'}"
+                )
+        return found
+
+    @override
+    def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
+        edits = kdp.ContainerEdits.merge(((d.id, d.edits) for d in devices), joined_env=self.joined_env)
+        if self._mode != "vf":
+            return edits
+        return attrs.evolve(edits, env={**edits.env, **info_variable(devices)})
+
+    # -- what changes --------------------------------------------------------------------------------------------------
+
+    @override
+    async def watch(self, report: kdp.Reporter) -> None:
+        subsystems = ["infiniband", "infiniband_verbs", "infiniband_mad"]
+        if self._mode == "vf":
+            subsystems += ["pci", "vfio"]
+        async with (
+            kdp.hardware.UeventWatch(self.host, subsystems=subsystems) as devices,
+            kdp.hardware.LinkWatch(self.host) as links,
+            anyio.create_task_group() as tasks,
+        ):
+            for refused in (devices.refused, links.refused):
+                if refused is not None:
+                    logger.warning("%s; changes are seen every %s s", refused, self.poll_interval)
+            report.rescan()  # for what happened before anybody listened
+            tasks.start_soon(self._follow_devices, devices, report)
+            tasks.start_soon(self._follow_links, links, report)
+
+    async def _follow_devices(self, watch: kdp.hardware.UeventWatch, report: kdp.Reporter) -> None:
+        """An adapter is complete with its last event, ``add`` of class infiniband; on the way out each counts."""
+        while True:
+            events = await watch.events(at_most=None)
+            if not events or any(
+                event.subsystem in ("infiniband", "pci", "vfio") or event.action == "remove" for event in events
+            ):
+                report.rescan()
+
+    async def _follow_links(self, watch: kdp.hardware.LinkWatch, report: kdp.Reporter) -> None:
+        """A port has no event of its own; the one of its interface comes some milliseconds before or after the change."""
+        while True:
+            events = await watch.events(at_most=None)
+            if not events or any(event.name in self._interfaces for event in events):
+                report.rescan()
+                await anyio.sleep(SETTLING)
+                report.rescan()
+
+    # -- for manifests -------------------------------------------------------------------------------------------------
+
+    @override
+    def needs(self) -> kdp.Needs:
+        """/dev as a whole: /dev/infiniband comes and goes with the drivers, and a mount of it would stay the old one."""
+        paths = ("/dev", "/proc", "/sys") if self._mode == "vf" else ("/dev", "/sys")
+        return kdp.Needs(host_paths=paths, host_network=True)
+
+
+def _nothing(resource: str, hcas: Sequence[Hca]) -> str:
+    there = ", ".join(
+        f"{hca.name} ({':'.join(part for part in (hca.facts.vendor, hca.facts.device) if part) or 'no PCI id'}, "
+        f"{hca.facts.driver or 'no driver'}, {'/'.join(hca.interfaces) or 'no interface'}, "
+        f"{'/'.join(sorted(hca.link_types)) or 'no link type'})"
+        for hca in hcas[:8]
+    )
+    return f"{resource}: no adapter is selected; there are {there or 'none on this node'}"

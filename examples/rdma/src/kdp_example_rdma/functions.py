@@ -1,0 +1,153 @@
+"""Virtual functions of network controllers (SR-IOV) as sysfs tells them.
+
+A function that a container has may be half invisible here: a CNI plugin moves its network interface, and in the exclusive network
+namespace mode its RDMA adapter, into the container. So what they do not tell is taken from the physical function, and a function is
+as healthy as its uplink: its own port is down until somebody sets it up inside the container.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from .hca import Hca, link_type_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import kdp.hardware
+
+__all__ = ["VirtualFunction", "read_functions"]
+
+NETWORK_CONTROLLER = 0x02
+
+VFIO = "vfio-pci"
+
+
+@attrs.frozen(kw_only=True)
+class VirtualFunction:
+    """A virtual function.
+
+    Attributes:
+        address: Its PCI address.
+        number: The how manieth it is of its physical function, from 0; None: unknown.
+        parent: The PCI address of its physical function.
+        parent_interfaces: Network interfaces of that.
+        interfaces: Its own, unless a container has them.
+        vendor: PCI vendor id; empty: unknown.
+        device: PCI device id; empty: unknown.
+        driver: The driver that it is bound to; empty: none.
+        acpi_index: Empty: none.
+        link_type: ``ether``, ``infiniband``; empty: unknown.
+        p_key: Its default partition key; None: it has none.
+        numa_nodes: Memory nodes that it is near to.
+        root: The PCI root complex, as ``pci0000:3a``.
+        group: The number of its IOMMU group; None: it is in none.
+        is_without_iommu: Whether that group is one of VFIO's without an IOMMU.
+        carries_default_route: Whether the node itself uses it.
+        hcas: Its RDMA adapters that are visible here.
+        uplink_fault: Why its physical function sends nothing; None: it does.
+    """
+
+    address: str
+    number: int | None
+    parent: str
+    parent_interfaces: tuple[str, ...]
+    interfaces: tuple[str, ...]
+    vendor: str
+    device: str
+    driver: str
+    acpi_index: str
+    link_type: str
+    p_key: int | None
+    numa_nodes: tuple[int, ...]
+    root: str
+    group: int | None
+    is_without_iommu: bool
+    carries_default_route: bool
+    hcas: tuple[Hca, ...]
+    uplink_fault: str | None
+
+
+def read_functions(host: kdp.hardware.Host, hcas: Sequence[Hca]) -> list[VirtualFunction]:
+    """Return the virtual functions of network controllers, by physical function and number."""
+    by_address: dict[str, list[Hca]] = {}
+    for hca in hcas:
+        by_address.setdefault(hca.facts.address or "", []).append(hca)
+    found: list[VirtualFunction] = []
+    routed = _default_routes(host)
+    parents: dict[str, Mapping[str, int]] = {}
+    faults: dict[str, str | None] = {}
+    for function in host.pci_functions():
+        parent = function.physical_function
+        if parent is None or (function.class_code or 0) >> 16 != NETWORK_CONTROLLER:
+            continue
+        if parent.path not in parents:
+            parents[parent.path] = {held.address: number for number, held in parent.virtual_functions.items()}
+            faults[parent.path] = _uplink_fault(host, parent, by_address.get(parent.address, ()))
+        found.append(
+            _read(function, parent, parents[parent.path].get(function.address), faults[parent.path], by_address, routed)
+        )
+    return sorted(found, key=lambda held: (held.parent, -1 if held.number is None else held.number, held.address))
+
+
+def _read(
+    function: kdp.hardware.PciFunction,
+    parent: kdp.hardware.PciFunction,
+    number: int | None,
+    uplink_fault: str | None,
+    hcas: Mapping[str, Sequence[Hca]],
+    routed: frozenset[str],
+) -> VirtualFunction:
+    host = function.host
+    interfaces, parent_interfaces = tuple(function.net_names), tuple(parent.net_names)
+    mine = tuple(hcas.get(function.address, ()))
+    types = [link_type_of(host.net_interface(name)) for name in (*interfaces, *parent_interfaces)]
+    types += [kind for hca in (*mine, *hcas.get(parent.address, ())) for kind in sorted(hca.link_types)]
+    keys = [
+        host.directory(f"{hca.path}/ports/{port.number}/pkeys").hexadecimal("0") for hca in mine for port in hca.ports
+    ]
+    group = function.child("iommu_group")
+    return VirtualFunction(
+        address=function.address,
+        number=number,
+        parent=parent.address,
+        parent_interfaces=parent_interfaces,
+        interfaces=interfaces,
+        vendor="" if function.vendor is None else f"{function.vendor:04x}",
+        device="" if function.device is None else f"{function.device:04x}",
+        driver=function.driver or "",
+        acpi_index=function.text("acpi_index").or_else(""),
+        link_type=next((kind for kind in types if kind is not None), ""),
+        p_key=next((key.value for key in keys if key.value is not None), None),
+        numa_nodes=function.numa_nodes,
+        root=function.path.removeprefix("/sys/devices/").partition("/")[0],
+        group=function.iommu_group,
+        is_without_iommu=group.text("name").value == "vfio-noiommu",
+        carries_default_route=not routed.isdisjoint(interfaces),
+        hcas=mine,
+        uplink_fault=uplink_fault,
+    )
+
+
+def _uplink_fault(host: kdp.hardware.Host, parent: kdp.hardware.PciFunction, hcas: Sequence[Hca]) -> str | None:
+    """Return why nothing gets out of a physical function; one of its ports is enough."""
+    faults = [hca.unhealthy_because(all_ports=False) for hca in hcas]
+    if not faults:
+        states = {name: held.state for name in parent.net_names if (held := host.net_interface(name)) is not None}
+        faults = [
+            f"{name} is {state}" if state in ("down", "lowerlayerdown", "notpresent") else None
+            for name, state in states.items()
+        ]
+    told = [fault for fault in faults if fault is not None]
+    return f"its uplink: {'; '.join(told)}" if told and len(told) == len(faults) else None
+
+
+def _default_routes(host: kdp.hardware.Host) -> frozenset[str]:
+    """Return the interfaces of the node's default routes; process 1 is the node's, whoever asks."""
+    reading = host.reading("/proc/1/net/route")
+    if reading.value is None:
+        reading = host.reading("/proc/net/route")
+    rows = [line.split() for line in reading.or_else("").splitlines()[1:]]
+    return frozenset(row[0] for row in rows if len(row) > 7 and row[1] == row[7] == "00000000")

@@ -1,0 +1,275 @@
+"""RDMA adapters (HCAs) as sysfs tells them: ports, device nodes, memory node, health.
+
+What is odd about them, and why each is read as it is:
+
+* The device node belongs to the adapter whose name stands in its ``ibdev``; numbers (``uverbs0``) are given anew after each unplug.
+* An adapter that is removed while a process holds its node open stays in ``/sys/class/infiniband``, "4: ACTIVE", without nodes. So
+  health is node and class entry and port state.
+* Soft-RoCE has no ``device``; iWARP has no umad; newer kernels give RoCE no issm. What is not there is not missing.
+* A port has 1024 GIDs, of which most fail: only the first one's interface is read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import kdp.hardware
+
+__all__ = ["Hca", "HcaFacts", "Port", "link_type_of", "node_of", "rdma_cm", "read_hcas", "shares_namespaces"]
+
+ACTIVE = 4
+
+_STATES = {
+    1: "DOWN",
+    2: "INIT: no subnet manager has configured it",
+    3: "ARMED: the subnet manager has not activated it yet",
+    5: "ACTIVE_DEFER: its link has just failed",
+}
+_PHYSICAL = {
+    "Polling": "no signal: is the cable plugged in, and its other end up?",
+    "Disabled": "its interface is set down, or it is disabled",
+    "LinkErrorRecovery": "the link recovers from errors",
+}
+_LINK_TYPES = {1: "ether", 32: "infiniband"}
+
+
+@attrs.frozen(kw_only=True)
+class Port:
+    """A port of an adapter.
+
+    Attributes:
+        number: Its number; the first is 1.
+        link_layer: ``InfiniBand``, ``Ethernet``; empty: unknown.
+        rate: As ``100 Gb/sec (4X EDR)``.
+        fault: Why nothing can be sent through it; None: it is active.
+    """
+
+    number: int
+    link_layer: str
+    rate: str
+    fault: str | None
+
+
+@attrs.frozen(kw_only=True)
+class HcaFacts:
+    """What does not change while an adapter is there.
+
+    Attributes:
+        guid: Its node GUID, 16 digits; empty: none, or not told.
+        address: Of its PCI function; None: it has none.
+        is_virtual: Whether that is a virtual function.
+        root: The PCI root complex, as ``pci0000:3a``; empty: none.
+        vendor: PCI vendor id; empty: unknown.
+        device: PCI device id; empty: unknown.
+        driver: Of its PCI function; empty: none.
+        firmware: Version of its firmware; empty: unknown.
+        model: ``hca_type``; empty: unknown.
+        board: ``board_id``; empty: unknown.
+        numa_nodes: Memory nodes that it is near to.
+    """
+
+    guid: str
+    address: str | None
+    is_virtual: bool
+    root: str
+    vendor: str
+    device: str
+    driver: str
+    firmware: str
+    model: str
+    board: str
+    numa_nodes: tuple[int, ...]
+
+
+@attrs.frozen(kw_only=True)
+class Hca:
+    """An RDMA adapter.
+
+    Attributes:
+        identity: What is the same after a reboot, and no other adapter's.
+        name: As ``mlx5_0``.
+        path: Its directory in sysfs.
+        facts: What does not change.
+        interfaces: Names of its network interfaces.
+        link_types: ``ether``, ``infiniband``.
+        ports: Its ports.
+        nodes: Its device nodes that are there: uverbs, umad, issm.
+        fault: Why no container could open it, whatever its ports say; None: one could.
+    """
+
+    identity: str
+    name: str
+    path: str
+    facts: HcaFacts
+    interfaces: tuple[str, ...]
+    link_types: frozenset[str]
+    ports: tuple[Port, ...]
+    nodes: tuple[str, ...]
+    fault: str | None
+
+    def unhealthy_because(self, *, all_ports: bool) -> str | None:
+        """Return why it must not be handed out; None: it is healthy.
+
+        Args:
+            all_ports: Whether each port must be active, or one.
+        """
+        if self.fault is not None:
+            return self.fault
+        faults = [f"{self.name} port {port.number} is {port.fault}" for port in self.ports if port.fault is not None]
+        if not self.ports:
+            return f"{self.name} has no ports"
+        return "; ".join(faults) if faults and (all_ports or len(faults) == len(self.ports)) else None
+
+
+def read_hcas(host: kdp.hardware.Host, known: dict[str, HcaFacts] | None = None) -> list[Hca]:
+    """Return the adapters of the node, mlx5_2 before mlx5_10.
+
+    Args:
+        host: The node's files.
+        known: Facts by path, from the last time; replaced by those of now. They are read again where the GUID is another, and what
+            cannot be read just now keeps its last value, so that no id changes because an attribute fails once.
+    """
+    known = {} if known is None else known
+    verbs: dict[str, list[kdp.hardware.Directory]] = {}
+    for name in ("infiniband_verbs", "infiniband_mad"):
+        for entry in host.class_devices(name):
+            verbs.setdefault(entry.text("ibdev").or_else(""), []).append(entry)
+    entries = {entry.path: entry for entry in host.class_devices("infiniband")}
+    facts = {path: _facts(entry, known.get(path)) for path, entry in entries.items()}
+    known.clear()
+    known.update(facts)
+    found: dict[str, Hca] = {}
+    for path, entry in entries.items():
+        identity = _identity(entry.name, facts[path])
+        if identity in found:  # somebody has given two adapters one GUID
+            identity = f"{identity}-{entry.name}"
+        found[identity] = _read(entry, identity, facts[path], verbs.get(entry.name, ()))
+    return [*found.values()]
+
+
+def _identity(name: str, facts: HcaFacts) -> str:
+    """Return the PCI address of a virtual function, else the GUID, else the address, else the name.
+
+    A virtual function's GUID is configuration: it is zero until somebody sets it.
+    """
+    if facts.is_virtual and facts.address is not None:
+        return facts.address
+    return facts.guid or facts.address or name
+
+
+def rdma_cm(host: kdp.hardware.Host) -> str | None:
+    """Return the node of the connection manager, which all adapters share; None: its module is not loaded."""
+    return node_of(host.directory("/sys/class/misc/rdma_cm"))
+
+
+def shares_namespaces(host: kdp.hardware.Host) -> bool:
+    """Return whether containers with a network of their own may use the node's adapters.
+
+    What ``rdma system`` calls the network namespace mode; a kernel before 5.2 has no such thing, and shares.
+    """
+    return host.directory("/sys/module/ib_core/parameters").flag("netns_mode").or_else(True)
+
+
+def node_of(directory: kdp.hardware.Directory) -> str | None:
+    """Return the device node of a class entry, if it is there, by its number: another device may have a node of this name."""
+    host, told = directory.host, directory.properties()  # one read, where reading dev would be another
+    major, minor, name = told.get("MAJOR", ""), told.get("MINOR", ""), told.get("DEVNAME")
+    number = (int(major), int(minor)) if major.isdigit() and minor.isdigit() else directory.number
+    if number is None:
+        return None
+    if name is not None and host.device_number(f"/dev/{name}") == number:
+        return f"/dev/{name}"
+    return host.node_of_number("char", *number)
+
+
+def link_type_of(interface: kdp.hardware.NetInterface | None) -> str | None:
+    """Return the type of an interface as the Go plugins name it; None: unknown."""
+    return None if interface is None else _LINK_TYPES.get(interface.link_type or 0)
+
+
+def _facts(entry: kdp.hardware.Directory, last: HcaFacts | None) -> HcaFacts:
+    guid = entry.text("node_guid").or_else("").replace(":", "").lower()
+    guid = guid if guid.strip("0") else ""
+    if last is not None and guid and guid == last.guid:
+        return last
+    pci = entry.pci
+    found = HcaFacts(
+        guid=guid,
+        address=None if pci is None else pci.address,
+        is_virtual=pci is not None and pci.link("physfn") is not None,
+        root="" if pci is None else pci.path.removeprefix("/sys/devices/").partition("/")[0],
+        vendor="" if pci is None or pci.vendor is None else f"{pci.vendor:04x}",
+        device="" if pci is None or pci.device is None else f"{pci.device:04x}",
+        driver="" if pci is None else pci.driver or "",
+        firmware=entry.text("fw_ver").or_else(""),
+        model=entry.text("hca_type").or_else(""),
+        board=entry.text("board_id").or_else(""),
+        numa_nodes=entry.numa_nodes,
+    )
+    if last is None:
+        return found
+    # What cannot be read now, or is gone with a device that is half-way out, is as before.
+    before = {
+        field.name: getattr(last, field.name) for field in attrs.fields(HcaFacts) if not getattr(found, field.name)
+    }
+    return attrs.evolve(found, **before)
+
+
+def _read(
+    entry: kdp.hardware.Directory, identity: str, facts: HcaFacts, nodes: Iterable[kdp.hardware.Directory]
+) -> Hca:
+    host = entry.host
+    ports = entry.children("ports/*")
+    interfaces = dict.fromkeys(child.name for child in entry.child("device").children("net/*"))
+    for reading in (entry.text("parent"), *(port.text("gid_attrs/ndevs/0") for port in ports)):
+        if reading.value:
+            interfaces[reading.value] = None
+    read_ports = tuple(_port(port) for port in ports if port.name.isdigit())
+    types = {link_type_of(host.net_interface(name)) for name in interfaces if "/" not in name}
+    types |= {{"Ethernet": "ether", "InfiniBand": "infiniband"}.get(port.link_layer) for port in read_ports}
+    held = {entry.name: node_of(entry) for entry in nodes}
+    fault = None
+    if not any(name.startswith("uverbs") for name in held):
+        fault = f"{entry.name} has no uverbs device: it is being removed while in use, or ib_uverbs is not loaded"
+    elif not any(node for name, node in held.items() if name.startswith("uverbs")):
+        name = next(name for name in held if name.startswith("uverbs"))
+        fault = f"the device node of {name} ({entry.name}) is gone"
+    return Hca(
+        identity=identity,
+        name=entry.name,
+        path=entry.path,
+        facts=facts,
+        interfaces=tuple(interfaces),
+        link_types=frozenset(kind for kind in types if kind is not None),
+        ports=read_ports,
+        nodes=tuple(node for node in held.values() if node is not None),
+        fault=fault,
+    )
+
+
+def _port(port: kdp.hardware.Directory) -> Port:
+    layer = port.text("link_layer").or_else("")
+    return Port(
+        number=int(port.name),
+        link_layer=layer,
+        rate=port.text("rate").or_else(""),
+        fault=_port_fault(port),
+    )
+
+
+def _port_fault(port: kdp.hardware.Directory) -> str | None:
+    state = port.text("state").parsed(lambda text: int(text.partition(":")[0]), "a port's state such as 4: ACTIVE")
+    if state.value is None:
+        return f"in an unknown state: {state.problem}"
+    if state.value == ACTIVE:
+        return None
+    if state.value != 1:
+        return _STATES.get(state.value, f"in the unknown state {state.value}")
+    physical = port.text("phys_state").or_else("").partition(":")[2].strip()
+    reason = ", ".join(part for part in (physical, _PHYSICAL.get(physical)) if part)
+    return f"DOWN ({reason})" if reason else "DOWN"

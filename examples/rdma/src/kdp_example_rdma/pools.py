@@ -1,0 +1,134 @@
+"""The devices of the modes ``pool`` and ``hca``: slots of adapters that containers share.
+
+``pool``: a container that has a slot gets all adapters of the pool. ``hca``: it gets the one adapter of the slot.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import kdp
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .config import PoolConfig
+    from .hca import Hca
+
+__all__ = ["ADAPTERS", "adapter_devices", "attributes_of", "pool_devices"]
+
+ADAPTERS = "RDMA_DEVICES"
+"""The variable that names a container's adapters: in ``/sys/class/infiniband`` it sees those of others as well."""
+
+_LONGEST_PREFIX = 57
+"""Of an id: with ``-`` and the number of one of 10,000 containers it has 63 characters at most."""
+
+
+def pool_devices(
+    pool: PoolConfig, hcas: Sequence[Hca], rdma_cm: str | None, *, all_ports: bool, refused: str | None
+) -> list[kdp.Device]:
+    """Return the slots of a pool; none, if it has no adapter.
+
+    The slots are healthy while one adapter is; a container gets the nodes of those that can be opened.
+
+    Args:
+        pool: The pool.
+        hcas: Its adapters.
+        rdma_cm: The node that all adapters share; None: there is none.
+        all_ports: Whether each port of an adapter must be active, or one.
+        refused: Why no container could open any of them; None: it could.
+    """
+    if not hcas:
+        return []
+    faults = {hca.name: hca.unhealthy_because(all_ports=all_ports) for hca in hcas}
+    reasons = [fault for fault in faults.values() if fault is not None]
+    reason = refused or ("; ".join(reasons) if len(reasons) == len(faults) else None)
+    usable = [hca for hca in hcas if hca.fault is None]
+    nodes = [hca.facts.numa_nodes for hca in hcas]
+    device = kdp.Device(
+        id="pool",
+        resource=pool.resource,
+        health=kdp.Health.healthy() if reason is None else kdp.Health.unhealthy(reason),
+        numa_nodes=tuple({node for held in nodes for node in held}) if all(nodes) else (),
+        edits=_edits(usable, rdma_cm),
+        attributes={"adapters": ",".join(faults), "healthyAdapters": len(faults) - len(reasons)},
+        unit=pool.resource,
+    )
+    return _slots(device, _prefix(pool.resource.rpartition("/")[2]), pool.containers)
+
+
+def adapter_devices(
+    pool: PoolConfig, hcas: Sequence[Hca], rdma_cm: str | None, *, slots: int, all_ports: bool, refused: str | None
+) -> list[kdp.Device]:
+    """Return the slots of single adapters: so many for each. See `pool_devices`."""
+    found: list[kdp.Device] = []
+    for hca in hcas:
+        reason = refused or hca.unhealthy_because(all_ports=all_ports)
+        device = kdp.Device(
+            id="adapter",
+            resource=pool.resource,
+            health=kdp.Health.healthy() if reason is None else kdp.Health.unhealthy(reason),
+            numa_nodes=hca.facts.numa_nodes,
+            edits=_edits([hca], rdma_cm),
+            attributes=attributes_of(hca),
+            unit=hca.identity,
+        )
+        found += _slots(device, _prefix(hca.identity), slots)
+    return found
+
+
+def attributes_of(hca: Hca) -> dict[str, str | int]:
+    """Return the facts of an adapter, for people and for selectors; what is unknown is left out.
+
+    Two devices with the same ``resource.kubernetes.io/pcieRoot``, say a GPU and an adapter, have a way to each other that no processor is on.
+    """
+    facts = hca.facts
+    best = next((port for port in hca.ports if port.fault is None), hca.ports[0] if hca.ports else None)
+    told: dict[str, str | int] = {
+        "name": hca.name,
+        "guid": facts.guid,
+        "pciAddress": facts.address or "",
+        "resource.kubernetes.io/pcieRoot": facts.root,
+        "vendor": facts.vendor,
+        "device": facts.device,
+        "driver": facts.driver,
+        "model": facts.model,
+        "board": facts.board,
+        "firmware": facts.firmware,
+        "linkLayer": best.link_layer if best is not None else "",
+        "rate": best.rate if best is not None else "",
+        "interfaces": ",".join(hca.interfaces),
+        "ports": len(hca.ports),
+        "activePorts": sum(port.fault is None for port in hca.ports),
+    }
+    return {name: value for name, value in told.items() if value != ""}
+
+
+def _edits(hcas: Sequence[Hca], rdma_cm: str | None) -> kdp.ContainerEdits:
+    nodes = [node for hca in hcas for node in hca.nodes]
+    return kdp.ContainerEdits(
+        env={ADAPTERS: ",".join(hca.name for hca in hcas)},
+        device_nodes=[kdp.DeviceNode(host_path=node) for node in (*nodes, *([rdma_cm] if rdma_cm else []))],
+    )
+
+
+def _slots(device: kdp.Device, prefix: str, count: int) -> list[kdp.Device]:
+    return [
+        kdp.Device(
+            id=f"{prefix}-{number}",
+            resource=device.resource,
+            health=device.health,
+            numa_nodes=device.numa_nodes,
+            edits=device.edits,
+            attributes=device.attributes,
+            unit=device.unit,
+        )
+        for number in range(count)
+    ]
+
+
+def _prefix(name: str) -> str:
+    if len(name) <= _LONGEST_PREFIX:
+        return name
+    return f"{name[: _LONGEST_PREFIX - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

@@ -1,0 +1,59 @@
+"""What a selector means. Within a field one value must fit, and every field that is not empty must."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from .config import Functions, Selectors, VfSelector
+    from .functions import VirtualFunction
+    from .hca import Hca
+
+__all__ = ["hca_fits", "vf_fits"]
+
+
+def hca_fits(selectors: Selectors, hca: Hca) -> bool:
+    """Return whether an adapter is meant."""
+    facts = hca.facts
+    return (
+        _one_of(selectors.vendors, [facts.vendor])
+        and _one_of(selectors.device_ids, [facts.device])
+        and _one_of(selectors.drivers, [facts.driver])
+        and _one_of(selectors.if_names, hca.interfaces)
+        and _one_of(selectors.link_types, hca.link_types)
+    )
+
+
+def vf_fits(selector: VfSelector, function: VirtualFunction, *, is_rdma: bool) -> bool:
+    """Return whether a virtual function is meant.
+
+    Args:
+        selector: The selector.
+        function: The function.
+        is_rdma: Whether it has an RDMA adapter, be it visible here or in a container.
+    """
+    return (
+        _one_of(selector.vendors, [function.vendor])
+        and _one_of(selector.devices, [function.device])
+        and _one_of(selector.drivers, [function.driver])
+        and _one_of(selector.pci_addresses, [function.address])
+        and _one_of(selector.acpi_indexes, [function.acpi_index])
+        and _of_parent(selector.pf_names, function.parent_interfaces, function.number)
+        and _of_parent(selector.root_devices, [function.parent], function.number)
+        and _one_of(selector.link_types, [function.link_type])
+        and (not selector.p_keys or function.p_key in selector.p_keys)
+        and (is_rdma or not selector.is_rdma)
+    )
+
+
+def _one_of(wanted: Collection[str], there: Iterable[str]) -> bool:
+    return not wanted or not {text.lower() for text in wanted}.isdisjoint(text.lower() for text in there)
+
+
+def _of_parent(wanted: Collection[Functions], names: Iterable[str], number: int | None) -> bool:
+    there = {name.lower() for name in names}
+    return not wanted or any(
+        held.parent.lower() in there and (held.numbers is None or number in held.numbers) for held in wanted
+    )

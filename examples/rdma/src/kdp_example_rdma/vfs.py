@@ -1,0 +1,141 @@
+"""The devices of the mode ``vf``: each SR-IOV virtual function is one, for one container.
+
+The id is the PCI address, and the variables ``PCIDEVICE_…`` and ``PCIDEVICE_…_INFO`` are those of sriov-network-device-plugin, because
+CNI plugins and DPDK programs read them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, cast
+
+import attrs
+
+import kdp
+import kdp.hardware
+
+from .functions import VFIO, VirtualFunction
+from .selectors import vf_fits
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .config import VfConfig, VfSelector
+
+__all__ = ["Told", "info_variable", "vf_devices"]
+
+_VHOST = ("/dev/vhost-net", "/dev/net/tun")
+
+
+@attrs.frozen
+class Told:
+    """What a container is told of a function, by the part that tells it; the handle of its device.
+
+    Attributes:
+        variable: The name of the variable with the addresses.
+        parts: The value of the variable ``…_INFO`` for this function.
+    """
+
+    variable: str
+    parts: Mapping[str, Mapping[str, str]]
+
+
+def info_variable(devices: Sequence[kdp.Device]) -> dict[str, str]:
+    """Return the variable ``PCIDEVICE_…_INFO`` for a container's devices, and its value."""
+    told = {device.id: cast("Told", device.handle) for device in devices}
+    name = f"{next(iter(told.values())).variable}_INFO"
+    values = {address: held.parts for address, held in told.items()}
+    return {name: json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False)}
+
+
+def vf_devices(
+    host: kdp.hardware.Host,
+    configs: Sequence[VfConfig],
+    functions: Sequence[VirtualFunction],
+    rdma_cm: str | None,
+    *,
+    shared: bool,
+) -> list[kdp.Device]:
+    """Return a device for each function that a resource selects; the first resource, and of it the first selector, has it.
+
+    Args:
+        host: The node's files.
+        configs: The resources.
+        functions: What is there.
+        rdma_cm: The node that all adapters share; None: there is none.
+        shared: Whether adapters stay visible here when a container has them; if not, one that is not to be seen may be in use.
+    """
+    found: list[kdp.Device] = []
+    for function in functions:
+        if function.carries_default_route:
+            continue
+        # In the exclusive mode the adapter of a container's function is to be seen in that container only.
+        may_be_away = not shared and function.driver not in ("", VFIO)
+        is_rdma = bool(function.hcas) or may_be_away
+        chosen = next(
+            (
+                (config, selector)
+                for config in configs
+                for selector in config.selectors
+                if vf_fits(selector, function, is_rdma=is_rdma)
+            ),
+            None,
+        )
+        if chosen is not None:
+            found.append(_device(host, *chosen, function, rdma_cm))
+    return found
+
+
+def _device(
+    host: kdp.hardware.Host, config: VfConfig, selector: VfSelector, function: VirtualFunction, rdma_cm: str | None
+) -> kdp.Device:
+    parts: dict[str, dict[str, str]] = {"generic": {"deviceID": function.address}}
+    nodes: list[kdp.DeviceNode] = []
+    reasons: list[str] = []
+    if config.extra:
+        parts["extra"] = {**config.extra.get("*", {}), **config.extra.get(function.address, {})}
+    if function.driver == VFIO:
+        if function.group is None:
+            reasons.append(f"{function.address} is bound to {VFIO} and in no IOMMU group")
+        else:
+            inside = f"/dev/vfio/{function.group}"
+            outside = f"/dev/vfio/noiommu-{function.group}" if function.is_without_iommu else inside
+            nodes.append(kdp.DeviceNode(host_path="/dev/vfio/vfio"))
+            nodes.append(kdp.DeviceNode(host_path=outside, container_path=inside))
+            parts["vfio"] = {"mount": "/dev/vfio/vfio", "dev-mount": inside}
+    elif not function.driver:
+        reasons.append(f"{function.address} is bound to no driver")
+    if selector.is_rdma and function.hcas:
+        reasons += [hca.fault for hca in function.hcas if hca.fault is not None]
+        paths = [node for hca in function.hcas for node in hca.nodes] + ([rdma_cm] if rdma_cm else [])
+        nodes += [kdp.DeviceNode(host_path=path) for path in paths]
+        kinds = ("uverbs", "umad", "issm", "rdma_cm")
+        parts["rdma"] = {kind: path for path in paths for kind in kinds if kind in path}
+        parts["rdma"]["rdma_dev"] = function.hcas[0].name
+    if selector.need_vhost_net:
+        nodes += [kdp.DeviceNode(host_path=path) for path in _VHOST]  # kdp looks whether they are there
+        parts["vhost"] = {"net-mount": _VHOST[0], "tun-mount": _VHOST[1]}
+    if function.uplink_fault is not None:
+        reasons.append(function.uplink_fault)
+    attributes: dict[str, str | int] = {
+        "driver": function.driver,
+        "vendor": function.vendor,
+        "device": function.device,
+        "parent": function.parent,
+        "parentInterfaces": ",".join(function.parent_interfaces),
+        "linkLayer": {"ether": "Ethernet", "infiniband": "InfiniBand"}.get(function.link_type, ""),
+        "resource.kubernetes.io/pcieRoot": function.root,
+        "adapters": ",".join(hca.name for hca in function.hcas),
+    }
+    if function.number is not None:
+        attributes["number"] = function.number
+    return kdp.Device(
+        id=function.address,
+        resource=config.resource,
+        health=kdp.Health.unhealthy("; ".join(reasons)) if reasons else kdp.Health.healthy(),
+        numa_nodes=function.numa_nodes if config.with_numa else (),
+        edits=kdp.ContainerEdits(env={config.variable: function.address}, device_nodes=nodes),
+        attributes={name: value for name, value in attributes.items() if value != ""},
+        handle=Told(config.variable, parts),
+    )

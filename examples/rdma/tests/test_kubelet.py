@@ -1,0 +1,194 @@
+"""The whole way: a tree, kdp, and a kubelet. No test here polls: what changes is heard."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import kdp
+from kdp.testing import AdmissionError, Pod, SimulatedKubelet, SysfsTree
+from kdp_example_rdma import Rdma
+
+from .conftest import DOWN, RECORDED
+
+pytestmark = pytest.mark.anyio
+
+PluginFor = Any
+Figure = Callable[[str, float], None]
+UP = {"state": "4: ACTIVE", "phys_state": "5: LinkUp"}
+
+
+@pytest.fixture
+def figure(record_property: Callable[[str, object], None]) -> Figure:
+    def report(name: str, milliseconds: float) -> None:
+        text = f"rdma: {name}: {milliseconds:.4g} ms"
+        record_property("figure", text)
+        print(text)
+
+    return report
+
+
+def _unpolled(backend: Rdma) -> Rdma:
+    backend.poll_interval = 3600
+    backend.health_policy = kdp.HealthPolicy(successes=2, recheck=0.05)
+    return backend
+
+
+def _healthy(kubelet: SimulatedKubelet, resource: str) -> set[str]:
+    return {id_ for id_, device in kubelet.devices(resource).items() if device.health == "Healthy"}
+
+
+async def _listens() -> None:
+    """Let the watch of a plugin that is ready begin: it asks for a discovery of its own then."""
+    await anyio.sleep(0.3)
+
+
+def _port(tree: SysfsTree, name: str, values: dict[str, str]) -> None:
+    for attribute, value in values.items():
+        tree.write(f"/sys/class/infiniband/{name}/ports/1/{attribute}", value)
+
+
+async def test_a_pod_gets_its_adapter(node: SysfsTree, kubelet: SimulatedKubelet, plugin_for: PluginFor) -> None:
+    backend = _unpolled(Rdma(node.host, mode="hca", slots=2, link_types=["infiniband"]))
+    async with plugin_for(backend, host=node.host):
+        await kubelet.until(allocatable={"rdma/hca": 4})
+        assert {id_: device.numa_nodes for id_, device in kubelet.devices("rdma/hca").items()} == {
+            "0c42a10300000001-0": (0,),
+            "0c42a10300000001-1": (0,),
+            "0c42a10300000002-0": (1,),
+            "0c42a10300000002-1": (1,),
+        }
+        pod = await kubelet.admit(Pod.asking({"rdma/hca": 4}))
+        reply = pod.reply("main")
+        assert reply.envs == {"RDMA_DEVICES": "mlx5_0,mlx5_1"}
+        nodes = [held.container_path.removeprefix("/dev/infiniband/") for held in reply.devices]
+        assert sorted(nodes) == [
+            *("issm0", "issm1", "issm2", "rdma_cm", "umad0", "umad1", "umad2", "uverbs0", "uverbs1"),
+        ]
+        assert {held.permissions for held in reply.devices} == {"rw"}
+
+
+async def test_a_port_that_goes_down_is_told_at_once_and_comes_back(
+    node: SysfsTree, kubelet: SimulatedKubelet, plugin_for: PluginFor, figure: Figure
+) -> None:
+    resource = "rdma/hca"
+    async with plugin_for(_unpolled(Rdma(node.host, mode="hca", link_types=["infiniband"])), host=node.host):
+        await kubelet.until(allocatable={resource: 2})
+        await _listens()
+        _port(node, "mlx5_1", DOWN)
+        started = time.perf_counter()
+        node.link_event("veth7", state="down")  # of no adapter: nobody looks
+        node.link_event("ib1", state="down")
+        await kubelet.until(allocatable={resource: 1})
+        figure("a port that went down reaches the kubelet after", (time.perf_counter() - started) * 1000)
+        assert _healthy(kubelet, resource) == {"0c42a10300000001-0"}
+        _port(node, "mlx5_1", UP)
+        started = time.perf_counter()
+        node.link_event("ib1", state="up")
+        await kubelet.until(allocatable={resource: 2})
+        figure("a port that came up reaches the kubelet after two good looks", (time.perf_counter() - started) * 1000)
+
+
+async def test_a_state_that_follows_its_interface_by_some_milliseconds_is_seen_by_the_second_look(
+    node: SysfsTree, kubelet: SimulatedKubelet, plugin_for: PluginFor
+) -> None:
+    async with plugin_for(_unpolled(Rdma(node.host, mode="hca", if_names=["ib1"])), host=node.host):
+        await kubelet.until(allocatable={"rdma/hca": 1})
+        await _listens()
+        node.link_event("ib1", state="down")
+        await anyio.sleep(0.025)
+        _port(node, "mlx5_1", DOWN)
+        await kubelet.until(allocatable={"rdma/hca": 0})
+
+
+async def test_an_adapter_that_is_unplugged_and_comes_back(
+    node: SysfsTree, kubelet: SimulatedKubelet, plugin_for: PluginFor, figure: Figure
+) -> None:
+    resource, card = "rdma/hca_shared_devices", "/sys/devices/pci0000:af/0000:af:00.0"
+    backend = _unpolled(Rdma(node.host, rdma_hca_max=5, if_names=["ib1"]))
+    async with plugin_for(backend, host=node.host):
+        await kubelet.until(allocatable={resource: 5})
+        await _listens()
+        node.vanish(card)
+        started = time.perf_counter()
+        node.uevent("remove", f"{card}/infiniband_verbs/uverbs1", SUBSYSTEM="infiniband_verbs")
+        node.uevent("remove", f"{card}/infiniband/mlx5_1", SUBSYSTEM="infiniband")
+        await kubelet.until(allocatable={resource: 0})
+        figure("an adapter that was unplugged is missed after", (time.perf_counter() - started) * 1000)
+        with pytest.raises(AdmissionError):
+            await kubelet.admit(Pod.asking({resource: 1}))
+        node.bring_back(card)
+        node.uevent("add", f"{card}/infiniband/mlx5_1")
+        await kubelet.until(allocatable={resource: 5})
+
+
+class Counting:
+    """A reporter that counts what it is asked for."""
+
+    def __init__(self) -> None:
+        self.stopping = threading.Event()
+        self.asked = 0
+        self._changed = anyio.Event()
+
+    def rescan(self) -> None:
+        self.asked += 1
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    def fault(self, ids_or_unit: str | Iterable[str], reason: str, *, kind: str = "fault") -> None:
+        raise AssertionError("the backend reports no faults")
+
+    def clear(self, ids_or_unit: str | Iterable[str], *, kind: str = "fault") -> None:
+        raise AssertionError("the backend reports no faults")
+
+    async def until(self, asked: int) -> None:
+        with anyio.fail_after(10):
+            while self.asked < asked:
+                await self._changed.wait()
+
+
+async def test_of_an_adapter_that_comes_only_the_last_event_counts(node: SysfsTree) -> None:
+    backend, report = Rdma(node.host), Counting()
+    backend.discover()
+    card = "/sys/devices/pci0000:af/0000:af:00.0"
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(backend.watch, report)
+        await report.until(1)
+        for entry in ("infiniband_verbs/uverbs1", "infiniband_mad/umad2"):
+            node.uevent("add", f"{card}/{entry}")
+        await anyio.sleep(0.2)
+        assert report.asked == 1
+        node.uevent("add", f"{card}/infiniband/mlx5_1")
+        await report.until(2)
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_virtual_function_reaches_its_pod_with_both_variables(
+    node: SysfsTree, kubelet: SimulatedKubelet, plugin_for: PluginFor
+) -> None:
+    backend = _unpolled(Rdma(node.host, mode="vf", resource="mellanox.com/cx6", is_rdma=False))
+    async with plugin_for(backend, host=node.host):
+        await kubelet.until(allocatable={"mellanox.com/cx6": 3})
+        pod = await kubelet.admit(Pod.asking({"mellanox.com/cx6": 3}))
+        env = pod.reply("main").envs
+        assert env["PCIDEVICE_MELLANOX_COM_CX6"] == "0000:d8:00.2,0000:d8:00.3,0000:d8:00.4"
+        assert env["PCIDEVICE_MELLANOX_COM_CX6_INFO"].startswith(
+            '{"0000:d8:00.2":{"generic":{"deviceID":"0000:d8:00.2"}}'
+        )
+        await kubelet.until(allocatable={"mellanox.com/cx6": 3})
+
+
+async def test_soft_roce_half_way_through_an_unplug_is_refused(
+    tmp_path: Path, kubelet: SimulatedKubelet, plugin_for: PluginFor
+) -> None:
+    tree = SysfsTree(tmp_path / "node", snapshot=RECORDED / "rxe-6.1-half-removed.tar.gz")
+    async with plugin_for(_unpolled(Rdma(tree.host, mode="hca")), host=tree.host):
+        await kubelet.until(lambda: len(kubelet.devices("rdma/hca")) == 1)
+        with pytest.raises(AdmissionError):
+            await kubelet.admit(Pod.asking({"rdma/hca": 1}))
