@@ -44,12 +44,13 @@ class Node:
 
     def net(self, directory: str, name: str, *, state: str = "up", link_type: int = 1) -> None:
         path = f"{directory}/net/{name}"
-        for attribute, value in {
+        files: dict[str, str | int] = {
             "operstate": state,
             "type": link_type,
             "ifindex": 3,
             "address": "0c:42:a1:00:00:01",
-        }.items():
+        }
+        for attribute, value in files.items():
             self.tree.write(f"{path}/{attribute}", value)
         self.tree.link(f"{path}/device", directory)
         self.tree.link(f"/sys/class/net/{name}", path)
@@ -62,11 +63,8 @@ class Node:
     def vf(self, parent: str, number: int, address: str, **more: Any) -> str:
         directory = self.pci(address, device=0x101C, **more)
         self.tree.link(f"{directory}/physfn", f"/sys/bus/pci/devices/{parent}")
-        self.tree.link(
-            f"/sys/bus/pci/devices/{parent}".replace("bus/pci/devices", f"devices/pci{parent[:7]}")
-            + f"/virtfn{number}",
-            f"/sys/bus/pci/devices/{address}",
-        )
+        physical = self.host.resolve(f"/sys/bus/pci/devices/{parent}")
+        self.tree.link(f"{physical}/virtfn{number}", f"/sys/bus/pci/devices/{address}")
         return directory
 
     def hca(

@@ -107,33 +107,31 @@ def test_infiniband(node: SysfsTree) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("state", "physical", "reason"),
-    [
-        ("4: ACTIVE", "5: LinkUp", None),
-        ("2: INIT", "5: LinkUp", "mlx5_1 port 1 is INIT: no subnet manager has configured it"),
-        ("3: ARMED", "5: LinkUp", "mlx5_1 port 1 is ARMED: the subnet manager has not activated it yet"),
-        ("5: ACTIVE_DEFER", "6: LinkErrorRecovery", "mlx5_1 port 1 is ACTIVE_DEFER: its link has just failed"),
-        (
-            "1: DOWN",
-            "2: Polling",
-            "mlx5_1 port 1 is DOWN (Polling, no signal: is the cable plugged in, and its other end up?)",
-        ),
-        ("1: DOWN", "", "mlx5_1 port 1 is DOWN"),
-        ("9: NEW", "5: LinkUp", "mlx5_1 port 1 is in the unknown state 9"),
-        ("", "5: LinkUp", "/state is empty; expected a port's state such as 4: ACTIVE"),
-    ],
-)
-def test_each_state_of_a_port_has_its_reason(node: SysfsTree, state: str, physical: str, reason: str | None) -> None:
-    backend = Rdma(node.host, mode="hca", if_names=["ib1"])
+STATES: list[tuple[str, str, str | None]] = [
+    ("4: ACTIVE", "5: LinkUp", None),
+    ("2: INIT", "5: LinkUp", "mlx5_1 port 1 is INIT: no subnet manager has configured it"),
+    ("3: ARMED", "5: LinkUp", "mlx5_1 port 1 is ARMED: the subnet manager has not activated it yet"),
+    ("5: ACTIVE_DEFER", "6: LinkErrorRecovery", "mlx5_1 port 1 is ACTIVE_DEFER: its link has just failed"),
+    (
+        "1: DOWN",
+        "2: Polling",
+        "mlx5_1 port 1 is DOWN (Polling, no signal: is the cable plugged in, and its other end up?)",
+    ),
+    ("1: DOWN", "", "mlx5_1 port 1 is DOWN"),
+    ("9: NEW", "5: LinkUp", "mlx5_1 port 1 is in the unknown state 9"),
+    ("", "5: LinkUp", "/state is empty; expected a port's state such as 4: ACTIVE"),
+]
+
+
+def test_each_state_of_a_port_has_its_reason(node: SysfsTree) -> None:
     port = "/sys/class/infiniband/mlx5_1/ports/1"
-    node.write(f"{port}/state", state)
-    node.write(f"{port}/phys_state", physical)
-
-    (device,) = backend.discover()
-
-    assert (device.health.reason or "").endswith(reason or "")
-    assert device.health.is_healthy is (reason is None)
+    for state, physical, reason in STATES:
+        backend = Rdma(node.host, mode="hca", if_names=["ib1"])
+        node.write(f"{port}/state", state)
+        node.write(f"{port}/phys_state", physical)
+        (device,) = backend.discover()
+        assert (device.health.reason or "").endswith(reason or ""), state
+        assert device.health.is_healthy is (reason is None), state
 
 
 def test_one_port_is_enough_unless_all_are_asked_for(node: SysfsTree) -> None:
