@@ -28,7 +28,7 @@ __all__ = ["LEVELS", "PAGES", "ROOT", "Block", "blocks_of", "differences"]
 
 ROOT = Path(__file__).parents[2]
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "examples/rdma/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 LEVELS = {
     "ci": "`.ci/run` runs these make targets itself",

@@ -46,7 +46,7 @@ def test_soft_roce_with_a_port_that_is_down() -> None:
     devices = found(Rdma(recorded("rxe-6.1-port-down"), mode="hca"))
 
     assert {id_: device.health.reason for id_, device in devices.items() if not device.health.is_healthy} == {
-        RXE0: "rxe0 port 1 is DOWN (Disabled, its interface is set down, or it is disabled)"
+        RXE0: "rxe0 port 1 is DOWN (Disabled: its interface is set down, or the port is disabled)"
     }
     pool = found(Rdma(recorded("rxe-6.1-port-down"), rdma_hca_max=3))
     assert [device.health.is_healthy for device in pool.values()] == [True] * 3
@@ -115,7 +115,7 @@ STATES: list[tuple[str, str, str | None]] = [
     (
         "1: DOWN",
         "2: Polling",
-        "mlx5_1 port 1 is DOWN (Polling, no signal: is the cable plugged in, and its other end up?)",
+        "mlx5_1 port 1 is DOWN (Polling: no signal, is the cable plugged in and its other end up?)",
     ),
     ("1: DOWN", "", "mlx5_1 port 1 is DOWN"),
     ("9: NEW", "5: LinkUp", "mlx5_1 port 1 is in the unknown state 9"),

@@ -31,8 +31,8 @@ _STATES = {
     5: "ACTIVE_DEFER: its link has just failed",
 }
 _PHYSICAL = {
-    "Polling": "no signal: is the cable plugged in, and its other end up?",
-    "Disabled": "its interface is set down, or it is disabled",
+    "Polling": "no signal, is the cable plugged in and its other end up?",
+    "Disabled": "its interface is set down, or the port is disabled",
     "LinkErrorRecovery": "the link recovers from errors",
 }
 _LINK_TYPES = {1: "ether", 32: "infiniband"}
@@ -271,5 +271,5 @@ def _port_fault(port: kdp.hardware.Directory) -> str | None:
     if state.value != 1:
         return _STATES.get(state.value, f"in the unknown state {state.value}")
     physical = port.text("phys_state").or_else("").partition(":")[2].strip()
-    reason = ", ".join(part for part in (physical, _PHYSICAL.get(physical)) if part)
+    reason = ": ".join(part for part in (physical, _PHYSICAL.get(physical)) if part)
     return f"DOWN ({reason})" if reason else "DOWN"
