@@ -10,8 +10,10 @@ from typing import Any
 
 import anyio
 import pytest
+from typing_extensions import override
 
 import kdp
+import kdp.hardware
 from kdp.testing import AdmissionError, Pod, SimulatedKubelet, SysfsTree
 from kdp_example_rdma import Rdma
 
@@ -34,19 +36,30 @@ def figure(record_property: Callable[[str, object], None]) -> Figure:
     return report
 
 
-def _unpolled(backend: Rdma) -> Rdma:
-    backend.poll_interval = 3600
-    backend.health_policy = kdp.HealthPolicy(successes=2, recheck=0.05)
-    return backend
+class Watched(Rdma):
+    """The backend without polling, which tells when its watch listens: that asks for a discovery of its own then."""
+
+    def __init__(self, host: kdp.hardware.Host, **options: Any) -> None:
+        super().__init__(host, **options)
+        self.poll_interval = 3600
+        self.health_policy = kdp.HealthPolicy(successes=2, recheck=0.05)
+        self._discoveries = 0
+        self._listening = threading.Event()
+
+    @override
+    def discover(self) -> list[kdp.Device]:
+        found = super().discover()
+        self._discoveries += 1
+        if self._discoveries > 1:
+            self._listening.set()
+        return found
+
+    async def listens(self) -> None:
+        assert await anyio.to_thread.run_sync(self._listening.wait, 10)
 
 
 def _healthy(kubelet: SimulatedKubelet, resource: str) -> set[str]:
     return {id_ for id_, device in kubelet.devices(resource).items() if device.health == "Healthy"}
-
-
-async def _listens() -> None:
-    """Let the watch of a plugin that is ready begin: it asks for a discovery of its own then."""
-    await anyio.sleep(0.3)
 
 
 def _port(tree: SysfsTree, name: str, values: dict[str, str]) -> None:
@@ -55,7 +68,7 @@ def _port(tree: SysfsTree, name: str, values: dict[str, str]) -> None:
 
 
 async def test_a_pod_gets_its_adapter(node: SysfsTree, kubelet: SimulatedKubelet, plugin_for: PluginFor) -> None:
-    backend = _unpolled(Rdma(node.host, mode="hca", slots=2, link_types=["infiniband"]))
+    backend = Watched(node.host, mode="hca", slots=2, link_types=["infiniband"])
     async with plugin_for(backend, host=node.host):
         await kubelet.until(allocatable={"rdma/hca": 4})
         assert {id_: device.numa_nodes for id_, device in kubelet.devices("rdma/hca").items()} == {
@@ -78,9 +91,10 @@ async def test_a_port_that_goes_down_is_told_at_once_and_comes_back(
     node: SysfsTree, kubelet: SimulatedKubelet, plugin_for: PluginFor, figure: Figure
 ) -> None:
     resource = "rdma/hca"
-    async with plugin_for(_unpolled(Rdma(node.host, mode="hca", link_types=["infiniband"])), host=node.host):
+    backend = Watched(node.host, mode="hca", link_types=["infiniband"])
+    async with plugin_for(backend, host=node.host):
         await kubelet.until(allocatable={resource: 2})
-        await _listens()
+        await backend.listens()
         _port(node, "mlx5_1", DOWN)
         started = time.perf_counter()
         node.link_event("veth7", state="down")  # of no adapter: nobody looks
@@ -98,9 +112,10 @@ async def test_a_port_that_goes_down_is_told_at_once_and_comes_back(
 async def test_a_state_that_follows_its_interface_by_some_milliseconds_is_seen_by_the_second_look(
     node: SysfsTree, kubelet: SimulatedKubelet, plugin_for: PluginFor
 ) -> None:
-    async with plugin_for(_unpolled(Rdma(node.host, mode="hca", if_names=["ib1"])), host=node.host):
+    backend = Watched(node.host, mode="hca", if_names=["ib1"])
+    async with plugin_for(backend, host=node.host):
         await kubelet.until(allocatable={"rdma/hca": 1})
-        await _listens()
+        await backend.listens()
         node.link_event("ib1", state="down")
         await anyio.sleep(0.025)
         _port(node, "mlx5_1", DOWN)
@@ -111,10 +126,10 @@ async def test_an_adapter_that_is_unplugged_and_comes_back(
     node: SysfsTree, kubelet: SimulatedKubelet, plugin_for: PluginFor, figure: Figure
 ) -> None:
     resource, card = "rdma/hca_shared_devices", "/sys/devices/pci0000:af/0000:af:00.0"
-    backend = _unpolled(Rdma(node.host, rdma_hca_max=5, if_names=["ib1"]))
+    backend = Watched(node.host, rdma_hca_max=5, if_names=["ib1"])
     async with plugin_for(backend, host=node.host):
         await kubelet.until(allocatable={resource: 5})
-        await _listens()
+        await backend.listens()
         node.vanish(card)
         started = time.perf_counter()
         node.uevent("remove", f"{card}/infiniband_verbs/uverbs1", SUBSYSTEM="infiniband_verbs")
@@ -172,7 +187,7 @@ async def test_of_an_adapter_that_comes_only_the_last_event_counts(node: SysfsTr
 async def test_a_virtual_function_reaches_its_pod_with_both_variables(
     node: SysfsTree, kubelet: SimulatedKubelet, plugin_for: PluginFor
 ) -> None:
-    backend = _unpolled(Rdma(node.host, mode="vf", resource="mellanox.com/cx6", is_rdma=False))
+    backend = Watched(node.host, mode="vf", resource="mellanox.com/cx6", is_rdma=False)
     async with plugin_for(backend, host=node.host):
         await kubelet.until(allocatable={"mellanox.com/cx6": 3})
         pod = await kubelet.admit(Pod.asking({"mellanox.com/cx6": 3}))
@@ -188,7 +203,7 @@ async def test_soft_roce_half_way_through_an_unplug_is_refused(
     tmp_path: Path, kubelet: SimulatedKubelet, plugin_for: PluginFor
 ) -> None:
     tree = SysfsTree(tmp_path / "node", snapshot=RECORDED / "rxe-6.1-half-removed.tar.gz")
-    async with plugin_for(_unpolled(Rdma(tree.host, mode="hca")), host=tree.host):
+    async with plugin_for(Watched(tree.host, mode="hca"), host=tree.host):
         await kubelet.until(lambda: len(kubelet.devices("rdma/hca")) == 1)
         with pytest.raises(AdmissionError):
             await kubelet.admit(Pod.asking({"rdma/hca": 1}))
