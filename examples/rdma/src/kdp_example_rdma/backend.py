@@ -36,6 +36,9 @@ logger = logging.getLogger(__name__)
 SETTLING = 0.05
 """Seconds after a link's event until a second look: a port's state may follow its interface's by some milliseconds."""
 
+DEFAULT_INTERVAL = 10.0
+"""Seconds between two looks; the floor only, since the kernel tells what changes."""
+
 EXCLUSIVE = (
     "the node's RDMA network namespace mode is exclusive, so no container with a network of its own could open it; "
     "say 'rdma system set netns shared' on the node"
@@ -45,7 +48,7 @@ EXCLUSIVE = (
 class Rdma(kdp.DeviceBackend):
     """InfiniBand, RoCE and iWARP adapters: as a shared pool, one by one, or as SR-IOV virtual functions."""
 
-    poll_interval: float | None = 10.0  # the floor only: what changes is told by the kernel
+    poll_interval: float | None = DEFAULT_INTERVAL
 
     def __init__(
         self,
@@ -113,6 +116,7 @@ class Rdma(kdp.DeviceBackend):
         self._facts: dict[str, HcaFacts] = {}
         self._interfaces: frozenset[str] = frozenset()
         self._complaints: set[str] = set()
+        self._interval: int | None = None
         self._made: dict[str, tuple[object, list[kdp.Device]]] = {}
         self._apply(self._config)
 
@@ -120,8 +124,9 @@ class Rdma(kdp.DeviceBackend):
         """Put a configuration in force."""
         self._config, self.resources = config, config.resources
         self.joined_env = {ADAPTERS: ",", **{held.variable: "," for held in config.vfs}}
-        if config.interval is not None:
-            self.poll_interval = float(config.interval) if config.interval else None
+        if config.interval != self._interval:
+            self._interval = config.interval
+            self.poll_interval = DEFAULT_INTERVAL if config.interval is None else float(config.interval) or None
 
     # -- what is there -------------------------------------------------------------------------------------------------
 
