@@ -1,10 +1,31 @@
-"""examples/rdma on the kernel's own soft-RoCE, in a guest."""
+"""examples/rdma on the kernel's own soft-RoCE, in guests."""
 
 from __future__ import annotations
+
+import attrs
+import pytest
+from tests.node.nodekit import Missing
+from tests.node.nodekit.tools import tool
 
 from .conftest import RunTestsInGuest
 from .guests.rxe import RXE
 
+WITH_PODS = attrs.evolve(
+    RXE,
+    memory=3072,
+    modules=(*RXE.modules, "veth"),
+    needs=(*RXE.needs, ("ibv_rc_pingpong", "verbs/usr/bin", "ibverbs-utils")),
+)
+
 
 def test_the_backend_on_real_drivers(run_tests_in_guest: RunTestsInGuest) -> None:
     run_tests_in_guest(RXE, "test_rdma.py", limit=400)
+
+
+def test_two_pods_speak_rdma(run_tests_in_guest: RunTestsInGuest) -> None:
+    try:
+        tool("kubelet")
+    except Missing as missing:
+        pytest.skip(str(missing))
+    # Images are unpacked in memory of their own: the guest's files are an overlay, on which there can be no other.
+    run_tests_in_guest(WITH_PODS, "test_rdma_pods.py", limit=500, environment={"TMPDIR": "/dev/shm"})

@@ -28,11 +28,14 @@ mount -t cgroup2 cgroup /root/sys/fs/cgroup
 mount -t 9p -o "$shared" out /root/out || poweroff -f
 ip link set lo up
 
-read -r up _ < /root/proc/uptime
+# Not only a root directory but the root of the mount namespace: whoever enters that, as nsenter(1) does, must find this.
+cd /root
+mount --move . /
+read -r up _ < proc/uptime
 echo "guest: up after $up s"
-chroot /root /bin/bash /out/command < /root/dev/null
-echo $? > /root/out/code
-read -r up _ < /root/proc/uptime
+chroot . /bin/bash /out/command < dev/null
+echo $? > out/code
+read -r up _ < proc/uptime
 echo "guest: done after $up s"
 sync
 poweroff -f

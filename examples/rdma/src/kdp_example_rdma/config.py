@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import attrs
 
@@ -17,7 +17,7 @@ import kdp
 from .document import Item, parse
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 __all__ = [
     "MAX_CONTAINERS",
@@ -33,6 +33,8 @@ __all__ = [
     "read",
     "resource_name",
 ]
+
+_T = TypeVar("_T")
 
 Mode = Literal["pool", "hca", "vf"]
 
@@ -293,14 +295,19 @@ def _pool(item: Item, prefix: str) -> PoolConfig:
 
 
 def _values(name: str, item: Item) -> tuple[str, ...]:
-    if name not in ("vendors", "deviceIDs", "devices"):
-        return item.texts('["eth0"]')
-    found: list[str] = []
-    for text, held in zip(item.texts('["15b3"]'), item.items("") if item.value else (), strict=True):
-        number = hexadecimal(text)
-        if number is None:
-            raise held.refuse("must be a hexadecimal PCI id", '"15b3"')
-        found.append(number)
+    if name in ("vendors", "deviceIDs", "devices"):
+        return _parsed(item, hexadecimal, "must be a hexadecimal PCI id", '"15b3"')
+    return item.texts('["eth0"]')
+
+
+def _parsed(item: Item, parse: Callable[[str], _T | None], rule: str, example: str) -> tuple[_T, ...]:
+    """Return what a function makes of the texts of a list; one of which it makes None is refused."""
+    found: list[_T] = []
+    for position, text in enumerate(item.texts(f"[{example}]")):
+        value = parse(text)
+        if value is None:
+            raise item.items("")[position].refuse(rule, example)
+        found.append(value)
     return tuple(found)
 
 
@@ -366,19 +373,11 @@ def _vf_selector(item: Item) -> VfSelector:
             given[_VF_SELECTORS[name]] = held.flag()
         elif name in ("pfNames", "rootDevices"):
             example = '"eth0#0-3,7"' if name == "pfNames" else '"0000:86:00.0#0-3"'
-            ranges = [(text, functions_of(text)) for text in held.texts(f"[{example}]")]
-            for number, (_, parsed) in enumerate(ranges):
-                if parsed is None:
-                    raise held.items("")[number].refuse(
-                        "must be a name, and behind a # numbers or ranges of them", example
-                    )
-            given[_VF_SELECTORS[name]] = tuple(parsed for _, parsed in ranges)
+            rule = "must be a name, and behind a # numbers or ranges of them"
+            given[_VF_SELECTORS[name]] = _parsed(held, functions_of, rule, example)
         elif name == "pKeys":
-            keys = [(text, hexadecimal(text)) for text in held.texts('["0x8001"]')]
-            for number, (_, key) in enumerate(keys):
-                if key is None:
-                    raise held.items("")[number].refuse("must be a hexadecimal partition key", '"0x8001"')
-            given["p_keys"] = tuple(int(key, 16) for _, key in keys if key is not None)
+            keys = _parsed(held, hexadecimal, "must be a hexadecimal partition key", '"0x8001"')
+            given["p_keys"] = tuple(int(key, 16) for key in keys)
         else:
             given[_VF_SELECTORS[name]] = _values(name, held)
     return VfSelector(**given)
