@@ -10,6 +10,7 @@ import os
 import shutil
 import socket
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
@@ -25,6 +26,7 @@ from typing_extensions import override
 from kdp.kubelet import KubeletPaths
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as pb
 from kdp.proto.pluginregistration.v1 import api_pb2 as registration
+from kdp.proto.podresources.v1 import api_pb2 as podresources
 from kdp.testing.conformance.backend import SECRET, SLOW, process_usage
 from kdp.testing.conformance.model import Route
 from kdp.testing.conformance.subject import Ending, Instance, Staging, Subject, Usage
@@ -33,6 +35,8 @@ RESOURCE = "example.com/bare"
 STREAM_WAIT = 1.0
 GAP = 0.055
 LIMIT = 4_194_304
+ASKS = 0.1
+DOUBTS = 4
 
 # ruff: noqa: ASYNC110 - the plugin polls: what it waits for has no event
 
@@ -494,6 +498,7 @@ class Bare(Instance):
         self.inside = self.cancellations = 0
         self.released = False
         self.lines: list[str] = []
+        self.given_back: list[tuple[str, ...]] = []
         self.asked_at: float | None = None
         self.served = [Served(self, RESOURCE)]
         if staging.second:
@@ -551,6 +556,8 @@ class Bare(Instance):
                 task_status.started()
                 for served in self.served:
                     tasks.start_soon(served.live)
+                if self.staging.asks_often:
+                    tasks.start_soon(self._reconcile)
                 await self._over.wait()
                 tasks.cancel_scope.cancel()
         finally:
@@ -575,6 +582,56 @@ class Bare(Instance):
             self.ending = Ending(seconds=now - (self.asked_at or now), code=code, asked=self.asked_at is not None)
             self._ended.set()
             wake()
+
+    async def _reconcile(self) -> None:
+        """Ask the kubelet who holds what, and what it takes for healthy."""
+        pause, seen, missing, doubts = ASKS, Counter[str](), Counter[str](), 0
+        while True:
+            await anyio.sleep(pause)
+            try:
+                held, healthy = await self._pod_resources()
+                pause = ASKS
+            except grpc.aio.AioRpcError:
+                if self.defect == "hammers_pod_resources":
+                    continue
+                pause = min(2 * max(pause, 0.2), 2.0)
+                if self.defect != "frees_on_errors":
+                    continue
+                held, healthy, pause = Counter[str](), set(self.devices), ASKS
+            seen |= held
+            for name in set(seen):
+                missing[name] = 0 if name in held else missing[name] + 1
+                if missing[name] == 2:
+                    self.given_back.append((name,) * (seen[name] if self.defect == "counts_entries" else 1))
+                    if self.defect == "forgets_what_it_told":
+                        missing[name] = 0
+                    else:
+                        del seen[name], missing[name]
+            connected = self.served[0].streams and not self.served[0].lost.is_set()
+            wanted = {name for name, health in self.devices.items() if health == "Healthy"}
+            doubts = doubts + 1 if connected and wanted - healthy else 0
+            if doubts >= DOUBTS and self.defect != "believes_itself":
+                self.served[0].lost.set()
+                doubts = 0
+
+    async def _pod_resources(self) -> tuple[Counter[str], set[str]]:
+        options = (("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", 16 << 20))
+        async with grpc.aio.insecure_channel(f"unix:{self.paths.pod_resources_socket}", options=options) as channel:
+            method: Any = channel.unary_unary
+            listed = podresources.ListPodResourcesResponse.FromString(
+                await method("/v1.PodResourcesLister/List")(b"", timeout=2.0)
+            )
+            allocatable = podresources.AllocatableResourcesResponse.FromString(
+                await method("/v1.PodResourcesLister/GetAllocatableResources")(b"", timeout=2.0)
+            )
+        entries = [entry for pod in listed.pod_resources for c in pod.containers for entry in c.devices]
+        mine = (name for entry in entries if entry.resource_name == RESOURCE for name in entry.device_ids)
+        healthy = {name for e in allocatable.devices if e.resource_name == RESOURCE for name in e.device_ids}
+        return Counter(mine), healthy
+
+    @override
+    def returned(self) -> list[tuple[str, ...]]:
+        return list(self.given_back)
 
     @override
     async def stop(self, within: float) -> Ending:

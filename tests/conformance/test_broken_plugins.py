@@ -10,125 +10,18 @@ from kdp.testing.conformance import CHECKS, run_checks
 from kdp.testing.conformance.model import Route
 
 from .broken import BareSubject
-
-PATIENCE = 0.1
-"""The verdicts' limits are the rules' own here, so that a failure is soon known."""
-
-SCALE = 0.15
-
-LONG = {5: 0.01, 18: 0.03, 74: 0.02, 75: 0.04}
-"""The scales of the checks that wait a minute and more."""
-
-KUBELET: list[tuple[int, str, str]] = [
-    (1, "registers_first", "did not take connections"),
-    (1, "endpoint_is_a_path", "no bare file name"),
-    (2, "impatient", "Register was given up"),
-    (3, "options_differ", "Register said pre_start_required=True"),
-    (4, "partial_list", "ListReceived although nothing had happened"),
-    (4, "doubles_ids", "twice"),
-    (4, "odd_health", "has the health 'healthy'"),
-    (5, "repeats_list", "ListReceived although nothing had happened"),
-    (6, "does_not_watch", "did not become Unhealthy"),
-    (7, "never_heals", "did not become Healthy again"),
-    (8, "no_coalescing", "lists within one second"),
-    (9, "keeps_the_vanished", "still listed Healthy"),
-    (10, "drops_the_held", "although a pod holds it"),
-    (11, "registers_for_devices", "registered anew"),
-    (12, "shared_queue", "the second stream was not told"),
-    (13, "queues_states", "they were queued"),
-    (14, "drops_lost_streams", "no new Register came"),
-    (15, "trusts_register", "no second Register came"),
-    (16, "constant_pause", "they do not grow"),
-    (17, "drops_lost_streams", "no Register came after the restart"),
-    (17, "renames_after_restart", "these ids were missing"),
-    (18, "spins", "of a processor"),
-    (19, "compares_inodes", "no Register came after the restart"),
-    (20, "gives_up_when_refused", "no Register came after the restart"),
-    (21, "exits_when_socket_is_dead", "the plugin ended"),
-    (22, "exits_without_kubelet", "the plugin ended"),
-    (23, "needs_events", "no Register came after the restart"),
-    (24, "ignores_directory", "neither registered"),
-    (25, "answers_noise", "ListReceived although nothing had happened"),
-    (26, "registers_on_touch", "RegisterReceived"),
-    (27, "replaces_its_socket", "StreamEnded although nothing had happened"),
-    (28, "exits_when_refused", "the plugin ended"),
-    (28, "hammers", "no slow retry"),
-    (29, "says_nothing", "did not say why"),
-    (30, "gives_up", "no Register came after"),
-    (31, "one_name", "again"),
-    (32, "options_change", "then"),
-    (33, "no_permissions", "permissions ''"),
-    (33, "relative_path", "not absolute"),
-    (33, "answers_twice", "2 container responses"),
-    (34, "depends_on_order", "different answers"),
-    (35, "keeps_a_book", "already allocated"),
-    (36, "one_at_a_time", "one container at a time"),
-    (37, "accepts_unknown", "unknown id 'no-such-device' succeeded"),
-    (38, "accepts_unhealthy", "succeeded"),
-    (39, "answers_the_first_only", "1 response for two"),
-    (40, "crashes_on_empty", "IndexError"),
-    (41, "mixes_requests", "was another's"),
-    (42, "hangs_for_ever", "not answered within"),
-    (43, "tells_secrets", "exception's own text"),
-    (44, "cannot_be_cancelled", "went on after the cancellation"),
-    (45, "cleans_up", "with the plugin's end this was gone"),
-    (46, "lazy_artefacts", "at Register this did not exist"),
-    (47, "unresolvable_cdi", "no spec declares"),
-    (48, "prefers_all", "for a size of"),
-    (49, "ignores_must_include", "became"),
-    (50, "fails_the_impossible", "failed: rpc error"),
-    (51, "fails_when_not_offered", "Internal"),
-    (52, "starts_once", "the second PreStartContainer"),
-    (53, "ignores_deadlines", "nothing but the kubelet's own deadline"),
-    (54, "sends_anything", "the stream ended"),
-    (55, "slow_list", "the first list came"),
-    (56, "sends_minus_one", "negative NUMA node"),
-    (57, "empty_last_list", "0 healthy devices"),
-    (57, "leaves_socket", "behind"),
-    (57, "ends_badly", "exit code was 1"),
-    (57, "is_slow_to_end", "still running"),
-    (58, "breaks_calls", "in flight was answered with"),
-    (59, "one_name_for_ever", "again"),
-    (60, "cleans_everything", "socket"),
-    (61, "drops_lost_streams", "did not register again"),
-    (62, "nervous", "sockets vanished"),
-    (63, "empty_last_list", "4 healthy devices became 0"),
-    (64, "restarts_all", "registered again"),
-    (74, "leaks_calls", "descriptors became"),
-    (75, "leaks_generations", "descriptors became"),
-]
-
-WATCHER: list[tuple[int, str, str]] = [
-    (65, "learns_its_version", "is not among plugin supported versions"),
-    (66, "deaf_to_refusals", "was not made anew"),
-    (66, "says_nothing", "did not tell why"),
-    (67, "leaves_when_lost", "no device list"),
-    (68, "keeps_file", "no new socket file"),
-    (69, "strict_authority", "plugin_info_received"),
-]
-
-CASES: list[tuple[int, str, str, Route]] = [
-    *((number, defect, words, "kubelet") for number, defect, words in KUBELET),
-    *((number, defect, words, "watcher") for number, defect, words in WATCHER),
-]
-
-UNDECIDED = {70, 71, 72, 73}
-"""Nothing can fail them yet, because nothing can pass them."""
+from .defects import DEFECTS, SCALE, Defect, judge
 
 
 def test_every_check_has_a_broken_plugin() -> None:
-    assert {check.id for check in CHECKS} == {number for number, *_ in CASES} | UNDECIDED
+    assert {check.id for check in CHECKS} == {defect.check for defect in DEFECTS}
 
 
-@pytest.mark.parametrize(("number", "defect", "words", "route"), CASES, ids=lambda value: str(value))
-async def test_a_defect_is_found(number: int, defect: str, words: str, route: Route, tmp_path: Path) -> None:
-    subject = BareSubject(defect, tmp_path, route)
-    report = await run_checks(
-        subject, only=[number], cdi_dirs=[tmp_path], patience=PATIENCE, scale=LONG.get(number, SCALE), meeting=3.0
-    )
-    [result] = report.results
+@pytest.mark.parametrize("defect", DEFECTS, ids=str)
+async def test_a_defect_is_found(defect: Defect, tmp_path: Path) -> None:
+    result = await judge(defect, tmp_path)
     assert result.status == "failed", f"{result.status}: {result.saw}"
-    assert words in result.saw
+    assert defect.words in result.saw
 
 
 @pytest.mark.parametrize(

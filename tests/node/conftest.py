@@ -12,6 +12,7 @@ import attrs
 import pytest
 
 from . import deploy
+from .judging import Judgement, Judgements
 from .nodekit import MINORS, Cluster, DeviceManager, Kubelet, Minor, Missing, image
 from .nodekit.machine import Containerd
 from .nodekit.tools import BIN, program
@@ -64,6 +65,22 @@ def pytest_runtest_makereport(
 def tells(request: pytest.FixtureRequest, title: str, story: Callable[[], str]) -> None:
     """Have this story in the report if the test fails."""
     request.node.stash.setdefault(_STORIES, []).append((title, story))
+
+
+@pytest.fixture(scope="session")
+def judgements(request: pytest.FixtureRequest) -> Iterator[Judgements]:
+    """What the chosen tests ask to be judged, all beside one another."""
+    made = Judgements(
+        value
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec")
+        for value in item.callspec.params.values()
+        if isinstance(value, Judgement)
+    )
+    try:
+        yield made
+    finally:
+        made.close()
 
 
 @pytest.fixture(params=MINORS, ids=lambda minor: minor.profile)

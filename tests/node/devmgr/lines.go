@@ -39,6 +39,18 @@ type request struct {
 	Running   map[string][]string `json:"running"`
 	Shown     map[string]int64    `json:"shown"`
 	Seconds   float64             `json:"seconds"`
+
+	// What the observer is asked for.
+	Call    int64  `json:"call"`
+	Stream  int64  `json:"stream"`
+	Path    string `json:"path"`
+	Method  string `json:"method"`
+	Payload []byte `json:"payload"`
+	Code    int    `json:"code"`
+	Text    string `json:"text"`
+	Hang    bool   `json:"hang"`
+	Mute    bool   `json:"mute"`
+	Paused  bool   `json:"paused"`
 }
 
 // listen reads requests to the end of the input. Each is answered on its own, so that one that waits for a plugin does

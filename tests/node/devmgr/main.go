@@ -29,6 +29,7 @@ type settings struct {
 	watcher      bool
 	podResources bool
 	look         time.Duration
+	observe      bool
 }
 
 func (s settings) pluginDir() string       { return filepath.Join(s.root, "device-plugins") }
@@ -45,6 +46,7 @@ func parse() (settings, error) {
 	flag.BoolVar(&s.watcher, "watcher", true, "run the plugin watcher")
 	flag.BoolVar(&s.podResources, "pod-resources", true, "serve the pod-resources API")
 	flag.DurationVar(&s.look, "look", time.Millisecond, "how often capacity and allocatable are looked at; 0: never")
+	flag.BoolVar(&s.observe, "observe", false, "tell every call, and let each Register wait for its treatment")
 	klog.InitFlags(nil)
 	flag.Parse()
 	if s.root == "" {
@@ -75,6 +77,9 @@ func main() {
 		os.Exit(2)
 	}
 	n := newNode(s)
+	if s.observe {
+		n.observer = observe(filepath.Join(s.pluginDir(), "kubelet.sock"), n.tellCounted)
+	}
 	if s.podResources {
 		if err := n.servePodResources(context.Background()); err != nil {
 			fmt.Fprintln(os.Stderr, "devmgr:", err)

@@ -30,6 +30,9 @@ type node struct {
 	admission sync.Mutex // the kubelet admits one pod after another
 
 	podsAPI podsAPI // nil where the kubelet does not serve it
+
+	counting sync.Mutex // what is counted is told before anybody counts again
+	observer *observer  // nil where nobody wants to know of the calls
 }
 
 // podsAPI is what the status manager tells the server of the pods API.
@@ -68,6 +71,11 @@ func (n *node) living() (*life, error) {
 
 // obey does what one line asks for.
 func (n *node) obey(r request) (event, error) {
+	if n.observer != nil {
+		if answer, err, isDone := n.observer.obey(r); isDone {
+			return answer, err
+		}
+	}
 	if r.Do == "start" {
 		return nil, n.start(r)
 	}
@@ -123,6 +131,9 @@ func (n *node) start(r request) error {
 	}
 	maps.Copy(n.shown, r.Shown)
 	n.pods.setReady(r.Ready)
+	if n.observer != nil {
+		n.observer.listenDelay = time.Duration(r.Seconds * float64(time.Second))
+	}
 	l, err := newLife(n.settings, n.pods, r.Running)
 	if err != nil {
 		return err
@@ -143,10 +154,9 @@ func (n *node) start(r request) error {
 // watch tells each change of what the node would report.
 func (n *node) watch(l *life) {
 	var last event
-	for range time.Tick(n.settings.look) {
-		if l.isOver() {
-			return
-		}
+	look := func() {
+		n.counting.Lock()
+		defer n.counting.Unlock()
 		now := n.count(l)
 		if !reflect.DeepEqual(now, last) {
 			last = maps.Clone(now)
@@ -154,6 +164,22 @@ func (n *node) watch(l *life) {
 			tell(now)
 		}
 	}
+	for range time.Tick(n.settings.look) {
+		if l.isOver() {
+			return
+		}
+		look()
+	}
+}
+
+// tellCounted tells an event with what is counted at that moment.
+func (n *node) tellCounted(e event) {
+	n.counting.Lock()
+	defer n.counting.Unlock()
+	if l, err := n.living(); err == nil {
+		maps.Copy(e, n.count(l))
+	}
+	tell(e)
 }
 
 // count asks as the node's status update does. It has that one's side effect: a resource whose plugin has been gone for

@@ -93,12 +93,15 @@ class DeviceManager(AsyncContextManagerMixin):
         numa_nodes: NUMA nodes of the machine.
         feature_gates: The kubelet's, as ``A=true``.
         verbosity: Of the kubelet's log.
+        look: Seconds between two looks at capacity and allocatable.
+        observe: Is given all that is told of the calls between kubelet and plugins, at once. Each Register waits then until
+            `tell` has said "treat".
         autostart: Whether it runs when the context is entered.
 
     Attributes:
         paths: Its directories.
         minor: Which Kubernetes it is; another one at the next start is an upgrade.
-        counts: Each change of capacity or allocatable, looked at every millisecond.
+        counts: Each change of capacity or allocatable that was seen.
         listening_at: When kubelet.sock was listened at in this life, in Unix seconds.
         affected: The pods whose status the kubelet would have written again because of a device's health, in order.
     """
@@ -113,6 +116,8 @@ class DeviceManager(AsyncContextManagerMixin):
         numa_nodes: int = 2,
         feature_gates: str = "",
         verbosity: int = 3,
+        look: float = 0.001,
+        observe: Callable[[dict[str, Any]], None] | None = None,
         autostart: bool = True,
     ) -> None:
         self._temporary = None if root is not None else Path(tempfile.mkdtemp(prefix="kdp-"))
@@ -129,7 +134,10 @@ class DeviceManager(AsyncContextManagerMixin):
             f"-numa-nodes={numa_nodes}",
             f"-feature-gates={feature_gates}",
             f"-v={verbosity}",
+            f"-look={look:f}s",
+            f"-observe={str(observe is not None).lower()}",
         ]
+        self._observe = observe
         self._autostart = autostart
         self.counts: list[Count] = []
         self.affected: list[str] = []
@@ -165,11 +173,12 @@ class DeviceManager(AsyncContextManagerMixin):
         """Whether the kubelet's process is there."""
         return self._process is not None
 
-    async def start(self, *, minor: Minor | None = None) -> None:
+    async def start(self, *, minor: Minor | None = None, listen_delay: float = 0.0) -> None:
         """Start the process, and in it the managers; returns when kubelet.sock is listened at.
 
         Args:
             minor: Another version than before: an upgrade or a downgrade.
+            listen_delay: Seconds between bind(2) and listen(2) of kubelet.sock, for one that is observed.
         """
         if self._process is not None:
             raise ScenarioError("the kubelet is running already; restart it, or kill it first")
@@ -189,11 +198,11 @@ class DeviceManager(AsyncContextManagerMixin):
         self._reader = asyncio.create_task(self._read(self._process, self._lives))
         self._sources_ready = not self._pods
         running = {uid: sorted(bound.running) for uid, bound in self._pods.items() if bound.running}
-        await self._ask("start", ready=self._sources_ready, running=running, shown=self._shown)
+        await self.ask("start", ready=self._sources_ready, running=running, shown=self._shown, seconds=listen_delay)
 
     async def stop(self) -> None:
         """Let the device manager end in its own good order; a kubelet's process does not come to this (see `crash`)."""
-        await self._ask("stop")
+        await self.ask("stop")
         await self._end()
 
     async def crash(self) -> None:
@@ -212,12 +221,16 @@ class DeviceManager(AsyncContextManagerMixin):
         """
         await self.crash()
         if reboot:
-            for bound in self._pods.values():
-                bound.running.clear()
-                bound.started = False
+            self.node_reboots()
         if down > 0:
             await anyio.sleep(down)
         await self.start(minor=minor)
+
+    def node_reboots(self) -> None:
+        """Let no container run any more; the kubelet must be down."""
+        for bound in self._pods.values():
+            bound.running.clear()
+            bound.started = False
 
     async def _end(self) -> None:
         process, self._process = self._process, None
@@ -242,15 +255,19 @@ class DeviceManager(AsyncContextManagerMixin):
                     waiting = self._answers.pop(said["id"], None)
                     if waiting is not None and not waiting.done():
                         waiting.set_result(said)
-                case "count":
-                    self._shown = said["shown"]
-                    self.counts.append(Count(said["t"], life, said["capacity"], said["allocatable"]))
+                case "count" | "list":
+                    if "shown" in said:
+                        self._shown = said["shown"]
+                        self.counts.append(Count(said["t"], life, said["capacity"], said["allocatable"]))
+                    if self._observe is not None and said["event"] == "list":
+                        self._observe(said)
                 case "started":
                     self.listening_at = said["t"]
                 case "pods_affected":
                     self.affected.extend(said["uids"])
                 case _:
-                    pass
+                    if self._observe is not None:
+                        self._observe(said)
             self._wake()
         for waiting in self._answers.values():
             if not waiting.done():
@@ -262,7 +279,19 @@ class DeviceManager(AsyncContextManagerMixin):
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
 
-    async def _ask(self, do: str, **fields: Any) -> dict[str, Any]:
+    def tell(self, do: str, **fields: Any) -> None:
+        """Ask for something and do not wait for the answer; nothing happens if the process is not there."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.write(json.dumps({"do": do, **fields}).encode() + b"\n")
+
+    async def ask(self, do: str, *, within: float = _ANSWER_SECONDS, **fields: Any) -> dict[str, Any]:
+        """Ask for something and return the answer.
+
+        Raises:
+            ScenarioError: It could not be done.
+            DeviceManagerEnded: The process ended before.
+            TimeoutError: No answer came within so many seconds.
+        """
         process = self._process
         if process is None:
             raise ScenarioError(f"the kubelet is not running: {do!r} cannot be asked of it")
@@ -276,7 +305,7 @@ class DeviceManager(AsyncContextManagerMixin):
             await process.stdin.drain()
         except ConnectionError:
             raise DeviceManagerEnded(f"devmgr {self.minor.name} ended; its log:\n{self.log(40)}") from None
-        with anyio.fail_after(_ANSWER_SECONDS):
+        with anyio.fail_after(within):
             said = await answer
         if said.get("error"):
             raise ScenarioError(f"{do}: {said['error']}")
@@ -299,18 +328,18 @@ class DeviceManager(AsyncContextManagerMixin):
 
     async def count(self) -> Count:
         """Ask for capacity and allocatable now, as the node's status update does."""
-        said = await self._ask("count")
+        said = await self.ask("count")
         return Count(said["t"], self._lives, said["capacity"], said["allocatable"])
 
     async def devices(self) -> dict[str, dict[str, list[int]]]:
         """Return the healthy devices: resource -> id -> its NUMA nodes."""
-        said = await self._ask("devices")
+        said = await self.ask("devices")
         found: dict[str, dict[str, list[int]]] = said["devices"]
         return found
 
     async def hints(self, pod: Pod) -> dict[str, dict[str, list[tuple[tuple[int, ...], bool]]]]:
         """Return the topology hints: container -> resource -> NUMA nodes and whether they are preferred."""
-        said = await self._ask("hints", pod=_spec(pod))
+        said = await self.ask("hints", pod=_spec(pod))
         return {
             container: {
                 resource: sorted((tuple(hint["nodes"] or ()), bool(hint["preferred"])) for hint in hints)
@@ -321,18 +350,18 @@ class DeviceManager(AsyncContextManagerMixin):
 
     async def health(self, pod: Pod) -> dict[str, dict[str, dict[str, str]]]:
         """Return the health in the pod's status: container -> resource -> device id -> health."""
-        said = await self._ask("health", uid=pod.uid)
+        said = await self.ask("health", uid=pod.uid)
         found: dict[str, dict[str, dict[str, str]]] = said["health"]
         return found
 
     async def checkpoint(self) -> dict[str, Any]:
         """Return the checkpoint as it is on disk."""
-        found: dict[str, Any] = (await self._ask("checkpoint"))["checkpoint"]
+        found: dict[str, Any] = (await self.ask("checkpoint"))["checkpoint"]
         return found
 
     async def age(self, seconds: float) -> None:
         """Let every plugin that is gone have gone this long ago: five minutes pass at once."""
-        await self._ask("age", seconds=seconds)
+        await self.ask("age", seconds=seconds)
 
     def log(self, lines: int | None = None) -> str:
         """Return the kubelet's log, or its last lines."""
@@ -416,7 +445,7 @@ class DeviceManager(AsyncContextManagerMixin):
         self._pods[pod.uid] = bound
         start = start and not bound.started
         try:
-            said = await self._ask("admit", pod=_spec(pod), start=start)
+            said = await self.ask("admit", pod=_spec(pod), start=start)
         except BaseException as error:
             if known is None:
                 self._pods.pop(pod.uid, None)
@@ -446,7 +475,7 @@ class DeviceManager(AsyncContextManagerMixin):
         Raises:
             ContainerStartError: It could not be started.
         """
-        said = await self._ask("start_container", uid=pod.uid, container=container)
+        said = await self.ask("start_container", uid=pod.uid, container=container)
         if "failure" in said:
             raise ContainerStartError(container, said["failure"])
         bound = self._pods[pod.uid]
@@ -470,13 +499,13 @@ class DeviceManager(AsyncContextManagerMixin):
 
     async def _set_sources_ready(self) -> None:
         self._sources_ready = True
-        await self._ask("ready", ready=True)
+        await self.ask("ready", ready=True)
 
     async def delete(self, pod: Pod) -> None:
         """Remove a pod from the node; its devices are freed at the kubelet's next look."""
         del self._pods[pod.uid]
         if self._process is not None:
-            await self._ask("remove", uid=pod.uid)
+            await self.ask("remove", uid=pod.uid)
 
 
 def _spec(pod: Pod) -> dict[str, Any]:

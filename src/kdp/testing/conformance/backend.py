@@ -31,6 +31,7 @@ from kdp.edits import ContainerEdits
 from kdp.errors import PluginDirectoryGoneError
 from kdp.hardware import Host
 from kdp.plugin import PluginManager
+from kdp.plugin.usage import Pace
 from kdp.supervisor import Deadlines
 
 from .model import Failed, Route
@@ -51,6 +52,11 @@ MakeBackend = Callable[[], DeviceBackend]
 
 ALLOCATE_DEADLINE = 1.5
 """Seconds instead of 20 that a hanging Allocate gets in the check of it."""
+
+OFTEN = Pace(
+    gap=0.2, look=0.1, settling=0.0, between=0.05, absent=0.2, after_connect=0.2, period=0.2, again=0.1, lasting=0.3
+)
+"""How often a plugin asks the pod-resources API in the checks of what it makes of the answers."""
 
 SLOW = 0.5
 """Seconds that a slow Allocate takes."""
@@ -90,6 +96,7 @@ class _Control:
     entered: int = 0
     cancelled: int = 0
     released: threading.Event = attrs.field(factory=threading.Event)
+    returned: list[tuple[str, ...]] = attrs.field(factory=list[tuple[str, ...]])
 
     def staged(self, found: Iterable[Device], own: str | None) -> list[Device]:
         """Return the vendor's devices as the scenario wants them."""
@@ -129,6 +136,8 @@ def _instrument(backend: DeviceBackend, control: _Control) -> None:
         own["prefer"] = DeviceBackend.prefer
     elif control.staging.prefers and cls.prefer is DeviceBackend.prefer:
         own["prefer"] = _prefer
+    if control.staging.asks_often:
+        _wrap_released(cls, own, control)
     if control.staging.prepares is not None:
         _wrap_prepare(cls, own, control.staging.prepares)
     backend.__class__ = type(cls.__name__, (cls,), own)
@@ -206,6 +215,19 @@ def _prefer(self: DeviceBackend, request: PreferRequest) -> Sequence[str]:
     chosen = [device.id for device in request.must_include]
     others = sorted(device.id for device in request.available if device.id not in chosen)
     return (chosen + others)[: request.size]
+
+
+def _wrap_released(cls: type[DeviceBackend], own: dict[str, Any], control: _Control) -> None:
+    vendors = cast("Callable[[DeviceBackend, Allocation], Any]", cls.released)
+
+    async def released(self: DeviceBackend, devices: Allocation) -> None:
+        control.returned.append(tuple(device.id for device in devices))
+        if inspect.iscoroutinefunction(vendors):
+            await vendors(self, devices)
+        else:
+            await anyio.to_thread.run_sync(vendors, self, devices)
+
+    own["released"] = released
 
 
 def _wrap_prepare(cls: type[DeviceBackend], own: dict[str, Any], seconds: float) -> None:
@@ -362,6 +384,10 @@ class _Instance(Instance):
         return self.control.cancelled
 
     @override
+    def returned(self) -> list[tuple[str, ...]]:
+        return list(self.control.returned)
+
+    @override
     def release(self) -> None:
         self.control.released.set()
 
@@ -416,6 +442,7 @@ class BackendSubject(Subject):
             registration=self._route,
             host=self._host,
             deadlines=deadlines,
+            pace=OFTEN if staging.asks_often else None,
             health_policy={"flaps": None},  # the kit flips devices more often than any that is worth to be listed
         )
         directory = paths.plugins_registry_dir if self._route == "watcher" else paths.device_plugin_dir

@@ -279,4 +279,6 @@ def _reason(staging: Staging) -> str:
         return "the program serves one resource only"
     if staging.without_inotify:
         return "the kit cannot take inotify from a foreign program"
+    if staging.asks_often:
+        return "what a program is told of pods that are gone is not seen by a kubelet"
     return "the kit cannot choose the devices of a foreign program"

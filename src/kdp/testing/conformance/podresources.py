@@ -1,36 +1,99 @@
-"""Checks 70 to 73: reconciling with what the kubelet says of pods and devices.
+"""Checks 70 to 73: what a plugin makes of what the kubelet says of pods and devices.
 
-The simulated kubelet serves the pod-resources API, but not one that fails on command (70 and 73 need that), and what
-a backend is told of pods that are gone never reaches a kubelet (71 and 72). So none of them is decided.
+They need a plugin that can be made to ask often and that says which devices were given back: a class of a vendor under kdp.
+What a program does about it no kubelet sees.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import pairwise
 
-from .model import NotApplicable, check
-
-if TYPE_CHECKING:
-    from .scene import Case
+from .. import events
+from ..pods import Pod
+from .model import KUBELET_SOCK, check
+from .scene import Case, Scene, ids, plural
+from .subject import Staging
 
 __all__: list[str] = []
 
-_NO_FAULTS = "the kit's pod-resources API does not fail on command yet"
-_UNSEEN = "what a backend is told of pods that are gone is not seen by a kubelet"
-
 _RULE = "section 10: List names who holds what; an id is free only when two lists 30 s apart do not name it"
+
+LISTS = 8
+"""Lists within which a wrong conclusion would have been drawn; a right one takes two."""
+
+
+def _asked(scene: Scene, *, refused: bool = False) -> list[float]:
+    """Return when Lists were answered, or when calls were refused."""
+    told = scene.kubelet.events.of(events.PodResourcesAsked)
+    return [e.time for e in told if (e.error is not None if refused else e.method == "List" and e.error is None)]
+
+
+async def _lists(scene: Scene, more: int = LISTS) -> None:
+    """Wait until so many more Lists were answered."""
+    wanted = len(_asked(scene)) + more
+    await scene.until(
+        lambda: len(_asked(scene)) >= wanted, scene.case.limit(4.0), "the plugin stopped asking who holds what"
+    )
+
+
+async def _returned(scene: Scene) -> None:
+    await scene.until(
+        scene.plugin.returned, scene.case.limit(2.0), "nothing was told of the devices of a pod that is gone"
+    )
+
+
+def _held(scene: Scene, when: str) -> None:
+    returned = scene.plugin.returned()
+    scene.require(not returned, f"{when} the devices of a running pod were taken for free: {returned}")
 
 
 @check(
     70,
     "pod-resources that cannot be had are borne",
-    expected="absent, throttled, or a reply of 8 MiB: no crash, no device taken for free, growing pauses",
+    expected="throttled, absent, or a reply of 8 MiB: no crash, no device taken for free, growing pauses; then all goes on",
     rule=_RULE,
     cure="treat every error as 'later', raise the receive limit to 16 MiB, ask at most once a second",
+    lasts=5.0,
 )
 async def unavailable(case: Case) -> str:
-    """Cannot be played."""
-    raise NotApplicable(_NO_FAULTS)
+    """Refuse it, hide it, fill it, and look what becomes of a pod that runs."""
+    async with case.connected(Staging(asks_often=True)) as scene:
+        scene.some(1)
+        pod = await scene.kubelet.admit(Pod.asking({scene.resource: 1}))
+        await _lists(scene, 3)
+        scene.kubelet.faults.pod_resources_exhausted(times=3)
+        await scene.until(
+            lambda: len(_asked(scene, refused=True)) >= 3, case.limit(6.0), "the plugin did not ask again"
+        )
+        await _lists(scene, 2)
+        _held(scene, "when the kubelet had no time")
+        refusals = _asked(scene, refused=True)
+        pauses = [later - earlier for earlier, later in pairwise(refusals) if later - earlier > _AT_ONCE]
+        scene.require(pauses and min(pauses) >= _PAUSE, f"it asked again after {_told(pauses)} s")
+        scene.kubelet.faults.list_too_much(times=3)
+        await _lists(scene)
+        _held(scene, "with an answer of 8 MiB")
+        path = scene.kubelet.paths.pod_resources_socket
+        path.rename(hidden := path.with_name("hidden.sock"))
+        await scene.elapse(case.span(1.0))
+        _held(scene, "without the API's socket")
+        hidden.rename(path)
+        await _lists(scene)
+        _held(scene, "when the API's socket was back")
+        await scene.kubelet.delete(pod.pod)
+        await _returned(scene)
+    return f"asked again after {_told(pauses)} s, nothing was taken for free, and the pod's end was told after it all"
+
+
+_AT_ONCE = 0.05
+"""Refusals of one round of questions are so close, in seconds."""
+
+_PAUSE = 0.2
+"""The shortest pause after a refusal, in seconds: four times that between two questions that are answered."""
+
+
+def _told(pauses: list[float]) -> str:
+    return ", ".join(f"{pause:.1f}" for pause in pauses) or "no"
 
 
 @check(
@@ -41,8 +104,20 @@ async def unavailable(case: Case) -> str:
     cure="compare two lists 30 s apart, and remember what was told",
 )
 async def released(case: Case) -> str:
-    """Cannot be played."""
-    raise NotApplicable(_UNSEEN)
+    """Admit a pod, delete it."""
+    case.needs_two()
+    async with case.connected(Staging(asks_often=True)) as scene:
+        scene.some(2)
+        first = await scene.kubelet.admit(Pod.asking({scene.resource: 1}))
+        await scene.kubelet.admit(Pod.asking({scene.resource: 1}))  # keeps it asking
+        await _lists(scene)
+        _held(scene, "with both pods in the list")
+        await scene.kubelet.delete(first.pod)
+        await _returned(scene)
+        await _lists(scene)
+        returned, wanted = scene.plugin.returned(), first.devices(scene.resource)
+        scene.require(returned == [wanted], f"of the end of a pod with {ids(wanted)} was told: {returned}")
+    return f"{ids(wanted)} was told once, in {plural(LISTS, 'further list')} not again"
 
 
 @check(
@@ -53,17 +128,42 @@ async def released(case: Case) -> str:
     cure="merge the entries by device id",
 )
 async def twice(case: Case) -> str:
-    """Cannot be played."""
-    raise NotApplicable(_UNSEEN)
+    """Give the devices two nodes each."""
+    async with case.connected(Staging(asks_often=True, devices=2, numa=((0, 1),))) as scene:
+        pod = await scene.kubelet.admit(Pod.asking({scene.resource: 2}))
+        await _lists(scene)
+        _held(scene, "with two entries for each device")
+        await scene.kubelet.delete(pod.pod)
+        await _returned(scene)
+        returned, wanted = scene.plugin.returned(), sorted(pod.devices(scene.resource))
+        told = sorted(device for devices in returned for device in devices)
+        scene.require(told == wanted, f"of the end of a pod with {ids(wanted)} was told: {returned}")
+    return f"{ids(wanted)}, each on two nodes, were told once"
 
 
 @check(
     73,
     "a kubelet that does not know the devices is told again",
     expected="GetAllocatableResources lacks healthy ids for 30 s while the stream is open: a new registration",
-    rule="section 10: it is the only way to see what the kubelet believes",
+    rule="section 10: it is the only way to see what the kubelet believes; section 2.5: up to 1.36 it forgets the devices of a "
+    "stream that lives when a second instance has registered and left",
     cure="compare once a minute, and begin a new generation when the kubelet's view lacks your devices",
+    routes=KUBELET_SOCK,
 )
 async def disbelieved(case: Case) -> str:
-    """Cannot be played."""
-    raise NotApplicable(_NO_FAULTS)
+    """Let a second instance come and go on a kubelet that forgets the first one by that."""
+    profile = case.profile if case.profile in ("k132", "k134", "k136") else "k136"
+    async with case.connected(Staging(asks_often=True), profile=profile) as scene:
+        scene.some(1)
+        known = len(scene.lists)
+        second = await scene.start_plugin()
+        await scene.connected(lists=known)
+        before, known = len(scene.registers), len(scene.lists)
+        await scene.stop(second)
+        took = await scene.until(
+            lambda: len(scene.registers) > before,
+            case.limit(2.0),
+            "no new Register came although the kubelet takes all devices for unhealthy",
+        )
+        await scene.connected(lists=known)
+    return f"a new Register {took:.1f} s after the kubelet had forgotten the devices (kubelet {profile})"

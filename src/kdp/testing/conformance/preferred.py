@@ -13,6 +13,9 @@ __all__: list[str] = []
 
 _CALL = 30.0
 
+_KUBELETS_OWN = ("", "Deadline Exceeded", "context deadline exceeded")
+"""What a call says that was ended by its deadline and not by the plugin: of nothing, of gRPC's C core, of grpc-go."""
+
 
 def _offering(case: Case) -> Staging:
     """Return what the plugin must be: itself if it has preferences, else with some if the kit can give it some."""
@@ -145,18 +148,20 @@ async def pre_start_twice(case: Case) -> str:
     cure="read the call's deadline and answer with an error a little before it",
 )
 async def slow_pre_start(case: Case) -> str:
-    """Let it be slow."""
+    """Let it be slow; on a machine that is too busy for the first deadline it gets a second, longer one."""
     deadline = max(1.5, case.span(3.0))
     async with case.connected(Staging(prepares=3600.0)) as scene:
         devices = scene.some(1)
-        began = anyio.current_time()
-        try:
-            await scene.client.pre_start(devices, timeout=deadline)
-        except CallError as error:
-            took = anyio.current_time() - began
-            scene.require(
-                took < deadline - 0.1 and error.detail not in ("", "Deadline Exceeded"),
-                f"nothing but the kubelet's own deadline came, after {took:.2f} s: {error}",
-            )
-            return f"after {took:.2f} of {deadline:g} s: {error}"
-        raise scene.failed("PreStartContainer succeeded although the backend had not finished")
+        told = ""
+        for seconds in (deadline, 4 * deadline):
+            began = anyio.current_time()
+            try:
+                await scene.client.pre_start(devices, timeout=seconds)
+            except CallError as error:
+                took = anyio.current_time() - began
+                if took < seconds - 0.1 and error.detail not in _KUBELETS_OWN:
+                    return f"after {took:.2f} of {seconds:g} s: {error}"
+                told = f"nothing but the kubelet's own deadline came, after {took:.2f} s: {error}"
+            else:
+                raise scene.failed("PreStartContainer succeeded although the backend had not finished")
+        raise scene.failed(told)

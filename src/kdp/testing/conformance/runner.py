@@ -22,6 +22,7 @@ from ..profiles import DEFAULT_PROFILE, profile_named
 from ..wire import CallError, PluginOptions
 from .backend import BackendSubject, MakeBackend
 from .catalogue import CHECKS
+from .kubelet import MakeKubelet, simulated
 from .model import CheckResult, ConformanceCheck, ConformanceReport, Failed, NotApplicable, Route, Status
 from .scene import Case, Facts
 from .subject import Instance, Levers, Staging, Subject
@@ -56,6 +57,7 @@ async def run_checks(
     scale: float = 1.0,
     meeting: float = MEETING,
     tell: Tell | None = None,
+    kubelet: MakeKubelet = simulated,
 ) -> ConformanceReport:
     """Run checks against a plugin.
 
@@ -69,6 +71,7 @@ async def run_checks(
         scale: Factor on the times that scenarios name; for the kit's own tests.
         meeting: Seconds that the plugin has to register when it is met first.
         tell: Called with each result as it comes.
+        kubelet: Makes the kubelets that the checks need; default: simulated ones.
 
     Raises:
         ValueError: There is no such profile or no check with such an id.
@@ -91,6 +94,7 @@ async def run_checks(
         patience=patience,
         scale=scale,
         cdi_dirs=tuple(Path(directory) for directory in cdi_dirs),
+        kubelet=kubelet,
     )
     try:
         facts = await _meet(case, meeting)

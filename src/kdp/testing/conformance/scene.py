@@ -20,10 +20,10 @@ import attrs
 
 from .. import events
 from ..faults import RegisterFault
-from ..kubelet import SimulatedKubelet
 from ..pods import ScenarioError
 from ..profiles import DEFAULT_PROFILE
 from ..wire import ListedDevice, PluginConnection, PluginOptions, decode_devices
+from .kubelet import MakeKubelet, simulated
 from .model import Failed, NotApplicable, Route
 from .subject import Instance, Staging, Subject
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup, TaskStatus
+
+    from .kubelet import ConformanceKubelet
 
 __all__ = ["Case", "Facts", "Scene"]
 
@@ -66,7 +68,7 @@ class Facts:
 class Scene:
     """One kubelet with the plugin on it, and what a check asks about them."""
 
-    def __init__(self, case: Case, kubelet: SimulatedKubelet, tasks: TaskGroup) -> None:
+    def __init__(self, case: Case, kubelet: ConformanceKubelet, tasks: TaskGroup) -> None:
         self.case = case
         self.kubelet = kubelet
         self.resource = case.facts.resource
@@ -274,6 +276,7 @@ class Case:
         patience: Factor on all verdicts' limits; the tests of the kit itself use less than 1.
         scale: Factor on the times that scenarios name; the same.
         cdi_dirs: Where CDI specs lie.
+        kubelet: Makes the kubelets.
     """
 
     subject: Subject
@@ -282,6 +285,7 @@ class Case:
     patience: float = 1.0
     scale: float = 1.0
     cdi_dirs: tuple[Path, ...] = (Path("/etc/cdi"), Path("/var/run/cdi"))
+    kubelet: MakeKubelet = simulated
 
     def limit(self, target: float) -> float:
         """Return the seconds after which a rule counts as broken that names ``target`` seconds."""
@@ -315,11 +319,9 @@ class Case:
     ) -> AsyncGenerator[Scene]:
         """Make a kubelet, without a plugin."""
         async with (
-            SimulatedKubelet(
+            self.kubelet(
                 root,
                 profile=profile or self.profile,
-                seed=1,
-                watcher_period=0.05,
                 autostart=autostart,
                 listener=listener,
                 seen_at=self.subject.seen_at,

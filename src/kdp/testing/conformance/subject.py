@@ -76,6 +76,8 @@ class Staging:
         prepares: Seconds that PreStartContainer takes; None: as the plugin has it.
         second: Serve a second resource beside the first.
         without_inotify: The kernel refuses to watch directories.
+        asks_often: It asks the pod-resources API many times a second for what it asks for once in a while, and takes the
+            kubelet for one that knows all its pods.
     """
 
     devices: int | None = None
@@ -85,6 +87,7 @@ class Staging:
     prepares: float | None = None
     second: bool = False
     without_inotify: bool = False
+    asks_often: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -187,6 +190,10 @@ class Instance(abc.ABC):
     def cancelled(self) -> int:
         """Return how many calls of the staged Allocate were cancelled."""
         return 0
+
+    def returned(self) -> list[tuple[str, ...]]:
+        """Return which devices it was told of that pods have given back, one entry each time."""
+        raise NotApplicable("what this plugin is told of pods that are gone is not seen by a kubelet")
 
     def release(self) -> None:  # noqa: B027 - who cannot be staged has nothing to release
         """Let the staged Allocate behave as usual from now on."""

@@ -66,8 +66,10 @@ async def get_info(case: Case) -> str:
     """Look at what the watcher was told."""
     async with case.connected() as scene:
         told = scene.kubelet.events.of(events.PluginInfoReceived)
-        wrong = [event for event in told if event.error]
-        scene.require(not wrong, f"the plugin watcher said: {wrong[0].error if wrong else ''}")
+        wrong = [event.error for event in told if event.error]
+        refused = scene.kubelet.events.of(events.PluginNotified)
+        wrong += [event.error for event in refused if not event.registered]
+        scene.require(not wrong, f"the plugin watcher said: {wrong[0] if wrong else ''}")
         info = next(event for event in told if event.resource == scene.resource)
         scene.require(info.plugin_type == "DevicePlugin", f"the type was {info.plugin_type!r}")
         scene.require("v1beta1" in info.versions, f"the versions were {info.versions}")

@@ -151,8 +151,9 @@ class SocketFaults(FaultGroup):
         path.symlink_to(real)
 
     def _living_socket(self) -> Path:
-        self._living("there is no living socket to make a new file of")
         path = self._kubelet.paths.kubelet_socket
+        if not self._kubelet.is_running:
+            raise ScenarioError("the kubelet is not running: there is no living socket to make a new file of")
         if not path.is_socket():
             raise ScenarioError(f"{path} is gone, so it cannot be replaced")
         return path

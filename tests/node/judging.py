@@ -1,0 +1,158 @@
+"""Judging plugins with the conformance kit in processes of their own, some beside one another.
+
+As a command it makes one judgement and prints it as JSON; ``python -m tests.node.judging`` with
+
+* ``examples EXAMPLE PROFILE ROUTE IDS [SCALE]``: an example on the real device manager of the minor that PROFILE simulates;
+* ``defects PROFILE``: the broken plugins of tests/conformance on it, each by the check that must find it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import attrs
+from tests.conformance import examples
+from tests.conformance.defects import DEFECTS, Defect, judge
+
+from kdp.testing.conformance import CHECKS, CheckResult
+from kdp.testing.conformance.model import Route
+
+from .nodekit.observed import real
+
+__all__ = ["PLAYED", "Judgement", "Judgements"]
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+BESIDE = 2 + (os.cpu_count() or 1)
+"""So many at a time: two of them only wait."""
+
+LONGEST = 600.0
+"""Seconds for one judgement; what waits longest waits for 300."""
+
+WIDTH = 6
+"""So many broken plugins at a time in one process."""
+
+LEISURE = 5.0
+"""A second try takes so many times as long."""
+
+PLAYED = tuple(defect for defect in DEFECTS if defect.name != "spins")
+"""What spins is seen only where it gets a processor, which beside so many others it does not; and no kubelet is there then."""
+
+
+@attrs.frozen
+class Judgement:
+    """One process that judges.
+
+    Attributes:
+        name: For people.
+        module: What ``python -m`` runs.
+        arguments: For the module.
+        waits: Whether it spends its time waiting: such are begun first.
+    """
+
+    name: str
+    module: str
+    arguments: tuple[str, ...]
+    waits: bool = False
+
+
+class Judgements:
+    """Makes judgements, as many at a time as this machine can; all are begun at once, those that wait first."""
+
+    def __init__(self, asked: Iterable[Judgement]) -> None:
+        self._processes: list[subprocess.Popen[str]] = []
+        self._pool = ThreadPoolExecutor(BESIDE)
+        self._futures: dict[Judgement, Future[tuple[Any, float]]] = {
+            judgement: self._pool.submit(self._make, judgement)
+            for judgement in sorted(set(asked), key=lambda judgement: (not judgement.waits, judgement.name))
+        }
+
+    def _make(self, judgement: Judgement) -> tuple[Any, float]:
+        began = time.monotonic()
+        process = subprocess.Popen(
+            [sys.executable, "-m", judgement.module, *judgement.arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=REPOSITORY,
+        )
+        self._processes.append(process)
+        said, log = process.communicate(timeout=LONGEST)
+        if process.returncode:
+            raise AssertionError(f"{judgement.name} ended with {process.returncode}:\n{log[-4000:]}")
+        return json.loads(said), time.monotonic() - began
+
+    def of(self, judgement: Judgement) -> tuple[Any, float]:
+        """Return what came of a judgement, and the seconds that it took; waits for it."""
+        return self._futures[judgement].result()
+
+    def close(self) -> None:
+        """End what is not done."""
+        for future in self._futures.values():
+            future.cancel()
+        for process in self._processes:
+            process.kill()
+        self._pool.shutdown()
+
+
+async def _judge_defects(profile: str) -> list[tuple[str, str, str, bool]]:
+    """Let each check judge the plugin that is broken for it: the defect, the status, what was seen, whether it was found.
+
+    What is not found is tried once more, with nothing beside it and at leisure: on a busy machine a plugin that wastes the
+    processor cannot, and one that does nothing wrong yet may be late.
+    """
+    alone = {check.id for check in CHECKS if check.alone}
+    results: dict[Defect, CheckResult] = {}
+
+    async def play(defect: Defect, leisure: float = 1.0) -> None:
+        with tempfile.TemporaryDirectory(prefix="kdp-") as directory:
+            results[defect] = await judge(defect, Path(directory), profile=profile, kubelet=real, leisure=leisure)
+
+    limiter = anyio.CapacityLimiter(WIDTH)
+
+    async def play_in_turn(defect: Defect) -> None:
+        async with limiter:
+            await play(defect)
+
+    async with anyio.create_task_group() as tasks:
+        for defect in PLAYED:
+            if defect.check not in alone:
+                tasks.start_soon(play_in_turn, defect)
+    for defect in PLAYED:
+        if defect not in results:
+            await play(defect)
+        if not _is_found(defect, results[defect]):
+            await play(defect, LEISURE)
+    return [(str(each), results[each].status, results[each].saw, _is_found(each, results[each])) for each in PLAYED]
+
+
+def _is_found(defect: Defect, result: CheckResult) -> bool:
+    return result.status == "failed" and defect.words in result.saw
+
+
+async def _judge_example(example: str, profile: str, route: str, ids: str, scale: str = "1") -> dict[str, object]:
+    return await examples.judge_beside_others(
+        example, profile, cast("Route", route), ids, kubelet=real, scale=float(scale)
+    )
+
+
+def main() -> None:
+    """Make the judgement that the command line asks for."""
+    what, *arguments = sys.argv[1:]
+    judge_it: Callable[..., Awaitable[object]] = _judge_example if what == "examples" else _judge_defects
+    made = anyio.run(judge_it, *arguments)
+    json.dump(made, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""The conformance kit on the kubelet's own device managers: the same checks, the same verdicts, and it can fail there too.
+
+What may be not applicable is what may be so on the simulated kubelet, and nothing else. The checks that wait for minutes are
+hurried to a twentieth of their time, which no kubelet can tell; test_conformance.py has them at their length.
+"""
+
+from __future__ import annotations
+
+import pytest
+from tests.conformance.examples import MISSING, ROUTES, WAITING, listed
+
+from .backend import Figure
+from .judging import PLAYED, Judgement, Judgements
+from .nodekit import MINORS, Minor
+
+pytestmark = pytest.mark.xdist_group("conformance")
+
+HURRY = "0.05"
+
+EXAMPLES_JUDGED = [
+    pytest.param(
+        minor,
+        Judgement(
+            f"{'-'.join(case)} on {minor.release}", "tests.node.judging", ("examples", *case), waits=len(case) > 4
+        ),
+        id="-".join(case[:4]),
+    )
+    for minor in MINORS
+    for example in ("minimal", "generic")
+    for case in [
+        *((example, minor.profile, route, "quick") for route in ROUTES),
+        (example, minor.profile, "kubelet", "waiting", HURRY),
+    ]
+]
+
+DEFECTS_JUDGED = [
+    pytest.param(
+        minor,
+        Judgement(f"broken plugins on {minor.release}", "tests.node.judging", ("defects", minor.profile)),
+        id=minor.profile,
+    )
+    for minor in (MINORS[0], MINORS[-1])  # between them nothing changed that a check could see
+]
+
+
+def _needs(minor: Minor) -> None:
+    if not minor.is_compiled:
+        pytest.skip(f"devmgr-{minor.name} is not compiled: run `make node-tools`")
+
+
+@pytest.mark.parametrize(("minor", "judgement"), EXAMPLES_JUDGED)
+def test_an_example_passes(minor: Minor, judgement: Judgement, judgements: Judgements, figure: Figure) -> None:
+    _needs(minor)
+    _, example, _profile, route, which = judgement.arguments[:5]
+    if missing := MISSING.get(example):
+        pytest.skip(missing)
+    report, seconds = judgements.of(judgement)
+    failed = [f"{check['id']}: {check['saw']}" for check in report["checks"] if check["status"] == "failed"]
+    assert not failed, "\n\n".join(failed)
+    found = {check["id"]: check["saw"] for check in report["checks"] if check["status"] == "not_applicable"}
+    if which == "waiting":
+        assert not found
+        assert report["summary"]["passed"] == len(WAITING)
+    else:
+        assert found == {id_: why for id_, why in listed(route, example).items() if id_ not in WAITING}  # type: ignore[arg-type]
+    summary = report["summary"]
+    told = f"{summary['passed']} passed, {summary['not_applicable']} not applicable"
+    if report["again"]:
+        told += f", {report['again']} at the second try"
+    figure(f"conformance of {example} on kubelet {minor.release}, {route}, {which}: {told}", seconds, "s")
+
+
+@pytest.mark.parametrize(("minor", "judgement"), DEFECTS_JUDGED)
+def test_every_defect_is_found(minor: Minor, judgement: Judgement, judgements: Judgements, figure: Figure) -> None:
+    _needs(minor)
+    results, seconds = judgements.of(judgement)
+    missed = [f"{defect}: {status}: {saw}" for defect, status, saw, is_found in results if not is_found]
+    assert not missed, "\n\n".join(missed)
+    assert len(results) == len(PLAYED)
+    figure(f"broken plugins on kubelet {minor.release}: {len(results)} of {len(results)} found", seconds, "s")
