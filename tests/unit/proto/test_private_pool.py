@@ -14,7 +14,16 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from kdp.proto import _pool
 
 CHILD = Path(__file__).with_name("two_libraries.py")
-MODULES = ("deviceplugin.v1beta1", "pluginregistration.v1", "podresources.v1", "pods.v1alpha1")
+MODULES = (
+    "deviceplugin.v1beta1",
+    "dra.v1",
+    "dra.v1beta1",
+    "drahealth.v1",
+    "drahealth.v1alpha1",
+    "pluginregistration.v1",
+    "podresources.v1",
+    "pods.v1alpha1",
+)
 IMPLEMENTATIONS = ("upb", "python")
 ORDERS = ("kdp-first", "other-first")
 
@@ -29,7 +38,7 @@ def copy_of(module: str, name: str) -> FileDescriptorProto:
 
 @pytest.fixture
 def other_library(tmp_path: Path) -> Path:
-    """All four in one library. Only one of them can have upstream's bare name; the clash is about what is inside."""
+    """All of them in one library. Only one of them can have upstream's bare name; the clash is about what is inside."""
     names = ["api.proto", *(f"{module.replace('.', '/')}/api.proto" for module in MODULES[1:])]
     files = [copy_of(module, name) for module, name in zip(MODULES, names, strict=True)]
     path = tmp_path / "other.binpb"

@@ -29,6 +29,38 @@ MESSAGES = {
         "RegisterRequest": "1 version, 2 endpoint, 3 resource_name, 4 options",
         "TopologyInfo": "1 nodes",
     },
+    "dra.v1": {
+        "Claim": "1 namespace, 2 uid, 3 name",
+        "Device": "1 request_names, 2 pool_name, 3 device_name, 4 cdi_device_ids, 5 share_id",
+        "NodePrepareResourceResponse": "1 devices, 2 error",
+        "NodePrepareResourcesRequest": "1 claims",
+        "NodePrepareResourcesResponse": "1 claims",
+        "NodeUnprepareResourceResponse": "1 error",
+        "NodeUnprepareResourcesRequest": "1 claims",
+        "NodeUnprepareResourcesResponse": "1 claims",
+    },
+    "dra.v1beta1": {
+        "Claim": "1 namespace, 2 uid, 3 name",
+        "Device": "1 request_names, 2 pool_name, 3 device_name, 4 cdi_device_ids",
+        "NodePrepareResourceResponse": "1 devices, 2 error",
+        "NodePrepareResourcesRequest": "1 claims",
+        "NodePrepareResourcesResponse": "1 claims",
+        "NodeUnprepareResourceResponse": "1 error",
+        "NodeUnprepareResourcesRequest": "1 claims",
+        "NodeUnprepareResourcesResponse": "1 claims",
+    },
+    "drahealth.v1": {
+        "DeviceHealth": "1 device, 2 health, 3 last_updated_time, 4 health_check_timeout_seconds, 5 message",
+        "DeviceIdentifier": "1 pool_name, 2 device_name",
+        "NodeWatchResourcesRequest": "",
+        "NodeWatchResourcesResponse": "1 devices",
+    },
+    "drahealth.v1alpha1": {
+        "DeviceHealth": "1 device, 2 health, 3 last_updated_time, 4 health_check_timeout_seconds, 5 message",
+        "DeviceIdentifier": "1 pool_name, 2 device_name",
+        "NodeWatchResourcesRequest": "",
+        "NodeWatchResourcesResponse": "1 devices",
+    },
     "pluginregistration.v1": {
         "InfoRequest": "",
         "PluginInfo": "1 type, 2 name, 3 endpoint, 4 supported_versions",
@@ -71,6 +103,16 @@ METHODS = {
         "v1beta1.DevicePlugin/PreStartContainer",
         "v1beta1.Registration/Register",
     ],
+    "dra.v1": [
+        "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources",
+        "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodeUnprepareResources",
+    ],
+    "dra.v1beta1": [
+        "k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin/NodePrepareResources",
+        "k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin/NodeUnprepareResources",
+    ],
+    "drahealth.v1": ["v1.DRAResourceHealth/NodeWatchResources stream"],
+    "drahealth.v1alpha1": ["v1alpha1.DRAResourceHealth/NodeWatchResources stream"],
     "pluginregistration.v1": [
         "pluginregistration.Registration/GetInfo",
         "pluginregistration.Registration/NotifyRegistrationStatus",
@@ -128,3 +170,35 @@ def test_an_allocation_is_the_bytes_that_the_kubelet_expects() -> None:
     cdi = b"\x2a\x0f\x0a\x0dv.example/c=n"
     body = envs + mounts + devices + cdi
     assert answer.SerializeToString() == b"\x0a" + bytes([len(body)]) + body
+
+
+@pytest.mark.parametrize(("module", "has_shares"), [("dra.v1", True), ("dra.v1beta1", False)])
+def test_a_prepared_claim_is_the_bytes_that_the_kubelet_expects(module: str, has_shares: bool) -> None:
+    api = importlib.import_module(f"kdp.proto.{module}.api_pb2")
+    share = {"share_id": ""} if has_shares else {}
+    device = api.Device(request_names=["r"], pool_name="p", device_name="d", cdi_device_ids=["c"], **share)
+    answer = api.NodePrepareResourcesResponse(claims={"u": api.NodePrepareResourceResponse(devices=[device])})
+    # Written by hand from the wire format. An optional field is there also when it is empty.
+    body = b"\x0a\x01r\x12\x01p\x1a\x01d\x22\x01c" + (b"\x2a\x00" if has_shares else b"")
+    response = b"\x0a" + bytes([len(body)]) + body
+    entry = b"\x0a\x01u\x12" + bytes([len(response)]) + response
+    assert answer.SerializeToString() == b"\x0a" + bytes([len(entry)]) + entry
+
+
+def test_the_two_versions_of_health_are_the_same_on_the_wire() -> None:
+    versions = [importlib.import_module(f"kdp.proto.drahealth.{v}.api_pb2") for v in ("v1", "v1alpha1")]
+    said = [
+        api.NodeWatchResourcesResponse(
+            devices=[
+                api.DeviceHealth(
+                    device=api.DeviceIdentifier(pool_name="p", device_name="d"),
+                    health=api.HealthStatus.UNHEALTHY,
+                    last_updated_time=1,
+                    health_check_timeout_seconds=30,
+                    message="m",
+                )
+            ]
+        ).SerializeToString()
+        for api in versions
+    ]
+    assert said[0] == said[1] == b"\x0a\x11\x0a\x06\x0a\x01p\x12\x01d\x10\x02\x18\x01\x20\x1e\x2a\x01m"

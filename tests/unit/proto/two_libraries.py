@@ -17,7 +17,16 @@ from google.protobuf.message import Message
 
 from kdp.proto import _pool
 
-MODULES = ("deviceplugin.v1beta1", "pluginregistration.v1", "podresources.v1", "pods.v1alpha1")
+MODULES = (
+    "deviceplugin.v1beta1",
+    "dra.v1",
+    "dra.v1beta1",
+    "drahealth.v1",
+    "drahealth.v1alpha1",
+    "pluginregistration.v1",
+    "podresources.v1",
+    "pods.v1alpha1",
+)
 
 
 def load_kdp() -> None:
