@@ -28,9 +28,11 @@ from typing import TYPE_CHECKING, Any, Protocol, final, overload
 import attrs
 from typing_extensions import override
 
+from .claims import Claim
 from .devices import Device
 from .edits import ContainerEdits
 from .errors import InvalidValueError
+from .quantities import Amount, Quantity
 from .thresholds import HealthPolicy
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ __all__ = ["Allocation", "DeviceBackend", "Needs", "PreferRequest", "Reporter", 
 @final
 @attrs.frozen(kw_only=True, eq=False)
 class Allocation(Sequence[Device]):
-    """The devices of one container, as ``allocate``, ``prepare_container`` and ``released`` get them.
+    """The devices of one container (DRA: of one request of a claim), as ``allocate`` and the hooks after it get them.
 
     Iterate over it for the devices: ``[d.handle for d in devices]``. Later fields come with defaults, so that no
     hook's signature ever changes.
@@ -53,12 +55,24 @@ class Allocation(Sequence[Device]):
         deadline: When the hook must have returned, on `time.monotonic`'s clock, in seconds.
         state: A JSON-like dict of the backend's own. What ``allocate`` puts in, ``prepare_container`` and ``released``
             find again, also after a restart of the plugin: it is saved in ``--state-dir``.
+        claim: The claim that they were allocated for; None: a device plugin's container, and all that follows is
+            empty. ``released`` may come when the claim is gone from the API.
+        request: The name of the claim's request; of a prioritised list with the chosen part, as ``gpu/large``.
+        config: The parameters that class and claim ask for, as an object of what ``DeviceBackend.config`` names; None:
+            they ask for nothing.
+        consumed: What this claim has of a shared device's capacities, by device id and capacity.
+        share_id: Which share of a shared device this is, by device id.
     """
 
     resource: str
     devices: tuple[Device, ...]
     deadline: float
     state: dict[str, Any] = attrs.field(factory=dict[str, Any])
+    claim: Claim | None = None
+    request: str = ""
+    config: Any = None
+    consumed: Mapping[str, Mapping[str, Quantity]] = attrs.field(factory=dict[str, Mapping[str, Quantity]])
+    share_id: Mapping[str, str] = attrs.field(factory=dict[str, str])
 
     @overload
     def __getitem__(self, index: int) -> Device: ...
@@ -211,6 +225,9 @@ class DeviceBackend(abc.ABC):
         policy: Which devices to prefer for a container that wants several: ``first``, ``packed``, ``spread``, ``numa``
             or ``linked`` (see docs/how-to/choose-devices.md). None: ``linked`` if there is a ``links`` hook, else the
             kubelet chooses. The option ``policy`` of `kdp.run` and ``kdp run`` goes before it.
+        config: The parameters that a DRA claim may carry for these devices: an attrs class, or a tuple of several. Its
+            name is the ``kind`` and its fields are the parameters; fields with a default may be left out. ``allocate``
+            finds an object of it in ``Allocation.config``. Set on the class. None: there are no parameters.
     """
 
     resource: str | None = None
@@ -220,6 +237,7 @@ class DeviceBackend(abc.ABC):
     health_policy: HealthPolicy = HealthPolicy()
     joined_env: Mapping[str, str] = {}
     policy: str | None = None
+    config: type | tuple[type, ...] | None = None
 
     @abc.abstractmethod
     def discover(self) -> Iterable[Device] | Awaitable[Iterable[Device]]:
@@ -294,6 +312,17 @@ class DeviceBackend(abc.ABC):
         devices are to each other (default: nearer than any two units). The policy ``linked`` uses them
         (`kdp.allocation.links_of_matrix` makes them of a square matrix). Deadline 30 s. On an exception or a wrong
         weight the links of before stay in force, and the hook is asked again after 5 s.
+        """
+        return {}
+
+    def counters(self) -> Mapping[str, Mapping[str, Amount]] | Awaitable[Mapping[str, Mapping[str, Amount]]]:
+        """Return what there is of the things that partitions share, by counter set and counter; default: nothing.
+
+        A card whose memory is divided declares ``{"gpu-0": {"memory": Quantity("80Gi")}}``, and each of its partitions
+        ``consumes={"gpu-0": {"memory": Quantity("20Gi")}}``: the scheduler allocates no more of them than there is.
+
+        Called by a DRA driver only, after each ``discover``. Deadline 30 s. On an exception, or if a device consumes what
+        is not declared here, what was published before stays in force (DRA contract section 3.1).
         """
         return {}
 

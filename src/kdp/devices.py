@@ -6,21 +6,19 @@ the wire. Validation happens on construction, so that a wrong value is found whe
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import attrs
 from typing_extensions import override
 
+from .claims import BindingConditions, RequestPolicy, Taint
 from .edits import ContainerEdits
 from .errors import InvalidValueError
-from .names import check_attribute_name, check_device_id, check_resource_name
-
-if TYPE_CHECKING:
-    from decimal import Decimal
+from .names import check_attribute_name, check_counter_name, check_device_id, check_resource_name
+from .quantities import Amount, Quantity, capacities, check_amount, exact
 
 __all__ = ["AttributeValue", "Device", "Health", "Quantity", "Version"]
 
@@ -65,7 +63,10 @@ class Health:
 _HEALTHY = Health(None)
 
 _SEMVER = re.compile(
-    r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?\Z",
+    r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)"
+    # No part of a pre-release that is a number may begin with 0.
+    r"(-(0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*)(\.(0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*))*)?"
+    r"(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?\Z",
     re.ASCII,
 )
 
@@ -86,60 +87,6 @@ class Version:
     """
 
     text: str = attrs.field(converter=_semver)
-
-    @override
-    def __str__(self) -> str:
-        return self.text
-
-
-_QUANTITY = re.compile(r"([+-]?)(\d+\.?\d*|\.\d+)(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]?|[eE][+-]?\d{1,3})\Z", re.ASCII)
-_FACTORS = {
-    **{f"{prefix}i": str(1024**power) for power, prefix in enumerate("KMGTPE", start=1)},
-    **{
-        prefix: f"1e{3 * power}"
-        for power, prefix in enumerate(["n", "u", "m", "", "k", "M", "G", "T", "P", "E"], start=-3)
-    },
-}
-
-
-def _quantity(value: str) -> str:
-    if not _QUANTITY.match(value):
-        raise InvalidValueError(f"quantity {value!r}: must be a number with a Kubernetes suffix; valid is '80Gi'")
-    return value
-
-
-@final
-@functools.total_ordering
-@attrs.frozen(eq=False)
-class Quantity:
-    """An amount in Kubernetes' notation: ``80Gi``, ``1500m``, ``2``. Equal amounts are equal, however written.
-
-    Attributes:
-        text: The notation (Kubernetes API, ``resource.Quantity``).
-    """
-
-    text: str = attrs.field(converter=_quantity)
-
-    @property
-    def value(self) -> Decimal:
-        """The amount as a plain number."""
-        from decimal import Decimal  # only those who compute with amounts pay for it
-
-        match = _QUANTITY.match(self.text)
-        assert match is not None  # the converter has matched it
-        sign, number, suffix = match.groups()
-        return Decimal(f"{sign}{number}") * Decimal(_FACTORS.get(suffix) or f"1{suffix}")
-
-    @override
-    def __eq__(self, other: object) -> bool:
-        return self.value == other.value if isinstance(other, Quantity) else NotImplemented
-
-    def __lt__(self, other: Quantity) -> bool:
-        return self.value < other.value
-
-    @override
-    def __hash__(self) -> int:
-        return hash(self.value)
 
     @override
     def __str__(self) -> str:
@@ -180,14 +127,64 @@ def _attributes(value: Mapping[str, AttributeValue]) -> Mapping[str, AttributeVa
     return MappingProxyType(dict(value))
 
 
-def _capacity(value: Mapping[str, int | Quantity]) -> Mapping[str, int | Quantity]:
-    for name, amount in value.items():
-        check_attribute_name(name)
-        if not isinstance(amount, (int, Quantity)) or isinstance(amount, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+def _shareable(value: bool | Mapping[str, RequestPolicy] | None) -> Mapping[str, RequestPolicy] | None:
+    if value is None or value is False:
+        return None
+    policies: dict[str, RequestPolicy] = {} if value is True else dict(value)
+    for name, policy in policies.items():
+        if not isinstance(policy, RequestPolicy):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidValueError(
-                f"capacity {name}={amount!r}: must be int or kdp.Quantity; valid is Quantity('80Gi')"
+                f"shareable {name}={policy!r}: must be kdp.RequestPolicy; valid is kdp.RequestPolicy(default=1)"
             )
-    return MappingProxyType(dict(value))
+    return MappingProxyType(policies)
+
+
+def counter_sets(value: Mapping[str, Mapping[str, Amount]], what: str) -> Mapping[str, Mapping[str, Amount]]:
+    """Check and freeze amounts by counter set and counter.
+
+    Args:
+        value: What should be that.
+        what: Whose they are, for the message: ``consumes``.
+
+    Raises:
+        InvalidValueError: A name is no DNS label, a set is empty, or an amount is none or negative.
+    """
+    for name, counters in value.items():
+        check_counter_name(name)
+        if not counters:
+            raise InvalidValueError(f"{what} {name!r}: must name at least one counter; valid is {{'memory': 1}}")
+        for counter, amount in counters.items():
+            check_counter_name(counter)
+            if exact(check_amount(amount, f"{what} {name}: counter {counter}")) < 0:
+                raise InvalidValueError(f"{what} {name}: counter {counter}={amount}: must be 0 or more; valid is 1")
+    return MappingProxyType({name: MappingProxyType(dict(counters)) for name, counters in value.items()})
+
+
+def _consumes(value: Mapping[str, Mapping[str, Amount]]) -> Mapping[str, Mapping[str, Amount]]:
+    return counter_sets(value, "consumes")
+
+
+def _exists(value: bool) -> bool:
+    if not isinstance(value, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidValueError(f"exists {value!r}: must be True or False; valid is True")
+    return value
+
+
+def _taints(value: Iterable[Taint]) -> tuple[Taint, ...]:
+    taints = tuple(value)
+    for taint in taints:
+        if not isinstance(taint, Taint):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidValueError(f"taint {taint!r}: must be kdp.Taint; valid is kdp.Taint(key='example.com/worn')")
+    return taints
+
+
+def _binding_conditions(value: BindingConditions | None) -> BindingConditions | None:
+    if value is not None and not isinstance(value, BindingConditions):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidValueError(
+            f"binding conditions {value!r}: must be kdp.BindingConditions; valid is kdp.BindingConditions("
+            "conditions=['example.com/attached'], failure_conditions=['example.com/failed'])"
+        )
+    return value
 
 
 def _optional_resource(value: str | None) -> str | None:
@@ -212,6 +209,15 @@ class Device:
             share it: a fault of the unit is a fault of all its devices.
         handle: The vendor's own object: not compared, not logged, not sent. The newest always replaces the one
             before, also when nothing else changed.
+        shareable: Whether several claims may have it at once, each with a part of its capacity: True, or by capacity
+            the `RequestPolicy` of what a claim may ask for. None or False: one claim at a time. DRA only, as all that
+            follows (docs/explanation/device-plugin-or-dra.md); a device plugin shares by replicas instead.
+        consumes: What it takes of the counters that ``DeviceBackend.counters`` declares, by counter set and counter:
+            partitions of one card cannot be allocated beyond what the card has.
+        exists: False: a partition that ``allocate`` makes when it is given. Its device nodes need not be there, and a
+            device plugin does not list it.
+        taints: What keeps claims away from it that do not tolerate it.
+        binding_conditions: What has to come true before a pod with this device is bound to its node.
     """
 
     id: str = attrs.field(converter=check_device_id)
@@ -221,16 +227,28 @@ class Device:
     attributes: Mapping[str, AttributeValue] = attrs.field(
         factory=dict[str, AttributeValue], converter=_attributes, hash=False
     )
-    capacity: Mapping[str, int | Quantity] = attrs.field(
-        factory=dict[str, int | Quantity], converter=_capacity, hash=False
-    )
+    capacity: Mapping[str, Amount] = attrs.field(factory=dict[str, Amount], converter=capacities, hash=False)
     resource: str | None = attrs.field(default=None, converter=_optional_resource)
     unit: str = attrs.field(default="")
     handle: Any = attrs.field(default=None, eq=False, repr=False)
+    shareable: Mapping[str, RequestPolicy] | None = attrs.field(default=None, converter=_shareable, hash=False)
+    consumes: Mapping[str, Mapping[str, Amount]] = attrs.field(
+        factory=dict[str, Mapping[str, Amount]], converter=_consumes, hash=False
+    )
+    exists: bool = attrs.field(default=True, converter=_exists)
+    taints: tuple[Taint, ...] = attrs.field(default=(), converter=_taints)
+    binding_conditions: BindingConditions | None = attrs.field(default=None, converter=_binding_conditions)
 
     def __attrs_post_init__(self) -> None:
         if not self.unit:
             object.__setattr__(self, "unit", self.id)
+        for name, policy in (self.shareable or {}).items():
+            if name not in self.capacity:
+                raise InvalidValueError(
+                    f"device {self.id!r}: shareable {name!r} must be one of its capacities: "
+                    f"{', '.join(self.capacity) or 'it has none'}"
+                )
+            policy.check_within(self.capacity[name], f"device {self.id!r}: shareable {name!r}")
 
     @classmethod
     def counted(cls, prefix: str, count: int, *, edits: ContainerEdits | None = None) -> list[Device]:

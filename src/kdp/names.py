@@ -20,8 +20,11 @@ __all__ = [
     "check_attribute_name",
     "check_cdi_device_name",
     "check_cdi_kind",
+    "check_counter_name",
     "check_device_id",
     "check_env_name",
+    "check_label_name",
+    "check_label_value",
     "check_resource_name",
     "check_socket_path",
     "is_utf8",
@@ -37,6 +40,7 @@ MAX_SOCKET_PATH_BYTES = 107
 """``sun_path`` of Linux is 108 bytes with its final NUL (contract section 0.1)."""
 
 _DNS_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_LABEL = re.compile(rf"{_DNS_LABEL}\Z")
 _SUBDOMAIN = re.compile(rf"{_DNS_LABEL}(\.{_DNS_LABEL})*\Z")
 _NAME_PART = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?\Z")
 _CDI_VENDOR = re.compile(r"[A-Za-z]([-A-Za-z0-9_.]*[A-Za-z0-9])?\Z")
@@ -156,6 +160,56 @@ def check_attribute_name(value: str) -> str:
             "must be an identifier of at most 32 letters, digits and '_', optionally behind a domain of at most 63 "
             "characters and a slash",
             "driverVersion",
+        )
+    return value
+
+
+def check_counter_name(value: str) -> str:
+    """Check the name of a DRA counter or counter set: a DNS label of at most 63 characters.
+
+    Raises:
+        InvalidNameError: It is none.
+    """
+    if not isinstance(value, str) or len(value) > 63 or not _LABEL.match(value):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise _refuse(
+            "counter name",
+            value,
+            "must be 1 to 63 lower-case letters, digits and '-', with a letter or digit at both ends",
+            "gpu-0-memory",
+        )
+    return value
+
+
+def check_label_name(value: str) -> str:
+    """Check the key of a taint or the name of a condition, by the rule of Kubernetes' label names.
+
+    Raises:
+        InvalidNameError: It is no name of at most 63 characters, optionally behind a DNS domain and a slash.
+    """
+    domain, slash, name = value.rpartition("/") if isinstance(value, str) else ("", "", "")  # pyright: ignore[reportUnnecessaryIsInstance]
+    if (slash and (len(domain) > 253 or not _SUBDOMAIN.match(domain))) or len(name) > 63 or not _NAME_PART.match(name):
+        raise _refuse(
+            "label name",
+            value,
+            "must be at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends, optionally behind "
+            "a lower-case domain and a slash",
+            "example.com/worn",
+        )
+    return value
+
+
+def check_label_value(value: str) -> str:
+    """Check the value of a taint, by the rule of Kubernetes' label values; it may be empty.
+
+    Raises:
+        InvalidNameError: It is longer than 63 characters or holds others than letters, digits, ``-``, ``_``, ``.``.
+    """
+    if not isinstance(value, str) or len(value) > 63 or (value and not _NAME_PART.match(value)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise _refuse(
+            "label value",
+            value,
+            "must be at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends",
+            "fan-failed",
         )
     return value
 

@@ -399,7 +399,7 @@ class Supervisor:
         faults: dict[str, str] = {}
         known: dict[str, str | None] = {}
         for device in devices:
-            for node in device.edits.device_nodes:
+            for node in device.edits.device_nodes if device.exists else ():
                 path = node.host_path
                 if path not in known:
                     known[path] = self._host.node_fault(path)

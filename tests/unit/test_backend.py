@@ -11,7 +11,7 @@ import kdp
 from kdp.backend import Allocation, DeviceBackend, Needs, PreferRequest, is_overridden
 from kdp.errors import EditConflictError
 
-HOOKS = ("open", "close", "watch", "allocate", "prefer", "links", "prepare_container", "released", "needs")
+HOOKS = ("open", "close", "watch", "allocate", "prefer", "links", "counters", "prepare_container", "released", "needs")
 
 
 class Widgets(DeviceBackend):
@@ -41,8 +41,17 @@ def test_the_defaults_do_nothing() -> None:
     assert backend.released(devices) is None
     assert backend.prefer(PreferRequest(resource="example.com/widget", available=(), must_include=(), size=1)) is None
     assert backend.links([]) == {}
+    assert backend.counters() == {}
+    assert backend.config is None
     assert backend.needs() == Needs(host_paths=(), capabilities=(), host_network=False)
     assert (backend.poll_interval, backend.stale_after, dict(backend.joined_env)) == (5.0, 30.0, {})
+
+
+def test_an_allocation_of_a_device_plugin_knows_no_claim() -> None:
+    devices = allocation(kdp.Device(id="a"))
+    assert (devices.claim, devices.request, devices.config) == (None, "", None)
+    assert devices.consumed == {}
+    assert devices.share_id == {}
 
 
 def test_allocate_merges_the_devices_edits() -> None:

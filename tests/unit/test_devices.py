@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kdp.claims import BindingConditions, RequestPolicy, Taint
 from kdp.devices import Device, Health, Quantity, Version
 from kdp.errors import InvalidNameError, InvalidValueError
 
@@ -68,11 +69,78 @@ def test_a_numa_node_is_a_small_number(node: Any) -> None:
         ({"id": "a", "attributes": {"x": 1.5}}, r"^attribute x=1.5: must be bool, int, str or kdp.Version$"),
         ({"id": "a", "capacity": {"x": True}}, r"^capacity x=True: must be int or kdp.Quantity"),
         ({"id": "a", "capacity": {"x": "80Gi"}}, r"^capacity x='80Gi': must be int or kdp.Quantity"),
+        ({"id": "a", "shareable": {"x": 1}}, "^shareable x=1: must be kdp.RequestPolicy"),
+        (
+            {"id": "a", "shareable": {"x": RequestPolicy(default=1)}},
+            "^device 'a': shareable 'x' must be one of its capacities: it has none$",
+        ),
+        (
+            {"id": "a", "capacity": {"x": 1}, "shareable": {"x": RequestPolicy(default=2)}},
+            "^device 'a': shareable 'x': default 2 must not be more than its capacity 1$",
+        ),
+        ({"id": "a", "consumes": {"GPU": {"x": 1}}}, "^counter name 'GPU'"),
+        ({"id": "a", "consumes": {"gpu": {"x_y": 1}}}, "^counter name 'x_y'"),
+        ({"id": "a", "consumes": {"gpu": {}}}, "^consumes 'gpu': must name at least one counter"),
+        ({"id": "a", "consumes": {"gpu": {"x": "1"}}}, "^consumes gpu: counter x='1': must be int or kdp.Quantity"),
+        ({"id": "a", "consumes": {"gpu": {"x": -1}}}, "^consumes gpu: counter x=-1: must be 0 or more"),
+        ({"id": "a", "exists": 0}, "^exists 0: must be True or False"),
+        ({"id": "a", "taints": ["x"]}, "^taint 'x': must be kdp.Taint"),
+        ({"id": "a", "binding_conditions": ["x"]}, r"^binding conditions \['x'\]: must be kdp.BindingConditions"),
     ],
 )
 def test_wrong_values_are_refused_where_they_are_made(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises((InvalidValueError, InvalidNameError), match=message):
         Device(**arguments)
+
+
+def test_a_device_is_whole_and_exists_unless_it_says_otherwise() -> None:
+    device = Device(id="a")
+    assert device.shareable is None
+    assert (device.consumes, device.exists, device.taints, device.binding_conditions) == ({}, True, (), None)
+
+
+@pytest.mark.parametrize(("given", "kept"), [(True, {}), (False, None), (None, None), ({}, {})])
+def test_shareable_is_a_word_or_a_policy_for_each_capacity(given: Any, kept: Any) -> None:
+    assert Device(id="a", shareable=given).shareable == kept
+
+
+def test_what_a_device_says_for_claims_is_frozen_and_compared() -> None:
+    consumes = {"gpu-0": {"memory": Quantity("20Gi")}}
+    policies = {"bandwidth": RequestPolicy(default=1)}
+
+    def make() -> Device:
+        return Device(
+            id="a",
+            capacity={"bandwidth": 10},
+            shareable=policies,
+            consumes=consumes,
+            taints=[Taint(key="worn")],
+            binding_conditions=BindingConditions(conditions=["up"], failure_conditions=["down"]),
+        )
+
+    device = make()
+    assert device == make()
+    assert hash(device) == hash(make())
+    assert attrs.evolve(device) == device
+    consumes["gpu-0"]["memory"] = Quantity("1Gi")
+    policies.clear()
+    assert device.consumes["gpu-0"]["memory"] == Quantity("20Gi")
+    assert device.shareable == {"bandwidth": RequestPolicy(default=1)}
+    changes: list[dict[str, Any]] = [
+        {"consumes": {}},
+        {"shareable": None},
+        {"taints": ()},
+        {"binding_conditions": None},
+        {"exists": False},
+    ]
+    for changed in changes:
+        assert attrs.evolve(device, **changed) != device
+
+
+@pytest.mark.parametrize("text", ["1.0.0-01", "1.0.0-a.01", "v1.2.0", "1.2"])
+def test_a_version_is_as_strict_as_the_api_server(text: str) -> None:
+    with pytest.raises(InvalidValueError, match="semantic version"):
+        Version(text)
 
 
 def test_counted_devices_are_alike_but_for_their_ids() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -156,3 +157,25 @@ def test_device_ids_are_taken_verbatim(device_id: str) -> None:
 def test_paths_are_normalised_and_stay_absolute(parts: list[str]) -> None:
     path = names.check_absolute_path("/" + "/".join(parts), kind="host path")
     assert path == "/" + "/".join(part for part in parts if part not in (".", ""))
+
+
+@pytest.mark.parametrize("name", ["gpu-0", "a", "0", "x" * 63])
+def test_counter_names_are_dns_labels(name: str) -> None:
+    assert names.check_counter_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["", "GPU", "a_b", "a.b", "-a", "a-", "x" * 64, 1])
+def test_what_is_no_dns_label_is_no_counter_name(name: Any) -> None:
+    with pytest.raises(InvalidNameError, match=r"^counter name .*; valid is for example 'gpu-0-memory'$"):
+        names.check_counter_name(name)
+
+
+@pytest.mark.parametrize("name", ["worn", "example.com/worn", "A_b.c-d", "x" * 63, f"{'a' * 253}/x"])
+def test_label_names_are_those_of_kubernetes(name: str) -> None:
+    assert names.check_label_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["/x", "a/", "a/b/c", "a b", "_x", "x_", f"{'a' * 254}/x"])
+def test_other_label_names_are_refused(name: str) -> None:
+    with pytest.raises(InvalidNameError, match=r"^label name .*; valid is for example 'example.com/worn'$"):
+        names.check_label_name(name)

@@ -13,6 +13,8 @@ SURFACE: dict[str, list[str]] = {
     "kdp": [
         "Allocation",
         "AllocationError",
+        "BindingConditions",
+        "Claim",
         "ConfigurationError",
         "ContainerEdits",
         "Device",
@@ -29,6 +31,8 @@ SURFACE: dict[str, list[str]] = {
         "PreferRequest",
         "Quantity",
         "Reporter",
+        "RequestPolicy",
+        "Taint",
         "Version",
         "run",
         "serve",

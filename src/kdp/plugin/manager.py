@@ -284,7 +284,8 @@ class PluginManager(AsyncContextManagerMixin):
         mine = [name for name, owner in self._owners.items() if owner is supervisor]
         groups: dict[str, dict[str, Device]] = {name: {} for name in (*mine, *found.resources)}
         for device in found.devices:
-            groups.setdefault(resource_of(device, supervisor.backend), {})[device.id] = device
+            if device.exists:  # the kubelet has no word for a partition that is still to be made
+                groups.setdefault(resource_of(device, supervisor.backend), {})[device.id] = device
         for name, group in groups.items():
             for other, plugin in self._plugins.items():
                 if other != name and (moved := plugin.inventory.tombstones & group.keys()):

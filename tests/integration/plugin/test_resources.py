@@ -120,3 +120,14 @@ async def test_two_backends_whose_devices_name_one_resource(
         manager.rescan()
         await until(lambda: any("already served by" in r.getMessage() for r in caplog.records))
         assert k137.capacity() == {RESOURCE: 1, OTHER: 1}
+
+
+async def test_a_partition_that_is_still_to_be_made_is_not_listed(kubelet: SimulatedKubelet) -> None:
+    """Neither is its missing device node a fault of it: DRA makes it when a claim gets it."""
+    future = kdp.Device(id="later", exists=False, edits=kdp.ContainerEdits.of_node("/dev/no-such-node"))
+    backend = Widgets("now", future)
+    async with connected(kubelet, backend) as manager:
+        await kubelet.until(capacity={RESOURCE: 1}, allocatable={RESOURCE: 1})
+        backend.devices[1] = kdp.Device(id="later")
+        manager.rescan()
+        await kubelet.until(capacity={RESOURCE: 2}, allocatable={RESOURCE: 2})
