@@ -6,7 +6,8 @@
     ├── InvalidValueError (ValueError)   a value breaks a rule: its maker corrects it
     │   ├── InvalidNameError               a name or a path: the text shows a valid one
     │   ├── EditConflictError              two devices want different things at one place
-    │   └── ListTooLargeError              more devices than the kubelet can receive
+    │   ├── ListTooLargeError              more devices than the kubelet can receive
+    │   └── InvalidSlicesError             the API server would not take the devices
     ├── ConfigurationError               a setting is wrong: the admin corrects it, exit code 2
     ├── NotReady                         raised BY a hook: driver or hardware is not there yet
     ├── AllocationError                  raised BY a hook: a sentence for the pod's author
@@ -38,6 +39,7 @@ __all__ = [
     "HookFailedError",
     "HookTimeoutError",
     "InvalidNameError",
+    "InvalidSlicesError",
     "InvalidValueError",
     "KdpError",
     "ListTooLargeError",
@@ -91,6 +93,20 @@ class ListTooLargeError(InvalidValueError):
     def __init__(self, message: str, *, fits: int) -> None:
         super().__init__(message)
         self.fits = fits
+
+
+class InvalidSlicesError(InvalidValueError):
+    """The API server would refuse the devices, or the scheduler would not understand them (DRA contract section 3.2).
+
+    Who acts: the vendor, in ``discover`` or ``counters``. What was published before stays in force.
+
+    Attributes:
+        paths: The fields of the ResourceSlices that are wrong, as the API server names them.
+    """
+
+    def __init__(self, message: str, *, paths: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.paths = paths
 
 
 class ConfigurationError(KdpError):

@@ -92,6 +92,12 @@ class PciFunction(Directory):
         return node if node is not None and node >= 0 else None
 
     @property
+    def pcie_root(self) -> str | None:
+        """The root complex above it, as ``pci0000:3a``: functions below the same one reach each other without a processor."""
+        root = self.path.removeprefix("/sys/devices/").partition("/")[0]
+        return root if root.startswith("pci") else None
+
+    @property
     def local_cpus(self) -> tuple[int, ...] | None:
         """The processors that are near to it."""
         return self.numbers("local_cpulist").value

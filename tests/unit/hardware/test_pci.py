@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kdp.hardware import PciLink
+from kdp.hardware import Host, PciFunction, PciLink
 from kdp.hardware.pci import normal_address
 from kdp.testing import SysfsTree
 
@@ -97,3 +97,15 @@ def test_virtual_functions_know_their_physical_one(sysfs_tree: SysfsTree) -> Non
     assert virtual.physical_function == function
     sysfs_tree.vanish(virtual.path)
     assert list(function.virtual_functions) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("path", "root"),
+    [
+        ("/sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0", "pci0000:3a"),
+        ("/sys/devices/pci0000:00/0000:00:0e.0/pci10000:e0/10000:e0:06.0", "pci0000:00"),
+        ("/sys/devices/platform/soc/pci0001:00/0001:00:00.0", None),
+    ],
+)
+def test_the_root_complex_is_the_first_part_of_the_path(path: str, root: str | None) -> None:
+    assert PciFunction(Host(), path).pcie_root == root

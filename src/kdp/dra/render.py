@@ -1,0 +1,109 @@
+"""A `kdp.Device` as an entry of a ResourceSlice, and counter sets as the API has them.
+
+Nothing is judged here: what the API does not take is rendered as it is, and `kdp.dra.validation` names its field. Names are
+sorted, so that equal devices are equal bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..devices import Version
+from ..errors import InvalidValueError
+from .amounts import canonical
+from .names import device_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..claims import RequestPolicy, Taint
+    from ..devices import AttributeValue, Device
+    from ..quantities import Amount
+
+__all__ = ["render_counters", "render_device"]
+
+
+def render_device(device: Device, standard: Mapping[str, AttributeValue]) -> dict[str, Any]:
+    """Return a device as JSON has it.
+
+    Args:
+        device: The device.
+        standard: More attributes; see `kdp.dra.standard`.
+    """
+    rendered: dict[str, Any] = {"name": device_name(device.id)}
+    attributes = {**standard, **device.attributes}
+    if attributes:
+        rendered["attributes"] = {name: _attribute(attributes[name]) for name in sorted(attributes)}
+    if device.capacity:
+        policies = device.shareable or {}
+        rendered["capacity"] = {
+            name: _capacity(device.capacity[name], policies.get(name)) for name in sorted(device.capacity)
+        }
+    if device.consumes:
+        rendered["consumesCounters"] = [
+            {"counterSet": name, "counters": _counters(device.consumes[name])} for name in sorted(device.consumes)
+        ]
+    if device.taints:
+        rendered["taints"] = [_taint(taint) for taint in device.taints]
+    binding = device.binding_conditions
+    if binding is not None:
+        if binding.binds_to_node:
+            rendered["bindsToNode"] = True
+        rendered["bindingConditions"] = list(binding.conditions)
+        rendered["bindingFailureConditions"] = list(binding.failure_conditions)
+    if device.shareable is not None:
+        rendered["allowMultipleAllocations"] = True
+    return rendered
+
+
+def render_counters(name: str, counters: Mapping[str, Amount]) -> dict[str, Any]:
+    """Return a counter set as JSON has it."""
+    return {"name": name, "counters": _counters(counters)}
+
+
+def _counters(counters: Mapping[str, Amount]) -> dict[str, Any]:
+    return {name: {"value": _amount(counters[name])} for name in sorted(counters)}
+
+
+def _attribute(value: AttributeValue) -> dict[str, Any]:
+    match value:
+        case bool():
+            return {"bool": value}
+        case int():
+            return {"int": value}
+        case Version():
+            return {"version": value.text}
+        case _:
+            return {"string": value}
+
+
+def _capacity(amount: Amount, policy: RequestPolicy | None) -> dict[str, Any]:
+    rendered: dict[str, Any] = {"value": _amount(amount)}
+    if policy is not None:
+        rendered["requestPolicy"] = _policy(policy)
+    return rendered
+
+
+def _policy(policy: RequestPolicy) -> dict[str, Any]:
+    bounds = (("min", policy.min), ("max", policy.max), ("step", policy.step))
+    valid_range = {name: _amount(amount) for name, amount in bounds if amount is not None}
+    rendered: dict[str, Any] = {}
+    if policy.default is not None:
+        rendered["default"] = _amount(policy.default)
+    if policy.valid_values:
+        rendered["validValues"] = [_amount(amount) for amount in policy.valid_values]
+    if valid_range:
+        rendered["validRange"] = valid_range
+    return rendered
+
+
+def _taint(taint: Taint) -> dict[str, Any]:
+    rendered = {"key": taint.key, "effect": taint.effect}
+    return {"key": taint.key, "value": taint.value, "effect": taint.effect} if taint.value else rendered
+
+
+def _amount(amount: Amount) -> str:
+    try:
+        return canonical(amount)
+    except InvalidValueError:
+        return str(amount)
