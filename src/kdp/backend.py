@@ -226,8 +226,9 @@ class DeviceBackend(abc.ABC):
             or ``linked`` (see docs/how-to/choose-devices.md). None: ``linked`` if there is a ``links`` hook, else the
             kubelet chooses. The option ``policy`` of `kdp.run` and ``kdp run`` goes before it.
         config: The parameters that a DRA claim may carry for these devices: an attrs class, or a tuple of several. Its
-            name is the ``kind`` and its fields are the parameters; fields with a default may be left out. ``allocate``
-            finds an object of it in ``Allocation.config``. Set on the class. None: there are no parameters.
+            name is their ``kind``; its fields are theirs, ``power_limit`` as ``powerLimit``, and may be left out if they
+            have a default; ``apiVersion`` is the class variable ``api_version``, or else the driver's name and ``/v1``.
+            ``allocate`` finds an object of it in ``Allocation.config``. Set on the class. None: there are no parameters.
     """
 
     resource: str | None = None

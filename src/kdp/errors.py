@@ -11,6 +11,7 @@
     ├── ConfigurationError               a setting is wrong: the admin corrects it, exit code 2
     ├── NotReady                         raised BY a hook: driver or hardware is not there yet
     ├── AllocationError                  raised BY a hook: a sentence for the pod's author
+    ├── ClaimError                       this claim cannot be prepared: a sentence for its author
     ├── HookError                        a hook of the backend misbehaved: the vendor's bug
     │   ├── HookFailedError                it raised something unexpected, or returned nonsense
     │   └── HookTimeoutError               it did not return within its deadline
@@ -33,6 +34,7 @@ __all__ = [
     "AllocationError",
     "AlreadyConnectedError",
     "CdiWriteError",
+    "ClaimError",
     "ConfigurationError",
     "EditConflictError",
     "HookError",
@@ -132,6 +134,15 @@ class AllocationError(KdpError):
     The text is what the pod's author reads in ``kubectl describe pod``: one sentence, without secrets.
 
     Who acts: the pod's author.
+    """
+
+
+class ClaimError(KdpError):
+    """A claim asks for what this driver cannot do, as parameters that it does not know.
+
+    The text is what the author of the claim reads in ``kubectl describe pod``; other claims are not touched.
+
+    Who acts: the claim's author, or that of its class.
     """
 
 
