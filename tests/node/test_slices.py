@@ -6,12 +6,14 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+import attrs
 import pytest
 from tests.slice_cases import BAD, STRICTER, Case, good
 
 import kdp
 from kdp.dra.limits import Limits
 from kdp.dra.names import device_id_of
+from kdp.dra.parameters import read_parameters
 from kdp.dra.slices import Pool, PoolSlice, pool_slices, writes
 from kdp.dra.validation import problems_of_slice
 
@@ -225,7 +227,7 @@ async def test_a_change_is_one_write_and_a_taint_keeps_its_time(shared_cluster: 
     assert await publish(3) == (2, 1, 0, 4)
 
 
-# -- how the scheduler takes it ----------------------------------------------------------------------------------------
+# -- what the scheduler makes of it ----------------------------------------------------------------------------------------
 
 
 async def test_the_scheduler_takes_devices_in_their_order_and_within_their_counters(
@@ -269,9 +271,63 @@ async def test_the_scheduler_takes_devices_in_their_order_and_within_their_count
     assert "cannot allocate all claims" in json.dumps(pod["status"]["conditions"])
 
 
+@attrs.frozen
+class GpuConfig:
+    """What a claim may ask of the devices of this test."""
+
+    power_limit: int
+    label: str = ""
+
+
+async def test_parameters_of_class_and_claim_are_read_as_the_scheduler_wrote_them(
+    namespace: Namespace, limits: Limits
+) -> None:
+    cluster = namespace.cluster
+    pool = Pool.of_node(DRIVER, "node0")
+    await _write(cluster, pool, pool_slices([kdp.Device(id=f"g{n}") for n in range(3)], pool=pool, limits=limits))
+
+    def config(power: int, *requests: str) -> Object:
+        parameters = {"apiVersion": f"{DRIVER}/v1", "kind": "GpuConfig", "powerLimit": power}
+        entry: Object = {"opaque": {"driver": DRIVER, "parameters": parameters}}
+        return {**entry, "requests": list(requests)} if requests else entry
+
+    spec = {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}], "config": [config(100)]}
+    await cluster.apply(
+        {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "limited"}, "spec": spec}
+    )
+    impossible = {"cel": {"expression": "false"}}
+    claim, user = _claim_and_pod("limited", {})
+    claim["spec"]["devices"] = {
+        "requests": [
+            {
+                "name": "listed",
+                "firstAvailable": [
+                    {"name": "large", "deviceClassName": "limited", "selectors": [impossible]},
+                    {"name": "small", "deviceClassName": "limited"},
+                ],
+            },
+            {"name": "plain", "exactly": {"deviceClassName": "limited"}},
+            {"name": "own", "exactly": {"deviceClassName": "limited"}},
+        ],
+        "config": [config(200, "listed"), config(300, "listed/large"), config(400, "own")],
+    }
+    await cluster.apply(claim, user, namespace=namespace.name)
+    allocated = await cluster.until_object(
+        "resource.k8s.io/v1/resourceclaims",
+        "limited",
+        lambda claim: claim.get("status", {}).get("allocation"),
+        "is allocated",
+        namespace=namespace.name,
+    )
+    devices = allocated["status"]["allocation"]["devices"]
+    found = read_parameters(devices["config"], driver=DRIVER, declared=GpuConfig)
+    power = {each["request"]: found.of_request(each["request"]) for each in devices["results"]}
+    assert power == {"listed/small": GpuConfig(200), "plain": GpuConfig(100), "own": GpuConfig(400)}
+
+
 def _claim_and_pod(name: str, exactly: Object) -> tuple[Object, Object]:
     request = {"name": "r", "exactly": exactly}
-    claim = {
+    claim: Object = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
         "metadata": {"name": name},
