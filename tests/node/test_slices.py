@@ -11,13 +11,14 @@ import pytest
 from tests.slice_cases import BAD, STRICTER, Case, good
 
 import kdp
+from kdp.dra.dropped import dropped_fields, publishable
 from kdp.dra.limits import Limits
 from kdp.dra.names import device_id_of
 from kdp.dra.parameters import read_parameters
 from kdp.dra.slices import Pool, PoolSlice, pool_slices, writes
 from kdp.dra.validation import problems_of_slice
 
-from .conftest import Namespace
+from .conftest import MakeCluster, Namespace
 from .deploy import pod
 from .nodekit import Cluster
 from .nodekit.cluster import ApiError
@@ -225,6 +226,29 @@ async def test_a_change_is_one_write_and_a_taint_keeps_its_time(shared_cluster: 
     assert await publish(3) == (0, 0, 0, 3)
     devices.clear()
     assert await publish(3) == (2, 1, 0, 4)
+
+
+async def test_what_a_server_drops_is_named_and_what_is_published_then_stays(make_cluster: MakeCluster) -> None:
+    off = ["DRAPartitionableDevices", "DRAConsumableCapacity", "DRADeviceBindingConditions"]
+    cluster = await make_cluster(feature_gates=dict.fromkeys(off, False))
+    limits = Limits.of((await cluster.api("GET", "/version"))["gitVersion"])
+    pool = _pool("dropped")
+    partitions, counters = _partitions(2)
+    devices = [*_shared(), *partitions]
+    wanted = pool_slices(devices, pool=pool, limits=limits, counters=counters)
+    dropped: set[str] = set()
+    for item in writes(wanted, []).create:
+        stored = await cluster.api("POST", PATH, dict(item))
+        dropped |= {field.gate for field in dropped_fields(item, stored)}
+    assert dropped == set(off)
+    honest = publishable(devices, dropped)
+    assert honest.withheld.keys() == {device.id for device in devices if device.consumes or device.binding_conditions}
+    less = pool_slices(honest.devices, pool=pool, limits=limits, previous=await _stored(cluster, pool))
+    await _write(cluster, pool, less, last=1)
+    assert not writes(less, await _stored(cluster, pool))
+    sent = {each.name: each.as_object(2, len(less)) for each in less}
+    for item in await _stored(cluster, pool):
+        assert dropped_fields(sent[item["metadata"]["name"]], item) == []
 
 
 # -- what the scheduler makes of it ----------------------------------------------------------------------------------------

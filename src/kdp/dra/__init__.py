@@ -4,7 +4,7 @@
 * ``limits``: what a server of which version accepts. ``validation``: those rules, with the paths of the server's fields.
 * ``render``: a `kdp.Device` as the API has it. ``standard``: the attributes that all drivers share, from the hardware.
 * ``layout``: which device lies in which slice, with least change. ``slices``: the ResourceSlices of a pool, and what to
-  write so that the API server has them.
+  write so that the API server has them. ``dropped``: what the server left out of them, and what is honest without it.
 * ``parameters``: what a claim's configuration says, as objects of the backend's ``config`` class.
 
 Source of the rules: the API ``resource.k8s.io/v1`` and the DRA contract, whose sections the modules name. Nothing outside this
