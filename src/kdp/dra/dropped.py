@@ -69,12 +69,15 @@ def dropped_fields(sent: Mapping[str, Any], stored: Mapping[str, Any]) -> list[D
 
 
 def _missing(sent: Any, stored: Any, path: str) -> Iterator[str]:
-    kinds = type(sent), type(stored)
-    if kinds == (dict, dict):
+    if _are(dict, sent, stored):
         yield from _missing_of_object(sent, stored, path)
-    elif kinds == (list, list):
+    elif _are(list, sent, stored):
         for index, (ours, theirs) in enumerate(zip(sent, stored, strict=False)):
             yield from _missing(ours, theirs, f"{path}[{index}]")
+
+
+def _are(kind: type, *values: object) -> bool:
+    return all(isinstance(value, kind) for value in values)
 
 
 def _missing_of_object(sent: dict[str, Any], stored: dict[str, Any], path: str) -> Iterator[str]:
