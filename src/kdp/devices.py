@@ -160,8 +160,11 @@ def counter_sets(value: Mapping[str, Mapping[str, Amount]], what: str) -> Mappin
     return MappingProxyType({name: MappingProxyType(dict(counters)) for name, counters in value.items()})
 
 
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
 def _consumes(value: Mapping[str, Mapping[str, Amount]]) -> Mapping[str, Mapping[str, Amount]]:
-    return counter_sets(value, "consumes")
+    return counter_sets(value, "consumes") if value else _NOTHING
 
 
 def _exists(value: bool) -> bool:
@@ -171,6 +174,8 @@ def _exists(value: bool) -> bool:
 
 
 def _taints(value: Iterable[Taint]) -> tuple[Taint, ...]:
+    if value == ():
+        return ()
     taints = tuple(value)
     for taint in taints:
         if not isinstance(taint, Taint):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -242,7 +247,7 @@ class Device:
     def __attrs_post_init__(self) -> None:
         if not self.unit:
             object.__setattr__(self, "unit", self.id)
-        for name, policy in (self.shareable or {}).items():
+        for name, policy in self.shareable.items() if self.shareable else ():
             if name not in self.capacity:
                 raise InvalidValueError(
                     f"device {self.id!r}: shareable {name!r} must be one of its capacities: "
