@@ -352,6 +352,7 @@ _WRAPPERS: Mapping[str, Callable[[_Hook], _Hook]] = {
     "allocate": lambda inner: _wrapped(inner, _limited),
     "prefer": _prefer,
     "links": lambda inner: _wrapped(inner, _with_origins),
+    "counters": lambda inner: _wrapped(inner, _same),
     "prepare_container": lambda inner: _wrapped(inner, _of_containers),
     "released": _released,
     "needs": lambda inner: _wrapped(inner, _same),
