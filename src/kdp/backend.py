@@ -323,7 +323,8 @@ class DeviceBackend(abc.ABC):
         ``consumes={"gpu-0": {"memory": Quantity("20Gi")}}``: the scheduler allocates no more of them than there is.
 
         Called by a DRA driver only, after each ``discover``. Deadline 30 s. On an exception, or if a device consumes what
-        is not declared here, what was published before stays in force (DRA contract section 3.1).
+        is not declared here, what was published before stays in force. Source: the field ``sharedCounters`` of
+        ``resource.k8s.io/v1`` ResourceSlice.
         """
         return {}
 

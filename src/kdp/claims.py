@@ -1,7 +1,7 @@
 """What Dynamic Resource Allocation adds to the model: how a device may be claimed, and which claim it was.
 
-Frozen values that check themselves. The rules are those of the API ``resource.k8s.io/v1`` (DRA contract section 3.1);
-limits that differ by version are checked where the server's version is known, in ``kdp.dra``.
+Frozen values that check themselves. The rules are those of the API ``resource.k8s.io/v1``; limits that differ by version are
+checked where the server's version is known, in ``kdp.dra``.
 """
 
 from __future__ import annotations

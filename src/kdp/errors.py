@@ -98,7 +98,7 @@ class ListTooLargeError(InvalidValueError):
 
 
 class InvalidSlicesError(InvalidValueError):
-    """The API server would refuse the devices, or the scheduler would not understand them (DRA contract section 3.2).
+    """The API server would refuse the devices, or the scheduler would not understand them.
 
     Who acts: the vendor, in ``discover`` or ``counters``. What was published before stays in force.
 

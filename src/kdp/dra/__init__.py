@@ -7,6 +7,5 @@
   write so that the API server has them. ``dropped``: what the server left out of them, and what is honest without it.
 * ``parameters``: what a claim's configuration says, as objects of the backend's ``config`` class.
 
-Source of the rules: the API ``resource.k8s.io/v1`` and the DRA contract, whose sections the modules name. Nothing outside this
-room may import it.
+Source of the rules: the API ``resource.k8s.io/v1``; the modules name the files of upstream that enforce them.
 """

@@ -1,8 +1,9 @@
 """What an API server left out of a ResourceSlice without a word, by which gate, and what can be published all the same.
 
-A server whose feature gate is off removes the fields of that feature from what it is sent (DRA contract section 3.6). Writing
-again would only be answered in the same way, so the devices are published as the server can hold them, or not at all where
-what is left would be a lie: a partition whose counters are not counted would be allocated beyond what its card has.
+A server whose feature gate is off removes the fields of that feature from what it is sent (``k8s.io/kubernetes``
+``pkg/registry/resource/resourceslice/strategy.go``). Writing again would only be answered in the same way, so the devices
+are published as the server can hold them, or not at all where what is left would be a lie: a partition whose counters are
+not counted would be allocated beyond what its card has.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""`Limits`: what an API server of which version accepts in a ResourceSlice (DRA contract section 3.2)."""
+"""`Limits`: what an API server of which version accepts in a ResourceSlice.
+
+Source: the constants of ``k8s.io/kubernetes`` ``pkg/apis/resource/types.go`` in versions 1.34 to 1.37.
+"""
 
 from __future__ import annotations
 

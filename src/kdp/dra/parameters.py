@@ -1,7 +1,7 @@
 """What a claim's configuration says, as objects of the classes that the backend declares in ``config``.
 
 The scheduler writes the configuration of the device class and of the claim into the allocation. Its order decides: all
-entries of the class, then all of the claim, and the last one that is for a request counts, whole (DRA contract section 3.4).
+entries of the class, then all of the claim, and the last one that is for a request counts, whole.
 An entry without requests is for all; one for ``gpu`` is also for ``gpu/large``, the chosen part of a prioritised list.
 
 Entries of other drivers are none of our business. Every one of ours must be right, also one that another outdoes, so that a

@@ -1,8 +1,8 @@
 """The ResourceSlices of a pool, made of its devices, and what has to be written so that the API server has them.
 
 `pool_slices` is a pure function: devices, counters and the leaves of before go in, slices come out; equal input gives equal
-bytes. The order of the devices is the order in which the scheduler tries them (DRA contract section 3.3): it goes through slices
-by name and through a slice's devices from the first.
+bytes. The order of the devices is the order in which the scheduler tries them (``k8s.io/dynamic-resource-allocation``
+``structured/internal``): it goes through slices by name and through a slice's devices from the first.
 
 Counters lie in slices of their own since Kubernetes 1.35; before, in the slice of the devices that consume them, so that
 devices with a counter set in common cannot be divided there (`Limits.combined`).

@@ -3,8 +3,9 @@
 ``resource.kubernetes.io/pcieRoot``, ``pciBusID`` and ``numaNode`` are found in sysfs, by the first of these that knows: the
 attribute ``pciBusID`` that the backend declares itself, an id or unit that is a PCI address, the device nodes. A device on
 several functions has no bus id, and a root only if it is one for all. ``numaNode`` is what the backend says, else what sysfs
-says; it is left out where it is unknown or more than one: the value -1 would match every other device without a node (DRA
-contract section 1).
+says; it is left out where it is unknown or more than one: the value -1 would match every other device without a node.
+
+Source of the names: ``k8s.io/dynamic-resource-allocation`` ``deviceattribute``, version 0.37.1.
 """
 
 from __future__ import annotations
