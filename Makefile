@@ -14,8 +14,8 @@ EXAMPLE_PACKAGES := $(patsubst %/pyproject.toml,-e ./%,$(EXAMPLES))
 TYPED := src tests scripts $(wildcard examples demo benchmarks)
 SPACE := $(subst ,, )
 
-# Processes that share the tests; 0 runs them in one, which a debugger needs.
-JOBS ?= 2
+# Processes that share the tests, more than processors since many wait; 0 runs them in one, which a debugger needs.
+JOBS ?= 3
 # More for pytest: make test ARGS="-k socket"
 ARGS ?=
 
@@ -36,7 +36,7 @@ node-tools: ## compile the real kubelet and its kin for the tests of a node (nee
 	@sh tests/node/packages.sh
 
 test-node: $(VENV)/.ready ## run the tests of a node: real device managers, a real kubelet, a real cluster
-	@$(PYTHON_IN) -m pytest tests/node -n $(JOBS) --dist loadgroup --durations=10 $(ARGS)
+	@$(PYTHON_IN) -m pytest tests/node -n 2 --dist loadgroup --durations=10 $(ARGS)
 
 test-gpu: $(VENV)/.ready ## run the tests of a real NVIDIA GPU; skipped with the reason where there is none
 	@$(PYTHON_IN) -m pytest examples/nvidia_gpu/gpu -s $(ARGS)

@@ -89,8 +89,9 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "KDP_", "VIRTUAL"))}
 
 
-def _complains(log: Path) -> bool:
-    return any(level in log.read_text() for level in ("WARNING", "ERROR"))
+def _told(log: Path) -> bool:
+    """Whether a plugin without a resource has said why: something is missing, or nothing was found."""
+    return any(words in log.read_text() for words in ("WARNING", "ERROR", "devices discovered: 0"))
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
@@ -107,7 +108,7 @@ async def test_an_installed_example_discovers_and_serves(
     assert shown.returncode in (0, 1), said
     assert "Traceback" not in said
     resources = set(json.loads(shown.stdout)["resources"]) if shown.returncode == 0 else set[str]()
-    assert resources or said.startswith("Error: "), "nothing is an answer too, but not in silence"
+    assert shown.returncode == 0 or said.startswith("Error: ")
     async with SimulatedKubelet() as kubelet:
         paths = (
             f"--device-plugin-dir={kubelet.paths.device_plugin_dir}",
@@ -117,13 +118,17 @@ async def test_an_installed_example_discovers_and_serves(
         log = (tmp_path / "log").open("wb")
         serves = [kdp, "run", example.name, *options, *paths]
         async with await anyio.open_process(serves, cwd=tmp_path, env=environment, stderr=log) as process:
-            with anyio.fail_after(DEADLINE):
-                for resource in resources:
-                    await kubelet.until(streaming=resource)
-                while not resources and not _complains(tmp_path / "log"):  # noqa: ASYNC110 - of another process
-                    await anyio.sleep(0.05)
-                process.send_signal(signal.SIGTERM)
-                code = await process.wait()
+            try:
+                with anyio.fail_after(DEADLINE):
+                    for resource in resources:
+                        await kubelet.until(streaming=resource)
+                    while not resources and not _told(tmp_path / "log"):  # noqa: ASYNC110 - of another process
+                        await anyio.sleep(0.05)
+                    process.send_signal(signal.SIGTERM)
+                    code = await process.wait()
+            except BaseException:
+                process.kill()  # else leaving this block waits for it for ever
+                raise
         log.close()
     assert code == 0, (tmp_path / "log").read_text()
     assert "Traceback" not in (tmp_path / "log").read_text()

@@ -14,6 +14,9 @@ from .subject import Staging
 
 __all__: list[str] = []
 
+MOST_USED = 0.25
+"""The share of a processor above which nobody waits quietly."""
+
 _RULE_RESTART = (
     "section 4.4: the kubelet wipes all sockets and makes a new kubelet.sock; section 4.6: pods that are admitted before the "
     "plugin is back fail for good, so the time until it is back is what counts"
@@ -74,13 +77,20 @@ async def long_absence(case: Case) -> str:
     async with case.connected() as scene:
         known = len(scene.lists)
         await scene.kubelet.stop()
-        before, began = scene.plugin.usage(), time.monotonic()
-        await scene.quiet(span, events.RegisterReceived)
-        used = (scene.plugin.usage().cpu - before.cpu) / (time.monotonic() - began)
-        scene.require(used < 0.25, f"without a kubelet the plugin used {used:.0%} of a processor")
+        used = await _processor(scene, span)
+        if used >= MOST_USED:  # its start may still have been in it; whoever spins does so again
+            used = min(used, await _processor(scene, span))
+        scene.require(used < MOST_USED, f"without a kubelet the plugin used {used:.0%} of a processor")
         await scene.kubelet.start()
         took = await _back(scene, known, 0.1)
     return f"{used:.1%} of a processor for {span:.0f} s, then Register {took * 1000:.1f} ms after the kubelet listened"
+
+
+async def _processor(scene: Scene, seconds: float) -> float:
+    """Return the share of a processor that the plugin uses while nothing happens."""
+    before, began = scene.plugin.usage(), time.monotonic()
+    await scene.quiet(seconds, events.RegisterReceived)
+    return (scene.plugin.usage().cpu - before.cpu) / (time.monotonic() - began)
 
 
 @check(
