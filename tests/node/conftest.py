@@ -12,6 +12,7 @@ import attrs
 import pytest
 
 from . import deploy
+from .groups import GroupScheduling
 from .judging import Judgement, Judgements
 from .nodekit import MINORS, Cluster, DeviceManager, Kubelet, Minor, Missing, image
 from .nodekit.machine import Containerd
@@ -48,6 +49,12 @@ class Namespace:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave this folder to `make test-node`: a run of all tests that names no folder needs no node."""
     return True if config.args_source is pytest.Config.ArgsSource.TESTPATHS else None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> GroupScheduling:
+    """Take the place of the scheduler that the command line names."""
+    return GroupScheduling(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

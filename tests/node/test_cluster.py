@@ -21,8 +21,6 @@ from .deploy import DEVICES, IMAGE, Nodes, daemon_set, pod
 from .nodekit import Cluster
 from .nodekit.cluster import NODE, Object, is_ready
 
-pytestmark = pytest.mark.xdist_group("cluster")  # one cluster for all processes that share the tests
-
 STATUS_PERIOD = 10.0
 """Seconds between two reports of a kubelet's node status, unless it is told otherwise."""
 

@@ -11,8 +11,6 @@ from tests.conformance.examples import EXAMPLES, MISSING, PROFILES, ROUTES, WAIT
 from .backend import Figure
 from .judging import Judgement, Judgements
 
-pytestmark = pytest.mark.xdist_group("conformance")  # one process has them all, or each would judge them all
-
 MATRIX = [
     Judgement("-".join(case), "tests.conformance.examples", case, waits=case[-1] == "waiting")
     for case in [

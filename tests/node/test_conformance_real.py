@@ -13,8 +13,6 @@ from .backend import Figure
 from .judging import PLAYED, Judgement, Judgements
 from .nodekit import MINORS, Minor
 
-pytestmark = pytest.mark.xdist_group("conformance")
-
 HURRY = "0.05"
 
 EXAMPLES_JUDGED = [

@@ -22,8 +22,6 @@ from .nodekit import Cluster
 from .nodekit.cluster import Object, is_ready
 from .nodekit.machine import IMAGE as BUSYBOX
 
-pytestmark = pytest.mark.xdist_group("cluster")  # one cluster for all processes that share the tests
-
 EXAMPLES: Final = Path(__file__).parents[2] / "examples"
 
 NODES: Final = tuple(Path("/dev") / name for name in ("fuse", "net/tun", "hwrng"))

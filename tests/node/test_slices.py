@@ -27,8 +27,6 @@ SLICES = "resource.k8s.io/v1/resourceslices"
 PATH = f"/apis/{SLICES}"
 Object = dict[str, Any]
 
-pytestmark = pytest.mark.xdist_group("cluster")
-
 
 @pytest.fixture
 async def limits(shared_cluster: Cluster) -> AsyncIterator[Limits]:
