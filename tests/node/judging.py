@@ -33,8 +33,11 @@ __all__ = ["PLAYED", "Judgement", "Judgements"]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-BESIDE = 2 + (os.cpu_count() or 1)
-"""So many at a time: two of them only wait."""
+BESIDE = os.cpu_count() or 1
+"""So many at a time, besides those that wait: what is starved of a processor is late through no fault of its own."""
+
+WAITING_BESIDE = 5
+"""So many of those that wait: each holds some ten of the 128 inotify instances that a user may have."""
 
 LONGEST = 600.0
 """Seconds for one judgement; what waits longest waits for 300."""
@@ -57,7 +60,7 @@ class Judgement:
         name: For people.
         module: What ``python -m`` runs.
         arguments: For the module.
-        waits: Whether it spends its time waiting: such are begun first.
+        waits: Whether it spends its time waiting.
     """
 
     name: str
@@ -67,14 +70,14 @@ class Judgement:
 
 
 class Judgements:
-    """Makes judgements, as many at a time as this machine can; all are begun at once, those that wait first."""
+    """Makes judgements, as many at a time as this machine can, and those that wait beside them."""
 
     def __init__(self, asked: Iterable[Judgement]) -> None:
         self._processes: list[subprocess.Popen[str]] = []
-        self._pool = ThreadPoolExecutor(BESIDE)
+        self._pools = {True: ThreadPoolExecutor(WAITING_BESIDE), False: ThreadPoolExecutor(BESIDE)}
         self._futures: dict[Judgement, Future[tuple[Any, float]]] = {
-            judgement: self._pool.submit(self._make, judgement)
-            for judgement in sorted(set(asked), key=lambda judgement: (not judgement.waits, judgement.name))
+            judgement: self._pools[judgement.waits].submit(self._make, judgement)
+            for judgement in sorted(set(asked), key=lambda judgement: judgement.name)
         }
 
     def _make(self, judgement: Judgement) -> tuple[Any, float]:
@@ -102,7 +105,8 @@ class Judgements:
             future.cancel()
         for process in self._processes:
             process.kill()
-        self._pool.shutdown()
+        for pool in self._pools.values():
+            pool.shutdown()
 
 
 async def _judge_defects(profile: str) -> list[tuple[str, str, str, bool]]:
