@@ -229,7 +229,9 @@ async def test_a_vanished_device_stays_for_as_long_as_a_pod_holds_it(
         backend.put(kdp.Device(id=kept))
         await devmgr.until(capacity={RESOURCE: 3}, allocatable={RESOURCE: 1})
         await devmgr.until(capacity={RESOURCE: 2}, allocatable={RESOURCE: 1})  # nobody held that one
-        assert await devmgr.health(admitted.pod) == {"main": {RESOURCE: {held: "Unhealthy"}}}
+        # Of health 1.34 tells only where its gate is on, which is off by default.
+        told = {} if devmgr.minor.name == "1.34" else {"main": {RESOURCE: {held: "Unhealthy"}}}
+        assert await devmgr.health(admitted.pod) == told
         pod = f"{admitted.pod.namespace}/{admitted.pod.name} (main)"
         assert f"{RESOURCE}: device {held}, which is unhealthy, is held by {pod}" in caplog.text
         await anyio.sleep(1.5)
