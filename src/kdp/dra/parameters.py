@@ -116,14 +116,20 @@ def _classes(declared: Declared) -> tuple[type, ...]:
 
 
 def _check_fields(cls: type, name: str) -> None:
-    hints = typing.get_type_hints(cls)
+    kinds = _kinds(cls)
     for field in attrs.fields(cls):
-        if field.init and not _is_known(hints.get(field.name, Any), f"{name}.{field.name}"):
+        if field.init and not _is_known(kinds[field.name], f"{name}.{field.name}"):
             raise ConfigurationError(
-                f"config {name}.{field.name}: the type {hints[field.name]} cannot be read from a claim; valid are bool, int, "
+                f"config {name}.{field.name}: the type {kinds[field.name]} cannot be read from a claim; valid are bool, int, "
                 "float, str, kdp.Quantity, kdp.Version, Literal, an enum of texts, attrs classes, and lists, mappings and "
                 "'| None' of them"
             )
+
+
+def _kinds(cls: type) -> dict[str, Any]:
+    """Return the types of a class's fields; attrs before 24.1 annotates none that ``attrs.make_class`` made."""
+    hints = typing.get_type_hints(cls)
+    return {field.name: hints.get(field.name) or field.type or Any for field in attrs.fields(cls)}
 
 
 def _is_known(kind: Any, name: str) -> bool:
@@ -166,14 +172,14 @@ def _value(raw: object, driver: str, declared: Declared) -> object:
 
 
 def _object(cls: type, raw: Mapping[str, Any], path: str) -> object:
-    hints = typing.get_type_hints(cls)
+    kinds = _kinds(cls)
     known = {_camel(field.alias or field.name): field for field in attrs.fields(cls) if field.init}
     given: dict[str, Any] = {}
     for name, value in raw.items():
         field = known.get(name)
         if field is None:
             raise _Mistake(f"is unknown; {cls.__name__} has {', '.join(known) or 'no fields'}", f"{path}{name}")
-        given[field.alias or field.name] = _converted(value, hints.get(field.name, Any), f"{path}{name}")
+        given[field.alias or field.name] = _converted(value, kinds[field.name], f"{path}{name}")
     for name, field in known.items():
         if field.default is attrs.NOTHING and name not in raw:
             raise _Mistake(f"must be given; {cls.__name__} has no default for it", f"{path}{name}")
