@@ -16,19 +16,12 @@ Source of the format: the kernel's include/uapi/linux/{netlink,rtnetlink,if_link
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, final
+from typing import Any, final
 
-import anyio
 import attrs
+from typing_extensions import override
 
-from .netlink import Appended, open_netlink, take
-
-if TYPE_CHECKING:
-    import socket
-    from types import TracebackType
-    from typing import Self
-
-    from .host import Host
+from .netlink import EventWatch
 
 __all__ = ["LINKS", "LinkEvent", "LinkWatch"]
 
@@ -72,7 +65,7 @@ class LinkEvent:
 
 
 @final
-class LinkWatch:
+class LinkWatch(EventWatch[LinkEvent]):
     """Wait for events of network interfaces. An async context manager; asyncio only; one reader at a time.
 
     Args:
@@ -83,32 +76,10 @@ class LinkWatch:
         lost: Whether events were lost since the start: the kernel had more than we took.
     """
 
-    def __init__(self, host: Host) -> None:
-        self.refused: str | None = None
-        self.lost = False
-        self._host = host
-        self._socket: socket.socket | None = None
-        self._file: Appended | None = None
-
-    async def __aenter__(self) -> Self:
-        if self._host.is_real:
-            try:
-                self._socket = open_netlink(_NETLINK_ROUTE, _RTMGRP_LINK)
-            except OSError as error:
-                self.refused = f"the kernel's link events are refused: {error.strerror}"
-        else:
-            self._file = Appended(self._host.root / LINKS)
-            await self._file.open()
-            self.refused = self._file.refused
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._socket is not None:
-            self._socket.close()
-        if self._file is not None:
-            await self._file.close()
+    _PROTOCOL = _NETLINK_ROUTE
+    _GROUPS = _RTMGRP_LINK
+    _FILE = LINKS
+    _EVENTS = "link"
 
     async def events(self, *, at_most: float | None) -> list[LinkEvent]:
         """Wait for events and return all that have come.
@@ -118,26 +89,15 @@ class LinkWatch:
         Args:
             at_most: Seconds after which it returns with nothing, the floor under all that is not told; None: never.
         """
-        with anyio.move_on_after(at_most):
-            while True:
-                if self._socket is not None:
-                    await anyio.wait_readable(self._socket)
-                    messages, complete = take(self._socket)
-                    found = [event for message in messages for event in parse(message)]
-                elif self._file is not None and self._file.refused is None:
-                    found, complete = [LinkEvent(**told) for told in self._file.take()], True
-                    if not found:
-                        await self._file.changes()
-                        continue
-                else:
-                    await anyio.sleep_forever()
-                    raise AssertionError
-                if not complete:
-                    self.lost = True
-                    return []
-                if found:
-                    return found
-        return []
+        return await self._next(at_most)
+
+    @override
+    def _of_message(self, message: bytes) -> list[LinkEvent]:
+        return parse(message)
+
+    @override
+    def _of_line(self, told: dict[str, Any]) -> list[LinkEvent]:
+        return [LinkEvent(**told)]
 
 
 def parse(data: bytes) -> list[LinkEvent]:

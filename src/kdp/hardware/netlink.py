@@ -1,4 +1,4 @@
-"""The two places that news come from: a netlink socket of the kernel, or a file at the root of a tree that is no real node.
+"""`EventWatch`: wait for events from a netlink socket of the kernel, or from a file at the root of a tree that is no real node.
 
 Multicast netlink may lose messages (ENOBUFS) and says so; the caller looks at everything then.
 """
@@ -9,20 +9,103 @@ import errno
 import json
 import os
 import socket
-from typing import TYPE_CHECKING, Any, cast, final
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, final
+
+import anyio
 
 from .watch import DirectoryWatch
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from types import TracebackType
+    from typing import Self
 
-__all__ = ["Appended", "open_netlink", "take"]
+    from .host import Host
+
+__all__ = ["EventWatch"]
+
+E = TypeVar("E")
 
 _BUFFER = 1 << 20
 """Bytes of messages that may wait for us: a node with many devices tells some thousands at once when a driver is loaded."""
 
 
-def open_netlink(protocol: int, groups: int) -> socket.socket:
+class EventWatch(ABC, Generic[E]):
+    """What `UeventWatch` and `LinkWatch` have in common; each says in its docstring what it is to its user."""
+
+    _PROTOCOL: ClassVar[int]
+    """The netlink protocol."""
+
+    _GROUPS: ClassVar[int]
+    """Its multicast groups, as bits."""
+
+    _FILE: ClassVar[str]
+    """The file at the root of a tree that is no real node."""
+
+    _EVENTS: ClassVar[str]
+    """What they are events of, as in "the kernel's link events"."""
+
+    def __init__(self, host: Host) -> None:
+        self.refused: str | None = None
+        self.lost = False
+        self._host = host
+        self._socket: socket.socket | None = None
+        self._file: _Appended | None = None
+
+    async def __aenter__(self) -> Self:
+        if self._host.is_real:
+            try:
+                self._socket = _open(self._PROTOCOL, self._GROUPS)
+            except OSError as error:
+                self.refused = f"the kernel's {self._EVENTS} events are refused: {error.strerror}"
+        else:
+            self._file = _Appended(self._host.root / self._FILE)
+            await self._file.open()
+            self.refused = self._file.refused
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._socket is not None:
+            self._socket.close()
+        if self._file is not None:
+            await self._file.close()
+
+    async def _next(self, at_most: float | None) -> list[E]:
+        """As ``events`` of both."""
+        with anyio.move_on_after(at_most):
+            while True:
+                if self._socket is not None:
+                    await anyio.wait_readable(self._socket)
+                    messages, complete = _take(self._socket)
+                    if not complete:
+                        self.lost = True
+                        return []
+                    found = [event for message in messages for event in self._of_message(message)]
+                elif self._file is not None and self._file.refused is None:
+                    appended = self._file.take()
+                    if not appended:
+                        await self._file.changes()
+                    found = [event for told in appended for event in self._of_line(told)]
+                else:
+                    await anyio.sleep_forever()
+                    raise AssertionError
+                if found:
+                    return found
+        return []
+
+    @abstractmethod
+    def _of_message(self, message: bytes) -> list[E]:
+        """Return the wanted events of a message of the kernel."""
+
+    @abstractmethod
+    def _of_line(self, told: dict[str, Any]) -> list[E]:
+        """Return the wanted events of a line of the file."""
+
+
+def _open(protocol: int, groups: int) -> socket.socket:
     """Return a socket that hears these multicast groups; it does not block.
 
     Raises:
@@ -38,7 +121,7 @@ def open_netlink(protocol: int, groups: int) -> socket.socket:
     return opened
 
 
-def take(opened: socket.socket) -> tuple[list[bytes], bool]:
+def _take(opened: socket.socket) -> tuple[list[bytes], bool]:
     """Return the kernel's messages that wait in the socket, and whether they are all that were sent."""
     found: list[bytes] = []
     complete = True
@@ -57,7 +140,7 @@ def take(opened: socket.socket) -> tuple[list[bytes], bool]:
 
 
 @final
-class Appended:
+class _Appended:
     """A file of JSON objects, one in a line, to which somebody appends: what stands there at the start is not news.
 
     Args:

@@ -14,18 +14,15 @@ root, a JSON object of properties in each line, to which `kdp.testing.SysfsTree.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
-import anyio
 import attrs
+from typing_extensions import override
 
-from .netlink import Appended, open_netlink, take
+from .netlink import EventWatch
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Iterable
-    from types import TracebackType
-    from typing import Self
 
     from .host import Host
 
@@ -68,7 +65,7 @@ class Uevent:
 
 
 @final
-class UeventWatch:
+class UeventWatch(EventWatch[Uevent]):
     """Wait for events of the kernel. An async context manager; asyncio only; one reader at a time.
 
     Args:
@@ -81,33 +78,14 @@ class UeventWatch:
         lost: Whether events were lost since the start: the kernel had more than we took.
     """
 
+    _PROTOCOL = _NETLINK_KOBJECT_UEVENT
+    _GROUPS = _FROM_THE_KERNEL
+    _FILE = UEVENTS
+    _EVENTS = "device"
+
     def __init__(self, host: Host, *, subsystems: Iterable[str] | None = None) -> None:
-        self.refused: str | None = None
-        self.lost = False
-        self._host = host
+        super().__init__(host)
         self._subsystems = None if subsystems is None else frozenset(subsystems)
-        self._socket: socket.socket | None = None
-        self._file: Appended | None = None
-
-    async def __aenter__(self) -> Self:
-        if self._host.is_real:
-            try:
-                self._socket = open_netlink(_NETLINK_KOBJECT_UEVENT, _FROM_THE_KERNEL)
-            except OSError as error:
-                self.refused = f"the kernel's device events are refused: {error.strerror}"
-        else:
-            self._file = Appended(self._host.root / UEVENTS)
-            await self._file.open()
-            self.refused = self._file.refused
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._socket is not None:
-            self._socket.close()
-        if self._file is not None:
-            await self._file.close()
 
     async def events(self, *, at_most: float | None) -> list[Uevent]:
         """Wait for events of the wanted subsystems and return all that have come.
@@ -117,27 +95,16 @@ class UeventWatch:
         Args:
             at_most: Seconds after which it returns with nothing, the floor under all that is not told; None: never.
         """
-        with anyio.move_on_after(at_most):
-            while True:
-                if self._socket is not None:
-                    await anyio.wait_readable(self._socket)
-                    messages, complete = take(self._socket)
-                    found = [Uevent.of(parse(message)) for message in messages]
-                elif self._file is not None and self._file.refused is None:
-                    found, complete = [Uevent.of(told) for told in self._file.take()], True
-                    if not found:
-                        await self._file.changes()
-                        continue
-                else:
-                    await anyio.sleep_forever()
-                    raise AssertionError
-                if not complete:
-                    self.lost = True
-                    return []
-                wanted = [event for event in found if self._subsystems is None or event.subsystem in self._subsystems]
-                if wanted:
-                    return wanted
-        return []
+        return await self._next(at_most)
+
+    @override
+    def _of_message(self, message: bytes) -> list[Uevent]:
+        return self._of_line(parse(message))
+
+    @override
+    def _of_line(self, told: dict[str, Any]) -> list[Uevent]:
+        event = Uevent.of(told)
+        return [event] if self._subsystems is None or event.subsystem in self._subsystems else []
 
 
 def parse(data: bytes) -> dict[str, str]:
