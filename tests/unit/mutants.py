@@ -2,6 +2,8 @@
 
 A mutant is text against text, so that it is read as easily as the line that it breaks. When the module is edited, and
 the line is no longer there, the mutant says so and is to be written anew.
+
+`live` lives the lives of a state machine with the real module or with a mutant of it; `assert_killed` asks that one of them notices.
 """
 
 from __future__ import annotations
@@ -9,9 +11,15 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+from collections.abc import Callable, Iterable
 from types import ModuleType
 
 import attrs
+import pytest
+from hypothesis import Phase, seed
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+
+from .strategies import EFFORT, effort
 
 
 class InvariantBrokenError(AssertionError):
@@ -49,3 +57,43 @@ class Mutant:
         finally:
             del sys.modules[name]
         return mutant
+
+
+def live(
+    machine: type[RuleBasedStateMachine],
+    *,
+    examples: int,
+    steps: int,
+    number: int = 0,
+    shrinks: bool = True,
+    **more: object,
+) -> None:
+    """Live so many lives of a state machine.
+
+    Args:
+        machine: Its class.
+        examples: How many.
+        steps: The longest, in steps.
+        number: Which ones.
+        shrinks: Whether a life that fails is made shorter; it is for nothing where it only has to be noticed.
+        **more: What the class is to have besides, as ``module``.
+    """
+    subject = type(machine.__name__, (machine,), more)
+    if EFFORT == 1:
+        seed(number)(subject)
+    phases = (Phase.generate, Phase.shrink) if shrinks else (Phase.generate,)
+    settings = effort(examples, phases=phases, stateful_step_count=steps, report_multiple_bugs=False, print_blob=False)
+    run_state_machine_as_test(subject, settings=settings)
+
+
+def assert_killed(mutant: Mutant, lives: Iterable[Callable[[], object]]) -> None:
+    """Live until a life breaks the mutant's invariant; fail when none does."""
+    broken: list[str] = []
+    for attempt in lives:
+        try:
+            attempt()
+        except InvariantBrokenError as error:
+            broken.append(str(error))
+            if broken[-1].startswith(f"invariant {mutant.invariant}:"):
+                return
+    pytest.fail(f"it lives; what was found: {broken}")

@@ -6,21 +6,20 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from types import ModuleType
 from typing import Any, ClassVar
 
 import attrs
 import pytest
-from hypothesis import Phase, seed
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from typing_extensions import override
 
 import kdp
 from kdp import health as real
 
-from .mutants import InvariantBrokenError, Mutant, holds
-from .strategies import EFFORT, effort
+from .mutants import Mutant, assert_killed, holds, live
 
 UNITS = {"card-0": "card", "card-1": "card", "solo": "solo"}
 """Devices and their units."""
@@ -299,12 +298,7 @@ class World(RuleBasedStateMachine):
 def run(*, examples: int, module: ModuleType = real, number: int = 0) -> set[tuple[str | None, str]]:
     """Live so many lives; the number chooses which."""
     met: set[tuple[str | None, str]] = set()
-    subject = type("World", (World,), {"module": module, "met": met})
-    if EFFORT == 1:
-        seed(number)(subject)
-    shrink = (Phase.shrink,) if module is real else ()
-    more: dict[str, Any] = {"stateful_step_count": 25, "report_multiple_bugs": False, "print_blob": False}
-    run_state_machine_as_test(subject, settings=effort(examples, phases=(Phase.generate, *shrink), **more))
+    live(World, examples=examples, steps=25, number=number, shrinks=module is real, module=module, met=met)
     return met
 
 
@@ -422,15 +416,7 @@ MUTANTS = [
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.invariant}-{mutant.name}")
 def test_a_mutant_is_killed(mutant: Mutant) -> None:
     module = mutant.load("kdp.health")
-    broken: list[str] = []
-    for number in range(12):
-        try:
-            run(examples=40, module=module, number=number)
-        except InvariantBrokenError as error:
-            broken.append(str(error))
-            if broken[-1].startswith(f"invariant {mutant.invariant}:"):
-                return
-    pytest.fail(f"it lives; what was found: {broken}")
+    assert_killed(mutant, (partial(run, examples=40, module=module, number=number) for number in range(12)))
 
 
 def test_each_invariant_has_a_mutant() -> None:

@@ -10,20 +10,19 @@ from __future__ import annotations
 import itertools
 import random
 import re
+from functools import partial
 from types import ModuleType
 from typing import Any, ClassVar
 
 import attrs
 import pytest
-from hypothesis import Phase, seed
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, rule
 from typing_extensions import override
 
 from kdp.plugin import holdings as real
 
-from ..mutants import InvariantBrokenError, Mutant, holds
-from ..strategies import EFFORT, effort
+from ..mutants import Mutant, assert_killed, holds, live
 
 RESOURCES = ["example.com/a", "example.com/b"]
 IDS = ["w0", "w1", "w2"]
@@ -364,12 +363,7 @@ class Node(RuleBasedStateMachine):
 
 
 def run(*, examples: int, module: ModuleType = real, number: int = 0, exact: bool = True) -> None:
-    subject = type("Node", (Node,), {"module": module, "exact": exact})
-    if EFFORT == 1:
-        seed(number)(subject)
-    shrink = (Phase.shrink,) if module is real else ()
-    more: dict[str, Any] = {"stateful_step_count": 4, "report_multiple_bugs": False, "print_blob": False}
-    run_state_machine_as_test(subject, settings=effort(examples, phases=(Phase.generate, *shrink), **more))
+    live(Node, examples=examples, steps=4, number=number, shrinks=module is real, module=module, exact=exact)
 
 
 def test_the_holdings_are_right_about_the_node() -> None:
@@ -438,15 +432,9 @@ MUTANTS = [
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.invariant}-{mutant.name}")
 def test_a_mutant_is_killed(mutant: Mutant) -> None:
     module = mutant.load("kdp.plugin.holdings")
-    broken: list[str] = []
-    for number in range(10):
-        try:
-            run(examples=60, module=module, number=number, exact=number % 2 == 0)
-        except InvariantBrokenError as error:
-            broken.append(str(error))
-            if broken[-1].startswith(f"invariant {mutant.invariant}:"):
-                return
-    pytest.fail(f"it lives; what was found: {broken}")
+    assert_killed(
+        mutant, (partial(run, examples=60, module=module, number=number, exact=number % 2 == 0) for number in range(10))
+    )
 
 
 def test_each_invariant_has_a_mutant() -> None:

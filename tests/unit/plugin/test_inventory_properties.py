@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import random
 import re
+from functools import partial
 from types import ModuleType
 from typing import Any, ClassVar
 
 import attrs
 import pytest
-from hypothesis import Phase, seed
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from typing_extensions import override
 
 import kdp
@@ -23,8 +23,7 @@ from kdp.plugin import inventory as real
 from kdp.plugin.wire import encode_device, worst_case_bytes
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as pb
 
-from ..mutants import InvariantBrokenError, Mutant, holds
-from ..strategies import EFFORT, effort
+from ..mutants import Mutant, assert_killed, holds, live
 
 Told = dict[str, tuple[str, tuple[int, ...]]]
 
@@ -252,12 +251,7 @@ class Life(RuleBasedStateMachine):
 
 
 def run(*, examples: int, module: ModuleType = real, number: int = 0) -> None:
-    subject = type("Life", (Life,), {"module": module})
-    if EFFORT == 1:
-        seed(number)(subject)
-    shrink = (Phase.shrink,) if module is real else ()
-    more: dict[str, Any] = {"stateful_step_count": 40, "report_multiple_bugs": False, "print_blob": False}
-    run_state_machine_as_test(subject, settings=effort(examples, phases=(Phase.generate, *shrink), **more))
+    live(Life, examples=examples, steps=40, number=number, shrinks=module is real, module=module)
 
 
 def test_the_inventory_equals_the_model() -> None:
@@ -322,15 +316,7 @@ MUTANTS = [
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.invariant}-{mutant.name}")
 def test_a_mutant_is_killed(mutant: Mutant) -> None:
     module = mutant.load("kdp.plugin.inventory")
-    broken: list[str] = []
-    for number in range(10):
-        try:
-            run(examples=30, module=module, number=number)
-        except InvariantBrokenError as error:
-            broken.append(str(error))
-            if broken[-1].startswith(f"invariant {mutant.invariant}:"):
-                return
-    pytest.fail(f"it lives; what was found: {broken}")
+    assert_killed(mutant, (partial(run, examples=30, module=module, number=number) for number in range(10)))
 
 
 def test_each_invariant_has_a_mutant() -> None:

@@ -10,16 +10,13 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from types import ModuleType
-from typing import Any
 
 import pytest
-from hypothesis import Phase, seed
-from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine
 
 from kdp.plugin import session as real
 
-from ..mutants import InvariantBrokenError, Mutant
-from ..strategies import EFFORT, effort
+from ..mutants import Mutant, assert_killed, live
 from .session_world import EVENTS, LATE, STATES, Chaos, Pair, WatcherWorld, World
 
 _SERVED_ONCE = "Serve is answered once; only a stranger's stream comes before that"
@@ -45,12 +42,7 @@ def run(
 ) -> Counter[Pair]:
     """Live so many lives; the number chooses which."""
     hits: Counter[Pair] = Counter()
-    subject = type(machine.__name__, (machine,), {"module": module, "hits": hits})
-    if EFFORT == 1:
-        seed(number)(subject)
-    shrink = (Phase.shrink,) if module is real else ()
-    more: dict[str, Any] = {"stateful_step_count": 12, "report_multiple_bugs": False, "print_blob": False}
-    run_state_machine_as_test(subject, settings=effort(examples, phases=(Phase.generate, *shrink), **more))
+    live(machine, examples=examples, steps=12, number=number, shrinks=module is real, module=module, hits=hits)
     return hits
 
 
@@ -187,18 +179,10 @@ MUTANTS = [
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.invariant}-{mutant.name}")
 def test_a_mutant_is_killed(mutant: Mutant) -> None:
     module = mutant.load("kdp.plugin.session")
-    broken: list[str] = []
     machines: list[type[World | Chaos]] = [Chaos, World, WatcherWorld]
     lives = [partial(run, machine, examples=30, module=module, number=n) for n in range(8) for machine in machines]
     tours = [partial(tour, machine, module=module) for machine in machines]
-    for attempt in (*lives, *tours):
-        try:
-            attempt()
-        except InvariantBrokenError as error:
-            broken.append(str(error))
-            if broken[-1].startswith(f"invariant {mutant.invariant}:"):
-                return
-    pytest.fail(f"it lives; what was found: {broken}")
+    assert_killed(mutant, (*lives, *tours))
 
 
 def test_each_invariant_has_a_mutant() -> None:
