@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
@@ -29,7 +29,7 @@ from kdp.testing.conformance.model import Route
 
 from .nodekit.observed import real
 
-__all__ = ["PLAYED", "Judgement", "Judgements"]
+__all__ = ["PLAYED", "Judgement", "Judgements", "assert_passed"]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -138,6 +138,18 @@ async def _judge_defects(profile: str) -> list[tuple[str, str, str, bool]]:
         if not _is_found(defect, results[defect]):
             await play(defect, LEISURE)
     return [(str(each), results[each].status, results[each].saw, _is_found(each, results[each])) for each in PLAYED]
+
+
+def assert_passed(report: dict[str, Any], *, example: str, route: Route, which: str, left_out: Collection[int]) -> None:
+    """Fail unless all checks passed but those that cannot apply, which must be just the listed ones."""
+    failed = [f"{check['id']}: {check['saw']}" for check in report["checks"] if check["status"] == "failed"]
+    assert not failed, "\n\n".join(failed)
+    found = {check["id"]: check["saw"] for check in report["checks"] if check["status"] == "not_applicable"}
+    if which == "waiting":
+        assert not found
+        assert report["summary"]["passed"] == len(examples.WAITING)
+    else:
+        assert found == {id_: why for id_, why in examples.listed(route, example).items() if id_ not in left_out}
 
 
 def _is_found(defect: Defect, result: CheckResult) -> bool:

@@ -6,10 +6,10 @@ Each is judged in a process of its own, several at a time; those that wait begin
 from __future__ import annotations
 
 import pytest
-from tests.conformance.examples import EXAMPLES, MISSING, PROFILES, ROUTES, WAITING, listed
+from tests.conformance.examples import EXAMPLES, MISSING, PROFILES, ROUTES
 
 from .backend import Figure
-from .judging import Judgement, Judgements
+from .judging import Judgement, Judgements, assert_passed
 
 WHOLE = ("minimal", "generic")
 """Judged over both routes under every profile, and by what waits for minutes, which keeps a quarter of a processor busy."""
@@ -33,13 +33,6 @@ def test_an_example_passes(judgement: Judgement, judgements: Judgements, figure:
     if missing := MISSING.get(example):
         pytest.skip(missing)
     report, seconds = judgements.of(judgement)
-    failed = [f"{check['id']}: {check['saw']}" for check in report["checks"] if check["status"] == "failed"]
-    assert not failed, "\n\n".join(failed)
-    found = {check["id"]: check["saw"] for check in report["checks"] if check["status"] == "not_applicable"}
-    if which == "waiting":
-        assert not found
-        assert report["summary"]["passed"] == len(WAITING)
-    else:
-        assert found == {id_: why for id_, why in listed(route, example).items() if id_ not in report["left_out"]}  # type: ignore[arg-type]
+    assert_passed(report, example=example, route=route, which=which, left_out=report["left_out"])  # type: ignore[arg-type]
     again = f", {report['again']} at the second try" if report["again"] else ""
     figure(f"conformance of {example}, {profile}, {route}, {which}{again}", seconds, "s")
