@@ -96,7 +96,7 @@ clean: ## remove what was built, and the environments
 	@find src tests scripts examples demo benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(VENV)/.ready: pyproject.toml $(EXAMPLES)
-	@sh scripts/environment.sh $(VENV) -e ".[cli,metrics,testing]" $(EXAMPLE_PACKAGES) --group dev
+	@sh scripts/environment.sh $(VENV) -e ".[cli,kube,metrics,testing]" $(EXAMPLE_PACKAGES) --group dev
 	@touch $@
 
 $(PROTO_VENV)/.ready: pyproject.toml
@@ -105,5 +105,5 @@ $(PROTO_VENV)/.ready: pyproject.toml
 
 $(FLOORS_VENV)/.ready: pyproject.toml $(EXAMPLES)
 	@python=$$(sh scripts/python.sh) && "$$python" scripts/floors.py > $(FLOORS_VENV).txt
-	@sh scripts/environment.sh $(FLOORS_VENV) -c $(FLOORS_VENV).txt -e ".[cli,metrics,testing]" $(EXAMPLE_PACKAGES) --group test
+	@sh scripts/environment.sh $(FLOORS_VENV) -c $(FLOORS_VENV).txt -e ".[cli,kube,metrics,testing]" $(EXAMPLE_PACKAGES) --group test
 	@touch $@
