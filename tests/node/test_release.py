@@ -240,6 +240,28 @@ async def test_a_vanished_device_stays_for_as_long_as_a_pod_holds_it(
         await devmgr.until(capacity={RESOURCE: 1}, allocatable={RESOURCE: 1})
 
 
+async def test_a_device_that_vanished_before_the_plugin_came_does_not_kill_the_next_kubelet(
+    minor: Minor, make_devmgr: MakeDeviceManager
+) -> None:
+    """Contract section 5, B26: with a topology policy no kubelet survives a list without a device that a pod holds."""
+    devmgr = await make_devmgr(minor=minor, topology_policy="restricted")
+    before, after = Widgets(), Widgets()
+    before.devices = {name: kdp.Device(id=name, numa_nodes=[0]) for name in ("w0", "w1")}
+    after.devices = {"w0": before.devices["w0"]}
+    async with running(devmgr.paths, before):
+        await devmgr.until(allocatable={RESOURCE: 2})
+        pods = [(await devmgr.admit(Pod.asking({RESOURCE: 1}))).pod for _ in range(2)]
+    async with running(devmgr.paths, after, pace=QUICK):
+        await devmgr.until(capacity={RESOURCE: 2}, allocatable={RESOURCE: 1})
+        await devmgr.restart()
+        await devmgr.until(capacity={RESOURCE: 2}, allocatable={RESOURCE: 1})
+        assert (await devmgr.readmit()).keys() == {pod.uid for pod in pods}
+        await devmgr.until(capacity={RESOURCE: 2}, allocatable={RESOURCE: 1})
+        for pod in pods:
+            await devmgr.delete(pod)
+        await devmgr.until(capacity={RESOURCE: 1}, allocatable={RESOURCE: 1})
+
+
 async def test_fault_11_a_kubelet_that_lost_the_devices_gets_them_again(
     minor: Minor, make_devmgr: MakeDeviceManager, caplog: pytest.LogCaptureFixture
 ) -> None:

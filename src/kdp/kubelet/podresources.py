@@ -64,10 +64,12 @@ class Report:
     Attributes:
         pods: Namespace and name of every active pod of the node, with devices or without.
         holders: Who holds a device, by resource and device id.
+        numa_nodes: The NUMA nodes of those devices as they were listed at Allocate; without an entry: none was told.
     """
 
     pods: frozenset[tuple[str, str]]
     holders: Mapping[tuple[str, str], Holder]
+    numa_nodes: Mapping[tuple[str, str], tuple[int, ...]]
 
 
 @final
@@ -89,6 +91,7 @@ class PodResourcesCalls:
         reply = await self._call("List", b"", pb.ListPodResourcesResponse.FromString)
         wanted = None if resources is None else frozenset(resources)
         holders: dict[tuple[str, str], Holder] = {}
+        numa_nodes: dict[tuple[str, str], tuple[int, ...]] = {}
         for pod in reply.pod_resources:
             for container in pod.containers:
                 holder: Holder | None = None
@@ -96,8 +99,11 @@ class PodResourcesCalls:
                     if wanted is None or entry.resource_name in wanted:
                         holder = holder or Holder(pod.namespace, pod.name, container.name)
                         for device_id in entry.device_ids:
-                            holders[entry.resource_name, device_id] = holder
-        return Report(frozenset((pod.namespace, pod.name) for pod in reply.pod_resources), holders)
+                            key = entry.resource_name, device_id
+                            holders[key] = holder
+                            for node in entry.topology.nodes:  # a device on two nodes comes in two entries
+                                numa_nodes[key] = (*numa_nodes.get(key, ()), node.ID)
+        return Report(frozenset((pod.namespace, pod.name) for pod in reply.pod_resources), holders, numa_nodes)
 
     async def allocatable(self) -> Mapping[str, frozenset[str]]:
         """Return the ids that the kubelet takes for healthy, held or not, by resource.

@@ -16,14 +16,15 @@ Invariants, each with a mutant in the tests that breaks it:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 from typing import final
 
 import attrs
 
 from ..devices import Device, Health
-from ..errors import ListTooLargeError
+from ..errors import InvalidValueError, ListTooLargeError
 
 __all__ = ["Change", "Cursor", "Inventory", "Snapshot", "Transition"]
 
@@ -69,6 +70,9 @@ class Change:
     removed: tuple[str, ...]
     topology_lost_by: str | None
     on_wire: bool
+
+
+_NOTHING = Change(transitions=(), removed=(), topology_lost_by=None, on_wire=False)
 
 
 class _Buffer:
@@ -244,11 +248,30 @@ class Inventory:
             if device_id in self._tombstones:
                 self._tombstones[device_id] = now + self._tombstone_seconds
 
+    def adopt(self, held: Mapping[str, Sequence[int]], now: float) -> Change:
+        """List devices as tombstones that pods hold and the hardware does not have: a process before this one listed them.
+
+        Ids that are listed already, and what no device can be, are passed over.
+
+        Args:
+            held: The NUMA nodes of those devices by id, as the process before told them: at its next start the kubelet would
+                refuse their pods without.
+            now: As in `update`.
+        """
+        found: dict[str, Device] = {}
+        for device_id in [device_id for device_id in held if device_id not in self._table]:
+            with suppress(InvalidValueError):
+                found[device_id] = Device(id=device_id, health=_GONE, numa_nodes=held[device_id])
+        if not found or self._snapshot is None:
+            return _NOTHING
+        until = dict.fromkeys(found, now + self._tombstone_seconds)
+        return self._replace({**self._table, **found}, {**self._tombstones, **until})
+
     def forget(self, ids: Iterable[str]) -> Change:
         """Drop these tombstones now: no pod holds them any more, or they now belong to another resource."""
         dropped = self._tombstones.keys() & set(ids)
         if not dropped:
-            return Change(transitions=(), removed=(), topology_lost_by=None, on_wire=False)
+            return _NOTHING
         table = {device_id: device for device_id, device in self._table.items() if device_id not in dropped}
         tombstones = {device_id: until for device_id, until in self._tombstones.items() if device_id not in dropped}
         return self._replace(table, tombstones)

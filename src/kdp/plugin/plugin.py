@@ -200,6 +200,11 @@ class DevicePlugin:
         self._describe()
         self._usage.vanished(self.resource, self.inventory.tombstones)
 
+    def adopt(self, held: Mapping[str, Sequence[int]]) -> None:
+        """List devices as tombstones that pods hold, each with its NUMA nodes: they vanished before this process came."""
+        self._announce(self.inventory.adopt(held, time.monotonic()))
+        self._usage.vanished(self.resource, self.inventory.tombstones)
+
     def hold(self, ids: Iterable[str]) -> None:
         """Keep these tombstones: pods hold the devices."""
         self.inventory.hold(ids, time.monotonic())

@@ -7,6 +7,8 @@ One for all resources of a process. What it asks for, and when:
 * **GetAllocatableResources** five seconds after a stream has opened and every minute while it lives. What follows is
   decided in `belief`: a lasting difference makes a new generation.
 * **List** once when a device turns Unhealthy, so that the log can name the pod.
+* **List** with the first comparison: a pod may hold a device that vanished before this process came, and that is listed again
+  then (docs/explanation/kubelet.md, B14 and B26).
 
 At most one round of questions a second. Where the API cannot be had that is said once, and all goes on without: vanished
 devices stay listed for ten minutes, and nothing is released.
@@ -151,6 +153,7 @@ class Usage:
         self._own_name = socket.gethostname()
         self._holdings = Holdings(gap=self._pace.gap, look=self._pace.look)
         self._resources: dict[str, _Resource] = {}
+        self._unasked: set[str] = set()
         self._holders: Mapping[tuple[str, str], Holder] | None = None
         self._wondering: dict[tuple[str, str], None] = {}
         self._ready: dict[Supervisor, dict[str, Use]] = {}
@@ -178,6 +181,7 @@ class Usage:
         pace = self._pace
         compared = Belief(lasting=pace.lasting, after_connect=pace.after_connect, period=pace.period, again=pace.again)
         resource = self._resources[plugin.resource] = _Resource(plugin, compared)
+        self._unasked.add(plugin.resource)
         if resource.is_released or plugin.supervisor.hooks.overridden("prepare_container"):
             self._ledger(resource)
             self._adopt_soon(resource)
@@ -408,7 +412,7 @@ class Usage:
         try:
             async with self._client.connect() as calls:
                 report = None
-                if self._holdings.is_waiting or self._wondering:
+                if self._holdings.is_waiting or self._wondering or self._unasked:
                     report = await calls.list(self._resources)
                 believed: Mapping[str, frozenset[str]] = await calls.allocatable() if told else {}
         except PodResourcesError as error:
@@ -492,8 +496,26 @@ class Usage:
                 extra={"resource": use.resource},
             )
             self._release_soon(use)
+        self._adopt_vanished(report, is_complete=is_complete)
         for name in outcome.seen:
             await self._save(self._resources[name])
+
+    def _adopt_vanished(self, report: Report, *, is_complete: bool) -> None:
+        """Have devices listed that pods hold, and that no list of this process has had."""
+        snapshots = {name: resource.plugin.inventory.snapshot for name, resource in self._resources.items()}
+        listed = {
+            device_id for snapshot in snapshots.values() if snapshot is not None for device_id in snapshot.devices
+        }
+        for name in sorted(self._unasked):
+            if snapshots[name] is None:
+                continue
+            held = {
+                i: report.numa_nodes.get((key, i), ()) for key, i in report.holders if key == name and i not in listed
+            }
+            if held:
+                self._resources[name].plugin.adopt(held)
+            if is_complete:
+                self._unasked.discard(name)
 
     # -- releasing -----------------------------------------------------------------------------------------------------
 

@@ -105,6 +105,21 @@ async def test_a_vanished_device_stays_for_as_long_as_a_pod_holds_it(k137: Simul
         await until(lambda: backend.returned)
 
 
+async def test_a_device_that_vanished_before_the_plugin_came_is_listed_while_a_pod_holds_it(
+    k137: SimulatedKubelet,
+) -> None:
+    """Or the pod's status would call it healthy, and the next kubelet would not survive a list without it (B14, B26)."""
+    async with connected(k137, Widgets("w0", "w1"), pace=QUICK):
+        admitted = [await k137.admit(Pod.asking({RESOURCE: 1})) for _ in range(2)]
+    async with connected(k137, Widgets("w0"), pace=QUICK):
+        await k137.until(capacity={RESOURCE: 2}, allocatable={RESOURCE: 1})
+        await lists(k137)
+        assert k137.devices(RESOURCE).keys() == {"w0", "w1"}
+        for pod in admitted:
+            await k137.delete(pod.pod)
+        await k137.until(capacity={RESOURCE: 1}, allocatable={RESOURCE: 1})
+
+
 async def test_a_shared_device_is_released_after_its_last_replica_also_across_a_restart(
     k137: SimulatedKubelet, tmp_path: Path
 ) -> None:

@@ -130,18 +130,19 @@ class Life(RuleBasedStateMachine):
             told = self.expected(live, {})
             holds(5, self.worst(told) > self.max_bytes, "a list was refused that fits")
             prefix = {d.id: told[d.id] for d in devices[: error.fits]}
-            holds(4, self.worst(prefix) <= self.max_bytes and error.fits < len(devices), f"{error.fits} fit, it says")
+            holds(5, self.worst(prefix) <= self.max_bytes and error.fits < len(devices), f"{error.fits} fit, it says")
             return
-        # The oldest tombstones give way to what is there, and only as many as must.
-        order = list(before[1] or ())
+        self.give_way(live, dead, list(before[1] or ()))
+        self.take(live, dead, change, before)
+
+    def give_way(
+        self, live: dict[str, kdp.Device], dead: dict[str, tuple[float, kdp.Device]], order: list[str]
+    ) -> None:
+        """The oldest tombstones give way to what is there, and only as many as must."""
         for device_id in sorted(dead, key=lambda i: (dead[i][0], order.index(i))):
             if self.worst(self.expected(live, dead)) <= self.max_bytes:
                 break
             del dead[device_id]
-        holds(5, self.worst(self.expected(live, dead)) <= self.max_bytes, "it does not fit if all turn Unhealthy")
-        gone = {i for i in (*self.live, *self.dead) if i not in live and i not in dead}
-        holds(2, set(change.removed) == gone, f"removed are {change.removed}, but gone are {gone}")
-        self.take(live, dead, change, before)
 
     def take(
         self,
@@ -150,6 +151,10 @@ class Life(RuleBasedStateMachine):
         change: real.Change,
         before: tuple[Any, ...],
     ) -> None:
+        told = decode(self.inventory.message)
+        holds(5, self.worst(told) <= self.max_bytes, "it does not fit if all turn Unhealthy")
+        gone = {i for i in (*self.live, *self.dead) if i not in live and i not in dead}
+        holds(2, set(change.removed) == gone, f"removed are {change.removed}, but gone are {gone}")
         old = self.expected(self.live, self.dead)
         health = {i: d.health for i, d in self.live.items()}
         health |= {i: kdp.Health.unhealthy("the device is gone") for i in self.dead}
@@ -161,7 +166,6 @@ class Life(RuleBasedStateMachine):
         holds(3, change.on_wire == changed, f"to be sent: {change.on_wire}; changed: {changed}")
         grown = snapshot.version - (before[0] or 0)
         holds(3, grown == int(changed), f"the version grew by {grown}; changed: {changed}")
-        told = decode(self.inventory.message)
         holds(1, told == self.expected(live, dead), f"the list says {told}, it is {self.expected(live, dead)}")
         for device_id, device in live.items():
             held = snapshot.devices[device_id]
@@ -186,9 +190,20 @@ class Life(RuleBasedStateMachine):
         if before[0] is None:
             holds(3, self.inventory.snapshot is None, "there is a list before there was any")
             return
-        dropped = ids & self.dead.keys()
-        holds(2, set(change.removed) == dropped, f"removed are {change.removed} of {dropped}")
-        self.take(self.live, {i: d for i, d in self.dead.items() if i not in dropped}, change, before)
+        self.take(self.live, {i: d for i, d in self.dead.items() if i not in ids}, change, before)
+
+    @rule(held=st.dictionaries(st.sampled_from([*IDS, "", "x" * 64]), st.sampled_from([(), (0,), (0, 1)])))
+    def adopt(self, held: dict[str, tuple[int, ...]]) -> None:
+        """Pods hold these devices: those that were never listed are, until their tombstones expire."""
+        before = self.observed()
+        change = self.inventory.adopt(held, self.now)
+        if before[0] is None:
+            holds(3, self.inventory.snapshot is None, "there is a list before there was any")
+            return
+        found = {i: kdp.Device(id=i, numa_nodes=held[i]) for i in held if i in IDS and i not in before[1]}
+        dead = self.dead | {i: (self.now + LIFETIME, device) for i, device in found.items()}
+        self.give_way(self.live, dead, [*before[1], *found])
+        self.take(self.live, dead, change, before)
 
     @rule(ids=st.sets(st.sampled_from(IDS)))
     def hold(self, ids: set[str]) -> None:
@@ -280,6 +295,7 @@ MUTANTS = [
         "                self._tombstones[device_id] = now + self._tombstone_seconds\n",
         "                pass\n",
     ),
+    Mutant(2, "what vanished before is not listed", "in held if device_id not in", "in held if device_id in"),
     Mutant(2, "a tombstone never ends", "            if until > now:\n", "            if True:\n"),
     Mutant(
         3,
