@@ -158,6 +158,11 @@ class Holdings:
         """Whether lists are of use at all."""
         return bool(self._uses or self._vanished)
 
+    @property
+    def is_owing(self) -> bool:
+        """Whether an allocation is kept at all."""
+        return bool(self._uses)
+
     def next_look(self) -> float | None:
         """Return when a list is to be asked for; None: nothing is owed, so none is."""
         times = [
@@ -184,7 +189,9 @@ class Holdings:
     def begin(self, resource: str, ids: Iterable[str], now: float) -> None:
         """An Allocate of these devices begins. `end` must follow."""
         for device_id in ids:
-            track = self._tracks.setdefault((resource, device_id), _Track(now))
+            track = self._tracks.get((resource, device_id))
+            if track is None:
+                track = self._tracks[resource, device_id] = _Track(now)
             track.under_way += 1
 
     def end(self, resource: str, ids: Iterable[str], now: float, *, given: bool) -> None:
@@ -289,7 +296,7 @@ class Holdings:
 
     def _tidy(self, key: Key) -> None:
         """Forget what is known of a device that nothing is owed for."""
-        if not self._uses_of[key]:
-            del self._uses_of[key]
+        if not self._uses_of.get(key):
+            self._uses_of.pop(key, None)
             if key not in self._vanished and not self._tracks[key].under_way:
                 del self._tracks[key]

@@ -233,8 +233,9 @@ class Servicer:
     async def _allocate_container(self, ids: Sequence[str]) -> wire.ContainerReply:
         started = time.monotonic()
         until = started + self._supervisor.deadlines.allocate
-        async with self._usage.allocating(self._resource, sorted(set(ids)), until=until) as lease:
-            allocation = Allocation(resource=self._resource, devices=self._healthy(ids), deadline=until)
+        wanted = sorted(set(ids))  # the kubelet's order is random and means nothing
+        async with self._usage.allocating(self._resource, wanted, until=until) as lease:
+            allocation = Allocation(resource=self._resource, devices=self._healthy(wanted), deadline=until)
             reply = await self._reply(allocation)
             await lease.give(allocation)
         took = time.monotonic() - started
@@ -281,16 +282,15 @@ class Servicer:
         return snapshot.devices if snapshot else {}
 
     def _known(self, ids: Sequence[str]) -> tuple[Device, ...]:
-        """Return the devices in the order of their ids: the kubelet's order is random and means nothing."""
         if not ids:
             raise InvalidValueError(f"{self._resource}: the request names no device")
         table = self._table
-        unknown = sorted(set(ids) - table.keys())
-        if unknown:
-            raise InvalidValueError(
-                f"{self._resource} has no device {unknown[0]!r}; the kubelet's list may be outdated"
-            )
-        return tuple(table[device_id] for device_id in sorted(set(ids)))
+        for device_id in ids:
+            if device_id not in table:
+                raise InvalidValueError(
+                    f"{self._resource} has no device {device_id!r}; the kubelet's list may be outdated"
+                )
+        return tuple([table[device_id] for device_id in ids])
 
     def _healthy(self, ids: Sequence[str]) -> tuple[Device, ...]:
         devices = self._known(ids)
@@ -351,7 +351,7 @@ class Servicer:
                 limit = max(0.0, min(limit, remaining - MARGIN))
             allocation = Allocation(
                 resource=self._resource,
-                devices=self._known(ids),
+                devices=self._known(sorted(set(ids))),
                 deadline=time.monotonic() + limit,
                 state=self._usage.state(self._resource, ids),
             )

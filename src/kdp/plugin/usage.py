@@ -25,7 +25,6 @@ import logging
 import socket
 import time
 import uuid
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, final
 
 import anyio
@@ -44,8 +43,10 @@ from .ledger import Ledger, Saved, check_state
 from .plugin import DevicePlugin
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
+    from types import TracebackType
+    from typing import Self
 
     from anyio.abc import TaskGroup
 
@@ -122,17 +123,30 @@ class _Resource:
 
 @final
 class Lease:
-    """One Allocate on its way. See `Usage.allocating`."""
+    """One Allocate on its way: an async context manager, made by `Usage.allocating`.
 
-    def __init__(self, usage: Usage, resource: str, ids: Sequence[str]) -> None:
+    It keeps the Allocate apart from releases and lists; left without `give`, it has failed.
+    """
+
+    def __init__(self, usage: Usage, resource: str, ids: Sequence[str], until: float) -> None:
         self._usage = usage
-        self.resource = resource
-        self.ids = ids
-        self.is_given = False
+        self._resource = resource
+        self._ids = ids
+        self._until = until
+        self._is_given = False
+
+    async def __aenter__(self) -> Self:
+        await self._usage.begin(self._resource, self._ids, self._until)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._usage.end(self._resource, self._ids, given=self._is_given)
 
     async def give(self, allocation: Allocation) -> None:
         """Note that the kubelet is about to be told yes; returns when that will survive a crash, or after a second."""
-        self.is_given = True
+        self._is_given = True
         await self._usage.keep(allocation)
 
 
@@ -221,21 +235,21 @@ class Usage:
 
     # -- allocations ---------------------------------------------------------------------------------------------------
 
-    @asynccontextmanager
-    async def allocating(self, resource: str, ids: Sequence[str], *, until: float) -> AsyncGenerator[Lease]:
-        """Keep an Allocate on its way apart from releases and lists; ends without `Lease.give`: it has failed.
+    def allocating(self, resource: str, ids: Sequence[str], *, until: float) -> Lease:
+        """Return the context in which an Allocate runs.
 
-        A release of one of these devices that has not begun waits until they are free again; one that runs is waited
-        for.
+        A release of one of its devices that has not begun waits until they are free again; one that runs is waited
+        for, and if that takes too long entering the context raises AllocationError.
 
         Args:
             resource: The extended resource's name.
             ids: The devices.
             until: When to give up waiting, on `time.monotonic`'s clock.
-
-        Raises:
-            AllocationError: A device was still being cleaned up.
         """
+        return Lease(self, resource, ids, until)
+
+    async def begin(self, resource: str, ids: Sequence[str], until: float) -> None:
+        """Begin an Allocate, for `Lease`."""
         while (under_release := self._under_release(resource, ids)) is not None:
             with anyio.move_on_after(until - time.monotonic()):
                 await self._running[under_release.uid].wait()
@@ -243,16 +257,17 @@ class Usage:
             raise AllocationError(
                 f"{resource}: device {under_release.ids[0]} is still being cleaned up after the pod that had it before"
             )
-        lease = Lease(self, resource, ids)
         self._holdings.begin(resource, ids, time.monotonic())
-        try:
-            yield lease
-        finally:
-            self._holdings.end(resource, ids, time.monotonic(), given=lease.is_given)
-            self._look_again()
+
+    def end(self, resource: str, ids: Sequence[str], *, given: bool) -> None:
+        """End it."""
+        self._holdings.end(resource, ids, time.monotonic(), given=given)
+        self._look_again()
 
     def _under_release(self, resource: str, ids: Sequence[str]) -> Use | None:
         """Take back what was handed out and has not begun, and return a use of these devices whose release runs."""
+        if not self._holdings.is_owing:
+            return None
         wanted = {(resource, device_id) for device_id in ids}
         for ready in self._ready.values():
             for use in [use for use in ready.values() if wanted & set(use.keys)]:
@@ -366,9 +381,9 @@ class Usage:
                 resource.ledger.close()
 
     def _look_again(self) -> None:
-        if self._holdings.is_waiting:
+        if self._holdings.is_waiting:  # most Allocates change nothing that would be looked at sooner
             self._wanted.set()
-        self._wake.set()
+            self._wake.set()
 
     def _next_look(self) -> float:
         times = [resource.belief.next_look for resource in self._resources.values()]
