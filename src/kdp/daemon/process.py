@@ -89,23 +89,21 @@ def run_plan(plan: Plan, *, signals: Signals, read_again: Callable[[], Plan] | N
         read_again: Reads the configuration again at SIGHUP; None: there is nothing to read.
     """
     logs.configure(plan.settings)
-    _load_once_and_for_all()
-    code = _run_loop(plan, signals, read_again)
+    gc.disable()  # collections while all is loaded find nothing and are a twentieth of the start
+    try:
+        code = _run_loop(plan, signals, read_again)
+    finally:
+        gc.enable()
     signals.end(code)
     return code
 
 
-def _load_once_and_for_all() -> None:
-    """Load gRPC and the plugins' side, and take all that is loaded by now out of the garbage collector's rounds.
+def _keep_what_is_loaded() -> None:
+    """Take gRPC and all that is loaded by now out of the garbage collector's rounds: it lives as long as the process."""
+    from ..plugin import manager  # noqa: F401 # pyright: ignore[reportUnusedImport]
 
-    It lives as long as the process; collections while it is made find nothing and are a twentieth of the start.
-    """
-    gc.disable()
-    try:
-        from ..plugin import manager  # noqa: F401 # pyright: ignore[reportUnusedImport]
-    finally:
-        gc.freeze()
-        gc.enable()
+    gc.freeze()
+    gc.enable()
 
 
 def _run_loop(plan: Plan, signals: Signals, read_again: Callable[[], Plan] | None) -> int:
@@ -114,6 +112,7 @@ def _run_loop(plan: Plan, signals: Signals, read_again: Callable[[], Plan] | Non
     async def main() -> None:
         import asyncio
 
+        _keep_what_is_loaded()
         daemon = Daemon(plan, read_again=read_again, changed=lambda new: logs.configure(new.settings))
         notifier = Notifier(os.environ)
         telling = asyncio.create_task(notifier.follow(daemon.status))
