@@ -11,7 +11,7 @@ import grpc
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["MAX_RECEIVE_BYTES", "open_channel"]
+__all__ = ["MAX_RECEIVE_BYTES", "open_channel", "unix_target"]
 
 MAX_RECEIVE_BYTES = 16 * 1024 * 1024
 """What we take in one answer: gRPC's 4 MiB are too few for a node with tens of thousands of devices (contract section 10)."""
@@ -25,6 +25,11 @@ _OPTIONS = [
 ]
 
 
+def unix_target(path: Path) -> str:
+    """Return gRPC's address of a unix socket; the path is a URI's, so odd characters are escaped."""
+    return "unix:" + quote(os.fspath(path))
+
+
 def open_channel(path: Path) -> grpc.aio.Channel:
     """Return a new channel to a unix socket; an async context manager. It connects at its first call."""
-    return grpc.aio.insecure_channel("unix:" + quote(os.fspath(path)), options=_OPTIONS)
+    return grpc.aio.insecure_channel(unix_target(path), options=_OPTIONS)

@@ -21,10 +21,10 @@ from typing_extensions import override
 from ..errors import ConfigurationError, InvalidValueError, PluginDirectoryGoneError
 from ..hardware.agreement import agreed
 from ..kubelet import KubeletPaths, KubeletWatch
+from ..kubelet.server import hold_core
 from ..latest import Latest
 from ..supervisor import Deadlines, Discovery, Supervisor, resource_of, static_resources
 from .plugin import DRAIN_SECONDS, DevicePlugin, ResourceStatus, Route
-from .server import hold_core
 from .socket import SocketNames
 from .usage import Pace, Usage
 from .wire import check_renderable

@@ -20,10 +20,11 @@ from ..backoff import Backoff
 from ..errors import ListTooLargeError, RegistrationError, RegistrationRefusedError
 from ..health import DeviceHealth
 from ..kubelet import KubeletPaths, KubeletState, KubeletWatch
+from ..kubelet.server import ServeError, SocketServer
+from ..kubelet.sockets import missing_right, remove_dead
 from ..latest import Latest
 from .inventory import Change, Inventory
 from .registration import register
-from .server import GenerationServer, ServeError
 from .servicer import Servicer
 from .session import (
     Close,
@@ -45,7 +46,7 @@ from .session import (
     Stop,
     Tick,
 )
-from .socket import SocketNames, missing_right, remove_dead
+from .socket import SocketNames
 from .wire import encode_device, worst_case_bytes
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ class DevicePlugin:
         self._mailbox: asyncio.Queue[Event] = asyncio.Queue()
         self._changed: Latest[None] = Latest(None)
         self._list_problem: str | None = None
-        self._server: GenerationServer | None = None
+        self._server: SocketServer | None = None
         self._servicer: Servicer | None = None
         self._told: set[str] = set()
         self.stopped = anyio.Event()
@@ -321,7 +322,7 @@ class DevicePlugin:
 
     async def run(self) -> None:
         """Serve until `stop`. Cancellation ends it at once, without the grace that `stop` gives."""
-        remove_dead(self._directory, self._names.prefix)
+        remove_dead(self._directory, self._names.has_made)
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._follow_kubelet)
@@ -378,7 +379,7 @@ class DevicePlugin:
             watcher=self._watcher,
             cdi=self._cdi,
         )
-        self._server = GenerationServer(self._names.path(generation), self._servicer.handlers())
+        self._server = SocketServer(self._names.path(generation), self._servicer.handlers())
         try:
             await self._server.start()
             if not self._watcher:

@@ -8,11 +8,12 @@ import grpc
 
 from ..errors import AlreadyConnectedError, RegistrationError, RegistrationRefusedError
 from ..kubelet import KubeletState, look
+from ..kubelet.channel import unix_target
 from . import wire
-from .server import GenerationServer, unix_target
 
 if TYPE_CHECKING:
     from ..kubelet import KubeletPaths
+    from ..kubelet.server import SocketServer
 
 __all__ = ["register"]
 
@@ -27,7 +28,7 @@ _OPTIONS = [
 ]
 
 
-async def register(paths: KubeletPaths, server: GenerationServer, resource: str, options: wire.PluginOptions) -> None:
+async def register(paths: KubeletPaths, server: SocketServer, resource: str, options: wire.PluginOptions) -> None:
     """Tell the kubelet of this server and wait for its answer. Success is no proof: only an open stream is.
 
     Raises:

@@ -105,12 +105,12 @@ def stay(state: str) -> None:
     """Make the server's start or end hang, so that a state lasts that is over at once otherwise."""
     import anyio
 
-    from kdp.plugin.server import GenerationServer
+    from kdp.kubelet.server import SocketServer
 
     async def never(*_: object) -> None:
         await anyio.sleep_forever()
 
-    setattr(GenerationServer, {"serving": "start", "lost": "stop"}[state], never)
+    setattr(SocketServer, {"serving": "start", "lost": "stop"}[state], never)
 
 
 def main() -> None:

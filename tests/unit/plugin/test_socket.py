@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import errno
 import os
-import socket
 from pathlib import Path
 
 import pytest
@@ -10,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdp.errors import InvalidNameError
+from kdp.kubelet.sockets import hidden
 from kdp.names import MAX_SOCKET_PATH_BYTES
-from kdp.plugin.socket import SocketNames, bind_error, hidden, missing_right, remove_dead
+from kdp.plugin.socket import SocketNames
 
 from .. import strategies
 from ..strategies import effort
@@ -25,10 +24,6 @@ def test_a_name_says_whose_it_is_and_is_never_used_twice() -> None:
     paths = {n.path(generation) for n in names for generation in range(1, 50)}
     assert len(paths) == 3 * 49
     assert all(path.name.startswith(names[0].prefix) and path.suffix == ".sock" for path in paths)
-
-
-def test_the_hidden_name_is_hidden() -> None:
-    assert hidden(DIRECTORY / "kdp-x.sock") == DIRECTORY / ".kdp-x.sock"
 
 
 @effort(200)
@@ -57,57 +52,3 @@ def test_two_resources_have_two_prefixes(one: str, other: str, directory: str) -
 def test_a_directory_without_room_is_refused_with_a_sentence() -> None:
     with pytest.raises(InvalidNameError, match=r"^socket path '/d+/\.kdp-.*': must have at most 107 bytes, this has "):
         SocketNames(Path("/" + "d" * 90), "example.com/widget")
-
-
-def test_only_dead_sockets_of_this_resource_are_removed(tmp_path: Path) -> None:
-    prefix = SocketNames(tmp_path, "example.com/widget").prefix
-    with socket.socket(socket.AF_UNIX) as live, socket.socket(socket.AF_UNIX) as full:
-        live.bind(str(tmp_path / f"{prefix}live.sock"))
-        live.listen()
-        full.bind(str(tmp_path / f"{prefix}full.sock"))
-        full.listen(0)
-        with socket.socket(socket.AF_UNIX) as waiting:
-            waiting.setblocking(False)
-            waiting.connect_ex(str(tmp_path / f"{prefix}full.sock"))
-            for name in (f"{prefix}dead.sock", "kdp-other-dead.sock", "kubelet.sock"):
-                with socket.socket(socket.AF_UNIX) as dead:
-                    dead.bind(str(tmp_path / name))
-            (tmp_path / f"{prefix}file.txt").touch()
-            (tmp_path / f"{prefix}directory.sock").mkdir()
-            assert remove_dead(tmp_path, prefix) == [f"{prefix}dead.sock"]
-    left = {path.name for path in tmp_path.iterdir()}
-    assert left == {
-        f"{prefix}live.sock",
-        f"{prefix}full.sock",
-        f"{prefix}file.txt",
-        f"{prefix}directory.sock",
-        "kdp-other-dead.sock",
-        "kubelet.sock",
-    }
-
-
-def test_a_directory_that_is_not_there_has_nothing_to_remove(tmp_path: Path) -> None:
-    assert remove_dead(tmp_path / "none", "kdp-") == []
-
-
-def test_why_no_socket_can_be_made(tmp_path: Path) -> None:
-    none = tmp_path / "none"
-    assert bind_error(none / "x.sock") == f"cannot make a socket in {none}: No such file or directory"
-    (tmp_path / "there.sock").touch()
-    assert bind_error(tmp_path / "there.sock") == f"cannot make a socket in {tmp_path}: Address already in use"
-    free = tmp_path / "free.sock"
-    assert bind_error(free) == f"cannot serve on {free}: gRPC refused the address"
-    assert not free.exists(), "the try leaves nothing behind"
-    assert missing_right(errno.ENOENT) == ""
-    long = tmp_path / ("x" * 120)
-    assert bind_error(long) == f"cannot make a socket in {tmp_path}: AF_UNIX path too long"
-
-
-def test_a_right_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert missing_right(errno.EROFS) == "; mount it writable"
-    monkeypatch.setattr(os, "geteuid", lambda: 65534)
-    assert missing_right(errno.EACCES) == (
-        "; this process is user 65534 and the kubelet's directories are root's: run it as user 0"
-    )
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert missing_right(errno.EACCES) == "", "root is refused for other reasons, as SELinux"

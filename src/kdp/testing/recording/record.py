@@ -31,7 +31,8 @@ from typing_extensions import override
 
 from kdp.errors import InvalidNameError
 from kdp.kubelet import KubeletState, KubeletView, KubeletWatch, look
-from kdp.plugin.server import GenerationServer, ServeError, unix_target
+from kdp.kubelet.channel import unix_target
+from kdp.kubelet.server import ServeError, SocketServer
 from kdp.plugin.socket import SocketNames
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
 
@@ -110,7 +111,7 @@ class _Registration:
         self._writer = recorder.writer
         self._connection = PluginConnection(endpoint)
         self._dialing = anyio.Lock()
-        self._server = GenerationServer(path, [_Calls(self._call, self._list_and_watch)])
+        self._server = SocketServer(path, [_Calls(self._call, self._list_and_watch)])
 
     async def serve(self) -> None:
         """Make the socket for the kubelet."""

@@ -1,20 +1,20 @@
-"""The only module that makes a gRPC server: one server on one unix socket."""
+"""The only module that makes a gRPC server: one server on one unix socket, which the kubelet calls."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import grpc
 
-from .socket import bind_error, hidden
+from .channel import unix_target
+from .sockets import bind_error, hidden
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["GenerationServer", "ServeError", "hold_core", "unix_target"]
+__all__ = ["ServeError", "SocketServer", "hold_core"]
 
 _OPTIONS = [
     # GetPreferredAllocation sends the whole free list back to us (contract section 5).
@@ -34,11 +34,6 @@ class ServeError(Exception):
     """The socket could not be made; the text says why."""
 
 
-def unix_target(path: Path) -> str:
-    """Return gRPC's address of a unix socket; the path is a URI's, so odd characters are escaped."""
-    return "unix:" + quote(os.fspath(path))
-
-
 def hold_core() -> grpc.aio.Channel:
     """Return a channel to nowhere that keeps gRPC's core running while it is open.
 
@@ -48,8 +43,8 @@ def hold_core() -> grpc.aio.Channel:
     return grpc.aio.insecure_channel("unix:/nonexistent")
 
 
-class GenerationServer:
-    """One generation's gRPC server.
+class SocketServer:
+    """A gRPC server on a socket of its own.
 
     Args:
         path: The socket's final path.
