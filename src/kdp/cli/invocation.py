@@ -20,7 +20,7 @@ from ..hardware import Host
 from ..hardware.agreement import agreed
 from .config import ConfigFile
 from .config import read as read_config
-from .targets import Recipe, assign, load
+from .targets import Recipe, addressed, assign, load
 
 __all__ = ["Invocation"]
 
@@ -75,7 +75,8 @@ class Invocation:
         (recipe,) = self._recipes
         found: list[tuple[str, tuple[str, ...], object]] = []
         for name, given in _given(self.assignments).items():
-            taken = next(key for key in recipe.arguments if key == name or key.upper() == name.upper())
+            short = addressed(name, self.targets)[1]
+            taken = next(key for key in recipe.arguments if key == short or key.upper() == short.upper())
             value = given.value
             texts = cast("list[object]", value) if isinstance(value, list) else [value]
             found.append((taken, tuple(map(str, texts)), recipe.arguments[taken]))

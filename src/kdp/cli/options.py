@@ -60,9 +60,9 @@ def backend_options(function: _Function) -> _Function:
         "--set",
         "assignments",
         multiple=True,
-        metavar="NAME=VALUE",
-        help="Set a parameter of the class's constructor, converted by its annotation; may be repeated.  "
-        "[KDP_SET_<NAME>]",
+        metavar="[TARGET.]NAME=VALUE",
+        help="Set a parameter of the class's constructor, converted by its annotation; may be repeated. With TARGET "
+        "only that one's, where several have such a parameter.  [KDP_SET_<NAME>]",
     )(function)
 
 

@@ -12,7 +12,7 @@ import inspect
 import sys
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -30,7 +30,7 @@ if typing.TYPE_CHECKING:
 
     from ..daemon.settings import Given
 
-__all__ = ["ENTRY_POINTS", "Recipe", "assign", "load"]
+__all__ = ["ENTRY_POINTS", "Recipe", "addressed", "assign", "load"]
 
 ENTRY_POINTS = "kdp.backends"
 """The group in which an installed package names its backends."""
@@ -201,12 +201,20 @@ class Recipe:
             ) from error
 
 
+def addressed(name: str, targets: Iterable[str]) -> tuple[str | None, str]:
+    """Return the target that ``TARGET.NAME`` is for, None without one, and the parameter's name alone."""
+    target = max((each for each in targets if name.startswith(f"{each}.")), key=len, default=None)
+    return target, name if target is None else name.removeprefix(f"{target}.")
+
+
 def assign(targets: Mapping[str, type[DeviceBackend]], given: Mapping[str, Given], *, host: Host) -> tuple[Recipe, ...]:
     """Hand each value to every target that has such a parameter, converted by its annotation.
 
+    One that is for a target by name goes there only, and before one that is for all.
+
     Args:
         targets: The classes by what they were named by.
-        given: The values by the parameter's name; a name of an environment variable may differ in case.
+        given: The values by the parameter's name, or by ``TARGET.NAME``; a name of an environment variable may differ in case.
         host: For parameters whose annotation is `kdp.hardware.Host`.
 
     Raises:
@@ -214,13 +222,20 @@ def assign(targets: Mapping[str, type[DeviceBackend]], given: Mapping[str, Given
     """
     parameters = {target: _parameters(cls) for target, cls in targets.items()}
     arguments: dict[str, dict[str, Any]] = {target: {} for target in targets}
-    for name, value in given.items():
+    own: set[tuple[str, str]] = set()
+    for name, value in sorted(given.items(), key=lambda item: addressed(item[0], targets)[0] is None):
+        only, short = addressed(name, targets)
+        asked = targets if only is None else {only: targets[only]}
         takers = [
-            (target, taken) for target, known in parameters.items() if (taken := _named(name, value, known)) is not None
+            (target, taken) for target in asked if (taken := _named(short, value, parameters[target])) is not None
         ]
         if not takers:
-            raise ConfigurationError(_unknown(value.label, name, targets, parameters))
+            raise ConfigurationError(_unknown(value.label, short, asked, parameters))
         for target, taken in takers:
+            if (target, taken) in own:
+                continue
+            if only is not None:
+                own.add((target, taken))
             annotation = parameters[target][taken].annotation if taken in parameters[target] else str
             arguments[target][taken] = _converted(value, annotation, targets[target].__name__)
     for target, known in parameters.items():

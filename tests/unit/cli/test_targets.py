@@ -194,6 +194,22 @@ def test_a_value_goes_to_every_target_that_has_the_parameter(write: Write) -> No
     ]
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_value_for_one_target_goes_there_only_and_before_one_for_all(write: Write, order: int) -> None:
+    """Two backends of one process may have parameters of the same name, as the modes of FPGAs and of RDMA adapters."""
+    classes = loaded(write, "Widgets", "Gadgets")
+    values = {"count": "3", "path": "x", "widgets_for_a_test:Widgets.count": "4"}
+    classes = {f"widgets_for_a_test:{name}": cls for name, cls in classes.items()}
+    recipes = assign(classes, given(**dict([*values.items()][::order])), host=HOST)
+    assert [recipe.arguments["count"] for recipe in recipes] == [4, 3]
+
+
+def test_a_value_for_one_target_must_be_known_there(write: Write) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        assign(loaded(write, "Widgets", "Plain"), given(path="x", **{"Plain.count": "3"}), host=HOST)
+    assert str(caught.value) == "--set Plain.count: there is no parameter 'count'; Plain has none"
+
+
 def test_a_variable_finds_its_parameter_in_any_case(write: Write) -> None:
     values = {"COUNT": Given("KDP_SET_COUNT", "5"), "PATH": Given("KDP_SET_PATH", "p")}
     (recipe,) = assign(loaded(write, "Widgets"), values, host=HOST)
