@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, final
 import attrs
 from typing_extensions import override
 
-from .host import MAX_LINKS, Host
+from .host import Host
+from .resolving import MAX_LINKS
 from .snapshots import FileEntry, Snapshot
 from .standins import NodeEntry
 

@@ -11,6 +11,7 @@ only `Host.read_bytes` raises, and the readers of `Directory` turn that into a `
 from __future__ import annotations
 
 import errno
+import fnmatch
 import glob
 import os
 import stat
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 
 from ..errors import InvalidValueError
+from .resolving import resolve
 from .standins import StandIns
 
 if TYPE_CHECKING:
@@ -29,9 +31,6 @@ if TYPE_CHECKING:
     from .readings import Reading
 
 __all__ = ["Host"]
-
-MAX_LINKS = 40
-"""Links followed on one path before it counts as a loop, as in the kernel."""
 
 MAX_BYTES = 1 << 20
 """The most that is read of one file: an attribute has a page (4 KiB), what drivers put into /proc somewhat more."""
@@ -86,7 +85,7 @@ class Host:
         return Path(self._inside(os.fspath(host_path)))
 
     def _inside(self, host_path: str) -> str:
-        return host_path if self.root is _SLASH else os.path.join(self.root, host_path.lstrip("/"))
+        return host_path if self.root is _SLASH else f"{self.root}/{host_path.lstrip('/')}"
 
     def resolve(self, host_path: str | os.PathLike[str]) -> str:
         """Return the path of the node with all links followed inside the root; missing parts stay as they are.
@@ -96,28 +95,7 @@ class Host:
         """
         if self.root is _SLASH:
             return os.path.realpath(host_path)
-        todo = os.fspath(host_path).split("/")[::-1]
-        done: list[str] = []
-        links = 0
-        while todo:
-            part = todo.pop()
-            if part in ("", "."):
-                continue
-            if part == "..":
-                del done[-1:]
-                continue
-            try:
-                target = os.readlink(self._inside("/".join([*done, part])))
-            except OSError:
-                done.append(part)
-                continue
-            links += 1
-            if links > MAX_LINKS:
-                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(host_path))
-            if target.startswith("/"):
-                done.clear()
-            todo.extend(target.split("/")[::-1])
-        return "/" + "/".join(done)
+        return resolve(str(self.root), os.fspath(host_path))
 
     def look(self, host_path: str | os.PathLike[str]) -> tuple[int, int] | None:
         """Return mode and device number of what is there, as stat(2) has them, links followed; None: nothing."""
@@ -149,9 +127,21 @@ class Host:
 
         A link that leads nowhere is a path, too. `escape` makes a plain name of one with brackets in it.
         """
+        above, _, name = f"/{pattern.lstrip('/')}".rpartition("/")
+        if glob.has_magic(name) and "**" not in name and "//" not in above and not glob.has_magic(above):
+            return sorted(f"{above}/{found}" for found in self._names(above, name))  # most are so, and it is cheaper
         root = "" if self.root is _SLASH else str(self.root)
         found = glob.glob(f"{glob.escape(root)}/{pattern.lstrip('/')}", recursive=True)
         return sorted(path[len(root) :] for path in found)
+
+    def _names(self, directory: str, pattern: str) -> list[str]:
+        """Return the names in a directory that match a pattern, as `glob.glob` finds them."""
+        try:
+            names = os.listdir(self._inside(directory or "/"))
+        except OSError:
+            return []
+        is_hidden = pattern.startswith(".")
+        return [name for name in fnmatch.filter(names, pattern) if is_hidden or not name.startswith(".")]
 
     def escape(self, host_path: str) -> str:
         """Return the pattern for `glob` that matches only this path."""
@@ -279,7 +269,9 @@ class Host:
         from .naming import natural
 
         found = (self.directory(path) for path in sorted(self.glob(pattern), key=natural))
-        return [directory for directory in found if directory.exists]
+        return [
+            directory for directory in found if os.path.isdir(self._inside(directory.path))
+        ]  # links followed already
 
     def class_devices(self, name: str) -> list[Directory]:
         """Return the entries of ``/sys/class/<name>``, 2 before 10; nothing where no such driver is loaded."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import glob
 import os
 from pathlib import Path
 
@@ -116,6 +117,18 @@ def test_patterns_find_paths_of_the_node(node: Host, tmp_path: Path) -> None:
     odd = tmp_path / "root[1]"
     (odd / "dev").mkdir(parents=True)
     assert Host(odd).glob("/d*") == ["/dev"]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["/dev/*", "dev/a?", "/*", "*", "/dev/.h*", "/dev/[!a]*", "/dev/by-id", "/dev/", "/no/*", "/*/*", "/dev/**"],
+)
+def test_patterns_find_what_glob_finds(node: Host, pattern: str) -> None:
+    for name in ("a1", "a2", ".hidden", "b"):
+        node.path(f"/dev/{name}").touch()
+    link(node, "/dev/dangling", "none")
+    found = glob.glob(f"{node.root}/{pattern.lstrip('/')}", recursive=True)
+    assert node.glob(pattern) == sorted(path.removeprefix(str(node.root)) for path in found)
 
 
 @effort(150)
