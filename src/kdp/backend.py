@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import abc
 import posixpath
-from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, final, overload
+from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol, final, overload
 
 import attrs
 from typing_extensions import override
@@ -229,6 +229,8 @@ class DeviceBackend(abc.ABC):
             name is their ``kind``; its fields are theirs, ``power_limit`` as ``powerLimit``, and may be left out if they
             have a default; ``apiVersion`` is the class variable ``api_version``, or else the driver's name and ``/v1``.
             ``allocate`` finds an object of it in ``Allocation.config``. Set on the class. None: there are no parameters.
+        unused_hooks: Hooks that the class has and this object does not want called, as one that an option switches on:
+            ``self.unused_hooks = () if scrub else ("released",)`` in ``__init__``. They count as not overridden.
     """
 
     resource: str | None = None
@@ -239,6 +241,7 @@ class DeviceBackend(abc.ABC):
     joined_env: Mapping[str, str] = {}
     policy: str | None = None
     config: type | tuple[type, ...] | None = None
+    unused_hooks: Collection[str] = ()
 
     @abc.abstractmethod
     def discover(self) -> Iterable[Device] | Awaitable[Iterable[Device]]:
@@ -361,6 +364,22 @@ class DeviceBackend(abc.ABC):
         return Needs()
 
 
+OPTIONAL_HOOKS: Final = frozenset(
+    ("open", "close", "watch", "allocate", "prefer", "links", "counters", "prepare_container", "released", "needs")
+)
+
+
 def is_overridden(backend: DeviceBackend, hook: str) -> bool:
-    """Return whether the backend's class has its own version of this hook."""
-    return getattr(type(backend), hook) is not getattr(DeviceBackend, hook)
+    """Return whether the backend's class has its own version of this hook, and the object wants it called.
+
+    Raises:
+        InvalidValueError: ``unused_hooks`` names what is no optional hook.
+    """
+    unused = backend.unused_hooks
+    if unused and not OPTIONAL_HOOKS.issuperset(unused):
+        wrong = min(set(unused) - OPTIONAL_HOOKS)
+        raise InvalidValueError(
+            f"unused_hooks of {type(backend).__name__}: {wrong!r} is no optional hook; there are "
+            f"{', '.join(sorted(OPTIONAL_HOOKS))}"
+        )
+    return hook not in unused and getattr(type(backend), hook) is not getattr(DeviceBackend, hook)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from .allocation import Topology
     from .allocation.preferences import Preferences
     from .backend import DeviceBackend
+    from .edits import ContainerEdits
 
 __all__ = [
     "Deadlines",
@@ -398,15 +399,23 @@ class Supervisor:
     def _node_faults_of(self, devices: Iterable[Device]) -> dict[str, str]:
         faults: dict[str, str] = {}
         known: dict[str, str | None] = {}
-        for device in devices:
-            for node in device.edits.device_nodes if device.exists else ():
-                path = node.host_path
-                if path not in known:
-                    known[path] = self._host.node_fault(path)
-                fault = known[path]
-                if fault is not None:
-                    faults.setdefault(device.id, fault)
+        of_edits: dict[int, str | None] = {}
+        for device in (device for device in devices if device.exists):
+            key = id(device.edits)  # those of replicas are one object, and a thousand of them are looked at in no time
+            if key not in of_edits:
+                of_edits[key] = self._node_fault(device.edits, known)
+            if (fault := of_edits[key]) is not None:
+                faults[device.id] = fault
         return faults
+
+    def _node_fault(self, edits: ContainerEdits, known: dict[str, str | None]) -> str | None:
+        """Return what is wrong with the first node of which something is."""
+        for node in edits.device_nodes:
+            if node.host_path not in known:
+                known[node.host_path] = self._host.node_fault(node.host_path)
+            if (fault := known[node.host_path]) is not None:
+                return fault
+        return None
 
     def _take(self, found: _Findings) -> None:
         if self._failing is not None:
@@ -550,8 +559,8 @@ class Supervisor:
 
     def _watch_nodes(self, devices: Iterable[Device]) -> None:
         """Watch the directories of all device nodes ever seen: what vanished may come back."""
-        for device in devices:
-            for node in device.edits.device_nodes:
+        for edits in {id(device.edits): device.edits for device in devices}.values():  # of replicas one object
+            for node in edits.device_nodes:
                 self._nodes.setdefault(os.path.dirname(node.host_path), set()).add(node.host_path)
         for directory in self._nodes:
             self._watch_nearest(os.fspath(self._host.path(directory)))

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 import kdp
 from kdp.backend import Allocation, DeviceBackend, Needs, PreferRequest, is_overridden
-from kdp.errors import EditConflictError
+from kdp.errors import EditConflictError, InvalidValueError
 
 HOOKS = ("open", "close", "watch", "allocate", "prefer", "links", "counters", "prepare_container", "released", "needs")
 
@@ -30,6 +30,32 @@ def test_discover_is_the_only_thing_to_write() -> None:
     assert DeviceBackend.__abstractmethods__ == {"discover"}
     with pytest.raises(TypeError, match=r"abstract method '?discover"):
         DeviceBackend()  # type: ignore[abstract]
+
+
+class Scrubbing(Widgets):
+    """An option switches a hook on, as vendors are told to do it."""
+
+    def __init__(self, *, scrub: bool = False) -> None:
+        self.unused_hooks = () if scrub else ("released",)
+
+    @override
+    def released(self, devices: Allocation) -> None: ...
+
+
+def test_an_object_says_which_hooks_of_its_class_it_does_not_use() -> None:
+    assert is_overridden(Scrubbing(scrub=True), "released")
+    assert not is_overridden(Scrubbing(), "released")
+    assert not is_overridden(Widgets(), "released")
+
+
+@pytest.mark.parametrize("name", ["release", "discover", "resource"])
+def test_what_is_no_optional_hook_is_refused_by_name(name: str) -> None:
+    backend = Scrubbing()
+    backend.unused_hooks = ["watch", name]
+    with pytest.raises(
+        InvalidValueError, match=f"^unused_hooks of Scrubbing: '{name}' is no optional hook; there are "
+    ):
+        is_overridden(backend, "released")
 
 
 def test_the_defaults_do_nothing() -> None:

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 import attrs
 
 import kdp
-from kdp_example_nvidia_gpu import NvidiaGpu
 from kdp_example_nvidia_gpu.fake import NvmlState
 from kdp_example_nvidia_gpu.watching import pids_of
 
@@ -75,9 +74,8 @@ def test_by_default_nobody_asks(make: Make) -> None:
     """So kdp does not follow the pods for nothing."""
     _, backend = make()
     _, idle = make(require_idle=True)
-    assert type(backend).released is kdp.DeviceBackend.released
-    assert type(idle).released is not kdp.DeviceBackend.released
-    assert type(backend) is NvidiaGpu
+    assert backend.unused_hooks == ("released",)
+    assert idle.unused_hooks == ()
 
 
 def test_older_libraries_are_asked_in_their_way(make: Make) -> None:

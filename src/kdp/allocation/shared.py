@@ -82,6 +82,7 @@ class _Shared(DeviceBackend):
         self.sharing = sharing
         self._lock = threading.Lock()
         self._held: dict[str, str] = {}
+        self._made: dict[str, tuple[Device, str, list[Device]]] = {}
 
     def static(self, name: str) -> str:
         """Return a statically named resource: renamed if all its devices are shared."""
@@ -90,26 +91,34 @@ class _Shared(DeviceBackend):
     def replicated(self, devices: Iterable[Device]) -> list[Device]:
         """Return the devices with the shared ones replaced by their replicas."""
         found: list[Device] = []
+        made, self._made = self._made, {}
         for device in devices:
             if not isinstance(device, Device):  # pyright: ignore[reportUnnecessaryIsInstance]
                 found.append(device)  # whoever called discover() tells what is wrong with it
                 continue
-            if base_id(device.id) != device.id:
-                raise InvalidNameError(
-                    f"device id {device.id!r}: '::' and a number at the end is how the replicas of shared devices are "
-                    f"named; valid is {base_id(device.id).rstrip(':') or 'widget-0'!r}"
-                )
             resource = device.resource or self.inner.resource or ""
-            count = self.sharing.count(device, resource)
-            if count is None:
-                found.append(device)
-                continue
-            renamed = self.sharing.resource(resource) if resource else None
-            found.extend(
-                attrs.evolve(device, id=replica_id(device.id, n), resource=renamed, handle=_Origin(device))
-                for n in range(count)
-            )
+            before = made.get(device.id)
+            if before is None or before[0] is not device or before[1] != resource:
+                before = (device, resource, self._replicas(device, resource))
+            self._made[device.id] = before  # the same object again has the same replicas, which nobody need compare
+            found += before[2]
         return found
+
+    def _replicas(self, device: Device, resource: str) -> list[Device]:
+        """Return a device's replicas; one that is not shared itself."""
+        if base_id(device.id) != device.id:
+            raise InvalidNameError(
+                f"device id {device.id!r}: '::' and a number at the end is how the replicas of shared devices are "
+                f"named; valid is {base_id(device.id).rstrip(':') or 'widget-0'!r}"
+            )
+        count = self.sharing.count(device, resource)
+        if count is None:
+            return [device]
+        renamed = self.sharing.resource(resource) if resource else None
+        return [
+            attrs.evolve(device, id=replica_id(device.id, n), resource=renamed, handle=_Origin(device))
+            for n in range(count)
+        ]
 
     @override
     def discover(self) -> Iterable[Device]:
@@ -171,6 +180,7 @@ _ATTRIBUTES: Mapping[str, property] = {
     "resource": property(lambda self: None if self.inner.resource is None else self.static(self.inner.resource)),
     "resources": property(lambda self: [self.static(name) for name in self.inner.resources]),
     "placement": property(lambda self: self.sharing.placement),
+    "unused_hooks": property(lambda _self: ()),  # `share` makes only those that are used
 }
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -218,6 +219,25 @@ def test_only_hooks_that_the_vendor_wrote_are_there_and_texts_name_his_class() -
     assert is_overridden(share(Gpus(), Sharing(replicas=2, placement="distinct")), "prefer")
     assert asyncio.iscoroutinefunction(shared.released)
     assert not asyncio.iscoroutinefunction(shared.watch)
+
+
+def test_hooks_that_the_backend_inside_does_not_use_are_not_there() -> None:
+    inner = Gpus()
+    inner.unused_hooks = ["released", "allocate"]
+    shared = share(inner, Sharing(replicas=2, limit=1))
+    assert not is_overridden(shared, "released")
+    assert is_overridden(shared, "allocate"), "which knows the limit"
+
+
+def test_the_same_device_again_has_the_same_replicas_and_an_equal_one_new_handles() -> None:
+    inner = Gpus()
+    shared = share(inner, Sharing(replicas=2))
+    first = [*shared.discover()]  # type: ignore[misc]
+    assert all(one is other for one, other in zip(first, shared.discover(), strict=True))  # type: ignore[arg-type]
+    inner.devices = [attrs.evolve(device, handle="new") for device in inner.devices]
+    again = [*shared.discover()]  # type: ignore[misc]
+    assert again == first
+    assert {device.handle.device.handle for device in again} == {"new"}
 
 
 def test_attributes_are_read_from_the_backend_inside_each_time() -> None:

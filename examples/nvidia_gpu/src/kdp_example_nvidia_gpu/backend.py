@@ -9,6 +9,7 @@ import logging
 import posixpath
 from collections.abc import Sequence  # noqa: TC003 - kdp converts the options by their annotations
 from pathlib import Path  # noqa: TC003
+from typing import cast
 
 import attrs
 from typing_extensions import override
@@ -17,6 +18,7 @@ import kdp
 import kdp.hardware
 
 from . import links, mps, runtime
+from .events import address_of
 from .gpus import Gpu, Scanner
 from .listing import Listing
 from .nvml import LIBRARY_PLACES, Nvml
@@ -114,9 +116,8 @@ class NvidiaGpu(kdp.DeviceBackend):
         self._cdi = runtime.CdiNames(host)
         self._scanner = Scanner(host)
         self._told: set[str] = set()
-        if require_idle:
-            # kdp asks the class whether there is a hook, and follows the pods only if there is.
-            self.__class__ = _IdleNvidiaGpu  # pyright: ignore[reportAttributeAccessIssue]
+        self._made: dict[str, kdp.Device] = {}
+        self.unused_hooks = () if require_idle else ("released",)  # kdp follows the pods only for who wants to know
 
     # -- opening -------------------------------------------------------------------------------------------------------
 
@@ -173,7 +174,9 @@ class NvidiaGpu(kdp.DeviceBackend):
         devices = listing.devices()
         for complaint in listing.complaints:
             self._tell(logging.ERROR, complaint)
-        return devices
+        # Most looks find what the last one found: then the devices are the same objects, and nobody compares them.
+        self._made = {device.id: _kept(device, self._made.get(device.id)) for device in devices}
+        return [*self._made.values()]
 
     @override
     def watch(self, report: kdp.Reporter) -> None:
@@ -202,6 +205,11 @@ class NvidiaGpu(kdp.DeviceBackend):
         return attrs.evolve(edits, env={**edits.env, **limits})
 
     @override
+    def released(self, devices: kdp.Allocation) -> None:
+        for device in devices:
+            self._watcher.must_be_idle(device.id)
+
+    @override
     def needs(self) -> kdp.Needs:
         options = self.options
         paths = {"/sys", "/proc/driver"}
@@ -223,10 +231,10 @@ class NvidiaGpu(kdp.DeviceBackend):
         return kdp.Needs(host_paths=tuple(sorted(paths)), opened_nodes=opened)
 
 
-class _IdleNvidiaGpu(NvidiaGpu):
-    """With the option ``require_idle``."""
-
-    @override
-    def released(self, devices: kdp.Allocation) -> None:
-        for device in devices:
-            self._watcher.must_be_idle(device.id)
+def _kept(device: kdp.Device, before: kdp.Device | None) -> kdp.Device:
+    """Return the device of before if it is the same, down to NVML's handles, which are others after a new start of NVML."""
+    if before is None or device != before:
+        return device
+    now, then = cast("Gpu", device.handle), cast("Gpu", before.handle)
+    same = now == then and not now.is_mig and address_of(now.handle) == address_of(then.handle)
+    return before if same else device

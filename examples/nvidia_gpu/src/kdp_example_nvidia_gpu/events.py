@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
-__all__ = ["Event", "EventSet"]
+__all__ = ["Event", "EventSet", "address_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,8 @@ class Event:
     ci: int | None = None
 
 
-def _address(handle: Any) -> int | None:
+def address_of(handle: Any) -> int | None:
+    """Return what tells one of NVML's handles from another; None: that of no GPU."""
     return ctypes.cast(handle, ctypes.c_void_p).value
 
 
@@ -70,7 +71,7 @@ class EventSet:
                     "%s: NVML tells no events of it (%s); its errors are not seen, only its loss", uuid, error
                 )
             else:
-                self._uuids[_address(handle)] = uuid
+                self._uuids[address_of(handle)] = uuid
 
     def __enter__(self) -> EventSet:
         return self
@@ -97,7 +98,7 @@ class EventSet:
         except TimeoutError:
             return None
         return Event(
-            uuid=self._uuids.get(_address(data.device)) or ask(pynvml.nvmlDeviceGetUUID, data.device),
+            uuid=self._uuids.get(address_of(data.device)) or ask(pynvml.nvmlDeviceGetUUID, data.device),
             xid=int(data.eventData) if data.eventType == pynvml.nvmlEventTypeXidCriticalError else None,
             gi=None if data.gpuInstanceId == NO_INSTANCE else int(data.gpuInstanceId),
             ci=None if data.computeInstanceId == NO_INSTANCE else int(data.computeInstanceId),
