@@ -15,9 +15,10 @@ from .table import Row, at_most, spread
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["COMMAND", "rows"]
+__all__ = ["COMMAND", "KDP", "rows"]
 
-COMMAND = [str(Path(sys.executable).with_name("kdp")), "run", "benchmarks.programs.widgets:Widgets"]
+KDP = str(Path(sys.executable).with_name("kdp"))
+COMMAND = [KDP, "run", "benchmarks.programs.widgets:Widgets"]
 """The command as an admin starts it."""
 
 

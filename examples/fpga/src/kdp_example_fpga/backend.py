@@ -100,6 +100,7 @@ class Fpga(kdp.DeviceBackend):
         annotations = {"com.intel.fpga.mode": "fpga.intel.com/region"} if self._mode == "region" else {}
         self._region_edits = kdp.ContainerEdits(annotations=annotations, hooks=hooks)
         self._memory = Memory()
+        self._others: set[str] = set()
         self._told: set[str] = set()
         self._since: dict[str, float] | None = None
         self._is_unsettled = False
@@ -107,7 +108,7 @@ class Fpga(kdp.DeviceBackend):
     @override
     def discover(self) -> list[kdp.Device]:
         boards = dfl.scan(self.host, self._memory)
-        functions = xrt.scan(self.host, self._memory)
+        functions = xrt.scan(self.host, self._memory, self._others)
         self._memory.scanned()
         self._thermometer.keep({board.address for board in boards} | {function.address for function in functions})
         self._settle(boards)

@@ -52,9 +52,24 @@ class Function:
     directory: kdp.hardware.PciFunction
 
 
-def scan(host: kdp.hardware.Host, memory: Memory) -> list[Function]:
-    """Return the user functions that are there, by address."""
-    functions = [function for function in host.pci_functions() if function.vendor in _VENDORS]
+def scan(host: kdp.hardware.Host, memory: Memory, others: set[str]) -> list[Function]:
+    """Return the user functions that are there, by address.
+
+    Args:
+        host: The node's files.
+        memory: What attributes said last.
+        others: Functions of other vendors, from the last time; a server has hundreds, and they stay what they are.
+    """
+    entries = host.glob("/sys/bus/pci/devices/*")
+    others.intersection_update(entries)
+    functions: list[kdp.hardware.PciFunction] = []
+    for entry in entries:
+        function = None if entry in others else host.pci_function(entry.rpartition("/")[2])
+        vendor = None if function is None else function.vendor
+        if function is not None and vendor in _VENDORS:
+            functions.append(function)
+        elif vendor is not None:
+            others.add(entry)
     managers = {_slot(function): function for function in functions if host.exists(f"{function.path}/mgmt_pf")}
     return [_function(function, managers, memory) for function in functions if host.exists(f"{function.path}/user_pf")]
 

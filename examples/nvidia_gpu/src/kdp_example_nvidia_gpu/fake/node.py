@@ -60,6 +60,7 @@ class FakeNode:
 
     def __init__(self, root: Path, *, library: Path | None, state: NvmlState | None = None) -> None:
         self.tree = SysfsTree(root)
+        self.tree.stand_in("/dev/null", major=1, minor=3)  # as every node has it, for the strategy volume-mounts
         self.state = state or NvmlState()
         self.file = self.tree.path(f"{PLACE}/libnvidia-ml.state")
         self.file.parent.mkdir(parents=True, exist_ok=True)
