@@ -87,6 +87,17 @@ def test_a_call_that_fails_everywhere_leaves_all_gpus_listed(node: FakeNode, cal
         assert whole == dict.fromkeys([node.state.uuid(0), node.state.uuid(2)], reason)
 
 
+@pytest.mark.parametrize(
+    "call", ["nvmlDeviceGetAttributes_v2", "nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetMemoryInfo"]
+)
+def test_an_instance_that_was_listed_stays_what_it_is_when_a_call_fails_later(node: FakeNode, call: str) -> None:
+    with opened(_backend(node)) as backend:
+        expected = backend.discover()
+        assert len(expected) == 5
+        node.set(attrs.evolve(STATE, failing=((call, 999, -1),)))
+        assert backend.discover() == expected
+
+
 def test_the_number_of_the_node_is_known_from_proc_as_well(make: Make) -> None:
     node, backend = make(attrs.evolve(NvmlState(), failing=(("nvmlDeviceGetMinorNumber", 3, -1),)))
     for index in (0, 1):

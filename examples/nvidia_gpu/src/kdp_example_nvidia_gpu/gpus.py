@@ -138,6 +138,7 @@ class Scanner:
         self._facts: dict[str, _Facts] = {}
         self._seen: dict[int, Gpu] = {}
         self._told: set[int] = set()
+        self._instances: dict[str, Instance] = {}
 
     def versions(self) -> dict[str, kdp.Version]:
         """Return the versions of the driver and of the CUDA that it brings, as far as NVML says."""
@@ -167,6 +168,7 @@ class Scanner:
             raise kdp.NotReady(f"NVML does not tell how many GPUs there are: {error}") from None
         found = [gpu for index in range(count) if (gpu := self._gpu(index)) is not None]
         self._seen = {gpu.index: gpu for gpu in found}
+        self._instances = {instance.uuid: instance for gpu in found for instance in gpu.instances}
         return found
 
     def _gpu(self, index: int) -> Gpu | None:
@@ -182,7 +184,7 @@ class Scanner:
                 index=index,
                 facts=facts,
                 is_mig=is_mig,
-                instances=instances(handle, facts.memory_mib) if is_mig else (),
+                instances=instances(handle, facts.memory_mib, self._instances) if is_mig else (),
                 problem=problem_of(handle),  # asks for the UUID again: what was lost meanwhile has told us half
                 handle=handle,
             )

@@ -15,6 +15,8 @@ import attrs
 from .nvml import ask, pynvml
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import kdp.hardware
 
 __all__ = ["Instance", "MigMinors", "instances", "is_enabled", "profile_names"]
@@ -65,8 +67,15 @@ def is_enabled(handle: Any) -> bool | None:
     return bool(modes[0] == pynvml.NVML_DEVICE_MIG_ENABLE)
 
 
-def instances(handle: Any, gpu_memory_mib: int | None) -> tuple[Instance, ...]:
-    """Return the instances of a GPU in MIG mode. One that vanishes meanwhile, or has no UUID, is left out."""
+def instances(handle: Any, gpu_memory_mib: int | None, before: Mapping[str, Instance]) -> tuple[Instance, ...]:
+    """Return the instances of a GPU in MIG mode. One that vanishes meanwhile, or has no UUID, is left out.
+
+    Args:
+        handle: NVML's, of the GPU.
+        gpu_memory_mib: The GPU's memory in MiB; None: unknown.
+        before: The instances of the last time by UUID: what the driver does not tell now is as it was, since without its
+            profile an instance in use would have no resource any more.
+    """
     found: list[Instance] = []
     for index in range(ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or _MOST):
         device = ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
@@ -75,7 +84,8 @@ def instances(handle: Any, gpu_memory_mib: int | None) -> tuple[Instance, ...]:
             continue
         attributes = ask(pynvml.nvmlDeviceGetAttributes_v2, device)
         found.append(
-            Instance(
+            _completed(
+                before.get(uuid),
                 index=index,
                 uuid=uuid,
                 gi=ask(pynvml.nvmlDeviceGetGpuInstanceId, device),
@@ -88,6 +98,11 @@ def instances(handle: Any, gpu_memory_mib: int | None) -> tuple[Instance, ...]:
             )
         )
     return tuple(found)
+
+
+def _completed(before: Instance | None, **facts: Any) -> Instance:
+    known = {} if before is None else {name: getattr(before, name) for name, value in facts.items() if value is None}
+    return Instance(**facts | known)
 
 
 def _profile_of(name: str | None, attributes: Any, gpu_memory_mib: int | None) -> str | None:

@@ -1,0 +1,110 @@
+"""Every call of NVML that is not needed may fail alone, on a library that is not ours: the driver's, or the one that ``KDP_NVML`` names.
+
+The library stays as it is; nvidia-ml-py is told that the call fails, at the place where it looks functions up. ``KDP_NVML`` is
+for mocks by others, such as that of NVIDIA/k8s-test-infra (``pkg/gpu/mocknvml``).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pytest
+
+import kdp
+import kdp.hardware
+from kdp_example_nvidia_gpu import NvidiaGpu
+from kdp_example_nvidia_gpu.events import EventSet
+from kdp_example_nvidia_gpu.nvml import GpuLost, pynvml
+
+NEEDED = {"nvmlInitWithFlags", "nvmlShutdown", "nvmlDeviceGetCount_v2", "nvmlErrorString"}
+IDENTITY = {"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID"}
+"""Without these nobody knows which GPUs there are."""
+
+ERRORS = {"NotSupported": 3, "FunctionNotFound": 13, "GpuIsLost": 15, "Unknown": 999}
+
+
+class Calls:
+    """Looks functions up for nvidia-ml-py, notes which, and lets one of them fail."""
+
+    def __init__(self, look_up: Callable[[str], Callable[..., int]]) -> None:
+        self._look_up = look_up
+        self.seen: set[str] = set()
+        self.failing = ("", 0)
+
+    def __call__(self, name: str) -> Callable[..., int]:
+        self.seen.add(name)
+        call, error = self.failing
+        if name != call:
+            return self._look_up(name)
+        if error == ERRORS["FunctionNotFound"]:
+            raise pynvml.NVMLError(error)
+        return lambda *_arguments: error
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    made = Calls(pynvml._nvmlGetFunctionPointer)
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer", made)
+    return made
+
+
+@pytest.fixture
+def backend(calls: Calls) -> Generator[NvidiaGpu]:
+    """With a strategy that needs nothing of this machine but the library."""
+    library = os.environ.get("KDP_NVML")
+    found = NvidiaGpu(
+        kdp.hardware.Host(),
+        strategies=["envvar"],
+        nvidia_runtime=True,
+        mig="mixed",
+        library=Path(library) if library else None,
+    )
+    try:
+        found.open()
+    except kdp.NotReady as error:
+        pytest.skip(f"no GPU here: {error}")
+    yield found
+    calls.failing = ("", 0)
+    found.close()
+
+
+def look(backend: NvidiaGpu) -> dict[str, str]:
+    """Do all that a plugin does with the library, and return the health of each GPU.
+
+    Instances of MIG are left out: one that tells no profile has no resource.
+    """
+    backend._scanner._facts.clear()  # which are asked once
+    devices = backend.discover()
+    backend.links(devices)
+    try:
+        with EventSet({device.unit: device.handle.handle for device in devices if device.handle.handle}) as events:
+            if not events.is_empty:
+                events.wait(1)
+    except GpuLost:
+        pass  # which the watch tells, and goes on by looking
+    return {device.id: str(device.health) for device in devices if not device.id.startswith("MIG-")}
+
+
+@pytest.mark.parametrize("error", ERRORS.values(), ids=ERRORS)
+def test_each_call_that_fails_alone_leaves_the_rest_listed(calls: Calls, backend: NvidiaGpu, error: int) -> None:
+    expected = look(backend)
+    assert expected
+    asked = sorted(calls.seen - NEEDED - IDENTITY)
+    assert len(asked) > 15
+    found: dict[str, str] = {}
+    for call in asked:
+        calls.failing = (call, error)
+        seen = look(backend)
+        if call == "nvmlDeviceGetMigMode" and error in (ERRORS["GpuIsLost"], ERRORS["Unknown"]):
+            assert {*seen.values()} == {"Unhealthy (it does not tell whether it is in MIG mode)"}
+        elif call == "nvmlDeviceGetMigMode":
+            assert seen.items() >= expected.items()  # a divided one is taken for a GPU that cannot be divided
+        elif seen != expected:
+            changed = {id_: seen.get(id_) for id_ in expected if seen.get(id_) != expected[id_]}
+            found[call] = f"{len(changed)} of {len(expected)} differ, as {next(iter(changed.items()), seen)}"
+        calls.failing = ("", 0)
+        assert look(backend) == expected, f"{call} has left something behind"
+    print(f"{len(asked)} calls, {len(expected)} devices, {pynvml.nvmlSystemGetDriverVersion()}")
+    assert not found
