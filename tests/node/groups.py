@@ -17,6 +17,7 @@ GROUPS: Final = {
     # One cluster for all processes that share the tests.
     "test_cluster.py": "cluster",
     "test_manifests.py": "cluster",
+    "test_runtime_class.py": "cluster",
     "test_slices.py": "cluster",
 }
 

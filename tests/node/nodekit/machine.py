@@ -30,7 +30,7 @@ from .devmgr import NotReached
 from .image import busybox
 from .tools import BIN, Missing, program
 
-__all__ = ["IMAGE", "Containerd", "Machine"]
+__all__ = ["HANDLER", "IMAGE", "Containerd", "Machine"]
 
 Containerd = Literal["containerd-1", "containerd-2"]
 
@@ -38,6 +38,9 @@ IMAGE: Final = "docker.io/kdp/busybox:1"
 _PAUSE: Final = "docker.io/kdp/pause:1"
 _NAMESPACE: Final = Path(__file__).resolve().parent.parent / "namespace.sh"
 _CGROUPS: Final = Path("/sys/fs/cgroup")
+HANDLER: Final = "wrapped"
+"""A second runtime handler of containerd, for a RuntimeClass: it runs `Machine.wrapper` in place of runc."""
+
 _FOLDERS: Final = (
     "sys",
     "etc",
@@ -81,6 +84,7 @@ class Machine(AsyncContextManagerMixin):
         work: The folder of everything; /run of the node is its folder ``run``, /var/lib is ``lib``, /var/log ``log``.
         paths: The kubelet's directories, as the test sees them.
         cdi: What the node sees as /etc/cdi.
+        wrapper: The program behind the runtime handler `HANDLER`, for whoever puts one there; it finds runc in its PATH.
     """
 
     def __init__(self, containerd: Containerd = "containerd-2", *, network_plugins: Path | None = None) -> None:
@@ -96,6 +100,7 @@ class Machine(AsyncContextManagerMixin):
         self.work = Path(tempfile.mkdtemp(prefix="kdp-"))
         self.paths = KubeletPaths.under(self.work / "lib/kubelet")
         self.cdi = self.work / "cdi"
+        self.wrapper = self.work / "bin/wrapper"
         self._cgroup = self.work.name
         self._first: asyncio.subprocess.Process | None = None
         self._inside: list[str] = []
@@ -225,6 +230,8 @@ class Machine(AsyncContextManagerMixin):
     async def _start_containerd(self) -> None:
         config = self.work / "containerd.toml"
         common = f'root = "/var/lib/containerd"\nstate = "/run/containerd"\n[grpc]\naddress = "{self.runtime_socket}"\n'
+        handler = f'.containerd.runtimes.{HANDLER}]\nruntime_type = "io.containerd.runc.v2"\n'
+        binary = f'.containerd.runtimes.{HANDLER}.options]\nBinaryName = "{self.wrapper}"\n'
         cni = f'conf_dir = "{self.work}/cni"\nbin_dir = "{self._network_plugins or "/opt/cni/bin"}"\n'
         if self.containerd == "containerd-2":
             config.write_text(f"""version = 3
@@ -234,6 +241,8 @@ disable_apparmor = true
 restrict_oom_score_adj = true
 [plugins."io.containerd.cri.v1.runtime".cni]
 {cni}
+[plugins."io.containerd.cri.v1.runtime"{handler}
+[plugins."io.containerd.cri.v1.runtime"{binary}
 [plugins."io.containerd.cri.v1.images".pinned_images]
 sandbox = "{_PAUSE}"
 """)
@@ -246,6 +255,8 @@ disable_apparmor = true
 restrict_oom_score_adj = true
 enable_cdi = true
 cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]
+[plugins."io.containerd.grpc.v1.cri"{handler}
+[plugins."io.containerd.grpc.v1.cri"{binary}
 [plugins."io.containerd.grpc.v1.cri".cni]
 {cni}
 """)
