@@ -1,0 +1,116 @@
+"""`OneMode`: the devices of a node are served by a device plugin or by a DRA driver, never by both at once.
+
+The kubelet and the scheduler keep account of the two apart, so one device would be given away twice. Several processes of one
+mode may live at once, as in a rolling update. So each mode has a lock file for each backend, which its processes share, and
+nobody begins while a process of the other mode has its file. A lock ends with its process, however that ends.
+
+It works where both can write the same directory: a DaemonSet mounts it from the node. Where it cannot be written nothing is
+locked, and that is said. What the kubelet still has on offer is another question, which the DRA driver asks itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import random
+from typing import TYPE_CHECKING, Final, Literal, Self, final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+    from types import TracebackType
+
+    from ..backend import DeviceBackend
+
+__all__ = ["Mode", "OneMode", "key_of"]
+
+logger = logging.getLogger(__name__)
+
+Mode = Literal["device-plugin", "dra"]
+
+_OTHER: Final[dict[Mode, Mode]] = {"device-plugin": "dra", "dra": "device-plugin"}
+_WORDS: Final[dict[Mode, str]] = {"device-plugin": "as a device plugin", "dra": "as a DRA driver"}
+
+LOOK_PAUSE: Final = 1.0
+"""Seconds between two tries while the other mode is there."""
+
+
+def key_of(backend: DeviceBackend) -> str:
+    """Return what a backend's lock files are named by: its resource, or its class if its devices name theirs."""
+    return backend.resource or f"{type(backend).__module__}.{type(backend).__qualname__}"
+
+
+@final
+class OneMode:
+    """Holds the locks of a mode; an async context manager, which is entered when the other mode has gone.
+
+    Args:
+        directory: Where the lock files are; made if it is missing.
+        mode: How the backends are to be served.
+        keys: See `key_of`.
+
+    Attributes:
+        problem: Why it waits, as a sentence; None: it does not.
+    """
+
+    def __init__(self, directory: Path, mode: Mode, keys: Iterable[str]) -> None:
+        self.problem: str | None = None
+        self._directory = directory
+        self._mode: Mode = mode
+        self._keys = sorted(set(keys))
+        self._held: list[int] = []
+
+    async def __aenter__(self) -> Self:
+        while (taken := self._take()) is not None:
+            other = _OTHER[self._mode]
+            problem = (
+                f"another process serves {taken} {_WORDS[other]}; devices can be offered in one way only: end that one, as by "
+                f"deleting its DaemonSet, and this one begins {_WORDS[self._mode]}"
+            )
+            if self.problem is None:
+                logger.warning("%s", problem)
+            self.problem = problem
+            await asyncio.sleep(LOOK_PAUSE * random.uniform(0.5, 1.0))  # noqa: S311 - two that begin at once must not stay in step
+        self.problem = None
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._release()
+
+    def _release(self) -> None:
+        for descriptor in self._held:
+            os.close(descriptor)
+        self._held.clear()
+
+    def _take(self) -> str | None:
+        """Take all locks, or none; return whose is held by the other mode, None: nobody's."""
+        try:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for key in self._keys:
+                own = self._open(key, self._mode)
+                self._held.append(own)
+                fcntl.flock(own, fcntl.LOCK_SH)  # whoever looks whether we are there holds it for a moment
+                other = self._open(key, _OTHER[self._mode])
+                try:
+                    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    self._release()
+                    return key
+                finally:
+                    os.close(other)
+        except OSError as error:
+            self._release()
+            # A device plugin without DRA beside it needs no directory, and runs without one as it always did.
+            level = logging.INFO if self._mode == "dra" else logging.DEBUG
+            logger.log(
+                level, "%s: no locks there (%s): nobody else is kept from serving", self._directory, error.strerror
+            )
+        return None
+
+    def _open(self, key: str, mode: Mode) -> int:
+        path = self._directory / f"{key.replace('/', '_')}.{mode}.lock"
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
