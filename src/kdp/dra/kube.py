@@ -1,0 +1,408 @@
+"""`KubeApi`: the `ClusterApi` of a real API server. It comes with the extra ``kube``.
+
+lightkube says where the server is and who we are: the account of the pod, or a kubeconfig file with its certificates, tokens
+and programs. The requests are plain JSON over httpx2, the HTTP client of lightkube, because lightkube's own requests
+
+* drop the fields that its models do not know, so that an update would take them from others, and what the server left
+  out could not be told from what the model left out;
+* have no preconditions for a deletion, no bookmarks, and no end of patience with a watch whose connection is half open;
+* divide a watch's lines at characters that may stand within a text, as U+0085.
+
+Nothing here retries, with one exception: a request that the server refuses with 401 is sent once more with the token read anew,
+because the kubelet replaces the token of a pod about hourly.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import os
+import random
+import socket
+import ssl
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self, final
+
+import anyio
+
+from ..errors import ConfigurationError
+from .api import ApiError, Slices, WatchEvent
+
+try:
+    import httpx2
+    from lightkube.config.client_adapter import user_auth, verify_cluster
+    from lightkube.config.kubeconfig import DEFAULT_KUBECONFIG, SERVICE_ACCOUNT, KubeConfig
+    from lightkube.config.models import User
+    from lightkube.core.exceptions import ConfigError
+except ImportError as missing:
+    raise ConfigurationError(
+        f"speaking to the API server needs {missing.name}, which comes with the extra 'kube': pip install 'kdp-sdk[kube]'"
+    ) from missing
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping
+
+    from lightkube.config.kubeconfig import SingleConfig
+
+__all__ = ["KubeApi"]
+
+DEADLINE: Final = 9.0
+"""Seconds for a request; a kubelet waits for a claim much longer, but tries again only after a while."""
+
+LIST_DEADLINE: Final = 30.0
+"""Seconds for a list, which may be long."""
+
+SILENCE: Final = 90.0
+"""Seconds without a word on a watch after which its connection counts as lost: the server sends a bookmark each minute."""
+
+LOOK_AT_FILES: Final = 60.0
+"""Seconds between two looks at the files of the certificates."""
+
+_MOST_OF_MESSAGE = 400
+_KEEPALIVE = [  # the kernel notices in 25 s that the other side is gone
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+]
+_SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+_Object = dict[str, Any]
+
+
+@final
+class KubeApi:
+    """A connection to the API server; an async context manager (asyncio only).
+
+    Args:
+        kubeconfig: A kubeconfig file; None: the account of the pod if there is one, else the file that ``KUBECONFIG``
+            names, else ``~/.kube/config``.
+        account: The directory of the pod's account.
+        deadline: Seconds for a request.
+        silence: Seconds without a word after which a watch is lost.
+
+    Attributes:
+        server: Its address.
+
+    Raises:
+        ConfigurationError: There is no configuration, or it cannot be used.
+    """
+
+    def __init__(
+        self,
+        kubeconfig: str | os.PathLike[str] | None = None,
+        *,
+        account: str | os.PathLike[str] = SERVICE_ACCOUNT,
+        deadline: float = DEADLINE,
+        silence: float = SILENCE,
+    ) -> None:
+        self._deadline = deadline
+        self._silence = silence
+        try:
+            config = _configuration(kubeconfig, Path(account))
+            user = config.user or User()
+            if user.token_file is not None:
+                user.token_file = os.fspath(config.abs_file(user.token_file))
+            context = verify_cluster(config.cluster, user, config.abs_file)
+            auth = user_auth(user)
+        except Exception as error:  # of the file's syntax, its types, its files, its certificates
+            where = os.fspath(kubeconfig) if kubeconfig else "the pod's account or kubeconfig"
+            raise ConfigurationError(f"the API server cannot be used as {where} says: {_words(error)}") from error
+        self.server = config.cluster.server.rstrip("/")
+        self._files = _Certificates(context, config, user)
+        self._client = httpx2.AsyncClient(
+            base_url=self.server,
+            auth=auth,
+            headers={"Accept": "application/json", "User-Agent": "kdp"},
+            timeout=httpx2.Timeout(deadline),
+            transport=httpx2.AsyncHTTPTransport(
+                verify=context,
+                limits=httpx2.Limits(max_connections=32, max_keepalive_connections=8, keepalive_expiry=30.0),
+                socket_options=_KEEPALIVE,
+            ),
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.aclose()
+
+    # -- what a driver asks ------------------------------------------------------------------------------------------------
+
+    async def version(self) -> str:
+        """Return the server's version; see `ClusterApi`, also for the others."""
+        found = await self._ask("GET", "/version", "get", "version")
+        return str(found["gitVersion"])
+
+    async def node(self, name: str) -> _Object:
+        """Return a Node."""
+        return await self._ask("GET", f"/api/v1/nodes/{name}", "get", "nodes", name)
+
+    async def claim(self, namespace: str, name: str) -> _Object:
+        """Return a ResourceClaim."""
+        return await self._ask("GET", _claim_path(namespace, name), "get", "resourceclaims", f"{namespace}/{name}")
+
+    async def update_claim_status(self, claim: Mapping[str, Any]) -> _Object:
+        """Replace a claim's status."""
+        namespace, name = claim["metadata"]["namespace"], claim["metadata"]["name"]
+        path = f"{_claim_path(namespace, name)}/status"
+        return await self._ask("PUT", path, "update", "resourceclaims/status", f"{namespace}/{name}", body=claim)
+
+    async def slices(self, *, driver: str, node: str | None = None) -> Slices:
+        """Return a driver's slices."""
+        found = await self._ask(
+            "GET", _SLICES, "list", "resourceslices", params=_selected(driver, node), deadline=LIST_DEADLINE
+        )
+        version = found["metadata"]["resourceVersion"]
+        return Slices(tuple(found.get("items") or ()), version)
+
+    async def create_slice(self, item: Mapping[str, Any]) -> _Object:
+        """Create a slice."""
+        return await self._ask("POST", _SLICES, "create", "resourceslices", item["metadata"]["name"], body=item)
+
+    async def update_slice(self, item: Mapping[str, Any]) -> _Object:
+        """Replace a slice."""
+        name = item["metadata"]["name"]
+        return await self._ask("PUT", f"{_SLICES}/{name}", "update", "resourceslices", name, body=item)
+
+    async def delete_slice(self, item: Mapping[str, Any]) -> None:
+        """Delete a slice if it is still just this one."""
+        metadata = item["metadata"]
+        conditions = {key: metadata[key] for key in ("uid", "resourceVersion") if key in metadata}
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}
+        name = metadata["name"]
+        await self._ask("DELETE", f"{_SLICES}/{name}", "delete", "resourceslices", name, body=body)
+
+    async def create_event(self, event: Mapping[str, Any]) -> _Object:
+        """Create an Event."""
+        version = event.get("apiVersion", "v1")
+        base = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        path = f"{base}/namespaces/{event['metadata']['namespace']}/events"
+        return await self._ask("POST", path, "create", "events", body=event)
+
+    async def watch_slices(
+        self, *, driver: str, node: str | None = None, resource_version: str
+    ) -> AsyncGenerator[WatchEvent, None]:
+        """Yield what changes from a version on."""
+        self._files.look()
+        params = _selected(driver, node) | {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": str(random.randint(240, 480)),  # noqa: S311 - nodes should not all come back at once
+        }
+        patience = httpx2.Timeout(self._deadline, read=self._silence)
+        request = self._client.build_request("GET", _SLICES, params=params, timeout=patience)
+        try:
+            with anyio.fail_after(self._deadline):
+                response = await self._client.send(request, stream=True)
+        except (httpx2.HTTPError, TimeoutError, OSError, ConfigError) as error:
+            raise self._unreached(error, "watch", "resourceslices", self._deadline) from error
+        try:
+            if response.is_error:
+                raise _refused(response, await response.aread(), "watch", "resourceslices")
+            rest = b""
+            async for chunk in response.aiter_bytes():
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    if line.strip():
+                        yield _event(line)
+        except (httpx2.HTTPError, OSError, ValueError) as error:
+            raise self._unreached(error, "watch", "resourceslices", self._silence) from error
+        finally:
+            with anyio.CancelScope(shield=True):
+                await response.aclose()
+
+    # -- requests ------------------------------------------------------------------------------------------------------------
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        verb: str,
+        resource: str,
+        name: str = "",
+        *,
+        params: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        deadline: float | None = None,
+    ) -> _Object:
+        self._files.look()
+        what = f"{resource} {name}".rstrip()
+        seconds = deadline or self._deadline
+        content = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+        headers = {"Content-Type": "application/json"} if body is not None else {}
+        try:
+            with anyio.fail_after(seconds):
+                response = await self._client.request(
+                    method, path, params=params, content=content, headers=headers, timeout=seconds
+                )
+            if response.is_error:
+                raise _refused(response, response.content, verb, what)
+            found: _Object = json.loads(response.content)
+        except (httpx2.HTTPError, TimeoutError, OSError, ValueError, ConfigError) as error:
+            raise self._unreached(error, verb, what, seconds) from error
+        return found
+
+    def _unreached(self, error: BaseException, verb: str, what: str, seconds: float) -> ApiError:
+        """Return the error for a request that has no usable answer."""
+        tls = _cause(error, ssl.SSLError)
+        if tls is not None:
+            self._files.doubt()
+            return ApiError(
+                f"{verb} {what}: {self.server} is not trusted: {_words(tls)}; check the certificate authority",
+                reason="TLS",
+            )
+        if isinstance(error, TimeoutError | httpx2.TimeoutException):
+            said = f"it said nothing for {seconds:g} s"
+        elif isinstance(error, ConfigError):
+            return ApiError(f"{verb} {what}: {_words(error)}")
+        elif isinstance(error, ValueError):
+            said = "its answer is no JSON"
+        else:
+            said = _words(_cause(error, OSError) or error)
+        return ApiError(f"{verb} {what}: the API server {self.server} was not reached: {said}")
+
+
+@final
+class _Certificates:
+    """The files of the server's authority and of our own certificate: what is new in them counts for new connections."""
+
+    def __init__(self, context: ssl.SSLContext, config: SingleConfig, user: User) -> None:
+        self._context = context
+        authority = config.cluster.certificate_auth
+        self._authority = None if authority is None else Path(config.abs_file(authority))
+        self._own = (
+            (Path(config.abs_file(user.client_cert)), Path(config.abs_file(user.client_key)))
+            if user.client_cert and user.client_key and not user.client_cert_data
+            else None
+        )
+        self._seen = self._state()
+        self._next = time.monotonic() + LOOK_AT_FILES
+
+    def doubt(self) -> None:
+        """Have the next request look at the files: they may be newer than what we trust."""
+        self._next = 0.0
+
+    def look(self) -> None:
+        """Load the files if they have changed and it is time to look."""
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + LOOK_AT_FILES
+        state = self._state()
+        if state == self._seen:
+            return
+        try:
+            if self._authority is not None:
+                self._context.load_verify_locations(cafile=self._authority)
+            if self._own is not None:
+                self._context.load_cert_chain(*self._own)
+        except (OSError, ValueError):
+            return  # it is being replaced; the next look sees all of it
+        self._seen = state
+
+    def _state(self) -> list[tuple[int, int, int]]:
+        found: list[tuple[int, int, int]] = []
+        for path in (self._authority, *(self._own or ())):
+            try:
+                stat = os.stat(path) if path is not None else None
+            except OSError:
+                stat = None
+            if stat is not None:
+                found.append((stat.st_ino, stat.st_size, stat.st_mtime_ns))
+        return found
+
+
+def _configuration(kubeconfig: str | os.PathLike[str] | None, account: Path) -> SingleConfig:
+    if kubeconfig is None and (account / "token").exists():
+        missing = [name for name in ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT") if name not in os.environ]
+        if missing:
+            raise ConfigError(f"{account} is there, but the variable {missing[0]} is not set")
+        found = KubeConfig.from_service_account(account).get()
+    else:
+        found = KubeConfig.from_file(kubeconfig or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG).get()
+    assert found is not None  # only with a default it is
+    return found
+
+
+def _selected(driver: str, node: str | None) -> dict[str, str]:
+    selector = f"spec.driver={driver}" + (f",spec.nodeName={node}" if node is not None else "")
+    return {"fieldSelector": selector}
+
+
+def _claim_path(namespace: str, name: str) -> str:
+    return f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}"
+
+
+def _event(line: bytes) -> WatchEvent:
+    event: _Object = json.loads(line)
+    if event["type"] != "ERROR":
+        return WatchEvent(event["type"], event["object"])
+    status: _Object = event["object"]
+    raise ApiError(
+        f"watch resourceslices: the API server ended it: {_cut(str(status.get('message', '')))}",
+        status=int(status.get("code", 0)),
+        reason=str(status.get("reason", "")),
+        retry_after=_seconds(status.get("details", {}).get("retryAfterSeconds")),
+    )
+
+
+def _refused(response: httpx2.Response, content: bytes, verb: str, what: str) -> ApiError:
+    """Return the error for an answer of 400 or more."""
+    code = response.status_code
+    try:
+        status: _Object = json.loads(content)
+        message, reason = str(status.get("message") or ""), str(status.get("reason") or "")
+        details: _Object = status.get("details") or {}
+    except (ValueError, AttributeError):  # a proxy's page, or nothing
+        message, reason, details = content.decode(errors="replace"), "", {}
+    message = _cut(message) or "it gave no reason"
+    wait = _seconds(response.headers.get("Retry-After"))
+    text = f"{verb} {what}: the API server answered {code} {reason or response.reason_phrase}: {message}"
+    if code == 401:
+        text = f"{verb} {what}: the API server does not know us (401): the token or certificate is not valid there, or no more"
+    elif code == 403 and "cannot " in message:  # and not an admission policy's own words
+        text += f"; a role must grant the verb {verb!r} on {what.split()[0]!r}"
+    return ApiError(
+        text,
+        status=code,
+        reason=reason,
+        retry_after=wait if wait is not None else _seconds(details.get("retryAfterSeconds")),
+    )
+
+
+def _seconds(value: Any) -> float | None:
+    """Return what ``Retry-After`` says: seconds, or a date."""
+    if value is None:
+        return None
+    try:
+        return max(0.0, float(value))
+    except (TypeError, ValueError):
+        pass
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(str(value)).timestamp() - time.time())
+    except ValueError:
+        return None
+
+
+def _cut(message: str) -> str:
+    text = " ".join(message.split())
+    return text if len(text) <= _MOST_OF_MESSAGE else f"{text[:_MOST_OF_MESSAGE]}..."
+
+
+def _cause(error: BaseException, kind: type[BaseException]) -> BaseException | None:
+    """Return the innermost cause of this kind."""
+    found: BaseException | None = None
+    at: BaseException | None = error
+    while at is not None:
+        found = at if isinstance(at, kind) else found
+        at = at.__cause__ or at.__context__
+    return found
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, KeyError):
+        return f"{error} is missing"
+    return _cut(str(error)) or type(error).__name__
