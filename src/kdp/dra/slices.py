@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import attrs
 
+from ..devices import AttributeValue, Device
 from ..errors import InvalidSlicesError, InvalidValueError
 from .layout import LAST, Item, Leaf, place
 from .names import check_driver_name, device_name, slice_name
@@ -32,11 +33,10 @@ from .validation import Problem, problems_of_pool, problems_of_slice
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ..devices import AttributeValue, Device
     from ..quantities import Amount
     from .limits import Limits
 
-__all__ = ["API_VERSION", "Pool", "PoolSlice", "Writes", "leaves_of", "pool_slices", "writes"]
+__all__ = ["API_VERSION", "Memory", "Pool", "PoolSlice", "Writes", "leaves_of", "pool_slices", "writes"]
 
 API_VERSION = "resource.k8s.io/v1"
 
@@ -108,6 +108,66 @@ class PoolSlice:
 # -- from devices to slices --------------------------------------------------------------------------------------------
 
 
+@final
+class Memory:
+    """What `pool_slices` made of a pool the last time, so that the next time costs what has changed.
+
+    It changes no result. One for each pool; a call that raises leaves it as it was.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[str, _Entry] = {}
+        self._slices: dict[int, PoolSlice] = {}
+        self._limits: Limits | None = None
+        self._layout: tuple[object, tuple[Leaf, ...]] | None = None
+
+    def entry(self, device: Device, standard: Mapping[str, AttributeValue]) -> _Entry:
+        """Return how a device is called and rendered."""
+        known = self._entries.get(device.id)
+        if known is not None and _is_rendered_alike(known.device, device) and known.standard == standard:
+            return known
+        return _Entry(device, standard, device_name(device.id), render_device(device, standard))
+
+    def place(self, items: Sequence[Item], room: tuple[int, ...], leaves: Sequence[Leaf]) -> tuple[Leaf, ...]:
+        """Do as `layout.place` does: the same items stay where they are."""
+        if self._layout is not None and self._layout == ((items, room), tuple(leaves)):
+            return self._layout[1]
+        placed = place(items, room, leaves)
+        self._layout = (items, room), placed
+        return placed
+
+    def slice(self, made: PoolSlice) -> PoolSlice:
+        """Return the slice of before if this one is no other."""
+        known = self._slices.get(made.position)
+        return known if known is not None and known == made else made
+
+    def is_valid(self, made: PoolSlice, limits: Limits) -> bool:
+        """Return whether it is a slice of before, which has been judged by the same limits."""
+        return self._limits == limits and self._slices.get(made.position) is made
+
+    def keep(self, entries: Mapping[str, _Entry], slices: Sequence[PoolSlice], limits: Limits) -> None:
+        """Remember what is valid."""
+        self._entries = dict(entries)
+        self._slices = {each.position: each for each in slices}
+        self._limits = limits
+
+
+def _is_rendered_alike(before: Device, device: Device) -> bool:
+    if before is device:
+        return True
+    kinds = [[type(value) for value in each.attributes.values()] for each in (before, device)]
+    return before == device and kinds[0] == kinds[1]  # 1 equals True
+
+
+@final
+@attrs.frozen
+class _Entry:
+    device: Device
+    standard: Mapping[str, AttributeValue]
+    name: str
+    rendered: _Object
+
+
 def pool_slices(
     devices: Sequence[Device],
     *,
@@ -117,6 +177,7 @@ def pool_slices(
     standard: Mapping[str, Mapping[str, AttributeValue]] | None = None,
     plain: bool = False,
     previous: Iterable[Mapping[str, Any] | PoolSlice] = (),
+    memory: Memory | None = None,
 ) -> tuple[PoolSlice, ...]:
     """Return the slices of a pool, at least one.
 
@@ -129,12 +190,14 @@ def pool_slices(
         plain: Whether no device will ever have a taint, a list, or counters: only then does a slice hold 128 devices.
             Otherwise it is 64 from the start, because the first taint would make a larger slice invalid.
         previous: The slices of before, or the objects that the API server has; they are changed as little as possible.
+        memory: What is remembered from call to call; None: nothing.
 
     Raises:
         InvalidSlicesError: The server would refuse them, or the scheduler would ignore the pool.
     """
-    rendered = {device.id: render_device(device, (standard or {}).get(device.id, {})) for device in devices}
-    ids = _ids(devices)
+    memory = memory or Memory()
+    entries = {device.id: memory.entry(device, (standard or {}).get(device.id, {})) for device in devices}
+    ids = _ids(entries[device.id] for device in devices)
     sets = {name: render_counters(name, (counters or {})[name]) for name in sorted(counters or {})}
     is_plain = plain and not any(device.taints or device.consumes for device in devices)
     devices_per_slice = limits.devices if is_plain else DEVICES_WITH_MORE
@@ -144,8 +207,8 @@ def pool_slices(
     if limits.combined:
         items = _families(devices, sets)
         room = (devices_per_slice, limits.counters_per_slice, limits.consumed_per_slice)
-    placed = place(items, room, [leaf for leaf in leaves if leaf.position <= LAST])
-    by_name = {name: rendered[device_id] for name, device_id in ids.items()}
+    placed = memory.place(items, room, [leaf for leaf in leaves if leaf.position <= LAST])
+    by_name = {entry.name: entry.rendered for entry in entries.values()}
     head: _Object = {"driver": pool.driver, "pool": {"name": pool.name}, **pool.nodes}
     found: list[PoolSlice] = []
     for leaf in placed:
@@ -157,7 +220,9 @@ def pool_slices(
         for leaf in place([Item((name,), (1,)) for name in sets], (limits.sets_per_slice,), before):
             body = {**head, "sharedCounters": [sets[name] for name in leaf.names]}
             found.append(_slice(leaf.position + LAST, body))
-    _check(found, limits, ids)
+    found = [memory.slice(each) for each in found]
+    _check(found, limits, ids, memory)
+    memory.keep(entries, found, limits)
     return tuple(found)
 
 
@@ -165,16 +230,16 @@ def _slice(position: int, body: _Object) -> PoolSlice:
     return PoolSlice(position=position, name=slice_name(position, body["driver"], body["pool"]["name"]), body=body)
 
 
-def _ids(devices: Iterable[Device]) -> dict[str, str]:
+def _ids(entries: Iterable[_Entry]) -> dict[str, str]:
     """Return the devices' ids by their names."""
     found: dict[str, str] = {}
-    for device in devices:
-        name = device_name(device.id)
+    for entry in entries:
+        name, device_id = entry.name, entry.device.id
         if name in found:
             raise InvalidValueError(
-                f"devices {found[name]!r} and {device.id!r}: both are named {name!r} in the API; give them other ids"
+                f"devices {found[name]!r} and {device_id!r}: both are named {name!r} in the API; give them other ids"
             )
-        found[name] = device.id
+        found[name] = device_id
     return found
 
 
@@ -203,11 +268,12 @@ def _sets_of(devices: Iterable[Mapping[str, Any]], sets: Mapping[str, _Object]) 
     return [counters for name, counters in sets.items() if name in wanted]
 
 
-def _check(slices: Sequence[PoolSlice], limits: Limits, ids: Mapping[str, str]) -> None:
+def _check(slices: Sequence[PoolSlice], limits: Limits, ids: Mapping[str, str], memory: Memory) -> None:
     items = [each.as_object(1, len(slices)) for each in slices]
     problems = [
         attrs.evolve(problem, path=f"slices[{index}].{problem.path}")
         for index, item in enumerate(items)
+        if not memory.is_valid(slices[index], limits)
         for problem in problems_of_slice(item, limits)
     ]
     known = {problem.path for problem in problems}

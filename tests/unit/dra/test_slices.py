@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import kdp
 from kdp.dra.limits import Limits
 from kdp.dra.names import device_name
-from kdp.dra.slices import Pool, PoolSlice, leaves_of, pool_slices, writes
+from kdp.dra.slices import Memory, Pool, PoolSlice, leaves_of, pool_slices, writes
 from kdp.dra.validation import problems_of_pool, problems_of_slice
 from kdp.errors import InvalidSlicesError, InvalidValueError
 
@@ -460,3 +460,34 @@ def test_whatever_comes_and_goes_the_server_ends_up_with_it(steps: list[list[int
         stored = sorted(server.items.values(), key=lambda item: item["metadata"]["name"])
         assert [d["name"] for item in stored for d in item["spec"].get("devices", ())] == [f"w{n}" for n in step]
         assert server.write(wanted, last=last)[:3] == (0, 0, 0)
+
+
+# -- what is remembered from call to call ----------------------------------------------------------------------------------
+
+
+@effort(60)
+@given(st.lists(st.tuples(devices_of_a_node, st.sampled_from([V134, V135, V137])), min_size=1, max_size=5))
+def test_memory_changes_no_result(steps: list[tuple[list[kdp.Device], Limits]]) -> None:
+    memory = Memory()
+    previous: tuple[PoolSlice, ...] = ()
+    for devices, limits in steps:
+        for _ in range(2):
+            plain = _made(devices, limits, previous, None)
+            assert _made(devices, limits, previous, memory) == plain
+            previous = previous if isinstance(plain, str) else plain
+
+
+def _made(
+    devices: Sequence[kdp.Device], limits: Limits, previous: Sequence[PoolSlice], memory: Memory | None
+) -> tuple[PoolSlice, ...] | str:
+    try:
+        return pool_slices(devices, pool=POOL, limits=limits, counters=COUNTERS, previous=previous, memory=memory)
+    except InvalidValueError as error:
+        return str(error)
+
+
+def test_an_attribute_that_becomes_another_type_is_rendered_anew() -> None:
+    memory = Memory()
+    for value, rendered in ((1, {"int": 1}), (True, {"bool": True})):  # the devices are equal, as 1 is True
+        (made,) = make(kdp.Device(id="w", attributes={"x": value}), memory=memory)
+        assert made.body["devices"][0]["attributes"]["x"] == rendered
