@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ..quantities import Amount
     from .limits import Limits
 
-__all__ = ["API_VERSION", "Memory", "Pool", "PoolSlice", "Writes", "leaves_of", "pool_slices", "writes"]
+__all__ = ["API_VERSION", "Memory", "Pool", "PoolSlice", "Writes", "is_stored", "leaves_of", "pool_slices", "writes"]
 
 API_VERSION = "resource.k8s.io/v1"
 
@@ -361,7 +361,7 @@ def writes(
     count = len(wanted)
     delete = tuple(item for name, item in there.items() if name not in names)
     kept = {name: item for name, item in there.items() if name in names}
-    differ = [each for each in wanted if each.name in kept and not _is_same(each, kept[each.name], owners)]
+    differ = [each for each in wanted if each.name in kept and not is_stored(each, kept[each.name], owners)]
     missing = [each for each in wanted if each.name not in kept]
     is_one_state = all(
         item["spec"]["pool"]["generation"] == newest and item["spec"]["pool"]["resourceSliceCount"] == count
@@ -380,7 +380,8 @@ def writes(
     )
 
 
-def _is_same(wanted: PoolSlice, stored: Mapping[str, Any], owners: Sequence[Mapping[str, Any]]) -> bool:
+def is_stored(wanted: PoolSlice, stored: Mapping[str, Any], owners: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether an object of the server is a slice as it should be; generation and number of slices aside."""
     pool = {"name": stored["spec"]["pool"]["name"]}
     spec = {**stored["spec"], "pool": pool, "devices": [_without_times(d) for d in stored["spec"].get("devices", ())]}
     body = {**wanted.body, "devices": list(wanted.body.get("devices", ()))}
@@ -395,9 +396,10 @@ def _without_times(device: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _updated(item: dict[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the object for a PUT: a taint that stays keeps the time at which it was added."""
+    """Return the object for a PUT: a taint that stays keeps the time at which it was added, and others what is theirs."""
     metadata = stored["metadata"]
-    item["metadata"] |= {key: metadata[key] for key in ("uid", "resourceVersion") if key in metadata}
+    kept = ("uid", "resourceVersion", "labels", "annotations", "finalizers")
+    item["metadata"] |= {key: metadata[key] for key in kept if key in metadata}
     times = {
         (device["name"], *_identity(taint)): taint["timeAdded"]
         for device in stored["spec"].get("devices", ())

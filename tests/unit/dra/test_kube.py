@@ -260,5 +260,5 @@ def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_nothing_else_loads_a_client() -> None:
-    code = "import sys, kdp, kdp.dra.slices; print({'httpx2', 'lightkube', 'yaml'} & set(sys.modules))"
+    code = "import sys, kdp, kdp.dra.publisher; print({'httpx2', 'lightkube', 'yaml'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
