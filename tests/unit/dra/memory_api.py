@@ -217,8 +217,8 @@ class MemoryApi:
     async def watch_slices(
         self, *, driver: str, node: str | None = None, resource_version: str
     ) -> AsyncGenerator[WatchEvent, None]:
-        await self._request("watch", lambda: None)
         cuts, at = self._cuts, int(resource_version)
+        await self._request("watch", lambda: None)
         while True:
             if at < self.server.oldest:
                 raise ApiError("watch resourceslices: 410 Expired", status=410)
