@@ -18,6 +18,7 @@
     ├── RegistrationError                the kubelet did not take us
     │   ├── RegistrationRefusedError       for a reason that only an admin can remove
     │   └── AlreadyConnectedError          it still holds this socket path: use a new one
+    ├── CheckpointError                  the state of claims cannot be kept: the admin mounts its directory
     ├── CdiWriteError                    a CDI file cannot be written: the admin mounts its directory
     ├── PodResourcesError                the kubelet does not say who holds which device: asked again later
     └── PluginDirectoryGoneError         the directory we were given is unlinked: exit code 3
@@ -34,6 +35,7 @@ __all__ = [
     "AllocationError",
     "AlreadyConnectedError",
     "CdiWriteError",
+    "CheckpointError",
     "ClaimError",
     "ConfigurationError",
     "EditConflictError",
@@ -181,6 +183,13 @@ class CdiWriteError(KdpError):
     """A CDI file cannot be written.
 
     Who acts: the admin, who mounts the node's directory of CDI files writable into the plugin's container.
+    """
+
+
+class CheckpointError(KdpError):
+    """What must be remembered of a claim cannot be read or written, so nothing is done for it.
+
+    Who acts: the admin, who mounts a writable directory of the node for the driver's state, or makes room on its disk.
     """
 
 

@@ -14,12 +14,12 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from .backend import DeviceBackend, is_overridden
 from .errors import AllocationError, HookFailedError, HookTimeoutError, InvalidValueError, NotReady, sentence
 
-__all__ = ["Hooks"]
+__all__ = ["Hooks", "check_state"]
 
 logger = logging.getLogger(__name__)
 
@@ -141,6 +141,22 @@ class Hooks:
             return await self._call_async(lane, hook, method, args, limit, then)
         return await self._call_thread(lane, hook, method, args, limit, then)
 
+    async def idle(self, hook: str, *, deadline: float) -> None:
+        """Wait until no call of a hook is running any more, also none whose caller was answered at its deadline.
+
+        Raises:
+            HookTimeoutError: One still is.
+        """
+        lane = self._lanes.get(hook)
+        if lane is None:
+            return
+        limit = _Limit(deadline)
+        try:
+            async with asyncio.timeout(deadline), lane.lock:
+                return
+        except TimeoutError:
+            raise self._timeout(hook, limit) from None
+
     async def _call_async(
         self, lane: _Lane, hook: str, method: Any, args: Any, limit: _Limit, then: Callable[[Any], Any] | None
     ) -> Any:
@@ -209,6 +225,27 @@ class Hooks:
         return HookFailedError(
             f"{hook}() of {self._label} raised {type(error).__name__}; the plugin's log has the details"
         )
+
+
+def check_state(state: object) -> dict[str, Any]:
+    """Return a copy of an allocation's state as it will come back from the file.
+
+    Raises:
+        InvalidValueError: JSON cannot carry it.
+    """
+    if not state and isinstance(state, dict):
+        return {}
+    import json  # with the first state: a plugin without one starts without it
+
+    try:
+        copy = json.loads(json.dumps(state, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidValueError(
+            f"the allocation's state cannot be saved as JSON ({error}); use dicts, lists, str, int, float, bool and None"
+        ) from None
+    if not isinstance(copy, dict):
+        raise InvalidValueError(f"the allocation's state is {state!r}: must be a dict")
+    return cast("dict[str, Any]", copy)
 
 
 def _not_awaitable(result: Any) -> Any:

@@ -2,7 +2,8 @@
 
 A runtime reads every ``.json`` and ``.yaml`` file of its directories whenever one changes. Of two files with one kind and
 one device name it uses neither, so a resource has one file name, whichever process writes it: a rolling update's new
-process replaces what the old one wrote.
+process replaces what the old one wrote. A kind may be divided into several files with names of their own, one for each
+claim of a DRA driver, so that one can go without the others.
 """
 
 from __future__ import annotations
@@ -40,17 +41,30 @@ class CdiDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def file(self, kind: str) -> Path:
-        """Return the file of a kind."""
-        return self.path / f"{_PREFIX}{kind.replace('/', '_')}{_SUFFIX}"
+    def file(self, kind: str, part: str = "") -> Path:
+        """Return the file of a kind, or of a part of it."""
+        return self.path / f"{_PREFIX}{kind.replace('/', '_')}{f'_{part}' if part else ''}{_SUFFIX}"
 
-    def write(self, spec: CdiSpec) -> bool:
+    def parts(self, kind: str) -> list[str]:
+        """Return the parts of a kind that have a file."""
+        stem = f"{_PREFIX}{kind.replace('/', '_')}_"
+        try:
+            names = sorted(os.listdir(self.path))
+        except OSError:
+            return []
+        return [name[len(stem) : -len(_SUFFIX)] for name in names if name.startswith(stem) and name.endswith(_SUFFIX)]
+
+    def write(self, spec: CdiSpec, part: str = "") -> bool:
         """Write a spec's file, unless it is there with the same bytes; say whether it was written.
+
+        Args:
+            spec: The spec.
+            part: Which part of its kind it is; "": the whole.
 
         Raises:
             CdiWriteError: The text names the file and the reason.
         """
-        file, data = self.file(spec.kind), spec.encode()
+        file, data = self.file(spec.kind, part), spec.encode()
         try:
             if file.read_bytes() == data:
                 return False
@@ -84,6 +98,20 @@ class CdiDirectory:
         """Remove the file of a kind, if it is there and may be removed."""
         with contextlib.suppress(OSError):
             self.file(kind).unlink()
+
+    def remove_part(self, kind: str, part: str) -> None:
+        """Remove the file of a part of a kind.
+
+        Raises:
+            CdiWriteError: It is still there.
+        """
+        file = self.file(kind, part)
+        try:
+            file.unlink(missing_ok=True)
+        except OSError as error:
+            raise CdiWriteError(
+                f"CDI file {file} cannot be removed: {error.strerror}; mount the node's {self.path} writable"
+            ) from None
 
     def remove_stale(self, host: Host) -> list[Path]:
         """Remove kdp's files that can serve nobody, and return them: broken ones, and those of which no device node exists.

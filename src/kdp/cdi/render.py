@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from ..devices import Device
-    from ..edits import DeviceNode, Mount
+    from ..edits import ContainerEdits, DeviceNode, Mount
     from ..hardware import Host
 
-__all__ = ["render_device"]
+__all__ = ["render_device", "render_edits"]
 
 
 def render_device(device: Device, host: Host, *, without_env: Collection[str] = ()) -> CdiDevice | None:
@@ -32,14 +32,18 @@ def render_device(device: Device, host: Host, *, without_env: Collection[str] = 
         host: The node's files.
         without_env: Variables that several devices of a container join, so that none may set its own.
     """
-    edits = device.edits
-    rendered = CdiEdits(
+    rendered = render_edits(device.edits, host, without_env=without_env)
+    return CdiDevice(name=cdi_device_name(device.id), edits=rendered) if rendered else None
+
+
+def render_edits(edits: ContainerEdits, host: Host, *, without_env: Collection[str] = ()) -> CdiEdits:
+    """Return edits as a spec has them; see `render_device`. Blocks for a stat(2) a node."""
+    return CdiEdits(
         env=[f"{name}={text}" for name, text in edits.env.items() if name not in without_env],
         device_nodes=[_node(node, host) for node in edits.device_nodes],
         mounts=[_mount(mount) for mount in edits.mounts],
         hooks=edits.hooks,
     )
-    return CdiDevice(name=cdi_device_name(device.id), edits=rendered) if rendered else None
 
 
 def _node(node: DeviceNode, host: Host) -> CdiNode:

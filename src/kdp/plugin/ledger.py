@@ -32,13 +32,11 @@ from typing import TYPE_CHECKING, Any, Final, cast, final
 
 import attrs
 
-from ..errors import InvalidValueError
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["Ledger", "Saved", "check_state"]
+__all__ = ["Ledger", "Saved"]
 
 logger = logging.getLogger(__name__)
 
@@ -67,27 +65,6 @@ class Saved:
     ids: tuple[str, ...]
     state: Mapping[str, Any]
     is_seen: bool
-
-
-def check_state(state: object) -> dict[str, Any]:
-    """Return a copy of an allocation's state as it will come back from the file.
-
-    Raises:
-        InvalidValueError: JSON cannot carry it.
-    """
-    if not state and isinstance(state, dict):
-        return {}
-    import json  # with the first state: a plugin without one starts without it
-
-    try:
-        copy = json.loads(json.dumps(state, allow_nan=False))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidValueError(
-            f"the allocation's state cannot be saved as JSON ({error}); use dicts, lists, str, int, float, bool and None"
-        ) from None
-    if not isinstance(copy, dict):
-        raise InvalidValueError(f"the allocation's state is {state!r}: must be a dict")
-    return cast("dict[str, Any]", copy)
 
 
 class _Unreadable(ValueError):

@@ -27,9 +27,9 @@ from ..errors import (
     NotReady,
     sentence,
 )
+from ..hooks import check_state
 from . import wire
 from .inventory import Cursor, Inventory, Snapshot
-from .ledger import check_state
 from .session import Contacted, Registered, RegisterFailed, StreamClosed, StreamOpened
 
 if TYPE_CHECKING:

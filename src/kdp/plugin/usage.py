@@ -34,12 +34,13 @@ from ..backend import Allocation
 from ..backoff import Backoff
 from ..devices import Device, Health
 from ..errors import AllocationError, KdpError, PodResourcesError, sentence
+from ..hooks import check_state
 from ..kubelet.podresources import PodResources
 from ..kubelet.podsapi import PodsWatch
 from . import belief, holdings
 from .belief import Belief
 from .holdings import Holdings, Use
-from .ledger import Ledger, Saved, check_state
+from .ledger import Ledger, Saved
 from .plugin import DevicePlugin
 
 if TYPE_CHECKING:

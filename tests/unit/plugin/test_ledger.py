@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from kdp.errors import InvalidValueError
-from kdp.plugin.ledger import Ledger, Saved, check_state
+from kdp.hooks import check_state
+from kdp.plugin.ledger import Ledger, Saved
 
 RESOURCE = "example.com/widget"
 ONE = Saved(uid="u1", ids=("w0",), state={"a": [1, None]}, is_seen=True)

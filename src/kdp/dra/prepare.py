@@ -1,0 +1,550 @@
+"""Prepare and Unprepare: what the kubelet asks for of claims, without gRPC.
+
+Of each claim, one thing at a time, whoever asks and in whichever process::
+
+    Prepare    record there and complete, of this boot, of this allocation?  ── yes ─► spec there again, same answer
+               │ no
+               ▼
+    claim from the API ─► plan ─► "started" saved ─► allocate, part by part ─► CDI spec ─► "complete" saved ─► answer
+
+    Unprepare  record there? ── no ─► done          "started" saved ─► released, part by part ─► spec gone ─► record gone
+
+* What is begun for a claim goes on when the kubelet loses interest; it joins in when it asks again. An Unprepare ends it,
+  and only begins when nothing of it is left, also no thread of the backend's: the claim ends unprepared.
+* A crash at any step leaves a record that says "started": Prepare does all of it again, Unprepare undoes all of it.
+* After a reboot hardware and specs are as if nothing had been, so a record of another boot counts as started, and
+  ``allocate`` begins with an empty ``state``.
+* A claim that was allocated anew without an Unprepare in between is undone first.
+* An error is one claim's own: others go on.
+
+Source: contract sections 2.3, 2.4, 3.4.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, final
+
+import attrs
+
+from ..backend import Allocation
+from ..cdi import CdiDirectory, CdiSpec, parse_spec
+from ..devices import Device, Health
+from ..edits import ContainerEdits
+from ..errors import (
+    AllocationError,
+    ClaimError,
+    EditConflictError,
+    HookTimeoutError,
+    InvalidValueError,
+    KdpError,
+    NotReady,
+    sentence,
+)
+from ..hooks import check_state
+from ..supervisor import resource_of
+from .api import ApiError
+from .checkpoint import Answer, Locks, Record, SavedPart, Store, offload
+from .claims import Part, Plan, check_free, plan_of, result_keys
+from .parameters import Parameters, read_parameters
+from .specs import Rendered, kind_of, record_of, render_part, spec_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from ..claims import Claim
+    from ..hardware import Host
+    from ..supervisor import Supervisor
+    from .api import ClusterApi
+
+__all__ = ["Outcome", "Preparer", "boot_id_of"]
+
+logger = logging.getLogger(__name__)
+
+FETCH_SECONDS = 8.0
+"""For the claim from the API; the kubelet gives up after 45 s, and a pod's author should know sooner."""
+
+DISCOVERY_SECONDS = 5.0
+"""How long a Prepare waits for the first discovery."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Outcome:
+    """What the kubelet is told of one claim.
+
+    Attributes:
+        devices: Its devices; none: it has none of this driver, or failed.
+        error: Why it failed; "": it did not.
+    """
+
+    devices: tuple[Answer, ...] = ()
+    error: str = ""
+
+
+def boot_id_of(host: Host) -> str:
+    """Return which boot of the node this is; "": it does not say."""
+    try:
+        return host.read_bytes("/proc/sys/kernel/random/boot_id").decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+class Preparer:
+    """Prepares the claims of one driver, and undoes it. asyncio only; use it from one loop.
+
+    Args:
+        driver: The driver's name.
+        pool: The pool's name.
+        supervisor: The backend.
+        api: The API server.
+        host: The node's files.
+        directory: The driver's data directory; several processes may share it.
+        cdi: Where container runtimes find specs.
+        boot_id: Which boot of the node this is; "": unknown, so that none is told from another.
+
+    Attributes:
+        store: The records.
+    """
+
+    def __init__(
+        self,
+        driver: str,
+        *,
+        pool: str,
+        supervisor: Supervisor,
+        api: ClusterApi,
+        host: Host,
+        directory: Path,
+        cdi: CdiDirectory,
+        boot_id: str,
+    ) -> None:
+        self._driver = driver
+        self._kind = kind_of(driver)
+        self._pool = pool
+        self._supervisor = supervisor
+        self._backend = supervisor.backend
+        self._api = api
+        self._host = host
+        self._cdi = cdi
+        self._boot_id = boot_id
+        self.store = Store(directory / "claims")
+        self._locks = Locks(directory / "serialize.lock")
+        self._preparing: dict[str, asyncio.Task[Outcome]] = {}
+        self._undoing: dict[str, asyncio.Task[Outcome]] = {}
+        self._late: set[str] = set()
+        self._missing: dict[str, float] = {}
+        self._is_closed = False
+
+    # -- what the kubelet asks for -------------------------------------------------------------------------------------
+
+    async def prepare(self, claims: Iterable[Claim]) -> dict[str, Outcome]:
+        """Prepare claims, all beside one another; returns one outcome for each, by UID. Raises nothing."""
+        return await self._each(claims, self._join_prepare)
+
+    async def unprepare(self, claims: Iterable[Claim]) -> dict[str, Outcome]:
+        """Undo claims, also those that are unknown or gone; returns one outcome for each, by UID. Raises nothing."""
+        return await self._each(claims, self._join_unprepare)
+
+    async def close(self, seconds: float) -> None:
+        """Let what is going on end, within so many seconds; then give it up. What was only started says so on disk."""
+        self._is_closed = True
+        jobs = {*self._preparing.values(), *self._undoing.values()}
+        if jobs:
+            _, left = await asyncio.wait(jobs, timeout=seconds)
+            for job in left:
+                job.cancel()
+            if left:
+                await asyncio.wait(left, timeout=1.0)
+
+    async def _each(self, claims: Iterable[Claim], call: Callable[[Claim], Awaitable[Outcome]]) -> dict[str, Outcome]:
+        unique = {claim.uid: claim for claim in claims}
+        outcomes = await asyncio.gather(*(call(claim) for claim in unique.values()))
+        return dict(zip(unique, outcomes, strict=True))
+
+    async def _join_prepare(self, claim: Claim) -> Outcome:
+        return await self._join(self._preparing, claim, self._prepare)
+
+    async def _join_unprepare(self, claim: Claim) -> Outcome:
+        job = self._preparing.get(claim.uid)
+        if job is not None:
+            job.cancel()
+            await asyncio.wait({job})
+        return await self._join(self._undoing, claim, self._undo_locked)
+
+    async def _join(
+        self,
+        jobs: dict[str, asyncio.Task[Outcome]],
+        claim: Claim,
+        work: Callable[[Claim], Awaitable[tuple[Answer, ...]]],
+    ) -> Outcome:
+        """Wait for what is going on for a claim, or begin it; it goes on when whoever waits is cancelled."""
+        job = jobs.get(claim.uid)
+        if job is None:
+            if self._is_closed:
+                return Outcome(error="the driver is stopping; the kubelet asks again")
+            job = jobs[claim.uid] = asyncio.create_task(self._outcome(claim, work))
+            job.add_done_callback(functools.partial(_forget, jobs, claim.uid))
+        await asyncio.wait({job})
+        if job.cancelled():
+            why = "the driver is stopping" if self._is_closed else "the claim was unprepared meanwhile"
+            return Outcome(error=f"{why}; the kubelet asks again")
+        return job.result()
+
+    async def _outcome(self, claim: Claim, work: Callable[[Claim], Awaitable[tuple[Answer, ...]]]) -> Outcome:
+        try:
+            return Outcome(devices=await work(claim))
+        except KdpError as error:
+            text = sentence(error)
+        except Exception as error:
+            logger.exception("%s: internal error with claim %s/%s", self._driver, claim.namespace, claim.name)
+            text = sentence(error)
+        logger.warning("%s: claim %s/%s (%s): %s", self._driver, claim.namespace, claim.name, claim.uid, text)
+        return Outcome(error=text)
+
+    # -- Prepare -------------------------------------------------------------------------------------------------------
+
+    async def _prepare(self, claim: Claim) -> tuple[Answer, ...]:
+        async with self._locks.claim(claim.uid):
+            record = await offload(lambda: self.store.read(claim.uid))
+            fetched = await self._fetch(claim, needed=not self._is_current(record))
+            if fetched is not None:
+                keys = result_keys(fetched, claim, self._driver)
+                if record is not None and keys != frozenset(use.key for use in record.uses):
+                    await self._undo(record)  # allocated anew, and nobody has told us that the old one is over
+                    record = None
+            if record is not None and self._is_current(record):
+                await self._restore_spec(record)
+                return record.devices
+            assert fetched is not None  # it was needed
+            return await self._prepare_anew(claim, await self._plan(fetched, claim), record)
+
+    def _is_current(self, record: Record | None) -> bool:
+        return record is not None and record.is_complete and self._is_this_boot(record)
+
+    def _is_this_boot(self, record: Record) -> bool:
+        return record.boot_id == self._boot_id
+
+    async def _fetch(self, claim: Claim, *, needed: bool) -> Mapping[str, Any] | None:
+        """Return the claim from the API; None: it cannot be had, and is not needed.
+
+        Raises:
+            ApiError: It cannot be had.
+        """
+        try:
+            async with asyncio.timeout(FETCH_SECONDS):
+                return await self._api.claim(claim.namespace, claim.name)
+        except ApiError as error:
+            if needed or error.status == 404:
+                raise
+        except TimeoutError:
+            if needed:
+                raise ApiError(
+                    f"the API server did not give claim {claim.namespace}/{claim.name} within {FETCH_SECONDS:g} s"
+                ) from None
+        return None
+
+    async def _plan(self, item: Mapping[str, Any], claim: Claim) -> Plan:
+        return plan_of(
+            item,
+            claim,
+            driver=self._driver,
+            pool=self._pool,
+            devices=await self._devices() if result_keys(item, claim, self._driver) else {},
+            resource_of=lambda device: resource_of(device, self._backend),
+            declared=self._backend.config,
+        )
+
+    async def _devices(self) -> Mapping[str, Device]:
+        """Return the devices that there are now.
+
+        Raises:
+            NotReady: The backend has not said, or is closed.
+        """
+        latest = self._supervisor.discovery
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DISCOVERY_SECONDS):
+                while latest.value.devices is None:
+                    await latest.after(latest.version)
+        found = latest.value
+        if found.devices is None or found.problem is not None:
+            raise NotReady(f"{self._supervisor.label} is not ready: {found.problem}")
+        return {device.id: device for device in found.devices}
+
+    async def _prepare_anew(self, claim: Claim, plan: Plan, before: Record | None) -> tuple[Answer, ...]:
+        if not plan.parts:
+            return ()
+        states = {} if before is None or not self._is_this_boot(before) else _states(before)
+        record = Record(
+            claim=claim,
+            is_complete=False,
+            boot_id=self._boot_id,
+            parts=tuple(SavedPart(part=part, state=states.get(part, {})) for part in plan.parts),
+            config=plan.config,
+            more={} if before is None else before.more,
+        )
+        async with self._locks.whole():
+            await offload(lambda: self._begin(record))
+        devices = await self._devices()
+        rendered: list[Rendered] = []
+        for position, saved in enumerate(record.parts):
+            found, state = await self._allocate(claim, saved, plan.parameters, devices)
+            rendered.append(found)
+            if state != saved.state:
+                record = _with_part(record, position, attrs.evolve(saved, state=state))
+                if position + 1 < len(record.parts):  # the last one goes with "complete"
+                    await self._save(record)
+        spec = spec_of(self._driver, claim, plan.parts, [each for found in rendered for each in found.devices])
+        await offload(lambda: self._write_spec(claim, spec))
+        record = attrs.evolve(
+            record,
+            is_complete=True,
+            devices=tuple(answer for found in rendered for answer in found.answers),
+            spec=None if spec is None else spec.as_json(),
+        )
+        await self._save(record)
+        logger.info(
+            "%s: claim %s/%s (%s) is prepared: %s",
+            self._driver,
+            claim.namespace,
+            claim.name,
+            claim.uid,
+            ", ".join(dict.fromkeys(use.device_id for use in plan.uses)),
+        )
+        return record.devices
+
+    def _begin(self, record: Record) -> None:
+        """Save that a claim is started, unless another one has its devices."""
+        others = (each for each in self.store.all() if each.claim.uid != record.claim.uid)
+        check_free(record.uses, ((each.claim, each.uses) for each in others))
+        self.store.write(record)
+
+    async def _allocate(
+        self, claim: Claim, saved: SavedPart, parameters: Parameters, known: Mapping[str, Device]
+    ) -> tuple[Rendered, Mapping[str, Any]]:
+        part = saved.part
+        seconds = self._supervisor.deadlines.allocate
+        config = parameters.of_request(part.request)
+        devices = [known[use.device_id] for use in part.uses if use.device_id in known]
+        if len(devices) < len(part.uses):
+            raise ClaimError(f"request {part.request}: a device has just gone; the kubelet asks again")
+        allocation = self._allocation(claim, saved, devices, config, seconds)
+        if not self._supervisor.hooks.overridden("allocate"):
+            try:
+                edits = ContainerEdits.merge(
+                    ((device.id, device.edits) for device in devices), joined_env=self._backend.joined_env
+                )
+                return await offload(lambda: self._render(claim, part, devices, edits)), saved.state
+            except (EditConflictError, InvalidValueError) as error:
+                raise AllocationError(f"request {part.request}: {error}") from error
+
+        def finish(edits: Any) -> tuple[Rendered, Mapping[str, Any]]:
+            if not isinstance(edits, ContainerEdits):
+                raise InvalidValueError(f"it returned {edits!r}: must be kdp.ContainerEdits")
+            return self._render(claim, part, devices, edits), check_state(allocation.state)
+
+        self._late.add(claim.uid)
+        try:
+            result: tuple[Rendered, Mapping[str, Any]] = await self._supervisor.call(
+                "allocate", allocation, deadline=seconds, then=finish
+            )
+        except HookTimeoutError:
+            raise  # its thread may still be at it
+        except KdpError:
+            self._late.discard(claim.uid)
+            raise
+        self._late.discard(claim.uid)
+        return result
+
+    def _allocation(
+        self, claim: Claim, saved: SavedPart, devices: Iterable[Device], config: Any, seconds: float
+    ) -> Allocation:
+        part = saved.part
+        unique = {device.id: device for device in devices}
+        return Allocation(
+            resource=part.resource,
+            devices=tuple(unique[device_id] for device_id in sorted(unique)),
+            deadline=time.monotonic() + seconds,
+            state=check_state(dict(saved.state)),
+            claim=claim,
+            request=part.request,
+            config=config,
+            consumed=part.consumed,
+            share_id=part.share_id,
+        )
+
+    def _render(self, claim: Claim, part: Part, devices: Sequence[Device], edits: ContainerEdits) -> Rendered:
+        return render_part(
+            claim, part, devices, edits, driver=self._driver, host=self._host, joined_env=self._backend.joined_env
+        )
+
+    def _write_spec(self, claim: Claim, spec: CdiSpec | None) -> None:
+        if spec is None:
+            self._cdi.remove_part(self._kind, claim.uid)
+        else:
+            self._cdi.write(spec, claim.uid)
+
+    async def _restore_spec(self, record: Record) -> None:
+        """Have a prepared claim's spec on the disk again, as it was."""
+
+        def restore() -> None:
+            if record.spec is not None:
+                self._write_spec(record.claim, _parsed(record.spec))
+
+        await offload(restore)
+
+    async def _save(self, record: Record) -> None:
+        await offload(lambda: self.store.write(record))
+
+    # -- Unprepare -----------------------------------------------------------------------------------------------------
+
+    async def _undo_locked(self, claim: Claim) -> tuple[Answer, ...]:
+        async with self._locks.claim(claim.uid):
+            record = await offload(lambda: self.store.read(claim.uid) or self._rebuilt(claim.uid))
+            if record is not None:
+                await self._undo(record)
+                logger.info("%s: claim %s/%s (%s) is unprepared", self._driver, claim.namespace, claim.name, claim.uid)
+            self._missing.pop(claim.uid, None)
+        return ()
+
+    async def _undo(self, record: Record) -> None:
+        claim = record.claim
+        hooks = self._supervisor.hooks
+        if claim.uid in self._late:
+            await hooks.idle("allocate", deadline=self._supervisor.deadlines.released)
+            self._late.discard(claim.uid)
+        if hooks.overridden("released") and record.parts:
+            if record.is_complete:
+                record = attrs.evolve(record, is_complete=False)
+                await self._save(record)
+            known = await self._devices()
+            parameters = self._parameters(record)
+            for position, saved in enumerate(record.parts):
+                if not saved.is_released:
+                    await self._release(claim, saved, known, parameters)
+                    record = _with_part(record, position, attrs.evolve(saved, is_released=True))
+                    if position + 1 < len(record.parts):  # the last one goes with the whole record
+                        await self._save(record)
+        await offload(lambda: self._forget_claim(claim.uid))
+
+    def _forget_claim(self, uid: str) -> None:
+        self._cdi.remove_part(self._kind, uid)
+        self.store.remove(uid)
+
+    async def _release(
+        self, claim: Claim, saved: SavedPart, known: Mapping[str, Device], parameters: Parameters
+    ) -> None:
+        seconds = self._supervisor.deadlines.released
+        gone = Health.unhealthy("the device is gone")
+        devices = (known.get(use.device_id) or Device(id=use.device_id, health=gone) for use in saved.part.uses)
+        config = parameters.of_request(saved.part.request)
+        allocation = self._allocation(claim, saved, devices, config, seconds)
+        await self._supervisor.call("released", allocation, deadline=seconds)
+
+    def _parameters(self, record: Record) -> Parameters:
+        """Return what a claim was prepared with, as far as this version of the backend understands it."""
+        try:
+            return read_parameters(record.config, driver=self._driver, declared=self._backend.config)
+        except ClaimError as error:
+            logger.warning("%s: released() of claim %s gets no config: %s", self._driver, record.claim.uid, error)
+            return Parameters()
+
+    # -- what was left behind ------------------------------------------------------------------------------------------
+
+    async def recover(self) -> list[str]:
+        """Find claims again whose record is lost or broken, by their CDI specs; returns their UIDs. For the start.
+
+        Raises:
+            CheckpointError: The disk does not take it.
+        """
+        self_made: list[str] = []
+        await offload(self.store.remove_drafts)
+        known = {record.claim.uid for record in await offload(self.store.all)}
+        for uid in await offload(lambda: self._cdi.parts(self._kind)):
+            if uid in known:
+                continue
+            async with self._locks.claim(uid):
+                record = await offload(lambda uid=uid: self._rebuilt(uid))  # type: ignore[misc]
+                if record is not None and await offload(lambda uid=uid: self.store.read(uid)) is None:  # type: ignore[misc]
+                    await self._save(record)
+                    self_made.append(uid)
+                    logger.warning("%s: claim %s was found again by its CDI spec", self._driver, uid)
+        return self_made
+
+    def _rebuilt(self, uid: str) -> Record | None:
+        """Return a record made from a claim's CDI spec; None: there is none, or it says nothing."""
+        file = self._cdi.file(self._kind, uid)
+        try:
+            record = record_of(parse_spec(file.read_bytes(), where=str(file)))
+        except (OSError, InvalidValueError):
+            return None
+        return record if record is not None and record.claim.uid == uid else None
+
+    async def collect(self, *, grace: float) -> list[str]:
+        """Undo claims that are gone from the API for so many seconds; returns their UIDs. Called every now and then.
+
+        A claim that cannot be asked for is not gone. Meant for what the kubelet has forgotten: a claim that it knows is
+        unprepared by it, and then there is nothing left to do.
+
+        Raises:
+            CheckpointError: The disk does not say what there is.
+        """
+        records = await offload(self.store.all)
+        self._missing = {uid: at for uid, at in self._missing.items() if uid in {r.claim.uid for r in records}}
+        undone: list[str] = []
+        for record in records:
+            uid = record.claim.uid
+            gone = await self._is_gone(record.claim)
+            if gone is None:
+                continue
+            if not gone:
+                self._missing.pop(uid, None)
+                continue
+            since = self._missing.setdefault(uid, time.monotonic())
+            if time.monotonic() - since >= grace and uid not in self._preparing:
+                logger.warning(
+                    "%s: claim %s/%s (%s) is gone, and the kubelet has not unprepared it: it is undone",
+                    self._driver,
+                    record.claim.namespace,
+                    record.claim.name,
+                    uid,
+                )
+                if not (await self._join_unprepare(record.claim)).error:
+                    undone.append(uid)
+        return undone
+
+    async def _is_gone(self, claim: Claim) -> bool | None:
+        try:
+            async with asyncio.timeout(FETCH_SECONDS):
+                item = await self._api.claim(claim.namespace, claim.name)
+        except ApiError as error:
+            return True if error.status == 404 else None
+        except TimeoutError:
+            return None
+        return bool(item.get("metadata", {}).get("uid") != claim.uid)
+
+
+def _forget(jobs: dict[str, asyncio.Task[Outcome]], uid: str, job: asyncio.Task[Outcome]) -> None:
+    if jobs.get(uid) is job:
+        del jobs[uid]
+
+
+def _states(record: Record) -> dict[Part, Mapping[str, Any]]:
+    return {saved.part: saved.state for saved in record.parts if not saved.is_released}
+
+
+def _with_part(record: Record, position: int, saved: SavedPart) -> Record:
+    parts = list(record.parts)
+    parts[position] = saved
+    return attrs.evolve(record, parts=tuple(parts))
+
+
+def _parsed(spec: Mapping[str, Any]) -> CdiSpec:
+    import json
+
+    return parse_spec(json.dumps(spec), where="the saved CDI spec")
