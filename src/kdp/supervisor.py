@@ -100,12 +100,14 @@ class Discovery:
         problem: Why the backend is not ready; None: it is open and has discovered.
         resources: Resources that exist also without a device.
         health: How those of the devices are that are not simply healthy, by id; since when on `time.monotonic`'s clock.
+        unknown: Why nobody knows how the devices are, although the backend is open; None: somebody does.
     """
 
     devices: tuple[Device, ...] | None
     problem: str | None
     resources: tuple[str, ...] = ()
     health: Mapping[str, DeviceHealth] = attrs.field(factory=dict[str, DeviceHealth])
+    unknown: str | None = None
 
 
 def resource_of(device: Device, backend: DeviceBackend) -> str:
@@ -477,6 +479,7 @@ class Supervisor:
                 problem=self._not_ready,
                 resources=found.resources,
                 health=self._monitor.health,
+                unknown=self._stale,
             )
         )
         for transition in transitions:

@@ -254,7 +254,8 @@ def _check_apart(uses: Sequence[Use]) -> None:
 
 def _use(result: Mapping[str, Any], device: Device, driver: str) -> Use:
     consumed: dict[str, str] = {}
-    for name, amount in (result.get("consumedCapacity") or {}).items():
+    amounts: Mapping[str, Any] = result.get("consumedCapacity") or {}
+    for name, amount in amounts.items():
         own = name.removeprefix(f"{driver}/")  # a name without a domain is the driver's
         consumed[own if own in device.capacity else name] = _amount(device, name, amount)
     return Use(

@@ -27,12 +27,14 @@ class KubeletPaths:
     Attributes:
         device_plugin_dir: Holds ``kubelet.sock`` and the plugins' sockets.
         plugins_registry_dir: The plugin watcher's directory (contract section 3).
+        plugins_dir: Holds a directory for each DRA driver, which is the driver's own.
         pod_resources_dir: Holds the pod-resources API's ``kubelet.sock``.
         pods_api_dir: Holds the pods API's ``pods-api.sock`` (1.36 and later).
     """
 
     device_plugin_dir: Path
     plugins_registry_dir: Path
+    plugins_dir: Path
     pod_resources_dir: Path
     pods_api_dir: Path
 
@@ -43,6 +45,7 @@ class KubeletPaths:
         *,
         device_plugin_dir: str | os.PathLike[str] | None = None,
         plugins_registry_dir: str | os.PathLike[str] | None = None,
+        plugins_dir: str | os.PathLike[str] | None = None,
         pod_resources_dir: str | os.PathLike[str] | None = None,
         pods_api_dir: str | os.PathLike[str] | None = None,
     ) -> KubeletPaths:
@@ -51,6 +54,7 @@ class KubeletPaths:
         return cls(
             device_plugin_dir=Path(device_plugin_dir or base / "device-plugins"),
             plugins_registry_dir=Path(plugins_registry_dir or base / "plugins_registry"),
+            plugins_dir=Path(plugins_dir or base / "plugins"),
             pod_resources_dir=Path(pod_resources_dir or base / "pod-resources"),
             pods_api_dir=Path(pods_api_dir or base / "pods-api"),
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 import attrs
 import pytest
+from typing_extensions import override
 
 import kdp
 from kdp.dra import prepare
@@ -127,7 +128,8 @@ async def test_an_api_server_that_hangs_is_an_error_soon(world: World, monkeypat
 async def test_a_claim_of_other_drivers_is_nothing(world: World, backend: Widgets) -> None:
     world.api.put(claim(), [result("x", driver="other.example.com")])
     assert await prepared(world) == Outcome()
-    assert (backend.calls, world.files) == ([], [])
+    assert backend.calls == []
+    assert world.files == []
 
 
 async def test_a_device_is_not_given_twice(world: World, backend: Widgets) -> None:
@@ -182,6 +184,7 @@ async def test_a_backend_without_allocate_gives_the_devices_edits(tmp_path: Path
     class Plain(kdp.DeviceBackend):
         resource = "example.com/widget"
 
+        @override
         def discover(self) -> list[kdp.Device]:
             return [kdp.Device(id="w0", edits=kdp.ContainerEdits.of_node("/dev/null")), kdp.Device(id="w1")]
 
@@ -315,7 +318,7 @@ async def test_unprepare_of_the_unknown_is_done(world: World) -> None:
 async def test_two_at_once_are_one(world: World, backend: Widgets) -> None:
     world.api.put(claim(), [result("w0")])
     await prepared(world)
-    assert await asyncio.gather(unprepared(world), unprepared(world)) == ["", ""]
+    assert list(await asyncio.gather(unprepared(world), unprepared(world))) == ["", ""]
     assert len(backend.calls) == 2
 
 
@@ -381,7 +384,8 @@ async def test_a_broken_record_is_found_again_by_its_spec(world: World, backend:
     world.api.drop(names)
     assert await unprepared(world) == ""
     back = backend.allocations[-1]
-    assert (back.request, back.ids, back.share_id) == ("gpu/large", ("w0",), {"w0": "s"})
+    assert (back.request, back.ids) == ("gpu/large", ("w0",))
+    assert back.share_id == {"w0": "s"}
     assert world.spec(names) is None
 
 

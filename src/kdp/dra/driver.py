@@ -1,0 +1,242 @@
+"""`DraDriver`: backends as DRA drivers, one driver for each; the counterpart of `kdp.plugin.manager.PluginManager`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import anyio
+import attrs
+from anyio import AsyncContextManagerMixin
+from typing_extensions import override
+
+from ..errors import ConfigurationError
+from ..hardware.agreement import agreed
+from ..kubelet import KubeletPaths
+from ..kubelet.server import hold_core
+from ..supervisor import Supervisor
+from .names import check_driver_name, driver_name
+from .parameters import check_declared
+from .plugin import DRAIN_SECONDS, DraPlugin, DriverStatus, SlicePublisher
+from .prepare import boot_id_of
+from .slices import Pool
+from .specs import check_edits
+
+if TYPE_CHECKING:
+    from types import EllipsisType
+
+    from anyio.abc import TaskStatus
+
+    from ..backend import DeviceBackend
+    from ..claims import TaintEffect
+    from ..devices import Device
+    from ..hardware import Host
+    from ..health import HealthChange
+    from ..supervisor import Deadlines
+    from .api import ClusterApi
+
+__all__ = ["DraDriver", "Status"]
+
+STOP_BUDGET = DRAIN_SECONDS + 0.3
+"""Seconds for the whole stop; the backends' ``close`` gets what the drivers have left of it."""
+
+PATIENCE = 1.0
+"""Seconds beyond the budget after which answers that are still being sent are given up."""
+
+CDI_DIRECTORY = Path("/var/run/cdi")
+
+
+@attrs.frozen(kw_only=True)
+class Status:
+    """Where everything stands.
+
+    Attributes:
+        drivers: Each driver by its name.
+        backends: For each backend, in the order given, its class's name and why it is not ready (None: it is).
+    """
+
+    drivers: Mapping[str, DriverStatus]
+    backends: tuple[tuple[str, str | None], ...]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every backend is open and the kubelet has registered every driver."""
+        return all(problem is None for _, problem in self.backends) and all(
+            driver.is_registered for driver in self.drivers.values()
+        )
+
+
+class DraDriver(AsyncContextManagerMixin):
+    """Runs backends as DRA drivers; an async context manager (asyncio only).
+
+    Leaving the context is the orderly stop: calls in flight get 1.5 s, streams end, own sockets are unlinked, slices stay,
+    backends are closed. Cancellation of the body counts as leaving.
+
+    Args:
+        backends: The vendors' objects; each is one driver.
+        api: The API server.
+        node: The node's name, as the API server has it.
+        publisher: Makes who writes a pool's slices, which belong to the node of this name.
+        name: The driver's name, of a single backend; None: it is made of its ``resource``.
+        paths: The kubelet's directories; default: those of a normal kubelet. They must be the same for the kubelet.
+        pod_uid: The UID of the pod that this runs in, so that it and its successor can overlap in a rolling update; None:
+            there is one process at a time.
+        host: The node's files; default: what the backends were made with, else this machine's.
+        cdi: Where container runtimes find specs.
+        poll_interval: Seconds between discoveries, over every backend's own; None: only on events; ``...``: as the
+            backends say.
+        deadlines: What hooks get.
+        health: Whether the kubelet is told of the devices' health, for the pods' status.
+        health_taint: The effect of the taint that an unhealthy device has; None: it has none.
+        health_policy: Thresholds of health that differ from the backends' own (`kdp.HealthPolicy`), by name.
+        observe: Called on the loop with each change of a device's health; must not block. What it raises is logged.
+        boot_id: Which boot of the node this is; None: as the kernel says.
+
+    Raises:
+        ConfigurationError: No backend, a name that is missing or there twice, or thresholds that contradict each other.
+        InvalidNameError: A driver's name breaks the rules, or its sockets' paths would be too long.
+    """
+
+    def __init__(
+        self,
+        backends: Sequence[DeviceBackend],
+        *,
+        api: ClusterApi,
+        node: str,
+        publisher: Callable[[ClusterApi, Pool, str], SlicePublisher],
+        name: str | None = None,
+        paths: KubeletPaths | None = None,
+        pod_uid: str | None = None,
+        host: Host | None = None,
+        cdi: Path = CDI_DIRECTORY,
+        poll_interval: float | EllipsisType | None = ...,
+        deadlines: Deadlines | None = None,
+        health: bool = True,
+        health_taint: TaintEffect | None = "NoSchedule",
+        health_policy: Mapping[str, float | None] | None = None,
+        observe: Callable[[HealthChange], object] | None = None,
+        boot_id: str | None = None,
+    ) -> None:
+        if not backends:
+            raise ConfigurationError("there is no backend to run: give at least one kdp.DeviceBackend")
+        if name is not None and len(backends) > 1:
+            raise ConfigurationError(f"name {name!r}: {len(backends)} backends cannot be one driver; leave it out")
+        found = agreed(backends, host)
+        self._supervisors: list[Supervisor] = []
+        self._plugins: dict[str, DraPlugin] = {}
+        self._everything = anyio.CancelScope(shield=True)
+        self._discovering = anyio.CancelScope()
+        self._discovered = anyio.Event()
+        for backend in backends:
+            driver = _driver_of(backend, name)
+            if driver in self._plugins:
+                raise ConfigurationError(f"two backends are the driver {driver}; give one of them another resource")
+            check_declared(backend.config)
+            supervisor = Supervisor(
+                backend,
+                host=found,
+                poll_interval=poll_interval,
+                check=_check,
+                deadlines=deadlines,
+                health_policy=health_policy,
+                observe=observe,
+            )
+            pool = Pool.of_node(driver, node)
+            self._plugins[driver] = DraPlugin(
+                driver,
+                supervisor=supervisor,
+                paths=paths or KubeletPaths.under(),
+                api=api,
+                pool=pool,
+                publisher=publisher(api, pool, node),
+                host=found,
+                cdi=cdi,
+                boot_id=boot_id_of(found) if boot_id is None else boot_id,
+                pod_uid=pod_uid,
+                health=health,
+                health_taint=health_taint,
+            )
+            self._supervisors.append(supervisor)
+
+    def rescan(self) -> None:
+        """Let every backend discover soon."""
+        for supervisor in self._supervisors:
+            supervisor.rescan()
+
+    def status(self) -> Status:
+        """Return where everything stands now."""
+        return Status(
+            drivers={driver: plugin.status for driver, plugin in self._plugins.items()},
+            backends=tuple((s.label, s.discovery.value.problem) for s in self._supervisors),
+        )
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every backend is open and the kubelet has registered every driver."""
+        return self.status().is_ready
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    @override
+    @asynccontextmanager
+    async def __asynccontextmanager__(self) -> AsyncGenerator[Self]:
+        async with anyio.create_task_group() as tasks:
+            # Shielded, too: it waits for nothing, and what has begun must end in order.
+            with anyio.CancelScope(shield=True):
+                await tasks.start(self._run)
+            try:
+                yield self
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self._stop()
+
+    async def _run(self, *, task_status: TaskStatus[None]) -> None:
+        # Shielded: a cancelled body must not take the tasks down before the orderly stop.
+        with self._everything:
+            async with hold_core(), anyio.create_task_group() as tasks:
+                for plugin in self._plugins.values():
+                    tasks.start_soon(plugin.run)
+                tasks.start_soon(self._discover)
+                task_status.started()
+
+    async def _discover(self) -> None:
+        try:
+            with self._discovering:
+                async with anyio.create_task_group() as tasks:
+                    for supervisor in self._supervisors:
+                        tasks.start_soon(supervisor.run)
+        finally:
+            self._discovered.set()
+
+    async def _stop(self) -> None:
+        until = time.monotonic() + STOP_BUDGET
+        self._discovering.cancel()
+        with anyio.move_on_after(STOP_BUDGET + PATIENCE):
+            await self._discovered.wait()
+            async with anyio.create_task_group() as stopping:
+                for plugin in self._plugins.values():
+                    stopping.start_soon(plugin.stop)
+        left = max(0.1, until - time.monotonic())
+        async with anyio.create_task_group() as closing:
+            for supervisor in self._supervisors:
+                closing.start_soon(supervisor.shutdown, left)
+        self._everything.cancel()
+
+
+def _driver_of(backend: DeviceBackend, name: str | None) -> str:
+    if name is not None:
+        return check_driver_name(name)
+    if backend.resource is None:
+        raise ConfigurationError(
+            f"{type(backend).__name__}.resource is None, so the driver has no name; give one as 'widget.example.com'"
+        )
+    return driver_name(backend.resource)
+
+
+def _check(devices: Sequence[Device], _: Sequence[str]) -> None:
+    """Refuse devices that this protocol cannot serve. In a hook's thread."""
+    for device in devices:
+        check_edits(device.edits)

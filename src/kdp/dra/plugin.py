@@ -1,0 +1,341 @@
+"""`DraPlugin`: one driver of a backend; puts the claims, the sockets and the slices together.
+
+The sockets are made when what was left of claims is known, the one for calls before the one for registration, so that
+whoever finds the driver can call it. They are made anew if somebody removes them.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any, Protocol, final
+
+import anyio
+import attrs
+
+from ..backoff import Backoff
+from ..cdi import CdiDirectory
+from ..devices import counter_sets
+from ..errors import CheckpointError, HookError, InvalidValueError, NotReady, sentence
+from ..kubelet.server import ServeError, SocketServer
+from ..kubelet.sockets import is_answered, missing_right, remove_dead
+from .checkpoint import offload
+from .health import HealthStreams, tainted
+from .prepare import Preparer
+from .servicer import Registration, Servicer, versions
+from .sockets import DriverSockets
+from .standard import standard_attributes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from ..claims import TaintEffect
+    from ..devices import AttributeValue, Device
+    from ..hardware import Host
+    from ..kubelet import KubeletPaths
+    from ..quantities import Amount
+    from ..supervisor import Supervisor
+    from .api import ClusterApi
+    from .slices import Pool
+
+__all__ = ["DraPlugin", "DriverStatus", "SlicePublisher"]
+
+logger = logging.getLogger(__name__)
+
+LOOK_PAUSE = 5.0
+"""Seconds between two looks whether the sockets are still there."""
+
+COLLECT_PAUSE = 300.0
+"""Seconds between two looks for claims that are gone."""
+
+COLLECT_GRACE = 600.0
+"""Seconds that a claim must be gone before it is undone without the kubelet."""
+
+DRAIN_SECONDS = 1.5
+"""What calls in flight get at the stop."""
+
+COUNTERS_SECONDS = 30.0
+"""The deadline of the hook ``counters``."""
+
+
+class SlicePublisher(Protocol):
+    """Who writes a pool's devices to the API server; `kdp.dra.publisher.Publisher` does."""
+
+    def publish(
+        self,
+        devices: Sequence[Device],
+        *,
+        counters: Mapping[str, Mapping[str, Amount]] | None = None,
+        standard: Mapping[str, Mapping[str, AttributeValue]] | None = None,
+    ) -> None:
+        """Say what the pool has from now on."""
+        ...
+
+    async def run(self) -> None:
+        """Publish until cancelled."""
+        ...
+
+
+@final
+@attrs.frozen(kw_only=True)
+class DriverStatus:
+    """Where one driver stands.
+
+    Attributes:
+        driver: Its name.
+        is_registered: Whether the kubelet said that it has registered it.
+        reason: Why it is not; None: it is, or nothing is wrong yet.
+        devices: How many devices there are.
+        healthy: How many of them are healthy.
+        set_aside: Claims whose saved state was broken.
+    """
+
+    driver: str
+    is_registered: bool
+    reason: str | None
+    devices: int
+    healthy: int
+    set_aside: tuple[str, ...] = ()
+
+
+class DraPlugin:
+    """Serves one driver to the kubelet and its devices to the scheduler.
+
+    Args:
+        driver: The driver's name.
+        supervisor: The backend.
+        paths: The kubelet's directories; they must have the same paths for the kubelet.
+        api: The API server.
+        pool: The pool of the node's devices.
+        publisher: Who writes its slices.
+        host: The node's files.
+        cdi: Where container runtimes find specs.
+        boot_id: Which boot of the node this is.
+        pod_uid: The pod's UID, if two may overlap in an update.
+        health: Whether the kubelet is told of the devices' health.
+        health_taint: The effect of the taint of an unhealthy device; None: it has none.
+
+    Attributes:
+        preparer: The claims.
+        stopped: Set when `run` has ended.
+
+    Raises:
+        InvalidNameError: No socket's name fits into a directory.
+    """
+
+    def __init__(
+        self,
+        driver: str,
+        *,
+        supervisor: Supervisor,
+        paths: KubeletPaths,
+        api: ClusterApi,
+        pool: Pool,
+        publisher: SlicePublisher,
+        host: Host,
+        cdi: Path,
+        boot_id: str,
+        pod_uid: str | None = None,
+        health: bool = True,
+        health_taint: TaintEffect | None = "NoSchedule",
+    ) -> None:
+        self.driver = driver
+        self._supervisor = supervisor
+        self._registry = paths.plugins_registry_dir
+        self._data = paths.plugins_dir / driver
+        self._publisher = publisher
+        self._host = host
+        self._health = health
+        self._health_taint: TaintEffect | None = health_taint
+        self.sockets = DriverSockets.of(driver, registry=self._registry, data=self._data, pod_uid=pod_uid)
+        self.preparer = Preparer(
+            driver,
+            pool=pool.name,
+            supervisor=supervisor,
+            api=api,
+            host=host,
+            directory=self._data,
+            cdi=CdiDirectory(cdi),
+            boot_id=boot_id,
+        )
+        self._streams = HealthStreams(pool.name, supervisor.discovery, is_on=health)
+        self._servers: list[SocketServer] = []
+        self._problem: str | None = "it has not begun yet"
+        self._is_registered = False
+        self._told: str | None = None
+        self._scope = anyio.CancelScope()
+        self.stopped = anyio.Event()
+
+    @property
+    def status(self) -> DriverStatus:
+        """Where the driver stands now."""
+        devices = self._supervisor.discovery.value.devices or ()
+        return DriverStatus(
+            driver=self.driver,
+            is_registered=self._is_registered,
+            reason=self._problem,
+            devices=len(devices),
+            healthy=sum(device.health.is_healthy for device in devices),
+            set_aside=tuple(self.preparer.store.set_aside),
+        )
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Serve until `stop`, or until cancelled."""
+        try:
+            with self._scope:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._publisher.run)
+                    tasks.start_soon(self._publish_forever)
+                    tasks.start_soon(self._serve_forever)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._close_servers()
+            self.stopped.set()
+
+    async def stop(self) -> None:
+        """Stop in order: calls in flight get `DRAIN_SECONDS`, streams end, sockets go. The slices stay."""
+        await self.preparer.close(DRAIN_SECONDS)
+        self._streams.end()
+        self._scope.cancel()
+        await self.stopped.wait()
+
+    async def _serve_forever(self) -> None:
+        backoff = Backoff()
+        while True:
+            try:
+                await self.preparer.recover()
+                break
+            except CheckpointError as error:
+                self._say(sentence(error))
+                await anyio.sleep(backoff.next())
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._collect_forever)
+            while True:
+                try:
+                    await self._open_servers()
+                except ServeError as error:
+                    self._say(str(error))
+                    await self._close_servers()
+                    await anyio.sleep(backoff.next())
+                    continue
+                backoff.reset()
+                await self._until_removed()
+                self._say("a socket of the driver was removed; it is made anew")
+                await self._close_servers()
+
+    async def _until_removed(self) -> None:
+        while True:
+            await anyio.sleep(LOOK_PAUSE)
+            if not all(server.is_in_place for server in self._servers):
+                return
+
+    async def _collect_forever(self) -> None:
+        while True:
+            try:
+                await self.preparer.collect(grace=COLLECT_GRACE)
+            except CheckpointError as error:
+                logger.warning("%s: %s", self.driver, sentence(error))
+            await anyio.sleep(COLLECT_PAUSE)
+
+    def _say(self, problem: str) -> None:
+        """Log why the driver is not registered, once; what goes on while it lasts is not news."""
+        self._problem = problem
+        self._is_registered = False
+        if problem != self._told:
+            self._told = problem
+            logger.warning("%s: not registered: %s", self.driver, problem, extra={"driver": self.driver})
+
+    # -- sockets -------------------------------------------------------------------------------------------------------
+
+    async def _open_servers(self) -> None:
+        sockets = self.sockets
+        if not self._registry.is_dir():
+            raise ServeError(
+                f"the plugin watcher's directory {self._registry} is missing; mount the node's at the same path"
+            )
+        try:
+            self._data.mkdir(mode=0o750, parents=True, exist_ok=True)
+        except OSError as error:
+            right = missing_right(error.errno)
+            raise ServeError(f"cannot make {self._data}: {error.strerror or error}{right}") from None
+        remove_dead(self._registry, sockets.is_registration)
+        remove_dead(self._data, sockets.is_service)
+        for path in (sockets.service, sockets.registration):
+            if is_answered(path):
+                raise ServeError(
+                    f"another process answers at {path}: stop it, or give both the UIDs of their pods for an update"
+                )
+        announced = versions(health=self._health)
+        registration = Registration(self.driver, str(sockets.service), announced, self._notified)
+        handlers = Servicer(self.preparer, self._streams).handlers()
+        for path, services in ((sockets.service, handlers), (sockets.registration, registration.handlers())):
+            server = SocketServer(path, services)
+            self._servers.append(server)
+            await server.start()
+            server.publish()
+        self._problem = "the kubelet has not asked for it yet"
+
+    async def _close_servers(self) -> None:
+        """End both servers; the kubelet is told first, by the registration's socket."""
+        servers, self._servers = self._servers, []
+        for server in reversed(servers):
+            await server.stop()
+
+    def _notified(self, problem: str | None) -> None:
+        if problem is not None:
+            self._say(f"the kubelet did not register the driver: {problem}")
+            return
+        self._problem = self._told = None
+        if not self._is_registered:
+            logger.info("%s: registered with the kubelet", self.driver, extra={"driver": self.driver})
+        self._is_registered = True
+
+    # -- devices -------------------------------------------------------------------------------------------------------
+
+    async def _publish_forever(self) -> None:
+        """Hand what is known of the devices to the publisher, whenever it is something new."""
+        discovery = self._supervisor.discovery
+        told: Any = None
+        problem: str | None = None
+        while True:
+            version, found = discovery.version, discovery.value
+            if found.devices is not None:
+                try:
+                    counters = await self._counters()
+                except (HookError, NotReady) as error:
+                    if sentence(error) != problem:
+                        problem = sentence(error)
+                        logger.warning("%s: %s; the slices stay as they are", self.driver, problem)
+                else:
+                    problem = None
+                    devices = tainted(found.devices, self.driver, self._health_taint)
+                    standard = await offload(lambda devices=devices: self._standard(devices))  # type: ignore[misc]
+                    if (devices, counters, standard) != told:
+                        told = devices, counters, standard
+                        self._publisher.publish(devices, counters=counters, standard=standard)
+            await discovery.after(version)
+
+    async def _counters(self) -> Mapping[str, Mapping[str, Amount]]:
+        if not self._supervisor.hooks.overridden("counters"):
+            return {}
+
+        def examine(value: Any) -> Mapping[str, Mapping[str, Amount]]:
+            try:
+                return counter_sets(value, "counters")
+            except (AttributeError, TypeError):
+                raise InvalidValueError(f"it returned {value!r}: must map counter sets to their counters") from None
+
+        found: Mapping[str, Mapping[str, Amount]] = await self._supervisor.call(
+            "counters", deadline=COUNTERS_SECONDS, then=examine
+        )
+        return found
+
+    def _standard(self, devices: Sequence[Device]) -> dict[str, Mapping[str, AttributeValue]]:
+        started = time.monotonic()
+        found = {device.id: standard_attributes(device, self._host) for device in devices}
+        if (took := time.monotonic() - started) > 1.0:
+            logger.info("%s: the standard attributes of %d devices took %.1f s", self.driver, len(devices), took)
+        return found

@@ -1,0 +1,112 @@
+"""The RPCs that the kubelet calls on a DRA driver: gRPC on one side, `Preparer` and `HealthStreams` on the other.
+
+Both versions of DRAPlugin are one implementation. What goes wrong with a claim is in the answer; a status of gRPC would be
+"unrelated to any claim", and all of them would be asked for again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from . import wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..claims import Claim
+    from .health import HealthStreams
+    from .prepare import Outcome, Preparer
+
+    _Context = grpc.aio.ServicerContext[Any, Any]
+
+__all__ = ["Registration", "Servicer", "versions"]
+
+
+def versions(*, health: bool) -> list[str]:
+    """Return the services as they are announced: of DRAPlugin a kubelet takes the first that it knows."""
+    of_health = ["v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"] if health else []
+    return ["v1.DRAPlugin", "v1beta1.DRAPlugin", *of_health]
+
+
+class Servicer:
+    """Serves the claims and the health of one driver.
+
+    Args:
+        preparer: Does it.
+        streams: Tells the health.
+    """
+
+    def __init__(self, preparer: Preparer, streams: HealthStreams) -> None:
+        self._preparer = preparer
+        self._streams = streams
+
+    def handlers(self) -> list[grpc.GenericRpcHandler]:
+        """Return the services for a gRPC server."""
+        encoders = {"v1": wire.encode_prepared, "v1beta1": wire.encode_prepared_without_shares}
+        plugins = [
+            grpc.method_handlers_generic_handler(
+                f"k8s.io.kubelet.pkg.apis.dra.{version}.DRAPlugin",
+                {
+                    "NodePrepareResources": grpc.unary_unary_rpc_method_handler(
+                        self._prepare, wire.decode_prepare, encode
+                    ),
+                    "NodeUnprepareResources": grpc.unary_unary_rpc_method_handler(
+                        self._unprepare, wire.decode_unprepare, wire.encode_unprepared
+                    ),
+                },
+            )
+            for version, encode in encoders.items()
+        ]
+        health = [
+            grpc.method_handlers_generic_handler(
+                f"{version}.DRAResourceHealth",
+                {"NodeWatchResources": grpc.unary_stream_rpc_method_handler(self._streams.stream, wire.decode_nothing)},
+            )
+            for version in ("v1", "v1alpha1")
+        ]
+        return [*plugins, *health]
+
+    async def _prepare(self, claims: Sequence[Claim], _: _Context) -> dict[str, Outcome]:
+        return await self._preparer.prepare(claims)
+
+    async def _unprepare(self, claims: Sequence[Claim], _: _Context) -> dict[str, Outcome]:
+        return await self._preparer.unprepare(claims)
+
+
+class Registration:
+    """Answers the kubelet's plugin watcher.
+
+    Args:
+        driver: The driver's name.
+        endpoint: The path of the socket with the services.
+        announced: See `versions`.
+        notify: Takes what the kubelet has made of it: None, or why it did not register the driver.
+    """
+
+    def __init__(
+        self, driver: str, endpoint: str, announced: Sequence[str], notify: Callable[[str | None], None]
+    ) -> None:
+        self._info = wire.encode_plugin_info(driver, endpoint, announced)
+        self._notify = notify
+
+    def handlers(self) -> list[grpc.GenericRpcHandler]:
+        """Return the service for a gRPC server."""
+        return [
+            grpc.method_handlers_generic_handler(
+                "pluginregistration.Registration",
+                {
+                    "GetInfo": grpc.unary_unary_rpc_method_handler(self._get_info, wire.decode_nothing),
+                    "NotifyRegistrationStatus": grpc.unary_unary_rpc_method_handler(
+                        self._take, wire.decode_registration_status, wire.encode_nothing
+                    ),
+                },
+            )
+        ]
+
+    async def _get_info(self, _: None, context: _Context) -> bytes:
+        return self._info
+
+    async def _take(self, result: wire.RegistrationResult, _: _Context) -> None:
+        self._notify(None if result.registered else result.error or "it gave no reason")

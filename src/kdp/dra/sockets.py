@@ -1,0 +1,93 @@
+"""The sockets of a DRA driver: one where the kubelet's plugin watcher finds it, one for its calls.
+
+============== ====================================== =====================================================
+whose          alone                                  one of two pods in a rolling update
+============== ====================================== =====================================================
+registration   ``<driver>-reg.sock``                  ``<driver>-<pod UID>-reg.sock``
+calls          ``dra.sock``                           ``dra-<pod UID>.sock``
+============== ====================================== =====================================================
+
+A path that would be too long has a digest of the pod's UID instead, or of the driver's name and it: always the same one,
+so that the next container of the pod finds what the one before has left. The order is that of the Go helper.
+
+Source: contract section 2.1; ``k8s.io/dynamic-resource-allocation`` ``kubeletplugin``, version 0.37.1.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+from pathlib import Path
+from typing import final
+
+import attrs
+
+from ..kubelet.sockets import hidden
+from ..names import MAX_SOCKET_PATH_BYTES, check_socket_path
+
+__all__ = ["DriverSockets"]
+
+_INSTANCE = r"(-([0-9a-fA-F-]{36}|[A-Za-z0-9_-]{11}))?"
+"""A pod's UID, or what stands for it."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class DriverSockets:
+    """Where one process of a driver listens.
+
+    Attributes:
+        driver: The driver's name.
+        registration: Where the plugin watcher finds it.
+        service: Where the kubelet calls it.
+    """
+
+    driver: str
+    registration: Path
+    service: Path
+
+    @classmethod
+    def of(cls, driver: str, *, registry: Path, data: Path, pod_uid: str | None) -> DriverSockets:
+        """Return the sockets of a driver.
+
+        Args:
+            driver: Its name.
+            registry: The plugin watcher's directory.
+            data: The driver's data directory.
+            pod_uid: The pod's UID, if two pods may overlap in an update.
+
+        Raises:
+            InvalidNameError: A directory's path leaves no room for any name.
+        """
+        both = _digest(f"{driver}\0{pod_uid or ''}", 16)
+        short = [] if pod_uid is None else [_digest(pod_uid, 8)]
+        ids = [f"-{each}" for each in (pod_uid, *short) if each is not None] or [""]
+        return cls(
+            driver=driver,
+            registration=_first(registry, [*(f"{driver}{each}-reg.sock" for each in ids), f"dra-{both}-reg.sock"]),
+            service=_first(data, [f"dra{each}.sock" for each in ids]),
+        )
+
+    def is_registration(self, name: str) -> bool:
+        """Return whether a socket in the plugin watcher's directory is one of this driver, of whichever process."""
+        pattern = re.escape(self.driver) + _INSTANCE + r"-reg\.sock"
+        return name == self.registration.name or re.fullmatch(pattern, name) is not None
+
+    def is_service(self, name: str) -> bool:
+        """Return whether a socket in the data directory is for calls of this driver, of whichever process."""
+        return name == self.service.name or re.fullmatch(rf"dra{_INSTANCE}\.sock", name) is not None
+
+
+def _first(directory: Path, names: list[str]) -> Path:
+    paths = [directory / name for name in names]
+    for path in paths:
+        if len(os.fsencode(hidden(path))) <= MAX_SOCKET_PATH_BYTES:
+            return path
+    check_socket_path(os.fspath(hidden(paths[-1])))
+    return paths[-1]
+
+
+def _digest(text: str, size: int) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()[:size]).decode().rstrip("=")

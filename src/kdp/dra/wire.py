@@ -1,0 +1,161 @@
+"""The kubelet's messages to a DRA driver, as values, and back: the only module that does it.
+
+v1 and v1beta1 are the same bytes, but for the shares that only v1 has; the two versions of health are the same bytes.
+Answers are made in one order, so that equal answers are equal bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from ..claims import Claim
+from ..proto.dra.v1 import api_pb2 as pb
+from ..proto.drahealth.v1 import api_pb2 as health_pb
+from ..proto.pluginregistration.v1 import api_pb2 as registration_pb
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from .prepare import Outcome
+
+__all__ = [
+    "DeviceReport",
+    "RegistrationResult",
+    "decode_nothing",
+    "decode_prepare",
+    "decode_registration_status",
+    "decode_unprepare",
+    "encode_health",
+    "encode_nothing",
+    "encode_plugin_info",
+    "encode_prepared",
+    "encode_prepared_without_shares",
+    "encode_unprepared",
+]
+
+MAX_MESSAGE_BYTES = 1024
+"""Of a device's health; a kubelet cuts what is longer in the middle of a letter (contract section 2.6)."""
+
+
+@attrs.frozen
+class RegistrationResult:
+    """What the plugin watcher says after it has tried to register us."""
+
+    registered: bool
+    error: str
+
+
+@attrs.frozen(kw_only=True)
+class DeviceReport:
+    """One device's health.
+
+    Attributes:
+        name: The device's name in the API.
+        is_healthy: Whether it is.
+        message: Why it is not; "": it is.
+    """
+
+    name: str
+    is_healthy: bool
+    message: str = ""
+
+
+def decode_prepare(data: bytes) -> list[Claim]:
+    """Return the claims of a NodePrepareResourcesRequest."""
+    return _claims(pb.NodePrepareResourcesRequest.FromString(data).claims)
+
+
+def decode_unprepare(data: bytes) -> list[Claim]:
+    """Return the claims of a NodeUnprepareResourcesRequest."""
+    return _claims(pb.NodeUnprepareResourcesRequest.FromString(data).claims)
+
+
+def _claims(claims: Iterable[pb.Claim]) -> list[Claim]:
+    return [Claim(namespace=each.namespace, name=each.name, uid=each.uid) for each in claims]
+
+
+def encode_prepared(outcomes: Mapping[str, Outcome]) -> bytes:
+    """Return a NodePrepareResourcesResponse of v1."""
+    return _prepared(outcomes, with_shares=True)
+
+
+def encode_prepared_without_shares(outcomes: Mapping[str, Outcome]) -> bytes:
+    """Return a NodePrepareResourcesResponse of v1beta1."""
+    return _prepared(outcomes, with_shares=False)
+
+
+def _prepared(outcomes: Mapping[str, Outcome], *, with_shares: bool) -> bytes:
+    reply = pb.NodePrepareResourcesResponse()
+    for uid, outcome in outcomes.items():
+        found = reply.claims[uid]
+        found.error = outcome.error
+        for device in outcome.devices:
+            found.devices.add(
+                request_names=[device.request],
+                pool_name=device.pool,
+                device_name=device.name,
+                cdi_device_ids=device.cdi_ids,
+                share_id=device.share_id if with_shares and device.share_id else None,
+            )
+    return reply.SerializeToString(deterministic=True)
+
+
+def encode_unprepared(outcomes: Mapping[str, Outcome]) -> bytes:
+    """Return a NodeUnprepareResourcesResponse, of both versions."""
+    reply = pb.NodeUnprepareResourcesResponse()
+    for uid, outcome in outcomes.items():
+        reply.claims[uid].error = outcome.error
+    return reply.SerializeToString(deterministic=True)
+
+
+def encode_health(pool: str, devices: Iterable[DeviceReport], *, at: int, timeout: int) -> bytes:
+    """Return a NodeWatchResourcesResponse.
+
+    Args:
+        pool: The pool's name.
+        devices: All devices.
+        at: Since when it is so, in seconds since 1970.
+        timeout: Seconds after which the kubelet must not believe it any more.
+    """
+    reply = health_pb.NodeWatchResourcesResponse()
+    for device in devices:
+        reply.devices.add(
+            device=health_pb.DeviceIdentifier(pool_name=pool, device_name=device.name),
+            health=health_pb.HEALTHY if device.is_healthy else health_pb.UNHEALTHY,
+            last_updated_time=at,
+            health_check_timeout_seconds=timeout,
+            message=cut(device.message),
+        )
+    return reply.SerializeToString()
+
+
+def cut(text: str) -> str:
+    """Return a text that has at most 1024 bytes of UTF-8, and ends with three dots if it had more."""
+    encoded = text.encode(errors="replace")
+    if len(encoded) <= MAX_MESSAGE_BYTES:
+        return encoded.decode()
+    return encoded[: MAX_MESSAGE_BYTES - 3].decode(errors="ignore") + "..."
+
+
+def encode_plugin_info(driver: str, endpoint: str, versions: Sequence[str]) -> bytes:
+    """Return the plugin watcher's PluginInfo."""
+    return registration_pb.PluginInfo(
+        type="DRAPlugin", name=driver, endpoint=endpoint, supported_versions=versions
+    ).SerializeToString()
+
+
+def decode_registration_status(data: bytes) -> RegistrationResult:
+    """Return what the plugin watcher says of the registration."""
+    status = registration_pb.RegistrationStatus.FromString(data)
+    return RegistrationResult(status.plugin_registered, status.error)
+
+
+def decode_nothing(data: bytes) -> None:
+    """Take a request without fields."""
+
+
+def encode_nothing(_: None) -> bytes:
+    """Return a reply without fields."""
+    return b""

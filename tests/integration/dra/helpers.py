@@ -1,0 +1,145 @@
+"""A small client of a DRA driver, over its real sockets, and a driver to call."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+from tests.unit.dra.claims_world import Claims, until
+
+import kdp
+from kdp.claims import Claim
+from kdp.dra.driver import DraDriver
+from kdp.kubelet import KubeletPaths
+from kdp.kubelet.channel import open_channel
+from kdp.proto.dra.v1 import api_pb2 as v1
+from kdp.proto.dra.v1beta1 import api_pb2 as v1beta1
+from kdp.proto.drahealth.v1 import api_pb2 as health
+from kdp.proto.pluginregistration.v1 import api_pb2 as watcher
+
+__all__ = ["DRIVER", "Driver", "Publisher", "heard", "running"]
+
+DRIVER = "widget.example.com"
+SERVICE = "k8s.io.kubelet.pkg.apis.dra"
+
+
+class Publisher:
+    """Remembers what is published."""
+
+    def __init__(self) -> None:
+        self.published: list[tuple[kdp.Device, ...]] = []
+        self.more: list[tuple[Any, Any]] = []
+
+    def publish(
+        self,
+        devices: Sequence[kdp.Device],
+        *,
+        counters: Mapping[str, Any] | None = None,
+        standard: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.published.append(tuple(devices))
+        self.more.append((counters, standard))
+
+    async def run(self) -> None:
+        await anyio.sleep_forever()
+
+
+class Driver:
+    """What the kubelet sees of a driver, and the parts of the test."""
+
+    def __init__(self, paths: KubeletPaths, api: Claims, cdi: Path, publisher: Publisher, driver: DraDriver) -> None:
+        self.paths = paths
+        self.api = api
+        self.cdi = cdi
+        self.publisher = publisher
+        self.driver = driver
+
+    def sockets(self) -> list[str]:
+        """Return the names in the plugin watcher's directory."""
+        return sorted(path.name for path in self.paths.plugins_registry_dir.iterdir())
+
+    @property
+    def registration(self) -> Path:
+        return self.paths.plugins_registry_dir / f"{DRIVER}-reg.sock"
+
+    @property
+    def service(self) -> Path:
+        return self.paths.plugins_dir / DRIVER / "dra.sock"
+
+    async def info(self, path: Path | None = None) -> watcher.PluginInfo:
+        """Ask as the plugin watcher does."""
+        async with open_channel(path or self.registration) as channel:
+            call: Any = channel.unary_unary("/pluginregistration.Registration/GetInfo")
+            answer: bytes = await call(b"", timeout=10)
+            return watcher.PluginInfo.FromString(answer)
+
+    async def notify(self, error: str | None = None) -> None:
+        """Say what has become of the registration."""
+        status = watcher.RegistrationStatus(plugin_registered=error is None, error=error or "")
+        async with open_channel(self.registration) as channel:
+            call: Any = channel.unary_unary("/pluginregistration.Registration/NotifyRegistrationStatus")
+            await call(status.SerializeToString(), timeout=10)
+
+    async def prepare(self, *claims: Claim, version: str = "v1") -> Any:
+        """Call NodePrepareResources and return the answer's message."""
+        module: Any = {"v1": v1, "v1beta1": v1beta1}[version]
+        answer = await self.call(f"{SERVICE}.{version}.DRAPlugin/NodePrepareResources", claims)
+        return module.NodePrepareResourcesResponse.FromString(answer)
+
+    async def unprepare(self, *claims: Claim, version: str = "v1") -> dict[str, str]:
+        """Call NodeUnprepareResources and return the errors by UID."""
+        answer = await self.call(f"{SERVICE}.{version}.DRAPlugin/NodeUnprepareResources", claims)
+        found = v1.NodeUnprepareResourcesResponse.FromString(answer)
+        return {uid: each.error for uid, each in found.claims.items()}
+
+    async def call(self, method: str, claims: Iterable[Claim]) -> bytes:
+        """Call any method with claims."""
+        request = v1.NodePrepareResourcesRequest(
+            claims=[v1.Claim(namespace=each.namespace, name=each.name, uid=each.uid) for each in claims]
+        )
+        async with open_channel(self.service) as channel:
+            call: Any = channel.unary_unary(f"/{method}")
+            answer: bytes = await call(request.SerializeToString(), timeout=30)
+            return answer
+
+    @asynccontextmanager
+    async def health(self, version: str = "v1") -> AsyncIterator[Any]:
+        """Have a stream of the devices' health; ``read`` it for the next message."""
+        async with open_channel(self.service) as channel:
+            method: Any = channel.unary_stream(f"/{version}.DRAResourceHealth/NodeWatchResources")
+            call = method(b"")
+            try:
+                yield call
+            finally:
+                call.cancel()
+
+
+async def heard(stream: Any) -> dict[str, tuple[int, str]]:
+    """Return the next message of a stream of health: the state and the message by device."""
+    with anyio.fail_after(10):
+        message = health.NodeWatchResourcesResponse.FromString(await stream.read())
+    return {each.device.device_name: (each.health, each.message) for each in message.devices}
+
+
+@asynccontextmanager
+async def running(folder: Path, backend: kdp.DeviceBackend, *, wait: bool = True, **more: Any) -> AsyncIterator[Driver]:
+    """Run a backend as a driver below a folder, until it can be called."""
+    paths, api, publisher = KubeletPaths.under(folder), Claims(), Publisher()
+    paths.plugins_registry_dir.mkdir(exist_ok=True)
+    made = DraDriver(
+        [backend],
+        api=api,  # type: ignore[arg-type]
+        node="node0",
+        publisher=lambda *_: publisher,
+        paths=paths,
+        cdi=folder / "cdi",
+        **more,
+    )
+    async with made:
+        driver = Driver(paths, api, folder / "cdi", publisher, made)
+        if wait:
+            await until(driver.sockets)
+        yield driver

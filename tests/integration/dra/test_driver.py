@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from pathlib import Path
+
+import anyio
+import grpc
+import pytest
+from tests.unit.dra.claim_objects import claim, result
+from tests.unit.dra.claims_world import Widgets, until
+from typing_extensions import override
+
+import kdp
+from kdp.claims import TaintEffect
+from kdp.dra import health, plugin
+from kdp.dra.claims import health_key
+from kdp.dra.driver import DraDriver
+from kdp.errors import ConfigurationError
+
+from .helpers import DRIVER, heard, running
+
+HEALTHY, UNHEALTHY = 1, 2
+
+
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("d")  # short: a socket's whole path has 107 bytes
+
+
+# -- registration --------------------------------------------------------------------------------------------------------
+
+
+async def test_the_plugin_watcher_finds_what_it_looks_for(folder: Path) -> None:
+    async with running(folder, Widgets()) as driver:
+        started = time.monotonic()
+        info = await driver.info()
+        assert time.monotonic() - started < 1.0
+        assert (info.type, info.name, info.endpoint) == ("DRAPlugin", DRIVER, str(driver.service))
+        assert list(info.supported_versions) == [
+            "v1.DRAPlugin",
+            "v1beta1.DRAPlugin",
+            "v1.DRAResourceHealth",
+            "v1alpha1.DRAResourceHealth",
+        ]
+        assert not driver.driver.is_ready
+        await driver.notify("no overlap")
+        assert driver.driver.status().drivers[DRIVER].reason == "the kubelet did not register the driver: no overlap"
+        assert (await driver.prepare()).claims == {}, "it goes on serving"
+        await driver.notify()
+        await until(lambda: driver.driver.is_ready)
+        assert os.stat(driver.service).st_mode & 0o777 == 0o600
+    assert driver.sockets() == []
+    assert not driver.service.exists()
+
+
+async def test_without_health_none_is_announced_and_the_stream_is_silent(folder: Path) -> None:
+    async with running(folder, Widgets(), health=False) as driver:
+        assert list((await driver.info()).supported_versions) == ["v1.DRAPlugin", "v1beta1.DRAPlugin"]
+        async with driver.health("v1alpha1") as stream:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(stream.read(), 0.3)
+
+
+async def test_dead_sockets_go_and_live_ones_of_others_are_respected(folder: Path) -> None:
+    registry, data = folder / "plugins_registry", folder / "plugins" / DRIVER
+    registry.mkdir()
+    data.mkdir(parents=True)
+    for path in (registry / f"{DRIVER}-reg.sock", registry / f"{DRIVER}-{'A' * 11}-reg.sock", data / "dra.sock"):
+        with socket.socket(socket.AF_UNIX) as dead:
+            dead.bind(str(path))
+    async with running(folder, Widgets(), wait=False) as driver:
+        await until(lambda: driver.sockets() == [f"{DRIVER}-reg.sock"])
+        assert (await driver.info()).name == DRIVER
+        async with running(folder, Widgets(), wait=False) as second:
+            await until(lambda: "another process answers at" in (second.driver.status().drivers[DRIVER].reason or ""))
+        assert (await driver.info()).name == DRIVER, "the first one was not disturbed"
+
+
+async def test_a_missing_registry_is_said_and_waited_for(folder: Path) -> None:
+    async with running(folder, Widgets(), wait=False) as driver:
+        driver.paths.plugins_registry_dir.rmdir()
+        await until(
+            lambda: (
+                driver.driver.status().drivers[DRIVER].reason
+                == f"the plugin watcher's directory {driver.paths.plugins_registry_dir} is missing; mount the node's at the "
+                "same path"
+            )
+        )
+        driver.paths.plugins_registry_dir.mkdir()
+        await until(driver.sockets)
+
+
+async def test_a_socket_that_is_removed_is_made_anew(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugin, "LOOK_PAUSE", 0.02)
+    async with running(folder, Widgets()) as driver:
+        await driver.notify()
+        driver.registration.unlink()
+        await until(driver.sockets)
+        assert (await driver.info()).name == DRIVER
+        assert not driver.driver.is_ready
+
+
+async def test_two_pods_overlap_in_an_update(folder: Path) -> None:
+    one, other = (f"0000000{n}-0000-4000-8000-000000000000" for n in range(2))
+    names = claim()
+    async with running(folder, Widgets(), pod_uid=one) as old:
+        [one_alone] = old.sockets()
+        async with running(folder, Widgets(), pod_uid=other, wait=False) as new:
+            await until(lambda: len(new.sockets()) == 2)
+            found = [await old.info(old.paths.plugins_registry_dir / name) for name in old.sockets()]
+            endpoints = [Path(each.endpoint) for each in found]
+            answers = []
+            for driver, endpoint in zip((old, new), endpoints, strict=True):
+                driver.api.put(names, [result("w0")])
+                os.symlink(endpoint, driver.service)
+                answers.append(await driver.prepare(names))
+                driver.service.unlink()
+            assert answers[0] == answers[1], "each sees what the other has done"
+        assert new.sockets() == [one_alone], "the old one is there as before"
+
+
+# -- claims --------------------------------------------------------------------------------------------------------------
+
+
+async def test_both_versions_prepare_and_unprepare(folder: Path) -> None:
+    async with running(folder, Widgets()) as driver:
+        driver.api.put(claim(0), [result("w0", "gpu/large", share="s0")])
+        driver.api.put(claim(1), None)
+        answer = await driver.prepare(claim(0), claim(1))
+        assert set(answer.claims) == {claim(0).uid, claim(1).uid}
+        [device] = answer.claims[claim(0).uid].devices
+        assert (list(device.request_names), device.pool_name, device.device_name, device.share_id) == (
+            ["gpu"],
+            "node0",
+            "w0",
+            "s0",
+        )
+        assert list(device.cdi_device_ids) == [f"{DRIVER}/claim={claim(0).uid}:gpu.large:w0:s0"]
+        assert "is not allocated" in answer.claims[claim(1).uid].error
+        older = await driver.prepare(claim(0), version="v1beta1")
+        [device] = older.claims[claim(0).uid].devices
+        assert list(device.cdi_device_ids) == [f"{DRIVER}/claim={claim(0).uid}:gpu.large:w0:s0"]
+        assert await driver.unprepare(claim(0), claim(1), claim(7), version="v1beta1") == {
+            claim(0).uid: "",
+            claim(1).uid: "",
+            claim(7).uid: "",
+        }
+        assert list(driver.cdi.iterdir()) == []
+
+
+async def test_the_stop_answers_what_is_in_flight(folder: Path) -> None:
+    backend = Widgets()
+    async with running(folder, backend) as driver:
+        driver.api.put(claim(), [result("w0")])
+        backend.gate.clear()
+        call = asyncio.create_task(driver.prepare(claim()))
+        await until(lambda: backend.calls)
+        started = time.monotonic()
+    assert time.monotonic() - started < 10
+    assert (await call).claims[claim().uid].error == "the driver is stopping; the kubelet asks again"
+    backend.gate.set()
+    async with running(folder, backend) as driver:
+        driver.api.put(claim(), [result("w0")])
+        assert (await driver.prepare(claim())).claims[claim().uid].error == ""
+
+
+# -- devices and their health --------------------------------------------------------------------------------------------
+
+
+def sick(backend: Widgets, reason: str | None) -> None:
+    state = kdp.Health.healthy() if reason is None else kdp.Health.unhealthy(reason)
+    backend.devices = [kdp.Device(id="w0", health=state), kdp.Device(id="w1")]
+
+
+async def test_health_is_told_at_once_on_change(folder: Path) -> None:
+    backend = Widgets("w0", "w1")
+    async with running(folder, backend) as driver, driver.health() as one, driver.health("v1alpha1") as other:
+        well = {"w0": (HEALTHY, ""), "w1": (HEALTHY, "")}
+        assert await heard(one) == await heard(other) == well
+        sick(backend, "Ü" * 1000)
+        driver.driver.rescan()
+        for stream in (one, other):
+            state, message = (await heard(stream))["w0"]
+            assert (state, message) == (UNHEALTHY, "Ü" * 510 + "..."), "at most 1024 bytes"
+
+
+async def test_health_is_told_again_before_it_is_too_old(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "TIMEOUT", 1)
+    async with running(folder, Widgets("w0")) as driver, driver.health() as stream:
+        for _ in range(3):
+            assert await heard(stream) == {"w0": (HEALTHY, "")}
+
+
+@pytest.mark.parametrize("effect", [None, "None", "NoSchedule", "NoExecute"])
+async def test_a_sick_device_has_the_taint_of_the_policy(folder: Path, effect: TaintEffect | None) -> None:
+    backend = Widgets("w0", "w1")
+    async with running(folder, backend, health_taint=effect) as driver:
+        for reason in ("it smokes", None):
+            sick(backend, reason)
+            driver.driver.rescan()
+            wanted: list[kdp.Taint] = (
+                [] if effect is None or reason is None else [kdp.Taint(key=health_key(DRIVER), effect=effect)]
+            )
+
+            def is_published(reason: str | None = reason, wanted: list[kdp.Taint] = wanted) -> bool:
+                newest = {device.id: device for device in driver.publisher.published[-1]}
+                return newest["w0"].health.reason == reason and list(newest["w0"].taints) == wanted
+
+            await until(is_published)
+
+
+async def test_counters_are_published_with_the_devices(folder: Path) -> None:
+    class Partitions(Widgets):
+        @override
+        def counters(self) -> dict[str, dict[str, int]]:
+            return {"card": {"memory": 4}}
+
+    async with running(folder, Partitions("w0")) as driver:
+        await until(lambda: driver.publisher.published)
+        assert driver.publisher.more[0] == ({"card": {"memory": 4}}, {"w0": {}})
+
+
+async def test_wrong_drivers_are_refused() -> None:
+    class Nameless(Widgets):
+        resource = None  # type: ignore[assignment]
+
+    def make(*backends: kdp.DeviceBackend, **more: str) -> None:
+        DraDriver(backends, api=None, node="n", publisher=None, **more)  # type: ignore[arg-type]
+
+    with pytest.raises(ConfigurationError, match="there is no backend"):
+        make()
+    with pytest.raises(ConfigurationError, match=r"Nameless\.resource is None, so the driver has no name"):
+        make(Nameless())
+    with pytest.raises(ConfigurationError, match="2 backends cannot be one driver"):
+        make(Widgets(), Widgets(), name="x.example.com")
+
+
+async def test_what_cdi_cannot_carry_is_said_when_it_is_declared(folder: Path) -> None:
+    backend = Widgets("w0")
+    backend.devices = [kdp.Device(id="w0", edits=kdp.ContainerEdits(annotations={"example.com/x": "1"}))]
+    async with running(folder, backend) as driver:
+        await until(
+            lambda: (
+                "annotation 'example.com/x': a DRA driver gives devices by CDI"
+                in (driver.driver.status().backends[0][1] or "")
+            )
+        )
+        driver.api.put(claim(), [result("w0")])
+        with anyio.fail_after(20):
+            answer = await driver.prepare(claim())
+        assert answer.claims[claim().uid].error.startswith("Widgets is not ready: discover() of Widgets: annotation")
+
+
+async def test_an_unknown_method_is_unimplemented(folder: Path) -> None:
+    async with running(folder, Widgets()) as driver:
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await driver.call("v1.DRAPlugin/NodePrepareResources", [])
+        assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kdp.dra.sockets import DriverSockets
+from kdp.errors import InvalidNameError
+from kdp.kubelet.sockets import hidden
+
+UID = "6e1c5bd8-02b4-4b3c-8f7a-7d9f0d2f2c11"
+DRIVER = "widget.example.com"
+
+
+def sockets(
+    *, driver: str = DRIVER, pod_uid: str | None = UID, registry: str = "/r", data: str = "/d"
+) -> tuple[str, str]:
+    found = DriverSockets.of(driver, registry=Path(registry), data=Path(data), pod_uid=pod_uid)
+    for path in (found.registration, found.service):
+        assert len(os.fsencode(hidden(path))) <= 107
+    return found.registration.name, found.service.name
+
+
+def test_names_alone_and_in_an_update() -> None:
+    assert sockets(pod_uid=None) == ("widget.example.com-reg.sock", "dra.sock")
+    assert sockets() == (f"widget.example.com-{UID}-reg.sock", f"dra-{UID}.sock")
+
+
+def test_what_is_too_long_has_a_digest_that_is_always_the_same() -> None:
+    normal = "/var/lib/kubelet/plugins_registry"
+    long = "a-driver-with-a-name.of-some-length.example.com"
+    assert sockets(driver=long, registry=normal) == (f"{long}-z4Wv8z2Cvwc-reg.sock", f"dra-{UID}.sock")
+    longer = f"{'x' * 50}.example.com"
+    assert sockets(driver=longer, registry=normal)[0] == "dra-pRWe-G9I8SjfOrL5mT2Z4Q-reg.sock"
+    assert sockets(data=f"/{'d' * 70}")[1] == "dra-z4Wv8z2Cvwc.sock"
+    assert sockets(driver=longer, registry=normal) != sockets(driver=longer, registry=normal, pod_uid=UID[::-1])
+
+
+def test_a_directory_without_room_is_refused() -> None:
+    with pytest.raises(InvalidNameError, match=r"^socket path '/r+/\.dra-.*': must have at most 107 bytes"):
+        sockets(registry="/" + "r" * 100)
+
+
+def test_whose_a_socket_is() -> None:
+    mine = DriverSockets.of(DRIVER, registry=Path("/r"), data=Path("/d"), pod_uid=UID)
+    registrations = [f"{DRIVER}-reg.sock", f"{DRIVER}-{UID}-reg.sock", f"{DRIVER}-z4Wv8z2Cvwc-reg.sock"]
+    assert all(map(mine.is_registration, registrations))
+    foreign = [
+        f"{DRIVER}-x-reg.sock",
+        f"other-{UID}-reg.sock",
+        f"{DRIVER}.org-reg.sock",
+        "kdp-x.sock",
+        "dra-x-reg.sock",
+    ]
+    assert not any(map(mine.is_registration, foreign))
+    assert all(map(mine.is_service, ["dra.sock", f"dra-{UID}.sock"]))
+    assert not any(map(mine.is_service, ["serialize.lock", "dra-x.sock", "mine.sock"]))
