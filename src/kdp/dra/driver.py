@@ -22,6 +22,7 @@ from .names import check_driver_name, driver_name
 from .parameters import check_declared
 from .plugin import DRAIN_SECONDS, DraPlugin, DriverStatus, SlicePublisher
 from .prepare import boot_id_of
+from .publisher import Publisher
 from .slices import Pool
 from .specs import check_edits
 
@@ -79,7 +80,7 @@ class DraDriver(AsyncContextManagerMixin):
         backends: The vendors' objects; each is one driver.
         api: The API server.
         node: The node's name, as the API server has it.
-        publisher: Makes who writes a pool's slices, which belong to the node of this name.
+        publisher: Makes who writes a pool's slices, which belong to the node of this name; default: `Publisher`.
         name: The driver's name, of a single backend; None: it is made of its ``resource``.
         paths: The kubelet's directories; default: those of a normal kubelet. They must be the same for the kubelet.
         pod_uid: The UID of the pod that this runs in, so that it and its successor can overlap in a rolling update; None:
@@ -106,7 +107,7 @@ class DraDriver(AsyncContextManagerMixin):
         *,
         api: ClusterApi,
         node: str,
-        publisher: Callable[[ClusterApi, Pool, str], SlicePublisher],
+        publisher: Callable[[ClusterApi, Pool, str], SlicePublisher] | None = None,
         name: str | None = None,
         paths: KubeletPaths | None = None,
         pod_uid: str | None = None,
@@ -151,7 +152,7 @@ class DraDriver(AsyncContextManagerMixin):
                 paths=paths or KubeletPaths.under(),
                 api=api,
                 pool=pool,
-                publisher=publisher(api, pool, node),
+                publisher=(publisher or _publisher)(api, pool, node),
                 host=found,
                 cdi=cdi,
                 boot_id=boot_id_of(found) if boot_id is None else boot_id,
@@ -224,6 +225,10 @@ class DraDriver(AsyncContextManagerMixin):
             for supervisor in self._supervisors:
                 closing.start_soon(supervisor.shutdown, left)
         self._everything.cancel()
+
+
+def _publisher(api: ClusterApi, pool: Pool, node: str) -> SlicePublisher:
+    return Publisher(api, pool, owner=node)
 
 
 def _driver_of(backend: DeviceBackend, name: str | None) -> str:

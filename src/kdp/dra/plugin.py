@@ -2,6 +2,9 @@
 
 The sockets are made when what was left of claims is known, the one for calls before the one for registration, so that
 whoever finds the driver can call it. They are made anew if somebody removes them.
+
+The devices are published when the kubelet has registered the driver, not before: a pod that comes sooner is refused by the
+kubelet, and not tried again for a minute.
 """
 
 from __future__ import annotations
@@ -163,6 +166,7 @@ class DraPlugin:
         self._servers: list[SocketServer] = []
         self._problem: str | None = "it has not begun yet"
         self._is_registered = False
+        self._was_registered = anyio.Event()
         self._told: str | None = None
         self._scope = anyio.CancelScope()
         self.stopped = anyio.Event()
@@ -292,11 +296,13 @@ class DraPlugin:
         if not self._is_registered:
             logger.info("%s: registered with the kubelet", self.driver, extra={"driver": self.driver})
         self._is_registered = True
+        self._was_registered.set()
 
     # -- devices -------------------------------------------------------------------------------------------------------
 
     async def _publish_forever(self) -> None:
         """Hand what is known of the devices to the publisher, whenever it is something new."""
+        await self._was_registered.wait()
         discovery = self._supervisor.discovery
         told: Any = None
         problem: str | None = None

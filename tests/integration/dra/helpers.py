@@ -59,7 +59,7 @@ class Driver:
 
     def sockets(self) -> list[str]:
         """Return the names in the plugin watcher's directory."""
-        return sorted(path.name for path in self.paths.plugins_registry_dir.iterdir())
+        return sorted(path.name for path in self.paths.plugins_registry_dir.glob("[!.]*"))
 
     @property
     def registration(self) -> Path:

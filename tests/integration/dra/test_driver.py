@@ -15,7 +15,7 @@ from typing_extensions import override
 
 import kdp
 from kdp.claims import TaintEffect
-from kdp.dra import health, plugin
+from kdp.dra import health, plugin, prepare
 from kdp.dra.claims import health_key
 from kdp.dra.driver import DraDriver
 from kdp.errors import ConfigurationError
@@ -194,10 +194,13 @@ async def test_health_is_told_again_before_it_is_too_old(folder: Path, monkeypat
             assert await heard(stream) == {"w0": (HEALTHY, "")}
 
 
-@pytest.mark.parametrize("effect", [None, "None", "NoSchedule", "NoExecute"])
+@pytest.mark.parametrize("effect", [None, "NoSchedule", "NoExecute"])
 async def test_a_sick_device_has_the_taint_of_the_policy(folder: Path, effect: TaintEffect | None) -> None:
     backend = Widgets("w0", "w1")
     async with running(folder, backend, health_taint=effect) as driver:
+        assert driver.publisher.published == [], "not before the kubelet knows the driver"
+        await driver.notify()
+        await until(lambda: driver.publisher.published)
         for reason in ("it smokes", None):
             sick(backend, reason)
             driver.driver.rescan()
@@ -219,6 +222,7 @@ async def test_counters_are_published_with_the_devices(folder: Path) -> None:
             return {"card": {"memory": 4}}
 
     async with running(folder, Partitions("w0")) as driver:
+        await driver.notify()
         await until(lambda: driver.publisher.published)
         assert driver.publisher.more[0] == ({"card": {"memory": 4}}, {"w0": {}})
 
@@ -238,7 +242,8 @@ async def test_wrong_drivers_are_refused() -> None:
         make(Widgets(), Widgets(), name="x.example.com")
 
 
-async def test_what_cdi_cannot_carry_is_said_when_it_is_declared(folder: Path) -> None:
+async def test_what_cdi_cannot_carry_is_said_when_it_is_declared(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepare, "DISCOVERY_SECONDS", 0.1)
     backend = Widgets("w0")
     backend.devices = [kdp.Device(id="w0", edits=kdp.ContainerEdits(annotations={"example.com/x": "1"}))]
     async with running(folder, backend) as driver:

@@ -1,0 +1,77 @@
+"""A DRA driver as a process of the node: the device nodes w* of a folder, with one parameter.
+
+usage: python dra_driver.py FOLDER [POD_UID]
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import anyio
+import attrs
+from typing_extensions import override
+
+import kdp
+from kdp.dra.driver import DraDriver
+from kdp.dra.kube import KubeApi
+
+
+@attrs.frozen(kw_only=True)
+class WidgetMode:
+    """What a claim may ask for."""
+
+    greeting: str = "hello"
+
+
+class Widgets(kdp.DeviceBackend):
+    """A file ``sick`` in the folder names a device that is."""
+
+    resource = "example.com/widget"
+    poll_interval = 0.2
+    config = WidgetMode
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @override
+    def discover(self) -> Iterable[kdp.Device]:
+        file = self._folder / "sick"
+        sick = file.read_text().strip() if file.exists() else ""
+        for path in sorted(self._folder.glob("w*")):
+            number = int(path.name[1:])
+            yield kdp.Device(
+                id=path.name,
+                health=kdp.Health.unhealthy("it smokes") if path.name == sick else kdp.Health.healthy(),
+                attributes={"even": number % 2 == 0},
+                edits=kdp.ContainerEdits(
+                    device_nodes=[kdp.DeviceNode(host_path=path, container_path=f"/dev/{path.name}")],
+                    env={f"WIDGET_{number}": "given"},
+                ),
+            )
+
+    @override
+    def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
+        assert devices.claim is not None
+        print("allocate", devices.claim.name, devices.request, *devices.ids, flush=True)
+        mode = devices.config or WidgetMode()
+        edits = kdp.ContainerEdits.merge((device.id, device.edits) for device in devices)
+        devices.state["claim"] = devices.claim.name
+        return attrs.evolve(edits, env={**edits.env, "GREETING": mode.greeting})
+
+    @override
+    def released(self, devices: kdp.Allocation) -> None:
+        print("released", devices.state["claim"], devices.request, *devices.ids, flush=True)
+
+
+async def main() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stdout)
+    pod_uid = sys.argv[2] if len(sys.argv) > 2 else None
+    async with KubeApi() as api, DraDriver([Widgets(Path(sys.argv[1]))], api=api, node="node0", pod_uid=pod_uid):
+        await anyio.sleep_forever()
+
+
+if __name__ == "__main__":
+    anyio.run(main)

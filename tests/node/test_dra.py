@@ -1,0 +1,275 @@
+"""kdp's DRA driver in a real cluster: the real kubelet calls it, and pods start with what it prepared."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from .backend import Figure
+from .conftest import Namespace
+from .deploy import DEVICES, Nodes
+from .nodekit import Cluster
+from .nodekit.machine import IMAGE
+
+DRIVER = "widget.example.com"
+PROGRAM = Path(__file__).with_name("dra_driver.py")
+SLICES = "resource.k8s.io/v1/resourceslices"
+CLAIMS = "resource.k8s.io/v1/resourceclaims"
+SCRIPT = "for d in /dev/w*; do : <> $d && echo opened $d; done; env | grep -E 'WIDGET_|GREETING' | sort; echo end; sleep 1000"
+Object = dict[str, Any]
+
+
+def requests(*selectors: str, greeting: str | None = None, count: int = 1) -> Object:
+    """Return what a claim asks for, one request ``w``."""
+    exactly = {
+        "deviceClassName": "widget",
+        "count": count,
+        "selectors": [{"cel": {"expression": each}} for each in selectors],
+    }
+    config: list[Object] = []
+    if greeting is not None:
+        parameters = {"apiVersion": f"{DRIVER}/v1", "kind": "WidgetMode", "greeting": greeting}
+        config = [{"requests": ["w"], "opaque": {"driver": DRIVER, "parameters": parameters}}]
+    return {"devices": {"requests": [{"name": "w", "exactly": exactly}], "config": config}}
+
+
+def claim(name: str, spec: Object) -> Object:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def template(name: str, spec: Object) -> Object:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name},
+        "spec": {"spec": spec},
+    }
+
+
+def pod(name: str, **source: str) -> Object:
+    """Return a pod that opens the devices of its claim, given as resourceClaimName or resourceClaimTemplateName."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            "automountServiceAccountToken": False,
+            "resourceClaims": [{"name": "c", **source}],
+            "containers": [
+                {
+                    "name": "main",
+                    "image": IMAGE,
+                    "imagePullPolicy": "Never",
+                    "command": ["/bin/sh", "-c", SCRIPT],
+                    "resources": {"claims": [{"name": "c"}]},
+                }
+            ],
+        },
+    }
+
+
+@attrs.define
+class Driver:
+    """The driver of a test, a process of the node."""
+
+    cluster: Cluster
+    namespace: str
+    started: int = 0
+
+    @property
+    def process(self) -> str:
+        return f"dra-{self.namespace}-{self.started}"
+
+    async def start(self, *arguments: str) -> None:
+        self.started += 1
+        await self.cluster.spawn(self.process, sys.executable, PROGRAM, DEVICES, *arguments)
+
+    async def kill(self) -> None:
+        await self.cluster.kill(self.process)
+
+    def calls(self) -> list[str]:
+        """Return what the backend was told, by every process of the test."""
+        logs = [self.cluster.log(f"dra-{self.namespace}-{number + 1}") for number in range(self.started)]
+        return [line for log in logs for line in log.splitlines() if line.startswith(("allocate ", "released "))]
+
+    async def until_published(self, count: int) -> list[Object]:
+        """Wait until the API server has so many devices of the driver, and return them."""
+        found: list[Object] = []
+
+        async def is_so() -> bool:
+            nonlocal found
+            slices = [each for each in await self.cluster.list(SLICES) if each["spec"]["driver"] == DRIVER]
+            found = [device for each in slices for device in each["spec"].get("devices", ())]
+            return len(found) == count
+
+        await self.cluster.until(is_so, f"{count} devices are published", every=0.05)
+        return found
+
+    async def run(self, name: str, **source: str) -> str:
+        """Make a pod, and return what it said when it runs."""
+        await self.cluster.apply(pod(name, **source), namespace=self.namespace)
+        said = await self.cluster.until_said(name, "end", namespace=self.namespace)
+        await self.cluster.until_pod(name, "Running", namespace=self.namespace)
+        return said
+
+    async def delete(self, name: str) -> None:
+        await self.cluster.delete("v1/pods", name, namespace=self.namespace)
+
+    async def until_called(self, *calls: str) -> None:
+        def told() -> str:
+            return f"the backend was told {list(calls)}; it was told {self.calls()}"
+
+        await self.cluster.until(lambda: self.calls() == list(calls), told)
+
+    def left(self) -> list[str]:
+        """Return what is left of claims on the node."""
+        folders = (self.cluster.paths.plugins_dir / DRIVER / "claims", self.cluster.work / "run/cdi")
+        return [
+            path.name for folder in folders if folder.exists() for path in folder.iterdir() if "set" not in path.name
+        ]
+
+
+@pytest.fixture
+async def driver(namespace: Namespace) -> AsyncIterator[Driver]:
+    cluster = namespace.cluster
+    nodes = Nodes(cluster.work / "run/widgets", *(f"w{number}" for number in range(4)))
+    found = Driver(cluster, namespace.name)
+    expression = f'device.driver == "{DRIVER}"'
+    await cluster.apply(
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "DeviceClass",
+            "metadata": {"name": "widget"},
+            "spec": {"selectors": [{"cel": {"expression": expression}}]},
+        }
+    )
+    await found.start()
+    try:
+        yield found
+    finally:
+        for each in await cluster.list("v1/pods", namespace=found.namespace):
+            await found.delete(each["metadata"]["name"])
+        await found.kill()
+        nodes.clear()
+        for path in (f"/apis/{SLICES}", "/apis/resource.k8s.io/v1/deviceclasses"):
+            await cluster.api("DELETE", path)
+
+
+async def test_a_pod_runs_with_the_device_of_its_claim(driver: Driver, figure: Figure) -> None:
+    started = time.monotonic()
+    devices = await driver.until_published(4)
+    figure("start of a DRA driver -> slices", time.monotonic() - started, "s")
+    assert {device["name"]: device["attributes"]["even"]["bool"] for device in devices} == {
+        "w0": True,
+        "w1": False,
+        "w2": True,
+        "w3": False,
+    }
+    odd = f'!device.attributes["{DRIVER}"].even'
+    await driver.cluster.apply(template("odd", requests(odd, greeting="servus")), namespace=driver.namespace)
+    started = time.monotonic()
+    assert (await driver.run("one", resourceClaimTemplateName="odd")).splitlines() == [
+        "opened /dev/w1",
+        "GREETING=servus",
+        "WIDGET_1=given",
+        "end",
+    ]
+    figure("pod with a claim -> runs", time.monotonic() - started, "s")
+    [made] = [each["metadata"]["name"] for each in await driver.cluster.list(CLAIMS, namespace=driver.namespace)]
+    assert driver.calls() == [f"allocate {made} w w1"]
+    await driver.delete("one")
+    await driver.until_called(f"allocate {made} w w1", f"released {made} w w1")
+    assert driver.left() == []
+
+
+async def test_two_pods_share_a_claim(driver: Driver) -> None:
+    await driver.until_published(4)
+    await driver.cluster.apply(claim("shared", requests(count=2)), namespace=driver.namespace)
+    for name in ("one", "other"):
+        said = await driver.run(name, resourceClaimName="shared")
+        assert said.splitlines()[:3] == ["opened /dev/w0", "opened /dev/w1", "GREETING=hello"]
+    assert driver.calls() == ["allocate shared w w0 w1"]
+    await driver.delete("one")
+    await driver.delete("other")
+    await driver.until_called("allocate shared w w0 w1", "released shared w w0 w1")
+
+
+async def test_a_killed_driver_knows_what_it_gave(driver: Driver) -> None:
+    await driver.until_published(4)
+    await driver.cluster.apply(claim("kept", requests()), namespace=driver.namespace)
+    await driver.run("one", resourceClaimName="kept")
+    await driver.kill()
+    await driver.start()
+    await driver.delete("one")
+    await driver.until_called("allocate kept w w0", "released kept w w0")
+    assert driver.left() == []
+
+
+async def test_a_kubelet_that_restarts_finds_the_driver_and_its_slices_come_back(
+    driver: Driver, figure: Figure
+) -> None:
+    await driver.until_published(4)
+    await driver.cluster.apply(claim("before", requests()), claim("after", requests()), namespace=driver.namespace)
+    await driver.run("one", resourceClaimName="before")
+    await driver.cluster.restart()
+    started = time.monotonic()
+    await driver.until_published(4)
+    figure("kubelet restart -> slices", time.monotonic() - started, "s")
+    assert (await driver.run("other", resourceClaimName="after")).startswith("opened /dev/w1")
+    assert driver.calls() == ["allocate before w w0", "allocate after w w1"], "what was prepared was not touched"
+    await driver.delete("one")
+    await driver.delete("other")
+    await driver.until_called(*driver.calls()[:2], "released before w w0", "released after w w1")
+
+
+async def test_health_is_in_the_pods_status_and_keeps_new_claims_away(driver: Driver) -> None:
+    await driver.until_published(4)
+    await driver.cluster.apply(claim("first", requests()), namespace=driver.namespace)
+    await driver.run("one", resourceClaimName="first")
+    (driver.cluster.work / "run/widgets/sick").write_text("w0")
+
+    def is_told(found: Object) -> bool:
+        [container] = found["status"]["containerStatuses"]
+        told = [each for status in container.get("allocatedResourcesStatus", ()) for each in status["resources"]]
+        return any(each.get("health") == "Unhealthy" and each.get("message") == "it smokes" for each in told)
+
+    await driver.cluster.until_object(
+        "v1/pods", "one", is_told, "tells that its device is sick", namespace=driver.namespace
+    )
+
+    async def is_tainted() -> bool:
+        taints = {device["name"]: device.get("taints", []) for device in await driver.until_published(4)}
+        return [taint["effect"] for taint in taints["w0"]] == ["NoSchedule"] and not taints["w1"]
+
+    await driver.cluster.until(is_tainted, "the sick device has a taint", every=0.05)
+    await driver.delete("one")
+    await driver.cluster.apply(claim("second", requests()), namespace=driver.namespace)
+    assert (await driver.run("other", resourceClaimName="second")).startswith("opened /dev/w1")
+
+
+async def test_what_is_wrong_with_a_claim_is_told_to_the_pods_author(driver: Driver) -> None:
+    await driver.until_published(4)
+    spec = requests(greeting="x")
+    spec["devices"]["config"][0]["opaque"]["parameters"]["greeting"] = 5
+    await driver.cluster.apply(claim("wrong", spec), pod("one", resourceClaimName="wrong"), namespace=driver.namespace)
+    wanted = "config[0].opaque.parameters.greeting (FromClaim): must be a text, this is 5"
+
+    async def is_told() -> bool:
+        events = await driver.cluster.list("v1/events", namespace=driver.namespace)
+        return any(each["reason"] == "FailedPrepareDynamicResources" and wanted in each["message"] for each in events)
+
+    await driver.cluster.until(is_told, "the pod has an event that says so", every=0.1)
+    assert driver.calls() == []
