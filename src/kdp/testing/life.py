@@ -28,7 +28,7 @@ from .manager import AlreadyConnected, DeviceManager, Endpoint
 from .podresources import PodResources
 from .podsapi import PodsApi
 from .registry import Refusal, RegistryServer
-from .watcher import PluginWatcher
+from .watcher import PluginHandler, PluginWatcher
 from .wire import CallError, DialError, PluginConnection, PluginOptions, PluginStream, decode_devices, settle
 
 if TYPE_CHECKING:
@@ -113,8 +113,13 @@ class Life:
             paths.plugins_registry_dir,
             retries=profile.watcher_retries,
             period=watcher_period,
-            register=self._register_watched,
-            deregister=self._deregister,
+            handlers={
+                checks.DEVICE_PLUGIN_TYPE: PluginHandler(
+                    validate=lambda info, _: checks.validation_error(info.name, info.versions),
+                    register=lambda info, endpoint: self._register_watched(info.name, endpoint),
+                    deregister=self._deregister,
+                )
+            },
             rng=rng,
             log=log,
             faults=faults,

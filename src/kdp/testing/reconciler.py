@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from .checks import DEVICE_PLUGIN_TYPE
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -32,14 +34,16 @@ class KnownPlugin:
     Attributes:
         socket_path: The socket in the watcher's directory.
         identity: Which appearance of that socket it was.
-        resource: The resource name.
+        resource: The resource name, or the driver's.
         endpoint: The service's socket.
+        type: What kind of plugin it is.
     """
 
     socket_path: str
     identity: int
     resource: str
     endpoint: str
+    type: str = DEVICE_PLUGIN_TYPE
 
 
 @attrs.define

@@ -10,29 +10,30 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
+import attrs
 from asyncinotify import Inotify, Mask
 
-from . import checks, events
+from . import events
 from .reconciler import KnownPlugin, Reconciler
 from .registry import Refusal
 from .wire import CallError, DialError, PluginConnection, PluginInfo
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Mapping
 
     from anyio.abc import TaskGroup, TaskStatus
 
     from .events import EventLog
-    from .faults import Faults
     from .faults.watcher import WatcherFault
 
-__all__ = ["PluginWatcher"]
+__all__ = ["PluginHandler", "PluginWatcher", "WatchedFaults"]
 
 _MASK = Mask.CREATE | Mask.MOVED_TO | Mask.DELETE
 
@@ -48,6 +49,33 @@ class _Failed(Exception):
         self.backoff = backoff
 
 
+@attrs.frozen(kw_only=True)
+class PluginHandler:
+    """What the kubelet does with plugins of one type.
+
+    Attributes:
+        validate: Returns why a plugin is refused before it is registered, or None; gets its endpoint.
+        register: Connects a plugin at an endpoint, and returns what opens its stream; raises `Refusal`.
+        deregister: Closes the client of a name at an endpoint.
+    """
+
+    validate: Callable[[PluginInfo, str], str | None]
+    register: Callable[[PluginInfo, str], Awaitable[Callable[[], None]]]
+    deregister: Callable[[str, str], Awaitable[None]]
+
+
+class WatchedFaults(Protocol):
+    """What can go wrong at the watcher."""
+
+    def next_watched(self) -> WatcherFault:
+        """Take the fault that meets the socket that is now treated."""
+        ...
+
+    def misses_create(self) -> bool:
+        """Take whether it is missed that a socket just appeared."""
+        ...
+
+
 class PluginWatcher:
     """The watcher of one life of a kubelet.
 
@@ -55,8 +83,7 @@ class PluginWatcher:
         directory: The directory to watch; made if it is not there.
         retries: Whether a plugin whose registration failed is tried again (1.36 and later).
         period: Seconds between two looks of the reconciler.
-        register: Connects a resource's plugin at a socket and returns what opens its stream; raises `Refusal`.
-        deregister: Closes the client of a resource at a socket.
+        handlers: What is done with plugins, by their type.
         rng: Decides the race of NotifyRegistrationStatus and ListAndWatch, which the kubelet makes at once on two
             connections; the first one wins it most of the time.
         log: Where everything is written down.
@@ -70,18 +97,16 @@ class PluginWatcher:
         *,
         retries: bool,
         period: float,
-        register: Callable[[str, str], Awaitable[Callable[[], None]]],
-        deregister: Callable[[str, str], Awaitable[None]],
+        handlers: Mapping[str, PluginHandler],
         rng: random.Random,
         log: EventLog,
-        faults: Faults,
+        faults: WatchedFaults,
         translate: Callable[[str], str] = str,
     ) -> None:
         self._directory = directory
         self._retries = retries
         self._period = period
-        self._register = register
-        self._deregister = deregister
+        self._handlers = handlers
         self._rng = rng
         self._log = log
         self._faults = faults
@@ -143,7 +168,7 @@ class PluginWatcher:
 
     async def _farewell(self, plugin: KnownPlugin) -> None:
         self._reconciler.forgotten(plugin.socket_path)
-        await self._deregister(plugin.resource, plugin.endpoint)
+        await self._handlers[plugin.type].deregister(plugin.resource, plugin.endpoint)
 
     async def _welcome(self, socket_path: str, identity: int) -> None:
         fault = self._faults.next_watched()
@@ -176,10 +201,10 @@ class PluginWatcher:
             self._log_info(socket_path, PluginInfo(type="", name="", endpoint="", versions=()), str(failed))
             raise _Failed from failed
         refusal: str | None = None
-        invalid = checks.validation_error(info.name, info.versions)
-        if info.type != checks.DEVICE_PLUGIN_TYPE:
+        handler = self._handlers.get(info.type)
+        if handler is None:
             refusal = f"no handler registered for plugin type: {info.type} at socket {socket_path}"
-        elif invalid is not None:
+        elif (invalid := handler.validate(info, info.endpoint or socket_path)) is not None:
             refusal = f"plugin validation failed with err: {invalid}"
         if refusal is None:
             self._log_info(socket_path, info, None)
@@ -204,11 +229,12 @@ class PluginWatcher:
     async def _take(self, connection: PluginConnection, info: PluginInfo, identity: int, fault: WatcherFault) -> None:
         socket_path = connection.socket_path
         endpoint = self._translate(info.endpoint) or socket_path
-        self._reconciler.registered(KnownPlugin(socket_path, identity, info.name, endpoint))
+        handler = self._handlers[info.type]
+        self._reconciler.registered(KnownPlugin(socket_path, identity, info.name, endpoint, info.type))
         try:
             if fault.refusal is not None:
                 raise Refusal(fault.refusal)
-            open_stream = await self._register(info.name, endpoint)
+            open_stream = await handler.register(info, endpoint)
         except Refusal as refusal:
             if self._retries:
                 self._reconciler.forgotten(socket_path)
@@ -220,7 +246,7 @@ class PluginWatcher:
         elif not await self._tell(connection, open_stream):
             if self._retries:
                 self._reconciler.forgotten(socket_path)
-                await self._deregister(info.name, endpoint)
+                await handler.deregister(info.name, endpoint)
             raise _Failed
 
     async def _tell(self, connection: PluginConnection, open_stream: Callable[[], None]) -> bool:

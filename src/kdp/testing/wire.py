@@ -296,11 +296,19 @@ class PluginConnection:
         Raises:
             CallError: The connection is closed.
         """
-        method: grpc.aio.UnaryStreamMultiCallable[bytes, tuple[float, bytes]] = self._channel.unary_stream(
-            _SERVICE + "ListAndWatch", response_deserializer=_stamped
+        return self.stream(_SERVICE + "ListAndWatch")
+
+    def stream(self, method: str) -> PluginStream:
+        """Call a method with many answers: its service with both slashes, and its name.
+
+        Raises:
+            CallError: The connection is closed.
+        """
+        call: grpc.aio.UnaryStreamMultiCallable[bytes, tuple[float, bytes]] = self._channel.unary_stream(
+            method, response_deserializer=_stamped
         )
         try:
-            return PluginStream(method(b""), self.socket_path)
+            return PluginStream(call(b""), self.socket_path)
         except grpc.aio.UsageError:
             raise CallError("CANCELLED", _CLOSING) from None
 

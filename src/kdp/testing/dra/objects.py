@@ -1,0 +1,67 @@
+"""Objects of the API as tests need them: claims with the scheduler's work done, nodes, slices.
+
+A simulated API server has no scheduler and no controllers: what they would write, a test writes with these.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from .pods import DraPod
+
+__all__ = ["allocation", "claim", "node", "reserved", "result"]
+
+Object = dict[str, Any]
+
+
+def node(name: str = "node0") -> Object:
+    """Return a Node."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name},
+        "status": {"allocatable": {}, "capacity": {}},
+    }
+
+
+def claim(name: str, *, namespace: str = "default", requests: Iterable[str] = ("r0",), cls: str = "devices") -> Object:
+    """Return a ResourceClaim that asks for one device of a class with each request."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"devices": {"requests": [{"name": each, "exactly": {"deviceClassName": cls}} for each in requests]}},
+    }
+
+
+def result(driver: str, device: str, *, request: str = "r0", pool: str = "node0", **more: Any) -> Object:
+    """Return one device of an allocation."""
+    return {"request": request, "driver": driver, "pool": pool, "device": device, **more}
+
+
+def allocation(
+    results: Iterable[Mapping[str, Any]], *, config: Iterable[Mapping[str, Any]] = (), node: str | None = "node0"
+) -> Object:
+    """Return what the scheduler writes as ``status.allocation``.
+
+    Args:
+        results: The devices.
+        config: Those of the class first, then those of the claim.
+        node: The node that the devices are of; None: they are not of one.
+    """
+    devices: Object = {"results": [dict(each) for each in results]}
+    if config:
+        devices["config"] = [dict(each) for each in config]
+    allocated: Object = {"devices": devices}
+    if node is not None:
+        field = {"key": "metadata.name", "operator": "In", "values": [node]}
+        allocated["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    return allocated
+
+
+def reserved(*pods: DraPod) -> list[Object]:
+    """Return what the scheduler writes as ``status.reservedFor``."""
+    return [{"resource": "pods", "name": pod.name, "uid": pod.uid} for pod in pods]
