@@ -1,0 +1,327 @@
+"""`Api`: what a simulated API server answers to a request; no sockets (that is `server`).
+
+Who asks (tokens), whether he may (permissions), what is wrong now (`ApiFaults`), then admission, dropped fields,
+validation, and the store. One answer for each request; a watch is answered with where it begins.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import attrs
+from typing_extensions import override
+
+from .rules import Account, check_claim_status, check_slice, drop_disabled
+from .status import ApiRefused, Kind
+from .store import KINDS, Change, Store, selected
+
+if TYPE_CHECKING:
+    from .profiles import DraProfile
+
+__all__ = ["Admission", "Answer", "Api", "Request", "Watch"]
+
+Object = dict[str, Any]
+Admission = Callable[[str, Account, Object], str | None]
+"""Judges a write of a ResourceSlice: ``CREATE``, ``UPDATE`` or ``DELETE``, by whom, the object; returns why it is denied."""
+
+_PATH: Final = re.compile(
+    r"/(?:api|apis/(?P<group>[^/]+))/v1(?:/namespaces/(?P<namespace>[^/]+))?/(?P<plural>[a-z]+)"
+    r"(?:/(?P<name>[^/]+))?(?:/(?P<sub>status))?"
+)
+_VERBS: Final = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+
+
+@attrs.frozen(kw_only=True)
+class Request:
+    """One request.
+
+    Attributes:
+        method: As ``GET``.
+        path: Without the query.
+        query: Its parameters.
+        token: The bearer's; "": none.
+        body: What was sent.
+    """
+
+    method: str
+    path: str
+    query: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    token: str = ""
+    body: bytes = b""
+
+    @override
+    def __str__(self) -> str:
+        """Return method and path."""
+        return f"{self.method} {self.path}"
+
+
+@attrs.frozen(kw_only=True)
+class Answer:
+    """An answer: the HTTP status, and an object as JSON."""
+
+    status: int
+    body: Object
+
+
+@attrs.frozen(kw_only=True)
+class Watch:
+    """A watch: what, from which version on, for how many seconds, and what is sent first."""
+
+    kind: Kind
+    namespace: str
+    matches: Callable[[Mapping[str, Any]], bool]
+    version: int
+    first: tuple[Object, ...]
+    seconds: float
+    bookmarks: bool
+
+    def event(self, change: Change) -> tuple[str, Object] | None:
+        """Return what this watch is told of a change: an object that no longer matches is DELETED for it."""
+        if self.namespace and change.item["metadata"].get("namespace") != self.namespace:
+            return None
+        now = change.event != "DELETED" and self.matches(change.item)
+        then = change.before is not None and self.matches(change.before)
+        if now:
+            return ("MODIFIED" if then else "ADDED"), change.item
+        return ("DELETED", change.item) if then else None
+
+
+class Api:
+    """A server's answers.
+
+    Args:
+        profile: Which version it is.
+        gates: Feature gates that are on or off, unlike that version's default.
+
+    Attributes:
+        store: Its objects.
+        accounts: Who has which token; empty: everybody may do everything.
+        admission: Judges writes of slices (ValidatingAdmissionPolicy); None: nobody does.
+        requests: What was asked, in order, with the status of the answer.
+    """
+
+    def __init__(self, profile: DraProfile, gates: Mapping[str, bool] | None = None) -> None:
+        on = set(profile.gates)
+        for gate, is_on in (gates or {}).items():
+            (on.add if is_on else on.discard)(gate)
+        self.profile = attrs.evolve(profile, gates=frozenset(on))
+        self.store = Store()
+        self.accounts: dict[str, Account] = {}
+        self.admission: Admission | None = None
+        self.requests: list[tuple[str, int]] = []
+        self._kinds = {(kind.group, kind.plural): kind for kind in KINDS}
+
+    def answer(self, request: Request) -> Answer | Watch:
+        """Answer a request.
+
+        Raises:
+            ApiRefused: It is refused.
+        """
+        status = 200
+        try:
+            answer = self._answer(request)
+            status = answer.status if isinstance(answer, Answer) else 200
+        except ApiRefused as refused:
+            status = refused.status
+            raise
+        finally:
+            self.requests.append((str(request), status))
+        return answer
+
+    def _answer(self, request: Request) -> Answer | Watch:
+        account = self._account(request.token)
+        if request.path == "/version":
+            major, minor, _ = self.profile.kubernetes.split(".")
+            body = {
+                "major": major,
+                "minor": minor,
+                "gitVersion": f"v{self.profile.kubernetes}",
+                "platform": "linux/amd64",
+            }
+            return Answer(status=200, body=body)
+        match = _PATH.fullmatch(request.path)
+        kind = self._kinds.get((match["group"] or "", match["plural"])) if match else None
+        if match is None or kind is None:
+            raise ApiRefused(404, "the server could not find the requested resource")
+        namespace, name, sub = match["namespace"] or "", match["name"] or "", match["sub"] or ""
+        verb = self._verb(request, name)
+        resource = f"{kind.plural}/{sub}" if sub else kind.plural
+        why = self._why_not(account, verb, kind, resource, namespace, name)
+        if why is not None:
+            raise kind.forbidden(name, why)
+        if verb in ("get", "list", "watch"):
+            return self._read(request, verb, kind, namespace, name)
+        if verb in ("delete", "deletecollection"):
+            return self._delete(request, verb, kind, namespace, name, account)
+        if verb == "create":
+            return self._create(request, kind, namespace, account)
+        if verb == "update":
+            return self._update(request, kind, namespace, name, sub, account)
+        raise ApiRefused(415, "the simulated API server takes no patches: replace the object")
+
+    # -- who may -------------------------------------------------------------------------------------------------------
+
+    def _account(self, token: str) -> Account:
+        if not self.accounts:
+            return Account(name="admin")
+        if token not in self.accounts:
+            raise ApiRefused(401, "Unauthorized")
+        return self.accounts[token]
+
+    @staticmethod
+    def _verb(request: Request, name: str) -> str:
+        verb = _VERBS.get(request.method, "")
+        if request.method == "GET" and not name:
+            return "watch" if request.query.get("watch") in ("true", "1", "True") else "list"
+        if request.method == "DELETE" and not name:
+            return "deletecollection"
+        if not verb:
+            raise ApiRefused(405, "the server does not allow this method on the requested resource")
+        return verb
+
+    @staticmethod
+    def _why_not(account: Account, verb: str, kind: Kind, resource: str, namespace: str, name: str) -> str | None:
+        if account.may(verb, resource, name):
+            return None
+        where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
+        return f'User "{account.name}" cannot {verb} resource "{resource}" in API group "{kind.group}" {where}'
+
+    # -- verbs ---------------------------------------------------------------------------------------------------------
+
+    def _read(self, request: Request, verb: str, kind: Kind, namespace: str, name: str) -> Answer | Watch:
+        if verb == "get":
+            return Answer(status=200, body=self.store.get(kind, namespace, name))
+        matches = selected(kind, request.query.get("fieldSelector", ""))
+        version = request.query.get("resourceVersion", "")
+        if verb == "watch":
+            first = self.store.all(kind, namespace, matches) if version in ("", "0") else []
+            if version and not version.isdigit():
+                raise ApiRefused(400, f'resourceVersion: Invalid value: "{version}": it must be a number')
+            return Watch(
+                kind=kind,
+                namespace=namespace,
+                matches=matches,
+                version=self.store.version if version in ("", "0") else int(version),
+                first=tuple(first),
+                seconds=float(request.query.get("timeoutSeconds", "1800")),
+                bookmarks=request.query.get("allowWatchBookmarks") in ("true", "1", "True"),
+            )
+        items = self.store.all(kind, namespace, matches)
+        listed = {
+            "kind": f"{kind.kind}List",
+            "apiVersion": kind.api_version,
+            "metadata": {"resourceVersion": str(self.store.version)},
+            "items": items,
+        }
+        return Answer(status=200, body=listed)
+
+    def _create(self, request: Request, kind: Kind, namespace: str, account: Account) -> Answer:
+        item = self._object(request, kind)
+        meta = item["metadata"]
+        if not meta.get("name") and not meta.get("generateName"):
+            raise kind.invalid(
+                "", [("FieldValueRequired", "metadata.name", "Required value: name or generateName is required")]
+            )
+        if kind.plural == "resourceclaims":
+            item.pop("status", None)
+        self._judge(kind, item, None, account)
+        return Answer(status=201, body=self.store.create(kind, namespace, item))
+
+    def _update(self, request: Request, kind: Kind, namespace: str, name: str, sub: str, account: Account) -> Answer:
+        item = self._object(request, kind)
+        old = self.store.get(kind, namespace, name)
+        if sub == "status":
+            item = {**old, "status": item.get("status", {}), "metadata": {**old["metadata"], **_versions(item)}}
+            if kind.plural == "resourceclaims":
+                self._judge_status(item, old, account)
+        else:
+            if "status" in old:
+                item["status"] = old["status"]
+            # A conflict counts before what is wrong with the object.
+            if item["metadata"].get("resourceVersion") in (None, "", old["metadata"]["resourceVersion"]):
+                self._judge(kind, item, old, account)
+        return Answer(status=200, body=self.store.replace(kind, namespace, name, item))
+
+    def _delete(self, request: Request, verb: str, kind: Kind, namespace: str, name: str, account: Account) -> Answer:
+        if verb == "deletecollection":
+            matches = selected(kind, request.query.get("fieldSelector", ""))
+            deleted = self.store.all(kind, namespace, matches)
+            for item in deleted:
+                self._admit("DELETE", kind, item, account)
+                self.store.delete(kind, item["metadata"].get("namespace", ""), item["metadata"]["name"])
+            return Answer(
+                status=200, body={"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "items": deleted}
+            )
+        options = json.loads(request.body or b"{}")
+        self._admit("DELETE", kind, self.store.get(kind, namespace, name), account)
+        return Answer(status=200, body=self.store.delete(kind, namespace, name, options.get("preconditions")))
+
+    # -- judgement -----------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _object(request: Request, kind: Kind) -> Object:
+        try:
+            item: Any = json.loads(request.body)
+        except ValueError as error:
+            raise ApiRefused(400, f"the object provided is not valid JSON: {error}") from None
+        if not isinstance(item, dict) or cast("Object", item).get("kind") not in (None, kind.kind):
+            raise ApiRefused(400, f"the object provided is unrecognized (must be of type {kind.kind})")
+        found: Object = {"metadata": {}, **item}
+        return found
+
+    def _judge(self, kind: Kind, item: Object, old: Object | None, account: Account) -> None:
+        if kind.plural != "resourceslices":
+            return
+        try:
+            self._judge_slice(kind, item, old, account)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            text = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {error!r}'
+            raise ApiRefused(400, text) from error
+
+    def _judge_slice(self, kind: Kind, item: Object, old: Object | None, account: Account) -> None:
+        drop_disabled(item, self.profile.gates)
+        for device in item.get("spec", {}).get("devices", ()):
+            for taint in device.get("taints", ()):
+                taint.setdefault("timeAdded", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+        self._admit("CREATE" if old is None else "UPDATE", kind, item, account)
+        meta = item["metadata"]
+        named = {**item, "metadata": {**meta, "name": meta.get("name") or f"{meta.get('generateName', '')}xxxxx"}}
+        causes = check_slice(named, old, self.profile)
+        if causes:
+            raise kind.invalid(meta.get("name", ""), causes)
+
+    def _admit(self, operation: str, kind: Kind, item: Object, account: Account) -> None:
+        if kind.plural != "resourceslices" or self.admission is None:
+            return
+        denial = self.admission(operation, account, item)
+        if denial is not None:
+            name = item["metadata"].get("name", "")
+            refused = kind.forbidden(
+                name, f"ValidatingAdmissionPolicy 'slices' with binding 'slices' denied request: {denial}"
+            )
+            raise ApiRefused(422, refused.message, details=refused.details)
+
+    def _judge_status(self, item: Object, old: Object, account: Account) -> None:
+        if item["metadata"].get("resourceVersion") != old["metadata"]["resourceVersion"]:
+            return  # a conflict counts first
+        kind = self._kinds["resource.k8s.io", "resourceclaims"]
+        if "DRAResourceClaimDeviceStatus" not in self.profile.gates:
+            item["status"].pop("devices", None)
+
+        def allowed(verb: str, resource: str, namespace: str, name: str) -> str | None:
+            why = self._why_not(account, verb, kind, resource, namespace, name)
+            return None if why is None else kind.forbidden(name, why).message.replace(kind.plural, resource, 1)
+
+        causes = check_claim_status(item, old, profile=self.profile, account=account, verb="update", allowed=allowed)
+        if causes:
+            raise kind.invalid(old["metadata"]["name"], causes)
+
+
+def _versions(item: Mapping[str, Any]) -> Object:
+    """Return what says of an object which one is meant."""
+    meta = item["metadata"]
+    return {name: meta[name] for name in ("uid", "resourceVersion") if meta.get(name)}
