@@ -24,6 +24,7 @@ import kdp
 import kdp.hardware
 import kdp_example_fpga
 import kdp_example_generic
+import kdp_example_hwrng
 import kdp_example_minimal
 import kdp_example_nvidia_gpu
 import kdp_example_rdma
@@ -41,11 +42,21 @@ ROUTES: Final[tuple[Route, ...]] = ("kubelet", "watcher")
 BOARDS: Final = Path(__file__).parents[2] / "examples/fpga/tests/data/dfl-6.1.tar.gz"
 ADAPTERS: Final = Path(__file__).parents[1] / "data/hardware/rxe-6.1-active.tar.gz"
 HAS_FUSE: Final = Path("/dev/fuse").exists()
+RANDOM: Final = Path("/dev/hwrng")
 
 NARROW: Final = 3
 """So many checks beside one another where several processes judge: all of them share the kernel's 128 inotify instances."""
 
 WAITING: Final = tuple(check.id for check in CHECKS if check.waits)
+
+
+def _why_not_random() -> str | None:
+    """Return why examples/hwrng cannot be judged here; None: it can."""
+    try:
+        with RANDOM.open("rb", buffering=0) as generator:
+            return None if generator.read(1) else f"{RANDOM} gives nothing"
+    except OSError as error:
+        return f"{RANDOM} cannot be read ({error.strerror}), which examples/hwrng serves"
 
 
 def minimal(_directory: Path) -> Callable[[], kdp.DeviceBackend]:
@@ -83,12 +94,18 @@ def rdma(directory: Path) -> Callable[[], kdp.DeviceBackend]:
     return partial(kdp_example_rdma.Rdma, node.host, mode="hca", slots=2)
 
 
+def hwrng(_directory: Path) -> Callable[[], kdp.DeviceBackend]:
+    """Make examples/hwrng on this machine's own generator, which it reads in two hooks."""
+    return partial(kdp_example_hwrng.Hwrng, kdp.hardware.Host(), count=3)
+
+
 EXAMPLES: Final[dict[str, Callable[[Path], Callable[[], kdp.DeviceBackend]]]] = {
     "minimal": minimal,
     "generic": generic,
     "nvidia-gpu": nvidia_gpu,
     "fpga": fpga,
     "rdma": rdma,
+    "hwrng": hwrng,
 }
 
 ROOTS: Final = {"nvidia-gpu": "gpus", "fpga": "node", "rdma": "node"}
@@ -99,6 +116,7 @@ OWN: Final = {"nvidia-gpu": {51: "the plugin offers GetPreferredAllocation"}}
 
 MISSING: Final = {
     "minimal": None if HAS_FUSE else "this kernel has no /dev/fuse, which examples/minimal serves",
+    "hwrng": _why_not_random(),
     "nvidia-gpu": None if shutil.which("gcc") else "gcc is missing, which makes the library of examples/nvidia_gpu",
 }
 """Why an example cannot be judged on this machine; None: it can."""

@@ -94,6 +94,31 @@ async def test_a_backend_is_judged_in_full(backend: type[kdp.DeviceBackend]) -> 
     assert report.summary == {"passed": len(TOUCHED), "failed": 0, "not_applicable": 0}
 
 
+class Unwilling(Plain):
+    """Hooks that an object does not use, and that show if they are called all the same."""
+
+    def __init__(self) -> None:
+        self.unused_hooks = ("allocate", "prepare_container", "released")
+
+    @override
+    def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
+        raise AssertionError("allocate() is not used")
+
+    @override
+    def prepare_container(self, devices: kdp.Allocation) -> None:
+        raise AssertionError("prepare_container() is not used")
+
+    @override
+    def released(self, devices: kdp.Allocation) -> None:
+        raise AssertionError("released() is not used")
+
+
+async def test_hooks_that_an_object_does_not_use_are_not_called_by_the_kits_own_either() -> None:
+    report = await check_backend(Unwilling, only=[38, 49, 51, 70])
+    report.raise_if_failed()
+    assert report.summary["failed"] == 0
+
+
 class Files(Plain):
     """Devices that are files: what the vendor's levers change is what it finds."""
 

@@ -15,6 +15,17 @@ from .nodekit import MINORS, Minor
 
 HURRY = "0.05"
 
+ONE_ROUTE = {
+    # Who asks for devices the kubelet may choose by preference, who has several resources at once, who has many of one
+    # device, and who has a PreStartContainer: each where the kubelets differ most, over both routes.
+    "nvidia-gpu": (("k134", "watcher"), ("k137", "kubelet")),
+    "fpga": (("k136", "kubelet"), ("k137", "watcher")),
+    "rdma": (("k137", "kubelet"), ("k136", "watcher")),
+    "hwrng": (("k134", "kubelet"), ("k137", "watcher")),
+}
+"""The other examples have kdp's own protocol in common with these two, so each is judged over each route once: fifteen
+minutes are what all tests of a node have on two processors."""
+
 EXAMPLES_JUDGED = [
     pytest.param(
         minor,
@@ -29,6 +40,17 @@ EXAMPLES_JUDGED = [
         *((example, minor.profile, route, "quick") for route in ROUTES),
         (example, minor.profile, "kubelet", "waiting", HURRY),
     ]
+] + [
+    pytest.param(
+        minor,
+        Judgement(f"{example}-{route} on {minor.release}", "tests.node.judging", ("examples", *case)),
+        id="-".join(case),
+    )
+    for minor in MINORS
+    for example, cases in ONE_ROUTE.items()
+    for profile, route in cases
+    if profile == minor.profile
+    for case in [(example, profile, route, "quick")]
 ]
 
 DEFECTS_JUDGED = [

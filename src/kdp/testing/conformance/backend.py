@@ -127,6 +127,11 @@ def _copy(device: Device, name: str) -> Device:
 def _instrument(backend: DeviceBackend, control: _Control) -> None:
     """Derive a class from the backend's, with the kit's hooks around it, and make the object one of it."""
     cls = type(backend)
+    if backend.unused_hooks:  # the kit may want one of these called, though not the vendor's
+        unused = {hook: getattr(DeviceBackend, hook) for hook in backend.unused_hooks}
+        plain = {"__module__": cls.__module__, "unused_hooks": (), **unused}
+        cls = cast("type[DeviceBackend]", type(cls.__name__, (cls,), plain))
+        vars(backend).pop("unused_hooks", None)
     own: dict[str, Any] = {"__module__": cls.__module__}
     _wrap_discover(cls, own, control)
     _wrap_watch(cls, own, control)
