@@ -16,6 +16,7 @@ GROUPS: Final = {
     "test_conformance_real.py": "conformance",
     # One cluster for all processes that share the tests.
     "test_cluster.py": "cluster",
+    "test_images.py": "cluster",
     "test_manifests.py": "cluster",
     "test_runtime_class.py": "cluster",
     "test_slices.py": "cluster",

@@ -137,6 +137,7 @@ def python(
     *,
     command: Sequence[str],
     files: Mapping[str, bytes | Path] | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> None:
     """Write an image with the Python that runs this, and distributions that are installed beside it.
 
@@ -151,6 +152,7 @@ def python(
         binary: A static busybox.
         command: What a container of it runs by default.
         files: More of its files, as with `pack`.
+        env: More of its environment.
     """
     interpreter = Path(sys.executable).resolve()
     with TemporaryDirectory() as folder:
@@ -174,8 +176,11 @@ def python(
         contents["usr/bin/python3"] = f'#!/bin/sh\nexec {interpreter} "$@"\n'.encode()
         libraries = _libraries(path for path in contents.values() if isinstance(path, Path))
         contents |= libraries | dict(files or {})
-        env = {"PYTHONPATH": _SITE, "LD_LIBRARY_PATH": ":".join(sorted({str(Path(path).parent) for path in libraries}))}
-        pack(archive, name, contents, command=command, env=env)
+        paths = {
+            "PYTHONPATH": _SITE,
+            "LD_LIBRARY_PATH": ":".join(sorted({str(Path(path).parent) for path in libraries})),
+        }
+        pack(archive, name, contents, command=command, env={**paths, **(env or {})})
 
 
 def _run(*command: str | Path, cwd: Path | None = None) -> str:
