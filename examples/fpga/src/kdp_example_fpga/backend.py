@@ -101,6 +101,7 @@ class Fpga(kdp.DeviceBackend):
         self._region_edits = kdp.ContainerEdits(annotations=annotations, hooks=hooks)
         self._memory = Memory()
         self._others: set[str] = set()
+        self._places: dict[str, tuple[int, ...]] = {}
         self._told: set[str] = set()
         self._since: dict[str, float] | None = None
         self._is_unsettled = False
@@ -112,6 +113,8 @@ class Fpga(kdp.DeviceBackend):
         self._memory.scanned()
         self._thermometer.keep({board.address for board in boards} | {function.address for function in functions})
         self._settle(boards)
+        if len(self._places) > 2 * sum(len(board.ports) for board in boards):
+            self._places.clear()  # most are of boards that are gone
         found: dict[str, kdp.Device] = {}
         left_out: list[str] = []
         for make in (*self._of_boards(boards), *self._of_cards(functions)):
@@ -144,6 +147,12 @@ class Fpga(kdp.DeviceBackend):
         }
         self._is_unsettled = False
 
+    def _near(self, directory: kdp.hardware.Directory) -> tuple[int, ...]:
+        """Return the memory nodes near to a port: its path has its slot's address, so what is known of it stays true."""
+        if directory.path not in self._places and (found := directory.numa_nodes):
+            self._places[directory.path] = found
+        return self._places.get(directory.path, ())
+
     def _is_settled(self, board: dfl.Board) -> bool:
         return time.monotonic() - (self._since or {})[board.address] >= _SETTLED
 
@@ -161,7 +170,7 @@ class Fpga(kdp.DeviceBackend):
             resource=names.accelerator_resource(interface.value, accelerator),
             unit=board.address,
             health=_health([*wrong, *_problem(interface), *faults.of_port(port, self._ignored)]),
-            numa_nodes=port.directory.numa_nodes,
+            numa_nodes=self._near(port.directory),
             edits=_edits([port.directory.node]),
             attributes={"accelerator": accelerator, **_of_engine(board)},
             handle=port.directory.path,
@@ -182,7 +191,7 @@ class Fpga(kdp.DeviceBackend):
         ]
         nodes = [port.directory.node for port in board.ports]
         nodes += [board.engine.node] if self._mode == "regiondevel" and board.engine is not None else []
-        places = [port.directory.numa_nodes for port in board.ports]
+        places = [self._near(port.directory) for port in board.ports]
         return kdp.Device(
             id=board.address,
             resource=names.region_resource(interface),
