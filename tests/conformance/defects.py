@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import anyio
 import attrs
 from typing_extensions import override
 
-from kdp.testing.conformance import CheckResult, run_checks
+from kdp.testing.conformance import CHECKS, CheckResult, run_checks
 from kdp.testing.conformance.kubelet import MakeKubelet, simulated
 from kdp.testing.conformance.model import Route
 from kdp.testing.profiles import DEFAULT_PROFILE
 
 from .broken import BareSubject
 
-__all__ = ["DEFECTS", "LONG", "PATIENCE", "SCALE", "Defect", "judge"]
+__all__ = ["DEFECTS", "SCALE", "Defect", "is_found", "judge_all"]
 
 PATIENCE = 0.1
 """The verdicts' limits are the rules' own here, so that a failure is soon known."""
 
 SCALE = 0.15
+
+WIDTH = 6
+"""So many at a time."""
+
+LEISURE = 5.0
+"""A second try takes so many times as long."""
 
 LONG = {5: 0.01, 18: 0.03, 74: 0.02, 75: 0.04}
 """The scales of the checks that wait a minute and more."""
@@ -146,24 +155,52 @@ DEFECTS: Final = (
 )
 
 
-async def judge(
-    defect: Defect,
-    directory: Path,
-    *,
-    profile: str = DEFAULT_PROFILE,
-    kubelet: MakeKubelet = simulated,
-    leisure: float = 1.0,
-) -> CheckResult:
+async def judge_all(
+    defects: Sequence[Defect], *, profile: str = DEFAULT_PROFILE, kubelet: MakeKubelet = simulated
+) -> dict[Defect, CheckResult]:
+    """Let each check judge the plugin that is broken for it, some beside one another.
+
+    What is not found is tried once more, with nothing beside it and at leisure: on a busy machine a plugin that wastes the
+    processor cannot, and one that does nothing wrong yet may be late.
+    """
+    results: dict[Defect, CheckResult] = {}
+    alone = {check.id for check in CHECKS if check.alone}
+    limiter = anyio.CapacityLimiter(WIDTH)
+
+    async def play(defect: Defect) -> None:
+        async with limiter:
+            results[defect] = await _judge(defect, profile, kubelet)
+
+    async with anyio.create_task_group() as tasks:
+        for defect in defects:
+            if defect.check not in alone:
+                tasks.start_soon(play, defect)
+    for defect in defects:
+        if defect not in results:
+            await play(defect)
+        if not is_found(defect, results[defect]):
+            results[defect] = await _judge(defect, profile, kubelet, LEISURE)
+    return results
+
+
+def is_found(defect: Defect, result: CheckResult) -> bool:
+    """Return whether the check says what is wrong."""
+    return result.status == "failed" and defect.words in result.saw
+
+
+async def _judge(defect: Defect, profile: str, kubelet: MakeKubelet, leisure: float = 1.0) -> CheckResult:
     """Let the check judge the plugin that has the defect; with ``leisure`` all takes so many times as long."""
-    report = await run_checks(
-        BareSubject(defect.name, directory, defect.route),
-        profile=profile,
-        only=[defect.check],
-        cdi_dirs=[directory],
-        patience=PATIENCE * leisure,
-        scale=LONG.get(defect.check, SCALE) * leisure,
-        meeting=3.0 * leisure,
-        kubelet=kubelet,
-    )
+    with tempfile.TemporaryDirectory(prefix="kdp-") as name:
+        directory = Path(name)
+        report = await run_checks(
+            BareSubject(defect.name, directory, defect.route),
+            profile=profile,
+            only=[defect.check],
+            cdi_dirs=[directory],
+            patience=PATIENCE * leisure,
+            scale=LONG.get(defect.check, SCALE) * leisure,
+            meeting=3.0 * leisure,
+            kubelet=kubelet,
+        )
     [result] = report.results
     return result

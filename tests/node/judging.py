@@ -12,7 +12,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,9 +21,8 @@ from typing import Any, cast
 import anyio
 import attrs
 from tests.conformance import examples
-from tests.conformance.defects import DEFECTS, Defect, judge
+from tests.conformance.defects import DEFECTS, is_found, judge_all
 
-from kdp.testing.conformance import CHECKS, CheckResult
 from kdp.testing.conformance.model import Route
 
 from .nodekit.observed import real
@@ -41,12 +39,6 @@ WAITING_BESIDE = 5
 
 LONGEST = 600.0
 """Seconds for one judgement; what waits longest waits for 300."""
-
-WIDTH = 6
-"""So many broken plugins at a time in one process."""
-
-LEISURE = 5.0
-"""A second try takes so many times as long."""
 
 PLAYED = tuple(defect for defect in DEFECTS if defect.name != "spins")
 """What spins is seen only where it gets a processor, which beside so many others it does not; and no kubelet is there then."""
@@ -110,34 +102,9 @@ class Judgements:
 
 
 async def _judge_defects(profile: str) -> list[tuple[str, str, str, bool]]:
-    """Let each check judge the plugin that is broken for it: the defect, the status, what was seen, whether it was found.
-
-    What is not found is tried once more, with nothing beside it and at leisure: on a busy machine a plugin that wastes the
-    processor cannot, and one that does nothing wrong yet may be late.
-    """
-    alone = {check.id for check in CHECKS if check.alone}
-    results: dict[Defect, CheckResult] = {}
-
-    async def play(defect: Defect, leisure: float = 1.0) -> None:
-        with tempfile.TemporaryDirectory(prefix="kdp-") as directory:
-            results[defect] = await judge(defect, Path(directory), profile=profile, kubelet=real, leisure=leisure)
-
-    limiter = anyio.CapacityLimiter(WIDTH)
-
-    async def play_in_turn(defect: Defect) -> None:
-        async with limiter:
-            await play(defect)
-
-    async with anyio.create_task_group() as tasks:
-        for defect in PLAYED:
-            if defect.check not in alone:
-                tasks.start_soon(play_in_turn, defect)
-    for defect in PLAYED:
-        if defect not in results:
-            await play(defect)
-        if not _is_found(defect, results[defect]):
-            await play(defect, LEISURE)
-    return [(str(each), results[each].status, results[each].saw, _is_found(each, results[each])) for each in PLAYED]
+    """Return of each broken plugin: the defect, the status, what was seen, whether it was found."""
+    results = await judge_all(PLAYED, profile=profile, kubelet=real)
+    return [(str(each), result.status, result.saw, is_found(each, result)) for each, result in results.items()]
 
 
 def assert_passed(report: dict[str, Any], *, example: str, route: Route, which: str, left_out: Collection[int]) -> None:
@@ -150,10 +117,6 @@ def assert_passed(report: dict[str, Any], *, example: str, route: Route, which: 
         assert report["summary"]["passed"] == len(examples.WAITING)
     else:
         assert found == {id_: why for id_, why in examples.listed(route, example).items() if id_ not in left_out}
-
-
-def _is_found(defect: Defect, result: CheckResult) -> bool:
-    return result.status == "failed" and defect.words in result.saw
 
 
 async def _judge_example(example: str, profile: str, route: str, ids: str, scale: str = "1") -> dict[str, object]:
