@@ -1,7 +1,7 @@
 """What systemd is told of the process, where it runs as a unit with ``Type=notify`` (sd_notify(3)).
 
 ============ ====================================================================================================
-``READY``    every backend is open and every resource has a stream of the kubelet's: the same as ``/readyz``
+``READY``    every backend is open, and the kubelet has all resources or drivers: the same as ``/readyz``
 ``STATUS``   where everything stands, in one line, for ``systemctl status``; only when it changed
 ``WATCHDOG`` the event loop answers: the same as ``/livez``. Only if the unit has ``WatchdogSec=``
 ``STOPPING`` asked to stop
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, final
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ..plugin.manager import Status
+    from .serving import Status
 
 __all__ = ["Notifier", "in_words"]
 
@@ -103,12 +103,10 @@ def in_words(status: Status | None) -> str:
     for label, problem in status.backends:
         if problem is not None:
             return " ".join(f"{label}: {problem}".split())
-    for name, held in status.resources.items():
+    for name, held in status.parts.items():
         if not held.is_ready:
             return " ".join(f"{name}: {held.state}{f', {held.reason}' if held.reason else ''}".split())
-    return "; ".join(
-        f"{name}: devices {held.devices}, healthy {held.healthy}" for name, held in status.resources.items()
-    )
+    return "; ".join(f"{name}: devices {held.devices}, healthy {held.healthy}" for name, held in status.parts.items())
 
 
 def _watchdog(environ: Mapping[str, str]) -> float | None:

@@ -1,6 +1,6 @@
 """What runs between start and stop, in a process of ours or inside somebody's program.
 
-`Daemon` holds one `PluginManager` at a time. Reading the configuration again keeps it and its streams, unless a setting
+`Daemon` holds one `PluginManager` at a time, or one `DraDriver`. Reading the configuration again keeps it and its streams, unless a setting
 or a backend's parameter changed that only a new one can take; then the old one stops in order and a new one starts, in
 the same process.
 """
@@ -12,7 +12,7 @@ import itertools
 import logging
 import threading
 import time
-from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, closing, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Unpack, final
 
@@ -23,15 +23,21 @@ from ..errors import ConfigurationError, InvalidValueError, KdpError
 from ..hardware import Host
 from ..names import check_resource_name
 from ..thresholds import policy_of
+from .exclusive import OneMode, key_of
 from .settings import ServeOptions, Settings, from_environment, from_keywords, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
+    from ..dra import driver as dra
+    from ..dra.api import ClusterApi
     from ..health import DeviceHealth
+    from ..plugin import manager as plugin
     from ..plugin.cdi import CdiOptions
-    from ..plugin.manager import PluginManager, Status
     from .probes import Readiness
+
+    Manager = plugin.PluginManager | dra.DraDriver
+    Status = plugin.Status | dra.Status
 
 __all__ = ["Daemon", "Plan", "check_backends", "host_of", "serve"]
 
@@ -144,7 +150,8 @@ class Daemon:
         self._plan = plan
         self._read_again = read_again
         self._changed = changed
-        self._manager: PluginManager | None = None
+        self._manager: Manager | None = None
+        self._waiting: OneMode | None = None
         self._has_served = False
         self._reload_asked = asyncio.Event()
 
@@ -167,7 +174,7 @@ class Daemon:
             plan = self._plan
             try:
                 with self._probes(plan.settings):
-                    async with _manager(plan) as self._manager:
+                    async with self._alone(plan), _managing(plan) as self._manager:
                         self._has_served = True
                         await self._until_changed(self._manager, plan)
             except ExceptionGroup as group:
@@ -176,7 +183,18 @@ class Daemon:
                 self._manager = None
             logger.info("starting anew with the changed configuration")
 
-    async def _until_changed(self, manager: PluginManager, plan: Plan) -> None:
+    @asynccontextmanager
+    async def _alone(self, plan: Plan) -> AsyncGenerator[None]:
+        """Keep the other mode out, for as long as this one serves."""
+        settings = plan.settings
+        if settings.state_dir is None:
+            yield
+            return
+        self._waiting = OneMode(settings.state_dir, settings.mode, map(key_of, plan.backends))
+        async with self._waiting:
+            yield
+
+    async def _until_changed(self, manager: Manager, plan: Plan) -> None:
         import anyio
 
         async with anyio.create_task_group() as tasks:
@@ -221,11 +239,13 @@ class Daemon:
 
         status = self.status()
         if status is None:
-            return Readiness(False, {"reason": "the plugins are starting or stopping"})
+            reason = None if self._waiting is None else self._waiting.problem
+            return Readiness(False, {"reason": reason or "the plugins are starting or stopping"})
+        kind = "drivers" if self._plan.settings.mode == "dra" else "resources"
         return Readiness(
             status.is_ready,
             {
-                "resources": {
+                kind: {
                     name: {
                         "state": held.state,
                         "reason": held.reason,
@@ -233,7 +253,7 @@ class Daemon:
                         "healthy": held.healthy,
                         **_faults(held.faults),
                     }
-                    for name, held in status.resources.items()
+                    for name, held in status.parts.items()
                 },
                 "backends": [{"class": label, "reason": problem} for label, problem in status.backends],
             },
@@ -267,13 +287,26 @@ def _faults(faults: Mapping[str, DeviceHealth]) -> dict[str, object]:
     return {"faults": told} if told else {}
 
 
-def _manager(plan: Plan) -> PluginManager:
+@asynccontextmanager
+async def _managing(plan: Plan) -> AsyncGenerator[Manager]:
+    settings = plan.settings
+    if settings.snapshot is not None:
+        logger.warning("hardware is that of %s: what pods are given need not exist on this node", settings.snapshot)
+    if settings.mode == "dra":
+        from ..dra.kube import KubeApi
+
+        async with KubeApi(settings.kubeconfig) as api, _driver(plan, api) as driver:
+            yield driver
+    else:
+        async with _plugins(plan) as manager:
+            yield manager
+
+
+def _plugins(plan: Plan) -> plugin.PluginManager:
     # Loads gRPC: late, so that settings and targets are checked before anything is paid for.
     from ..plugin.manager import PluginManager
 
     settings = plan.settings
-    if settings.snapshot is not None:
-        logger.warning("hardware is that of %s: what pods are given need not exist on this node", settings.snapshot)
     return PluginManager(
         plan.served(),
         paths=settings.paths,
@@ -284,6 +317,26 @@ def _manager(plan: Plan) -> PluginManager:
         cdi=_cdi(settings),
         health_policy=settings.health_policy,
         policy=settings.policy,
+    )
+
+
+def _driver(plan: Plan, api: ClusterApi) -> dra.DraDriver:
+    from ..dra.driver import DraDriver
+
+    settings = plan.settings
+    assert settings.node_name is not None  # `resolve` has seen to it
+    return DraDriver(
+        plan.served(),
+        api=api,
+        node=settings.node_name,
+        name=settings.driver_name,
+        paths=settings.paths,
+        pod_uid=settings.pod_uid,
+        host=plan.host or host_of(settings),
+        cdi=settings.cdi_dir,
+        poll_interval=... if settings.poll_interval == "keep" else settings.poll_interval,
+        health_taint=settings.health_taint,
+        health_policy=settings.health_policy,
     )
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast, final
 import attrs
 from typing_extensions import override
 
+from ..claims import TaintEffect
 from ..errors import ConfigurationError, InvalidValueError
 from ..kubelet.paths import DEFAULT_ROOT, KubeletPaths
 from ..names import MAX_REPLICAS
@@ -168,6 +169,29 @@ def _health_policy(value: object) -> dict[str, float | None]:
         raise _Unacceptable(f"is refused: {error}") from None
 
 
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise _Unacceptable("must be a text; valid is 'node-0'")
+    return value.strip()
+
+
+def _driver_name(value: object) -> str:
+    from ..dra.names import check_driver_name
+
+    try:
+        return check_driver_name(_text(value))
+    except InvalidValueError as error:
+        raise _Unacceptable(f"is refused: {error}") from None
+
+
+def _taint(value: object) -> TaintEffect | None:
+    effects: dict[str, TaintEffect | None] = {"off": None, "noschedule": "NoSchedule", "noexecute": "NoExecute"}
+    effects["none"] = "None"
+    if isinstance(value, str) and value.lower() in effects:
+        return effects[value.lower()]
+    raise _Unacceptable("must be one of NoSchedule, NoExecute, None, off; valid is 'NoExecute'")
+
+
 def _address(value: object) -> Address:
     rule = "must be ADDRESS:PORT, or :PORT for every address; valid is ':8080' or '[::1]:8080'"
     if isinstance(value, Address):
@@ -214,6 +238,12 @@ class Settings:
         replica_placement: Which replicas to prefer.
         replica_limit: The most replicas that a container may ask for; None: any number.
         replica_resource: Whether shared devices' resource keeps its name (``same``) or gets ``.shared``.
+        mode: Whether devices are served by the device-plugin protocol (``device-plugin``) or by DRA (``dra``).
+        node_name: DRA: the node's name, as the API server has it.
+        driver_name: DRA: the driver's name; None: it is made of the backend's resource.
+        pod_uid: DRA: the UID of the pod that this is, so that it can overlap with its successor; None: it does not.
+        kubeconfig: DRA: how to reach the API server; None: with the pod's account.
+        health_taint: DRA: the effect of the taint of an unhealthy device; None: it gets none.
     """
 
     kubelet_root: Path = attrs.field(
@@ -363,6 +393,44 @@ class Settings:
         ),
     )
 
+    mode: Literal["device-plugin", "dra"] = attrs.field(
+        default="device-plugin",
+        metadata=_about(
+            _choice("device-plugin", "dra"),
+            "device-plugin|dra",
+            "How the devices are served: by a device plugin, or by a DRA driver.",
+        ),
+    )
+    node_name: str | None = attrs.field(
+        default=None, metadata=_about(_text, "NAME", "DRA: the node's name, as the API server has it.")
+    )
+    driver_name: str | None = attrs.field(
+        default=None,
+        metadata=_about(
+            _driver_name,
+            "NAME",
+            "DRA: the driver's name; default: of example.com/widget it is widget.example.com.",
+        ),
+    )
+    pod_uid: str | None = attrs.field(
+        default=None,
+        metadata=_about(
+            _text, "UID", "DRA: the UID of the pod that this is, so that it can overlap with its successor."
+        ),
+    )
+    kubeconfig: Path | None = attrs.field(
+        default=None,
+        metadata=_about(_path, "FILE", "DRA: how to reach the API server; default: with the pod's account."),
+    )
+    health_taint: TaintEffect | None = attrs.field(
+        default="NoSchedule",
+        metadata=_about(
+            _taint,
+            "NoSchedule|NoExecute|None|off",
+            "DRA: the effect of the taint of an unhealthy device; None only informs; off: there is no taint.",
+        ),
+    )
+
     @property
     def sharing(self) -> Sharing | None:
         """How devices are shared; None: they are not."""
@@ -444,6 +512,12 @@ SETTINGS: Mapping[str, Setting] = {
 }
 """Every setting by its name, in the order of ``--help``."""
 
+_OF_DRA = (
+    "driver_name",
+    "kubeconfig",
+    "health_taint",
+)  # a manifest may give a pod its node's name whatever the mode is
+_NOT_OF_DRA = ("registration", "cdi", "cdi_names", "policy", "replicas", "replicas_for")
 _OF_THE_PROCESS = ("log_format", "log_level")
 
 
@@ -471,6 +545,12 @@ class ServeOptions(TypedDict, total=False):
     replica_placement: Literal["spread", "packed", "distinct"]
     replica_limit: int
     replica_resource: Literal["same", "shared"]
+    mode: Literal["device-plugin", "dra"]
+    node_name: str
+    driver_name: str
+    pod_uid: str
+    kubeconfig: str | os.PathLike[str]
+    health_taint: Literal["NoSchedule", "NoExecute", "None", "off"]
 
 
 class RunOptions(ServeOptions, total=False):
@@ -530,6 +610,7 @@ def resolve(layers: Sequence[Mapping[str, Given]]) -> Settings:
             f"{labels['snapshot']} and {labels['host_root']} are two answers to where the node's files are; give one"
         )
     settings = Settings(**values)
+    _check_mode(settings, labels)
     if settings.sharing is None:
         for layer in layers:
             for name, given in layer.items():
@@ -539,3 +620,20 @@ def resolve(layers: Sequence[Mapping[str, Given]]) -> Settings:
                         f"{SETTINGS['replicas'].flag} 4"
                     )
     return settings
+
+
+def _check_mode(settings: Settings, labels: Mapping[str, str]) -> None:
+    """Refuse settings of the other mode: they would do nothing, and nobody would say so."""
+    is_dra = settings.mode == "dra"
+    for name in _NOT_OF_DRA if is_dra else _OF_DRA:
+        if name in labels and getattr(settings, name) != SETTINGS[name].default:
+            only = "a device plugin" if is_dra else "a DRA driver"
+            raise ConfigurationError(
+                f"{labels[name]}: only {only} has it, and the mode is {settings.mode}; leave it out, or say "
+                f"{SETTINGS['mode'].flag} {'device-plugin' if is_dra else 'dra'}"
+            )
+    if is_dra and settings.node_name is None:
+        raise ConfigurationError(
+            f"{SETTINGS['mode'].flag} dra needs the node's name, as the API server has it; give {SETTINGS['node_name'].flag}, "
+            f"or in a pod {SETTINGS['node_name'].variable} from the field spec.nodeName"
+        )

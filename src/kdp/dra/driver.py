@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 import anyio
 import attrs
@@ -61,6 +61,11 @@ class Status:
 
     drivers: Mapping[str, DriverStatus]
     backends: tuple[tuple[str, str | None], ...]
+
+    @property
+    def parts(self) -> Mapping[str, DriverStatus]:
+        """What is served: the drivers."""
+        return self.drivers
 
     @property
     def is_ready(self) -> bool:
@@ -178,6 +183,11 @@ class DraDriver(AsyncContextManagerMixin):
     def is_ready(self) -> bool:
         """Whether every backend is open and the kubelet has registered every driver."""
         return self.status().is_ready
+
+    async def failed(self) -> NoReturn:
+        """Wait for ever: nothing happens to a driver that only a new process could cure."""
+        await anyio.sleep_forever()
+        raise AssertionError
 
     # -- life ----------------------------------------------------------------------------------------------------------
 

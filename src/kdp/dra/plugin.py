@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, final
 
 import anyio
@@ -20,6 +21,7 @@ from ..backoff import Backoff
 from ..cdi import CdiDirectory
 from ..devices import counter_sets
 from ..errors import CheckpointError, HookError, InvalidValueError, NotReady, sentence
+from ..health import DeviceHealth
 from ..kubelet.server import ServeError, SocketServer
 from ..kubelet.sockets import is_answered, missing_right, remove_dead
 from .checkpoint import offload
@@ -30,7 +32,7 @@ from .sockets import DriverSockets
 from .standard import standard_attributes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from ..claims import TaintEffect
@@ -91,6 +93,7 @@ class DriverStatus:
         reason: Why it is not; None: it is, or nothing is wrong yet.
         devices: How many devices there are.
         healthy: How many of them are healthy.
+        faults: How those are that are not simply healthy, by id; since when on `time.monotonic`'s clock.
         set_aside: Claims whose saved state was broken.
     """
 
@@ -99,7 +102,18 @@ class DriverStatus:
     reason: str | None
     devices: int
     healthy: int
+    faults: Mapping[str, DeviceHealth] = attrs.field(factory=dict[str, DeviceHealth])
     set_aside: tuple[str, ...] = ()
+
+    @property
+    def state(self) -> str:
+        """``registered`` or ``waiting``."""
+        return "registered" if self.is_registered else "waiting"
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the kubelet has registered it."""
+        return self.is_registered
 
 
 class DraPlugin:
@@ -174,13 +188,15 @@ class DraPlugin:
     @property
     def status(self) -> DriverStatus:
         """Where the driver stands now."""
-        devices = self._supervisor.discovery.value.devices or ()
+        found = self._supervisor.discovery.value
+        devices = found.devices or ()
         return DriverStatus(
             driver=self.driver,
             is_registered=self._is_registered,
             reason=self._problem,
             devices=len(devices),
             healthy=sum(device.health.is_healthy for device in devices),
+            faults=found.health,
             set_aside=tuple(self.preparer.store.set_aside),
         )
 

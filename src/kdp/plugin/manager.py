@@ -63,6 +63,11 @@ class Status:
     backends: tuple[tuple[str, str | None], ...]
 
     @property
+    def parts(self) -> Mapping[str, ResourceStatus]:
+        """What is served: the resources."""
+        return self.resources
+
+    @property
     def is_ready(self) -> bool:
         """Whether every backend is open and the kubelet holds a stream of every resource."""
         return all(problem is None for _, problem in self.backends) and all(

@@ -209,7 +209,7 @@ async def test_a_plugin_directory_that_is_gone_is_told_with_exit_code_3(
 
 async def test_an_internal_failure_is_told_with_its_traceback_and_exit_code_1(start: Start) -> None:
     source = program().replace(
-        "if __name__", "import kdp.daemon.serving\nkdp.daemon.serving._manager = lambda plan: 1 / 0\nif __name__"
+        "if __name__", "import kdp.daemon.serving\nkdp.daemon.serving._plugins = lambda plan: 1 / 0\nif __name__"
     )
     async with start(source) as plugin:
         assert await plugin.ends() == 1

@@ -143,7 +143,7 @@ def managers(monkeypatch: pytest.MonkeyPatch) -> list[StandIn]:
         made.append(StandIn(plan))
         return made[-1]
 
-    monkeypatch.setattr(serving, "_manager", make)
+    monkeypatch.setattr(serving, "_plugins", make)
     return made
 
 
@@ -216,7 +216,7 @@ async def test_a_new_probe_address_that_cannot_be_had_does_not_end_the_process(
 
 async def test_a_gone_directory_is_raised_as_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     gone = PluginDirectoryGoneError("gone")
-    monkeypatch.setattr(serving, "_manager", lambda plan: StandIn(plan, gone))
+    monkeypatch.setattr(serving, "_plugins", lambda plan: StandIn(plan, gone))
     with pytest.raises(PluginDirectoryGoneError) as caught:
         await Daemon(Plan((Widgets(),), Settings())).serve()
     assert caught.value is gone
