@@ -60,6 +60,8 @@ LOOK_AT_FILES: Final = 60.0
 """Seconds between two looks at the files of the certificates."""
 
 _MOST_OF_MESSAGE = 400
+_CONNECTING = 0.8
+"""The part of a deadline that a connection may take: httpx2 closes one whose handshake is late, but not one that is cancelled."""
 _KEEPALIVE = [  # the kernel notices in 25 s that the other side is gone
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10),
@@ -193,7 +195,7 @@ class KubeApi:
             "resourceVersion": resource_version,
             "timeoutSeconds": str(random.randint(240, 480)),  # noqa: S311 - nodes should not all come back at once
         }
-        patience = httpx2.Timeout(self._deadline, read=self._silence)
+        patience = httpx2.Timeout(self._deadline, connect=_CONNECTING * self._deadline, read=self._silence)
         request = self._client.build_request("GET", _SLICES, params=params, timeout=patience)
         try:
             with anyio.fail_after(self._deadline):
@@ -234,10 +236,11 @@ class KubeApi:
         seconds = deadline or self._deadline
         content = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         headers = {"Content-Type": "application/json"} if body is not None else {}
+        patience = httpx2.Timeout(seconds, connect=_CONNECTING * seconds)
         try:
             with anyio.fail_after(seconds):
                 response = await self._client.request(
-                    method, path, params=params, content=content, headers=headers, timeout=seconds
+                    method, path, params=params, content=content, headers=headers, timeout=patience
                 )
             if response.is_error:
                 raise _refused(response, response.content, verb, what)

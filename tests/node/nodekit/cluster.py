@@ -180,6 +180,21 @@ class Cluster(Machine):
             f"--advertise-client-urls={_ETCD}",
             "--listen-peer-urls=http://127.0.0.1:2380",
         )
+        await self._spawn_api_server()
+        await self.until(self._certificate.exists, "the API server has its certificate")
+        await self.spawn("kubectl-proxy", self._tools["kubectl"], "proxy", f"--unix-socket={self._socket}")
+        await self.until(partial(self._answers, "/readyz"), "the API server is ready", every=0.05)
+
+    async def kill_api_server(self) -> None:
+        """Kill the API server by SIGKILL; what it stored stays in etcd."""
+        await self.kill("kube-apiserver")
+
+    async def restart_api_server(self) -> None:
+        """Start the API server again after `kill_api_server`; returns when it is ready."""
+        await self._spawn_api_server()
+        await self.until(partial(self._answers, "/readyz"), "the API server is ready", every=0.05)
+
+    async def _spawn_api_server(self) -> None:
         await self._spawn(
             "kube-apiserver",
             f"--etcd-servers={_ETCD}",
@@ -197,9 +212,6 @@ class Cluster(Machine):
             "--kubelet-preferred-address-types=InternalIP",
             "--profiling=false",
         )
-        await self.until(self._certificate.exists, "the API server has its certificate")
-        await self.spawn("kubectl-proxy", self._tools["kubectl"], "proxy", f"--unix-socket={self._socket}")
-        await self.until(partial(self._answers, "/readyz"), "the API server is ready", every=0.05)
 
     async def _answers(self, path: str) -> bool:
         try:

@@ -85,6 +85,7 @@ class Machine(AsyncContextManagerMixin):
         paths: The kubelet's directories, as the test sees them.
         cdi: What the node sees as /etc/cdi.
         wrapper: The program behind the runtime handler `HANDLER`, for whoever puts one there; it finds runc in its PATH.
+        first_process: The process that keeps its namespaces, as this machine counts; 0: there is none yet.
     """
 
     def __init__(self, containerd: Containerd = "containerd-2", *, network_plugins: Path | None = None) -> None:
@@ -103,6 +104,7 @@ class Machine(AsyncContextManagerMixin):
         self.wrapper = self.work / "bin/wrapper"
         self._cgroup = self.work.name
         self._first: asyncio.subprocess.Process | None = None
+        self.first_process = 0
         self._inside: list[str] = []
         self._processes: dict[str, asyncio.subprocess.Process] = {}
 
@@ -141,7 +143,8 @@ class Machine(AsyncContextManagerMixin):
         assert first.stdout is not None
         if await first.stdout.readline() != b"ready\n":
             raise RuntimeError(f"the node's namespaces cannot be made: {(self.work / 'namespace.log').read_text()}")
-        self._inside = ["nsenter", f"--target={_child(first.pid)}", "--mount", "--pid", *network, "--wd=/", "--"]
+        self.first_process = _child(first.pid)
+        self._inside = ["nsenter", f"--target={self.first_process}", "--mount", "--pid", *network, "--wd=/", "--"]
 
     async def run(self, *command: str | Path, stdin: str | None = None) -> str:
         """Run a command on the node and return what it prints.
