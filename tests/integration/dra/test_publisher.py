@@ -1,0 +1,81 @@
+"""A publisher over HTTP before the simulated API server of each version: the same core as before the real one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import kdp
+from kdp.dra.kube import KubeApi
+from kdp.dra.publisher import Publisher, PublisherStatus
+from kdp.dra.slices import Pool
+from kdp.testing.dra.objects import node
+from kdp.testing.dra.server import SimulatedApiServer
+
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+PART = kdp.Device(id="part", consumes={"card": {"memory": 1}})
+
+
+def kubeconfig(folder: Path, url: str) -> Path:
+    config = {
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c"}}],
+        "current-context": "x",
+    }
+    (folder / "kubeconfig").write_text(json.dumps(config))
+    return folder / "kubeconfig"
+
+
+async def until(server: SimulatedApiServer, devices: list[str]) -> list[Any]:
+    """Wait until the server has these devices; return the slices."""
+    with anyio.fail_after(30):
+        while True:
+            items = (await server.ask("GET", SLICES))["items"]
+            if [d["name"] for item in items for d in item["spec"].get("devices", ())] == devices:
+                return list(items)
+            await anyio.sleep(0.01)
+
+
+async def until_current(publisher: Publisher) -> PublisherStatus:
+    with anyio.fail_after(30):
+        status = publisher.status
+        while not status.value.is_current:
+            await status.after(status.version)
+        return status.value
+
+
+@pytest.mark.parametrize("profile", ["k134", "k136", "k137"])
+async def test_published_wiped_and_removed(profile: str, tmp_path: Path) -> None:
+    async with SimulatedApiServer(profile) as server, KubeApi(kubeconfig(tmp_path, server.url)) as api:
+        await server.ask("POST", "/api/v1/nodes", node("node0"))
+        publisher = Publisher(api, Pool.of_node("gpu.example.com", "node0"), owner="node0")
+        publisher.publish([kdp.Device(id="a"), kdp.Device(id="b")])
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(publisher.run)
+            (item,) = await until(server, ["a", "b"])
+            await server.ask("DELETE", f"{SLICES}/{item['metadata']['name']}")
+            await until(server, ["a", "b"])
+            server.faults.expire_watches()
+            publisher.publish([kdp.Device(id="b")])
+            await until(server, ["b"])
+            await until_current(publisher)
+            tasks.cancel_scope.cancel()
+        assert await publisher.remove() == 1
+        assert (await server.ask("GET", SLICES))["items"] == []
+
+
+async def test_a_partition_is_withheld_where_nobody_counts(tmp_path: Path) -> None:
+    gates = {"DRAPartitionableDevices": False}
+    async with SimulatedApiServer("k137", gates=gates) as server, KubeApi(kubeconfig(tmp_path, server.url)) as api:
+        publisher = Publisher(api, Pool(driver="gpu.example.com", name="fabric", nodes={"allNodes": True}))
+        publisher.publish([kdp.Device(id="a"), PART], counters={"card": {"memory": 4}})
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(publisher.run)
+            status = await until_current(publisher)
+            tasks.cancel_scope.cancel()
+        assert status.withheld == {"part": "DRAPartitionableDevices"}
+        await until(server, ["a"])
