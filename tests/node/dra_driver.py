@@ -1,6 +1,6 @@
 """A DRA driver as a process of the node: the device nodes w* of a folder, with one parameter.
 
-usage: python dra_driver.py FOLDER [POD_UID]
+usage: python dra_driver.py FOLDER [POD_UID [BOOT_ID]]
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import logging
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import anyio
 import attrs
@@ -68,8 +69,9 @@ class Widgets(kdp.DeviceBackend):
 
 async def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stdout)
-    pod_uid = sys.argv[2] if len(sys.argv) > 2 else None
-    async with KubeApi() as api, DraDriver([Widgets(Path(sys.argv[1]))], api=api, node="node0", pod_uid=pod_uid):
+    folder, pod_uid, boot_id = (*sys.argv[1:], "", "")[:3]
+    more: Any = {"pod_uid": pod_uid or None, "boot_id": boot_id or None}
+    async with KubeApi() as api, DraDriver([Widgets(Path(folder))], api=api, node="node0", **more):
         await anyio.sleep_forever()
 
 

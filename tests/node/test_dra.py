@@ -218,6 +218,40 @@ async def test_a_killed_driver_knows_what_it_gave(driver: Driver) -> None:
     assert driver.left() == []
 
 
+async def test_an_update_overlaps_and_no_pod_notices(driver: Driver) -> None:
+    await driver.kill()
+    await driver.start("6e1c5bd8-02b4-4b3c-8f7a-7d9f0d2f2c11")
+    await driver.until_published(4)
+    await driver.cluster.apply(claim("before", requests()), claim("after", requests()), namespace=driver.namespace)
+    await driver.run("one", resourceClaimName="before")
+    old = driver.process
+    await driver.start("7f2d6ce9-02b4-4b3c-8f7a-7d9f0d2f2c12")
+    new = driver.process
+    registered = f"{DRIVER}: registered with the kubelet"
+    await driver.cluster.until(lambda: registered in driver.cluster.log(new), "the new driver is registered")
+    await driver.cluster.kill(old)
+    assert (await driver.run("other", resourceClaimName="after")).startswith("opened /dev/w1")
+    for name in ("one", "other"):
+        await driver.delete(name)
+    told = ["allocate before w w0", "allocate after w w1", "released before w w0", "released after w w1"]
+    await driver.until_called(*told)
+    assert driver.left() == []
+
+
+async def test_after_a_reboot_the_claim_is_prepared_again(driver: Driver) -> None:
+    await driver.until_published(4)
+    await driver.cluster.apply(claim("kept", requests()), namespace=driver.namespace)
+    await driver.run("one", resourceClaimName="kept")
+    await driver.kill()
+    for spec in (driver.cluster.work / "run/cdi").iterdir():
+        spec.unlink()  # a tmpfs
+    await driver.start("", "another-boot")
+    await driver.cluster.restart()  # it forgets what is prepared
+    await driver.until_published(4)
+    await driver.run("other", resourceClaimName="kept")
+    assert driver.calls() == ["allocate kept w w0", "allocate kept w w0"], "of another boot, so all of it again"
+
+
 async def test_a_kubelet_that_restarts_finds_the_driver_and_its_slices_come_back(
     driver: Driver, figure: Figure
 ) -> None:

@@ -1,4 +1,4 @@
-"""Dynamic resource allocation (DRA) from the same backend: the pure parts, and what keeps slices in the API server.
+"""Dynamic resource allocation (DRA) from the same backend; `driver` has `DraDriver`, which puts it all together.
 
 * ``names``: device ids as names of the API, and back; the driver's name, the slices' names.
 * ``limits``: what a server of which version accepts. ``validation``: those rules, with the paths of the server's fields.
@@ -8,6 +8,10 @@
 * ``api``: what a driver asks of the API server; ``kube``: the one that speaks to a real one (extra ``kube``).
 * ``publication``: what to ask next so that the server has a pool's slices, without I/O; ``publisher``: does it.
 * ``parameters``: what a claim's configuration says, as objects of the backend's ``config`` class.
+* ``claims``: what an allocated claim asks of this driver. ``prepare``: Prepare and Unprepare, without gRPC. ``checkpoint``:
+  what is remembered of claims, and the locks that processes share. ``specs``: a claim's CDI spec.
+* ``sockets``, ``servicer``, ``wire``: how the kubelet finds a driver and calls it. ``health``: what it is told of the
+  devices, and the taints that keep claims away from sick ones. ``plugin``: one driver; ``driver``: all of a process.
 
 Source of the rules: the API ``resource.k8s.io/v1``; the modules name the files of upstream that enforce them.
 """
