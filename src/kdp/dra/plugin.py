@@ -10,6 +10,7 @@ kubelet, and not tried again for a minute.
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, final
@@ -270,9 +271,13 @@ class DraPlugin:
 
     # -- sockets -------------------------------------------------------------------------------------------------------
 
+    @property
+    def _has_registry(self) -> bool:
+        return os.path.isdir(self._registry)  # raises nothing, whatever is wrong with it
+
     async def _open_servers(self) -> None:
         sockets = self.sockets
-        if not self._registry.is_dir():
+        if not self._has_registry:
             raise ServeError(
                 f"the plugin watcher's directory {self._registry} is missing; mount the node's at the same path"
             )
