@@ -20,6 +20,7 @@ GROUPS: Final = {
     "test_manifests.py": "cluster",
     "test_runtime_class.py": "cluster",
     "test_slices.py": "cluster",
+    "test_dra_differential.py": "cluster",
 }
 
 

@@ -311,6 +311,8 @@ class Api:
         kind = self._kinds["resource.k8s.io", "resourceclaims"]
         if "DRAResourceClaimDeviceStatus" not in self.profile.gates:
             item["status"].pop("devices", None)
+        for device in item["status"].get("devices", ()):
+            device.setdefault("conditions", None)
 
         def allowed(verb: str, resource: str, namespace: str, name: str) -> str | None:
             why = self._why_not(account, verb, kind, resource, namespace, name)

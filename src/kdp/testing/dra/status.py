@@ -125,6 +125,15 @@ class Kind:
             409, f'Operation cannot be fulfilled on {self.resource} "{name}": {why}', details=self._details(name)
         )
 
+    def other(self, name: str, why: str) -> ApiRefused:
+        """It is not the one that a deletion's preconditions mean; here the server speaks of the kind."""
+        kind = f"{self.kind}.{self.group}" if self.group else self.kind
+        return ApiRefused(
+            409,
+            f'Operation cannot be fulfilled on {kind} "{name}": {why}',
+            details={**self._details(name), "kind": self.kind},
+        )
+
     def invalid(self, name: str, causes: Iterable[tuple[str, str, str]]) -> ApiRefused:
         """It breaks rules: for each the reason, the field, and the sentence."""
         each = list(causes)

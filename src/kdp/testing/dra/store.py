@@ -108,7 +108,10 @@ class Store:
         meta, before = item["metadata"], old["metadata"]
         if meta.get("uid") not in (None, "", before["uid"]):
             raise kind.conflict(
-                name, f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {before['uid']}"
+                name,
+                f"StorageError: invalid object, Code: 4, Key: /registry/{kind.plural}/{name}, ResourceVersion: 0, "
+                f"AdditionalErrorMsg: Precondition failed: UID in precondition: {meta['uid']}, "
+                f"UID in object meta: {before['uid']}",
             )
         if meta.get("resourceVersion") not in (None, "", before["resourceVersion"]):
             raise kind.modified(name)
@@ -133,13 +136,13 @@ class Store:
             raise kind.not_found(name)
         meta, wanted = old["metadata"], preconditions or {}
         if wanted.get("uid") not in (None, meta["uid"]):
-            raise kind.conflict(
+            raise kind.other(
                 name,
                 f"the UID in the precondition ({wanted['uid']}) does not match the UID in record ({meta['uid']}). "
                 f"The object might have been deleted and then recreated",
             )
         if wanted.get("resourceVersion") not in (None, meta["resourceVersion"]):
-            raise kind.conflict(
+            raise kind.other(
                 name,
                 f"the ResourceVersion in the precondition ({wanted['resourceVersion']}) does not match the "
                 f"ResourceVersion in record ({meta['resourceVersion']}). The object might have been modified",
@@ -186,7 +189,7 @@ def selected(kind: Kind, selector: str) -> Callable[[Mapping[str, Any]], bool]:
     for term in filter(None, selector.split(",")):
         field, _, value = term.replace("==", "=").partition("=")
         if field not in ("metadata.name", "metadata.namespace", *_SELECTABLE.get(kind.plural, ())):
-            raise ApiRefused(400, f"field label not supported for {kind.kind}: {field}")
+            raise ApiRefused(400, f"field label not supported for {kind.api_version}, Kind={kind.kind}: {field}")
         wanted[tuple(field.split("."))] = value
 
     def matches(item: Mapping[str, Any]) -> bool:
