@@ -206,7 +206,7 @@ def test_a_file_that_changes_is_in_force_and_a_broken_one_changes_nothing(
 
     write_config(SHARED.replace('"periodicUpdateInterval": 300,', ""))
     assert len(backend.discover()) == 1000
-    assert backend.poll_interval == 10.0
+    assert backend.poll_interval == 30.0
 
 
 def test_selectors_that_match_nothing_are_told_once_and_the_resource_stays(

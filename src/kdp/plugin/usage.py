@@ -7,8 +7,8 @@ One for all resources of a process. What it asks for, and when:
 * **GetAllocatableResources** five seconds after a stream has opened and every minute while it lives. What follows is
   decided in `belief`: a lasting difference makes a new generation.
 * **List** once when a device turns Unhealthy, so that the log can name the pod.
-* **List** with the first comparison: a pod may hold a device that vanished before this process came, and that is listed again
-  then (docs/explanation/kubelet.md, B14 and B26).
+* **List** with the first comparison, and once more when the kubelet must know all its pods: a pod may hold a device that vanished
+  before this process came, and that is listed again then (docs/explanation/kubelet.md, B14 and B26).
 
 At most one round of questions a second. Where the API cannot be had that is said once, and all goes on without: vanished
 devices stay listed for ten minutes, and nothing is released.
@@ -169,6 +169,7 @@ class Usage:
         self._holdings = Holdings(gap=self._pace.gap, look=self._pace.look)
         self._resources: dict[str, _Resource] = {}
         self._unasked: set[str] = set()
+        self._asked_early = float("-inf")
         self._holders: Mapping[tuple[str, str], Holder] | None = None
         self._wondering: dict[tuple[str, str], None] = {}
         self._ready: dict[Supervisor, dict[str, Use]] = {}
@@ -425,10 +426,12 @@ class Usage:
         compare = compare if any((r.belief.next_look or now) <= now for r in compare) else []
         told = [(r, r.generation, r.plugin.inventory.snapshot) for r in compare]
         was_synced = self._pods.is_synced
+        settled = time.time() - made_at >= self._pace.settling
+        early = bool(self._unasked) and made_at != self._asked_early
         try:
             async with self._client.connect() as calls:
                 report = None
-                if self._holdings.is_waiting or self._wondering or self._unasked:
+                if self._holdings.is_waiting or self._wondering or early or (self._unasked and settled):
                     report = await calls.list(self._resources)
                 believed: Mapping[str, frozenset[str]] = await calls.allocatable() if told else {}
         except PodResourcesError as error:
@@ -439,8 +442,8 @@ class Usage:
             logger.info("the kubelet's pod-resources API answers again")
             self._said = None
         if report is not None:
+            self._asked_early = made_at
             same = self._client.made_at() == made_at
-            settled = time.time() - made_at >= self._pace.settling
             here = any(name == self._own_name for _, name in report.pods)
             synced = was_synced and self._pods.is_synced
             await self._listed(report, asked_at=now, is_complete=same and (settled or here or synced))

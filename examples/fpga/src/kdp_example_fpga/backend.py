@@ -50,6 +50,8 @@ class _Unnamed(Exception):
 class Fpga(kdp.DeviceBackend):
     """FPGAs of this node: Intel's by DFL or OPAE, AMD's (Xilinx') by XRT; see the README for resources and options."""
 
+    poll_interval: float | None = 10.0  # for registers and temperatures; the kernel tells of boards that come and go
+
     def __init__(
         self,
         host: kdp.hardware.Host,

@@ -36,6 +36,7 @@ class NvidiaGpu(kdp.DeviceBackend):
     """NVIDIA GPUs, whole or as MIG instances, through NVML."""
 
     joined_env = JOINED_ENV
+    poll_interval: float | None = 15.0  # NVML tells of errors at once; the rest can wait, and a poll costs some milliseconds
 
     def __init__(
         self,

@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 SETTLING = 0.05
 """Seconds after a link's event until a second look: a port's state may follow its interface's by some milliseconds."""
 
-DEFAULT_INTERVAL = 10.0
+DEFAULT_INTERVAL = 30.0
 """Seconds between two looks; the floor only, since the kernel tells what changes."""
 
 EXCLUSIVE = (
