@@ -21,10 +21,10 @@ later), or if the list names the pod that this process itself runs in, or if the
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import socket
 import time
-import uuid
 from typing import TYPE_CHECKING, Any, final
 
 import anyio
@@ -35,12 +35,9 @@ from ..backoff import Backoff
 from ..devices import Device, Health
 from ..errors import AllocationError, KdpError, PodResourcesError, sentence
 from ..hooks import check_state
-from ..kubelet.podresources import PodResources
-from ..kubelet.podsapi import PodsWatch
 from . import belief, holdings
 from .belief import Belief
 from .holdings import Holdings, Use
-from .ledger import Ledger, Saved
 from .plugin import DevicePlugin
 
 if TYPE_CHECKING:
@@ -52,8 +49,10 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from ..kubelet import KubeletPaths
-    from ..kubelet.podresources import Holder, Report
+    from ..kubelet.podresources import Holder, PodResources, Report
+    from ..kubelet.podsapi import PodsWatch
     from ..supervisor import Supervisor
+    from .ledger import Ledger  # noqa: TC004 - no annotation of these classes is looked at
 
 __all__ = ["Pace", "Usage"]
 
@@ -163,8 +162,8 @@ class Usage:
     def __init__(self, paths: KubeletPaths, *, state_dir: Path | None = None, pace: Pace | None = None) -> None:
         self._pace = pace or Pace()
         self._state_dir = state_dir
-        self._client = PodResources(paths.pod_resources_socket)
-        self._pods = PodsWatch(paths.pods_api_socket)
+        self._paths = paths
+        self._pods: PodsWatch | None = None
         self._own_name = socket.gethostname()
         self._holdings = Holdings(gap=self._pace.gap, look=self._pace.look)
         self._resources: dict[str, _Resource] = {}
@@ -282,6 +281,8 @@ class Usage:
         resource = self._resources[allocation.resource]
         if not resource.is_released and not allocation.state:
             return
+        import uuid
+
         use = Use(
             uid=uuid.uuid4().hex,
             resource=allocation.resource,
@@ -311,12 +312,16 @@ class Usage:
 
     def _ledger(self, resource: _Resource) -> Ledger | None:
         if resource.ledger is None and self._state_dir is not None:
+            from .ledger import Ledger  # as late as it is made
+
             resource.ledger = Ledger(self._state_dir, resource.plugin.resource)
         return resource.ledger
 
     async def _save(self, resource: _Resource) -> None:
         ledger = self._ledger(resource)
         if ledger is not None:
+            from .ledger import Saved
+
             await ledger.save(
                 [
                     Saved(uid=use.uid, ids=use.ids, state=use.state, is_seen=self._holdings.is_seen(use))
@@ -359,8 +364,7 @@ class Usage:
         async with anyio.create_task_group() as self._tasks:
             for resource in self._resources.values():
                 self._adopt_soon(resource)
-            self._tasks.start_soon(self._watch_pods)
-            self._tasks.start_soon(self._follow_pods)
+            self._tasks.start_soon(self._watch_pods, self._tasks)
             looked_at = float("-inf")
             while True:
                 self._wake = anyio.Event()
@@ -396,21 +400,36 @@ class Usage:
             times.append(self._pod_changed_at + AFTER_EVENT)
         return min((when for when in times if when is not None), default=float("inf"))
 
-    async def _watch_pods(self) -> None:
+    @functools.cached_property
+    def _client(self) -> PodResources:
+        from ..kubelet.podresources import PodResources  # nobody asks before the kubelet has had our list for seconds
+
+        return PodResources(self._paths.pod_resources_socket)
+
+    async def _watch_pods(self, tasks: TaskGroup) -> None:
         while True:
             self._wanted = anyio.Event()
             if not self._holdings.is_waiting:
                 await self._wanted.wait()
+            if self._pods is None:
+                from ..kubelet.podsapi import PodsWatch
+
+                self._pods = PodsWatch(self._paths.pods_api_socket)
+                tasks.start_soon(self._follow_pods, self._pods)
             await self._pods.run(lambda: self._holdings.is_waiting)
 
-    async def _follow_pods(self) -> None:
-        version = self._pods.changes.version
+    async def _follow_pods(self, pods: PodsWatch) -> None:
+        version = pods.changes.version
         while True:
-            await self._pods.changes.after(version)
-            version = self._pods.changes.version
+            await pods.changes.after(version)
+            version = pods.changes.version
             if self._pod_changed_at is None:
                 self._pod_changed_at = time.monotonic()
                 self._wake.set()
+
+    @property
+    def _is_synced(self) -> bool:
+        return self._pods is not None and self._pods.is_synced
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
@@ -425,7 +444,7 @@ class Usage:
         compare = [r for r in self._resources.values() if r.belief.next_look is not None]
         compare = compare if any((r.belief.next_look or now) <= now for r in compare) else []
         told = [(r, r.generation, r.plugin.inventory.snapshot) for r in compare]
-        was_synced = self._pods.is_synced
+        was_synced = self._is_synced
         settled = time.time() - made_at >= self._pace.settling
         early = bool(self._unasked) and made_at != self._asked_early
         try:
@@ -445,7 +464,7 @@ class Usage:
             self._asked_early = made_at
             same = self._client.made_at() == made_at
             here = any(name == self._own_name for _, name in report.pods)
-            synced = was_synced and self._pods.is_synced
+            synced = was_synced and self._is_synced
             await self._listed(report, asked_at=now, is_complete=same and (settled or here or synced))
         for resource, generation, snapshot in told:
             if (
