@@ -10,7 +10,7 @@ with a sentence for the claim's author.
 * One allocation of a backend is one request of a claim. A request that got two shares of one device is two allocations,
   since an allocation has one share of each device.
 
-Source: ``resource.k8s.io/v1`` ResourceClaim; contract section 3.4.
+Source: ``resource.k8s.io/v1`` ResourceClaim; DRA contract section 3.4.
 """
 
 from __future__ import annotations

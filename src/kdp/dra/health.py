@@ -8,7 +8,7 @@ it ends or fails: such a stream is held open and silent.
 
 The kubelet evicts nobody because of health. A taint does, if it is to (`tainted`).
 
-Source: contract section 2.6.
+Source: DRA contract section 2.6.
 """
 
 from __future__ import annotations

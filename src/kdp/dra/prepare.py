@@ -17,7 +17,7 @@ Of each claim, one thing at a time, whoever asks and in whichever process::
 * A claim that was allocated anew without an Unprepare in between is undone first.
 * An error is one claim's own: others go on.
 
-Source: contract sections 2.3, 2.4, 3.4.
+Source: DRA contract sections 2.3, 2.4, 3.4.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ calls          ``dra.sock``                           ``dra-<pod UID>.sock``
 A path that would be too long has a digest of the pod's UID instead, or of the driver's name and it: always the same one,
 so that the next container of the pod finds what the one before has left. The order is that of the Go helper.
 
-Source: contract section 2.1; ``k8s.io/dynamic-resource-allocation`` ``kubeletplugin``, version 0.37.1.
+Source: DRA contract section 2.1; ``k8s.io/dynamic-resource-allocation`` ``kubeletplugin``, version 0.37.1.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 MAX_MESSAGE_BYTES = 1024
-"""Of a device's health; a kubelet cuts what is longer in the middle of a letter (contract section 2.6)."""
+"""Of a device's health; a kubelet cuts what is longer in the middle of a letter (DRA contract section 2.6)."""
 
 
 @attrs.frozen
