@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 
-from .backend import Figure
+from .backend import RESOURCE, Figure, Widgets, running
 from .conftest import Namespace
 from .deploy import DEVICES, Nodes
 from .nodekit import Cluster
+from .nodekit.cluster import NODE
 from .nodekit.machine import IMAGE
 
 DRIVER = "widget.example.com"
@@ -307,3 +308,30 @@ async def test_what_is_wrong_with_a_claim_is_told_to_the_pods_author(driver: Dri
 
     await driver.cluster.until(is_told, "the pod has an event that says so", every=0.1)
     assert driver.calls() == []
+
+
+async def test_slices_wait_for_the_end_of_a_device_plugin(driver: Driver, figure: Figure) -> None:
+    cluster = driver.cluster
+    await driver.until_published(4)
+    await driver.kill()
+    await cluster.api("DELETE", f"/apis/{SLICES}")
+    async with running(cluster.paths, Widgets("p0", "p1")):
+
+        def offers(amount: str) -> Callable[[Object], bool]:
+            return lambda node: node["status"]["allocatable"].get(RESOURCE) == amount
+
+        await cluster.until_object("v1/nodes", NODE, offers("2"), "offers two devices by a device plugin")
+        await driver.start()
+        sentence = (
+            f"node {NODE} still offers 2 of {RESOURCE} by a device plugin, and devices can be offered in one way only"
+        )
+        await cluster.until(lambda: sentence in cluster.log(driver.process), "the driver says why it waits")
+        assert f"{DRIVER}: registered with the kubelet" in cluster.log(driver.process)
+        assert await cluster.list(SLICES) == []
+    started = time.monotonic()
+    await cluster.until_object("v1/nodes", NODE, offers("0"), "offers none any more")
+    figure("end of a device plugin -> node shows 0", time.monotonic() - started, "s")
+    await driver.until_published(4)
+    figure("end of a device plugin -> slices", time.monotonic() - started, "s")
+    await cluster.apply(claim("free", requests()), namespace=driver.namespace)
+    assert (await driver.run("one", resourceClaimName="free")).startswith("opened /dev/w0")

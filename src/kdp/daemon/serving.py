@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from ..dra import driver as dra
     from ..dra.api import ClusterApi
+    from ..dra.publication import PublisherStatus
     from ..health import DeviceHealth
     from ..plugin import manager as plugin
     from ..plugin.cdi import CdiOptions
@@ -44,7 +45,7 @@ __all__ = ["Daemon", "Plan", "check_backends", "host_of", "serve"]
 logger = logging.getLogger(__name__)
 
 _MOST_FAULTS = 20
-"""So many devices that are not healthy are named by the probe."""
+"""So many devices that are not healthy, or not published, are named by the probe."""
 
 
 def check_backends(backends: Sequence[object]) -> tuple[DeviceBackend, ...]:
@@ -252,6 +253,7 @@ class Daemon:
                         "devices": held.devices,
                         "healthy": held.healthy,
                         **_faults(held.faults),
+                        **_published(held),
                     }
                     for name, held in status.parts.items()
                 },
@@ -285,6 +287,16 @@ def _faults(faults: Mapping[str, DeviceHealth]) -> dict[str, object]:
         for device_id, health in itertools.islice(faults.items(), _MOST_FAULTS)
     }
     return {"faults": told} if told else {}
+
+
+def _published(held: object) -> dict[str, object]:
+    """Return what the probe says of a driver's slices; nothing of a device plugin, which has none."""
+    publication: PublisherStatus | None = getattr(held, "publication", None)
+    if publication is None:
+        return {}
+    told = {"generation": publication.generation, "problem": getattr(held, "problem", None)}
+    withheld = dict(itertools.islice(publication.withheld.items(), _MOST_FAULTS))
+    return {"slices": told | ({"withheld": withheld} if withheld else {})}
 
 
 @asynccontextmanager

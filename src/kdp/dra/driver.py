@@ -69,9 +69,9 @@ class Status:
 
     @property
     def is_ready(self) -> bool:
-        """Whether every backend is open and the kubelet has registered every driver."""
+        """Whether every backend is open, the kubelet has registered every driver, and the devices were published."""
         return all(problem is None for _, problem in self.backends) and all(
-            driver.is_registered for driver in self.drivers.values()
+            driver.is_ready for driver in self.drivers.values()
         )
 
 
@@ -181,7 +181,7 @@ class DraDriver(AsyncContextManagerMixin):
 
     @property
     def is_ready(self) -> bool:
-        """Whether every backend is open and the kubelet has registered every driver."""
+        """Whether every backend is open, the kubelet has registered every driver, and the devices were published."""
         return self.status().is_ready
 
     async def failed(self) -> NoReturn:

@@ -4,7 +4,7 @@ The sockets are made when what was left of claims is known, the one for calls be
 whoever finds the driver can call it. They are made anew if somebody removes them.
 
 The devices are published when the kubelet has registered the driver, not before: a pod that comes sooner is refused by the
-kubelet, and not tried again for a minute.
+kubelet, and not tried again for a minute. Nor are they while the node still offers them by a device plugin (`vacancy`).
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ from ..kubelet.sockets import is_answered, missing_right, remove_dead
 from .checkpoint import offload
 from .health import HealthStreams, tainted
 from .prepare import Preparer
+from .publication import PublisherStatus
 from .servicer import Registration, Servicer, versions
 from .sockets import DriverSockets
 from .standard import standard_attributes
+from .vacancy import until_vacant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from ..devices import AttributeValue, Device
     from ..hardware import Host
     from ..kubelet import KubeletPaths
+    from ..latest import Latest
     from ..quantities import Amount
     from ..supervisor import Supervisor
     from .api import ClusterApi
@@ -66,7 +69,13 @@ COUNTERS_SECONDS = 30.0
 
 
 class SlicePublisher(Protocol):
-    """Who writes a pool's devices to the API server; `kdp.dra.publisher.Publisher` does."""
+    """Who writes a pool's devices to the API server; `kdp.dra.publisher.Publisher` does.
+
+    Attributes:
+        status: What the API server has.
+    """
+
+    status: Latest[PublisherStatus]
 
     def publish(
         self,
@@ -91,11 +100,13 @@ class DriverStatus:
     Attributes:
         driver: Its name.
         is_registered: Whether the kubelet said that it has registered it.
-        reason: Why it is not; None: it is, or nothing is wrong yet.
+        reason: Why it is not, or why nothing is published yet; None: it is ready.
         devices: How many devices there are.
         healthy: How many of them are healthy.
         faults: How those are that are not simply healthy, by id; since when on `time.monotonic`'s clock.
         set_aside: Claims whose saved state was broken.
+        publication: What the API server has of the devices.
+        problem: Why the slices are not as they should be although there are some; None: they are, or see ``reason``.
     """
 
     driver: str
@@ -105,16 +116,20 @@ class DriverStatus:
     healthy: int
     faults: Mapping[str, DeviceHealth] = attrs.field(factory=dict[str, DeviceHealth])
     set_aside: tuple[str, ...] = ()
+    publication: PublisherStatus = attrs.field(factory=PublisherStatus)
+    problem: str | None = None
 
     @property
     def state(self) -> str:
-        """``registered`` or ``waiting``."""
-        return "registered" if self.is_registered else "waiting"
+        """``waiting`` for the kubelet, ``registered`` with it but nothing is published yet, or ``published``."""
+        if not self.is_registered:
+            return "waiting"
+        return "published" if self.publication.generation else "registered"
 
     @property
     def is_ready(self) -> bool:
-        """Whether the kubelet has registered it."""
-        return self.is_registered
+        """Whether the kubelet has registered it, and its devices were published once: what fails later is no reason to stop."""
+        return self.is_registered and self.publication.generation > 0
 
 
 class DraPlugin:
@@ -163,6 +178,10 @@ class DraPlugin:
         self._registry = paths.plugins_registry_dir
         self._data = paths.plugins_dir / driver
         self._publisher = publisher
+        self._api = api
+        self._node: str | None = pool.nodes.get("nodeName")
+        self._vacant: set[str] = set()
+        self._unpublished: str | None = None
         self._host = host
         self._health = health
         self._health_taint: TaintEffect | None = health_taint
@@ -191,14 +210,19 @@ class DraPlugin:
         """Where the driver stands now."""
         found = self._supervisor.discovery.value
         devices = found.devices or ()
+        publication = self._publisher.status.value
+        trouble = self._unpublished or publication.problem
+        is_published = publication.generation > 0
         return DriverStatus(
             driver=self.driver,
             is_registered=self._is_registered,
-            reason=self._problem,
+            reason=self._problem or (None if is_published else trouble or "the devices are not published yet"),
             devices=len(devices),
             healthy=sum(device.health.is_healthy for device in devices),
             faults=found.health,
             set_aside=tuple(self.preparer.store.set_aside),
+            publication=publication,
+            problem=trouble if is_published else None,
         )
 
     # -- life ----------------------------------------------------------------------------------------------------------
@@ -326,24 +350,41 @@ class DraPlugin:
         await self._was_registered.wait()
         discovery = self._supervisor.discovery
         told: Any = None
-        problem: str | None = None
         while True:
             version, found = discovery.version, discovery.value
             if found.devices is not None:
+                if await self._make_sure(found.devices):
+                    continue  # it took a while
                 try:
                     counters = await self._counters()
                 except (HookError, NotReady) as error:
-                    if sentence(error) != problem:
-                        problem = sentence(error)
-                        logger.warning("%s: %s; the slices stay as they are", self.driver, problem)
+                    self._say_unpublished(f"{sentence(error)}; the slices stay as they are")
                 else:
-                    problem = None
+                    self._unpublished = None
                     devices = tainted(found.devices, self.driver, self._health_taint)
                     standard = await offload(lambda devices=devices: self._standard(devices))  # type: ignore[misc]
                     if (devices, counters, standard) != told:
                         told = devices, counters, standard
                         self._publisher.publish(devices, counters=counters, standard=standard)
             await discovery.after(version)
+
+    async def _make_sure(self, devices: Sequence[Device]) -> bool:
+        """Wait until no device plugin offers these devices; returns whether anything was to be asked."""
+        backend = self._supervisor.backend
+        named = {device.resource for device in devices} | {backend.resource, *backend.resources}
+        names = {name for name in named if name is not None} - self._vacant
+        if self._node is None or not names:
+            return False
+        await until_vacant(self._api, self._node, names, told=self._say_unpublished)
+        self._vacant |= names
+        self._unpublished = None
+        return True
+
+    def _say_unpublished(self, problem: str) -> None:
+        """Log why what is known of the devices is not published, once."""
+        if problem != self._unpublished:
+            self._unpublished = problem
+            logger.warning("%s: %s", self.driver, problem, extra={"driver": self.driver})
 
     async def _counters(self) -> Mapping[str, Mapping[str, Amount]]:
         if not self._supervisor.hooks.overridden("counters"):

@@ -13,8 +13,10 @@ from tests.unit.dra.claims_world import Claims, until
 import kdp
 from kdp.claims import Claim
 from kdp.dra.driver import DraDriver
+from kdp.dra.publication import PublisherStatus
 from kdp.kubelet import KubeletPaths
 from kdp.kubelet.channel import open_channel
+from kdp.latest import Latest
 from kdp.proto.dra.v1 import api_pb2 as v1
 from kdp.proto.dra.v1beta1 import api_pb2 as v1beta1
 from kdp.proto.drahealth.v1 import api_pb2 as health
@@ -27,9 +29,11 @@ SERVICE = "k8s.io.kubelet.pkg.apis.dra"
 
 
 class Publisher:
-    """Remembers what is published."""
+    """Remembers what is published, and says that it is."""
 
     def __init__(self) -> None:
+        self.status = Latest(PublisherStatus())
+        self.answer = PublisherStatus(generation=1, slices=1, is_current=True)
         self.published: list[tuple[kdp.Device, ...]] = []
         self.more: list[tuple[Any, Any]] = []
 
@@ -42,6 +46,7 @@ class Publisher:
     ) -> None:
         self.published.append(tuple(devices))
         self.more.append((counters, standard))
+        self.status.set(self.answer)
 
     async def run(self) -> None:
         await anyio.sleep_forever()

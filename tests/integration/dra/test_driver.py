@@ -15,9 +15,10 @@ from typing_extensions import override
 
 import kdp
 from kdp.claims import TaintEffect
-from kdp.dra import health, plugin, prepare
+from kdp.dra import health, plugin, prepare, vacancy
 from kdp.dra.claims import health_key
 from kdp.dra.driver import DraDriver
+from kdp.dra.publication import PublisherStatus
 from kdp.errors import ConfigurationError
 
 from .helpers import DRIVER, heard, running
@@ -213,6 +214,58 @@ async def test_a_sick_device_has_the_taint_of_the_policy(folder: Path, effect: T
                 return newest["w0"].health.reason == reason and list(newest["w0"].taints) == wanted
 
             await until(is_published)
+
+
+async def test_nothing_is_published_while_a_device_plugin_offers_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(vacancy, "LOOK_PAUSE", 0.01)
+    backend = Widgets("w0")
+    async with running(folder, backend, wait=False) as driver:
+        driver.api.allocatable = {Widgets.resource: "3"}
+        await until(driver.sockets)
+        await driver.notify()
+        wanted = "node node0 still offers 3 of example.com/widget by a device plugin"
+        await until(lambda: (driver.driver.status().drivers[DRIVER].reason or "").startswith(wanted))
+        asked = driver.api.nodes_asked
+        await until(lambda: driver.api.nodes_asked > asked + 3)
+        status = driver.driver.status().drivers[DRIVER]
+        assert (driver.publisher.published, status.state, status.is_ready) == ([], "registered", False)
+        assert not driver.driver.is_ready
+        assert sum(wanted in record.message for record in caplog.records) == 1
+        backend.devices = [kdp.Device(id="w7")]
+        driver.driver.rescan()
+        driver.api.allocatable = {Widgets.resource: "0"}
+        await until(lambda: driver.driver.is_ready)
+        await until(lambda: [device.id for device in driver.publisher.published[-1]] == ["w7"])
+        status = driver.driver.status().drivers[DRIVER]
+        assert (status.reason, status.state, status.problem) == (None, "published", None)
+        asked = driver.api.nodes_asked
+        backend.devices = [kdp.Device(id="w7"), kdp.Device(id="w8", resource="example.com/other")]
+        driver.api.allocatable = {"example.com/other": "1"}
+        driver.driver.rescan()
+        await until(lambda: "1 of example.com/other" in (driver.driver.status().drivers[DRIVER].problem or ""))
+        assert driver.driver.is_ready, "a later problem is told, and not fatal"
+        driver.api.allocatable = {}
+        await until(lambda: len(driver.publisher.published[-1]) == 2)
+        assert driver.driver.status().drivers[DRIVER].problem is None
+
+
+async def test_a_pool_that_was_never_published_is_not_ready_and_says_why(folder: Path) -> None:
+    async with running(folder, Widgets("w0")) as driver:
+        never = PublisherStatus(problem="create resourceslices: 403 Forbidden")
+        driver.publisher.answer = never
+        await driver.notify()
+        await until(lambda: driver.publisher.published)
+        status = driver.driver.status().drivers[DRIVER]
+        assert (status.reason, status.problem, status.is_ready) == (never.problem, None, False)
+        driver.publisher.status.set(PublisherStatus(generation=2, withheld={"w1": "DRAPartitionableDevices"}))
+        status = driver.driver.status().drivers[DRIVER]
+        assert (status.reason, status.problem, status.is_ready) == (None, None, True)
+        assert status.publication.withheld == {"w1": "DRAPartitionableDevices"}
+        driver.publisher.status.set(PublisherStatus(generation=2, problem="the API server was not reached"))
+        status = driver.driver.status().drivers[DRIVER]
+        assert (status.reason, status.problem, status.is_ready) == (None, "the API server was not reached", True)
 
 
 async def test_counters_are_published_with_the_devices(folder: Path) -> None:

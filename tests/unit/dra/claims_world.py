@@ -36,13 +36,21 @@ class Mode:
 
 
 class Claims:
-    """The claims of an API server. Of `ClusterApi` it has what `Preparer` asks for."""
+    """The claims and the node of an API server. Of `ClusterApi` it has what `Preparer` and `DraPlugin` ask for."""
 
     def __init__(self) -> None:
         self.items: dict[tuple[str, str], Object] = {}
         self.asked: list[str] = []
         self.failure: ApiError | None = None
         self.hangs = False
+        self.allocatable: dict[str, str] = {}
+        self.nodes_asked = 0
+
+    async def node(self, name: str) -> Object:
+        self.nodes_asked += 1
+        if self.failure is not None:
+            raise self.failure
+        return {"metadata": {"name": name}, "status": {"allocatable": dict(self.allocatable)}}
 
     def put(self, names: Claim, results: list[Object] | None, *config: Object) -> Claim:
         """Have a claim."""
