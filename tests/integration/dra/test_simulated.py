@@ -1,0 +1,318 @@
+"""`DraDriver` and ``kdp run --mode dra`` before the simulated kubelet and the simulated API server of each version."""
+
+from __future__ import annotations
+
+# ruff: noqa: ASYNC110 - what is published is looked at: it has no event here
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from tests.unit.dra.claims_world import Widgets
+
+from kdp.dra.driver import DraDriver
+from kdp.dra.kube import KubeApi
+from kdp.kubelet import KubeletPaths
+from kdp.testing import events as common
+from kdp.testing.dra import events, objects
+from kdp.testing.dra.kubelet import SimulatedDraKubelet
+from kdp.testing.dra.life import DraTimings
+from kdp.testing.dra.pods import DraContainer, DraPod, PodStartError
+from kdp.testing.dra.server import SimulatedApiServer
+
+DRIVER = "widget.example.com"
+PROFILES = ["k134", "k136", "k137"]
+QUICK = DraTimings(wiping_delay=0.5, health_retry=0.1, watcher=0.02, call=20.0)
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+
+
+class Node:
+    """A simulated node: its kubelet, its API server, and the scheduler's work."""
+
+    def __init__(self, folder: Path, kubelet: SimulatedDraKubelet, server: SimulatedApiServer) -> None:
+        self.folder = folder
+        self.kubelet = kubelet
+        self.server = server
+        self.cdi = folder / "cdi"
+        self.kubeconfig = folder / "config"
+        self.paths = KubeletPaths.under(kubelet.root)
+
+    async def slices(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = (await self.server.ask("GET", SLICES))["items"]
+        return [each for each in found if each["spec"]["driver"] == DRIVER]
+
+    async def devices(self) -> list[str]:
+        return [device["name"] for each in await self.slices() for device in each["spec"].get("devices", ())]
+
+    async def published(self, count: int) -> list[str]:
+        with anyio.fail_after(20):
+            while len(found := await self.devices()) != count:
+                await anyio.sleep(0.02)
+        return found
+
+    async def claim(
+        self, name: str, device: str, *pods: DraPod, config: Sequence[dict[str, Any]] = (), driver: str = DRIVER
+    ) -> str:
+        """Make a claim as if the scheduler had allocated the device to it; return its UID."""
+        made = await self.server.ask("POST", CLAIMS, objects.claim(name))
+        made["status"] = {
+            "allocation": objects.allocation([objects.result(driver, device)], config=config),
+            "reservedFor": objects.reserved(*pods),
+        }
+        await self.server.ask("PUT", f"{CLAIMS}/{name}/status", made)
+        uid: str = made["metadata"]["uid"]
+        return uid
+
+    def specs(self) -> list[str]:
+        """Return the devices that a container runtime finds."""
+        found: list[str] = []
+        for path in self.cdi.glob("[!.]*.json"):
+            spec = json.loads(path.read_text())
+            found += [f"{spec['kind']}={device['name']}" for device in spec["devices"]]
+        return sorted(found)
+
+
+@asynccontextmanager
+async def node_of(folder: Path, profile: str) -> AsyncGenerator[Node]:
+    async with SimulatedApiServer(profile) as server, AsyncExitStack() as stack:
+        await server.ask("POST", "/api/v1/nodes", objects.node())
+        kubelet = await stack.enter_async_context(
+            SimulatedDraKubelet(server.ask, folder / "k", profile=profile, tells_health=True, timings=QUICK, seed=1)
+        )
+        node = Node(folder, kubelet, server)
+        config: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "c", "cluster": {"server": server.url}}],
+            "users": [{"name": "u", "user": {}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        }
+        node.kubeconfig.write_text(json.dumps(config))
+        yield node
+
+
+@asynccontextmanager
+async def driver_on(node: Node, backend: Widgets, **more: Any) -> AsyncGenerator[DraDriver]:
+    async with (
+        KubeApi(node.kubeconfig) as api,
+        DraDriver([backend], api=api, node="node0", paths=node.paths, cdi=node.cdi, **more) as driver,
+    ):
+        yield driver
+
+
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("d")  # short: a socket's whole path has 107 bytes
+
+
+def pod(*names: str, **more: Any) -> DraPod:
+    return DraPod(claims={name: name for name in names}, **more)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+async def test_a_whole_life(folder: Path, profile: str) -> None:
+    backend = Widgets()
+    async with node_of(folder, profile) as node, driver_on(node, backend) as driver:
+        kubelet = node.kubelet
+        await kubelet.until_registered(DRIVER)
+        [registered] = kubelet.events.of(events.DriverRegistered)
+        assert registered.service == "v1.DRAPlugin"
+        assert registered.health_service == (
+            "v1.DRAResourceHealth" if profile == "k137" else "v1alpha1.DRAResourceHealth"
+        )
+        assert await node.published(4) == ["w0", "w1", "w2", "w3"]
+        await kubelet.until(lambda: driver.is_ready, "the driver is ready")
+
+        # Two pods that share a claim, and one with a claim that names its request.
+        one, two, alone = pod("a"), pod("a"), pod("b", containers=[DraContainer("x", [("b", "r0")]), DraContainer("y")])
+        await node.claim("a", "w0", one, two)
+        await node.claim("b", "w1", alone)
+        given = await kubelet.start_pod(one)
+        assert await kubelet.start_pod(two) == given
+        apart = await kubelet.start_pod(alone)
+        assert not apart["y"]
+        assert sorted(backend.given) == [("a", "r0", ("w0",)), ("b", "r0", ("w1",))]
+        assert {*given["main"], *apart["x"]} <= set(node.specs())
+        health = kubelet.health(one)["main"]["claim:a"]
+        assert {state for state, _ in health.values()} == {"Healthy"}
+        await kubelet.stop_pod(one)
+        assert ("a", "r0", ("w0",)) in backend.given
+        await kubelet.stop_pod(two)
+        assert sorted(backend.given) == [("b", "r0", ("w1",))]
+        assert node.specs() == list(apart["x"])
+
+        # Another kubelet: slices wiped and back, the claim untouched, and no id twice where answers are appended.
+        before = list(backend.calls)
+        await kubelet.restart()
+        await kubelet.until_registered(DRIVER)
+        await node.published(4)
+        again = await kubelet.start_pod(alone)
+        assert set(again["x"]) == set(apart["x"])
+        assert len(again["x"]) == (1 if profile == "k137" else 2), "the same id, which a kubelet up to 1.36 appends"
+        assert backend.calls == before
+        await kubelet.stop_pod(alone)
+        assert (backend.given, node.specs()) == (set(), [])
+
+        # Somebody wipes the slices.
+        await node.server.ask("DELETE", SLICES)
+        await node.published(4)
+    kubelet_story = node.kubelet.events.story()
+    assert "Unimplemented" not in kubelet_story
+    assert not [*node.paths.plugins_registry_dir.glob("*.sock"), *node.paths.plugins_dir.rglob("*.sock")]
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+async def test_slices_stay_and_are_taken_over(folder: Path, profile: str) -> None:
+    """A stopped driver leaves them; its successor within the kubelet's patience writes none anew."""
+    async with node_of(folder, profile) as node:
+        async with driver_on(node, Widgets()):
+            await node.kubelet.until_registered(DRIVER)
+            await node.published(4)
+            first = await node.slices()
+        assert await node.slices() == first
+        await node.kubelet.until(lambda: not node.kubelet.registered(), "the driver is gone")
+        async with driver_on(node, Widgets()) as driver:
+            await node.kubelet.until_registered(DRIVER)
+            await node.kubelet.until(lambda: driver.is_ready, "the driver is ready")
+            assert await node.slices() == first
+        await node.kubelet.until(
+            lambda: DRIVER in [each.driver for each in node.kubelet.events.of(events.SlicesWiped)], "slices are wiped"
+        )
+        assert await node.slices() == []
+
+
+async def test_errors_are_of_one_claim(folder: Path) -> None:
+    backend = Widgets()
+    async with node_of(folder, "k137") as node, driver_on(node, backend):
+        kubelet = node.kubelet
+        await kubelet.until_registered(DRIVER)
+        user = pod("good", "bad")
+        good = await node.claim("good", "w0", user)
+        bad = await node.claim("bad", "gone", user)
+        with pytest.raises(PodStartError, match="gone"):
+            await kubelet.start_pod(user)
+        [answer] = kubelet.events.of(events.PrepareAnswered)
+        assert answer.error is None
+        assert [pool_device[1] for pool_device in answer.devices[good]] == ["w0"]
+        assert list(answer.errors) == [bad]
+        await kubelet.stop_pod(user)
+        assert backend.given == set()
+
+
+async def test_a_registration_that_is_refused_is_told_and_comes_later(folder: Path) -> None:
+    async with node_of(folder, "k137") as node:
+        node.kubelet.faults.registration_refused("the node is drained", times=1)
+        async with driver_on(node, Widgets()) as driver:
+            await node.kubelet.until(
+                lambda: "the node is drained" in (driver.status().drivers[DRIVER].reason or ""), "the driver says why"
+            )
+            assert not driver.is_ready
+            await node.kubelet.until_registered(DRIVER)
+            await node.kubelet.until(lambda: driver.is_ready, "the driver is ready")
+
+
+async def test_a_prepare_in_flight_is_answered_at_the_stop(folder: Path) -> None:
+    backend = Widgets()
+    async with node_of(folder, "k137") as node:
+        user = pod("a")
+        async with driver_on(node, backend):
+            await node.kubelet.until_registered(DRIVER)
+            await node.claim("a", "w0", user)
+            backend.gate.clear()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(node.kubelet.start_pod, user)
+                await node.kubelet.until(lambda: backend.calls, "the hook is called")
+
+                async def open_gate() -> None:
+                    await anyio.sleep(0.3)
+                    backend.gate.set()
+
+                tasks.start_soon(open_gate)
+                tasks.start_soon(node.kubelet.until, lambda: backend.gate.is_set(), "the gate opens")
+        assert sorted(backend.given) == [("a", "r0", ("w0",))]
+        await node.kubelet.until(lambda: not node.kubelet.registered(), "the driver is gone")
+        async with driver_on(node, backend):
+            await node.kubelet.until_registered(DRIVER)
+            await node.kubelet.stop_pod(user)
+            assert backend.given == set()
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+async def test_a_program_that_is_killed_and_started(folder: Path, profile: str) -> None:
+    """``kdp run --mode dra`` as a process: SIGKILL with a claim prepared, a start, Unprepare, SIGTERM."""
+    async with node_of(folder, profile) as node:
+        kubelet = node.kubelet
+        user = pod("a")
+        async with program(node) as first:
+            await kubelet.until_registered("fuse.example.com", seconds=30)
+            await _until_slices(node, "fuse.example.com")
+            device = (await _devices(node, "fuse.example.com"))[0]
+            await node.claim("a", device, user, driver="fuse.example.com")
+            given = await kubelet.start_pod(user)
+            assert set(given["main"]) <= set(node.specs())
+            first.kill()
+            await anyio.to_thread.run_sync(first.wait)
+        await kubelet.restart()
+        async with program(node) as second:
+            await kubelet.until_registered("fuse.example.com", seconds=30)
+            await _until_slices(node, "fuse.example.com")
+            assert set((await kubelet.start_pod(user))["main"]) == set(given["main"])
+            await kubelet.stop_pod(user)
+            assert node.specs() == []
+            second.send_signal(signal.SIGTERM)
+            with anyio.fail_after(20):
+                assert await anyio.to_thread.run_sync(second.wait) == 0
+        await kubelet.until(lambda: kubelet.events.of(events.DriverGone), "the driver is gone")
+        assert len(kubelet.events.of(common.KubeletStarted)) == 2
+
+
+async def _devices(node: Node, driver: str) -> list[str]:
+    items = (await node.server.ask("GET", SLICES))["items"]
+    return [
+        device["name"]
+        for each in items
+        if each["spec"]["driver"] == driver
+        for device in each["spec"].get("devices", ())
+    ]
+
+
+async def _until_slices(node: Node, driver: str) -> None:
+    with anyio.fail_after(30):
+        while not await _devices(node, driver):
+            await anyio.sleep(0.05)
+
+
+@asynccontextmanager
+async def program(node: Node) -> AsyncGenerator[subprocess.Popen[bytes]]:
+    """Run ``examples/minimal`` with kdp's command line."""
+    arguments = {
+        "--mode": "dra",
+        "--node-name": "node0",
+        "--kubeconfig": node.kubeconfig,
+        "--cdi-dir": node.cdi,
+        "--state-dir": node.folder / "state",
+    }
+    command = [sys.executable, "-m", "kdp", "run", "minimal"]
+    command += [str(part) for pair in arguments.items() for part in pair]
+    log = (node.folder / "log").open("ab")
+    process = await anyio.to_thread.run_sync(
+        lambda: subprocess.Popen(
+            command, env={**os.environ, "KDP_KUBELET_ROOT": os.fspath(node.kubelet.root)}, stdout=log, stderr=log
+        )
+    )
+    try:
+        yield process
+    finally:
+        log.close()
+        process.kill()
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(process.wait)
