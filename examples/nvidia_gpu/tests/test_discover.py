@@ -39,6 +39,15 @@ def test_two_gpus(make: Make) -> None:
         "bus": "0000:3b:00.0",
         "driver": kdp.Version("580.159.3"),
         "cuda": kdp.Version("13.0.0"),
+        "type": "gpu",
+        "uuid": GPU(0),
+        "productName": "NVIDIA H200",
+        "brand": "Nvidia",
+        "architecture": "Hopper",
+        "cudaComputeCapability": kdp.Version("9.0.0"),
+        "driverVersion": kdp.Version("580.159.3"),
+        "cudaDriverVersion": kdp.Version("13.0.0"),
+        "resource.kubernetes.io/pciBusID": "0000:3b:00.0",
     }
 
 

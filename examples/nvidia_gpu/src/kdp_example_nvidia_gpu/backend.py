@@ -23,6 +23,7 @@ from .gpus import Gpu, Scanner
 from .listing import Listing
 from .nvml import LIBRARY_PLACES, Nvml
 from .options import Feature, MigMode, Naming, Options, Strategy
+from .power import GpuConfig, limit_power, restore_power
 from .strategies import JOINED_ENV
 from .watching import Watcher
 from .xids import XidPolicy
@@ -37,6 +38,7 @@ class NvidiaGpu(kdp.DeviceBackend):
 
     joined_env = JOINED_ENV
     poll_interval: float | None = 15.0  # NVML tells of errors at once; the rest can wait, and a poll costs some milliseconds
+    config = GpuConfig
 
     def __init__(
         self,
@@ -60,6 +62,7 @@ class NvidiaGpu(kdp.DeviceBackend):
         xids: Sequence[str] = (),
         hold_down: float | None = 60.0,
         require_idle: bool = False,
+        power_limits: bool = False,
     ) -> None:
         """Check the options; the driver need not be there yet.
 
@@ -85,6 +88,7 @@ class NvidiaGpu(kdp.DeviceBackend):
             xids: Changes of the table of XIDs: `63=ignore`, `31=fatal`, `74=condition`, `all=ignore`.
             hold_down: Seconds without a new error after which a GPU that answers is healthy again; none: never.
             require_idle: A GPU that was given back is Unhealthy until no process computes on it. Not with shared GPUs.
+            power_limits: DRA: whether a claim may limit its GPUs' power (`powerLimit`); the plugin must be root.
 
         Raises:
             kdp.ConfigurationError: Options are wrong or contradict each other.
@@ -107,6 +111,7 @@ class NvidiaGpu(kdp.DeviceBackend):
             xids=XidPolicy.parse(xids),
             hold_down=hold_down,
             require_idle=require_idle,
+            power_limits=power_limits,
         )
         self.resource = resource
         self.resources = [self.options.mig_resource(profile) for profile in mig_profiles] if mig == "mixed" else []
@@ -118,7 +123,9 @@ class NvidiaGpu(kdp.DeviceBackend):
         self._scanner = Scanner(host)
         self._told: set[str] = set()
         self._made: dict[str, kdp.Device] = {}
-        self.unused_hooks = () if require_idle else ("released",)  # kdp follows the pods only for who wants to know
+        self.unused_hooks = (
+            () if require_idle or power_limits else ("released",)
+        )  # kdp follows the pods only for who wants to know
 
     # -- opening -------------------------------------------------------------------------------------------------------
 
@@ -191,6 +198,15 @@ class NvidiaGpu(kdp.DeviceBackend):
     @override
     def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
         edits = kdp.ContainerEdits.merge(((d.id, d.edits) for d in devices), joined_env=self.joined_env)
+        asked: GpuConfig | None = devices.config
+        if asked is not None and asked.power_limit is not None:
+            if not self.options.power_limits:
+                raise kdp.AllocationError(
+                    f"powerLimit {asked.power_limit}: this node's plugin does not limit power; leave it out, or run the "
+                    "plugin with power_limits=true"
+                )
+            limit_power(devices, asked.power_limit)
+            devices.state["power_limit"] = asked.power_limit
         if not self.options.mps:
             return edits
         parts: dict[str, int] = {}
@@ -207,8 +223,11 @@ class NvidiaGpu(kdp.DeviceBackend):
 
     @override
     def released(self, devices: kdp.Allocation) -> None:
-        for device in devices:
-            self._watcher.must_be_idle(device.id)
+        if "power_limit" in devices.state or getattr(devices.config, "power_limit", None) is not None:
+            restore_power(devices)
+        if self.options.require_idle:
+            for device in devices:
+                self._watcher.must_be_idle(device.id)
 
     @override
     def needs(self) -> kdp.Needs:
@@ -229,7 +248,8 @@ class NvidiaGpu(kdp.DeviceBackend):
         # NVIDIA's runtime gives the plugin's own container the nodes that NVML opens; without it nobody does.
         dev = f"{options.dev_root.rstrip('/')}/dev"
         opened = () if options.uses_runtime else (f"{dev}/nvidiactl", *sorted(self.host.glob(f"{dev}/nvidia[0-9]*")))
-        return kdp.Needs(host_paths=tuple(sorted(paths)), opened_nodes=opened)
+        capabilities = ("SYS_ADMIN",) if options.power_limits else ()
+        return kdp.Needs(host_paths=tuple(sorted(paths)), opened_nodes=opened, capabilities=capabilities)
 
 
 def _kept(device: kdp.Device, before: kdp.Device | None) -> kdp.Device:

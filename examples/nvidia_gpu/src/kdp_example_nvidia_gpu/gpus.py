@@ -39,6 +39,21 @@ _FAMILIES = (
 )
 
 
+_BRANDS: dict[int | None, str] = {
+    pynvml.NVML_BRAND_QUADRO: "Quadro",
+    pynvml.NVML_BRAND_TESLA: "Tesla",
+    pynvml.NVML_BRAND_NVS: "NVS",
+    pynvml.NVML_BRAND_GRID: "Grid",
+    pynvml.NVML_BRAND_GEFORCE: "GeForce",
+    pynvml.NVML_BRAND_TITAN: "Titan",
+    pynvml.NVML_BRAND_QUADRO_RTX: "QuadroRTX",
+    pynvml.NVML_BRAND_NVIDIA_RTX: "NvidiaRTX",
+    pynvml.NVML_BRAND_NVIDIA: "Nvidia",
+    pynvml.NVML_BRAND_GEFORCE_RTX: "GeForceRTX",
+    pynvml.NVML_BRAND_TITAN_RTX: "TitanRTX",
+}
+
+
 @attrs.frozen(kw_only=True)
 class _Facts:
     """What of a GPU never changes; None: NVML does not say.
@@ -50,6 +65,7 @@ class _Facts:
         bus: Its PCI address as sysfs writes it.
         memory_mib: Its memory in MiB.
         compute: Its compute capability.
+        brand: As NVIDIA's DRA driver names it: ``Nvidia``.
         numa_nodes: The memory nodes near it.
     """
 
@@ -59,6 +75,7 @@ class _Facts:
     bus: str | None
     memory_mib: int | None
     compute: tuple[int, int] | None
+    brand: str | None
     numa_nodes: tuple[int, ...]
 
     @property
@@ -218,6 +235,7 @@ class Scanner:
             bus=bus,
             memory_mib=None if memory is None else memory.total >> 20,
             compute=None if compute is None else (compute[0], compute[1]),
+            brand=_BRANDS.get(ask(pynvml.nvmlDeviceGetBrand, handle)),
             numa_nodes=self._numa_nodes(handle, bus),
         )
 

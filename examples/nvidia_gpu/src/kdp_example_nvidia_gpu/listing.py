@@ -120,7 +120,8 @@ class Listing:
             health=kdp.Health.healthy() if problem is None else kdp.Health.unhealthy(problem),
             numa_nodes=gpu.facts.numa_nodes,
             edits=edits_of(gpu, instance, self._nodes, options),
-            attributes=self._attributes(gpu, instance),
+            attributes={**self._attributes(gpu, instance), **self._for_claims(gpu, instance)},
+            capacity=_capacity(gpu, instance),
             handle=gpu,
         )
 
@@ -143,3 +144,32 @@ class Listing:
                 "multiprocessors": instance.multiprocessors,
             }
         return {name: value for name, value in (found | {**self._common}).items() if value is not None}
+
+    def _for_claims(self, gpu: Gpu, instance: Instance | None) -> dict[str, Any]:
+        """Return the facts under the names of NVIDIA's DRA driver, so that claims written for it select the same devices.
+
+        Standard attributes, as the PCI root, kdp adds itself; the bus is told here, as no device node leads there.
+        """
+        facts = gpu.facts
+        compute = facts.compute
+        found: dict[str, Any] = {
+            "type": "gpu" if instance is None else "mig",
+            "uuid": gpu.uuid if instance is None else instance.uuid,
+            "parentUUID": None if instance is None else gpu.uuid,
+            "productName": facts.name,
+            "brand": facts.brand,
+            "architecture": facts.family and facts.family.replace("-", " ").title(),
+            "cudaComputeCapability": compute and kdp.Version(f"{compute[0]}.{compute[1]}.0"),
+            "driverVersion": self._common.get("driver"),
+            "cudaDriverVersion": self._common.get("cuda"),
+            "resource.kubernetes.io/pciBusID": facts.bus,
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+
+def _capacity(gpu: Gpu, instance: Instance | None) -> dict[str, kdp.Quantity | int]:
+    memory = gpu.facts.memory_mib if instance is None else instance.memory_mib
+    found: dict[str, kdp.Quantity | int] = {} if memory is None else {"memory": kdp.Quantity(f"{memory}Mi")}
+    if instance is not None and instance.multiprocessors is not None:
+        found["multiprocessors"] = instance.multiprocessors
+    return found

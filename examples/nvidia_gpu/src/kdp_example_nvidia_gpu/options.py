@@ -51,6 +51,7 @@ class Options:
     xids: XidPolicy
     hold_down: float | None
     require_idle: bool
+    power_limits: bool
 
     def __attrs_post_init__(self) -> None:
         for problem in self._problems():

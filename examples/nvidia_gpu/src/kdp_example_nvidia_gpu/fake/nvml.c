@@ -8,6 +8,7 @@
  *   init 9                        what nvmlInit answers; 9: the driver is not loaded
  *   gpu 0 uuid=GPU-... name=NVIDIA_H200 minor=0 bus=00000000:3b:00.0 mem=143771 cc=9.0 numa=0 mig=0 lost=0
  *         nvlinks=18 pending=0 failure=0 action=0                (on one line; mem in MiB, name with _ for blanks)
+ * Each GPU takes 200 to 700 W, and a limit that somebody sets stays while this library is loaded.
  *   mig 0 0 uuid=MIG-... gi=1 ci=0 slices=1 mem=18000 sm=16      of GPU 0, number 0
  *   profile 1g.18gb               a MIG profile that every GPU can have
  *   topo 0 1 10                   the level between two GPUs, NVML_TOPOLOGY_*
@@ -54,6 +55,7 @@ struct dev {
     char uuid[96], name[96], bus[32];
     int parent, gi, ci, slices, gislices, sm; /* of a MIG device */
     unsigned long long mask;                  /* the events that somebody asked for */
+    unsigned power;                           /* the limit that somebody has set, in mW */
 };
 static struct dev gpu[MAXG], mig[MAXM];
 static struct { char name[64]; int code, index; } fails[MAXF];
@@ -137,8 +139,9 @@ static void load(void) {
         else if (!strcmp(w, "mig") && nmig < MAXM) d = &mig[nmig++];
         if (!d) continue;
         unsigned long long mask = d->mask;
+        unsigned power = d->power;
         memset(d, 0, sizeof *d);
-        d->mask = mask; d->used = 1; d->numa = -1; d->ccmaj = 9; d->minor = a;
+        d->mask = mask; d->power = power; d->used = 1; d->numa = -1; d->ccmaj = 9; d->minor = a;
         d->index = d < mig || d >= mig + MAXM ? a : b;
         d->parent = a;
         for (char *kv; (kv = strtok_r(0, " \t\n", &sv));) { char *v = strchr(kv, '='); if (v) { *v = 0; set(d, kv, v + 1); } }
@@ -188,6 +191,11 @@ int nvmlDeviceGetMemoryAffinity(dev_h d, unsigned n, unsigned long *s, unsigned 
 int nvmlDeviceGetTopologyCommonAncestor(dev_h a, dev_h b, unsigned *l) { IN(a); IN(b); *l = topo[phys(a)->index][phys(b)->index]; return OK; }
 int nvmlDeviceGetNvLinkState(dev_h d, unsigned l, unsigned *a) { IN(d); if (l >= (unsigned)d->nvlinks) return d->nvlinks ? BADARG : NOTSUP; *a = linkup[d->index][l]; return OK; }
 int nvmlDeviceGetNvLinkRemotePciInfo_v2(dev_h d, unsigned l, pci_t *p) { IN(d); if (l >= (unsigned)d->nvlinks || !linkup[d->index][l]) return NOTSUP; fillpci(linkbus[d->index][l], p); return OK; }
+int nvmlDeviceGetBrand(dev_h d, unsigned *b) { IN(d); *b = 14; return OK; }
+int nvmlDeviceGetPowerManagementDefaultLimit(dev_h d, unsigned *mw) { IN(d); if (MIGIS(d)) return NOTSUP; *mw = 700000; return OK; }
+int nvmlDeviceGetPowerManagementLimitConstraints(dev_h d, unsigned *least, unsigned *most) { IN(d); if (MIGIS(d)) return NOTSUP; *least = 200000; *most = 700000; return OK; }
+int nvmlDeviceGetPowerManagementLimit(dev_h d, unsigned *mw) { IN(d); if (MIGIS(d)) return NOTSUP; *mw = d->power ? d->power : 700000; return OK; }
+int nvmlDeviceSetPowerManagementLimit(dev_h d, unsigned mw) { IN(d); if (MIGIS(d)) return NOTSUP; if (mw < 200000 || mw > 700000) return BADARG; d->power = mw; return OK; }
 static int running(dev_h d, unsigned *n, proc_t *p) {
     unsigned found = 0, room = *n;
     for (int i = 0; i < nprocs; i++) if (procs[i].index == phys(d)->index) { if (p && found < room) p[found] = (proc_t){procs[i].pid, 1 << 20, ~0u, ~0u}; found++; }

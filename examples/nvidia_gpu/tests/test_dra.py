@@ -1,0 +1,116 @@
+"""The same class as a DRA driver: what its claims can select, and what they may ask for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+
+import kdp
+from kdp.dra.limits import Limits
+from kdp.dra.slices import Pool, pool_slices
+from kdp.dra.standard import standard_attributes
+from kdp_example_nvidia_gpu import GpuConfig, NvidiaGpu
+from kdp_example_nvidia_gpu.fake import NvmlState
+from kdp_example_nvidia_gpu.nvml import pynvml
+
+from .support import MIG, Make, found, opened
+
+GPU = NvmlState.uuid
+
+
+def _published(backend: NvidiaGpu, version: str) -> dict[str, dict[str, Any]]:
+    devices = found(backend).values()
+    slices = pool_slices(
+        [*devices],
+        pool=Pool.of_node("gpu.nvidia.com", "node-0"),
+        limits=Limits.of(version),
+        standard={device.id: standard_attributes(device, backend.host) for device in devices},
+    )
+    return {device["name"]: device for each in slices for device in each.body["devices"]}
+
+
+@pytest.mark.parametrize("version", ["v1.34.9", "v1.36.2", "v1.37.1"])
+def test_claims_select_by_the_names_of_nvidias_own_driver(make: Make, version: str) -> None:
+    node, backend = make(MIG, mig="mixed")
+    whole, *parts = _published(backend, version).values()
+    told = whole["attributes"]
+    assert {name: told[name] for name in told if name not in ("product", "memory", "family", "compute", "bus")} == {
+        "type": {"string": "gpu"},
+        "uuid": {"string": GPU(0)},
+        "productName": {"string": "NVIDIA H200"},
+        "brand": {"string": "Nvidia"},
+        "architecture": {"string": "Hopper"},
+        "cudaComputeCapability": {"version": "9.0.0"},
+        "driver": {"version": "580.159.3"},
+        "driverVersion": {"version": "580.159.3"},
+        "cuda": {"version": "13.0.0"},
+        "cudaDriverVersion": {"version": "13.0.0"},
+        "resource.kubernetes.io/pciBusID": {"string": node.state.bus(0)},
+        "resource.kubernetes.io/pcieRoot": {"string": "pci0000:3b"},
+        "resource.kubernetes.io/numaNode": {"int": 0},
+    }
+    assert whole["capacity"] == {"memory": {"value": "143771Mi"}}
+    assert [(part["attributes"]["type"], part["attributes"]["profile"]) for part in parts] == [
+        ({"string": "mig"}, {"string": profile}) for profile in ("3g.71gb", "1g.18gb", "1g.18gb")
+    ]
+    assert {part["attributes"]["parentUUID"]["string"] for part in parts} == {GPU(1)}
+    assert parts[0]["capacity"] == {"memory": {"value": "71424Mi"}, "multiprocessors": {"value": "48"}}
+
+
+def _allocation(backend: NvidiaGpu, *ids: str, watts: int | None) -> kdp.Allocation:
+    devices = {device.id: device for device in backend.discover()}
+    return kdp.Allocation(
+        resource="nvidia.com/gpu",
+        devices=tuple(devices[each] for each in ids),
+        deadline=0,
+        config=GpuConfig(power_limit=watts),
+    )
+
+
+def _watts(*indices: int) -> list[int]:
+    return [
+        pynvml.nvmlDeviceGetPowerManagementLimit(pynvml.nvmlDeviceGetHandleByIndex(index)) // 1000 for index in indices
+    ]
+
+
+def test_a_claim_limits_the_power_of_its_gpus_until_it_is_released(make: Make) -> None:
+    _, backend = make(power_limits=True)
+    with opened(backend):
+        given = _allocation(backend, GPU(1), watts=450)
+        assert backend.allocate(given).device_nodes
+        assert _watts(0, 1) == [700, 450]
+        backend.released(attrs.evolve(given, config=None))  # the state alone is what is kept
+        assert _watts(0, 1) == [700, 700]
+        backend.allocate(_allocation(backend, GPU(1), watts=None))
+        assert _watts(0, 1) == [700, 700]
+
+
+@pytest.mark.parametrize("watts", [199, 701])
+def test_a_limit_that_a_gpu_cannot_have_is_refused(make: Make, watts: int) -> None:
+    _, backend = make(power_limits=True)
+    with opened(backend), pytest.raises(kdp.AllocationError) as caught:
+        backend.allocate(_allocation(backend, GPU(0), watts=watts))
+    assert str(caught.value) == f"powerLimit {watts}: {GPU(0)} takes 200 to 700 W; ask for one of these"
+
+
+def test_if_one_gpu_refuses_the_others_are_as_before(make: Make) -> None:
+    _, backend = make(NvmlState(failing=(("nvmlDeviceSetPowerManagementLimit", 4, 1),)), power_limits=True)
+    with opened(backend):
+        with pytest.raises(kdp.AllocationError, match=r"error 4\); the plugin must be root$"):
+            backend.allocate(_allocation(backend, GPU(0), GPU(1), watts=300))
+        assert _watts(0) == [700]
+
+
+def test_a_part_of_a_gpu_has_no_limit_of_its_own(make: Make) -> None:
+    node, backend = make(MIG, mig="mixed", power_limits=True)
+    with opened(backend), pytest.raises(kdp.AllocationError, match=r"is a part of a GPU; only a whole one has a limit$"):
+        backend.allocate(_allocation(backend, node.state.mig_uuid(1, 0), watts=300))
+
+
+def test_without_the_admins_word_no_claim_limits_power(make: Make) -> None:
+    _, backend = make()
+    with opened(backend), pytest.raises(kdp.AllocationError, match=r"run the plugin with power_limits=true$"):
+        backend.allocate(_allocation(backend, GPU(0), watts=300))
+    assert backend.unused_hooks == ("released",)
