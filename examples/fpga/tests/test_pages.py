@@ -24,7 +24,7 @@ def test_the_page_has_every_option_with_its_default() -> None:
     for name, option in options.items():
         said = rows[name].partition(":")[0].strip("` ")
         default = option.default
-        assert said == {None: "none", (): "none", False: "false"}.get(default, default), name
+        assert said == {None: "none", (): "none", False: "false", True: "true"}.get(default, default), name
 
 
 def test_the_class_tells_every_option_too() -> None:

@@ -105,7 +105,10 @@ def test_if_one_gpu_refuses_the_others_are_as_before(make: Make) -> None:
 
 def test_a_part_of_a_gpu_has_no_limit_of_its_own(make: Make) -> None:
     node, backend = make(MIG, mig="mixed", power_limits=True)
-    with opened(backend), pytest.raises(kdp.AllocationError, match=r"is a part of a GPU; only a whole one has a limit$"):
+    with (
+        opened(backend),
+        pytest.raises(kdp.AllocationError, match=r"is a part of a GPU; only a whole one has a limit$"),
+    ):
         backend.allocate(_allocation(backend, node.state.mig_uuid(1, 0), watts=300))
 
 

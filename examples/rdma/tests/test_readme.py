@@ -26,7 +26,7 @@ def test_the_page_has_every_option_with_its_default() -> None:
     told = {name: default for names, _, default in rows for name in re.findall(r"`(\w+)`", names)}
     parameters = {name: p for name, p in inspect.signature(Rdma).parameters.items() if name != "host"}
     assert told.keys() == parameters.keys()
-    fixed = {name: p.default for name, p in parameters.items() if p.default is not None}
+    fixed = {name: str(p.default).lower() for name, p in parameters.items() if p.default is not None}
     assert {name: told[name].strip("`") for name in fixed} == fixed
 
 

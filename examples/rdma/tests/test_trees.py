@@ -101,6 +101,8 @@ def test_infiniband(node: SysfsTree) -> None:
         "firmware": "20.35.1012",
         "linkLayer": "InfiniBand",
         "rate": "100 Gb/sec (4X EDR)",
+        "speed": 100,
+        "netdev": "ib0",
         "interfaces": "ib0",
         "ports": 2,
         "activePorts": 1,

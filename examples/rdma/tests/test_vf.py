@@ -48,6 +48,7 @@ def test_without_a_file_all_functions_with_rdma_are_one_resource(node: SysfsTree
         "device": "101c",
         "parent": "0000:d8:00.0",
         "parentInterfaces": "eth0",
+        "netdev": "eth0v0",
         "linkLayer": "Ethernet",
         "resource.kubernetes.io/pcieRoot": "pci0000:d8",
         "adapters": "mlx5_3",

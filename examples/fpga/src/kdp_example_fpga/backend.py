@@ -63,6 +63,7 @@ class Fpga(kdp.DeviceBackend):
         card_unit: CardUnit = "card",
         shell_names: ShellNames = "common",
         management: bool = False,
+        annotation: bool = True,
     ) -> None:
         """Take the options.
 
@@ -82,6 +83,8 @@ class Fpga(kdp.DeviceBackend):
             shell_names: How that card's resource is called: `common`: amd.com/ama_u30; `exact`: by shell and timestamp as others.
             management: Whether a container also gets the management function's node of an AMD card, with which it can load
                 another shell and reset the card.
+            annotation: In mode `region`: whether containers get the annotation that Intel's hook is found by in CRI-O. False for
+                a DRA driver, which has no annotations; there it is found by `programmer`.
 
         Raises:
             kdp.ConfigurationError: An option is unknown, or two contradict each other.
@@ -99,7 +102,7 @@ class Fpga(kdp.DeviceBackend):
             )
         hooks = [] if programmer is None else [_hook(programmer)]
         # The annotation says to Intel's hook, in runtimes that find it by annotations, that it is meant.
-        annotations = {"com.intel.fpga.mode": "fpga.intel.com/region"} if self._mode == "region" else {}
+        annotations = {"com.intel.fpga.mode": "fpga.intel.com/region"} if self._mode == "region" and annotation else {}
         self._region_edits = kdp.ContainerEdits(annotations=annotations, hooks=hooks)
         self._memory = Memory()
         self._others: set[str] = set()
@@ -200,7 +203,7 @@ class Fpga(kdp.DeviceBackend):
             health=_health([*wrong, *_problem(board.interface), *of_ports]),
             numa_nodes=sorted({node for place in places for node in place}) if all(places) else (),
             edits=kdp.ContainerEdits.merge([(board.address, _edits(nodes)), (board.address, self._region_edits)]),
-            attributes={"ports": len(board.ports), **_of_engine(board)},
+            attributes={"ports": len(board.ports), **_function_of(board), **_of_engine(board)},
         )
 
     # -- AMD -----------------------------------------------------------------------------------------------------------
@@ -305,6 +308,13 @@ def _health(wrong: Iterable[str]) -> kdp.Health:
 
 def _edits(nodes: Iterable[str | None]) -> kdp.ContainerEdits:
     return kdp.ContainerEdits(device_nodes=[kdp.DeviceNode(host_path=node) for node in nodes if node is not None])
+
+
+def _function_of(board: dfl.Board) -> dict[str, str]:
+    """Return what all ports of a board are programmed with; nothing, if they differ or one does not say."""
+    found = {port.accelerator.value for port in board.ports}
+    function = found.pop() if len(found) == 1 else None
+    return {} if function is None else {"accelerator": function}
 
 
 def _of_engine(board: dfl.Board) -> dict[str, str]:

@@ -67,6 +67,7 @@ class Rdma(kdp.DeviceBackend):
         if_names: list[str] | None = None,
         pf_names: list[str] | None = None,
         is_rdma: bool | None = None,
+        shared: bool = False,
     ) -> None:
         """Take the options.
 
@@ -89,6 +90,8 @@ class Rdma(kdp.DeviceBackend):
             pf_names: Mode vf: interfaces of physical functions, with numbers or ranges of functions behind a #, as
                 ``eth0#0-3``; a range with commas needs a file. Default: all.
             is_rdma: Mode vf: only functions with RDMA, whose nodes the container gets; default true.
+            shared: Mode hca, DRA: whether several claims may have an adapter, each with whole Gb/s of its bandwidth. It is counted,
+                not enforced.
 
         Raises:
             kdp.ConfigurationError: Options contradict one another, or the file cannot be read or is not valid.
@@ -97,6 +100,7 @@ class Rdma(kdp.DeviceBackend):
         self._mode: Mode = mode
         self._all_ports = ports == "all"
         self._slots = 1 if slots is None else slots
+        self._shared = shared
         self._file: ConfigFile | None = None
         options = Options(
             resource=resource,
@@ -109,7 +113,7 @@ class Rdma(kdp.DeviceBackend):
             pf_names=pf_names,
             is_rdma=is_rdma,
         )
-        options.check(mode, config, resource_prefix, slots)
+        options.check(mode, config, resource_prefix, slots, shared=shared)
         if config is not None:
             self._file = ConfigFile(config, mode, resource_prefix)
         self._config = options.config(mode) if self._file is None else self._file.current
@@ -174,7 +178,13 @@ class Rdma(kdp.DeviceBackend):
                     made = pool_devices(pool, mine, manager, all_ports=self._all_ports, refused=refused)
                 else:
                     made = adapter_devices(
-                        pool, mine, manager, slots=self._slots, all_ports=self._all_ports, refused=refused
+                        pool,
+                        mine,
+                        manager,
+                        slots=self._slots,
+                        shared=self._shared,
+                        all_ports=self._all_ports,
+                        refused=refused,
                     )
                 last = self._made[pool.resource] = (seen, made)
             found += last[1]

@@ -49,7 +49,9 @@ class Options:
     pf_names: Sequence[str] | None = None
     is_rdma: bool | None = None
 
-    def check(self, mode: Mode, config: Path | None, prefix: str | None, slots: int | None) -> None:
+    def check(
+        self, mode: Mode, config: Path | None, prefix: str | None, slots: int | None, *, shared: bool = False
+    ) -> None:
         """Refuse what contradicts the mode or the file.
 
         Raises:
@@ -62,6 +64,10 @@ class Options:
                 raise kdp.ConfigurationError(
                     f"{name}={value}: belongs to the mode {' or '.join(modes)}, and mode is {mode}; remove one of the two"
                 )
+        if shared and (mode != "hca" or slots not in (None, 1)):
+            raise kdp.ConfigurationError(
+                f"shared: is for mode=hca without slots, and here are mode={mode}, slots={slots or 1}; remove one of them"
+            )
         if slots is not None:
             _within(slots, "slots")
         if config is not None and given:

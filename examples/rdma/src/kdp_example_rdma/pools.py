@@ -6,20 +6,26 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import TYPE_CHECKING
 
 import kdp
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from .config import PoolConfig
     from .hca import Hca
 
-__all__ = ["ADAPTERS", "adapter_devices", "attributes_of", "pool_devices"]
+__all__ = ["ADAPTERS", "adapter_devices", "attributes_of", "fitting", "pool_devices"]
 
 ADAPTERS = "RDMA_DEVICES"
 """The variable that names a container's adapters: in ``/sys/class/infiniband`` it sees those of others as well."""
+
+_LONGEST_TEXT = 64
+"""Bytes of an attribute's text in a ResourceSlice."""
+
+_RATE = re.compile(r"(\d+(?:\.\d+)?) Gb/sec")
 
 _LONGEST_PREFIX = 57
 """Of an id: with ``-`` and the number of one of 10,000 containers it has 63 characters at most."""
@@ -52,16 +58,33 @@ def pool_devices(
         health=kdp.Health.healthy() if reason is None else kdp.Health.unhealthy(reason),
         numa_nodes=tuple({node for held in nodes for node in held}) if all(nodes) else (),
         edits=_edits(usable, rdma_cm),
-        attributes={"adapters": ",".join(faults), "healthyAdapters": len(faults) - len(reasons)},
+        attributes=fitting({"adapters": ",".join(faults), "healthyAdapters": len(faults) - len(reasons)}),
         unit=pool.resource,
     )
     return _slots(device, _prefix(pool.resource.rpartition("/")[2]), pool.containers)
 
 
 def adapter_devices(
-    pool: PoolConfig, hcas: Sequence[Hca], rdma_cm: str | None, *, slots: int, all_ports: bool, refused: str | None
+    pool: PoolConfig,
+    hcas: Sequence[Hca],
+    rdma_cm: str | None,
+    *,
+    slots: int,
+    shared: bool,
+    all_ports: bool,
+    refused: str | None,
 ) -> list[kdp.Device]:
-    """Return the slots of single adapters: so many for each. See `pool_devices`."""
+    """Return the slots of single adapters: so many for each. See `pool_devices`.
+
+    Args:
+        pool: The pool.
+        hcas: Its adapters.
+        rdma_cm: The node that all adapters share; None: there is none.
+        slots: How many for each.
+        shared: Whether several DRA claims may have one, each with a part of its bandwidth.
+        all_ports: Whether each port of an adapter must be active, or one.
+        refused: Why no container could open any of them; None: it could.
+    """
     found: list[kdp.Device] = []
     for hca in hcas:
         reason = refused or hca.unhealthy_because(all_ports=all_ports)
@@ -72,6 +95,8 @@ def adapter_devices(
             numa_nodes=hca.facts.numa_nodes,
             edits=_edits([hca], rdma_cm),
             attributes=attributes_of(hca),
+            capacity=_capacity(hca),
+            shareable=_shares(hca) if shared else None,
             unit=hca.identity,
         )
         found += _slots(device, _prefix(hca.identity), slots)
@@ -98,11 +123,41 @@ def attributes_of(hca: Hca) -> dict[str, str | int]:
         "firmware": facts.firmware,
         "linkLayer": best.link_layer if best is not None else "",
         "rate": best.rate if best is not None else "",
+        "speed": _speed(hca) or "",
+        "netdev": hca.interfaces[0] if hca.interfaces else "",
         "interfaces": ",".join(hca.interfaces),
         "ports": len(hca.ports),
         "activePorts": sum(port.fault is None for port in hca.ports),
     }
-    return {name: value for name, value in told.items() if value != ""}
+    return fitting(told)
+
+
+def fitting(told: Mapping[str, str | int]) -> dict[str, str | int]:
+    """Return attributes without those that are unknown or longer than a ResourceSlice takes."""
+    return {
+        name: value
+        for name, value in told.items()
+        if value != "" and (not isinstance(value, str) or len(value.encode()) <= _LONGEST_TEXT)
+    }
+
+
+def _speed(hca: Hca) -> int | None:
+    """Return the whole Gb/s of the first port that is active, else of the first; None: unknown."""
+    best = next((port for port in hca.ports if port.fault is None), hca.ports[0] if hca.ports else None)
+    told = None if best is None else _RATE.match(best.rate)
+    return None if told is None else int(float(told[1]))
+
+
+def _capacity(hca: Hca) -> dict[str, kdp.Quantity | int]:
+    """Return the bandwidth in bits per second."""
+    speed = _speed(hca)
+    return {"bandwidth": kdp.Quantity(f"{speed}G")} if speed else {}
+
+
+def _shares(hca: Hca) -> bool | dict[str, kdp.RequestPolicy]:
+    """Return what a claim may have of the bandwidth: whole Gb/s, one if it does not say."""
+    one = kdp.Quantity("1G")
+    return {"bandwidth": kdp.RequestPolicy(default=one, min=one, step=one)} if _speed(hca) else True
 
 
 def _edits(hcas: Sequence[Hca], rdma_cm: str | None) -> kdp.ContainerEdits:
@@ -122,6 +177,8 @@ def _slots(device: kdp.Device, prefix: str, count: int) -> list[kdp.Device]:
             numa_nodes=device.numa_nodes,
             edits=device.edits,
             attributes=device.attributes,
+            capacity=device.capacity,
+            shareable=device.shareable,
             unit=device.unit,
         )
         for number in range(count)

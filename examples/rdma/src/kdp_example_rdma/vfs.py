@@ -16,6 +16,7 @@ import kdp
 import kdp.hardware
 
 from .functions import VFIO, VirtualFunction
+from .pools import fitting
 from .selectors import vf_fits
 
 if TYPE_CHECKING:
@@ -124,6 +125,7 @@ def _device(
         "device": function.device,
         "parent": function.parent,
         "parentInterfaces": ",".join(function.parent_interfaces),
+        "netdev": function.interfaces[0] if function.interfaces else "",
         "linkLayer": {"ether": "Ethernet", "infiniband": "InfiniBand"}.get(function.link_type, ""),
         "resource.kubernetes.io/pcieRoot": function.root,
         "adapters": ",".join(hca.name for hca in function.hcas),
@@ -136,6 +138,6 @@ def _device(
         health=kdp.Health.unhealthy("; ".join(reasons)) if reasons else kdp.Health.healthy(),
         numa_nodes=function.numa_nodes if config.with_numa else (),
         edits=kdp.ContainerEdits(env={config.variable: function.address}, device_nodes=nodes),
-        attributes={name: value for name, value in attributes.items() if value != ""},
+        attributes=fitting(attributes),
         handle=Told(config.variable, parts),
     )

@@ -1,0 +1,60 @@
+"""The same class as a DRA driver: what claims can select."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kdp
+from kdp.dra.limits import Limits
+from kdp.dra.slices import Pool, pool_slices
+from kdp.dra.specs import check_edits
+from kdp.dra.standard import standard_attributes
+from kdp.testing.pytest_plugin import NodeFrom
+from kdp_example_fpga import Fpga
+
+NODE = Path(__file__).with_name("data") / "dfl-6.1.tar.gz"
+
+
+def _published(backend: Fpga, version: str) -> dict[str, dict[str, Any]]:
+    devices = backend.discover()
+    for device in devices:
+        check_edits(device.edits)
+    slices = pool_slices(
+        devices,
+        pool=Pool.of_node("fpga.example.com", "node-0"),
+        limits=Limits.of(version),
+        standard={device.id: standard_attributes(device, backend.host) for device in devices},
+    )
+    return {device["name"]: device["attributes"] for each in slices for device in each.body["devices"]}
+
+
+@pytest.mark.parametrize("version", ["v1.34.9", "v1.36.2", "v1.37.1"])
+def test_a_region_tells_its_function(node_from: NodeFrom, version: str) -> None:
+    backend = Fpga(node_from(NODE).host, mode="region", annotation=False, programmer="/opt/programmer")
+
+    both, one = _published(backend, version).values()
+
+    assert {name: both[name] for name in ("ports", "interface", "accelerator")} == {
+        "ports": {"int": 2},
+        "interface": {"string": "9926ab6d6c925a68aabca7d84c545738"},
+        "accelerator": {"string": "d8424dc4a4a3c413f89e433683f9040b"},
+    }
+    assert one["accelerator"]["string"].startswith("f7d")
+    assert one["resource.kubernetes.io/pciBusID"] == {"string": "0000:81:00.0"}
+    assert "resource.kubernetes.io/pcieRoot" in one
+
+
+def test_functions_are_selected_without_a_resource_for_each(node_from: NodeFrom) -> None:
+    published = _published(Fpga(node_from(NODE).host), "v1.37.1")
+
+    assert [told["accelerator"]["string"][:3] for told in published.values()] == ["d84", "d84", "f7d"]
+
+
+def test_the_annotation_of_a_region_is_refused_with_what_to_do(node_from: NodeFrom) -> None:
+    backend = Fpga(node_from(NODE).host, mode="region")
+
+    with pytest.raises(kdp.InvalidValueError, match=r"^annotation 'com\.intel\.fpga\.mode': .*; leave it out$"):
+        _published(backend, "v1.37.1")

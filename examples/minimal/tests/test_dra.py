@@ -1,0 +1,29 @@
+"""The same class, unchanged, as a DRA driver."""
+
+from __future__ import annotations
+
+import pytest
+
+import kdp_example_minimal
+from kdp.dra.limits import Limits
+from kdp.dra.names import driver_name
+from kdp.dra.slices import Pool, pool_slices
+from kdp.dra.specs import check_edits
+from kdp.dra.validation import problems_of_pool, problems_of_slice
+
+
+@pytest.mark.parametrize("version", ["v1.34.9", "v1.36.2", "v1.37.1"])
+def test_its_devices_are_published(version: str) -> None:
+    backend, limits = kdp_example_minimal.Fuse(count=100), Limits.of(version)
+    assert backend.resource is not None
+    devices = backend.discover()
+    for device in devices:
+        check_edits(device.edits)
+    pool = Pool.of_node(driver_name(backend.resource), "node-0")
+    slices = pool_slices(devices, pool=pool, limits=limits)
+    items = [each.as_object(1, len(slices)) for each in slices]
+
+    assert [problem for item in items for problem in problems_of_slice(item, limits)] == []
+    assert problems_of_pool(items) == []
+    assert [device["name"] for item in items for device in item["spec"]["devices"]] == [f"fuse-{n}" for n in range(100)]
+    assert {item["spec"]["driver"] for item in items} == {"fuse.example.com"}

@@ -1,0 +1,84 @@
+"""The same class as a DRA driver: what claims can select, and shares of an adapter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import kdp
+from kdp.dra.limits import Limits
+from kdp.dra.slices import Pool, pool_slices
+from kdp.dra.specs import check_edits
+from kdp.dra.standard import standard_attributes
+from kdp.testing import SysfsTree
+from kdp_example_rdma import Rdma
+from kdp_example_rdma.pools import fitting
+
+VERSIONS = pytest.mark.parametrize("version", ["v1.34.9", "v1.36.2", "v1.37.1"])
+
+
+def _published(backend: Rdma, version: str) -> dict[str, dict[str, Any]]:
+    devices = backend.discover()
+    for device in devices:
+        check_edits(device.edits)
+    slices = pool_slices(
+        devices,
+        pool=Pool.of_node("rdma.example.com", "node-0"),
+        limits=Limits.of(version),
+        standard={device.id: standard_attributes(device, backend.host) for device in devices},
+    )
+    return {device["name"]: device for each in slices for device in each.body.get("devices", ())}
+
+
+@VERSIONS
+def test_an_adapter_has_what_claims_select_by(node: SysfsTree, version: str) -> None:
+    first, second, third, *_ = _published(Rdma(node.host, mode="hca"), version).values()
+
+    told = first["attributes"]
+    assert (told["linkLayer"], told["speed"], told["netdev"]) == (
+        {"string": "InfiniBand"},
+        {"int": 100},
+        {"string": "ib0"},
+    )
+    assert told["resource.kubernetes.io/pcieRoot"] == {"string": "pci0000:3b"}
+    assert told["resource.kubernetes.io/pciBusID"] == {"string": "0000:3b:00.0"}
+    assert second["attributes"]["resource.kubernetes.io/numaNode"] == {"int": 1}
+    assert third["attributes"]["linkLayer"] == {"string": "Ethernet"}
+    assert first["capacity"] == {"bandwidth": {"value": "100G"}}
+    assert "allowMultipleAllocations" not in first
+
+
+@VERSIONS
+def test_a_shared_adapter_gives_whole_gigabits(node: SysfsTree, version: str) -> None:
+    first, *_ = _published(Rdma(node.host, mode="hca", shared=True), version).values()
+
+    assert first["allowMultipleAllocations"] is True
+    assert first["capacity"]["bandwidth"] == {
+        "value": "100G",
+        "requestPolicy": {"default": "1G", "validRange": {"min": "1G", "step": "1G"}},
+    }
+
+
+@VERSIONS
+@pytest.mark.parametrize("mode", ["pool", "vf"])
+def test_the_other_modes_are_published_too(node: SysfsTree, mode: Any, version: str) -> None:
+    published = _published(Rdma(node.host, mode=mode), version)
+
+    if mode == "vf":
+        own = next(iter(published.values()))["attributes"]
+        assert (own["netdev"], own["parent"]) == ({"string": "eth0v0"}, {"string": "0000:d8:00.0"})
+        assert own["resource.kubernetes.io/pciBusID"] == {"string": "0000:d8:00.2"}
+    else:
+        assert len(published) == 100
+
+
+def test_shares_and_slots_contradict_one_another(node: SysfsTree) -> None:
+    with pytest.raises(
+        kdp.ConfigurationError, match=r"^shared: is for mode=hca without slots, and here are mode=hca, slots=4"
+    ):
+        Rdma(node.host, mode="hca", slots=4, shared=True)
+
+
+def test_what_is_too_long_for_a_slice_is_left_out() -> None:
+    assert fitting({"a": "x" * 64, "b": "x" * 65, "c": "", "d": 0}) == {"a": "x" * 64, "d": 0}
