@@ -1,0 +1,113 @@
+"""The YAML of the examples' dra/ folders before a real API server, and their backends as real DRA drivers by `kdp run --mode dra`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kdp_example_nvidia_gpu.fake import GpuState, NvmlState, compile_library
+
+from .conftest import Namespace
+from .deploy import Nodes
+from .nodekit.machine import IMAGE
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+FILES = sorted(EXAMPLES.glob("*/dra/*.yaml"))
+CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
+SLICES = "resource.k8s.io/v1/resourceslices"
+Object = dict[str, Any]
+Run = Callable[..., Awaitable[None]]
+
+
+def test_every_example_that_has_devices_for_claims_is_here() -> None:
+    assert {file.parents[1].name for file in FILES} == {"minimal", "generic", "nvidia_gpu", "fpga", "rdma"}
+
+
+def _objects(file: Path) -> list[Object]:
+    return [*yaml.safe_load_all(file.read_text())]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parents[1].name}-{file.stem}")
+async def test_the_api_server_takes_the_file_as_it_is(namespace: Namespace, file: Path) -> None:
+    said = await namespace.cluster.kubectl(
+        *("apply", "--dry-run=server", "--validate=strict", f"--namespace={namespace.name}", f"--filename={file}")
+    )
+    assert said.count("(server dry run)") == len(_objects(file))
+
+
+@pytest.fixture
+async def run(namespace: Namespace) -> AsyncIterator[Run]:
+    """Run a backend as a driver until the end of the test, apply a file of its folder, and see its pod succeed."""
+    cluster = namespace.cluster
+    process = f"example-{namespace.name}"
+
+    async def start(
+        target: str, driver: str, file: str, said: str, *options: str, count: int, env: tuple[str, ...] = ()
+    ) -> None:
+        arguments = ["--mode=dra", "--node-name=node0", f"--kubeconfig={cluster.work}/admin.kubeconfig", *options]
+        await cluster.spawn(process, "env", *env, sys.executable, "-m", "kdp", "run", target, *arguments)
+
+        async def is_published() -> bool:
+            slices = [each for each in await cluster.list(SLICES) if each["spec"]["driver"] == driver]
+            return sum(len(each["spec"].get("devices", ())) for each in slices) == count
+
+        await cluster.until(is_published, lambda: f"{count} devices are published: {cluster.log(process)}", every=0.05)
+        objects = _objects(EXAMPLES / file)
+        [pod] = [each for each in objects if each["kind"] == "Pod"]
+        for container in pod["spec"]["containers"]:
+            container |= {"image": IMAGE, "imagePullPolicy": "Never"}
+        pod["spec"]["automountServiceAccountToken"] = False
+        await cluster.apply(*objects, namespace=namespace.name)
+        name = pod["metadata"]["name"]
+        assert said in await cluster.until_said(name, said.splitlines()[-1], namespace=namespace.name)
+        await cluster.until_pod(name, "Succeeded", namespace=namespace.name)
+        await cluster.delete("v1/pods", name, namespace=namespace.name)
+
+        async def is_free() -> bool:
+            return not await cluster.list("resource.k8s.io/v1/resourceclaims", namespace=namespace.name)
+
+        await cluster.until(is_free, "the claim is gone", every=0.05)
+
+    yield start
+    await cluster.kill(process)
+    for path in (f"/apis/{SLICES}", CLASSES):
+        await cluster.api("DELETE", path)
+
+
+async def test_minimal(run: Run) -> None:
+    await run("minimal", "fuse.example.com", "minimal/dra/fuse.yaml", "opened", count=10)
+
+
+async def test_generic(run: Run) -> None:
+    config = EXAMPLES / "generic/configs/fuse-tun.yaml"
+    options = ("--driver-name=nodes.example.com", f"--set=config={config}")
+    await run("generic", "nodes.example.com", "generic/dra/fuse-tun.yaml", "opened", *options, count=200)
+
+
+async def test_a_gpu_with_a_power_limit(run: Run, namespace: Namespace) -> None:
+    work = namespace.cluster.work
+    try:
+        library = compile_library(work)
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+    state = work / "state"
+    state.write_text(NvmlState(gpus=(GpuState(memory_mib=40960), GpuState(), GpuState(compute="8.0"))).text)
+    nodes = Nodes(work / "gpus/dev", "nvidiactl", "nvidia-uvm", "nvidia0", "nvidia1", "nvidia2")
+    options = (f"--set=library={library}", f"--set=dev_root={work}/gpus", "--set=strategies=device-nodes")
+    try:
+        await run(
+            "nvidia-gpu",
+            "gpu.nvidia.com",
+            "nvidia_gpu/dra/gpu.yaml",
+            "/dev/nvidia-uvm\n/dev/nvidia1\n/dev/nvidiactl\ndone",
+            *(*options, "--set=power_limits=true"),
+            count=3,
+            env=(f"FAKE_NVML={state}",),
+        )
+    finally:
+        nodes.clear()
