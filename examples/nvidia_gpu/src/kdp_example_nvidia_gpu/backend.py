@@ -37,7 +37,7 @@ class NvidiaGpu(kdp.DeviceBackend):
     """NVIDIA GPUs, whole or as MIG instances, through NVML."""
 
     joined_env = JOINED_ENV
-    poll_interval: float | None = 15.0  # NVML tells of errors at once; the rest can wait, and a poll costs some milliseconds
+    poll_interval: float | None = 15.0  # NVML tells of errors at once; the rest can wait
     config = GpuConfig
 
     def __init__(
