@@ -327,6 +327,12 @@ async def test_slices_wait_for_the_end_of_a_device_plugin(driver: Driver, figure
         )
         await cluster.until(lambda: sentence in cluster.log(driver.process), "the driver says why it waits")
         assert f"{DRIVER}: registered with the kubelet" in cluster.log(driver.process)
+
+        async def is_an_event() -> bool:
+            events = await cluster.list("v1/events", namespace="default")
+            return [each["involvedObject"]["name"] for each in events if sentence in each.get("message", "")] == [NODE]
+
+        await cluster.until(is_an_event, "the node has an Event that says so, once", every=0.5)
         assert await cluster.list(SLICES) == []
     started = time.monotonic()
     await cluster.until_object("v1/nodes", NODE, offers("0"), "offers none any more")

@@ -25,6 +25,7 @@ from ..errors import CheckpointError, HookError, InvalidValueError, NotReady, se
 from ..health import DeviceHealth
 from ..kubelet.server import ServeError, SocketServer
 from ..kubelet.sockets import is_answered, missing_right, remove_dead
+from .announce import Announcer
 from .checkpoint import offload
 from .health import HealthStreams, tainted
 from .prepare import Preparer
@@ -54,6 +55,12 @@ logger = logging.getLogger(__name__)
 
 LOOK_PAUSE = 5.0
 """Seconds between two looks whether the sockets are still there."""
+
+ANNOUNCE_PAUSE = 5.0
+"""Seconds between two looks for what is to be told as an Event."""
+
+PATIENCE = 10.0
+"""Seconds for which devices must be unpublished before an Event tells it: a conflict or a short outage is none."""
 
 COLLECT_PAUSE = 300.0
 """Seconds between two looks for claims that are gone."""
@@ -180,6 +187,7 @@ class DraPlugin:
         self._publisher = publisher
         self._api = api
         self._node: str | None = pool.nodes.get("nodeName")
+        self._announcer = Announcer(api, driver, pool.name if self._node is None else self._node)
         self._vacant: set[str] = set()
         self._unpublished: str | None = None
         self._host = host
@@ -211,7 +219,7 @@ class DraPlugin:
         found = self._supervisor.discovery.value
         devices = found.devices or ()
         publication = self._publisher.status.value
-        trouble = self._unpublished or publication.problem
+        trouble = self._trouble
         is_published = publication.generation > 0
         return DriverStatus(
             driver=self.driver,
@@ -225,6 +233,11 @@ class DraPlugin:
             problem=trouble if is_published else None,
         )
 
+    @property
+    def _trouble(self) -> str | None:
+        """Why the slices are not as they should be."""
+        return self._unpublished or self._publisher.status.value.problem
+
     # -- life ----------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -235,6 +248,7 @@ class DraPlugin:
                     tasks.start_soon(self._publisher.run)
                     tasks.start_soon(self._publish_forever)
                     tasks.start_soon(self._serve_forever)
+                    tasks.start_soon(self._announce_forever)
         finally:
             with anyio.CancelScope(shield=True):
                 await self._close_servers()
@@ -284,6 +298,23 @@ class DraPlugin:
             except CheckpointError as error:
                 logger.warning("%s: %s", self.driver, sentence(error))
             await anyio.sleep(COLLECT_PAUSE)
+
+    async def _announce_forever(self) -> None:
+        """Tell the cluster what somebody must do something about."""
+        trouble: str | None = None
+        since = time.monotonic()
+        while True:
+            for uid in tuple(self.preparer.store.set_aside):
+                await self._announcer.warn(
+                    "ClaimStateSetAside",
+                    f"{self.driver}: what was saved of claim {uid} cannot be read, and is set aside in "
+                    f"{self.preparer.store.directory}; devices of it may be in use although the driver does not know",
+                )
+            if self._trouble != trouble:
+                trouble, since = self._trouble, time.monotonic()
+            if trouble is not None and time.monotonic() - since >= PATIENCE:
+                await self._announcer.warn("DevicesNotPublished", f"{self.driver}: {trouble}")
+            await anyio.sleep(ANNOUNCE_PAUSE)
 
     def _say(self, problem: str) -> None:
         """Log why the driver is not registered, once; what goes on while it lasts is not news."""

@@ -36,7 +36,8 @@ def offered(node: Mapping[str, Any], resources: Iterable[str]) -> dict[str, str]
         node: The Node; what it says that is no quantity counts as offered.
         resources: Names of extended resources.
     """
-    allocatable = (node.get("status") or {}).get("allocatable") or {}
+    status: Mapping[str, Any] = node.get("status") or {}
+    allocatable: Mapping[str, Any] = status.get("allocatable") or {}
     return {name: str(allocatable[name]) for name in sorted(set(resources)) if _is_some(allocatable.get(name, "0"))}
 
 

@@ -268,6 +268,34 @@ async def test_a_pool_that_was_never_published_is_not_ready_and_says_why(folder:
         assert (status.reason, status.problem, status.is_ready) == (None, "the API server was not reached", True)
 
 
+async def test_what_somebody_must_do_something_about_is_an_event_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PATIENCE", "ANNOUNCE_PAUSE"):
+        monkeypatch.setattr(plugin, name, 0.02)
+    monkeypatch.setattr(vacancy, "LOOK_PAUSE", 0.01)
+    claims = folder / "plugins" / DRIVER / "claims"
+    claims.mkdir(parents=True)
+    (claims / "the-uid.json").write_bytes(b"\xef\xbb\xbf{")
+    async with running(folder, Widgets("w0"), wait=False) as driver:
+        driver.api.allocatable = {Widgets.resource: "3"}
+        await until(driver.sockets)
+        await driver.notify()
+        await until(lambda: len(driver.api.events) == 2)
+        asked = driver.api.nodes_asked
+        await until(lambda: driver.api.nodes_asked > asked + 20)
+        aside, waits = driver.api.events
+        assert (aside["type"], aside["reason"]) == ("Warning", "ClaimStateSetAside")
+        assert aside["message"].startswith(f"{DRIVER}: what was saved of claim the-uid cannot be read")
+        assert waits["reason"] == "DevicesNotPublished"
+        assert waits["message"].startswith(f"{DRIVER}: node node0 still offers 3 of example.com/widget")
+        assert waits["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": "node0", "uid": "node0"}
+        driver.api.allocatable = {}
+        await until(lambda: driver.driver.is_ready)
+        await asyncio.sleep(0.1)
+        assert len(driver.api.events) == 2
+
+
 async def test_counters_are_published_with_the_devices(folder: Path) -> None:
     class Partitions(Widgets):
         @override

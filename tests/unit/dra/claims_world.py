@@ -45,6 +45,13 @@ class Claims:
         self.hangs = False
         self.allocatable: dict[str, str] = {}
         self.nodes_asked = 0
+        self.events: list[Object] = []
+
+    async def create_event(self, event: Any) -> Object:
+        if self.failure is not None:
+            raise self.failure
+        self.events.append(event)
+        return dict(event)
 
     async def node(self, name: str) -> Object:
         self.nodes_asked += 1
