@@ -70,7 +70,7 @@ class Widgets(kdp.DeviceBackend):
 async def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stdout)
     folder, pod_uid, boot_id = (*sys.argv[1:], "", "")[:3]
-    more: Any = {"pod_uid": pod_uid or None, "boot_id": boot_id or None}
+    more: Any = {"pod_uid": pod_uid or None, "boot_id": boot_id or None, "device_status": True}
     async with KubeApi() as api, DraDriver([Widgets(Path(folder))], api=api, node="node0", **more):
         await anyio.sleep_forever()
 

@@ -341,3 +341,18 @@ async def test_slices_wait_for_the_end_of_a_device_plugin(driver: Driver, figure
     figure("end of a device plugin -> slices", time.monotonic() - started, "s")
     await cluster.apply(claim("free", requests()), namespace=driver.namespace)
     assert (await driver.run("one", resourceClaimName="free")).startswith("opened /dev/w0")
+
+
+async def test_the_claim_says_that_its_devices_are_ready(driver: Driver) -> None:
+    await driver.until_published(4)
+    await driver.cluster.apply(claim("told", requests(count=2)), namespace=driver.namespace)
+    await driver.run("one", resourceClaimName="told")
+
+    def is_told(found: Object) -> bool:
+        entries = found["status"].get("devices") or []
+        ready = {each["device"]: [(c["type"], c["status"]) for c in each["conditions"]] for each in entries}
+        return ready == {"w0": [("Ready", "True")], "w1": [("Ready", "True")]}
+
+    await driver.cluster.until_object(
+        CLAIMS, "told", is_told, "says that its devices are ready", namespace=driver.namespace
+    )

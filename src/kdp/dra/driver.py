@@ -97,6 +97,8 @@ class DraDriver(AsyncContextManagerMixin):
         deadlines: What hooks get.
         health: Whether the kubelet is told of the devices' health, for the pods' status.
         health_taint: The effect of the taint that an unhealthy device has; None: it has none.
+        device_status: Whether claims say in ``status.devices`` that their devices are ready (`kdp.dra.reported`). It needs
+            more permissions: DRA contract section 3.5.
         health_policy: Thresholds of health that differ from the backends' own (`kdp.HealthPolicy`), by name.
         observe: Called on the loop with each change of a device's health; must not block. What it raises is logged.
         boot_id: Which boot of the node this is; None: as the kernel says.
@@ -122,6 +124,7 @@ class DraDriver(AsyncContextManagerMixin):
         deadlines: Deadlines | None = None,
         health: bool = True,
         health_taint: TaintEffect | None = "NoSchedule",
+        device_status: bool = False,
         health_policy: Mapping[str, float | None] | None = None,
         observe: Callable[[HealthChange], object] | None = None,
         boot_id: str | None = None,
@@ -164,6 +167,7 @@ class DraDriver(AsyncContextManagerMixin):
                 pod_uid=pod_uid,
                 health=health,
                 health_taint=health_taint,
+                device_status=device_status,
             )
             self._supervisors.append(supervisor)
 

@@ -30,6 +30,7 @@ from .checkpoint import offload
 from .health import HealthStreams, tainted
 from .prepare import Preparer
 from .publication import PublisherStatus
+from .reported import DeviceStatuses
 from .servicer import Registration, Servicer, versions
 from .sockets import DriverSockets
 from .standard import standard_attributes
@@ -155,6 +156,7 @@ class DraPlugin:
         pod_uid: The pod's UID, if two may overlap in an update.
         health: Whether the kubelet is told of the devices' health.
         health_taint: The effect of the taint of an unhealthy device; None: it has none.
+        device_status: Whether claims say in ``status.devices`` that their devices are ready.
 
     Attributes:
         preparer: The claims.
@@ -179,6 +181,7 @@ class DraPlugin:
         pod_uid: str | None = None,
         health: bool = True,
         health_taint: TaintEffect | None = "NoSchedule",
+        device_status: bool = False,
     ) -> None:
         self.driver = driver
         self._supervisor = supervisor
@@ -203,6 +206,7 @@ class DraPlugin:
             directory=self._data,
             cdi=CdiDirectory(cdi),
             boot_id=boot_id,
+            statuses=DeviceStatuses(api, driver) if device_status else None,
         )
         self._streams = HealthStreams(pool.name, supervisor.discovery, is_on=health)
         self._servers: list[SocketServer] = []

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from ..hardware import Host
     from ..supervisor import Supervisor
     from .api import ClusterApi
+    from .reported import DeviceStatuses
 
 __all__ = ["Outcome", "Preparer", "boot_id_of"]
 
@@ -107,6 +108,7 @@ class Preparer:
         directory: The driver's data directory; several processes may share it.
         cdi: Where container runtimes find specs.
         boot_id: Which boot of the node this is; "": unknown, so that none is told from another.
+        statuses: Writes into claims what is ready; None: nobody does.
 
     Attributes:
         store: The records.
@@ -123,6 +125,7 @@ class Preparer:
         directory: Path,
         cdi: CdiDirectory,
         boot_id: str,
+        statuses: DeviceStatuses | None = None,
     ) -> None:
         self._driver = driver
         self._kind = kind_of(driver)
@@ -133,6 +136,7 @@ class Preparer:
         self._host = host
         self._cdi = cdi
         self._boot_id = boot_id
+        self._statuses = statuses
         self.store = Store(directory / "claims")
         self._locks = Locks(directory / "serialize.lock")
         self._preparing: dict[str, asyncio.Task[Outcome]] = {}
@@ -154,6 +158,8 @@ class Preparer:
     async def close(self, seconds: float) -> None:
         """Let what is going on end, within so many seconds; then give it up. What was only started says so on disk."""
         self._is_closed = True
+        if self._statuses is not None:
+            self._statuses.close()
         jobs = {*self._preparing.values(), *self._undoing.values()}
         if jobs:
             _, left = await asyncio.wait(jobs, timeout=seconds)
@@ -171,6 +177,8 @@ class Preparer:
         return await self._join(self._preparing, claim, self._prepare)
 
     async def _join_unprepare(self, claim: Claim) -> Outcome:
+        if self._statuses is not None:
+            self._statuses.forget(claim.uid)
         job = self._preparing.get(claim.uid)
         if job is not None:
             job.cancel()
@@ -210,6 +218,12 @@ class Preparer:
     # -- Prepare -------------------------------------------------------------------------------------------------------
 
     async def _prepare(self, claim: Claim) -> tuple[Answer, ...]:
+        devices = await self._prepare_locked(claim)
+        if self._statuses is not None and not self._is_closed:
+            self._statuses.prepared(claim, devices)
+        return devices
+
+    async def _prepare_locked(self, claim: Claim) -> tuple[Answer, ...]:
         async with self._locks.claim(claim.uid):
             record = await offload(lambda: self.store.read(claim.uid))
             fetched = await self._fetch(claim, needed=not self._is_current(record))
