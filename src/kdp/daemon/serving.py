@@ -348,6 +348,7 @@ def _driver(plan: Plan, api: ClusterApi) -> dra.DraDriver:
         cdi=settings.cdi_dir,
         poll_interval=... if settings.poll_interval == "keep" else settings.poll_interval,
         health_taint=settings.health_taint,
+        device_status=settings.device_status == "on",
         health_policy=settings.health_policy,
     )
 

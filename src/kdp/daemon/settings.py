@@ -244,6 +244,7 @@ class Settings:
         pod_uid: DRA: the UID of the pod that this is, so that it can overlap with its successor; None: it does not.
         kubeconfig: DRA: how to reach the API server; None: with the pod's account.
         health_taint: DRA: the effect of the taint of an unhealthy device; None: it gets none.
+        device_status: DRA: whether claims say in ``status.devices`` that their devices are ready; it needs more permissions.
     """
 
     kubelet_root: Path = attrs.field(
@@ -430,6 +431,14 @@ class Settings:
             "DRA: the effect of the taint of an unhealthy device; None only informs; off: there is no taint.",
         ),
     )
+    device_status: Literal["off", "on"] = attrs.field(
+        default="off",
+        metadata=_about(
+            _choice("off", "on"),
+            "off|on",
+            "DRA: whether claims say in status.devices that their devices are ready; it needs more permissions.",
+        ),
+    )
 
     @property
     def sharing(self) -> Sharing | None:
@@ -516,6 +525,7 @@ _OF_DRA = (
     "driver_name",
     "kubeconfig",
     "health_taint",
+    "device_status",
 )  # a manifest may give a pod its node's name whatever the mode is
 _NOT_OF_DRA = ("registration", "cdi", "cdi_names", "policy", "replicas", "replicas_for")
 _OF_THE_PROCESS = ("log_format", "log_level")
@@ -551,6 +561,7 @@ class ServeOptions(TypedDict, total=False):
     pod_uid: str
     kubeconfig: str | os.PathLike[str]
     health_taint: Literal["NoSchedule", "NoExecute", "None", "off"]
+    device_status: Literal["off", "on"]
 
 
 class RunOptions(ServeOptions, total=False):

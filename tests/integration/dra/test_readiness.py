@@ -1,4 +1,4 @@
-"""What the probe says of a DRA driver, which runs between the simulated API server and the simulated kubelet."""
+"""What a DRA driver tells the probe and its claims, between the simulated API server and the simulated kubelet."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ from tests.unit.dra.claims_world import Widgets
 
 from kdp.daemon.serving import serve
 from kdp.dra import vacancy
+from kdp.kubelet import KubeletPaths
+from kdp.kubelet.channel import open_channel
+from kdp.proto.dra.v1 import api_pb2 as v1
 from kdp.testing.dra.kubelet import SimulatedDraKubelet
-from kdp.testing.dra.objects import node
+from kdp.testing.dra.objects import allocation, claim, node, result
 from kdp.testing.dra.server import SimulatedApiServer
 
 from .helpers import DRIVER
 from .test_publisher import kubeconfig
 
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 
 
@@ -53,7 +57,7 @@ class Probe:
                 await anyio.sleep(0.02)
 
 
-async def test_a_driver_is_ready_when_its_devices_are_published(
+async def test_a_driver_is_ready_when_its_devices_are_published_and_tells_claims(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(vacancy, "LOOK_PAUSE", 0.02)
@@ -80,6 +84,7 @@ async def test_a_driver_is_ready_when_its_devices_are_published(
                 state_dir=folder / "state",
                 cdi_dir=folder / "cdi",
                 http="127.0.0.1:0",
+                device_status="on",
             )
 
         tasks.start_soon(run)
@@ -95,6 +100,19 @@ async def test_a_driver_is_ready_when_its_devices_are_published(
             {"generation": 1, "problem": None},
         )
         assert len((await server.ask("GET", SLICES))["items"]) == 1
+        made = await server.ask("POST", CLAIMS, claim("c"))
+        made["status"] = {"allocation": allocation([result(DRIVER, "w0")])}
+        await server.ask("PUT", f"{CLAIMS}/c/status", made)
+        service = KubeletPaths.under(kubelet.root).plugins_dir / DRIVER / "dra.sock"
+        request = v1.NodePrepareResourcesRequest(
+            claims=[v1.Claim(namespace="default", name="c", uid=made["metadata"]["uid"])]
+        )
+        async with open_channel(service) as channel:
+            call: Any = channel.unary_unary("/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources")
+            await call(request.SerializeToString(), timeout=30)
+        with anyio.fail_after(30):
+            while not (await server.ask("GET", f"{CLAIMS}/c"))["status"].get("devices"):  # noqa: ASYNC110 - a server's
+                await anyio.sleep(0.02)
         server.faults.away()
         told = await probe.until(200, "was not reached")
         assert (told["state"], told["reason"]) == ("published", None), "a later problem is told, and not fatal"
