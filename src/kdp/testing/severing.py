@@ -54,8 +54,14 @@ def sever(path: str) -> bool:
 def _ours(peers: set[_Peer], path: str) -> set[_Peer]:
     """Return those that are the plugin at this path."""
     exact = {peer for peer in peers if os.path.dirname(peer.path) == os.path.dirname(path)}
-    if exact or len(peers) <= 1:
-        return exact or peers
+    if exact:
+        return exact
+    # One whose path leads somewhere here is another plugin: sockets of DRA drivers all have one name.
+    peers = {
+        peer for peer in peers if not os.path.exists(os.path.join(os.path.dirname(peer.path), _file_name(peer.path)))
+    }
+    if len(peers) <= 1:
+        return peers
     # The plugin sees its directory at another path, and so does another one: ask who listens here.
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.connect(path)

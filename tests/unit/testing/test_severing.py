@@ -103,3 +103,14 @@ def test_two_that_call_their_paths_the_same_are_told_apart(tmp_path: Path, stack
 
 def test_what_is_not_there_is_not_found(tmp_path: Path) -> None:
     assert not sever(os.fspath(tmp_path / "plugin.sock"))
+
+
+def test_when_ours_is_gone_the_one_of_the_same_name_is_left_alone(tmp_path: Path, stack: ExitStack) -> None:
+    """Sockets of DRA drivers all have one name: the end of one node cut the only connection of another."""
+    path = tmp_path / "b" / "plugin.sock"
+    path.parent.mkdir()
+    listening(path.with_name(".plugin.sock"), stack)
+    other = connected(path.with_name(".plugin.sock"), stack)
+    path.with_name(".plugin.sock").rename(path)
+    assert not sever(os.fspath(tmp_path / "a" / "plugin.sock"))
+    assert not is_broken(other)
