@@ -29,6 +29,13 @@ __all__ = ["command"]
 )
 @click.argument("words", metavar="COMMAND...", nargs=-1, type=click.UNPROCESSED, required=True)
 @click.option(
+    "--mode",
+    type=click.Choice(["device-plugin", "dra"]),
+    default="device-plugin",
+    show_default=True,
+    help="Whether the program is a device plugin or a DRA driver.",
+)
+@click.option(
     "--profile",
     metavar="PROFILE",
     default="k137",
@@ -75,6 +82,7 @@ __all__ = ["command"]
 )
 def command(
     words: tuple[str, ...],
+    mode: str,
     profile: str,
     only: str | None,
     quick: bool,
@@ -87,7 +95,7 @@ def command(
     cdi_dirs: tuple[str, ...],
     deadline: float,
 ) -> None:
-    """Run the conformance checks against a device plugin's program, in any language.
+    """Run the conformance checks against the program of a device plugin or a DRA driver, in any language.
 
     The program learns where the kubelet is by placeholders in its arguments, by variables, or with --private-mount by the
     usual path. It registers with kubelet.sock or through the plugin watcher, as it does on a node.
@@ -100,9 +108,17 @@ def command(
       {pod_resources}      ...            KDP_POD_RESOURCES_DIR
 
     \b
+    Of a DRA driver also
+      {kubeconfig}                        KUBECONFIG, KDP_KUBECONFIG
+      {node}               node0          NODE_NAME, KDP_NODE_NAME
+      {cdi}                ...            CDI_ROOT, KDP_CDI_DIR
+      {state}              ...            KDP_STATE_DIR
+
+    \b
     For example:
       kdp conformance -- kdp run widgets.py:Widgets
       kdp conformance --quick -- ./plugin --socket-dir {device_plugins}
+      kdp conformance --mode dra -- kdp run widgets.py:Widgets
 
     \b
     Exit codes:
@@ -120,20 +136,35 @@ def command(
 
     if profile not in PROFILES:
         raise Refusal(f"--profile: {profile!r} is not known; known are {', '.join(PROFILES)}")
+    if mode == "dra" and private_mount:
+        raise Refusal("--private-mount: a DRA driver is told its directories; use the placeholders or the variables")
     if shutil.which(words[0]) is None:
         raise Refusal(f"there is no program {words[0]!r}: neither a file that can be run nor in PATH")
     levers = {"fail": fail, "heal": heal, "vanish": vanish, "add": add}
-    subject = CommandSubject(
-        words,
-        levers=shell_levers({name: text for name, text in levers.items() if text is not None}),
-        mount=private_mount,
-    )
+    pulled = shell_levers({name: text for name, text in levers.items() if text is not None})
     ids = _ids(only)
     report: ConformanceReport | None = None
     interrupted = ""
 
     def tell(result: CheckResult) -> None:
         click.echo(f"{result.check.id:>3}  {result.status}  {result.check.name}", err=True)
+
+    async def judge() -> ConformanceReport:
+        if mode == "dra":
+            from ..testing.conformance.dra.command import DraCommandSubject
+            from ..testing.conformance.dra.runner import run_dra_checks
+
+            driver = DraCommandSubject(words, levers=pulled)
+            return await run_dra_checks(driver, profile=profile, only=ids, quick=quick, tell=tell)
+        return await run_checks(
+            CommandSubject(words, levers=pulled, mount=private_mount),
+            profile=profile,
+            only=ids,
+            quick=quick,
+            cdi_dirs=[Path(directory) for directory in cdi_dirs],
+            meeting=deadline,
+            tell=tell,
+        )
 
     async def run() -> None:
         nonlocal report, interrupted
@@ -147,15 +178,7 @@ def command(
                         tasks.cancel_scope.cancel()
 
             tasks.start_soon(interrupt)
-            report = await run_checks(
-                subject,
-                profile=profile,
-                only=ids,
-                quick=quick,
-                cdi_dirs=[Path(directory) for directory in cdi_dirs],
-                meeting=deadline,
-                tell=tell,
-            )
+            report = await judge()
             tasks.cancel_scope.cancel()
 
     try:

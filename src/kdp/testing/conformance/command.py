@@ -217,11 +217,26 @@ class CommandSubject(Subject):
     ) -> AbstractAsyncContextManager[Instance]:
         if staging != Staging():
             raise NotApplicable(_reason(staging))
-        return self._running(paths, wake)
+        return self.running(paths, wake)
 
     @asynccontextmanager
-    async def _running(self, paths: KubeletPaths, wake: Callable[[], None]) -> AsyncGenerator[Instance]:
-        values = places(paths)
+    async def running(
+        self,
+        paths: KubeletPaths,
+        wake: Callable[[], None],
+        *,
+        more: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> AsyncGenerator[Instance]:
+        """Run the program.
+
+        Args:
+            paths: The kubelet's directories.
+            wake: Called when it has ended.
+            more: Placeholders besides those of `places`.
+            environment: Variables besides those that tell the same.
+        """
+        values = {**places(paths), **(more or {})}
         mark = secrets.token_hex(12)
         command = [_filled(part, values) for part in self._command]
         if self._mount:
@@ -231,7 +246,7 @@ class CommandSubject(Subject):
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env={**_NO_QUARANTINE, **os.environ, **_variables(paths), MARK: mark},
+            env={**_NO_QUARANTINE, **os.environ, **_variables(paths), **(environment or {}), MARK: mark},
             start_new_session=True,  # a group of its own, and no Ctrl-C but through us
         )
         instance = _Instance(process, self._levers, mark)

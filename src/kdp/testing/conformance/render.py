@@ -57,7 +57,7 @@ def _table(report: ConformanceReport) -> str:
             ]
         else:
             lines.append(f"             {_first_line(result.saw)}")
-    if report.of("failed"):
+    if any("section" in result.check.rule for result in report.of("failed")):
         lines += ["", _SECTIONS]
     return "\n".join([*lines, "", _head(report)])
 
@@ -121,6 +121,6 @@ def _markdown(report: ConformanceReport) -> str:
             result.saw.replace("```", "'''"),
             "```",
         ]
-    if report.of("failed"):
+    if any("section" in result.check.rule for result in report.of("failed")):
         lines += ["", _SECTIONS]
     return "\n".join(lines)

@@ -1,0 +1,406 @@
+"""Checks of Prepare and Unprepare."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from ...dra.claims import ClaimEntry
+from ...wire import CallError
+from ..model import NotApplicable
+from .model import check
+
+if TYPE_CHECKING:
+    from .scene import DraScene
+
+_ONE_ENTRY = "exactly one entry for each claim of the request, keyed by its UID; errors are in the entries"
+
+
+@check(
+    12,
+    "a claim's device is answered as the kubelet needs it",
+    expected="one device with the request's name, its pool and name, and CDI ids that can be resolved from disk",
+    rule="containers get the CDI ids of the devices that serve their requests",
+    cure="write the CDI spec before you answer; copy pool, device and request from the allocation's result",
+)
+async def _one(scene: DraScene) -> str:
+    [device] = await scene.some()
+    claim = await scene.claim(scene.result(device))
+    devices = await scene.good(claim)
+    told = [(each.requests, each.pool, each.device) for each in devices]
+    scene.require(told == [(("r0",), device["pool"], device["name"])], f"r0 has {device['name']}, answered was {told}")
+    scene.resolved(devices)
+    await scene.undone(claim)
+    return f"{device['name']} with {len(devices[0].cdi_ids)} CDI ids"
+
+
+@check(
+    13,
+    "one bad claim does not harm the others of the call",
+    expected="the call succeeds; the good claim has its device, the bad one an error",
+    rule=_ONE_ENTRY,
+    cure="catch what is wrong with a claim and put it into that claim's entry; never fail the call",
+)
+async def _one_of_two(scene: DraScene) -> str:
+    [device] = await scene.some()
+    good = await scene.claim(scene.result(device))
+    bad = await scene.claim(scene.result(device), allocated=False)
+    answer = await scene.prepare(good, bad)
+    scene.require(not answer[good.uid][1], f"the good claim was refused: {answer[good.uid][1]}")
+    scene.require(len(answer[good.uid][0]) == 1, "the good claim has no device")
+    scene.require(answer[bad.uid][1], "a claim that is not allocated was prepared")
+    await scene.undone(good, bad)
+    return f"the bad one: {answer[bad.uid][1]}"
+
+
+@check(
+    14,
+    "a call without claims is answered with none",
+    expected="an empty map, and no error",
+    rule=_ONE_ENTRY + "; probes of liveness call so",
+    cure="answer an empty request with an empty map",
+)
+async def _none(scene: DraScene) -> str:
+    before = scene.specs()
+    scene.require(await scene.prepare() == {}, "NodePrepareResources without claims has entries")
+    scene.require(await scene.unprepare() == {}, "NodeUnprepareResources without claims has entries")
+    scene.require(scene.specs() == before, "CDI specs were changed by calls without claims")
+    return "both calls"
+
+
+@check(
+    15,
+    "the same claim twice has the same answer",
+    expected="both answers are the same, and so are the CDI specs",
+    rule="a kubelet asks again for what is prepared; up to 1.36 it appends the answer to the old one",
+    cure="remember what you answered for a claim's UID, and answer it again without touching the hardware",
+)
+async def _twice(scene: DraScene) -> str:
+    [device] = await scene.some()
+    claim = await scene.claim(scene.result(device))
+    first = await scene.good(claim)
+    before = scene.specs()
+    second = await scene.good(claim)
+    scene.require(first == second, f"first {first}, then {second}")
+    scene.require(scene.specs() == before, f"the specs were {sorted(before)}, then {sorted(scene.specs())}")
+    await scene.undone(claim)
+    return "the same answer"
+
+
+@check(
+    16,
+    "a claim that is gone, replaced or not allocated is refused alone",
+    expected="an error for each of them, none of the call, the other claim is prepared, and nothing is left of them",
+    rule="the driver fetches the claim and verifies that it exists, has this UID and is allocated",
+    cure="compare the UID of the claim that you fetched with the request's; no state before all is verified",
+)
+async def _wrong(scene: DraScene) -> str:
+    [device] = await scene.some()
+    gone = ClaimEntry(namespace="default", name="gone", uid="00000000-0000-4000-8000-000000000001")
+    replaced = await scene.claim(scene.result(device))
+    replaced.uid = "00000000-0000-4000-8000-000000000002"
+    unallocated = await scene.claim(scene.result(device), allocated=False)
+    # Without the good one first: the device that it has would be a reason to refuse the others.
+    answer = await scene.prepare(gone, replaced, unallocated)
+    for claim, what in ((gone, "is gone"), (replaced, "was replaced"), (unallocated, "is not allocated")):
+        scene.require(answer[claim.uid][1], f"a claim that {what} was prepared")
+    good = await scene.claim(scene.result(device))
+    error = (await scene.prepare(gone, good, unallocated))[good.uid][1]
+    scene.require(not error, f"the good claim was refused: {error}")
+    await scene.undone(good)
+    scene.server.faults.internal_error(method="GET", times=None)
+    failing = await scene.claim_quietly(scene.result(device))
+    error = await scene.bad(failing, "a claim that the API server does not tell")
+    scene.server.faults.clear()
+    await scene.undone(gone, replaced, unallocated, failing)
+    other = await scene.claim(scene.result(device))
+    await scene.good(other)
+    await scene.undone(other)
+    return f"refused: {answer[gone.uid][1]}; {answer[replaced.uid][1]}; {answer[unallocated.uid][1]}; {error}"
+
+
+@check(
+    17,
+    "the results of other drivers are left alone",
+    expected="only own results are answered; a claim without any succeeds without devices",
+    rule="an allocation may have results of several drivers",
+    cure="skip every result whose driver is not your own name",
+)
+async def _others(scene: DraScene) -> str:
+    from ...dra import objects
+
+    [device] = await scene.some()
+    foreign = objects.result("other.example.com", "theirs", request="r1", pool="theirs")
+    mixed = await scene.claim(foreign, scene.result(device))
+    devices = await scene.good(mixed)
+    told = [each.device for each in devices]
+    scene.require(told == [device["name"]], f"of {device['name']} and another driver's device, answered was {told}")
+    alone = await scene.claim(foreign)
+    devices = await scene.good(alone)
+    scene.require(not devices, f"a claim of another driver's device was answered with {devices}")
+    await scene.undone(mixed, alone)
+    return "one of two results, none of one"
+
+
+@check(
+    18,
+    "a prioritized list's result is answered by the request's own name",
+    expected="of request gpu/large the answer says gpu",
+    rule="request_names carry the base name; containers refer to that",
+    cure="cut the result's request at the slash",
+)
+async def _prioritized(scene: DraScene) -> str:
+    [device] = await scene.some()
+    claim = await scene.claim(scene.result(device, request="gpu/large"))
+    devices = await scene.good(claim)
+    told = [each.requests for each in devices]
+    scene.require(told == [("gpu",)], f"request_names are {told}")
+    await scene.undone(claim)
+    return "gpu/large was answered as gpu"
+
+
+@check(
+    19,
+    "the config of other drivers is ignored",
+    expected="a claim with another driver's opaque config is prepared",
+    rule="config entries are addressed by driver",
+    cure="skip every opaque config whose driver is not your own name",
+)
+async def _config_of_others(scene: DraScene) -> str:
+    [device] = await scene.some()
+    parameters: dict[str, Any] = {
+        "apiVersion": "other.example.com/v1",
+        "kind": "Unknown",
+        "speed": "none of your business",
+    }
+    opaque: dict[str, Any] = {"driver": "other.example.com", "parameters": parameters}
+    config: list[dict[str, Any]] = [
+        {"source": source, "requests": [], "opaque": opaque} for source in ("FromClass", "FromClaim")
+    ]
+    claim = await scene.claim(scene.result(device), config=config)
+    await scene.good(claim)
+    await scene.undone(claim)
+    return "prepared all the same"
+
+
+@check(
+    20,
+    "a device that another claim has is not given twice",
+    expected="the second claim is refused, the first one is not disturbed",
+    rule="a claim that was deleted by force may still be prepared when its device is allocated again",
+    cure="remember which claim has a device, and refuse others until it is unprepared",
+)
+async def _busy(scene: DraScene) -> str:
+    [device] = await scene.some()
+    owner, other = await scene.claim(scene.result(device)), await scene.claim(scene.result(device))
+    first = await scene.good(owner)
+    error = await scene.bad(other, f"{device['name']}, which another claim has,")
+    await scene.undone(other)
+    scene.resolved(first)
+    scene.require(await scene.good(owner) == first, "the owner's answer has changed")
+    await scene.undone(owner)
+    await scene.good(other)
+    await scene.undone(other)
+    return error
+
+
+@check(
+    21,
+    "admin access may have a busy device",
+    expected="it is prepared beside its owner, and its Unprepare does not disturb the owner",
+    rule="results with adminAccess do not count as use",
+    cure="leave results with adminAccess out of what makes a device busy",
+)
+async def _admin(scene: DraScene) -> str:
+    [device] = await scene.some()
+    owner, admin = await scene.claim(scene.result(device)), await scene.claim(scene.result(device, adminAccess=True))
+    first = await scene.good(owner)
+    devices = await scene.good(admin)
+    scene.require([each.device for each in devices] == [device["name"]], f"answered was {devices}")
+    await scene.undone(admin)
+    scene.resolved(first)
+    scene.require(await scene.good(owner) == first, "the owner's answer has changed")
+    await scene.undone(owner)
+    return "prepared beside its owner"
+
+
+@check(
+    23,
+    "two requests of a claim have their own CDI ids",
+    expected="each device is answered for its own request, and they share no CDI id",
+    rule="a container gets the CDI ids of the requests that it names",
+    cure="make one CDI device for each request, and name that request in the answer",
+)
+async def _two_requests(scene: DraScene) -> str:
+    devices = await scene.some(2)
+    claim = await scene.claim(*(scene.result(each, request=f"r{index}") for index, each in enumerate(devices)))
+    answered = await scene.good(claim)
+    told = sorted((each.requests, each.device) for each in answered)
+    expected = sorted(((f"r{index}",), each["name"]) for index, each in enumerate(devices))
+    scene.require(told == expected, f"answered was {told}")
+    scene.resolved(answered)
+    first, second = (set(each.cdi_ids) for each in answered)
+    scene.require(not first & second, f"both requests have {', '.join(sorted(first & second))}")
+    await scene.undone(claim)
+    return "two requests, no common CDI id"
+
+
+@check(
+    25,
+    "an Unprepare wins against a Prepare that was cancelled",
+    expected="after both the claim is not prepared, and stays so",
+    rule="after 45 s the kubelet cancels and may unprepare while the driver is still at work",
+    cure="serialise calls for one claim, and let a Prepare that was cancelled leave nothing behind",
+)
+async def _overtaken(scene: DraScene) -> str:
+    [device] = await scene.some()
+    claim = await scene.claim(scene.result(device))
+    scene.server.faults.slow(0.6)
+    async with scene.connection() as connection:
+        with anyio.move_on_after(10):
+            try:
+                await connection.prepare([claim], 0.2)
+            except CallError:
+                pass
+            else:
+                raise NotApplicable("the driver does not ask the API server for a claim, so Prepare cannot be delayed")
+    await scene.undone(claim)
+    scene.server.faults.clear()
+    await scene.elapse(1.0)
+    left = {each for each in scene.specs() if claim.uid in each}
+    scene.require(not left, f"of the unprepared claim there is {', '.join(sorted(left))}")
+    other = await scene.claim(scene.result(device))
+    await scene.good(other)
+    await scene.undone(other)
+    return "not prepared, and the device is free"
+
+
+@check(
+    27,
+    "CDI specs that were lost are written again",
+    expected="a Prepare of a prepared claim writes its spec again, with the same ids",
+    rule="/var/run is lost at a reboot, the driver's state is not",
+    cure="write the spec at every Prepare, also when the claim is already prepared",
+)
+async def _specs_lost(scene: DraScene) -> str:
+    [device] = await scene.some()
+    claim = await scene.claim(scene.result(device))
+    first = await scene.good(claim)
+    if not any(each.cdi_ids for each in first):
+        raise NotApplicable("the driver answers without CDI ids")
+    for path in scene.node.cdi.iterdir():
+        path.unlink()
+    second = await scene.good(claim)
+    scene.require(first == second, f"first {first}, then {second}")
+    scene.resolved(second)
+    await scene.undone(claim)
+    return "written again"
+
+
+@check(
+    29,
+    "a device that is not there any more is refused by its name",
+    expected="an error for the claim that names the device",
+    rule="a device may vanish between its allocation and Prepare",
+    cure="look for the device before you prepare it; name it in the error",
+)
+async def _vanished(scene: DraScene) -> str:
+    [device] = await scene.some()
+    claim = await scene.claim(scene.result({**device, "name": "no-such-device"}))
+    error = await scene.bad(claim, "a device that does not exist")
+    scene.require("no-such-device" in error, f"the error does not name the device: {error}")
+    await scene.undone(claim)
+    return error
+
+
+@check(
+    31,
+    "a claim that was never prepared is unprepared without error",
+    expected="an entry without an error",
+    rule="Unprepare comes also for claims whose Prepare failed or never came",
+    cure="answer a UID that you do not know with an empty entry",
+)
+async def _never(scene: DraScene) -> str:
+    await scene.undone(ClaimEntry(namespace="default", name="never", uid="00000000-0000-4000-8000-000000000003"))
+    return "no error"
+
+
+@check(
+    32,
+    "a claim that is deleted is unprepared without the API server",
+    expected="no error, and the device is free again, though claim and API server are gone",
+    rule="everything that Unprepare needs must be in the driver's own state",
+    cure="keep what Unprepare needs in your state at Prepare; do not fetch the claim",
+)
+async def _deleted(scene: DraScene) -> str:
+    [device] = await scene.some()
+    claim = await scene.claim(scene.result(device))
+    first = await scene.good(claim)
+    await scene.drop(claim)
+    scene.server.faults.away()
+    await scene.undone(claim)
+    scene.server.faults.back()
+    left = {each for device in first for each in device.cdi_ids} & scene.specs()
+    scene.require(not left, f"after Unprepare there is still {', '.join(sorted(left))}")
+    other = await scene.claim(scene.result(device))
+    await scene.good(other)
+    await scene.undone(other)
+    return "unprepared without claim and API server"
+
+
+@check(
+    33,
+    "Unprepare twice, also at the same time, succeeds",
+    expected="no error in any of three calls",
+    rule="the kubelet retries, and looks for pods that are gone beside",
+    cure="serialise calls for one claim; what is unprepared already is a success",
+)
+async def _unprepared_twice(scene: DraScene) -> str:
+    [device] = await scene.some()
+    claim = await scene.claim(scene.result(device))
+    await scene.good(claim)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(scene.undone, claim)
+        tasks.start_soon(scene.undone, claim)
+    await scene.undone(claim)
+    return "three times"
+
+
+@check(
+    58,
+    "a claim of an extended resource is a claim like any other",
+    expected="request container-0-request-0 is prepared and answered by that name",
+    rule="the scheduler makes such claims for pods that ask for an extended resource",
+    cure="expect nothing of the names of claims and requests",
+)
+async def _extended(scene: DraScene) -> str:
+    [device] = await scene.some()
+    result = scene.result(device, request="container-0-request-0")
+    claim = await scene.claim(result, name="pod-extended-resources-x7k2p")
+    devices = await scene.good(claim)
+    told = [each.requests for each in devices]
+    scene.require(told == [("container-0-request-0",)], f"request_names are {told}")
+    await scene.undone(claim)
+    return "prepared"
+
+
+@check(
+    60,
+    "a Prepare without the API server fails soon",
+    expected="an error for the claim in less than 10 s",
+    rule="the kubelet waits 45 s, and a pod's other claims with it",
+    cure="give requests to the API server a deadline of less than 10 s",
+    waits=10.0,
+)
+async def _unreachable(scene: DraScene) -> str:
+    [device] = await scene.some()
+    claim = await scene.claim(scene.result(device))
+    scene.server.faults.slow(60.0)
+    began = anyio.current_time()
+    error = await scene.bad(claim, "a claim that the API server does not tell")
+    took = anyio.current_time() - began
+    scene.server.faults.clear()
+    scene.require(took < 10.0, f"the error came after {took:.1f} s: {error}")
+    await scene.undone(claim)
+    return f"after {took:.1f} s: {error}"

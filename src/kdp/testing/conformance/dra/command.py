@@ -1,0 +1,55 @@
+"""`DraCommandSubject`: a DRA driver's program, in any language, started anew for each check.
+
+It learns where it is by placeholders in its arguments (``{root}``, ``{kubeconfig}``, ``{node}``, ``{cdi}``, ``{state}`` and
+those of a device plugin) or by variables, which are those of ``kdp run`` and of Kubernetes' own clients.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from ..command import CommandSubject
+from .subject import DraNode, DraSubject
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    from ..subject import Instance, Levers
+
+__all__ = ["DraCommandSubject"]
+
+
+class DraCommandSubject(DraSubject):
+    """A driver's program.
+
+    Args:
+        command: The program and its arguments, with placeholders.
+        levers: What the kit can do to its hardware.
+    """
+
+    def __init__(self, command: Sequence[str], *, levers: Levers | None = None) -> None:
+        self._program = CommandSubject(command, levers=levers)
+
+    @override
+    def start(self, node: DraNode, wake: Callable[[], None]) -> AbstractAsyncContextManager[Instance]:
+        values = {
+            "kubeconfig": os.fspath(node.kubeconfig),
+            "node": node.name,
+            "cdi": os.fspath(node.cdi),
+            "state": os.fspath(node.state),
+        }
+        variables = {
+            "KUBECONFIG": values["kubeconfig"],
+            "NODE_NAME": node.name,
+            "CDI_ROOT": values["cdi"],
+            "KDP_MODE": "dra",
+            "KDP_KUBECONFIG": values["kubeconfig"],
+            "KDP_NODE_NAME": node.name,
+            "KDP_CDI_DIR": values["cdi"],
+            "KDP_STATE_DIR": values["state"],
+        }
+        return self._program.running(node.paths, wake, more=values, environment=variables)

@@ -1,0 +1,207 @@
+"""Checks of a driver's registration and life: sockets, GetInfo, restarts of the kubelet and of the driver."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING
+
+import anyio
+
+from ... import events as common
+from ...dra import events
+from .model import check
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..subject import Ending
+    from .scene import DraScene
+
+_ORDER = ("v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
+
+
+def is_answered(path: str | Path) -> bool:
+    """Whether somebody listens at a socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        return probe.connect_ex(os.fspath(path)) == 0
+
+
+def _sockets(scene: DraScene) -> list[Path]:
+    roots = scene.node.paths.plugins_registry_dir, scene.node.paths.plugins_dir
+    return [path for root in roots for path in root.rglob("*") if path.is_socket()]
+
+
+@check(
+    1,
+    "GetInfo says what the kubelet needs, newest first",
+    expected="type DRAPlugin, an absolute endpoint, v1.DRAPlugin before v1beta1.DRAPlugin, services of health last, in 1 s",
+    rule="the kubelet gives GetInfo 1 s and takes the first version of the plugin's list that it knows",
+    cure="answer GetInfo from memory; list v1.DRAPlugin first, then v1beta1.DRAPlugin, then the services of health",
+)
+async def _info(scene: DraScene) -> str:
+    await scene.registered()
+    said = scene.kubelet.events.of(common.PluginInfoReceived)[-1]
+    scene.require(said.plugin_type == "DRAPlugin", f"the type is {said.plugin_type!r}")
+    scene.require(os.path.isabs(said.endpoint), f"the endpoint is {said.endpoint!r}")
+    known = [each for each in said.versions if each in _ORDER]
+    scene.require("v1.DRAPlugin" in known, f"v1.DRAPlugin is not in {list(said.versions)}")
+    scene.require(known == sorted(known, key=_ORDER.index), f"the order is {list(said.versions)}")
+    return f"{said.resource} with {', '.join(said.versions)}"
+
+
+@check(
+    2,
+    "the service accepts calls before the driver can be found",
+    expected="whoever reads the registration socket can call the endpoint at once",
+    rule="the kubelet may call as soon as it sees the registration socket",
+    cure="listen on the service socket first, then create the registration socket",
+)
+async def _service_first(scene: DraScene) -> str:
+    # `playing` looks at the sockets in the moment in which GetInfo is answered.
+    looked = scene.endpoint_answered
+    scene.require(looked is not None, "GetInfo was never answered")
+    scene.require(looked, "nobody listened at the endpoint when GetInfo was answered")
+    return "the endpoint was there when GetInfo was answered"
+
+
+@check(
+    3,
+    "dead sockets of a killed predecessor are replaced",
+    expected="after SIGKILL and a new start the driver is registered and can be called",
+    rule="sockets of a killed process stay as files; nobody else removes them",
+    cure="at the start, unlink your own sockets if nobody answers there, then bind anew",
+)
+async def _killed(scene: DraScene) -> str:
+    [device] = await scene.some()
+    before = len(scene.kubelet.events.of(events.DriverRegistered))
+    await scene.kill()
+    await scene.start()
+    took = await scene.until(
+        lambda: (
+            len(scene.kubelet.events.of(events.DriverRegistered)) > before
+            and bool(scene.kubelet.registered())
+            and is_answered(scene.endpoint)
+        ),
+        scene.limit(3.0),
+        "after SIGKILL and a new start the driver was not registered again",
+    )
+    # A kubelet that saw both sockets unregisters the driver for a moment, because the second one is another file.
+    await scene.elapse(0.3)
+    await scene.registered()
+    claim = await scene.claim(scene.result(device))
+    await scene.good(claim)
+    await scene.undone(claim)
+    return f"registered again after {took:.2f} s"
+
+
+@check(
+    6,
+    "a registration that was refused does not end the driver",
+    expected="the driver goes on serving, and is registered when the kubelet asks again",
+    rule="NotifyRegistrationStatus(false) is news, not an order to end",
+    cure="answer the call, tell the error in the log, and stay; do not exit",
+)
+async def _refused(scene: DraScene) -> str:
+    [device] = await scene.some()
+    await scene.stop()
+    await scene.until(lambda: not scene.kubelet.registered(), scene.limit(1.0), "it was not unregistered")
+    scene.kubelet.faults.registration_refused("the node is drained")
+    await scene.start()
+
+    def told() -> bool:
+        return any(not each.registered for each in scene.kubelet.events.of(common.PluginNotified))
+
+    await scene.until(told, scene.limit(3.0), "NotifyRegistrationStatus(false) could not be sent")
+    await scene.kubelet.restart()
+    await scene.registered()
+    claim = await scene.claim(scene.result(device))
+    await scene.good(claim)
+    await scene.undone(claim)
+    return "registered at the next try"
+
+
+@check(
+    7,
+    "a kubelet that restarts finds driver, slices and claims again",
+    expected="the driver is registered, its slices are back, prepared claims are as they were",
+    rule="a kubelet deletes all slices of its node when it starts, and forgets what is prepared",
+    cure="watch your own slices and write them again when they are deleted; touch no claim on your own",
+)
+async def _kubelet_restarts(scene: DraScene) -> str:
+    [device] = await scene.some()
+    claim = await scene.claim(scene.result(device))
+    first = await scene.good(claim)
+    before = {each["metadata"]["uid"] for each in await scene.slices()}
+    await scene.kubelet.restart()
+    await scene.registered()
+
+    async def again() -> bool:
+        now = {each["metadata"]["uid"] for each in await scene.slices()}
+        return bool(now) and not now & before
+
+    took = await scene.until(again, scene.limit(3.0), "the slices that the kubelet deleted were not written again")
+    scene.resolved(first)
+    second = await scene.good(claim)
+    scene.require(first == second, f"the answer was {first}, then {second}")
+    await scene.undone(claim)
+    return f"slices back after {took:.2f} s"
+
+
+@check(
+    8,
+    "SIGTERM with a Prepare in flight leaves nothing half done",
+    expected="the call is answered, the sockets are removed, and the successor can unprepare the claim",
+    rule="only removed sockets tell the kubelet that the driver has gone",
+    cure="on SIGTERM stop taking calls, finish or refuse those in flight, unlink both sockets, keep the state",
+)
+async def _stopped(scene: DraScene) -> str:
+    [device] = await scene.some()
+    claim = await scene.claim(scene.result(device))
+    answered: list[str] = []
+    ending: Ending | None = None
+    async with scene.connection() as connection, anyio.create_task_group() as tasks:
+
+        async def ask() -> None:
+            from ...wire import CallError
+
+            try:
+                answer = await connection.prepare([claim], 45.0)
+            except CallError as error:
+                answered.append(str(error))
+            else:
+                answered.append(answer[claim.uid][1] if claim.uid in answer else "no entry")
+
+        scene.server.faults.slow(0.5)
+        tasks.start_soon(ask)
+        await scene.elapse(0.2)
+        ending = await scene.stop()
+    scene.server.faults.clear()
+    scene.require(answered, "the call in flight was never answered")
+    left = _sockets(scene)
+    scene.require(not left, f"{', '.join(path.name for path in left)} is still there after SIGTERM")
+    await scene.until(lambda: not scene.kubelet.registered(), scene.limit(1.0), "it was not unregistered")
+    await scene.start()
+    await scene.registered()
+    await scene.undone(claim)
+    other = await scene.claim(scene.result(device))
+    await scene.good(other)
+    await scene.undone(other)
+    return f"{ending}; the call in flight: {answered[0] or 'prepared'}"
+
+
+@check(
+    11,
+    "a kubelet that speaks only v1beta1 is served",
+    expected="NodePrepareResources and NodeUnprepareResources of v1beta1 do as those of v1",
+    rule="kubelets from 1.32 on speak v1beta1, those before 1.34 nothing newer",
+    cure="serve both versions with one implementation; leave share_id out in v1beta1",
+)
+async def _old_version(scene: DraScene) -> str:
+    [device] = await scene.some()
+    claim = await scene.claim(scene.result(device))
+    devices = await scene.good(claim, version="v1beta1")
+    scene.resolved(devices)
+    for error in (await scene.unprepare(claim, version="v1beta1")).values():
+        scene.require(not error, f"v1beta1 could not unprepare: {error}")
+    return "prepared and unprepared with v1beta1"

@@ -1,0 +1,264 @@
+"""Checks of ResourceSlices and of health."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+from ...dra import events
+from ...dra.pods import DraPod
+from ..model import NotApplicable
+from .model import check
+from .scene import SLICES
+
+if TYPE_CHECKING:
+    from .scene import DraScene
+
+
+@check(
+    39,
+    "a pool is complete and is not written without need",
+    expected="one generation, as many slices as each of them says, no device twice, and no write while nothing changes",
+    rule="the scheduler uses a pool only when all slices of the newest generation are there",
+    cure="write only what differs from what the API server has",
+)
+async def _complete(scene: DraScene) -> str:
+    await scene.published()
+    names = [
+        (each["spec"]["pool"]["name"], d["name"]) for each in await scene.slices() for d in each["spec"]["devices"]
+    ]
+    scene.require(len(names) == len(set(names)), "a device is published twice")
+    await scene.elapse(0.5)
+    before = len(scene.writes())
+    await scene.elapse(2.0)
+    more = scene.writes()[before:]
+    scene.require(not more, f"in 2 s in which nothing changed there were {len(more)} writes: {more[:3]}")
+    return f"{len(names)} devices in {len(await scene.slices())} slices, no write in 2 s"
+
+
+@check(
+    41,
+    "a slice that somebody deletes is written again",
+    expected="it is back in less than 3 s",
+    rule="kubelets delete slices, and know nothing of a driver that lives",
+    cure="watch your own slices; do not trust a cache of what you wrote",
+)
+async def _deleted(scene: DraScene) -> str:
+    victim = (await scene.slices())[0]
+    devices = sorted(each["name"] for each in await scene.devices())
+    took = 0.0
+    for _ in range(2):  # the second time just after the driver's own write
+        for each in await scene.slices():
+            await scene.server.ask("DELETE", f"{SLICES}/{each['metadata']['name']}")
+
+        async def again() -> bool:
+            return sorted(each["name"] for each in await scene.devices()) == devices
+
+        took = await scene.until(again, scene.limit(3.0), "the slices that were deleted were not written again")
+    await scene.published()
+    return f"{victim['metadata']['name']} was back after {took:.2f} s"
+
+
+@check(
+    42,
+    "what somebody else writes into a slice is reverted",
+    expected="the devices are as they were in less than 3 s, and a conflict is overcome",
+    rule="only the driver knows its devices",
+    cure="compare what you see with what you want; at 409 read again and write again",
+)
+async def _edited(scene: DraScene) -> str:
+    before = await scene.devices()
+    victim = copy.deepcopy((await scene.slices())[0])
+    victim["spec"]["devices"] = [{"name": "foreign"}]
+    victim["spec"]["pool"]["resourceSliceCount"] = len(await scene.slices())
+    conflict = "Operation cannot be fulfilled: the object has been modified"
+    scene.server.faults.refused(409, conflict, method="PUT")
+    await scene.foreign_write(victim)
+
+    async def reverted() -> bool:
+        return await scene.devices() == before
+
+    took = await scene.until(reverted, scene.limit(3.0), "the foreign edit was not reverted")
+    scene.server.faults.clear()
+    return f"reverted after {took:.2f} s"
+
+
+@check(
+    47,
+    "the driver survives what watches and API servers do",
+    expected="after 410, broken watches and an API server that was away, a deleted slice is back, and none is there twice",
+    rule="watches end, are compacted, and miss what happens meanwhile",
+    cure="list anew at 410; connect again with growing pauses of some seconds at most",
+)
+async def _watches(scene: DraScene) -> str:
+    devices = sorted(each["name"] for each in await scene.devices())
+
+    async def as_before() -> bool:
+        return sorted(each["name"] for each in await scene.devices()) == devices
+
+    for what, break_ in (
+        ("after 410", scene.server.faults.expire_watches),
+        ("after a broken watch", scene.server.faults.drop_watches),
+    ):
+        break_()
+        await scene.server.ask("DELETE", SLICES + f"?fieldSelector=spec.driver={scene.driver}")
+        await scene.until(as_before, scene.limit(3.0), f"{what} a deleted slice was not written again")
+    scene.server.faults.away()
+    await scene.elapse(1.0)
+    scene.server.faults.back()
+    await scene.server.ask("DELETE", SLICES + f"?fieldSelector=spec.driver={scene.driver}")
+    took = await scene.until(
+        as_before, scene.limit(6.0), "after the API server was away a deleted slice was not written"
+    )
+    await scene.published()
+    return f"after an API server that was away: {took:.2f} s"
+
+
+@check(
+    49,
+    "slices stay when the driver ends",
+    expected="after SIGTERM they are as they were, and a successor within 30 s writes none anew",
+    rule="an update must not take the devices from the scheduler; the kubelet wipes what is left for long",
+    cure="do not delete slices at the end",
+)
+async def _ended(scene: DraScene) -> str:
+    before = await scene.slices()
+    await scene.stop()
+    scene.require(await scene.slices() == before, "the slices were changed or deleted at the end")
+    await scene.until(lambda: not scene.kubelet.registered(), scene.limit(1.0), "it was not unregistered")
+    await scene.start()
+    await scene.registered()
+    await scene.elapse(1.5)
+    now = {each["metadata"]["uid"] for each in await scene.slices()}
+    scene.require(now == {each["metadata"]["uid"] for each in before}, "the successor wrote slices anew")
+    return f"{len(before)} slices stayed"
+
+
+# -- health ------------------------------------------------------------------------------------------------------------
+
+
+def _advertised(scene: DraScene) -> bool:
+    from ...events import PluginInfoReceived
+
+    said = scene.kubelet.events.of(PluginInfoReceived)[-1]
+    return any(each.endswith(".DRAResourceHealth") for each in said.versions)
+
+
+async def _streaming(scene: DraScene) -> Any:
+    if not _advertised(scene):
+        raise NotApplicable("the driver advertises no service of health")
+
+    def reported() -> list[events.HealthReceived]:
+        return scene.kubelet.events.of(events.HealthReceived)
+
+    await scene.until(reported, scene.limit(1.0), "no report of health came on a new stream")
+    return reported()[-1]
+
+
+@check(
+    50,
+    "a new health stream has all devices at once",
+    expected="one report with every device of the pool, also on the next stream",
+    rule="the kubelet knows nothing at a stream's begin, and everything else reads Unknown",
+    cure="send the complete list as the first message of every stream",
+)
+async def _snapshot(scene: DraScene) -> str:
+    report = await _streaming(scene)
+    count = len(await scene.devices())
+
+    def told(each: Any) -> int:
+        return int(each.healthy + each.unhealthy + each.unknown)
+
+    scene.require(told(report) == count, f"the report has {told(report)} of {count} devices")
+    before = len(scene.kubelet.events.of(events.HealthReceived))
+    scene.kubelet.faults.end_health_streams(scene.driver)
+    await scene.until(
+        lambda: len(scene.kubelet.events.of(events.HealthReceived)) > before,
+        scene.limit(1.0),
+        "no report came on the next stream",
+    )
+    again = scene.kubelet.events.of(events.HealthReceived)[-1]
+    scene.require(told(again) == count, f"the next stream's report has {told(again)} of {count} devices")
+    [device] = await scene.some()
+    pod = DraPod(claims={"c": "health"})
+    claim = await scene.claim(scene.result(device), pods=[pod], name="health")
+    await scene.kubelet.start_pod(pod)
+    health = {state for resources in scene.kubelet.health(pod)["main"].values() for state, _ in resources.values()}
+    scene.require(health == {"Healthy"}, f"the pod's status says {health} of {device['name']}")
+    await scene.kubelet.stop_pod(pod)
+    await scene.drop(claim)
+    return f"{count} devices on both streams"
+
+
+@check(
+    51,
+    "a driver without health says so, and keeps the stream that nobody asked for open",
+    expected="no service of health in GetInfo, and up to 1.36 a silent stream that does not end",
+    rule="up to 1.36 a stream that ends is opened again every 5 s for ever",
+    cure="serve v1alpha1.DRAResourceHealth by waiting until it is cancelled; do not answer Unimplemented",
+)
+async def _without(scene: DraScene) -> str:
+    if _advertised(scene):
+        raise NotApplicable("the driver advertises health")
+    await scene.elapse(1.0)
+    ended = scene.kubelet.events.of(events.HealthStreamEnded)
+    scene.require(not ended, f"the stream ended {len(ended)} times in 1 s: {ended[0].code if ended else ''}")
+    return f"{len(scene.kubelet.events.of(events.HealthStreamOpened))} streams, all open"
+
+
+@check(
+    52,
+    "an unhealthy device is told to the kubelet and kept from new claims",
+    expected="the pod's status says Unhealthy, the device has a taint, and both go with its recovery",
+    rule="the kubelet evicts nobody; keeping pods away from a device is the driver's part",
+    cure="send the change at once, and publish the device with a taint while it lasts",
+)
+async def _unhealthy(scene: DraScene) -> str:
+    await _streaming(scene)
+    [device] = await scene.some()
+    await scene.instance.fail(device["name"])
+
+    def sick() -> bool:
+        return scene.kubelet.events.of(events.HealthReceived)[-1].unhealthy > 0
+
+    took = await scene.until(sick, scene.limit(1.0), "the kubelet was not told that the device failed")
+
+    async def tainted() -> bool:
+        return any(each.get("taints") for each in await scene.devices())
+
+    keeps = "DRADeviceTaints" in scene.server.api.profile.gates
+    if keeps:
+        await scene.until(tainted, scene.limit(3.0), "the failed device got no taint")
+    await scene.instance.heal(device["name"])
+    await scene.until(lambda: not sick(), scene.limit(1.0), "the kubelet was not told that the device is well again")
+
+    async def clean() -> bool:
+        return not await tainted()
+
+    await scene.until(clean, scene.limit(3.0), "the device is well and still has its taint")
+    return f"told after {took:.2f} s" + ("" if keeps else "; this version drops taints")
+
+
+@check(
+    40,
+    "one device that changes is one write",
+    expected="exactly one PUT, and the pool's generation stays",
+    rule="a change within one slice needs no new generation",
+    cure="write only the slice whose devices changed",
+)
+async def _one_write(scene: DraScene) -> str:
+    if "DRADeviceTaints" not in scene.server.api.profile.gates:
+        raise NotApplicable("this version drops taints, so that a failing device changes no slice")
+    [device] = await scene.some()
+    generation = (await scene.slices())[0]["spec"]["pool"]["generation"]
+    before = len(scene.writes())
+    await scene.instance.fail(device["name"])
+    await scene.until(
+        lambda: len(scene.writes()) > before, scene.limit(3.0), "no slice was written after a device failed"
+    )
+    await scene.elapse(1.0)
+    written = scene.writes()[before:]
+    scene.require(len(written) == 1 and written[0][0].startswith("PUT"), f"the writes were {written}")
+    now = (await scene.slices())[0]["spec"]["pool"]["generation"]
+    scene.require(now == generation, f"the generation was {generation} and is {now}")
+    return "one PUT"

@@ -1,0 +1,437 @@
+"""A small DRA driver in bare grpc.aio with one switchable defect: what the checks must be able to find.
+
+Without a defect it does everything right, so that a failed check has found the defect and nothing else. It asks the simulated
+API server in this process, with the delays that HTTP would have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import grpc
+import grpc.aio
+import httpx2
+from typing_extensions import override
+
+from kdp.proto.dra.v1 import api_pb2 as v1
+from kdp.proto.dra.v1beta1 import api_pb2 as v1beta1
+from kdp.proto.drahealth.v1 import api_pb2 as health
+from kdp.proto.pluginregistration.v1 import api_pb2 as registration
+from kdp.testing.conformance.backend import process_usage
+from kdp.testing.conformance.dra.subject import DraNode, DraSubject
+from kdp.testing.conformance.subject import Ending, Instance, Usage
+
+# ruff: noqa: ASYNC240 - sockets of a temporary directory
+
+DRIVER = "bare.example.com"
+DEVICES = ("d0", "d1", "d2")
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+LOOK = 0.1
+
+_MESSAGES: dict[str, Any] = {"v1": v1, "v1beta1": v1beta1}
+
+
+class Refusal(Exception):
+    """What is wrong with a claim."""
+
+
+class Bare(Instance):
+    """One life of the driver; what survives it is in a file, as it must be."""
+
+    def __init__(self, node: DraNode, defect: str) -> None:
+        self.node = node
+        self.defect = defect
+        self.data = node.paths.plugins_dir / DRIVER
+        self.service = self.data / "dra.sock"
+        self.registration = node.paths.plugins_registry_dir / f"{DRIVER}-reg.sock"
+        self.api = httpx2.AsyncClient(
+            base_url=json.loads(node.kubeconfig.read_text())["clusters"][0]["cluster"]["server"],
+            timeout=60.0 if defect == "no_deadline" else 5.0,
+        )
+        self.servers: list[grpc.aio.Server] = []
+        self.asked_at: float | None = None
+        self.leave = anyio.Event()
+        self.ended = anyio.Event()
+        self.removes = True
+        self.sick: set[str] = set()
+        self.changed = asyncio.Event()
+        self.lock = asyncio.Lock()
+        self.generation = 1
+        self.touched = 0
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    async def run(self, wake: Callable[[], None], *, task_status: Any) -> None:
+        try:
+            self.data.mkdir(parents=True, exist_ok=True)
+            self.node.cdi.mkdir(exist_ok=True)
+            if self.defect == "registers_first":
+                await self._serve(self.registration, {"pluginregistration.Registration": self._watcher()})
+                task_status.started()
+                await anyio.sleep(1.0)
+                await self._serve(self.service, self._services())
+            else:
+                await self._serve(self.service, self._services())
+                await self._serve(self.registration, {"pluginregistration.Registration": self._watcher()})
+                task_status.started()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._publish)
+                await self.leave.wait()
+                tasks.cancel_scope.cancel()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._end()
+            now = time.monotonic()
+            self.ending = Ending(seconds=now - (self.asked_at or now), code=None, asked=self.asked_at is not None)
+            self.ended.set()
+            wake()
+
+    async def _end(self) -> None:
+        for server in reversed(self.servers):
+            await server.stop(1.0 if self.removes else None)
+        if self.removes and self.defect != "leaves_sockets":
+            self.registration.unlink(missing_ok=True)
+            self.service.unlink(missing_ok=True)
+        elif self.defect == "leaves_sockets":
+            for path in (self.registration, self.service):
+                _dead(path)
+        if self.defect == "deletes_slices" and self.removes:
+            for item in await self._slices():
+                await self._ask("DELETE", f"{SLICES}/{item['metadata']['name']}")
+        await self.api.aclose()
+
+    @override
+    async def stop(self, within: float) -> Ending:
+        self.asked_at = self.asked_at or time.monotonic()
+        self.leave.set()
+        with anyio.fail_after(within):
+            await self.ended.wait()
+        assert self.ending is not None
+        return self.ending
+
+    @override
+    async def kill(self) -> None:
+        self.removes = False
+        await self.stop(10)
+        for path in (self.registration, self.service):
+            _dead(path)
+
+    @override
+    def said(self) -> str:
+        return ""
+
+    @override
+    def usage(self) -> Usage:
+        return process_usage(os.getpid())
+
+    @override
+    async def fail(self, device: str) -> None:
+        self.sick.add(device)
+        self._wake()
+
+    @override
+    async def heal(self, device: str) -> None:
+        self.sick.discard(device)
+        self._wake()
+
+    def _wake(self) -> None:
+        changed, self.changed = self.changed, asyncio.Event()
+        changed.set()
+
+    # -- the wire ------------------------------------------------------------------------------------------------------
+
+    async def _serve(self, path: Path, services: dict[str, dict[str, Any]]) -> None:
+        if path.exists() and self.defect == "keeps_dead_sockets":
+            return  # "address already in use"
+        path.unlink(missing_ok=True)
+        server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
+        for name, handlers in services.items():
+            server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, handlers),))
+        server.add_insecure_port(f"unix:{path}")
+        await server.start()
+        self.servers.append(server)
+
+    def _watcher(self) -> dict[str, Any]:
+        return {
+            "GetInfo": _method(self._info, registration.InfoRequest),
+            "NotifyRegistrationStatus": _method(self._notified, registration.RegistrationStatus),
+        }
+
+    def _services(self) -> dict[str, dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = {}
+        for version, messages in _MESSAGES.items():
+            if version == "v1beta1" and self.defect == "only_v1":
+                continue
+            found[f"k8s.io.kubelet.pkg.apis.dra.{version}.DRAPlugin"] = {
+                "NodePrepareResources": _method(self._preparing(messages), messages.NodePrepareResourcesRequest),
+                "NodeUnprepareResources": _method(self._unpreparing(messages), messages.NodeUnprepareResourcesRequest),
+            }
+        stream: Any = grpc.unary_stream_rpc_method_handler(
+            self._watch, health.NodeWatchResourcesRequest.FromString, _serialized
+        )
+        if self.defect != "health_unimplemented":
+            for version in ("v1", "v1alpha1"):
+                found[f"{version}.DRAResourceHealth"] = {"NodeWatchResources": stream}
+        return found
+
+    @property
+    def has_health(self) -> bool:
+        return self.defect not in ("without_health", "health_unimplemented")
+
+    async def _info(self, _: Any, __: Any) -> registration.PluginInfo:
+        versions = ["v1.DRAPlugin", "v1beta1.DRAPlugin"]
+        if self.defect == "old_first":
+            versions.reverse()
+        if self.has_health:
+            versions += ["v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"]
+        return registration.PluginInfo(
+            type="DRAPlugin", name=DRIVER, endpoint=str(self.service), supported_versions=versions
+        )
+
+    async def _notified(self, request: Any, _: Any) -> registration.RegistrationStatusResponse:
+        if not request.plugin_registered and self.defect == "ends_when_refused":
+            self.leave.set()
+        return registration.RegistrationStatusResponse()
+
+    async def _watch(self, _: Any, __: Any) -> AsyncIterator[health.NodeWatchResourcesResponse]:
+        if not self.has_health:
+            await anyio.sleep_forever()
+        while True:
+            changed = self.changed
+            message = health.NodeWatchResourcesResponse()
+            for name in DEVICES[: 1 if self.defect == "part_of_health" else None]:
+                device = message.devices.add(health=2 if name in self.sick and self.defect != "hides_faults" else 1)
+                device.device.pool_name, device.device.device_name = self.node.name, name
+            yield message
+            await changed.wait()
+
+    # -- the API server ------------------------------------------------------------------------------------------------
+
+    async def _ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:
+        answer = await self.api.request(method, path, json=body)
+        if answer.status_code >= 300:
+            raise Refusal(f"the API server answered {answer.status_code}: {answer.text}")
+        found: dict[str, Any] = answer.json()
+        return found
+
+    async def _slices(self) -> list[dict[str, Any]]:
+        items = (await self._ask("GET", f"{SLICES}?fieldSelector=spec.driver={DRIVER}"))["items"]
+        return list(items)
+
+    async def _publish(self) -> None:
+        written = False
+        while True:
+            with suppress(Refusal, httpx2.HTTPError):
+                if not (written and self.defect == "publishes_once"):
+                    await self._write()
+                    written = True
+            await anyio.sleep(LOOK)
+
+    async def _write(self) -> None:
+        name = f"{self.node.name}-{DRIVER}"
+        found = {each["metadata"]["name"]: each for each in await self._slices()}
+        item = found.get(name)
+        sick: set[str] = set() if self.defect == "no_taints" else self.sick
+        if item is None:
+            await self._ask("POST", SLICES, self._slice(name, sick))
+            return
+        if self.defect == "keeps_foreign_edits" and item["spec"]["devices"][0]["name"] == "foreign":
+            return
+        has = {each["name"]: bool(each.get("taints")) for each in item["spec"]["devices"]}
+        wanted = {each: each in sick for each in DEVICES}
+        if has == wanted and self.defect != "writes_for_ever":
+            return
+        spec = self._slice(name, sick)["spec"]
+        if self.defect in ("writes_for_ever", "generation_each_time"):
+            spec["pool"]["generation"] = item["spec"]["pool"]["generation"] + 1
+        await self._ask("PUT", f"{SLICES}/{name}", {**item, "spec": spec})
+
+    def _slice(self, name: str, sick: set[str]) -> dict[str, Any]:
+        taint = {"key": f"{DRIVER}/unhealthy", "effect": "NoSchedule"}
+        devices = [{"name": each, **({"taints": [taint]} if each in sick else {})} for each in DEVICES]
+        pool = {"name": self.node.name, "generation": 1, "resourceSliceCount": 1}
+        return {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": {"name": name},
+            "spec": {"driver": DRIVER, "nodeName": self.node.name, "pool": pool, "devices": devices},
+        }
+
+    # -- claims --------------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> dict[str, list[dict[str, Any]]]:
+        """What is prepared, by UID."""
+        with suppress(FileNotFoundError):
+            found: dict[str, list[dict[str, Any]]] = json.loads((self.data / "state.json").read_text())
+            return found
+        return {}
+
+    def _save(self, state: dict[str, list[dict[str, Any]]]) -> None:
+        (self.data / "state.json").write_text(json.dumps(state))
+
+    def _preparing(self, messages: Any) -> Any:
+        async def prepare(request: Any, context: Any) -> Any:
+            reply = messages.NodePrepareResourcesResponse()
+            if not request.claims and self.defect == "empty_is_error":
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no claims")
+            for claim in request.claims:
+                entry = reply.claims[claim.uid]
+                try:
+                    devices = await self._shielded(claim)
+                except (Refusal, httpx2.HTTPError) as error:
+                    if self.defect == "fails_whole_call":
+                        await context.abort(grpc.StatusCode.INTERNAL, str(error))
+                    entry.error = str(error) or type(error).__name__
+                    continue
+                for device in devices:
+                    entry.devices.add(
+                        request_names=[device["request"]],
+                        pool_name=device["pool"],
+                        device_name=device["device"],
+                        cdi_device_ids=[device["cdi"]],
+                    )
+            return reply
+
+        return prepare
+
+    async def _shielded(self, claim: Any) -> list[dict[str, Any]]:
+        if self.defect != "late_prepare":
+            async with self.lock:
+                return await self._prepare(claim)
+        return await asyncio.shield(asyncio.ensure_future(self._prepare(claim)))
+
+    async def _prepare(self, claim: Any) -> list[dict[str, Any]]:
+        state = self.state
+        if claim.uid in state and self.defect != "forgets":
+            devices = state[claim.uid]
+            if self.defect != "trusts_specs":
+                self._write_specs(claim.uid, devices)
+            return devices
+        item = await self._ask(
+            "GET", f"/apis/resource.k8s.io/v1/namespaces/{claim.namespace}/resourceclaims/{claim.name}"
+        )
+        if item["metadata"]["uid"] != claim.uid and self.defect != "ignores_uid":
+            raise Refusal(f"claim {claim.name} got replaced")
+        allocation = item.get("status", {}).get("allocation")
+        if allocation is None:
+            raise Refusal(f"claim {claim.name} is not allocated")
+        self.touched += 1
+        devices = [
+            self._device(claim.uid, result, self.state)
+            for result in allocation["devices"]["results"]
+            if result["driver"] == DRIVER or self.defect == "takes_all_results"
+        ]
+        for config in allocation["devices"].get("config", ()):
+            if config["opaque"]["driver"] == DRIVER or self.defect == "reads_all_config":
+                raise Refusal(f"unknown config {config['opaque']['parameters']}")
+        if self.defect != "no_specs":
+            self._write_specs(claim.uid, devices)
+        self._save({**self.state, claim.uid: devices})
+        return devices
+
+    def _device(self, uid: str, result: dict[str, Any], state: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+        name, request = result["device"], result["request"]
+        is_admin = bool(result.get("adminAccess")) and self.defect != "refuses_admin"
+        if name not in DEVICES and self.defect not in ("takes_all_results", "invents_devices"):
+            raise Refusal("device gone" if self.defect == "names_no_device" else f"device {name} is gone")
+        owned = [each for other, held in state.items() if other != uid for each in held if not each["admin"]]
+        if self.defect != "gives_twice" and not is_admin and any(each["device"] == name for each in owned):
+            raise Refusal(f"device {name} has an owner")
+        if self.defect == "fussy_names" and request.startswith("container-"):
+            raise Refusal(f"request {request} is unknown")
+        if self.defect != "keeps_subrequest":
+            request = request.partition("/")[0]
+        suffix = f"-{self.touched}" if self.defect == "forgets" else ""
+        cdi = "all" if self.defect == "one_cdi_device" else f"{request.replace('/', '.')}-{name}"
+        return {
+            "request": "" if self.defect == "no_request" else request,
+            "pool": result["pool"],
+            "device": name,
+            "cdi": f"{DRIVER}/claim={uid}-{cdi}{suffix}",
+            "admin": is_admin,
+        }
+
+    def _write_specs(self, uid: str, devices: list[dict[str, Any]]) -> None:
+        if not devices:
+            return
+        names = sorted({each["cdi"].partition("=")[2] for each in devices})
+        spec = {
+            "cdiVersion": "0.5.0",
+            "kind": f"{DRIVER}/claim",
+            "devices": [{"name": each, "containerEdits": {"env": [f"DEVICE={each}"]}} for each in names],
+        }
+        (self.node.cdi / f"{DRIVER}-{uid}.json").write_text(json.dumps(spec))
+
+    def _unpreparing(self, messages: Any) -> Any:
+        async def unprepare(request: Any, _: Any) -> Any:
+            reply = messages.NodeUnprepareResourcesResponse()
+            for claim in request.claims:
+                entry = reply.claims[claim.uid]
+                try:
+                    if self.defect == "late_prepare":
+                        await self._unprepare(claim)
+                    else:
+                        async with self.lock:
+                            await self._unprepare(claim)
+                except (Refusal, httpx2.HTTPError) as error:
+                    entry.error = str(error) or type(error).__name__
+            return reply
+
+        return unprepare
+
+    async def _unprepare(self, claim: Any) -> None:
+        state = self.state
+        if self.defect == "fetches_at_unprepare" and claim.uid in state:
+            await self._ask("GET", f"/apis/resource.k8s.io/v1/namespaces/{claim.namespace}/resourceclaims/{claim.name}")
+        if claim.uid not in state and self.defect == "unknown_is_error":
+            raise Refusal("this claim was never prepared")
+        if claim.uid not in state and self.defect == "second_is_error" and self.touched:
+            raise Refusal("this claim is not prepared any more")
+        state.pop(claim.uid, None)
+        self._save(state)
+        (self.node.cdi / f"{DRIVER}-{claim.uid}.json").unlink(missing_ok=True)
+
+
+def _serialized(message: Any) -> bytes:
+    payload: bytes = message.SerializeToString()
+    return payload
+
+
+def _method(function: Any, request: Any) -> Any:
+    handler: Any = grpc.unary_unary_rpc_method_handler(function, request.FromString, _serialized)
+    return handler
+
+
+def _dead(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
+        dead.bind(os.fspath(path))
+
+
+class BareSubject(DraSubject):
+    """The driver with a defect; "": with none."""
+
+    def __init__(self, defect: str = "") -> None:
+        self._defect = defect
+
+    @override
+    @asynccontextmanager
+    async def start(self, node: DraNode, wake: Callable[[], None]) -> AsyncGenerator[Instance]:
+        instance = Bare(node, self._defect)
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(instance.run, wake)
+            try:
+                yield instance
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await instance.stop(10)

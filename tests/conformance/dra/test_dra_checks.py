@@ -1,0 +1,95 @@
+"""The checks of DRA drivers: a sound driver passes, kdp's own passes, and each check finds the defect that it is for."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.dra.claims_world import Widgets
+
+from kdp.testing.conformance.dra.backend import DraBackendSubject
+from kdp.testing.conformance.dra.runner import CHECKS, run_dra_checks
+
+from .broken import BareSubject
+
+DEFECTS = {
+    "old_first": 1,
+    "registers_first": 2,
+    "keeps_dead_sockets": 3,
+    "ends_when_refused": 6,
+    "publishes_once": 7,
+    "leaves_sockets": 8,
+    "only_v1": 11,
+    "no_specs": 12,
+    "no_request": 12,
+    "fails_whole_call": 13,
+    "empty_is_error": 14,
+    "forgets": 15,
+    "ignores_uid": 16,
+    "takes_all_results": 17,
+    "keeps_subrequest": 18,
+    "reads_all_config": 19,
+    "gives_twice": 20,
+    "refuses_admin": 21,
+    "one_cdi_device": 23,
+    "late_prepare": 25,
+    "trusts_specs": 27,
+    "invents_devices": 29,
+    "names_no_device": 29,
+    "unknown_is_error": 31,
+    "fetches_at_unprepare": 32,
+    "second_is_error": 33,
+    "writes_for_ever": 39,
+    "generation_each_time": 40,
+    "keeps_foreign_edits": 42,
+    "deletes_slices": 49,
+    "part_of_health": 50,
+    "hides_faults": 52,
+    "no_taints": 52,
+    "fussy_names": 58,
+}
+"""Which check finds which defect, on a kubelet 1.37."""
+MORE = {"publishes_once": (41, 47)}
+PATIENCE = 0.05
+"""A driver that never does what it should is found soon."""
+
+
+async def test_kdp_passes() -> None:
+    """The other profiles, and the check that waits, are in tests/node."""
+    report = await run_dra_checks(DraBackendSubject(Widgets), quick=True, width=8)
+    report.raise_if_failed()
+    assert {each.check.id for each in report.of("not_applicable")} == {51}
+
+
+async def test_a_sound_driver_passes() -> None:
+    report = await run_dra_checks(BareSubject(), profile="k137", quick=True, width=8)
+    report.raise_if_failed()
+    assert {each.check.id for each in report.of("not_applicable")} == {51}
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+async def test_a_defect_is_found(defect: str) -> None:
+    ids = DEFECTS[defect], *MORE.get(defect, ())
+    report = await run_dra_checks(BareSubject(defect), profile="k137", only=ids, patience=PATIENCE)
+    assert [each.check.id for each in report.of("failed")] == sorted(ids), [each.saw for each in report.results]
+    with pytest.raises(AssertionError, match="checks failed"):
+        report.raise_if_failed()
+
+
+async def test_a_stream_that_nobody_asked_for_must_not_end() -> None:
+    for profile, defect, status in (
+        ("k136", "health_unimplemented", "failed"),
+        ("k137", "health_unimplemented", "passed"),
+        ("k136", "without_health", "passed"),
+    ):
+        [result] = (await run_dra_checks(BareSubject(defect), profile=profile, only=[51])).results
+        assert result.status == status, result.saw
+
+
+def test_each_check_has_a_defect() -> None:
+    found = {*DEFECTS.values(), *(id for more in MORE.values() for id in more), 51}
+    waits = {id for id, check in CHECKS.items() if check.waits}
+    assert found == CHECKS.keys() - waits
+
+
+async def test_an_unknown_check_is_refused() -> None:
+    with pytest.raises(ValueError, match="there is no check 999"):
+        await run_dra_checks(BareSubject(), only=[999])

@@ -1,0 +1,29 @@
+"""kdp's own driver before all checks of DRA drivers, under each profile, those that wait included."""
+
+from __future__ import annotations
+
+import pytest
+from tests.conformance.dra.broken import BareSubject
+from tests.unit.dra.claims_world import Widgets
+
+from kdp.testing.conformance.dra.backend import DraBackendSubject
+from kdp.testing.conformance.dra.runner import CHECKS, run_dra_checks
+
+
+@pytest.mark.parametrize("profile", ["k134", "k136", "k137"])
+async def test_kdp_passes(profile: str) -> None:
+    report = await run_dra_checks(DraBackendSubject(Widgets), profile=profile, width=8)
+    report.raise_if_failed()
+    assert len(report.results) == len(CHECKS)
+    # Without taints a failing device changes no slice; kdp always tells health.
+    assert {each.check.id for each in report.of("not_applicable")} == ({40, 51} if profile == "k134" else {51})
+
+
+async def test_kdp_without_health_keeps_the_stream_open() -> None:
+    report = await run_dra_checks(DraBackendSubject(Widgets, health=False), profile="k136", only=[51])
+    report.raise_if_failed()
+
+
+async def test_a_call_of_the_api_server_without_a_deadline_is_found() -> None:
+    [result] = (await run_dra_checks(BareSubject("no_deadline"), only=[60])).results
+    assert result.status == "failed"
