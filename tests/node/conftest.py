@@ -189,7 +189,7 @@ def generic_image() -> Iterator[Path]:
         pytest.skip(str(missing))
     with TemporaryDirectory(prefix="kdp-") as folder:
         archive = Path(folder) / "generic.tar"
-        examples = [f"kdp-example-{name}" for name in ("generic", "minimal", "hwrng")]
+        examples = [*(f"kdp-example-{name}" for name in ("generic", "minimal", "hwrng")), "kdp-sdk[kube]"]
         files: dict[str, bytes | Path] = {
             "usr/bin/kdp": b'#!/bin/sh\nexec python3 -m kdp "$@"\n',
             "opt/site/keeper.py": Path(__file__).with_name("keeper.py"),

@@ -17,7 +17,7 @@ from ..backend import DeviceBackend, Needs, is_overridden
 from ..daemon.settings import SETTINGS
 from ..errors import ConfigurationError, InvalidValueError, KdpError, sentence
 from ..hardware import Host
-from ..manifests import CONFIG_DIR, Deployment, Placement, daemon_set, deployment_of, kustomization, unit
+from ..manifests import CONFIG_DIR, Cluster, Deployment, Placement, daemon_set, deployment_of, kustomization, unit
 from .invocation import Invocation
 from .options import backend_options, refusing, setting_options
 
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_LEFT_OUT: Final = ("host_root", "snapshot")
-"""Where the node's files are while the manifest is made, and where they are later, are two questions."""
+_LEFT_OUT: Final = ("host_root", "snapshot", "node_name", "pod_uid", "kubeconfig")
+"""Where the node's files are while the manifest is made, and where they are later, are two questions. What a DRA driver must know of its
+pod it has from the pod's own fields and account."""
 
 _PASSED_ON: Final = tuple(name for name in SETTINGS if name not in _LEFT_OUT)
 
@@ -79,6 +80,11 @@ class _Command(click.Command):
     help="Where the command kdp is on the node, for a systemd unit.",
 )
 @click.option(
+    "--extended-resource",
+    is_flag=True,
+    help="With --mode dra: pods may also ask for the class's resource by number, as of a device plugin.",
+)
+@click.option(
     "--snapshot",
     type=click.Path(path_type=Path),
     metavar="FILE",
@@ -97,6 +103,7 @@ def command(
     runtime_class: str | None,
     selinux_type: str,
     executable: str,
+    extended_resource: bool,
     snapshot: Path | None,
     assignments: tuple[str, ...],
     config: Path | None,
@@ -120,7 +127,7 @@ def command(
             )
         if kind == "kustomize" and output is None:
             raise ConfigurationError("--format kustomize writes several files; expected a directory, as --output base")
-        deployment = _deployment(target, kind, name, assignments, config, flags, snapshot)
+        deployment = _deployment(target, kind, name, assignments, config, flags, snapshot, extended_resource)
         if kind == "systemd":
             written = {"": unit(deployment, executable=executable)}
         else:
@@ -139,6 +146,8 @@ def command(
                     "kustomization.yaml": _yaml([kustomization(deployment, placement)]),
                     "daemonset.yaml": _yaml(documents[-1:]),
                 }
+                if deployment.cluster is not None:
+                    written["driver.yaml"] = _yaml([d for d in documents[:-1] if d["kind"] != "ConfigMap"])
         head = _head(click.get_current_context().meta[_ARGUMENTS], deployment)
         written = {name: head + text for name, text in written.items()}
         if kind == "kustomize":
@@ -157,9 +166,11 @@ def _deployment(
     config: Path | None,
     flags: Mapping[str, str | None],
     snapshot: Path | None,
+    extended_resource: bool,
 ) -> Deployment:
     in_container = kind != "systemd"
-    shown = {**flags, "snapshot": None if snapshot is None else str(snapshot)}
+    # Each node's own name is in its pod; here any will do.
+    shown = {**flags, "snapshot": None if snapshot is None else str(snapshot), "node_name": "node"}
     # A --host-root of the configuration file is the container's; here the node's files are this machine's.
     invocation = Invocation(
         targets=(target,),
@@ -170,6 +181,7 @@ def _deployment(
     )
     plan = invocation.plan()
     (backend,) = plan.backends
+    cluster = _cluster(backend, plan, in_container=in_container, extended_resource=extended_resource)
     needs, nodes = _needs(backend), _nodes(backend, plan)
     if nodes is None or not (nodes or is_overridden(backend, "needs")):
         needs = _with_all_of_it(needs, backend)
@@ -198,6 +210,38 @@ def _deployment(
         in_container=in_container,
         files=files,
         restarts_with=restarts_with,
+        cluster=cluster,
+    )
+
+
+def _cluster(backend: DeviceBackend, plan: Plan, *, in_container: bool, extended_resource: bool) -> Cluster | None:
+    """Return what a DRA driver is in the cluster; None: it is to be a device plugin."""
+    from ..dra.names import driver_name
+
+    label = type(backend).__name__
+    if plan.settings.mode != "dra":
+        if extended_resource:
+            raise ConfigurationError(
+                "--extended-resource: a device plugin's resource is one already; leave it out, or say --mode dra"
+            )
+        return None
+    if not in_container:
+        raise ConfigurationError(
+            "--format systemd: a DRA driver is known to the API server by its pod's account; expected yaml or kustomize"
+        )
+    driver = plan.settings.driver_name
+    if driver is None and backend.resource is None:
+        raise ConfigurationError(
+            f"{label}.resource is None, so the driver has no name; give one as --driver-name widget.example.com"
+        )
+    if extended_resource and backend.resource is None:
+        raise ConfigurationError(
+            f"--extended-resource: {label}.resource is None, so there is no name that pods could ask for; leave it out"
+        )
+    return Cluster(
+        driver=driver or driver_name(backend.resource or ""),
+        extended_resource=backend.resource if extended_resource else None,
+        writes_status=plan.settings.device_status == "on",
     )
 
 

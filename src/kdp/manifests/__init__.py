@@ -6,12 +6,14 @@ into the words of Kubernetes and of systemd. Reading files and asking the backen
 
 from __future__ import annotations
 
+from .cluster import Cluster
 from .deployment import CONFIG_DIR, Deployment, Folder, deployment_of
 from .kubernetes import Placement, daemon_set, kustomization
 from .systemd import unit
 
 __all__ = [
     "CONFIG_DIR",
+    "Cluster",
     "Deployment",
     "Folder",
     "Placement",

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final, final
 
 import attrs
 
-from ..daemon.settings import Address, Settings
+from ..daemon.settings import SETTINGS, Address, Settings
+from .cluster import Cluster
 
 if TYPE_CHECKING:
     from ..backend import Needs
@@ -36,6 +37,9 @@ _KERNELS: Final = ("/dev", "/proc", "/sys")
 """Nothing can be made there, and what is missing there never comes by itself."""
 
 _PORT: Final = 8080
+
+_FIELDS: Final = {"node_name": "spec.nodeName", "pod_uid": "metadata.uid"}
+"""Which field of its pod a DRA driver has each of these settings from."""
 
 
 @final
@@ -76,6 +80,8 @@ class Deployment:
         host_network: Whether it runs in the node's network namespace.
         http: Where it answers probes; None: nowhere.
         restarts_with: A mark that changes when the process must be started anew to see changed files.
+        fields: Variables that a pod gets from fields of its own, by name.
+        cluster: What it is in the cluster; None: a device plugin, of which the API server knows nothing.
     """
 
     name: str
@@ -88,6 +94,8 @@ class Deployment:
     host_network: bool = False
     http: Address | None = None
     restarts_with: str | None = None
+    fields: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    cluster: Cluster | None = None
 
     def reasons(self) -> list[tuple[str, str]]:
         """Return what it is given, in words, with the reason: for people who review it."""
@@ -103,6 +111,8 @@ class Deployment:
         told += [(f"capability {name}", "the backend asks for it") for name in self.capabilities]
         if self.host_network:
             told.append(("the node's network", "the backend asks for it"))
+        if self.cluster is not None:
+            told += [(f"{', '.join(rule.verbs)} {rule.resource}", rule.why) for rule in self.cluster.rules]
         return told
 
 
@@ -120,6 +130,7 @@ def deployment_of(
     in_container: bool,
     files: Mapping[str, str] | None = None,
     restarts_with: str | None = None,
+    cluster: Cluster | None = None,
 ) -> Deployment:
     """Decide what a plugin's process must be given.
 
@@ -138,6 +149,7 @@ def deployment_of(
         in_container: False: for a process on the node itself.
         files: The files that the process reads in `CONFIG_DIR`.
         restarts_with: See `Deployment`.
+        cluster: See `Deployment`.
     """
     options = dict(options)
     root = Path("/")
@@ -149,6 +161,13 @@ def deployment_of(
         # In the node's network nobody else needs to reach it, and the kubelet's probes come from the node.
         http = Address("127.0.0.1" if needs.host_network else "", _PORT)
         options["--http"] = str(http)
+    fields: dict[str, str] = {}
+    own = _own(settings, keeps_state=keeps_state)
+    if cluster is not None:
+        own = _of_driver(settings, cluster.driver)
+        fields = {SETTINGS[name].variable: field for name, field in _FIELDS.items()}
+        if takes_host:
+            needs = attrs.evolve(needs, host_paths=(*needs.host_paths, "/sys"))
     return Deployment(
         name=name,
         target=target,
@@ -156,22 +175,21 @@ def deployment_of(
             *(f"--set={parameter}" for parameter in parameters),
             *(f"{flag}={text}" for flag, text in options.items()),
         ),
-        folders=(*_own(settings, keeps_state=keeps_state), *_read(needs, nodes, root)),
+        folders=(*own, *_read(needs, nodes, root)),
         files=files or {},
         opened_nodes=needs.opened_nodes,
         capabilities=needs.capabilities,
         host_network=needs.host_network,
         http=http,
         restarts_with=restarts_with,
+        fields=fields,
+        cluster=cluster,
     )
 
 
 def _own(settings: Settings, *, keeps_state: bool) -> Iterable[Folder]:
-    """Tell what kdp itself needs."""
-
-    def folder(name: str, path: Path, why: str, *, writable: bool = False, made: bool = False) -> Folder:
-        return Folder(name=name, path=str(path), seen_at=str(path), writable=writable, made=made, why=why)
-
+    """Tell what kdp itself needs as a device plugin."""
+    folder = _same
     paths = settings.paths
     if settings.registration == "watcher":
         yield folder("registry", paths.plugins_registry_dir, "its sockets, which the kubelet finds here", writable=True)
@@ -186,6 +204,29 @@ def _own(settings: Settings, *, keeps_state: bool) -> Iterable[Folder]:
         )
     if settings.state_dir is not None and keeps_state:
         yield folder("state", settings.state_dir, "allocations until they are released", writable=True, made=True)
+
+
+def _of_driver(settings: Settings, driver: str) -> Iterable[Folder]:
+    """Tell what kdp itself needs as a DRA driver; the kubelet and the runtime must have each at the same path."""
+    paths = settings.paths
+    yield _same("registry", paths.plugins_registry_dir, "its socket, which the kubelet finds here", writable=True)
+    yield _same(
+        "driver",
+        paths.plugins_dir / driver,
+        "its socket for claims, and what it must know to undo them",
+        writable=True,
+        made=True,
+    )
+    yield _same(
+        "cdi", settings.cdi_dir, "the files that describe claims to the container runtime", writable=True, made=True
+    )
+    if settings.state_dir is not None:
+        why = "the lock that keeps a device plugin of the same devices away"
+        yield _same("state", settings.state_dir, why, writable=True, made=True)
+
+
+def _same(name: str, path: Path, why: str, *, writable: bool = False, made: bool = False) -> Folder:
+    return Folder(name=name, path=str(path), seen_at=str(path), writable=writable, made=made, why=why)
 
 
 def _read(needs: Needs, nodes: Iterable[str], root: Path) -> Iterable[Folder]:

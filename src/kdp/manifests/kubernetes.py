@@ -2,12 +2,15 @@
 
 Why it is as it is:
 
-* ``maxSurge: 0``. With two pods at a time a kubelet before 1.37 drops the new plugin's registration when the old one's
+* A device plugin has ``maxSurge: 0``. With two pods at a time a kubelet before 1.37 drops the new plugin's registration when the old one's
   stream ends (kubernetes#121994, contract section 11). kdp survives that, but there is nothing to gain.
 * No liveness for a kubelet that is down or a driver that is missing: ``/livez`` says whether the process answers,
   ``/readyz`` whether every resource has a stream. A restart cures neither.
 * The plugin's directory is mounted, never ``kubelet.sock``: the kubelet makes that file anew at each start.
-* No account: nothing here talks to the API server, so there is no token either.
+* A DRA driver has ``maxSurge``: the new pod serves before the old one ends, so no pod waits and no slice vanishes. In the node's network
+  both would answer probes at one port, so there the old one ends first.
+* A device plugin has no account: it does not talk to the API server, so there is no token either. What a DRA driver has is told in
+  `kdp.manifests.cluster`.
 * 48 MiB is what an example has resident in a cluster, most of it shared files; 96 MiB is twice that.
 """
 
@@ -20,6 +23,7 @@ from typing import Any, Final, final
 import attrs
 
 from ..errors import InvalidValueError
+from .cluster import cluster_objects
 from .deployment import CONFIG_DIR, Deployment
 
 __all__ = ["Placement", "daemon_set", "kustomization"]
@@ -76,7 +80,7 @@ def check_label(what: str, value: str) -> str:
 
 
 def daemon_set(deployment: Deployment, placement: Placement) -> list[Document]:
-    """Return the objects to apply, the ConfigMap before the DaemonSet that mounts it.
+    """Return the objects to apply, the DaemonSet last.
 
     Raises:
         InvalidValueError: The deployment's name is no DNS label.
@@ -94,25 +98,32 @@ def daemon_set(deployment: Deployment, placement: Placement) -> list[Document]:
         "metadata": _metadata(deployment, placement),
         "spec": {
             "selector": {"matchLabels": _labels(deployment)},
-            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%", "maxSurge": 0}},
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": _rolling(deployment)},
             "template": {"metadata": _template_metadata(deployment), "spec": _pod(deployment, placement)},
         },
     }
-    return [config, main] if deployment.files else [main]
+    first = [] if deployment.cluster is None else cluster_objects(deployment, deployment.cluster, placement.namespace)
+    return [*first, *([config] if deployment.files else []), main]
 
 
 def kustomization(deployment: Deployment, placement: Placement) -> Document:
-    """Return a base's ``kustomization.yaml`` for ``daemonset.yaml`` and the files beside it."""
+    """Return a base's ``kustomization.yaml`` for ``daemonset.yaml``, a driver's ``driver.yaml`` and the files beside it."""
     document: Document = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "namespace": placement.namespace,
-        "resources": ["daemonset.yaml"],
+        "resources": ["daemonset.yaml"] if deployment.cluster is None else ["driver.yaml", "daemonset.yaml"],
     }
     if deployment.files:
         # The generated name has a hash of the content, so a changed file rolls the DaemonSet.
         document["configMapGenerator"] = [{"name": deployment.name, "files": list(deployment.files)}]
     return document
+
+
+def _rolling(deployment: Deployment) -> Document:
+    if deployment.cluster is None or deployment.host_network:
+        return {"maxUnavailable": "10%", "maxSurge": 0}
+    return {"maxUnavailable": 0, "maxSurge": "10%"}
 
 
 def _labels(deployment: Deployment) -> Document:
@@ -134,10 +145,12 @@ def _pod(deployment: Deployment, placement: Placement) -> Document:
     spec: Document = {
         "priorityClassName": "system-node-critical",  # before the pods that want its devices
         "tolerations": [{"operator": "Exists"}],
-        "automountServiceAccountToken": False,
+        "automountServiceAccountToken": deployment.cluster is not None,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 10,
     }
+    if deployment.cluster is not None:
+        spec["serviceAccountName"] = deployment.name
     if placement.node_selector:
         spec["nodeSelector"] = dict(placement.node_selector)
     if placement.runtime_class is not None:
@@ -165,6 +178,10 @@ def _container(deployment: Deployment, placement: Placement) -> Document:
         "args": ["run", deployment.target, *deployment.options],
         "securityContext": _security(deployment, placement),
     }
+    if deployment.fields:
+        container["env"] = [
+            {"name": name, "valueFrom": {"fieldRef": {"fieldPath": field}}} for name, field in deployment.fields.items()
+        ]
     if deployment.http is not None:
         container["ports"] = [{"name": _PORT_NAME, "containerPort": deployment.http.port}]
         asked: Document = {"port": _PORT_NAME}

@@ -237,3 +237,97 @@ def test_what_an_example_ships_is_what_its_first_line_writes(file: Path, monkeyp
     if os.environ.get("KDP_WRITE_MANIFESTS"):
         file.write_text(result.stdout)
     assert file.read_text() == result.stdout
+
+
+# -- DRA ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_driver_has_an_account_its_policy_and_a_class(target: str) -> None:
+    documents = made(f"{target}:Widgets", "--mode=dra", "--namespace=devices")
+
+    assert [each["kind"] for each in documents] == [
+        "ServiceAccount",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "DeviceClass",
+        "DaemonSet",
+    ]
+    assert documents[5]["metadata"]["name"] == "widget.example.com"
+    assert "extendedResourceName" not in documents[5]["spec"]
+    rights = {(each["resources"][0], *each["verbs"]) for each in documents[3]["rules"]}
+    assert rights == {
+        ("resourceslices", "list", "watch", "create", "update", "delete"),
+        ("resourceclaims", "get"),
+        ("nodes", "get"),
+        ("events", "create"),
+    }
+    pod = documents[-1]["spec"]["template"]["spec"]
+    assert pod["serviceAccountName"] == documents[0]["metadata"]["name"]
+    assert pod["automountServiceAccountToken"] is True
+    assert documents[-1]["spec"]["updateStrategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": "10%"}
+    fields = {each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in container(documents)["env"]}
+    assert fields == {"KDP_NODE_NAME": "spec.nodeName", "KDP_POD_UID": "metadata.uid"}
+    assert "--mode=dra" in container(documents)["args"]
+    assert not [each for each in container(documents)["args"] if "node-name" in each]
+
+
+def test_a_driver_is_given_its_own_directories_at_the_kubelets_paths(target: str) -> None:
+    spec = made(f"{target}:Widgets", "--mode=dra", "--driver-name=w.example.com")[-1]["spec"]["template"]["spec"]
+
+    paths = {each["name"]: each["hostPath"]["path"] for each in spec["volumes"]}
+    own = {name: path for name, path in paths.items() if not name.startswith("node-")}
+    assert own == {
+        "registry": "/var/lib/kubelet/plugins_registry",
+        "driver": "/var/lib/kubelet/plugins/w.example.com",
+        "cdi": "/var/run/cdi",
+        "state": "/var/lib/kdp",
+    }
+    mounts = {each["name"]: each["mountPath"] for each in spec["containers"][0]["volumeMounts"]}
+    assert own.items() <= mounts.items()
+
+
+def test_a_driver_with_a_host_sees_the_nodes_sys_for_the_standard_attributes(target: str) -> None:
+    spec = made(f"{target}:Hosted", "--mode=dra")[-1]["spec"]["template"]["spec"]
+
+    assert "/host/sys" in {each["mountPath"] for each in spec["containers"][0]["volumeMounts"]}
+
+
+def test_a_driver_that_writes_the_status_of_devices_may_do_so_under_its_name(target: str) -> None:
+    [role] = [d for d in made(f"{target}:Widgets", "--mode=dra", "--device-status=on") if d["kind"] == "ClusterRole"]
+
+    more = {each["resources"][0]: (each["verbs"], each.get("resourceNames")) for each in role["rules"][-2:]}
+    assert more == {
+        "resourceclaims/status": (["update"], None),
+        "resourceclaims/driver": (["associated-node:update"], ["widget.example.com"]),
+    }
+
+
+def test_a_driver_in_the_nodes_network_does_not_overlap(target: str) -> None:
+    documents = made(f"{target}:Late", "--mode=dra")
+
+    assert documents[-1]["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"] == 0
+
+
+def test_the_class_takes_the_place_of_the_device_plugins_resource(target: str) -> None:
+    documents = made(f"{target}:Widgets", "--mode=dra", "--extended-resource")
+
+    assert documents[5]["spec"]["extendedResourceName"] == "example.com/widget"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--extended-resource",), "a device plugin's resource is one already; leave it out, or say --mode dra"),
+        (
+            ("--mode=dra", "--format=systemd"),
+            "known to the API server by its pod's account; expected yaml or kustomize",
+        ),
+    ],
+)
+def test_what_makes_no_sense_with_the_mode_is_refused(target: str, arguments: tuple[str, ...], sentence: str) -> None:
+    result = invoke(f"{target}:Widgets", "--image=i", *arguments)
+
+    assert result.exit_code == 2
+    assert sentence in result.stderr

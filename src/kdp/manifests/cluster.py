@@ -1,0 +1,166 @@
+"""What a DRA driver is given in the cluster: an account with its rights, a policy that narrows them, and the DeviceClass.
+
+The rights are those that `kdp.dra` uses, each with its reason; who adds a request to `kdp.dra.api.ClusterApi` adds it here.
+
+RBAC cannot tell one node's slices from another's, so an account that may write its own could write all of them. A pod's token names
+the pod's node (from 1.32 on without switching it on), so a ValidatingAdmissionPolicy can: it lets the account write slices of that node and of
+this driver only. With it, whoever has broken into one node cannot offer devices of another one.
+
+Source: contract sections 3.5 and 3.7.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+if TYPE_CHECKING:
+    from .deployment import Deployment
+
+__all__ = ["Cluster", "Rule", "cluster_objects"]
+
+Document = dict[str, Any]
+
+_RBAC: Final = "rbac.authorization.k8s.io"
+_ADMISSION: Final = "admissionregistration.k8s.io/v1"
+_RESOURCES: Final = "resource.k8s.io"
+
+_NODE_NAMED: Final = "request.userInfo.?extra[?'authentication.kubernetes.io/node-name'][0].orValue('')"
+_SLICE: Final = "(request.operation == 'DELETE' ? oldObject : object)"
+
+
+@attrs.frozen
+class Rule:
+    """A right in the cluster.
+
+    Attributes:
+        group: The API group; empty: the core.
+        resource: The resource.
+        verbs: What may be done with it.
+        why: What for, in words.
+        is_named: Whether it is for the driver's name only.
+    """
+
+    group: str
+    resource: str
+    verbs: tuple[str, ...]
+    why: str
+    is_named: bool = False
+
+
+_ALWAYS: Final = (
+    Rule(_RESOURCES, "resourceslices", ("list", "watch", "create", "update", "delete"), "publish the node's devices"),
+    Rule(_RESOURCES, "resourceclaims", ("get",), "read what a claim was given"),
+    Rule("", "nodes", ("get",), "the slices belong to the node, and vanish with it"),
+    Rule("", "events", ("create",), "say of the node what keeps its devices from being published"),
+)
+"""What every driver may do."""
+
+_STATUS: Final = (
+    Rule(_RESOURCES, "resourceclaims/status", ("update",), "say in claims how their devices are"),
+    Rule(_RESOURCES, "resourceclaims/driver", ("associated-node:update",), "the same, from Kubernetes 1.36 on", True),
+)
+
+
+@attrs.frozen(kw_only=True)
+class Cluster:
+    """What a DRA driver is in the cluster.
+
+    Attributes:
+        driver: Its name, which is its DeviceClass's as well.
+        extended_resource: The extended resource that pods may ask for instead of a claim; None: there is none.
+        writes_status: Whether it says in claims how their devices are.
+    """
+
+    driver: str
+    extended_resource: str | None = None
+    writes_status: bool = False
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """What it may do; the whole of it."""
+        return (*_ALWAYS, *(_STATUS if self.writes_status else ()))
+
+
+def cluster_objects(deployment: Deployment, cluster: Cluster, namespace: str) -> list[Document]:
+    """Return what is applied before the DaemonSet, the rights after what narrows them."""
+    name = deployment.name
+    labels = {"app.kubernetes.io/name": name}
+
+    def document(version: str, kind: str, called: str = name, **rest: Any) -> Document:
+        return {"apiVersion": version, "kind": kind, "metadata": {"name": called, "labels": labels}, **rest}
+
+    account: Document = document("v1", "ServiceAccount")
+    account["metadata"]["namespace"] = namespace
+    account["automountServiceAccountToken"] = False  # for the driver's pods only, which ask for it
+    device_class: Document = {"selectors": [{"cel": {"expression": f"device.driver == '{cluster.driver}'"}}]}
+    if cluster.extended_resource is not None:
+        device_class["extendedResourceName"] = cluster.extended_resource
+    return [
+        account,
+        document(_ADMISSION, "ValidatingAdmissionPolicy", spec=_policy(name, namespace, cluster.driver)),
+        document(
+            _ADMISSION,
+            "ValidatingAdmissionPolicyBinding",
+            spec={"policyName": name, "validationActions": ["Deny"]},
+        ),
+        document(
+            f"{_RBAC}/v1",
+            "ClusterRole",
+            rules=[
+                {"apiGroups": [rule.group], "resources": [rule.resource], "verbs": list(rule.verbs)}
+                | ({"resourceNames": [cluster.driver]} if rule.is_named else {})
+                for rule in cluster.rules
+            ],
+        ),
+        document(
+            f"{_RBAC}/v1",
+            "ClusterRoleBinding",
+            roleRef={"apiGroup": _RBAC, "kind": "ClusterRole", "name": name},
+            subjects=[{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+        ),
+        document(f"{_RESOURCES}/v1", "DeviceClass", cluster.driver, spec=device_class),
+    ]
+
+
+def _policy(name: str, namespace: str, driver: str) -> Document:
+    return {
+        "failurePolicy": "Fail",
+        "matchConstraints": {
+            "resourceRules": [
+                {
+                    "apiGroups": [_RESOURCES],
+                    "apiVersions": ["v1"],  # and, by the default matchPolicy, the same objects in other versions
+                    "operations": ["CREATE", "UPDATE", "DELETE"],
+                    "resources": ["resourceslices"],
+                }
+            ]
+        },
+        "matchConditions": [
+            {
+                "name": "is-this-driver",
+                "expression": f"request.userInfo.username == 'system:serviceaccount:{namespace}:{name}'",
+            }
+        ],
+        "variables": [
+            {"name": "tokenNode", "expression": _NODE_NAMED},
+            {"name": "sliceNode", "expression": f"{_SLICE}.spec.?nodeName.orValue('')"},
+            {"name": "sliceDriver", "expression": f"{_SLICE}.spec.driver"},
+        ],
+        "validations": [
+            {
+                "expression": "variables.tokenNode != ''",
+                "message": "the token names no node; the driver must run in a pod, with the token that the kubelet gave it",
+            },
+            {
+                "expression": "variables.tokenNode == variables.sliceNode",
+                "messageExpression": "'a driver on node ' + variables.tokenNode + ' may not write a slice of node ' + "
+                "(variables.sliceNode == '' ? 'none' : variables.sliceNode)",
+            },
+            {
+                "expression": f"variables.sliceDriver == '{driver}'",
+                "messageExpression": f"'{driver} may not write a slice of the driver ' + variables.sliceDriver",
+            },
+        ],
+    }

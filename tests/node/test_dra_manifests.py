@@ -1,0 +1,315 @@
+"""What `kdp manifests --mode dra` writes, applied as it is written to a real cluster; and without one right after the other."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+import attrs
+import pytest
+
+from .backend import Figure
+from .conftest import Namespace
+from .nodekit.cluster import NODE, Object, is_ready
+from .nodekit.machine import IMAGE as BUSYBOX
+from .test_manifests import Plugin, deployed, render, rendered, required, without
+
+DRIVER: Final = "fuse.example.com"
+SLICES: Final = "resource.k8s.io/v1/resourceslices"
+CLUSTERS_OWN: Final = {
+    "ClusterRoleBinding": "rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "ClusterRole": "rbac.authorization.k8s.io/v1/clusterroles",
+    "ValidatingAdmissionPolicyBinding": "admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+    "ValidatingAdmissionPolicy": "admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+    "DeviceClass": "resource.k8s.io/v1/deviceclasses",
+}
+
+
+@pytest.fixture
+async def written(namespace: Namespace) -> AsyncIterator[list[Object]]:
+    """A driver's manifest; what it makes outside of the namespace is gone at the end."""
+    required("/dev/fuse")
+    cluster = namespace.cluster
+    documents = rendered(namespace, "minimal", "--set=count=3", "--mode=dra", "--extended-resource")
+    try:
+        yield documents
+    finally:
+        # The users first: without a driver the kubelet cannot give back what they hold, and they stay for ever.
+        for pod in await cluster.list("v1/pods", namespace=namespace.name, selector="!app.kubernetes.io/name"):
+            await cluster.delete("v1/pods", pod["metadata"]["name"], namespace=namespace.name)
+        await cluster.api("DELETE", f"/apis/apps/v1/namespaces/{namespace.name}/daemonsets")
+
+        async def is_empty() -> bool:
+            return not await cluster.list("v1/pods", namespace=namespace.name)
+
+        await cluster.until(is_empty, "the pods are gone", every=0.05)
+        for document in documents:
+            resource = CLUSTERS_OWN.get(document["kind"], "")
+            name = document["metadata"]["name"]
+            if resource and await cluster.get(resource, name):
+                await cluster.delete(resource, name)
+        await cluster.api("DELETE", f"/apis/{SLICES}")
+
+
+def template() -> Object:
+    request = {"name": "fuse", "exactly": {"deviceClassName": DRIVER}}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "one-fuse"},
+        "spec": {"spec": {"devices": {"requests": [request]}}},
+    }
+
+
+def user(name: str, *, by_claim: bool, script: str = ": <> /dev/fuse && echo opened; sleep 1000") -> Object:
+    """Return a pod that opens a device, of its claim or of the extended resource."""
+    resources: Object = {"claims": [{"name": "fuse"}]} if by_claim else {"limits": {"example.com/fuse": 1}}
+    command = ["/bin/sh", "-c", script]
+    main = {"name": "main", "image": BUSYBOX, "imagePullPolicy": "Never", "command": command, "resources": resources}
+    spec: Object = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [main]}
+    if by_claim:
+        spec["resourceClaims"] = [{"name": "fuse", "resourceClaimTemplateName": "one-fuse"}]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+async def devices(plugin: Plugin) -> int:
+    slices = [each for each in await plugin.cluster.list(SLICES) if each["spec"]["driver"] == DRIVER]
+    return sum(len(each["spec"].get("devices", ())) for each in slices)
+
+
+async def until_published(plugin: Plugin) -> None:
+    async def is_so() -> bool:
+        return await devices(plugin) == 3
+
+    await plugin.cluster.until(is_so, "3 devices are published", every=0.05)
+
+
+async def use(plugin: Plugin, name: str, *, by_claim: bool = True) -> None:
+    await plugin.cluster.apply(template(), user(name, by_claim=by_claim), namespace=plugin.namespace)
+    await plugin.cluster.until_said(name, "opened", namespace=plugin.namespace)
+
+
+# -- as written --------------------------------------------------------------------------------------------------------
+
+
+async def test_pods_open_devices_by_claim_and_by_number(
+    namespace: Namespace, generic_image: Path, written: list[Object], figure: Figure
+) -> None:
+    async with deployed(namespace, generic_image, written) as plugin:
+        await plugin.until_ready()
+        await until_published(plugin)
+        await use(plugin, "by-claim")
+        await use(plugin, "by-number", by_claim=False)
+
+        pod = await plugin.cluster.get("v1/pods", "by-number", namespace=plugin.namespace)
+        assert pod is not None
+        [mapping] = pod["status"]["extendedResourceClaimStatus"]["requestMappings"]
+        assert mapping["resourceName"] == "example.com/fuse"
+        node = await plugin.cluster.get("v1/nodes", NODE)
+        assert node is not None
+        assert int(node["status"]["allocatable"].get("example.com/fuse", 0)) == 0, "no device plugin was there"
+        assert (plugin.cluster.work / "lib/kdp/example.com_fuse.dra.lock").exists()
+
+        status = await plugin.exec("cat", "/proc/1/status")
+        memory = {
+            name: int(kib) / 1024 for name, kib in re.findall(r"^(VmRSS|VmHWM):\s+(\d+) kB", status, re.MULTILINE)
+        }
+        figure("cluster: a DRA driver's memory as deployed", memory["VmRSS"], "MiB")
+        assert memory["VmHWM"] < 96
+        assert re.search(r"^CapEff:\s+0{16}$", status, re.MULTILINE), status
+        assert re.search(r"^NoNewPrivs:\s+1$", status, re.MULTILINE), status
+        log = await plugin.until_said("registered with the kubelet")
+        assert not re.search("WARNING|ERROR|CRITICAL", log), log
+
+
+async def test_an_update_overlaps_and_no_pod_fails(
+    namespace: Namespace, generic_image: Path, written: list[Object]
+) -> None:
+    async with deployed(namespace, generic_image, written) as plugin:
+        await plugin.until_ready()
+        await until_published(plugin)
+        await use(plugin, "before")
+        old = (await plugin.pod())["metadata"]["name"]
+        changed: Object = json.loads(json.dumps(written[-1]))
+        changed["spec"]["template"]["metadata"]["annotations"] = {"release": "2"}
+        await plugin.cluster.apply(changed, namespace=plugin.namespace)
+        await use(plugin, "during")
+        await plugin.until_ready()
+        assert (await plugin.pod())["metadata"]["name"] != old
+        await use(plugin, "after")
+        for name in ("before", "during", "after"):
+            pod = await plugin.cluster.get("v1/pods", name, namespace=plugin.namespace)
+            assert pod is not None
+            assert pod["status"]["phase"] == "Running"
+        events = await plugin.cluster.list("v1/events", namespace=plugin.namespace)
+        assert not [each["message"] for each in events if each["reason"] == "FailedPrepareDynamicResources"]
+        await plugin.cluster.delete("v1/pods", "before", namespace=plugin.namespace)
+
+        def is_undone() -> bool:
+            return len(list((plugin.cluster.work / "run/cdi").glob("*fuse*"))) <= 3
+
+        await plugin.cluster.until(is_undone, "the new driver has undone what the old one prepared", every=0.05)
+
+
+# -- the policy --------------------------------------------------------------------------------------------------------
+
+
+def a_slice(*, node: str | None = NODE, driver: str = DRIVER) -> Object:
+    pool = {"name": "stolen", "generation": 1, "resourceSliceCount": 1}
+    place: Object = {"nodeName": node} if node is not None else {"allNodes": True}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "stolen"},
+        "spec": {"driver": driver, "pool": pool, "devices": [], **place},
+    }
+
+
+async def as_driver(plugin: Plugin, item: Object, *, of_pod: bool = True) -> str:
+    """Create a slice with a token of the driver's account, bound to its pod or to nothing; return the refusal."""
+    pod = (await plugin.pod())["metadata"]
+    bound = ["--bound-object-kind=Pod", f"--bound-object-name={pod['name']}", f"--bound-object-uid={pod['uid']}"]
+    token = await plugin.cluster.kubectl(
+        "create", "token", plugin.name, f"--namespace={plugin.namespace}", *(bound if of_pod else ())
+    )
+    config = json.loads((plugin.cluster.work / "admin.kubeconfig").read_text())
+    config["users"][0]["user"] = {"token": token.strip()}
+    file = plugin.cluster.work / "stolen.kubeconfig"
+    file.write_text(json.dumps(config))
+    try:
+        await plugin.cluster.kubectl(f"--kubeconfig={file}", "create", "--filename=-", stdin=json.dumps(item))
+    except RuntimeError as error:
+        return str(error)
+    finally:
+        file.unlink()
+    await plugin.cluster.delete(SLICES, item["metadata"]["name"])
+    return ""
+
+
+async def test_the_policy_binds_slices_to_the_node_and_the_driver(
+    namespace: Namespace, generic_image: Path, written: list[Object]
+) -> None:
+    async with deployed(namespace, generic_image, written) as plugin:
+        await plugin.until_ready()
+        assert await as_driver(plugin, a_slice()) == ""
+        said = await as_driver(plugin, a_slice(node="node1"))
+        assert f"a driver on node {NODE} may not write a slice of node node1" in said
+        assert "may not write a slice of node none" in await as_driver(plugin, a_slice(node=None))
+        said = await as_driver(plugin, a_slice(driver="other.example.com"))
+        assert f"{DRIVER} may not write a slice of the driver other.example.com" in said
+        assert "the token names no node" in await as_driver(plugin, a_slice(), of_pod=False)
+
+
+# -- without one thing -------------------------------------------------------------------------------------------------
+
+
+async def is_registered(plugin: Plugin) -> bool:
+    """The kubelet has registered the driver, which is what its readiness says."""
+    return is_ready(await plugin.pod())
+
+
+async def publishes(plugin: Plugin) -> bool:
+    """Its devices are published."""
+    return await devices(plugin) == 3
+
+
+async def prepares(plugin: Plugin) -> bool:
+    """A pod with a claim runs."""
+    pod = await plugin.cluster.get("v1/pods", "user", namespace=plugin.namespace)
+    return pod is not None and pod["status"]["phase"] == "Running"
+
+
+async def keeps_the_other_mode_away(plugin: Plugin) -> bool:
+    """Its lock is on the node."""
+    return (plugin.cluster.work / "lib/kdp/example.com_fuse.dra.lock").exists()
+
+
+Check = Callable[[Plugin], Awaitable[bool]]
+
+
+@attrs.frozen
+class Missing:
+    """One thing that is taken away.
+
+    Attributes:
+        what: A volume's name, a variable, or ``VERB RESOURCE``.
+        breaks: The check that fails then.
+        says: What the driver's log, or the pod's events for a claim, say of it.
+    """
+
+    what: str
+    breaks: Check
+    says: str
+
+
+MISSING: Final = (
+    Missing("registry", is_registered, "the plugin watcher's directory /var/lib/kubelet/plugins_registry is missing"),
+    Missing("driver", is_registered, "/var/lib/kubelet/plugins"),
+    Missing("cdi", prepares, "/var/run/cdi"),
+    Missing("state", keeps_the_other_mode_away, "/var/lib/kdp: no locks there"),
+    Missing("node-dev", prepares, ""),
+    Missing("KDP_NODE_NAME", is_registered, "needs the node's name, as the API server has it"),
+    Missing("list resourceslices", publishes, "a role must grant the verb 'list' on 'resourceslices'"),
+    Missing("create resourceslices", publishes, "a role must grant the verb 'create' on 'resourceslices'"),
+    Missing("get nodes", publishes, "a role must grant the verb 'get' on 'nodes'"),
+    Missing("get resourceclaims", prepares, "a role must grant the verb 'get' on 'resourceclaims'"),
+)
+
+
+def lacking(documents: list[Object], what: str) -> list[Object]:
+    """Return a manifest without one mount, variable or right."""
+    verb, _, resource = what.partition(" ")
+    if not resource and not what.startswith("KDP_"):
+        return without(documents, what)
+    changed: list[Object] = json.loads(json.dumps(documents))
+    if resource:
+        [role] = [each for each in changed if each["kind"] == "ClusterRole"]
+        [rule] = [each for each in role["rules"] if each["resources"] == [resource]]
+        rule["verbs"].remove(verb)
+        if not rule["verbs"]:
+            role["rules"].remove(rule)
+    else:
+        [container] = changed[-1]["spec"]["template"]["spec"]["containers"]
+        container["env"] = [each for each in container["env"] if each["name"] != what]
+    return changed
+
+
+@pytest.mark.parametrize("missing", MISSING, ids=lambda missing: missing.what)
+async def test_without_one_thing_its_check_fails_and_it_is_said_why(
+    namespace: Namespace, generic_image: Path, written: list[Object], missing: Missing
+) -> None:
+    for file in (namespace.cluster.work / "lib/kdp").glob("*.lock"):
+        file.unlink()
+    async with deployed(namespace, generic_image, lacking(written, missing.what)) as plugin:
+        if missing.breaks is prepares:
+            await plugin.until_ready()
+            await until_published(plugin)
+            await plugin.cluster.apply(template(), user("user", by_claim=True), namespace=plugin.namespace)
+
+            async def is_told() -> bool:
+                events = await plugin.cluster.list("v1/events", namespace=plugin.namespace)
+                return any(
+                    each["reason"] == "FailedPrepareDynamicResources" and missing.says in each["message"]
+                    for each in events
+                )
+
+            await plugin.cluster.until(is_told, f"the pod is told {missing.says!r}", every=0.05)
+        else:
+            await plugin.until_said(missing.says)
+        assert not await missing.breaks(plugin), missing.breaks.__doc__
+
+
+async def test_each_mount_has_a_check(written: list[Object]) -> None:
+    [container] = written[-1]["spec"]["template"]["spec"]["containers"]
+    mounts = {each["name"] for each in container["volumeMounts"]}
+    assert mounts <= {missing.what for missing in MISSING}
+
+
+async def test_a_kustomize_base_has_the_same(written: list[Object], namespace: Namespace, tmp_path: Path) -> None:
+    arguments = ("minimal", "--set=count=3", "--mode=dra", "--extended-resource", "--image=i")
+    render(*arguments, f"--namespace={namespace.name}", "--format=kustomize", "-o", tmp_path)
+    said = await namespace.cluster.kubectl("kustomize", str(tmp_path))
+    assert {f"kind: {each['kind']}" for each in written} <= set(said.splitlines())
