@@ -20,7 +20,7 @@ JOBS ?= 3
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench node-tools test-node hardware-tools test-hardware test-gpu simulation peers faults reference lint format types layers build proto floors clean
+.PHONY: help demo test test-slow bench node-tools test-node hardware-tools test-hardware test-gpu simulation peers faults reference lint format types layers build proto floors clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -29,7 +29,10 @@ demo: $(VENV)/.ready ## run a device plugin on devices of this machine, through 
 	@$(PYTHON_IN) -m demo
 
 test: $(VENV)/.ready $(PROTO_VENV)/.ready ## run the tests
-	@$(PYTHON_IN) -m pytest -n $(JOBS) $(ARGS)
+	@$(PYTHON_IN) -m pytest -n $(JOBS) -m "not slow" $(ARGS)
+
+test-slow: $(VENV)/.ready ## run what the tests leave out: mutants of the cores, processes that die at each step
+	@$(PYTHON_IN) -m pytest -n $(JOBS) -m slow $(ARGS)
 
 node-tools: ## compile the real kubelet and its kin for the tests of a node (needs Go)
 	@sh tests/node/build.sh
@@ -88,7 +91,7 @@ proto: $(PROTO_VENV)/.ready ## generate the code of kdp.proto again
 	@$(PROTO_VENV)/bin/python scripts/proto.py
 
 floors: $(FLOORS_VENV)/.ready ## run the tests with the lowest versions that kdp declares
-	@$(FLOORS_VENV)/bin/python -m pytest -n $(JOBS) -m "not repository" -p no:cacheprovider $(wildcard tests/unit tests/integration) $(ARGS)
+	@$(FLOORS_VENV)/bin/python -m pytest -n $(JOBS) -m "not repository and not slow" -p no:cacheprovider $(wildcard tests/unit tests/integration) $(ARGS)
 
 clean: ## remove what was built, and the environments
 	@rm -rf dist build .venv .venv-proto .venv-floors .venv-floors.txt .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -59,12 +59,14 @@ async def test_kdp_passes() -> None:
     assert {each.check.id for each in report.of("not_applicable")} == {51}
 
 
+@pytest.mark.slow
 async def test_a_sound_driver_passes() -> None:
     report = await run_dra_checks(BareSubject(), profile="k137", quick=True, width=8)
     report.raise_if_failed()
     assert {each.check.id for each in report.of("not_applicable")} == {51}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("defect", DEFECTS)
 async def test_a_defect_is_found(defect: str) -> None:
     ids = DEFECTS[defect], *MORE.get(defect, ())

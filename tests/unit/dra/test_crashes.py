@@ -8,10 +8,13 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 EMPTY = {"error": "", "devices": [], "names": [], "is_complete": False, "files": [], "hardware": []}
 
 
+@pytest.mark.slow
 def test_a_driver_killed_at_any_step_is_made_good_by_the_next(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.unit.dra.crashes", str(tmp_path / "node")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280)

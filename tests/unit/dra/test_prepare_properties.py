@@ -255,6 +255,7 @@ def test_every_life_keeps_the_invariants() -> None:
     live(Node, examples=60, steps=20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_no_mutant_survives(mutant: Mutant) -> None:
     module = mutant.load("kdp.dra.prepare")

@@ -334,6 +334,7 @@ MUTANTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_mutants_are_noticed(mutant: Mutant) -> None:
     module = mutant.load(MODULE)
