@@ -216,6 +216,12 @@ async def publishes(plugin: Plugin) -> bool:
     return await devices(plugin) == 3
 
 
+async def sees_nodes(plugin: Plugin) -> bool:
+    """What is in the node's /dev is found: no device has the taint of an unhealthy one."""
+    found = [each for each in await plugin.cluster.list(SLICES) if each["spec"]["driver"] == DRIVER]
+    return not any(device.get("taints") for each in found for device in each["spec"].get("devices", ()))
+
+
 async def prepares(plugin: Plugin) -> bool:
     """A pod with a claim runs."""
     pod = await plugin.cluster.get("v1/pods", "user", namespace=plugin.namespace)
@@ -250,7 +256,7 @@ MISSING: Final = (
     Missing("driver", is_registered, "/var/lib/kubelet/plugins"),
     Missing("cdi", prepares, "/var/run/cdi"),
     Missing("state", keeps_the_other_mode_away, "/var/lib/kdp: no locks there"),
-    Missing("node-dev", prepares, ""),
+    Missing("node-dev", sees_nodes, ""),
     Missing("KDP_NODE_NAME", is_registered, "needs the node's name, as the API server has it"),
     Missing("list resourceslices", publishes, "a role must grant the verb 'list' on 'resourceslices'"),
     Missing("create resourceslices", publishes, "a role must grant the verb 'create' on 'resourceslices'"),
@@ -297,6 +303,8 @@ async def test_without_one_thing_its_check_fails_and_it_is_said_why(
                 )
 
             await plugin.cluster.until(is_told, f"the pod is told {missing.says!r}", every=0.05)
+        elif missing.breaks is sees_nodes:
+            await until_published(plugin)
         else:
             await plugin.until_said(missing.says)
         assert not await missing.breaks(plugin), missing.breaks.__doc__
