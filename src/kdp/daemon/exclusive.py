@@ -2,7 +2,8 @@
 
 The kubelet and the scheduler keep account of the two apart, so one device would be given away twice. Several processes of one
 mode may live at once, as in a rolling update. So each mode has a lock file for each backend, which its processes share, and
-nobody begins while a process of the other mode has its file. A lock ends with its process, however that ends.
+nobody begins while a process of the other mode has its file. A lock ends with its process, however that ends; whoever ends in
+order and is the last removes the file.
 
 It works where both can write the same directory: a DaemonSet mounts it from the node. Where it cannot be written nothing is
 locked, and that is said. What the kubelet still has on offer is another question, which the DRA driver asks itself.
@@ -11,11 +12,15 @@ locked, and that is said. What the kubelet still has on offer is another questio
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
+import hashlib
 import logging
 import os
 import random
 from typing import TYPE_CHECKING, Final, Literal, Self, final
+
+from ..kubelet.paths import DEFAULT_ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,9 +42,16 @@ LOOK_PAUSE: Final = 1.0
 """Seconds between two tries while the other mode is there."""
 
 
-def key_of(backend: DeviceBackend) -> str:
-    """Return what a backend's lock files are named by: its resource, or its class if its devices name theirs."""
-    return backend.resource or f"{type(backend).__module__}.{type(backend).__qualname__}"
+def key_of(backend: DeviceBackend, kubelet_root: Path) -> str:
+    """Return what a backend's lock files are named by.
+
+    It is its resource, or its class if its devices name theirs. Kubelets in other places have other accounts: those of tests,
+    and of simulations on a node that serves the real one.
+    """
+    name = backend.resource or f"{type(backend).__module__}.{type(backend).__qualname__}"
+    if kubelet_root == DEFAULT_ROOT:
+        return name
+    return f"{name}@{hashlib.sha256(os.fsencode(kubelet_root)).hexdigest()[:8]}"
 
 
 @final
@@ -60,7 +72,7 @@ class OneMode:
         self._directory = directory
         self._mode: Mode = mode
         self._keys = sorted(set(keys))
-        self._held: list[int] = []
+        self._held: dict[Path, int] = {}
 
     async def __aenter__(self) -> Self:
         while (taken := self._take()) is not None:
@@ -82,7 +94,10 @@ class OneMode:
         self._release()
 
     def _release(self) -> None:
-        for descriptor in self._held:
+        for path, descriptor in self._held.items():
+            with contextlib.suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
             os.close(descriptor)
         self._held.clear()
 
@@ -91,17 +106,11 @@ class OneMode:
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             for key in self._keys:
-                own = self._open(key, self._mode)
-                self._held.append(own)
-                fcntl.flock(own, fcntl.LOCK_SH)  # whoever looks whether we are there holds it for a moment
-                other = self._open(key, _OTHER[self._mode])
-                try:
-                    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
+                path = self._path(key, self._mode)
+                self._held[path] = _shared(path)
+                if _is_held(self._path(key, _OTHER[self._mode])):
                     self._release()
                     return key
-                finally:
-                    os.close(other)
         except OSError as error:
             self._release()
             # A device plugin without DRA beside it needs no directory, and runs without one as it always did.
@@ -111,6 +120,36 @@ class OneMode:
             )
         return None
 
-    def _open(self, key: str, mode: Mode) -> int:
-        path = self._directory / f"{key.replace('/', '_')}.{mode}.lock"
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    def _path(self, key: str, mode: Mode) -> Path:
+        return self._directory / f"{key.replace('/', '_')}.{mode}.lock"
+
+
+def _shared(path: Path) -> int:
+    """Open a lock file, make it if it is missing, and hold its lock with others of the mode."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH)  # whoever looks whether we are there holds it for a moment
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                return descriptor
+        except FileNotFoundError:
+            pass  # removed by the last one, just before we had it
+        except OSError:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _is_held(path: Path) -> bool:
+    """Return whether a process holds a lock file."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

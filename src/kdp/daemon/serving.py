@@ -191,7 +191,9 @@ class Daemon:
         if settings.state_dir is None:
             yield
             return
-        self._waiting = OneMode(settings.state_dir, settings.mode, map(key_of, plan.backends))
+        self._waiting = OneMode(
+            settings.state_dir, settings.mode, (key_of(backend, settings.kubelet_root) for backend in plan.backends)
+        )
         async with self._waiting:
             yield
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing_extensions import override
 import kdp
 from kdp.daemon import exclusive
 from kdp.daemon.exclusive import Mode, OneMode, key_of
+from kdp.kubelet.paths import DEFAULT_ROOT
 
 KEY = "example.com/widget"
 
@@ -102,5 +104,18 @@ class Unnamed(Named):
 
 
 def test_a_backend_is_known_by_its_resource_or_its_class() -> None:
-    assert key_of(Named()) == KEY
-    assert key_of(Unnamed()) == f"{__name__}.Unnamed"
+    assert key_of(Named(), DEFAULT_ROOT) == KEY
+    assert key_of(Unnamed(), DEFAULT_ROOT) == f"{__name__}.Unnamed"
+
+
+def test_a_kubelet_elsewhere_has_an_account_of_its_own(tmp_path: Path) -> None:
+    keys = {key_of(Named(), root) for root in (DEFAULT_ROOT, tmp_path / "a", tmp_path / "b")}
+    assert len(keys) == 3
+
+
+async def test_the_last_one_leaves_nothing(tmp_path: Path) -> None:
+    async with OneMode(tmp_path, "dra", [KEY]):
+        async with OneMode(tmp_path, "dra", [KEY]):
+            assert os.listdir(tmp_path) == ["example.com_widget.dra.lock"]
+        assert os.listdir(tmp_path) == ["example.com_widget.dra.lock"]
+    assert os.listdir(tmp_path) == []
