@@ -6,7 +6,7 @@ RBAC cannot tell one node's slices from another's, so an account that may write 
 the pod's node (from 1.32 on without switching it on), so a ValidatingAdmissionPolicy can: it lets the account write slices of that node and of
 this driver only. With it, whoever has broken into one node cannot offer devices of another one.
 
-Source: contract sections 3.5 and 3.7.
+Source: DRA contract sections 3.5 and 3.7.
 """
 
 from __future__ import annotations
