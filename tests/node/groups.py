@@ -14,17 +14,17 @@ GROUPS: Final = {
     # One process has all judgements, or each would make them all.
     "test_conformance.py": "conformance",
     "test_conformance_real.py": "conformance",
-    # Two clusters for all processes that share the tests.
+    # One cluster for all processes that share the tests.
     "test_cluster.py": "cluster",
     "test_images.py": "cluster",
     "test_manifests.py": "cluster",
     "test_runtime_class.py": "cluster",
     "test_slices.py": "cluster",
-    "test_dra.py": "dra",
-    "test_dra_differential.py": "dra",
-    "test_dra_examples.py": "dra",
-    "test_dra_manifests.py": "dra",
-    "test_publisher.py": "dra",
+    "test_dra.py": "cluster",
+    "test_dra_differential.py": "cluster",
+    "test_dra_examples.py": "cluster",
+    "test_dra_manifests.py": "cluster",
+    "test_publisher.py": "cluster",
 }
 
 

@@ -258,6 +258,8 @@ disable_apparmor = true
 restrict_oom_score_adj = true
 enable_cdi = true
 cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
 [plugins."io.containerd.grpc.v1.cri"{handler}
 [plugins."io.containerd.grpc.v1.cri"{binary}
 [plugins."io.containerd.grpc.v1.cri".cni]
