@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ..faults.watcher import WatcherFault
+from ..faults.watcher import WatcherFault, WatcherQueue
 from ..pods import ScenarioError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["DraFaults"]
 
 
-class DraFaults:
+class DraFaults(WatcherQueue):
     """The faults of one simulated kubelet.
 
     Args:
@@ -26,32 +26,15 @@ class DraFaults:
     """
 
     def __init__(self, kubelet: SimulatedDraKubelet, life: Callable[[], DraLife | None]) -> None:
+        super().__init__()
         self._kubelet = kubelet
         self._life = life
-        self._watched: list[tuple[WatcherFault, float]] = []
-        self._missed = 0.0
 
     def clear(self) -> None:
         """Disarm every fault that still waits for something to meet."""
-        self._watched.clear()
-        self._missed = 0.0
+        self._drop_watched()
 
     # -- registration --------------------------------------------------------------------------------------------------
-
-    def next_watched(self) -> WatcherFault:
-        """Take the fault that meets the registration socket that is now treated."""
-        if not self._watched:
-            return WatcherFault()
-        fault, left = self._watched.pop(0)
-        if left > 1:
-            self._watched.insert(0, (fault, left - 1))
-        return fault
-
-    def misses_create(self) -> bool:
-        """Take whether the watcher misses the socket that just appeared."""
-        missed = self._missed > 0
-        self._missed = max(0.0, self._missed - 1)
-        return missed
 
     def registration_refused(self, text: str = "the node is drained", *, times: int | None = 1) -> None:
         """The driver is not registered, and NotifyRegistrationStatus says so with this reason.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..kubelet import SimulatedKubelet
     from ..life import Life
 
-__all__ = ["WatcherFault", "WatcherFaults"]
+__all__ = ["WatcherFault", "WatcherFaults", "WatcherQueue"]
 
 
 @attrs.frozen(kw_only=True)
@@ -38,17 +38,15 @@ class WatcherFault:
     backoff: float | None = None
 
 
-class WatcherFaults(FaultGroup):
-    """Faults of the plugin watcher."""
+class WatcherQueue:
+    """The faults of a plugin watcher that still wait for a socket to meet."""
 
-    def __init__(self, kubelet: SimulatedKubelet, life: Callable[[], Life | None]) -> None:
-        super().__init__(kubelet, life)
+    def __init__(self) -> None:
         self._watched: list[tuple[WatcherFault, float]] = []
         self._missed = 0.0
 
-    @override
-    def clear(self) -> None:
-        super().clear()
+    def _drop_watched(self) -> None:
+        """Disarm them all."""
         self._watched.clear()
         self._missed = 0.0
 
@@ -66,6 +64,19 @@ class WatcherFaults(FaultGroup):
         missed = self._missed > 0
         self._missed = max(0.0, self._missed - 1)
         return missed
+
+
+class WatcherFaults(FaultGroup, WatcherQueue):
+    """Faults of the plugin watcher."""
+
+    def __init__(self, kubelet: SimulatedKubelet, life: Callable[[], Life | None]) -> None:
+        super().__init__(kubelet, life)
+        WatcherQueue.__init__(self)  # the groups' common root calls nobody
+
+    @override
+    def clear(self) -> None:
+        super().clear()
+        self._drop_watched()
 
     def info_times_out(self, seconds: float = 0.0, *, times: int | None = 1) -> None:
         """Fault 66: GetInfo is given up after ``seconds``, where the kubelet gives it 1 s.
