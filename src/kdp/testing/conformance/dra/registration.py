@@ -86,9 +86,6 @@ async def _killed(scene: DraScene) -> str:
         scene.limit(3.0),
         "after SIGKILL and a new start the driver was not registered again",
     )
-    # A kubelet that saw both sockets unregisters the driver for a moment, because the second one is another file.
-    await scene.elapse(0.3)
-    await scene.registered()
     claim = await scene.claim(scene.result(device))
     await scene.good(claim)
     await scene.undone(claim)

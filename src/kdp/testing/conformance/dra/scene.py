@@ -340,7 +340,15 @@ class DraScene:
 
     @asynccontextmanager
     async def connection(self, version: str = "v1") -> AsyncGenerator[DriverConnection]:
-        """Have a connection of one's own to the driver."""
+        """Have a connection of one's own to the driver.
+
+        A kubelet that sees a driver's socket again unregisters the driver and takes it back a look later; pods wait for
+        that, and so does this.
+
+        Raises:
+            Failed: It does not come back.
+        """
+        await self.registered()
         connection = DriverConnection(self.endpoint, f"{version}.DRAPlugin")
         try:
             yield connection
