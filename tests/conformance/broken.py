@@ -164,7 +164,8 @@ class Served:
             await asyncio.wait(tuple(self.calls), timeout=1.0)
         self.ending = True
         self.plugin.change()
-        await server.stop(0.1)
+        with anyio.CancelScope(shield=True):  # gRPC would stop it once more if this were left halfway, and fail at it
+            await server.stop(0.1)
         if self.defect != "leaves_socket":
             self.path.unlink(missing_ok=True)
             self.path.with_name(f".{self.path.name}").unlink(missing_ok=True)

@@ -6,6 +6,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
+import anyio
 import grpc
 
 from .channel import unix_target
@@ -103,6 +104,10 @@ class SocketServer:
                 os.unlink(self.path)
 
     async def stop(self) -> None:
-        """End the server with everything that still runs on it; streams that were told to end get a moment for it."""
+        """End the server with everything that still runs on it; streams that were told to end get a moment for it.
+
+        Cancellation waits for that moment: gRPC would stop a server once more that was left halfway, and fail at it.
+        """
         self.unlink()
-        await self._server.stop(STREAM_GRACE)
+        with anyio.CancelScope(shield=True):
+            await self._server.stop(STREAM_GRACE)
