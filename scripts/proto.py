@@ -24,6 +24,8 @@ REPLACEMENTS = (
     ("from google.protobuf import symbol_database as _symbol_database\n", ""),
     ("_sym_db = _symbol_database.Default()\n", ""),
     ("_descriptor_pool.Default()", "_pool.POOL"),
+    ("from google.protobuf.internal import builder as _builder\n", ""),
+    ("_builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)\n", ""),
     ("_builder.BuildTopDescriptorsAndMessages(", "_pool.build("),
 )
 

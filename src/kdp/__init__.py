@@ -64,7 +64,14 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> object:
     """Load the process side on first use, so that the model alone stays light (PEP 562)."""
     if name in ("run", "serve"):
-        from . import daemon
+        import gc
 
+        collecting = gc.isenabled()
+        gc.disable()  # collections while all is loaded find nothing and take their share of the start
+        try:
+            from . import daemon
+        finally:
+            if collecting:
+                gc.enable()
         return getattr(daemon, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

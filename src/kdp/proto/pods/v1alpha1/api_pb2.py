@@ -7,7 +7,6 @@
 from google.protobuf import descriptor as _descriptor
 from kdp.proto import _pool
 from google.protobuf import runtime_version as _runtime_version
-from google.protobuf.internal import builder as _builder
 _runtime_version.ValidateProtobufRuntimeVersion(
     _runtime_version.Domain.PUBLIC,
     6,
@@ -25,7 +24,6 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 DESCRIPTOR = _pool.POOL.AddSerializedFile(b'\n!kdp/proto/pods/v1alpha1/api.proto\x12\x08v1alpha1\"\x12\n\x10WatchPodsRequest\"@\n\x0eWatchPodsEvent\x12!\n\x04type\x18\x01 \x01(\x0e\x32\x13.v1alpha1.EventType\x12\x0b\n\x03pod\x18\x02 \x01(\x0c\"\x11\n\x0fListPodsRequest\" \n\x10ListPodsResponse\x12\x0c\n\x04pods\x18\x01 \x03(\x0c\"\x1f\n\rGetPodRequest\x12\x0e\n\x06podUID\x18\x01 \x01(\t\"\x1d\n\x0eGetPodResponse\x12\x0b\n\x03pod\x18\x01 \x01(\x0c*]\n\tEventType\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\t\n\x05\x41\x44\x44\x45\x44\x10\x01\x12\x0c\n\x08MODIFIED\x10\x02\x12\x0b\n\x07\x44\x45LETED\x10\x03\x12\x19\n\x15INITIAL_SYNC_COMPLETE\x10\x04\x32\xcb\x01\n\x04Pods\x12\x43\n\tWatchPods\x12\x1a.v1alpha1.WatchPodsRequest\x1a\x18.v1alpha1.WatchPodsEvent0\x01\x12\x41\n\x08ListPods\x12\x19.v1alpha1.ListPodsRequest\x1a\x1a.v1alpha1.ListPodsResponse\x12;\n\x06GetPod\x12\x17.v1alpha1.GetPodRequest\x1a\x18.v1alpha1.GetPodResponseb\x06proto3')
 
 _globals = globals()
-_builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _pool.build(DESCRIPTOR, 'kdp.proto.pods.v1alpha1.api_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
