@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from ast import PyCF_ALLOW_TOP_LEVEL_AWAIT
+from contextlib import chdir
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -70,10 +71,11 @@ class Reader:
         path = os.fspath(self._directory)
         sys.path.insert(0, path)
         try:
-            if code.co_flags & inspect.CO_COROUTINE:
-                asyncio.run(eval(code, self._namespace))  # noqa: S307 - the repository's own pages
-            else:
-                exec(code, self._namespace)  # noqa: S102
+            with chdir(path):  # what a page writes stays out of the repository
+                if code.co_flags & inspect.CO_COROUTINE:
+                    asyncio.run(eval(code, self._namespace))  # noqa: S307 - the repository's own pages
+                else:
+                    exec(code, self._namespace)  # noqa: S102
         finally:
             sys.path.remove(path)
             for module in [*sys.modules.values()]:
