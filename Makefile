@@ -29,10 +29,10 @@ demo: $(VENV)/.ready ## run a device plugin on devices of this machine, through 
 	@$(PYTHON_IN) -m demo
 
 test: $(VENV)/.ready $(PROTO_VENV)/.ready ## run the tests
-	@$(PYTHON_IN) -m pytest -n $(JOBS) -m "not slow" $(ARGS)
+	@$(PYTHON_IN) -m pytest -n $(JOBS) --dist worksteal -m "not slow" $(ARGS)
 
 test-slow: $(VENV)/.ready ## run what the tests leave out: mutants of the cores, processes that die at each step
-	@$(PYTHON_IN) -m pytest -n $(JOBS) -m slow $(ARGS)
+	@$(PYTHON_IN) -m pytest -n $(JOBS) --dist worksteal -m slow $(ARGS)
 
 node-tools: ## compile the real kubelet and its kin for the tests of a node (needs Go)
 	@sh tests/node/build.sh

@@ -17,6 +17,7 @@ def test_every_check_has_a_broken_plugin() -> None:
     assert {check.id for check in CHECKS} == {defect.check for defect in DEFECTS}
 
 
+@pytest.mark.slow
 async def test_every_defect_is_found() -> None:
     results = await judge_all(DEFECTS)
     missed = [f"{defect}: {r.status}: {r.saw}" for defect, r in results.items() if not is_found(defect, r)]
@@ -39,6 +40,7 @@ async def test_a_habit_of_go_plugins_is_no_defect(number: int, habit: str, route
     report.raise_if_failed()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("route", ["kubelet", "watcher"])
 async def test_the_plugin_without_a_defect_passes(route: Route, tmp_path: Path) -> None:
     report = await run_checks(

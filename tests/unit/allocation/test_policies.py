@@ -30,7 +30,7 @@ def ask(policy: str, asked: Question, *, why: bool = False) -> Choice:
     )
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", [0, 1, *(pytest.param(part, marks=pytest.mark.slow) for part in range(2, PARTS))])
 def test_linked_is_what_all_sets_say(part: int) -> None:
     for i in range(part, CASES, PARTS):
         asked = question(f"linked {i}")

@@ -58,6 +58,7 @@ def test_processes_are_watched_and_ended() -> None:
     assert not process.is_alive
 
 
+@pytest.mark.slow
 def test_one_group_runs_as_a_command() -> None:
     command = [sys.executable, "-m", "benchmarks", "--quick", "stop"]
     found = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False)
