@@ -11,23 +11,24 @@ value, the rule and a valid example.
 
 from __future__ import annotations
 
-import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast, final
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, final
 
 import attrs
-from typing_extensions import override
 
 from ..claims import TaintEffect
-from ..errors import ConfigurationError, InvalidValueError
+from ..errors import ConfigurationError
 from ..kubelet.paths import DEFAULT_ROOT, KubeletPaths
 from ..names import MAX_REPLICAS
-from ..thresholds import HealthPolicy
+from . import values
+from .values import Address
 
 if TYPE_CHECKING:
+    import os
+
     from ..allocation import Sharing
+    from ..thresholds import HealthPolicy
 
 __all__ = [
     "SETTINGS",
@@ -59,150 +60,6 @@ class Given:
 
     label: str
     value: object
-
-
-@final
-@attrs.frozen
-class Address:
-    """Where the probes listen.
-
-    Attributes:
-        host: Name or address; empty: every address of the machine.
-        port: 0: any free one, told in the log.
-    """
-
-    host: str
-    port: int
-
-    @override
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-class _Unacceptable(ValueError):
-    """The text is the rule that the value breaks, ending in a valid example."""
-
-
-def _path(value: object) -> Path:
-    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
-        raise _Unacceptable("must be a path; valid is '/var/lib/kubelet'")
-    return Path(os.fspath(value)).absolute()
-
-
-def _path_or_none(value: object) -> Path | None:
-    if value is None or (isinstance(value, str) and value.strip().lower() == "none"):
-        return None
-    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
-        raise _Unacceptable("must be a path, or 'none' for nowhere; valid is '/var/lib/kdp'")
-    return Path(os.fspath(value)).absolute()
-
-
-def _choice(*choices: str) -> Callable[[object], str]:
-    def parse(value: object) -> str:
-        if isinstance(value, str) and value.lower() in choices:
-            return value.lower()
-        raise _Unacceptable(f"must be one of {', '.join(choices)}; valid is {choices[0]!r}")
-
-    return parse
-
-
-def _number(least: int, most: int | None, example: int) -> Callable[[object], int]:
-    limits = f"from {least} to {most}" if most is not None else f"of {least} or more"
-
-    def parse(value: object) -> int:
-        text = str(value).strip()
-        if isinstance(value, (int, str)) and not isinstance(value, bool) and text.isascii() and text.isdigit():
-            number = int(text)
-            if number >= least and (most is None or number <= most):
-                return number
-        raise _Unacceptable(f"must be a whole number {limits}; valid is {example}")
-
-    return parse
-
-
-def _replicas_for(value: object) -> tuple[tuple[str, int], ...]:
-    rule = "must be SELECTOR=NUMBER, several with commas, or in a file a mapping; valid is 'model=A100*=8,gpu-1=1'"
-    if isinstance(value, str):
-        parts = [part.strip().rpartition("=") for part in value.split(",") if part.strip()]
-        pairs: list[tuple[object, object]] = [(selector, number) for selector, _, number in parts]
-    elif isinstance(value, Mapping):
-        pairs = list(cast("Mapping[object, object]", value).items())
-    else:
-        raise _Unacceptable(rule)
-    parse = _number(1, MAX_REPLICAS, 4)
-    checked: list[tuple[str, int]] = []
-    for selector, number in pairs:
-        if not isinstance(selector, str) or not selector or selector.endswith("="):
-            raise _Unacceptable(rule)
-        try:
-            checked.append((selector, parse(number)))
-        except _Unacceptable as error:
-            raise _Unacceptable(f"gives {selector!r} {number!r} replicas: the number {error}") from None
-    if not checked:
-        raise _Unacceptable(rule)
-    return tuple(checked)
-
-
-def _poll_interval(value: object) -> float | None:
-    if value is None or (isinstance(value, str) and value.strip().lower() in ("none", "never")):
-        return None
-    rule = "must be a number of seconds above 0, or 'none' for never; valid is 5"
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise _Unacceptable(rule)
-    try:
-        seconds = float(value)
-    except ValueError:
-        raise _Unacceptable(rule) from None
-    if not 0 < seconds < math.inf:
-        raise _Unacceptable(rule)
-    return seconds
-
-
-def _health_policy(value: object) -> dict[str, float | None]:
-    if isinstance(value, HealthPolicy):
-        value = attrs.asdict(value)
-    if not isinstance(value, (str, Mapping)):
-        raise _Unacceptable("must be thresholds by name; valid is 'failures=2,hold_down=30'")
-    try:
-        return HealthPolicy.numbers(cast("str | Mapping[str, float | None]", value))
-    except InvalidValueError as error:
-        raise _Unacceptable(f"is refused: {error}") from None
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise _Unacceptable("must be a text; valid is 'node-0'")
-    return value.strip()
-
-
-def _driver_name(value: object) -> str:
-    from ..dra.names import check_driver_name
-
-    try:
-        return check_driver_name(_text(value))
-    except InvalidValueError as error:
-        raise _Unacceptable(f"is refused: {error}") from None
-
-
-def _taint(value: object) -> TaintEffect | None:
-    effects: dict[str, TaintEffect | None] = {"off": None, "noschedule": "NoSchedule", "noexecute": "NoExecute"}
-    effects["none"] = "None"
-    if isinstance(value, str) and value.lower() in effects:
-        return effects[value.lower()]
-    raise _Unacceptable("must be one of NoSchedule, NoExecute, None, off; valid is 'NoExecute'")
-
-
-def _address(value: object) -> Address:
-    rule = "must be ADDRESS:PORT, or :PORT for every address; valid is ':8080' or '[::1]:8080'"
-    if isinstance(value, Address):
-        return value
-    if not isinstance(value, str):
-        raise _Unacceptable(rule)
-    host, colon, port = value.strip().rpartition(":")
-    bracketed = host.startswith("[") and host.endswith("]")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535 or (":" in host and not bracketed):
-        raise _Unacceptable(rule)
-    return Address(host[1:-1] if bracketed else host, int(port))
 
 
 def _about(parse: Callable[[object], object], metavar: str, text: str) -> dict[str, object]:
@@ -248,30 +105,34 @@ class Settings:
     """
 
     kubelet_root: Path = attrs.field(
-        default=DEFAULT_ROOT, metadata=_about(_path, "DIR", "The kubelet's directory, as this process sees it.")
+        default=DEFAULT_ROOT, metadata=_about(values.path, "DIR", "The kubelet's directory, as this process sees it.")
     )
     device_plugin_dir: Path | None = attrs.field(
         default=None,
-        metadata=_about(_path, "DIR", "Where kubelet.sock is; default: device-plugins below the kubelet's directory."),
+        metadata=_about(
+            values.path, "DIR", "Where kubelet.sock is; default: device-plugins below the kubelet's directory."
+        ),
     )
     plugins_registry_dir: Path | None = attrs.field(
         default=None,
-        metadata=_about(_path, "DIR", "The plugin watcher's directory; default: plugins_registry below the kubelet's."),
+        metadata=_about(
+            values.path, "DIR", "The plugin watcher's directory; default: plugins_registry below the kubelet's."
+        ),
     )
     pod_resources_dir: Path | None = attrs.field(
         default=None,
         metadata=_about(
-            _path, "DIR", "Where the pod-resources API is; default: pod-resources below the kubelet's directory."
+            values.path, "DIR", "Where the pod-resources API is; default: pod-resources below the kubelet's directory."
         ),
     )
     pods_api_dir: Path | None = attrs.field(
         default=None,
-        metadata=_about(_path, "DIR", "Where the pods API is; default: pods-api below the kubelet's directory."),
+        metadata=_about(values.path, "DIR", "Where the pods API is; default: pods-api below the kubelet's directory."),
     )
     registration: Literal["kubelet", "watcher"] = attrs.field(
         default="kubelet",
         metadata=_about(
-            _choice("kubelet", "watcher"),
+            values.choice("kubelet", "watcher"),
             "kubelet|watcher",
             "Call the kubelet at kubelet.sock, or be found by its plugin watcher.",
         ),
@@ -279,7 +140,7 @@ class Settings:
     poll_interval: float | Literal["keep"] | None = attrs.field(
         default="keep",
         metadata=_about(
-            _poll_interval,
+            values.poll_interval,
             "SECONDS",
             "Between two discoveries; 'none': never; default: what each backend says.",
         ),
@@ -287,7 +148,7 @@ class Settings:
     health_policy: Mapping[str, float | None] | None = attrs.field(
         default=None,
         metadata=_about(
-            _health_policy,
+            values.health_policy,
             "NAME=NUMBER,...",
             "Thresholds of health over each backend's own, as 'failures=2,hold_down=30'.",
         ),
@@ -295,30 +156,30 @@ class Settings:
     host_root: Path = attrs.field(
         default=Path("/"),
         metadata=_about(
-            _path, "DIR", "Where the node's root directory is mounted, for backends that read /sys and /dev."
+            values.path, "DIR", "Where the node's root directory is mounted, for backends that read /sys and /dev."
         ),
     )
     snapshot: Path | None = attrs.field(
         default=None,
         metadata=_about(
-            _path, "FILE", "Work on another node's files, as kdp snapshot wrote them, instead of on this node's."
+            values.path, "FILE", "Work on another node's files, as kdp snapshot wrote them, instead of on this node's."
         ),
     )
     cdi: Literal["off", "beside", "only"] = attrs.field(
         default="off",
         metadata=_about(
-            _choice("off", "beside", "only"),
+            values.choice("off", "beside", "only"),
             "off|beside|only",
             "Describe devices by CDI: beside device nodes, or alone where the runtime is known to do CDI.",
         ),
     )
     cdi_dir: Path = attrs.field(
-        default=Path("/var/run/cdi"), metadata=_about(_path, "DIR", "Where the runtime finds CDI files.")
+        default=Path("/var/run/cdi"), metadata=_about(values.path, "DIR", "Where the runtime finds CDI files.")
     )
     cdi_names: Literal["field", "annotation", "both"] = attrs.field(
         default="field",
         metadata=_about(
-            _choice("field", "annotation", "both"),
+            values.choice("field", "annotation", "both"),
             "field|annotation|both",
             "Where Allocate's reply has CDI names: CRI's field, an annotation for older runtimes, or both.",
         ),
@@ -326,30 +187,30 @@ class Settings:
     state_dir: Path | None = attrs.field(
         default=DEFAULT_STATE_DIR,
         metadata=_about(
-            _path_or_none,
+            values.path_or_none,
             "DIR",
             "Save allocations here until they are released; 'none': nowhere, a killed process forgets them.",
         ),
     )
     http: Address | None = attrs.field(
         default=None,
-        metadata=_about(_address, "ADDRESS", "Answer /livez and /readyz here, as ':8080'; default: nowhere."),
+        metadata=_about(values.address, "ADDRESS", "Answer /livez and /readyz here, as ':8080'; default: nowhere."),
     )
     log_format: Literal["text", "json"] = attrs.field(
         default="text",
-        metadata=_about(_choice("text", "json"), "text|json", "Lines for people, or one JSON object a line."),
+        metadata=_about(values.choice("text", "json"), "text|json", "Lines for people, or one JSON object a line."),
     )
     log_level: Literal["debug", "info", "warning", "error"] = attrs.field(
         default="info",
         metadata=_about(
-            _choice("debug", "info", "warning", "error"), "debug|info|warning|error", "The least that is logged."
+            values.choice("debug", "info", "warning", "error"), "debug|info|warning|error", "The least that is logged."
         ),
     )
 
     policy: Literal["first", "packed", "spread", "numa", "linked", "none"] | None = attrs.field(
         default=None,
         metadata=_about(
-            _choice("first", "packed", "spread", "numa", "linked", "none"),
+            values.choice("first", "packed", "spread", "numa", "linked", "none"),
             "NAME",
             "Which devices to prefer: first, packed, spread, numa or linked; 'none': the kubelet chooses; default: what "
             "each backend says.",
@@ -358,13 +219,15 @@ class Settings:
     replicas: int | None = attrs.field(
         default=None,
         metadata=_about(
-            _number(1, MAX_REPLICAS, 4), "NUMBER", "Share each device: advertise it so many times. It isolates nothing."
+            values.number(1, MAX_REPLICAS, 4),
+            "NUMBER",
+            "Share each device: advertise it so many times. It isolates nothing.",
         ),
     )
     replicas_for: tuple[tuple[str, int], ...] = attrs.field(
         default=(),
         metadata=_about(
-            _replicas_for,
+            values.replicas_for,
             "SELECTOR=NUMBER,...",
             "Share some devices otherwise: by a pattern of ids, or unit=, resource= or ATTRIBUTE=PATTERN; the first "
             "that fits counts.",
@@ -373,7 +236,7 @@ class Settings:
     replica_placement: Literal["spread", "packed", "distinct"] = attrs.field(
         default="spread",
         metadata=_about(
-            _choice("spread", "packed", "distinct"),
+            values.choice("spread", "packed", "distinct"),
             "spread|packed|distinct",
             "Prefer replicas of the least used devices, of as few as possible, or of different ones that the policy "
             "chooses.",
@@ -382,13 +245,13 @@ class Settings:
     replica_limit: int | None = attrs.field(
         default=None,
         metadata=_about(
-            _number(1, None, 1), "NUMBER", "The most replicas a container may ask for; default: any number."
+            values.number(1, None, 1), "NUMBER", "The most replicas a container may ask for; default: any number."
         ),
     )
     replica_resource: Literal["same", "shared"] = attrs.field(
         default="same",
         metadata=_about(
-            _choice("same", "shared"),
+            values.choice("same", "shared"),
             "same|shared",
             "The name of shared devices' resource; 'shared' appends '.shared'.",
         ),
@@ -397,18 +260,18 @@ class Settings:
     mode: Literal["device-plugin", "dra"] = attrs.field(
         default="device-plugin",
         metadata=_about(
-            _choice("device-plugin", "dra"),
+            values.choice("device-plugin", "dra"),
             "device-plugin|dra",
             "How the devices are served: by a device plugin, or by a DRA driver.",
         ),
     )
     node_name: str | None = attrs.field(
-        default=None, metadata=_about(_text, "NAME", "DRA: the node's name, as the API server has it.")
+        default=None, metadata=_about(values.text, "NAME", "DRA: the node's name, as the API server has it.")
     )
     driver_name: str | None = attrs.field(
         default=None,
         metadata=_about(
-            _driver_name,
+            values.driver_name,
             "NAME",
             "DRA: the driver's name; default: of example.com/widget it is widget.example.com.",
         ),
@@ -416,17 +279,17 @@ class Settings:
     pod_uid: str | None = attrs.field(
         default=None,
         metadata=_about(
-            _text, "UID", "DRA: the UID of the pod that this is, so that it can overlap with its successor."
+            values.text, "UID", "DRA: the UID of the pod that this is, so that it can overlap with its successor."
         ),
     )
     kubeconfig: Path | None = attrs.field(
         default=None,
-        metadata=_about(_path, "FILE", "DRA: how to reach the API server; default: with the pod's account."),
+        metadata=_about(values.path, "FILE", "DRA: how to reach the API server; default: with the pod's account."),
     )
     health_taint: TaintEffect | None = attrs.field(
         default="NoSchedule",
         metadata=_about(
-            _taint,
+            values.taint,
             "NoSchedule|NoExecute|None|off",
             "DRA: the effect of the taint of an unhealthy device; None only informs; off: there is no taint.",
         ),
@@ -434,7 +297,7 @@ class Settings:
     device_status: Literal["off", "on"] = attrs.field(
         default="off",
         metadata=_about(
-            _choice("off", "on"),
+            values.choice("off", "on"),
             "off|on",
             "DRA: whether claims say in status.devices that their devices are ready; it needs more permissions.",
         ),
@@ -509,7 +372,7 @@ class Setting:
         """
         try:
             return self.parse(given.value)
-        except _Unacceptable as error:
+        except values.Unacceptable as error:
             raise ConfigurationError(f"{given.label}: {given.value!r} {error}") from None
 
 
@@ -609,18 +472,18 @@ def resolve(layers: Sequence[Mapping[str, Given]]) -> Settings:
     Raises:
         ConfigurationError: A value breaks its setting's rule, or two contradict each other.
     """
-    values: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     labels: dict[str, str] = {}
     for layer in layers:
         for name, given in layer.items():
-            if name not in values:
-                values[name] = SETTINGS[name].read(given)
+            if name not in found:
+                found[name] = SETTINGS[name].read(given)
                 labels[name] = given.label
-    if "snapshot" in values and "host_root" in values:
+    if "snapshot" in found and "host_root" in found:
         raise ConfigurationError(
             f"{labels['snapshot']} and {labels['host_root']} are two answers to where the node's files are; give one"
         )
-    settings = Settings(**values)
+    settings = Settings(**found)
     _check_mode(settings, labels)
     if settings.sharing is None:
         for layer in layers:
