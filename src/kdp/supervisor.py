@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 import time
 from collections import Counter
@@ -29,9 +28,9 @@ import attrs
 
 from .backend import is_overridden
 from .backoff import Backoff
+from .device_nodes import DeviceNodes
 from .devices import Device
 from .errors import HookError, InvalidValueError, KdpError, NotReady, sentence
-from .hardware import DirectoryWatch, Host
 from .health import DeviceHealth, HealthChange, HealthMonitor, HealthState
 from .hooks import Hooks
 from .latest import Latest
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from .allocation import Topology
     from .allocation.preferences import Preferences
     from .backend import DeviceBackend
-    from .edits import ContainerEdits
+    from .hardware import Host
 
 __all__ = [
     "Deadlines",
@@ -228,7 +227,6 @@ class Supervisor:
         self.preferred: Counter[str] = Counter()
         self.preferences = _preferences(backend, policy, self.preferred)
         self.discovery = Latest(Discovery(devices=None, problem=_NOT_YET))
-        self._host = host
         self._poll_interval = backend.poll_interval if poll_interval is ... else poll_interval
         self._check = check
         self._policy = policy_of(backend, health_policy or {})
@@ -240,8 +238,7 @@ class Supervisor:
         self._stale_timer: asyncio.TimerHandle | None = None
         self._failing: str | None = None
         self._wake = anyio.Event()
-        self._nodes: dict[str, set[str]] = {}
-        self._node_watch: DirectoryWatch | None = None
+        self._nodes = DeviceNodes(host)
         self._is_open = False
         self._not_ready: str | None = _NOT_YET
         self._opened_scope: anyio.CancelScope | None = None
@@ -274,7 +271,7 @@ class Supervisor:
 
     async def run(self) -> None:
         """Supervise until cancelled; then call `shutdown`."""
-        async with DirectoryWatch() as self._node_watch:
+        async with self._nodes:
             while True:
                 self._wake = anyio.Event()
                 try:
@@ -396,28 +393,7 @@ class Supervisor:
         resources = static_resources(self.backend)
         if self._check is not None:
             self._check(devices, resources)
-        return _Findings(devices=devices, faults=self._node_faults_of(devices), resources=resources)
-
-    def _node_faults_of(self, devices: Iterable[Device]) -> dict[str, str]:
-        faults: dict[str, str] = {}
-        known: dict[str, str | None] = {}
-        of_edits: dict[int, str | None] = {}
-        for device in (device for device in devices if device.exists):
-            key = id(device.edits)  # those of replicas are one object, and a thousand of them are looked at in no time
-            if key not in of_edits:
-                of_edits[key] = self._node_fault(device.edits, known)
-            if (fault := of_edits[key]) is not None:
-                faults[device.id] = fault
-        return faults
-
-    def _node_fault(self, edits: ContainerEdits, known: dict[str, str | None]) -> str | None:
-        """Return what is wrong with the first node of which something is."""
-        for node in edits.device_nodes:
-            if node.host_path not in known:
-                known[node.host_path] = self._host.node_fault(node.host_path)
-            if (fault := known[node.host_path]) is not None:
-                return fault
-        return None
+        return _Findings(devices=devices, faults=self._nodes.faults(devices), resources=resources)
 
     def _take(self, found: _Findings) -> None:
         if self._failing is not None:
@@ -427,8 +403,9 @@ class Supervisor:
         self._recover()
         self._not_ready = None
         self._backoff.reset()
+        if self._nodes.follow(found.devices):  # nobody told what happened to them since they were looked at
+            found = attrs.evolve(found, faults=self._nodes.faults(found.devices))
         self._found = found
-        self._watch_nodes(found.devices)
         self._publish(self._monitor.probed(found.devices, found.faults, time.monotonic()))
 
     def _recover(self) -> None:
@@ -560,39 +537,12 @@ class Supervisor:
         topology: Topology = await self.hooks.call("links", devices, deadline=self.deadlines.links, then=examine)
         return topology
 
-    def _watch_nodes(self, devices: Iterable[Device]) -> None:
-        """Watch the directories of all device nodes ever seen: what vanished may come back."""
-        for edits in {id(device.edits): device.edits for device in devices}.values():  # of replicas one object
-            for node in edits.device_nodes:
-                self._nodes.setdefault(os.path.dirname(node.host_path), set()).add(node.host_path)
-        for directory in self._nodes:
-            self._watch_nearest(os.fspath(self._host.path(directory)))
-
-    def _watch_nearest(self, directory: str) -> None:
-        """Watch a directory, or while it does not exist the nearest one above it that does."""
-        assert self._node_watch is not None  # run() has made it
-        while not self._node_watch.watch(directory) and not self._node_watch.refused and directory != "/":
-            directory = os.path.dirname(directory)
-
     async def _follow_nodes(self) -> None:
-        assert self._node_watch is not None
         while True:
-            changed = {os.path.join(directory, name) for directory, name in await self._node_watch.changes()}
-            if any(self._concerns_nodes(path.rstrip("/")) for path in changed):
-                self._watch_nodes(())
-                faults = self._node_faults_of(self._found.devices if self._found else ())
-                self._publish(self._monitor.nodes(faults, time.monotonic()))
-                self.rescan()
-
-    def _concerns_nodes(self, changed: str) -> bool:
-        """Return whether a path is one of the device nodes, or a directory on the way to one."""
-        for directory, nodes in self._nodes.items():
-            inside = os.fspath(self._host.path(directory))
-            if inside == changed or inside.startswith(f"{changed}/"):
-                return True
-            if os.path.dirname(changed) == inside and os.path.join(directory, os.path.basename(changed)) in nodes:
-                return True
-        return False
+            await self._nodes.changed()
+            faults = self._nodes.faults(self._found.devices if self._found else ())
+            self._publish(self._monitor.nodes(faults, time.monotonic()))
+            self.rescan()
 
 
 async def discover_linked(
