@@ -44,7 +44,7 @@ async def test_accepted_and_not_dialed_is_not_registered(
     async with running(k, Widgets("w0")):
         await said("opened no stream")
         await k.until(allocatable={RESOURCE: 1})
-    assert len(registers(k)) == 3
+    assert len(registers(k)) >= 3
 
 
 async def test_a_stream_needs_no_other_call_before_it(k: SimulatedKubelet) -> None:

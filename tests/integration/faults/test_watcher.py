@@ -40,7 +40,7 @@ async def test_a_refused_notice_makes_a_new_socket(k: SimulatedKubelet, said: Sa
         sentence = await said("the kubelet's plugin watcher did not register the plugin")
         assert "the node is drained" in sentence
         await k.until(allocatable={RESOURCE: 1})
-    assert len(seen(k)) == 2
+    assert len(seen(k)) >= 2
 
 
 async def test_without_a_notice_the_stream_is_proof_enough(k: SimulatedKubelet) -> None:

@@ -146,7 +146,7 @@ async def test_a_register_that_is_never_answered_ends_at_our_deadline(
     monkeypatch.setattr(registration, "REGISTER_DEADLINE", 0.2)
     kubelet.faults.hang_register()
     async with connected(kubelet, Widgets("w0")):
-        assert len({received.endpoint for received in registers(kubelet)}) == 2
+        assert len({received.endpoint for received in registers(kubelet)}) == len(registers(kubelet)) >= 2
 
 
 @pytest.mark.parametrize("fault", ["accept_without_dialing", "dial_without_stream"])
@@ -158,7 +158,7 @@ async def test_registered_without_a_stream_is_not_registered(
     getattr(kubelet.faults, fault)(times=2)
     async with connected(kubelet, Widgets("w0")):
         endpoints = [received.endpoint for received in registers(kubelet)]
-        assert len(endpoints) == len(set(endpoints)) == 3
+        assert len(endpoints) == len(set(endpoints)) >= 3
         await kubelet.until(allocatable={RESOURCE: 1})
 
 
