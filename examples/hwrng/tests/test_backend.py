@@ -88,7 +88,7 @@ def test_a_generator_that_hangs_is_refused_in_time(tree: SysfsTree, hook: str) -
     with pytest.raises(kdp.AllocationError, match=r"it gave 0 of 256 bytes in 0\.\d s"):
         getattr(backend, hook)(allocation(backend))
 
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 5
     os.close(writer)
 
 

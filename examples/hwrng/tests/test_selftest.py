@@ -46,7 +46,7 @@ def test_a_generator_that_says_nothing_is_given_up_at_the_deadline(tmp_path: Pat
     with pytest.raises(Fault, match=r"it gave 7 of 256 bytes in 0\.\d s"):
         sample(tmp_path / "rng", deadline=began + 0.1)
 
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 5
     os.close(writer)
 
 

@@ -38,7 +38,7 @@ async def test_the_plugin_watcher_finds_what_it_looks_for(folder: Path) -> None:
     async with running(folder, Widgets()) as driver:
         started = time.monotonic()
         info = await driver.info()
-        assert time.monotonic() - started < 1.0
+        assert time.monotonic() - started < 5.0
         assert (info.type, info.name, info.endpoint) == ("DRAPlugin", DRIVER, str(driver.service))
         assert list(info.supported_versions) == [
             "v1.DRAPlugin",

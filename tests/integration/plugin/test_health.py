@@ -216,7 +216,7 @@ async def test_a_hook_that_hangs_for_ever_stands_alone(
         assert not stuck.is_over
         assert len(registers(k137)) == 1
         began = time.monotonic()
-    assert time.monotonic() - began < 2.5  # the stop
+    assert time.monotonic() - began < 5.0  # the stop
     assert not stuck.is_over
 
 

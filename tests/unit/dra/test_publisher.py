@@ -150,7 +150,7 @@ async def test_wiped_slices_come_back(when: str) -> None:
             await bench.until_stored(lambda: bench.server.devices() == [device.id for device in devices])
             await bench.until(lambda status: status.is_current)
             assert [each.verb for each in bench.server.writes] == ["create"] * 3
-            assert time.monotonic() - start < 3
+            assert time.monotonic() - start < 10
             assert len(bench.server.generations()) == 1
 
 
