@@ -24,12 +24,13 @@ async def test_a_stop_that_is_cancelled_halfway_is_finished(tmp_path: Path) -> N
     """gRPC stopped such a server once more when it was forgotten, and raised an InvalidStateError in nobody's task."""
     raised: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context))
-    methods = {"Watch": grpc.unary_stream_rpc_method_handler(_endless)}
+    methods: dict[str, Any] = {"Watch": grpc.unary_stream_rpc_method_handler(_endless)}
     server = SocketServer(tmp_path / "s.sock", [grpc.method_handlers_generic_handler("test.Service", methods)])
     await server.start()
     server.publish()
     async with grpc.aio.insecure_channel(unix_target(server.path)) as channel:
-        stream: Any = channel.unary_stream("/test.Service/Watch")(b"")
+        watch: Any = channel.unary_stream("/test.Service/Watch")
+        stream = watch(b"")
         assert await stream.read() == b"first"
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.stop)
