@@ -62,6 +62,8 @@ class Allocation(Sequence[Device]):
             they ask for nothing.
         consumed: What this claim has of a shared device's capacities, by device id and capacity.
         share_id: Which share of a shared device this is, by device id.
+        admin_access: Whether this is admin access: another claim may have the devices at the same time, so neither
+            ``allocate`` nor ``released`` may change anything about them. Source: DRA contract section 3.4.
     """
 
     resource: str
@@ -73,6 +75,7 @@ class Allocation(Sequence[Device]):
     config: Any = None
     consumed: Mapping[str, Mapping[str, Quantity]] = attrs.field(factory=dict[str, Mapping[str, Quantity]])
     share_id: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    admin_access: bool = False
 
     @overload
     def __getitem__(self, index: int) -> Device: ...

@@ -87,6 +87,17 @@ def test_a_claim_limits_the_power_of_its_gpus_until_it_is_released(make: Make) -
         assert _watts(0, 1) == [700, 700]
 
 
+def test_admin_access_changes_nothing_about_a_gpu_that_others_use(make: Make) -> None:
+    _, backend = make(power_limits=True)
+    with opened(backend):
+        backend.allocate(_allocation(backend, GPU(0), watts=450))
+        admin = attrs.evolve(_allocation(backend, GPU(0), watts=300), admin_access=True)
+        assert backend.allocate(admin).device_nodes
+        assert _watts(0) == [450]
+        backend.released(admin)
+        assert _watts(0) == [450]
+
+
 @pytest.mark.parametrize("watts", [199, 701])
 def test_a_limit_that_a_gpu_cannot_have_is_refused(make: Make, watts: int) -> None:
     _, backend = make(power_limits=True)

@@ -101,6 +101,11 @@ class Part:
         """Which shares they are, by device id."""
         return {use.device_id: use.share_id for use in self.uses if use.share_id}
 
+    @property
+    def is_admin(self) -> bool:
+        """Whether it is admin access, which a request has to all of its devices or to none."""
+        return any(use.is_admin for use in self.uses)
+
 
 @final
 @attrs.frozen(kw_only=True)

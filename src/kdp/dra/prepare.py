@@ -396,6 +396,7 @@ class Preparer:
             config=config,
             consumed=part.consumed,
             share_id=part.share_id,
+            admin_access=part.is_admin,
         )
 
     def _render(self, claim: Claim, part: Part, devices: Sequence[Device], edits: ContainerEdits) -> Rendered:

@@ -141,7 +141,9 @@ async def test_a_device_is_not_given_twice(world: World, backend: Widgets) -> No
         f"device w0: is already prepared for claim default/claim-0 ({claim().uid}); it cannot be had twice"
     )
     assert (await prepared(world, 2)).error == "", "admin access disturbs nobody"
+    assert [each.admin_access for each in backend.allocations] == [False, True]
     assert await unprepared(world, 2) == ""
+    assert backend.allocations[-1].admin_access, "released() is told, too"
     assert await prepared(world, 0) == first
     assert await unprepared(world, 0) == ""
     assert (await prepared(world, 1)).error == ""

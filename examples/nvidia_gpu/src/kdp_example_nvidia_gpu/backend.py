@@ -198,7 +198,8 @@ class NvidiaGpu(kdp.DeviceBackend):
     @override
     def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
         edits = kdp.ContainerEdits.merge(((d.id, d.edits) for d in devices), joined_env=self.joined_env)
-        asked: GpuConfig | None = devices.config
+        # Who has admin access looks at a GPU that others may use: what the class asks for is not for it.
+        asked: GpuConfig | None = None if devices.admin_access else devices.config
         if asked is not None and asked.power_limit is not None:
             if not self.options.power_limits:
                 raise kdp.AllocationError(
@@ -223,6 +224,8 @@ class NvidiaGpu(kdp.DeviceBackend):
 
     @override
     def released(self, devices: kdp.Allocation) -> None:
+        if devices.admin_access:
+            return
         if "power_limit" in devices.state or getattr(devices.config, "power_limit", None) is not None:
             restore_power(devices)
         if self.options.require_idle:
