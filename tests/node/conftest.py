@@ -181,12 +181,19 @@ async def make_cluster(request: pytest.FixtureRequest) -> AsyncIterator[MakeClus
 
 
 @pytest.fixture(scope="session")
-def generic_image() -> Iterator[Path]:
-    """An archive of the image `deploy.IMAGE`: this Python with kdp and the examples, and the command kdp."""
+def system_layer() -> Iterator[image.Layer]:
+    """What all images with a Python have below."""
     try:
         shell = program("busybox", BIN / "runtime/bin")
     except Missing as missing:
         pytest.skip(str(missing))
+    with TemporaryDirectory(prefix="kdp-") as folder:
+        yield image.system(Path(folder) / "system.tar", shell)
+
+
+@pytest.fixture(scope="session")
+def generic_image(system_layer: image.Layer) -> Iterator[Path]:
+    """An archive of the image `deploy.IMAGE`: this Python with kdp and the examples, and the command kdp."""
     with TemporaryDirectory(prefix="kdp-") as folder:
         archive = Path(folder) / "generic.tar"
         examples = [*(f"kdp-example-{name}" for name in ("generic", "minimal", "hwrng")), "kdp-sdk[kube]"]
@@ -194,5 +201,5 @@ def generic_image() -> Iterator[Path]:
             "usr/bin/kdp": b'#!/bin/sh\nexec python3 -m kdp "$@"\n',
             "opt/site/keeper.py": Path(__file__).with_name("keeper.py"),
         }
-        image.python(archive, deploy.IMAGE, examples, shell, command=["python3", "-m", "kdp"], files=files)
+        image.python(archive, deploy.IMAGE, examples, system_layer, command=["python3", "-m", "kdp"], files=files)
         yield archive

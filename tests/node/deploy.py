@@ -10,6 +10,7 @@ from typing import Any, Final
 import yaml
 
 from .backend import RESOURCE
+from .nodekit.image import STAY
 from .nodekit.machine import IMAGE as BUSYBOX
 
 __all__ = ["DEVICES", "IMAGE", "OPENS", "Nodes", "daemon_set", "pod"]
@@ -18,7 +19,7 @@ IMAGE: Final = "docker.io/kdp/generic:1"
 DEVICES: Final = "/run/widgets"
 """Where the cluster's node has its device nodes, and where the plugin finds them."""
 
-OPENS: Final = "for d in /dev/w*; do : <> $d && echo opened $d; done; env; sleep 1000"
+OPENS: Final = f"for d in /dev/w*; do : <> $d && echo opened $d; done; env; {STAY}"
 """A pod's script: open what was given."""
 
 

@@ -26,6 +26,7 @@ from .conftest import Namespace
 from .dra_scenarios import DRIVER, Refused, api_observations, claim_observations, kubelet_observations
 from .nodekit import Cluster
 from .nodekit.cluster import ApiError
+from .nodekit.image import STAY
 from .nodekit.machine import IMAGE
 
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims"
@@ -61,7 +62,7 @@ class RealNode:
                             "name": "main",
                             "image": IMAGE,
                             "imagePullPolicy": "Never",
-                            "command": ["/bin/sh", "-c", "env | grep ^DEVICE_ | sort; echo told; sleep 1000000"],
+                            "command": ["/bin/sh", "-c", f"env | grep ^DEVICE_ | sort; echo told; {STAY}"],
                             "resources": {"claims": [{"name": claim} for claim in claims]},
                         }
                     ],

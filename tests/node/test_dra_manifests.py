@@ -14,8 +14,9 @@ import pytest
 from .backend import Figure
 from .conftest import Namespace
 from .nodekit.cluster import NODE, Object, is_ready
+from .nodekit.image import STAY
 from .nodekit.machine import IMAGE as BUSYBOX
-from .test_manifests import Plugin, deployed, render, rendered, required, without
+from .test_manifests import Plugin, deployed, impatient, render, rendered, required, without
 
 DRIVER: Final = "fuse.example.com"
 SLICES: Final = "resource.k8s.io/v1/resourceslices"
@@ -38,14 +39,9 @@ async def written(namespace: Namespace) -> AsyncIterator[list[Object]]:
         yield documents
     finally:
         # The users first: without a driver the kubelet cannot give back what they hold, and they stay for ever.
-        for pod in await cluster.list("v1/pods", namespace=namespace.name, selector="!app.kubernetes.io/name"):
-            await cluster.delete("v1/pods", pod["metadata"]["name"], namespace=namespace.name)
+        await cluster.clear_pods(namespace.name, selector="!app.kubernetes.io/name")
         await cluster.api("DELETE", f"/apis/apps/v1/namespaces/{namespace.name}/daemonsets")
-
-        async def is_empty() -> bool:
-            return not await cluster.list("v1/pods", namespace=namespace.name)
-
-        await cluster.until(is_empty, "the pods are gone", every=0.05)
+        await cluster.clear_pods(namespace.name)
         for document in documents:
             resource = CLUSTERS_OWN.get(document["kind"], "")
             name = document["metadata"]["name"]
@@ -64,7 +60,7 @@ def template() -> Object:
     }
 
 
-def user(name: str, *, by_claim: bool, script: str = ": <> /dev/fuse && echo opened; sleep 1000") -> Object:
+def user(name: str, *, by_claim: bool, script: str = f": <> /dev/fuse && echo opened; {STAY}") -> Object:
     """Return a pod that opens a device, of its claim or of the extended resource."""
     resources: Object = {"claims": [{"name": "fuse"}]} if by_claim else {"limits": {"example.com/fuse": 1}}
     command = ["/bin/sh", "-c", script]
@@ -90,6 +86,7 @@ async def until_published(plugin: Plugin) -> None:
 async def use(plugin: Plugin, name: str, *, by_claim: bool = True) -> None:
     await plugin.cluster.apply(template(), user(name, by_claim=by_claim), namespace=plugin.namespace)
     await plugin.cluster.until_said(name, "opened", namespace=plugin.namespace)
+    await plugin.cluster.until_pod(name, "Running", namespace=plugin.namespace)  # told a moment after it runs
 
 
 # -- as written --------------------------------------------------------------------------------------------------------
@@ -128,12 +125,13 @@ async def test_pods_open_devices_by_claim_and_by_number(
 async def test_an_update_overlaps_and_no_pod_fails(
     namespace: Namespace, generic_image: Path, written: list[Object]
 ) -> None:
-    async with deployed(namespace, generic_image, written) as plugin:
+    documents = impatient(written)
+    async with deployed(namespace, generic_image, documents) as plugin:
         await plugin.until_ready()
         await until_published(plugin)
         await use(plugin, "before")
         old = (await plugin.pod())["metadata"]["name"]
-        changed: Object = json.loads(json.dumps(written[-1]))
+        changed: Object = json.loads(json.dumps(documents[-1]))
         changed["spec"]["template"]["metadata"]["annotations"] = {"release": "2"}
         await plugin.cluster.apply(changed, namespace=plugin.namespace)
         await use(plugin, "during")
@@ -192,7 +190,7 @@ async def as_driver(plugin: Plugin, item: Object, *, of_pod: bool = True) -> str
 async def test_the_policy_binds_slices_to_the_node_and_the_driver(
     namespace: Namespace, generic_image: Path, written: list[Object]
 ) -> None:
-    async with deployed(namespace, generic_image, written) as plugin:
+    async with deployed(namespace, generic_image, impatient(written)) as plugin:
         await plugin.until_ready()
         assert await as_driver(plugin, a_slice()) == ""
         said = await as_driver(plugin, a_slice(node="node1"))
@@ -270,7 +268,7 @@ def lacking(documents: list[Object], what: str) -> list[Object]:
     verb, _, resource = what.partition(" ")
     if not resource and not what.startswith("KDP_"):
         return without(documents, what)
-    changed: list[Object] = json.loads(json.dumps(documents))
+    changed = impatient(documents)
     if resource:
         [role] = [each for each in changed if each["kind"] == "ClusterRole"]
         [rule] = [each for each in role["rules"] if each["resources"] == [resource]]

@@ -23,10 +23,9 @@ import yaml
 
 from .backend import Figure
 from .conftest import Namespace
-from .nodekit import Cluster, Missing, image
+from .nodekit import Cluster, image
 from .nodekit.machine import HANDLER
 from .nodekit.machine import IMAGE as BUSYBOX
-from .nodekit.tools import BIN, program
 
 ROOT: Final = Path(__file__).parents[2]
 EXAMPLES: Final = ROOT / "examples"
@@ -124,12 +123,10 @@ async def applied(cluster: Cluster, manifest: Path) -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize("example", sorted(path.parent.name for path in EXAMPLES.glob("*/Dockerfile")))
-async def test_the_sequence_of_the_readme(example: str, namespace: Namespace, tmp_path: Path, figure: Figure) -> None:
+async def test_the_sequence_of_the_readme(
+    example: str, namespace: Namespace, system_layer: image.Layer, tmp_path: Path, figure: Figure
+) -> None:
     folder, cluster = EXAMPLES / example, namespace.cluster
-    try:
-        shell = program("busybox", BIN / "runtime/bin")
-    except Missing as missing:
-        pytest.skip(str(missing))
     began = time.monotonic()
     followed = follow(folder / "Dockerfile")
     manifest = folder / "manifests/daemonset.yaml"
@@ -139,7 +136,8 @@ async def test_the_sequence_of_the_readme(example: str, namespace: Namespace, tm
 
     archive = tmp_path / "image.tar"
     files: dict[str, bytes | Path] = {"usr/bin/kdp": b'#!/bin/sh\nexec python3 -m kdp "$@"\n'}
-    image.python(archive, name, followed.requirements, shell, command=followed.command, env=followed.env, files=files)
+    requirements, command = followed.requirements, followed.command
+    image.python(archive, name, requirements, system_layer, command=command, env=followed.env, files=files)
     await cluster.load(archive)
     python = f"Python {sys.version_info[0]}.{sys.version_info[1]}"
     took = time.monotonic() - began

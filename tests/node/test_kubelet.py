@@ -16,12 +16,13 @@ from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
 
 from .backend import RESOURCE, Figure, Widgets, eventually, running
 from .nodekit import Kubelet
+from .nodekit.image import STAY
 from .nodekit.recorder import Listed, Recorder
 
 NODE = "/dev/fuse"
 """A device that no container may open unless it was given it."""
 
-OPENS = f"[ -c {NODE} ] && : <> {NODE} && echo opened; env; sleep 1000"
+OPENS = f"[ -c {NODE} ] && : <> {NODE} && echo opened; env; {STAY}"
 
 
 class Fuse(Widgets):
@@ -91,7 +92,7 @@ async def test_a_cdi_name_in_allocates_reply_is_followed(kubelet: Kubelet) -> No
     try:
         assert await plugin.register(kubelet.paths.kubelet_socket) == "ok"
         await eventually(lambda: plugin.streams)
-        kubelet.put("one", {RESOURCE: 1}, ": <> /dev/w0 && echo opened; env; sleep 1000")
+        kubelet.put("one", {RESOURCE: 1}, f": <> /dev/w0 && echo opened; env; {STAY}")
         assert "opened" in await kubelet.until_said("one", "BY_CDI=w0")
     finally:
         await plugin.stop()
@@ -140,7 +141,7 @@ async def test_a_pods_end_is_told_once(kubelet: Kubelet, figure: Figure) -> None
     pace = Pace(gap=2.0)
     async with running(kubelet.paths, backend, pace=pace) as manager:
         await eventually(lambda: manager.is_ready)
-        for name, script in (("short", "sleep 2"), ("long", "sleep 1000")):
+        for name, script in (("short", "sleep 2"), ("long", STAY)):
             kubelet.put(name, {RESOURCE: 1}, script)
             await kubelet.until_pod(name, "Running")
         await eventually(lambda: len(manager.status().resources[RESOURCE].holders or {}) == 2)

@@ -250,9 +250,17 @@ def written(namespace: Namespace, tmp_path: Path) -> list[Object]:
     return rendered(namespace, "keeper:Keeper", f"--set=config={tmp_path}/devices.yaml", "--cdi=beside")
 
 
-def without(documents: list[Object], what: str) -> list[Object]:
-    """Return a deployment without one mount or right."""
+def impatient(documents: list[Object]) -> list[Object]:
+    """Return a deployment whose readiness is asked for each second, for tests that are about something else."""
     changed: list[Object] = json.loads(json.dumps(documents))
+    [container] = changed[-1]["spec"]["template"]["spec"]["containers"]
+    container["readinessProbe"]["periodSeconds"] = 1
+    return changed
+
+
+def without(documents: list[Object], what: str) -> list[Object]:
+    """Return an impatient deployment without one mount or right."""
+    changed = impatient(documents)
     spec = changed[-1]["spec"]["template"]["spec"]
     [container] = spec["containers"]
     if what in container["securityContext"]:
@@ -268,7 +276,7 @@ def without(documents: list[Object], what: str) -> list[Object]:
 async def use_a_device(plugin: Plugin) -> None:
     """Have a pod that holds one."""
     limits = {"example.com/seen": 1}
-    main = {"name": "main", "image": BUSYBOX, "command": ["sleep", "1000"], "resources": {"limits": limits}}
+    main = {"name": "main", "image": BUSYBOX, "command": ["stay"], "resources": {"limits": limits}}
     spec = {"terminationGracePeriodSeconds": 1, "containers": [main]}
     manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "user"}, "spec": spec}
     await plugin.cluster.apply(manifest, namespace=plugin.namespace)

@@ -14,10 +14,11 @@ from kdp_example_nvidia_gpu.fake import GpuState, NvmlState, compile_library
 from .backend import Figure
 from .deploy import Nodes
 from .nodekit import Kubelet
+from .nodekit.image import STAY
 
 RESOURCE = "nvidia.com/gpu"
 
-OPENS = "for d in /dev/nvidia*; do : <> $d && echo opened $d; done; env; echo done; sleep 1000"
+OPENS = f"for d in /dev/nvidia*; do : <> $d && echo opened $d; done; env; echo done; {STAY}"
 
 STATE = NvmlState(gpus=(GpuState(), GpuState(nvlinks=(0,)), GpuState(minor=7)))
 SHARED = ("nvidiactl", "nvidia-uvm")

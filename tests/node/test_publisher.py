@@ -448,7 +448,7 @@ async def test_a_gate_that_is_off_is_named_and_its_partitions_are_withheld(
     make_cluster: MakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Scenario 44."""
-    cluster = await make_cluster(feature_gates={"DRAPartitionableDevices": False})
+    cluster = await make_cluster(feature_gates={"DRAPartitionableDevices": False}, has_node=False)
     async with driver_of(cluster, tmp_path, monkeypatch, "slices") as driver, driver.running():
         part = kdp.Device(id="part", consumes={"card": {"memory": 1}})
         driver.publisher.publish([*widgets(2), part], counters={"card": {"memory": 4}})

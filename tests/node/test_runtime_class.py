@@ -20,13 +20,14 @@ import pytest
 from kdp_example_nvidia_gpu.fake import FakeNode, GpuState, NvmlState, compile_library
 
 from .conftest import Namespace
+from .nodekit.image import STAY
 from .nodekit.machine import HANDLER, IMAGE, Machine
 from .wrapper import SHARED
 
 RESOURCE = "nvidia.com/gpu"
 STATE = NvmlState(gpus=(GpuState(), GpuState(minor=7)))
 CLASS = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}, "handler": HANDLER}
-OPENS = "for d in /dev/nvidia*; do [ -e $d ] && : <> $d && echo opened $d; done; env; echo done; sleep 1000"
+OPENS = f"for d in /dev/nvidia*; do [ -e $d ] && : <> $d && echo opened $d; done; env; echo done; {STAY}"
 
 
 @pytest.fixture

@@ -228,7 +228,7 @@ async def test_a_change_is_one_write_and_a_taint_keeps_its_time(shared_cluster: 
 
 async def test_what_a_server_drops_is_named_and_what_is_published_then_stays(make_cluster: MakeCluster) -> None:
     off = ["DRAPartitionableDevices", "DRAConsumableCapacity", "DRADeviceBindingConditions"]
-    cluster = await make_cluster(feature_gates=dict.fromkeys(off, False))
+    cluster = await make_cluster(feature_gates=dict.fromkeys(off, False), has_node=False)
     limits = Limits.of((await cluster.api("GET", "/version"))["gitVersion"])
     pool = _pool("dropped")
     partitions, counters = _partitions(2)

@@ -58,7 +58,7 @@ class ApiError(Exception):
 
 
 class Cluster(Machine):
-    """A cluster with one node.
+    """A cluster with one node, or its API server alone.
 
     An async context manager (asyncio only): on entry the node is Ready; on exit everything of it is gone.
 
@@ -67,6 +67,7 @@ class Cluster(Machine):
         feature_gates: Of every component.
         flags: More arguments by component, as ``{"kube-apiserver": ["--runtime-config=resource.k8s.io/v1beta2=true"]}``.
         kubelet_settings: More lines of the kubelet's configuration, as YAML.
+        has_node: False: there is an object of the node, and nothing runs but etcd and the API server.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Cluster(Machine):
         feature_gates: Mapping[str, bool] | None = None,
         flags: Mapping[str, Sequence[str]] | None = None,
         kubelet_settings: str = "",
+        has_node: bool = True,
     ) -> None:
         self._tools = {name: tool(name) for name in _PARTS}
         if shutil.which("ip") is None:
@@ -85,12 +87,18 @@ class Cluster(Machine):
         self._gates = dict(feature_gates or {})
         self._flags = dict(flags or {})
         self._kubelet_settings = kubelet_settings
+        self._has_node = has_node
         self._pki = self.work / "pki"
 
     @override
     def environment(self) -> dict[str, str]:
         settings = {"KUBECONFIG": str(self.work / "admin.kubeconfig"), "KUBECACHEDIR": str(self.work / "cache")}
         return super().environment() | settings
+
+    @override
+    async def start_containerd(self) -> None:
+        if self._has_node:
+            await super().start_containerd()
 
     # -- the parts -----------------------------------------------------------------------------------------------------
 
@@ -99,6 +107,10 @@ class Cluster(Machine):
         await self._connect()
         self._identify()
         await self._start_api_server()
+        if not self._has_node:
+            await self.api("POST", "/api/v1/nodes", {"metadata": {"name": NODE}})
+            await self.until(partial(self.get, "v1/namespaces", "default"), "there is a namespace")
+            return
         for name, user in (("kube-controller-manager", "controllers"), ("kube-scheduler", "scheduler")):
             more: tuple[str, ...] = ()
             if user == "controllers":
@@ -347,6 +359,15 @@ featureGates: {json.dumps(self._gates)}
 
         await self.until(is_gone, f"{resource} {name} is gone", every=0.05)
 
+    async def clear_pods(self, namespace: str, *, selector: str = "") -> None:
+        """Delete the pods of a namespace, those whose labels are as in ``app=plugin``, and wait until they are gone."""
+        await self.api("DELETE", f"{_path('v1/pods', namespace)}?labelSelector={selector}")
+
+        async def is_clear() -> bool:
+            return not await self.list("v1/pods", namespace=namespace, selector=selector)
+
+        await self.until(is_clear, f"the pods of namespace {namespace} are gone", every=0.05)
+
     @asynccontextmanager
     async def namespace(self) -> AsyncIterator[str]:
         """Make a namespace for a test; at the end its pods are gone from the node, their devices with them."""
@@ -359,13 +380,8 @@ featureGates: {json.dumps(self._gates)}
         finally:
             with anyio.CancelScope(shield=True):
                 # Not left to the namespace's own controller, which takes its time.
-                for resource in ("apps/v1/daemonsets", "v1/pods"):
-                    await self.api("DELETE", _path(resource, name))
-
-                async def is_empty() -> bool:
-                    return not await self.list("v1/pods", namespace=name)
-
-                await self.until(is_empty, f"the pods of namespace {name} are gone", every=0.05)
+                await self.api("DELETE", _path("apps/v1/daemonsets", name))
+                await self.clear_pods(name)
                 await self.api("DELETE", f"/api/v1/namespaces/{name}")
 
     # -- objects that tests wait for -----------------------------------------------------------------------------------
@@ -392,12 +408,18 @@ featureGates: {json.dumps(self._gates)}
             seen = await self.get(resource, name, namespace=namespace)
             return seen is not None and bool(condition(seen))
 
-        def last() -> str:
-            return f"{resource} {name} {what}; its status is {json.dumps((seen or {}).get('status'))}"
+        async def last() -> str:
+            status = json.dumps((seen or {}).get("status"))
+            return f"{resource} {name} {what}; its status is {status}\n{await self._events(namespace)}"
 
         await self.until(is_so, last, seconds=seconds, every=0.05)
         assert seen is not None
         return seen
+
+    async def _events(self, namespace: str | None) -> str:
+        """Return what the events of a namespace say."""
+        events = await self.list("v1/events", namespace=namespace)
+        return "\n".join(f"{e['involvedObject']['name']}: {e['reason']}: {e.get('message')}" for e in events)
 
     async def until_pod(self, name: str, phase: str, *, namespace: str = "default", seconds: float = 60.0) -> Object:
         """Wait until a pod is in this phase (``Running``: and all its containers are ready), and return it."""
@@ -441,8 +463,8 @@ featureGates: {json.dumps(self._gates)}
             lines = (line for file in files for line in file.read_text(errors="replace").splitlines())
             return "\n".join(line.split(" ", 3)[-1] for line in lines)
 
-        def awaited() -> str:
-            return f"pod {pod} says {text!r}; it said:\n{said()}\n"
+        async def awaited() -> str:
+            return f"pod {pod} says {text!r}; it said:\n{said()}\n{await self._events(namespace)}\n"
 
         await self.until(lambda: text in said(), awaited, seconds=seconds)
         return said()

@@ -19,13 +19,40 @@ from tempfile import TemporaryDirectory
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+import attrs
 from packaging.requirements import Requirement
 
-__all__ = ["busybox", "pack", "python"]
+__all__ = ["STAY", "Layer", "busybox", "pack", "python", "system"]
+
+STAY: Final = "exec stay"
+"""The end of a pod's script that runs on, and ends when it is told to: no kubelet waits for less than 2 s before it kills."""
 
 _OCI: Final = "application/vnd.oci.image"
 _SITE: Final = "/opt/site"
 _APPLETS: Final = ("sh", "ls", "cat", "env", "sleep", "echo", "stat", "dd", "true", "kill", "mknod", "rm", "ps", "wget")
+
+
+@attrs.frozen
+class Layer:
+    """Files of an image, packed.
+
+    Attributes:
+        file: The tar.
+        digest: Its SHA-256.
+        paths: The files in it.
+    """
+
+    file: Path
+    digest: str
+    paths: frozenset[str]
+
+    @classmethod
+    def write(cls, file: Path, files: Mapping[str, bytes | Path]) -> Layer:
+        """Pack files; see `pack`."""
+        _write_layer(file, files)
+        with file.open("rb") as opened:
+            digest = hashlib.file_digest(opened, "sha256").hexdigest()
+        return cls(file, digest, frozenset(files))
 
 
 def pack(
@@ -35,6 +62,7 @@ def pack(
     *,
     command: Sequence[str],
     env: Mapping[str, str] | None = None,
+    below: Sequence[Layer] = (),
 ) -> None:
     """Write an image.
 
@@ -45,15 +73,18 @@ def pack(
             slash is an empty folder.
         command: What a container of it runs by default.
         env: Its environment.
+        below: What else is in it, for several images.
     """
     with TemporaryDirectory(dir=archive.parent) as folder:
-        layer = Path(folder) / "layer.tar"
-        _write_layer(layer, files)
-        with layer.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        blobs: dict[str, bytes | Path] = {f"blobs/sha256/{digest}": layer}
+        all_of_it = [*below, Layer.write(Path(folder) / "layer.tar", files)]
+        blobs: dict[str, bytes | Path] = {f"blobs/sha256/{layer.digest}": layer.file for layer in all_of_it}
         layers = [
-            {"mediaType": f"{_OCI}.layer.v1.tar", "digest": f"sha256:{digest}", "size": layer.stat().st_size},
+            {
+                "mediaType": f"{_OCI}.layer.v1.tar",
+                "digest": f"sha256:{layer.digest}",
+                "size": layer.file.stat().st_size,
+            }
+            for layer in all_of_it
         ]
 
         def blob(content: object, media_type: str) -> dict[str, object]:
@@ -67,7 +98,7 @@ def pack(
             "architecture": {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine),
             "os": "linux",
             "config": {"Cmd": list(command), "Env": [f"{key}={value}" for key, value in variables.items()]},
-            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
+            "rootfs": {"type": "layers", "diff_ids": [layer["digest"] for layer in layers]},
         }
         manifest = {
             "schemaVersion": 2,
@@ -112,7 +143,7 @@ def _add(tar: tarfile.TarFile, path: str, content: bytes | Path) -> None:
 
 
 def busybox(archive: Path, name: str, binary: Path, *, command: Sequence[str]) -> None:
-    """Write an image with a static busybox and nothing else."""
+    """Write an image with a static busybox and nothing else but ``stay`` (see `STAY`)."""
     pack(archive, name, _base(binary), command=command)
 
 
@@ -126,14 +157,32 @@ def _base(binary: Path) -> dict[str, bytes | Path]:
         if each != "sh"
     }
     files["bin/sh"] = binary  # called by this name, it is a shell
+    files["bin/stay"] = b"#!/bin/busybox sh\ntrap 'exit 0' TERM\nsleep 1000000 &\nwait\n"
     return files
+
+
+def system(file: Path, binary: Path) -> Layer:
+    """Pack what all images of `python` have: the Python that runs this with its standard library, and a shell.
+
+    Args:
+        file: The file to write.
+        binary: A static busybox.
+    """
+    return Layer.write(file, _system(binary))
+
+
+def _system(binary: Path) -> dict[str, bytes | Path]:
+    interpreter = Path(sys.executable).resolve()
+    files = _base(binary) | dict(_standard_library()) | {str(interpreter): interpreter}
+    files["usr/bin/python3"] = f'#!/bin/sh\nexec {interpreter} "$@"\n'.encode()
+    return files | _libraries(path for path in files.values() if isinstance(path, Path))
 
 
 def python(
     archive: Path,
     name: str,
     requirements: Sequence[str],
-    binary: Path,
+    below: Layer,
     *,
     command: Sequence[str],
     files: Mapping[str, bytes | Path] | None = None,
@@ -149,19 +198,18 @@ def python(
         name: The image's name with its tag.
         requirements: What to put in, as ``kdp-sdk[cli]``, with all that it requires; a path that ends with ``.whl`` is
             put in too.
-        binary: A static busybox.
+        below: What `system` has packed.
         command: What a container of it runs by default.
         files: More of its files, as with `pack`.
         env: More of its environment.
     """
-    interpreter = Path(sys.executable).resolve()
     with TemporaryDirectory() as folder:
         wheels = Path(folder) / "wheels"
         site = Path(folder) / "site"
         wheels.mkdir()
         site.mkdir()
         wanted = [each for each in requirements if not each.endswith(".whl")]
-        contents = _base(binary) | dict(_standard_library()) | {str(interpreter): interpreter}
+        contents: dict[str, bytes | Path] = {}
         for distribution in _closure(wanted):
             source = _source(distribution)
             if source is None:
@@ -173,14 +221,11 @@ def python(
                 opened.extractall(site)  # noqa: S202 - the wheels are ours
         _run(sys.executable, "-m", "compileall", "-q", "-s", site, "-p", _SITE, site)
         contents |= {f"{_SITE}/{path.relative_to(site)}": path for path in _files(site)}
-        contents["usr/bin/python3"] = f'#!/bin/sh\nexec {interpreter} "$@"\n'.encode()
         libraries = _libraries(path for path in contents.values() if isinstance(path, Path))
-        contents |= libraries | dict(files or {})
-        paths = {
-            "PYTHONPATH": _SITE,
-            "LD_LIBRARY_PATH": ":".join(sorted({str(Path(path).parent) for path in libraries})),
-        }
-        pack(archive, name, contents, command=command, env={**paths, **(env or {})})
+        contents |= {path: file for path, file in libraries.items() if path not in below.paths} | dict(files or {})
+        folders = {str(Path(path).parent) for path in below.paths | libraries.keys() if ".so" in Path(path).name}
+        paths = {"PYTHONPATH": _SITE, "LD_LIBRARY_PATH": ":".join(sorted(folders))}
+        pack(archive, name, contents, command=command, env={**paths, **(env or {})}, below=[below])
 
 
 def _run(*command: str | Path, cwd: Path | None = None) -> str:
@@ -201,7 +246,8 @@ def _standard_library() -> Iterator[tuple[str, Path]]:
     for at, folders, names in os.walk(folder):
         folders[:] = [each for each in folders if each not in left_out and not each.startswith("config-")]
         for file in names:
-            yield f"{at}/{file}", Path(at) / file
+            if ".opt-" not in file:  # compiled for `python -O`
+                yield f"{at}/{file}", Path(at) / file
 
 
 def _closure(requirements: Sequence[str]) -> list[metadata.Distribution]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import re
 import shutil
 import signal
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final, Literal, Self
@@ -38,6 +39,11 @@ IMAGE: Final = "docker.io/kdp/busybox:1"
 _PAUSE: Final = "docker.io/kdp/pause:1"
 _NAMESPACE: Final = Path(__file__).resolve().parent.parent / "namespace.sh"
 _CGROUPS: Final = Path("/sys/fs/cgroup")
+_NOISE: Final = re.compile(
+    "Updated allocatable|operationExecutor|operation_generator|Volume detached|ClusterTrustBundle|Eviction manager|filesystem"
+)
+"""What the parts of a node say over and over, and what is no reason for anything here."""
+
 HANDLER: Final = "wrapped"
 """A second runtime handler of containerd, for a RuntimeClass: it runs `Machine.wrapper` in place of runc."""
 
@@ -107,13 +113,14 @@ class Machine(AsyncContextManagerMixin):
         self.first_process = 0
         self._inside: list[str] = []
         self._processes: dict[str, asyncio.subprocess.Process] = {}
+        self._loaded: set[tuple[Path, int]] = set()
 
     @override
     @asynccontextmanager
     async def __asynccontextmanager__(self) -> AsyncGenerator[Self]:
         try:
             await self._lay_out()
-            await self._start_containerd()
+            await self.start_containerd()
             await self.boot()
             yield self
         finally:
@@ -230,7 +237,8 @@ class Machine(AsyncContextManagerMixin):
         """Where containerd listens."""
         return self.work / "run/containerd.sock"
 
-    async def _start_containerd(self) -> None:
+    async def start_containerd(self) -> None:
+        """Start containerd and give it the images that every node has."""
         config = self.work / "containerd.toml"
         common = f'root = "/var/lib/containerd"\nstate = "/run/containerd"\n[grpc]\naddress = "{self.runtime_socket}"\n'
         handler = f'.containerd.runtimes.{HANDLER}]\nruntime_type = "io.containerd.runc.v2"\n'
@@ -274,19 +282,33 @@ runtime_type = "io.containerd.runc.v2"
             archive.unlink()
 
     async def load(self, archive: Path) -> None:
-        """Give containerd an image (see `nodekit.image`), for pods with ``imagePullPolicy: Never``."""
-        await self.ctr("images", "import", archive)
+        """Give containerd an image (see `nodekit.image`), for pods with ``imagePullPolicy: Never``; once is enough."""
+        version = (archive, (await anyio.Path(archive).stat()).st_mtime_ns)
+        if version not in self._loaded:
+            await self.ctr("images", "import", archive)
+            self._loaded.add(version)
 
     async def ctr(self, *arguments: str | Path) -> str:
         """Ask containerd by its own command and return what that prints."""
         return await self.run(self._ctr, "--address", self.runtime_socket, "--namespace=k8s.io", *arguments)
+
+    async def kill_containers(self) -> None:
+        """Kill all containers by SIGKILL, those of the pods themselves too, and wait for their end."""
+        running = (await self.ctr("tasks", "list", "--quiet")).split()
+        for container in running:
+            await self.ctr("tasks", "kill", "--signal=SIGKILL", container)
+
+        async def is_over() -> bool:
+            return "RUNNING" not in await self.ctr("tasks", "list")
+
+        await self.until(is_over, "no container runs", every=0.05)
 
     # -- waiting, telling ----------------------------------------------------------------------------------------------
 
     async def until(
         self,
         condition: Callable[[], object],
-        what: str | Callable[[], str],
+        what: str | Callable[[], str | Awaitable[str]],
         *,
         seconds: float = 60.0,
         every: float = 0.01,
@@ -295,7 +317,7 @@ runtime_type = "io.containerd.runc.v2"
 
         Args:
             condition: A function or coroutine function; what it returns is true or not.
-            what: The condition in words, for the error; a function is asked for them then.
+            what: The condition in words, for the error; a function or coroutine function is asked for them then.
             seconds: The deadline.
             every: Seconds between two looks.
 
@@ -313,6 +335,8 @@ runtime_type = "io.containerd.runc.v2"
             if ended or time.monotonic() > deadline:
                 why = f"{', '.join(ended)} ended" if ended else f"not in {seconds:g} s"
                 words = what if isinstance(what, str) else what()
+                if not isinstance(words, str):
+                    words = await words
                 raise NotReached(f"waited until {words}: {why}\n{self.story()}")
             await anyio.sleep(every)
 
@@ -326,7 +350,8 @@ runtime_type = "io.containerd.runc.v2"
     def story(self) -> str:
         """Return what a failed test needs: the end of each process's log."""
         names = sorted(path.stem for path in self.work.glob("*.log"))
-        return "\n".join(f"--- {name}\n" + "\n".join(self.log(name).splitlines()[-60:]) for name in names)
+        told = {name: [line for line in self.log(name).splitlines() if not _NOISE.search(line)] for name in names}
+        return "\n".join(f"--- {name}\n" + "\n".join(told[name][-60:]) for name in names)
 
 
 def _controllers() -> Sequence[Path]:
