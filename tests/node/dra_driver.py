@@ -16,6 +16,7 @@ import attrs
 from typing_extensions import override
 
 import kdp
+from kdp.dra import plugin
 from kdp.dra.driver import DraDriver
 from kdp.dra.kube import KubeApi
 
@@ -69,6 +70,8 @@ class Widgets(kdp.DeviceBackend):
 
 async def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stdout)
+    # A test has less patience with what an Event tells than people have.
+    plugin.PATIENCE, plugin.ANNOUNCE_PAUSE = 1.0, 0.5
     folder, pod_uid, boot_id = (*sys.argv[1:], "", "")[:3]
     more: Any = {"pod_uid": pod_uid or None, "boot_id": boot_id or None, "device_status": True}
     async with KubeApi() as api, DraDriver([Widgets(Path(folder))], api=api, node="node0", **more):

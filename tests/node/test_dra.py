@@ -16,13 +16,15 @@ from .conftest import Namespace
 from .deploy import DEVICES, Nodes
 from .nodekit import Cluster
 from .nodekit.cluster import NODE
+from .nodekit.image import STAY
 from .nodekit.machine import IMAGE
 
 DRIVER = "widget.example.com"
 PROGRAM = Path(__file__).with_name("dra_driver.py")
 SLICES = "resource.k8s.io/v1/resourceslices"
 CLAIMS = "resource.k8s.io/v1/resourceclaims"
-SCRIPT = "for d in /dev/w*; do : <> $d && echo opened $d; done; env | grep -E 'WIDGET_|GREETING' | sort; echo end; sleep 1000"
+OPENS = "for d in /dev/w*; do : <> $d && echo opened $d; done; env | grep -E '^(WIDGET_|GREETING|CARD_)' | sort"
+SCRIPT = f"{OPENS}; echo end; {STAY}"
 Object = dict[str, Any]
 
 
@@ -161,8 +163,7 @@ async def driver(namespace: Namespace) -> AsyncIterator[Driver]:
     try:
         yield found
     finally:
-        for each in await cluster.list("v1/pods", namespace=found.namespace):
-            await found.delete(each["metadata"]["name"])
+        await cluster.clear_pods(found.namespace)
         await found.kill()
         nodes.clear()
         for path in (f"/apis/{SLICES}", "/apis/resource.k8s.io/v1/deviceclasses"):
@@ -239,18 +240,40 @@ async def test_an_update_overlaps_and_no_pod_notices(driver: Driver) -> None:
     assert driver.left() == []
 
 
-async def test_after_a_reboot_the_claim_is_prepared_again(driver: Driver) -> None:
+async def test_after_a_reboot_the_pod_gets_its_device_again(driver: Driver) -> None:
+    """No container is left, nor what was on a tmpfs, and the boot's id is another."""
+    cluster = driver.cluster
     await driver.until_published(4)
-    await driver.cluster.apply(claim("kept", requests()), namespace=driver.namespace)
-    await driver.run("one", resourceClaimName="kept")
+    await cluster.apply(claim("kept", requests()), namespace=driver.namespace)
+    stays = pod("one", resourceClaimName="kept")
+    stays["spec"]["restartPolicy"] = "Always"
+    await cluster.apply(stays, namespace=driver.namespace)
+    before = await cluster.until_pod("one", "Running", namespace=driver.namespace)
     await driver.kill()
-    for spec in (driver.cluster.work / "run/cdi").iterdir():
-        spec.unlink()  # a tmpfs
+    await cluster.crash()
+    await cluster.kill_containers()
+    for spec in (cluster.work / "run/cdi").iterdir():
+        spec.unlink()
     await driver.start("", "another-boot")
-    await driver.cluster.restart()  # it forgets what is prepared
-    await driver.until_published(4)
-    await driver.run("other", resourceClaimName="kept")
+    await cluster.start()
+
+    def is_another(found: Object) -> bool:
+        [now], [was] = (each["status"]["containerStatuses"] for each in (found, before))
+        return "running" in now["state"] and now["containerID"] != was["containerID"]
+
+    after = await cluster.until_object("v1/pods", "one", is_another, "runs again", namespace=driver.namespace)
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+
+    async def has_opened() -> bool:
+        said = await cluster.logs("one", namespace=driver.namespace)
+        return said.splitlines()[:2] == ["opened /dev/w0", "GREETING=hello"]
+
+    await cluster.until(has_opened, "it has opened its device again", every=0.05)
     assert driver.calls() == ["allocate kept w w0", "allocate kept w w0"], "of another boot, so all of it again"
+    await driver.until_published(4)
+    await driver.delete("one")
+    await driver.until_called("allocate kept w w0", "allocate kept w w0", "released kept w w0")
+    assert driver.left() == []
 
 
 async def test_a_kubelet_that_restarts_finds_the_driver_and_its_slices_come_back(
