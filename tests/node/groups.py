@@ -21,6 +21,7 @@ GROUPS: Final = {
     "test_runtime_class.py": "cluster",
     "test_slices.py": "cluster",
     "test_dra.py": "cluster",
+    "test_dra_cards.py": "cluster",
     "test_dra_differential.py": "cluster",
     "test_dra_examples.py": "cluster",
     "test_dra_manifests.py": "cluster",
