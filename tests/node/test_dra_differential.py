@@ -47,13 +47,15 @@ class RealNode:
         await self._cluster.api("PUT", f"{path}/{name}/status", claim)
 
     async def _put(self, pod: str, *claims: str) -> None:
+        """Make a pod as a scheduler does: what is not reserved for it when the kubelet sees it waits for a minute."""
+        path = f"/api/v1/namespaces/{self._namespace}/pods"
         made = await self._cluster.api(
             "POST",
-            f"/api/v1/namespaces/{self._namespace}/pods",
+            path,
             {
                 "metadata": {"name": pod},
                 "spec": {
-                    "nodeName": "node0",
+                    "schedulerName": "this-test",
                     "terminationGracePeriodSeconds": 1,
                     "restartPolicy": "Never",
                     "resourceClaims": [{"name": claim, "resourceClaimName": claim} for claim in claims],
@@ -72,6 +74,8 @@ class RealNode:
         reference = {"resource": "pods", "name": pod, "uid": made["metadata"]["uid"]}
         for name in claims:
             await self._reserve(name, reference)
+        target = {"apiVersion": "v1", "kind": "Node", "name": "node0"}
+        await self._cluster.api("POST", f"{path}/{pod}/binding", {"metadata": {"name": pod}, "target": target})
 
     async def _reserve(self, name: str, reference: dict[str, Any]) -> None:
         path = f"{CLAIMS.format(self._namespace)}/{name}"
@@ -104,9 +108,7 @@ class RealNode:
             found[:] = [
                 event["message"]
                 for event in events
-                if event["involvedObject"]["name"] == pod
-                and event["reason"] == "FailedPrepareDynamicResources"
-                and "is not allowed to use" not in event["message"]
+                if event["involvedObject"]["name"] == pod and event["reason"] == "FailedPrepareDynamicResources"
             ]
             return bool(found)
 

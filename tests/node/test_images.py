@@ -148,13 +148,13 @@ async def test_the_sequence_of_the_readme(
     spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [alone]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "alone"}, "spec": spec}
     await cluster.apply(pod, namespace=namespace.name)
-    await cluster.until_said("alone", SAYS.get(example, LACKS), namespace=namespace.name)
 
     if example == "nvidia_gpu":
         cluster.wrapper.write_text('#!/bin/sh\nexec runc "$@"\n')
         cluster.wrapper.chmod(0o755)
         await cluster.apply(RUNTIME_CLASS)
     async with applied(cluster, manifest) as plugin:
+        await cluster.until_said("alone", SAYS.get(example, LACKS), namespace=namespace.name)
         if example == "nvidia_gpu":
             await cluster.until_said(f"{plugin}-*", "NvidiaGpu is not ready", namespace="kube-system")
             return
