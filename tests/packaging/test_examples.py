@@ -22,7 +22,7 @@ from kdp.testing import SimulatedKubelet
 
 from .conftest import ROOT, Built, once
 
-pytestmark = pytest.mark.repository
+pytestmark = [pytest.mark.repository, pytest.mark.slow]
 
 DEADLINE = 60.0
 
