@@ -73,7 +73,12 @@ async def main() -> None:
     # A test has less patience with what an Event tells than people have.
     plugin.PATIENCE, plugin.ANNOUNCE_PAUSE = 1.0, 0.5
     folder, pod_uid, boot_id = (*sys.argv[1:], "", "")[:3]
-    more: Any = {"pod_uid": pod_uid or None, "boot_id": boot_id or None, "device_status": True}
+    more: Any = {
+        "pod_uid": pod_uid or None,
+        "boot_id": boot_id or None,
+        "device_status": True,
+        "device_metadata": True,
+    }
     async with KubeApi() as api, DraDriver([Widgets(Path(folder))], api=api, node="node0", **more):
         await anyio.sleep_forever()
 

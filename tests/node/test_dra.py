@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -139,7 +140,8 @@ class Driver:
 
     def left(self) -> list[str]:
         """Return what is left of claims on the node."""
-        folders = (self.cluster.paths.plugins_dir / DRIVER / "claims", self.cluster.work / "run/cdi")
+        data = self.cluster.paths.plugins_dir / DRIVER
+        folders = (data / "claims", data / "metadata", self.cluster.work / "run/cdi")
         return [
             path.name for folder in folders if folder.exists() for path in folder.iterdir() if "set" not in path.name
         ]
@@ -195,6 +197,29 @@ async def test_a_pod_runs_with_the_device_of_its_claim(driver: Driver, figure: F
     await driver.delete("one")
     await driver.until_called(f"allocate {made} w w1", f"released {made} w w1")
     assert driver.left() == []
+
+
+async def test_a_pod_reads_which_devices_it_has(driver: Driver) -> None:
+    await driver.until_published(4)
+    odd = requests(f'!device.attributes["{DRIVER}"].even')
+    await driver.cluster.apply(claim("own", odd), template("odd", odd), namespace=driver.namespace)
+    for name, source, folder, called in (
+        ("one", {"resourceClaimName": "own"}, "resourceclaims/own", None),
+        ("other", {"resourceClaimTemplateName": "odd"}, "resourceclaimtemplates/c", "c"),
+    ):
+        made = pod(name, **source)
+        file = f"/var/run/kubernetes.io/dra-device-attributes/{folder}/w/{DRIVER}-metadata.json"
+        made["spec"]["containers"][0]["command"] = ["/bin/sh", "-c", f"cat {file}; echo end; {STAY}"]
+        await driver.cluster.apply(made, namespace=driver.namespace)
+        said = await driver.cluster.until_said(name, "end", namespace=driver.namespace)
+        told = json.loads(said.splitlines()[0])
+        assert (told["kind"], told["metadata"]["namespace"]) == ("DeviceMetadata", driver.namespace)
+        assert told.get("podClaimName") == called
+        [device] = told["requests"][0]["devices"]
+        assert (device["driver"], device["pool"]) == (DRIVER, NODE)
+        assert device["attributes"] == {"even": {"bool": False}}
+        await driver.delete(name)
+    await driver.cluster.until(lambda: driver.left() == [], "nothing of the claims is left")
 
 
 async def test_two_pods_share_a_claim(driver: Driver) -> None:

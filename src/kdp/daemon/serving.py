@@ -351,6 +351,7 @@ def _driver(plan: Plan, api: ClusterApi) -> dra.DraDriver:
         poll_interval=... if settings.poll_interval == "keep" else settings.poll_interval,
         health_taint=settings.health_taint,
         device_status=settings.device_status == "on",
+        device_metadata=settings.device_metadata == "on",
         health_policy=settings.health_policy,
     )
 

@@ -102,6 +102,7 @@ class Settings:
         kubeconfig: DRA: how to reach the API server; None: with the pod's account.
         health_taint: DRA: the effect of the taint of an unhealthy device; None: it gets none.
         device_status: DRA: whether claims say in ``status.devices`` that their devices are ready; it needs more permissions.
+        device_metadata: DRA: whether containers get a file that describes their devices (`kdp.dra.metadata`).
     """
 
     kubelet_root: Path = attrs.field(
@@ -302,6 +303,12 @@ class Settings:
             "DRA: whether claims say in status.devices that their devices are ready; it needs more permissions.",
         ),
     )
+    device_metadata: Literal["off", "on"] = attrs.field(
+        default="off",
+        metadata=_about(
+            values.choice("off", "on"), "off|on", "DRA: whether containers get a file that describes their devices."
+        ),
+    )
 
     @property
     def sharing(self) -> Sharing | None:
@@ -389,6 +396,7 @@ _OF_DRA = (
     "kubeconfig",
     "health_taint",
     "device_status",
+    "device_metadata",
 )  # a manifest may give a pod its node's name whatever the mode is
 _NOT_OF_DRA = ("registration", "cdi", "cdi_names", "policy", "replicas", "replicas_for")
 _OF_THE_PROCESS = ("log_format", "log_level")
@@ -425,6 +433,7 @@ class ServeOptions(TypedDict, total=False):
     kubeconfig: str | os.PathLike[str]
     health_taint: Literal["NoSchedule", "NoExecute", "None", "off"]
     device_status: Literal["off", "on"]
+    device_metadata: Literal["off", "on"]
 
 
 class RunOptions(ServeOptions, total=False):

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 __all__ = ["Part", "Plan", "Use", "check_free", "health_key", "plan_of", "result_keys"]
 
 
+POD_CLAIM = "resource.kubernetes.io/pod-claim-name"
+"""The annotation of a claim that was made of a template."""
+
+
 def _amounts(value: Mapping[str, str]) -> Mapping[str, str]:
     return dict(value)
 
@@ -117,12 +121,14 @@ class Plan:
         parts: The calls of ``allocate``; none: the claim has no device of this driver.
         parameters: What the claim and its class ask for.
         config: The entries that say so, as they are in the API.
+        pod_claim: What the pod calls the claim, if it was made of a template; "": it was not.
     """
 
     claim: Claim
     parts: tuple[Part, ...]
     parameters: Parameters
     config: tuple[Mapping[str, Any], ...]
+    pod_claim: str = ""
 
     @property
     def uses(self) -> tuple[Use, ...]:
@@ -201,7 +207,13 @@ def plan_of(
         parts=tuple(Part(request=name, resource=kind, uses=tuple(group)) for (name, kind, _), group in groups.items()),
         parameters=read_parameters(entries, driver=driver, declared=declared),
         config=tuple(entry for entry in entries if (entry.get("opaque") or {}).get("driver") == driver),
+        pod_claim=_pod_claim(item),
     )
+
+
+def _pod_claim(item: Mapping[str, Any]) -> str:
+    annotations: Mapping[str, str] = item["metadata"].get("annotations") or {}
+    return annotations.get(POD_CLAIM, "")
 
 
 def _allocation(item: Mapping[str, Any], claim: Claim) -> Mapping[str, Any]:

@@ -99,6 +99,7 @@ class DraDriver(AsyncContextManagerMixin):
         health_taint: The effect of the taint that an unhealthy device has; None: it has none.
         device_status: Whether claims say in ``status.devices`` that their devices are ready (`kdp.dra.reported`). It needs
             more permissions: DRA contract section 3.5.
+        device_metadata: Whether containers get a file that describes their devices (`kdp.dra.metadata`).
         health_policy: Thresholds of health that differ from the backends' own (`kdp.HealthPolicy`), by name.
         observe: Called on the loop with each change of a device's health; must not block. What it raises is logged.
         boot_id: Which boot of the node this is; None: as the kernel says.
@@ -125,6 +126,7 @@ class DraDriver(AsyncContextManagerMixin):
         health: bool = True,
         health_taint: TaintEffect | None = "NoSchedule",
         device_status: bool = False,
+        device_metadata: bool = False,
         health_policy: Mapping[str, float | None] | None = None,
         observe: Callable[[HealthChange], object] | None = None,
         boot_id: str | None = None,
@@ -168,6 +170,7 @@ class DraDriver(AsyncContextManagerMixin):
                 health=health,
                 health_taint=health_taint,
                 device_status=device_status,
+                device_metadata=device_metadata,
             )
             self._supervisors.append(supervisor)
 

@@ -157,6 +157,7 @@ class DraPlugin:
         health: Whether the kubelet is told of the devices' health.
         health_taint: The effect of the taint of an unhealthy device; None: it has none.
         device_status: Whether claims say in ``status.devices`` that their devices are ready.
+        device_metadata: Whether containers get a file that describes their devices.
 
     Attributes:
         preparer: The claims.
@@ -182,6 +183,7 @@ class DraPlugin:
         health: bool = True,
         health_taint: TaintEffect | None = "NoSchedule",
         device_status: bool = False,
+        device_metadata: bool = False,
     ) -> None:
         self.driver = driver
         self._supervisor = supervisor
@@ -207,6 +209,7 @@ class DraPlugin:
             cdi=CdiDirectory(cdi),
             boot_id=boot_id,
             statuses=DeviceStatuses(api, driver) if device_status else None,
+            metadata=device_metadata,
         )
         self._streams = HealthStreams(pool.name, supervisor.discovery, is_on=health)
         self._servers: list[SocketServer] = []

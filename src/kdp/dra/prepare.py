@@ -34,7 +34,7 @@ import attrs
 from ..backend import Allocation
 from ..cdi import CdiDirectory, CdiSpec, parse_spec
 from ..devices import Device, Health
-from ..edits import ContainerEdits
+from ..edits import ContainerEdits, Mount
 from ..errors import (
     AllocationError,
     ClaimError,
@@ -51,6 +51,7 @@ from ..supervisor import resource_of
 from .api import ApiError
 from .checkpoint import Answer, Locks, Record, SavedPart, Store, offload
 from .claims import Part, Plan, check_free, plan_of, result_keys
+from .metadata import MetadataFiles
 from .parameters import Parameters, read_parameters
 from .specs import Rendered, kind_of, record_of, render_part, spec_of
 
@@ -115,6 +116,7 @@ class Preparer:
         cdi: Where container runtimes find specs.
         boot_id: Which boot of the node this is; "": unknown, so that none is told from another.
         statuses: Writes into claims what is ready; None: nobody does.
+        metadata: Whether containers get a file that describes their devices.
 
     Attributes:
         store: The records.
@@ -132,6 +134,7 @@ class Preparer:
         cdi: CdiDirectory,
         boot_id: str,
         statuses: DeviceStatuses | None = None,
+        metadata: bool = False,
     ) -> None:
         self._driver = driver
         self._kind = kind_of(driver)
@@ -143,6 +146,8 @@ class Preparer:
         self._cdi = cdi
         self._boot_id = boot_id
         self._statuses = statuses
+        self._metadata = MetadataFiles(directory, driver=driver, host=host)
+        self._has_metadata = metadata
         self.store = Store(directory / "claims")
         self._locks = Locks(directory / "serialize.lock")
         self._preparing: dict[str, asyncio.Task[Outcome]] = {}
@@ -311,9 +316,10 @@ class Preparer:
         async with self._locks.whole():
             await offload(lambda: self._begin(record))
         devices = await self._devices()
+        metadata = await self._write_metadata(plan, devices)
         rendered: list[Rendered] = []
         for position, saved in enumerate(record.parts):
-            found, state = await self._allocate(claim, saved, plan.parameters, devices)
+            found, state = await self._allocate(claim, saved, plan.parameters, devices, metadata.get(saved.part))
             rendered.append(found)
             if state != saved.state:
                 record = _with_part(record, position, attrs.evolve(saved, state=state))
@@ -338,6 +344,11 @@ class Preparer:
         )
         return record.devices
 
+    async def _write_metadata(self, plan: Plan, devices: Mapping[str, Device]) -> Mapping[Part, Mount]:
+        if not self._has_metadata or any(use.device_id not in devices for use in plan.uses):
+            return {}  # what has just gone is refused in a moment
+        return await offload(lambda: self._metadata.write(plan, devices))
+
     def _begin(self, record: Record) -> None:
         """Save that a claim is started, unless another one has its devices."""
         others = (each for each in self.store.all() if each.claim.uid != record.claim.uid)
@@ -345,7 +356,12 @@ class Preparer:
         self.store.write(record)
 
     async def _allocate(
-        self, claim: Claim, saved: SavedPart, parameters: Parameters, known: Mapping[str, Device]
+        self,
+        claim: Claim,
+        saved: SavedPart,
+        parameters: Parameters,
+        known: Mapping[str, Device],
+        metadata: Mount | None,
     ) -> tuple[Rendered, Mapping[str, Any]]:
         part = saved.part
         seconds = self._supervisor.deadlines.allocate
@@ -359,14 +375,14 @@ class Preparer:
                 edits = ContainerEdits.merge(
                     ((device.id, device.edits) for device in devices), joined_env=self._backend.joined_env
                 )
-                return await offload(lambda: self._render(claim, part, devices, edits)), saved.state
+                return await offload(lambda: self._render(claim, part, devices, edits, metadata)), saved.state
             except (EditConflictError, InvalidValueError) as error:
                 raise AllocationError(f"request {part.request}: {error}") from error
 
         def finish(edits: Any) -> tuple[Rendered, Mapping[str, Any]]:
             if not isinstance(edits, ContainerEdits):
                 raise InvalidValueError(f"it returned {edits!r}: must be kdp.ContainerEdits")
-            return self._render(claim, part, devices, edits), check_state(allocation.state)
+            return self._render(claim, part, devices, edits, metadata), check_state(allocation.state)
 
         self._late.add(claim.uid)
         try:
@@ -399,9 +415,18 @@ class Preparer:
             admin_access=part.is_admin,
         )
 
-    def _render(self, claim: Claim, part: Part, devices: Sequence[Device], edits: ContainerEdits) -> Rendered:
+    def _render(
+        self, claim: Claim, part: Part, devices: Sequence[Device], edits: ContainerEdits, metadata: Mount | None
+    ) -> Rendered:
         return render_part(
-            claim, part, devices, edits, driver=self._driver, host=self._host, joined_env=self._backend.joined_env
+            claim,
+            part,
+            devices,
+            edits,
+            driver=self._driver,
+            host=self._host,
+            joined_env=self._backend.joined_env,
+            metadata=metadata,
         )
 
     def _write_spec(self, claim: Claim, spec: CdiSpec | None) -> None:
@@ -455,6 +480,7 @@ class Preparer:
 
     def _forget_claim(self, uid: str) -> None:
         self._cdi.remove_part(self._kind, uid)
+        self._metadata.remove(uid)
         self.store.remove(uid)
 
     async def _release(

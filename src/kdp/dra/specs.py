@@ -26,7 +26,7 @@ from ..cdi import CdiDevice, CdiSpec, cdi_device_name
 from ..cdi.names import qualified
 from ..cdi.render import render_edits
 from ..claims import Claim
-from ..edits import ContainerEdits
+from ..edits import ContainerEdits, Mount
 from ..errors import InvalidValueError
 from .checkpoint import Answer, Record, SavedPart
 from .claims import Part, Use
@@ -80,6 +80,7 @@ def render_part(
     driver: str,
     host: Host,
     joined_env: Iterable[str],
+    metadata: Mount | None = None,
 ) -> Rendered:
     """Return what a part of a claim gives to a container. Blocks for some stat(2) calls.
 
@@ -91,6 +92,7 @@ def render_part(
         driver: The driver's name.
         host: The node's files.
         joined_env: Variables that belong to no single device.
+        metadata: What mounts the request's metadata file; None: there is none.
 
     Raises:
         InvalidValueError: A device node or a mount's source is not there, or CDI cannot carry the edits.
@@ -106,7 +108,10 @@ def render_part(
     found: list[CdiDevice] = []
     answers: list[Answer] = []
     for position, (use, own) in enumerate(zip(part.uses, owns, strict=True)):
-        given = own if position else ContainerEdits.merge((("", own), ("", _rest(edits, owns))))
+        given = own
+        if not position:
+            described = ContainerEdits(mounts=() if metadata is None else [metadata])
+            given = ContainerEdits.merge((("", own), ("", _rest(edits, owns)), ("the device metadata", described)))
         spec = render_edits(given, host)
         ids: list[str] = []
         if spec:

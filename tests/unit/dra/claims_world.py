@@ -139,6 +139,7 @@ class World:
         self.supervisor = supervisor
         self.cdi = CdiDirectory(folder / "cdi")
         self.boot_id = "boot-1"
+        self.metadata = False
         self.preparer = self.start()
 
     def start(self) -> Preparer:
@@ -152,6 +153,7 @@ class World:
             directory=self.folder / "data",
             cdi=self.cdi,
             boot_id=self.boot_id,
+            metadata=self.metadata,
         )
         return self.preparer
 
@@ -162,8 +164,8 @@ class World:
 
     @property
     def files(self) -> list[str]:
-        """What is left on the disk, of claims and of specs."""
-        folders = (self.folder / "data/claims", self.folder / "cdi")
+        """What is left on the disk, of claims, of specs and of metadata."""
+        folders = (self.folder / "data/claims", self.folder / "cdi", self.folder / "data/metadata")
         return sorted(file.name for folder in folders if folder.exists() for file in folder.iterdir())
 
 
