@@ -20,7 +20,7 @@ from ..kubelet.server import hold_core
 from ..supervisor import Supervisor
 from .names import check_driver_name, driver_name
 from .parameters import check_declared
-from .plugin import DRAIN_SECONDS, DraPlugin, DriverStatus, SlicePublisher
+from .plugin import COLLECT_GRACE, DRAIN_SECONDS, DraPlugin, DriverStatus, SlicePublisher
 from .prepare import boot_id_of
 from .publisher import Publisher
 from .slices import Pool
@@ -103,6 +103,7 @@ class DraDriver(AsyncContextManagerMixin):
         health_policy: Thresholds of health that differ from the backends' own (`kdp.HealthPolicy`), by name.
         observe: Called on the loop with each change of a device's health; must not block. What it raises is logged.
         boot_id: Which boot of the node this is; None: as the kernel says.
+        claim_grace: Seconds that a claim must be gone from the API before it is undone although the kubelet did not ask.
 
     Raises:
         ConfigurationError: No backend, a name that is missing or there twice, or thresholds that contradict each other.
@@ -130,6 +131,7 @@ class DraDriver(AsyncContextManagerMixin):
         health_policy: Mapping[str, float | None] | None = None,
         observe: Callable[[HealthChange], object] | None = None,
         boot_id: str | None = None,
+        claim_grace: float = COLLECT_GRACE,
     ) -> None:
         if not backends:
             raise ConfigurationError("there is no backend to run: give at least one kdp.DeviceBackend")
@@ -171,6 +173,7 @@ class DraDriver(AsyncContextManagerMixin):
                 health_taint=health_taint,
                 device_status=device_status,
                 device_metadata=device_metadata,
+                claim_grace=claim_grace,
             )
             self._supervisors.append(supervisor)
 

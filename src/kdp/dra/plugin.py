@@ -158,6 +158,7 @@ class DraPlugin:
         health_taint: The effect of the taint of an unhealthy device; None: it has none.
         device_status: Whether claims say in ``status.devices`` that their devices are ready.
         device_metadata: Whether containers get a file that describes their devices.
+        claim_grace: Seconds that a claim must be gone before it is undone without the kubelet.
 
     Attributes:
         preparer: The claims.
@@ -184,6 +185,7 @@ class DraPlugin:
         health_taint: TaintEffect | None = "NoSchedule",
         device_status: bool = False,
         device_metadata: bool = False,
+        claim_grace: float = COLLECT_GRACE,
     ) -> None:
         self.driver = driver
         self._supervisor = supervisor
@@ -196,6 +198,7 @@ class DraPlugin:
         self._vacant: set[str] = set()
         self._unpublished: str | None = None
         self._host = host
+        self._claim_grace = claim_grace
         self._health = health
         self._health_taint: TaintEffect | None = health_taint
         self.sockets = DriverSockets.of(driver, registry=self._registry, data=self._data, pod_uid=pod_uid)
@@ -301,10 +304,10 @@ class DraPlugin:
     async def _collect_forever(self) -> None:
         while True:
             try:
-                await self.preparer.collect(grace=COLLECT_GRACE)
+                await self.preparer.collect(grace=self._claim_grace)
             except CheckpointError as error:
                 logger.warning("%s: %s", self.driver, sentence(error))
-            await anyio.sleep(COLLECT_PAUSE)
+            await anyio.sleep(min(COLLECT_PAUSE, self._claim_grace / 2))
 
     async def _announce_forever(self) -> None:
         """Tell the cluster what somebody must do something about."""

@@ -7,6 +7,8 @@ API server in this process, with the delays that HTTP would have.
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import hashlib
 import json
 import os
 import socket
@@ -51,8 +53,9 @@ class Bare(Instance):
         self.node = node
         self.defect = defect
         self.data = node.paths.plugins_dir / DRIVER
-        self.service = self.data / "dra.sock"
-        self.registration = node.paths.plugins_registry_dir / f"{DRIVER}-reg.sock"
+        self.service = self._fitting(self.data, "dra{}.sock")
+        self.registration = self._fitting(node.paths.plugins_registry_dir, DRIVER + "{}-reg.sock")
+        self.words: list[str] = []
         self.api = httpx2.AsyncClient(
             base_url=json.loads(node.kubeconfig.read_text())["clusters"][0]["cluster"]["server"],
             timeout=60.0 if defect == "no_deadline" else 5.0,
@@ -65,28 +68,38 @@ class Bare(Instance):
         self.sick: set[str] = set()
         self.changed = asyncio.Event()
         self.lock = asyncio.Lock()
-        self.generation = 1
-        self.touched = 0
+        self.memory: dict[str, list[dict[str, Any]]] | None = None
+        self.allocations = 0
+
+    def _fitting(self, directory: Path, name: str) -> Path:
+        uid = self.node.pod_uid
+        path = directory / name.format(f"-{uid}" if uid else "")
+        if len(os.fsencode(path)) > 107 and self.defect != "long_names":
+            digest = hashlib.sha256(f"{path.name}{time.time() if self.defect == 'random_names' else ''}".encode())
+            return directory / f"{digest.hexdigest()[:22]}.sock"
+        return path
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
     async def run(self, wake: Callable[[], None], *, task_status: Any) -> None:
         try:
+            task_status.started()
             self.data.mkdir(parents=True, exist_ok=True)
             self.node.cdi.mkdir(exist_ok=True)
+            await self._find_registry()
             if self.defect == "registers_first":
                 await self._serve(self.registration, {"pluginregistration.Registration": self._watcher()})
-                task_status.started()
                 await anyio.sleep(1.0)
                 await self._serve(self.service, self._services())
             else:
                 await self._serve(self.service, self._services())
                 await self._serve(self.registration, {"pluginregistration.Registration": self._watcher()})
-                task_status.started()
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._publish)
                 await self.leave.wait()
                 tasks.cancel_scope.cancel()
+        except (OSError, RuntimeError) as error:
+            self.words.append(str(error))
         finally:
             with anyio.CancelScope(shield=True):
                 await self._end()
@@ -95,12 +108,21 @@ class Bare(Instance):
             self.ended.set()
             wake()
 
+    async def _find_registry(self) -> None:
+        while not (directory := self.registration.parent).is_dir() and not self.leave.is_set():
+            if self.defect != "says_nothing":
+                self.words.append(f"{directory} is missing; is it mounted?")
+            await anyio.sleep(LOOK)
+
     async def _end(self) -> None:
         for server in reversed(self.servers):
             await server.stop(1.0 if self.removes else None)
         if self.removes and self.defect != "leaves_sockets":
             self.registration.unlink(missing_ok=True)
             self.service.unlink(missing_ok=True)
+            if self.defect == "unlinks_all":
+                for path in (*self.registration.parent.glob(f"{DRIVER}*"), *self.data.glob("dra*.sock")):
+                    path.unlink()
         elif self.defect == "leaves_sockets":
             for path in (self.registration, self.service):
                 _dead(path)
@@ -113,6 +135,7 @@ class Bare(Instance):
     async def stop(self, within: float) -> Ending:
         self.asked_at = self.asked_at or time.monotonic()
         self.leave.set()
+        self._wake()
         with anyio.fail_after(within):
             await self.ended.wait()
         assert self.ending is not None
@@ -127,7 +150,7 @@ class Bare(Instance):
 
     @override
     def said(self) -> str:
-        return ""
+        return "\n".join(self.words)
 
     @override
     def usage(self) -> Usage:
@@ -142,6 +165,10 @@ class Bare(Instance):
     async def heal(self, device: str) -> None:
         self.sick.discard(device)
         self._wake()
+
+    @override
+    def touched(self) -> int | None:
+        return self.allocations
 
     def _wake(self) -> None:
         changed, self.changed = self.changed, asyncio.Event()
@@ -205,7 +232,7 @@ class Bare(Instance):
     async def _watch(self, _: Any, __: Any) -> AsyncIterator[health.NodeWatchResourcesResponse]:
         if not self.has_health:
             await anyio.sleep_forever()
-        while True:
+        while not self.leave.is_set():
             changed = self.changed
             message = health.NodeWatchResourcesResponse()
             for name in DEVICES[: 1 if self.defect == "part_of_health" else None]:
@@ -271,13 +298,47 @@ class Bare(Instance):
     @property
     def state(self) -> dict[str, list[dict[str, Any]]]:
         """What is prepared, by UID."""
+        if self.defect == "remembers" and self.memory is not None:
+            return self.memory
         with suppress(FileNotFoundError):
             found: dict[str, list[dict[str, Any]]] = json.loads((self.data / "state.json").read_text())
             return found
         return {}
 
     def _save(self, state: dict[str, list[dict[str, Any]]]) -> None:
+        self.memory = state
         (self.data / "state.json").write_text(json.dumps(state))
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncGenerator[None]:
+        """Have the claims alone, also from other processes; the kernel gives the lock back."""
+        async with self.lock:
+            if self.defect == "no_file_lock":
+                yield
+                return
+            if self.defect == "stale_lock":
+                path = self.data / "lock"
+                while True:
+                    with suppress(FileExistsError):
+                        os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+                        break
+                    await anyio.sleep(0.01)
+                try:
+                    yield
+                finally:
+                    if self.removes:
+                        path.unlink()
+                return
+            file = os.open(self.data / "lock", os.O_CREAT | os.O_RDWR)
+            try:
+                while True:
+                    with suppress(BlockingIOError):
+                        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        break
+                    await anyio.sleep(0.01)
+                yield
+            finally:
+                os.close(file)
 
     def _preparing(self, messages: Any) -> Any:
         async def prepare(request: Any, context: Any) -> Any:
@@ -306,7 +367,7 @@ class Bare(Instance):
 
     async def _shielded(self, claim: Any) -> list[dict[str, Any]]:
         if self.defect != "late_prepare":
-            async with self.lock:
+            async with self._alone():
                 return await self._prepare(claim)
         return await asyncio.shield(asyncio.ensure_future(self._prepare(claim)))
 
@@ -325,9 +386,9 @@ class Bare(Instance):
         allocation = item.get("status", {}).get("allocation")
         if allocation is None:
             raise Refusal(f"claim {claim.name} is not allocated")
-        self.touched += 1
+        self.allocations += 1
         devices = [
-            self._device(claim.uid, result, self.state)
+            self._device(claim.uid, result, state)
             for result in allocation["devices"]["results"]
             if result["driver"] == DRIVER or self.defect == "takes_all_results"
         ]
@@ -351,7 +412,7 @@ class Bare(Instance):
             raise Refusal(f"request {request} is unknown")
         if self.defect != "keeps_subrequest":
             request = request.partition("/")[0]
-        suffix = f"-{self.touched}" if self.defect == "forgets" else ""
+        suffix = f"-{self.allocations}" if self.defect == "forgets" else ""
         cdi = "all" if self.defect == "one_cdi_device" else f"{request.replace('/', '.')}-{name}"
         return {
             "request": "" if self.defect == "no_request" else request,
@@ -381,7 +442,7 @@ class Bare(Instance):
                     if self.defect == "late_prepare":
                         await self._unprepare(claim)
                     else:
-                        async with self.lock:
+                        async with self._alone():
                             await self._unprepare(claim)
                 except (Refusal, httpx2.HTTPError) as error:
                     entry.error = str(error) or type(error).__name__
@@ -395,7 +456,7 @@ class Bare(Instance):
             await self._ask("GET", f"/apis/resource.k8s.io/v1/namespaces/{claim.namespace}/resourceclaims/{claim.name}")
         if claim.uid not in state and self.defect == "unknown_is_error":
             raise Refusal("this claim was never prepared")
-        if claim.uid not in state and self.defect == "second_is_error" and self.touched:
+        if claim.uid not in state and self.defect == "second_is_error" and self.allocations:
             raise Refusal("this claim is not prepared any more")
         state.pop(claim.uid, None)
         self._save(state)
@@ -414,7 +475,7 @@ def _method(function: Any, request: Any) -> Any:
 
 def _dead(path: Path) -> None:
     path.unlink(missing_ok=True)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
         dead.bind(os.fspath(path))
 
 

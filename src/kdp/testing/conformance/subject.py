@@ -195,6 +195,10 @@ class Instance(abc.ABC):
         """Return which devices it was told of that pods have given back, one entry each time."""
         raise NotApplicable("what this plugin is told of pods that are gone is not seen by a kubelet")
 
+    def touched(self) -> int | None:
+        """Return how often it has prepared hardware for a claim; None: that cannot be seen."""
+        return None
+
     def release(self) -> None:  # noqa: B027 - who cannot be staged has nothing to release
         """Let the staged Allocate behave as usual from now on."""
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 from typing_extensions import override
 
+from kdp.backend import DeviceBackend
 from kdp.dra.driver import DraDriver
 from kdp.dra.kube import KubeApi
 
@@ -30,19 +31,21 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskStatus
 
-    from kdp.backend import DeviceBackend, Reporter
+    from kdp.backend import Reporter
 
 __all__ = ["DraBackendSubject"]
 
 _PATIENCE = 10.0
+_NO_QUARANTINE = {"flaps": None}
+"""The kit flips devices more often than any that is worth to be offered."""
 
 
 class _Instance(Instance):
-    def __init__(self, driver: DraDriver, node: DraNode, levers: Levers, reporters: list[Reporter]) -> None:
+    def __init__(self, driver: DraDriver, node: DraNode, levers: Levers, hardware: _Hardware) -> None:
         self._driver = driver
         self._node = node
         self._levers = levers
-        self._reporters = reporters
+        self._hardware = hardware
         self._leave = anyio.Event()
         self._ended = anyio.Event()
         self._asked_at: float | None = None
@@ -82,7 +85,13 @@ class _Instance(Instance):
     @override
     def said(self) -> str:
         status = self._driver.status()
-        state = [f"{each.driver} is {each.state}: {each.reason}" for each in status.drivers.values() if each.reason]
+        drivers = status.drivers.values()
+        state = [f"{each.driver} is {each.state}: {each.reason}" for each in drivers if each.reason]
+        state += [f"{each.driver}: {each.problem}" for each in drivers if each.problem]
+        for each in drivers:
+            state += [
+                f"{each.driver}: {id} is not published: gate {gate}" for id, gate in each.publication.withheld.items()
+            ]
         return "\n".join(state + [f"{name} is not ready: {problem}" for name, problem in status.backends if problem])
 
     @override
@@ -103,10 +112,26 @@ class _Instance(Instance):
             return
         self._reporter().clear([device], kind="conformance")
 
+    @override
+    async def vanish(self, device: str) -> None:
+        self._hardware.gone.add(device)
+        self._driver.rescan()
+
+    @override
+    async def add(self, device: str = "") -> None:
+        if not device:
+            raise NotApplicable("the kit cannot make another device of this backend's")
+        self._hardware.gone.discard(device)
+        self._driver.rescan()
+
+    @override
+    def touched(self) -> int | None:
+        return self._hardware.allocations
+
     def _reporter(self) -> Reporter:
-        if not self._reporters:
+        if not self._hardware.reporters:
             raise NotApplicable("the backend was not asked for reports yet, and the lever was not given")
-        return self._reporters[-1]
+        return self._hardware.reporters[-1]
 
 
 class DraBackendSubject(DraSubject):
@@ -115,10 +140,21 @@ class DraBackendSubject(DraSubject):
     Args:
         make: Makes a fresh backend.
         levers: How the hardware is made to fail and to heal.
+        previous: The version before it.
         settings: More for `DraDriver`.
     """
 
-    def __init__(self, make: Callable[[], DeviceBackend], *, levers: Levers | None = None, **settings: Any) -> None:
+    can_reboot = True
+
+    def __init__(
+        self,
+        make: Callable[[], DeviceBackend],
+        *,
+        levers: Levers | None = None,
+        previous: DraSubject | None = None,
+        **settings: Any,
+    ) -> None:
+        self.previous = previous
         self._make = make
         self._levers = levers or Levers()
         self._settings = settings
@@ -127,13 +163,17 @@ class DraBackendSubject(DraSubject):
     @asynccontextmanager
     async def start(self, node: DraNode, wake: Callable[[], None]) -> AsyncGenerator[Instance]:
         backend = self._make()
-        reporters: list[Reporter] = []
-        _listen(backend, reporters)
+        hardware = _Hardware(backend)
         async with KubeApi(node.kubeconfig) as api, anyio.create_task_group() as tasks:
-            driver = DraDriver(
-                [backend], api=api, node=node.name, paths=node.paths, cdi=Path(node.cdi), **self._settings
-            )
-            instance = _Instance(driver, node, self._levers, reporters)
+            settings: dict[str, Any] = {
+                "pod_uid": node.pod_uid or None,
+                "boot_id": node.boot_id,
+                "claim_grace": node.grace,
+                "health_policy": _NO_QUARANTINE,
+                **self._settings,
+            }
+            driver = DraDriver([backend], api=api, node=node.name, paths=node.paths, cdi=Path(node.cdi), **settings)
+            instance = _Instance(driver, node, self._levers, hardware)
             await tasks.start(instance.run, wake)
             try:
                 yield instance
@@ -142,24 +182,53 @@ class DraBackendSubject(DraSubject):
                     await instance.stop(_PATIENCE)
 
 
-def _listen(backend: DeviceBackend, reporters: list[Reporter]) -> None:
-    """Derive a class whose ``watch`` remembers the reporter before the vendor's own runs."""
-    cls = type(backend)
-    vendors = cast("Callable[[DeviceBackend, Reporter], Any]", cls.watch)
-    if inspect.iscoroutinefunction(vendors):
+class _Hardware:
+    """What the kit sees of a backend, and does to it: a class derived from the vendor's stands between."""
 
-        async def watch_async(self: DeviceBackend, report: Reporter) -> None:
-            reporters.append(report)
-            await vendors(self, report)
+    def __init__(self, backend: DeviceBackend) -> None:
+        self.reporters: list[Reporter] = []
+        self.gone: set[str] = set()
+        self.allocations: int | None = None
+        cls = type(backend)
+        hooks: dict[str, Any] = {"__module__": cls.__module__}
+        hooks["watch"] = _before(cls.watch, self.reporters.append)
+        hooks["discover"] = _after(cls.discover, lambda devices: [each for each in devices if each.id not in self.gone])
+        if cls.allocate is not DeviceBackend.allocate:
+            self.allocations = 0
+            hooks["allocate"] = _before(cls.allocate, self._count)
+        backend.__class__ = cast("type[DeviceBackend]", type(cls.__name__, (cls,), hooks))
 
-        watch: Any = watch_async
-    else:
+    def _count(self, _: object) -> None:
+        self.allocations = (self.allocations or 0) + 1
 
-        def watch_plain(self: DeviceBackend, report: Reporter) -> None:
-            reporters.append(report)
-            vendors(self, report)
 
-        watch = watch_plain
-    backend.__class__ = cast(
-        "type[DeviceBackend]", type(cls.__name__, (cls,), {"__module__": cls.__module__, "watch": watch})
-    )
+def _before(hook: Callable[..., Any], call: Callable[[Any], object]) -> Callable[..., Any]:
+    """Return a hook of one argument that has something else called with it first."""
+    if inspect.iscoroutinefunction(hook):
+
+        async def asynchronous(self: DeviceBackend, argument: Any) -> Any:
+            call(argument)
+            return await hook(self, argument)
+
+        return asynchronous
+
+    def plain(self: DeviceBackend, argument: Any) -> Any:
+        call(argument)
+        return hook(self, argument)
+
+    return plain
+
+
+def _after(hook: Callable[..., Any], change: Callable[[Any], object]) -> Callable[..., Any]:
+    """Return a hook without arguments whose result is changed."""
+    if inspect.iscoroutinefunction(hook):
+
+        async def asynchronous(self: DeviceBackend) -> Any:
+            return change(await hook(self))
+
+        return asynchronous
+
+    def plain(self: DeviceBackend) -> Any:
+        return change(hook(self))
+
+    return plain

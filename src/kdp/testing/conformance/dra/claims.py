@@ -114,9 +114,7 @@ async def _wrong(scene: DraScene) -> str:
     error = await scene.bad(failing, "a claim that the API server does not tell")
     scene.server.faults.clear()
     await scene.undone(gone, replaced, unallocated, failing)
-    other = await scene.claim(scene.result(device))
-    await scene.good(other)
-    await scene.undone(other)
+    await scene.lent(device)
     return f"refused: {answer[gone.uid][1]}; {answer[replaced.uid][1]}; {answer[unallocated.uid][1]}; {error}"
 
 
@@ -270,9 +268,7 @@ async def _overtaken(scene: DraScene) -> str:
     await scene.elapse(1.0)
     left = {each for each in scene.specs() if claim.uid in each}
     scene.require(not left, f"of the unprepared claim there is {', '.join(sorted(left))}")
-    other = await scene.claim(scene.result(device))
-    await scene.good(other)
-    await scene.undone(other)
+    await scene.lent(device)
     return "not prepared, and the device is free"
 
 
@@ -343,9 +339,7 @@ async def _deleted(scene: DraScene) -> str:
     scene.server.faults.back()
     left = {each for device in first for each in device.cdi_ids} & scene.specs()
     scene.require(not left, f"after Unprepare there is still {', '.join(sorted(left))}")
-    other = await scene.claim(scene.result(device))
-    await scene.good(other)
-    await scene.undone(other)
+    await scene.lent(device)
     return "unprepared without claim and API server"
 
 

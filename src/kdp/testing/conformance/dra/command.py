@@ -29,10 +29,14 @@ class DraCommandSubject(DraSubject):
     Args:
         command: The program and its arguments, with placeholders.
         levers: What the kit can do to its hardware.
+        previous: The version before it.
     """
 
-    def __init__(self, command: Sequence[str], *, levers: Levers | None = None) -> None:
+    def __init__(
+        self, command: Sequence[str], *, levers: Levers | None = None, previous: DraSubject | None = None
+    ) -> None:
         self._program = CommandSubject(command, levers=levers)
+        self.previous = previous
 
     @override
     def start(self, node: DraNode, wake: Callable[[], None]) -> AbstractAsyncContextManager[Instance]:
@@ -41,6 +45,7 @@ class DraCommandSubject(DraSubject):
             "node": node.name,
             "cdi": os.fspath(node.cdi),
             "state": os.fspath(node.state),
+            "pod_uid": node.pod_uid,
         }
         variables = {
             "KUBECONFIG": values["kubeconfig"],
@@ -52,4 +57,6 @@ class DraCommandSubject(DraSubject):
             "KDP_CDI_DIR": values["cdi"],
             "KDP_STATE_DIR": values["state"],
         }
+        if node.pod_uid:
+            variables |= {"POD_UID": node.pod_uid, "KDP_POD_UID": node.pod_uid}
         return self._program.running(node.paths, wake, more=values, environment=variables)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import socket
 from typing import TYPE_CHECKING
 
 import anyio
 
 from ... import events as common
-from ...dra import events
 from .model import check
 
 if TYPE_CHECKING:
@@ -19,12 +17,6 @@ if TYPE_CHECKING:
     from .scene import DraScene
 
 _ORDER = ("v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
-
-
-def is_answered(path: str | Path) -> bool:
-    """Whether somebody listens at a socket."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        return probe.connect_ex(os.fspath(path)) == 0
 
 
 def _sockets(scene: DraScene) -> list[Path]:
@@ -74,21 +66,11 @@ async def _service_first(scene: DraScene) -> str:
 )
 async def _killed(scene: DraScene) -> str:
     [device] = await scene.some()
-    before = len(scene.kubelet.events.of(events.DriverRegistered))
     await scene.kill()
-    await scene.start()
-    took = await scene.until(
-        lambda: (
-            len(scene.kubelet.events.of(events.DriverRegistered)) > before
-            and bool(scene.kubelet.registered())
-            and is_answered(scene.endpoint)
-        ),
-        scene.limit(3.0),
-        "after SIGKILL and a new start the driver was not registered again",
-    )
-    claim = await scene.claim(scene.result(device))
-    await scene.good(claim)
-    await scene.undone(claim)
+    began = anyio.current_time()
+    await scene.again()
+    took = anyio.current_time() - began
+    await scene.lent(device)
     return f"registered again after {took:.2f} s"
 
 
@@ -102,7 +84,7 @@ async def _killed(scene: DraScene) -> str:
 async def _refused(scene: DraScene) -> str:
     [device] = await scene.some()
     await scene.stop()
-    await scene.until(lambda: not scene.kubelet.registered(), scene.limit(1.0), "it was not unregistered")
+    await scene.unregistered()
     scene.kubelet.faults.registration_refused("the node is drained")
     await scene.start()
 
@@ -112,9 +94,7 @@ async def _refused(scene: DraScene) -> str:
     await scene.until(told, scene.limit(3.0), "NotifyRegistrationStatus(false) could not be sent")
     await scene.kubelet.restart()
     await scene.registered()
-    claim = await scene.claim(scene.result(device))
-    await scene.good(claim)
-    await scene.undone(claim)
+    await scene.lent(device)
     return "registered at the next try"
 
 
@@ -177,13 +157,11 @@ async def _stopped(scene: DraScene) -> str:
     scene.require(answered, "the call in flight was never answered")
     left = _sockets(scene)
     scene.require(not left, f"{', '.join(path.name for path in left)} is still there after SIGTERM")
-    await scene.until(lambda: not scene.kubelet.registered(), scene.limit(1.0), "it was not unregistered")
+    await scene.unregistered()
     await scene.start()
     await scene.registered()
     await scene.undone(claim)
-    other = await scene.claim(scene.result(device))
-    await scene.good(other)
-    await scene.undone(other)
+    await scene.lent(device)
     return f"{ending}; the call in flight: {answered[0] or 'prepared'}"
 
 

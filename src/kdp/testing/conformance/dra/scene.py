@@ -15,10 +15,11 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import attrs
 
 from kdp.kubelet import KubeletPaths
 
-from ...dra import objects
+from ...dra import events, objects
 from ...dra.apifaults import ApiFaults
 from ...dra.claims import ClaimEntry, PreparedDevice
 from ...dra.kubelet import SimulatedDraKubelet
@@ -62,6 +63,7 @@ class DraScene:
     """One node with the driver on it, and what a check asks about them.
 
     Attributes:
+        subject: The driver under test.
         node: Where the driver finds itself.
         kubelet: The node's kubelet.
         server: The API server.
@@ -89,7 +91,7 @@ class DraScene:
         self.driver = ""
         self.instances: list[Instance] = []
         self.endpoint_answered: bool | None = None
-        self._subject = subject
+        self.subject = subject
         self._tasks = tasks
         self._patience = patience
         self._expected_to_end: set[int] = set()
@@ -106,12 +108,19 @@ class DraScene:
         """The instance that was started last."""
         return self.instances[-1]
 
-    async def start(self) -> None:
-        """Start one more instance; it need not be registered yet."""
-        self.instances.append(await self._tasks.start(self._hold))
+    async def start(self, *, pod_uid: str = "", subject: DraSubject | None = None) -> Instance:
+        """Start one more instance and return it; it need not be registered yet.
 
-    async def _hold(self, *, task_status: TaskStatus[Instance]) -> None:
-        async with self._subject.start(self.node, self.kubelet.events.touch) as instance:
+        Args:
+            pod_uid: The UID of its pod, if several are to overlap.
+            subject: Another version of the driver.
+        """
+        node = attrs.evolve(self.node, pod_uid=pod_uid)
+        self.instances.append(await self._tasks.start(self._hold, subject or self.subject, node))
+        return self.instance
+
+    async def _hold(self, subject: DraSubject, node: DraNode, *, task_status: TaskStatus[Instance]) -> None:
+        async with subject.start(node, self.kubelet.events.touch) as instance:
             task_status.started(instance)
             await anyio.sleep_forever()
 
@@ -129,23 +138,80 @@ class DraScene:
         limit = MEETING * max(self._patience, 0.2)
         await self.until(lambda: self.driver in self._named(), limit, f"{self.driver} was not registered")
 
-    async def stop(self) -> Ending:
-        """Ask the instance to end, as the kubelet does, and wait for it.
+    async def stop(self, instance: Instance | None = None) -> Ending:
+        """Ask an instance to end, as the kubelet does, and wait for it; by default the last one.
 
         Raises:
             Failed: It does not end.
         """
-        self._expected_to_end.add(id(self.instance))
+        instance = instance or self.instance
+        self.may_end(instance)
         within = self.limit(2.0)
         try:
-            return await self.instance.stop(within)
+            return await instance.stop(within)
         except TimeoutError:
             raise self.failed(f"the driver was still running {within:g} s after SIGTERM") from None
 
-    async def kill(self) -> None:
-        """End the instance without a word."""
-        self._expected_to_end.add(id(self.instance))
-        await self.instance.kill()
+    async def kill(self, instance: Instance | None = None) -> None:
+        """End an instance without a word; by default the last one."""
+        instance = instance or self.instance
+        self.may_end(instance)
+        await instance.kill()
+
+    def may_end(self, instance: Instance) -> None:
+        """Take it for no fault when an instance ends."""
+        self._expected_to_end.add(id(instance))
+
+    async def unregistered(self) -> None:
+        """Wait until the kubelet has seen that the driver is gone.
+
+        Raises:
+            Failed: It still has it.
+        """
+        await self.until(lambda: not self.kubelet.registered(), self.limit(1.0), "it was not unregistered")
+
+    async def again(self, *, subject: DraSubject | None = None, pod_uid: str = "") -> None:
+        """Start an instance after the last one has ended, and wait until the kubelet has it and can call it.
+
+        Raises:
+            Failed: It is not registered.
+        """
+        before = len(self.kubelet.events.of(events.DriverRegistered))
+        await self.start(subject=subject, pod_uid=pod_uid)
+        await self.until(
+            lambda: len(self.kubelet.events.of(events.DriverRegistered)) > before and self._is_called(),
+            MEETING * max(self._patience, 0.2),
+            "after a new start the driver was not registered again",
+        )
+
+    def _is_called(self) -> bool:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            return bool(self.kubelet.registered()) and probe.connect_ex(self.endpoint) == 0
+
+    async def reboot(self) -> None:
+        """Lose what a node loses when its power fails: processes, what is in memory, and /var/run."""
+        await self.kill()
+        await self.kubelet.crash()
+        for path in self.node.cdi.iterdir():
+            path.unlink()
+        self.node = attrs.evolve(self.node, boot_id=f"{self.node.boot_id}-and-one")
+        await self.kubelet.start()
+        await self.again()
+
+    @asynccontextmanager
+    async def moved(self, root: Path) -> AsyncGenerator[None]:
+        """Have the kubelet at another root directory, with no driver there yet."""
+        before = self.kubelet, self.node
+        await self.stop()
+        await self.kubelet.crash()
+        async with _kubelet(self.server, root, profile=self.profile) as self.kubelet:
+            self.node = attrs.evolve(self.node, paths=KubeletPaths.under(root))
+            try:
+                yield
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self.kill()
+                self.kubelet, self.node = before
 
     # -- waiting and judging -------------------------------------------------------------------------------------------
 
@@ -303,35 +369,39 @@ class DraScene:
         return endpoints[-1]
 
     async def prepare(
-        self, *claims: ClaimEntry, version: str = "v1", within: float = 45.0, otherwise: str = "NodePrepareResources"
+        self, *claims: ClaimEntry, version: str = "v1", within: float = 45.0, at: str | None = None
     ) -> dict[str, Prepared]:
-        """Call NodePrepareResources as the kubelet does.
+        """Call NodePrepareResources as the kubelet does, of the newest instance or at another one's endpoint.
 
         Raises:
             Failed: The call failed, or it was answered for other claims than those that were asked for.
         """
-        answer = await self._call("prepare", claims, version, within)
+        answer = await self._call("prepare", claims, version, within, at)
         self.require(
             answer.keys() == {each.uid for each in claims},
-            f"{otherwise} of {len(claims)} claims was answered with {len(answer)} entries: {sorted(answer)}",
+            f"NodePrepareResources of {len(claims)} claims was answered with {len(answer)} entries: {sorted(answer)}",
         )
         return answer
 
-    async def unprepare(self, *claims: ClaimEntry, version: str = "v1", within: float = 45.0) -> dict[str, str]:
+    async def unprepare(
+        self, *claims: ClaimEntry, version: str = "v1", within: float = 45.0, at: str | None = None
+    ) -> dict[str, str]:
         """Call NodeUnprepareResources as the kubelet does, and return the errors by UID.
 
         Raises:
             Failed: The call failed, or it was answered for other claims than those that were asked for.
         """
-        answer = await self._call("unprepare", claims, version, within)
+        answer = await self._call("unprepare", claims, version, within, at)
         self.require(
             answer.keys() == {each.uid for each in claims},
             f"NodeUnprepareResources of {len(claims)} claims was answered with {len(answer)} entries: {sorted(answer)}",
         )
         return answer
 
-    async def _call(self, method: str, claims: Iterable[ClaimEntry], version: str, within: float) -> dict[str, Any]:
-        async with self.connection(version) as connection:
+    async def _call(
+        self, method: str, claims: Iterable[ClaimEntry], version: str, within: float, at: str | None
+    ) -> dict[str, Any]:
+        async with self.connection(version, at) as connection:
             try:
                 answer: dict[str, Any] = await getattr(connection, method)(list(claims), within)
             except CallError as error:
@@ -339,8 +409,8 @@ class DraScene:
         return answer
 
     @asynccontextmanager
-    async def connection(self, version: str = "v1") -> AsyncGenerator[DriverConnection]:
-        """Have a connection of one's own to the driver.
+    async def connection(self, version: str = "v1", at: str | None = None) -> AsyncGenerator[DriverConnection]:
+        """Have a connection of one's own to the driver, to its newest instance or to another one's endpoint.
 
         A kubelet that sees a driver's socket again unregisters the driver and takes it back a look later; pods wait for
         that, and so does this.
@@ -349,20 +419,22 @@ class DraScene:
             Failed: It does not come back.
         """
         await self.registered()
-        connection = DriverConnection(self.endpoint, f"{version}.DRAPlugin")
+        connection = DriverConnection(at or self.endpoint, f"{version}.DRAPlugin")
         try:
             yield connection
         finally:
             with anyio.CancelScope(shield=True):
                 await connection.close()
 
-    async def good(self, claim: ClaimEntry, *, version: str = "v1") -> tuple[PreparedDevice, ...]:
+    async def good(
+        self, claim: ClaimEntry, *, version: str = "v1", within: float = 45.0, at: str | None = None
+    ) -> tuple[PreparedDevice, ...]:
         """Prepare a claim that nothing is wrong with.
 
         Raises:
             Failed: It was refused.
         """
-        devices, error = (await self.prepare(claim, version=version))[claim.uid]
+        devices, error = (await self.prepare(claim, version=version, within=within, at=at))[claim.uid]
         self.require(not error, f"a claim that nothing is wrong with was refused: {error}")
         return devices
 
@@ -376,14 +448,24 @@ class DraScene:
         self.require(error, f"{what} was prepared: {_told(devices)}")
         return error
 
-    async def undone(self, *claims: ClaimEntry) -> None:
+    async def undone(self, *claims: ClaimEntry, at: str | None = None) -> None:
         """Unprepare claims.
 
         Raises:
             Failed: It was refused.
         """
-        for uid, error in (await self.unprepare(*claims)).items():
+        for uid, error in (await self.unprepare(*claims, at=at)).items():
             self.require(not error, f"claim {uid} could not be unprepared: {error}")
+
+    async def lent(self, *devices: Mapping[str, Any]) -> None:
+        """Prepare and unprepare a claim of devices that must be free.
+
+        Raises:
+            Failed: It was refused.
+        """
+        claim = await self.claim(*(self.result(each, request=f"r{index}") for index, each in enumerate(devices)))
+        await self.good(claim)
+        await self.undone(claim)
 
     # -- the runtime's view --------------------------------------------------------------------------------------------
 
@@ -443,9 +525,7 @@ async def playing(
     await server.ask("POST", NODES, objects.node(NODE))  # it is there before its kubelet
     async with (
         server,
-        SimulatedDraKubelet(
-            server.ask, folder / "k", node=NODE, profile=profile, tells_health=True, timings=_TIMINGS, listener=listener
-        ) as kubelet,
+        _kubelet(server, folder / "k", profile=profile, listener=listener) as kubelet,
         anyio.create_task_group() as tasks,
     ):
         for name in ("cdi", "state"):
@@ -465,6 +545,14 @@ async def playing(
         finally:
             server.faults.clear()
             tasks.cancel_scope.cancel()
+
+
+def _kubelet(
+    server: SimulatedApiServer, root: Path, *, profile: str, listener: Callable[[Event], None] | None = None
+) -> SimulatedDraKubelet:
+    return SimulatedDraKubelet(
+        server.ask, root, node=NODE, profile=profile, tells_health=True, timings=_TIMINGS, listener=listener
+    )
 
 
 def _kubeconfig(url: str) -> Object:

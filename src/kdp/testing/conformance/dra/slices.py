@@ -125,7 +125,7 @@ async def _ended(scene: DraScene) -> str:
     before = await scene.slices()
     await scene.stop()
     scene.require(await scene.slices() == before, "the slices were changed or deleted at the end")
-    await scene.until(lambda: not scene.kubelet.registered(), scene.limit(1.0), "it was not unregistered")
+    await scene.unregistered()
     await scene.start()
     await scene.registered()
     await scene.elapse(1.5)

@@ -29,6 +29,9 @@ class DraNode:
         kubeconfig: How to reach the API server.
         cdi: Where a container runtime looks for specs.
         state: A directory for what the driver keeps besides.
+        pod_uid: The UID of the pod that the driver is in, when two of them overlap; "": it is alone.
+        boot_id: Which boot of the node this is; a program reads the kernel's own.
+        grace: Seconds that a claim must be gone before the driver undoes it on its own, where it can be told so.
     """
 
     name: str
@@ -36,10 +39,21 @@ class DraNode:
     kubeconfig: Path
     cdi: Path
     state: Path
+    pod_uid: str = ""
+    boot_id: str = "first-boot"
+    grace: float = 1.0
 
 
 class DraSubject(abc.ABC):
-    """The driver under test."""
+    """The driver under test.
+
+    Attributes:
+        previous: The version before it, of which claims may still be prepared; None: there is none.
+        can_reboot: Whether it takes ``DraNode.boot_id`` for the node's boot.
+    """
+
+    previous: DraSubject | None = None
+    can_reboot: bool = False
 
     @abc.abstractmethod
     def start(self, node: DraNode, wake: Callable[[], None]) -> AbstractAsyncContextManager[Instance]:
