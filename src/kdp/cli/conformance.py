@@ -6,6 +6,7 @@ the end, whatever it does. What it prints is kept for the report of the checks t
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import signal
 from pathlib import Path
@@ -57,6 +58,13 @@ __all__ = ["command"]
 @click.option("--heal", metavar="COMMAND", help="Shell command that makes the failed device {id} work again.")
 @click.option("--vanish", metavar="COMMAND", help="Shell command that takes device {id} away.")
 @click.option("--add", metavar="COMMAND", help="Shell command that brings device {id}, or a new one if {id} is empty.")
+@click.option("--previous", metavar="COMMAND", help="Program of the DRA driver's version before this one.")
+@click.option(
+    "--extended-resource",
+    metavar="NAME",
+    default="",
+    help="Extended resource that a device plugin for the DRA driver's devices has.",
+)
 @click.option(
     "--private-mount",
     is_flag=True,
@@ -91,6 +99,8 @@ def command(
     heal: str | None,
     vanish: str | None,
     add: str | None,
+    previous: str | None,
+    extended_resource: str,
     private_mount: bool,
     cdi_dirs: tuple[str, ...],
     deadline: float,
@@ -113,6 +123,7 @@ def command(
       {node}               node0          NODE_NAME, KDP_NODE_NAME
       {cdi}                ...            CDI_ROOT, KDP_CDI_DIR
       {state}              ...            KDP_STATE_DIR
+      {pod_uid}            (two overlap)  POD_UID, KDP_POD_UID
 
     \b
     For example:
@@ -154,7 +165,8 @@ def command(
             from ..testing.conformance.dra.command import DraCommandSubject
             from ..testing.conformance.dra.runner import run_dra_checks
 
-            driver = DraCommandSubject(words, levers=pulled)
+            before = DraCommandSubject(shlex.split(previous), levers=pulled) if previous else None
+            driver = DraCommandSubject(words, levers=pulled, previous=before, extended=extended_resource)
             return await run_dra_checks(driver, profile=profile, only=ids, quick=quick, tell=tell)
         return await run_checks(
             CommandSubject(words, levers=pulled, mount=private_mount),

@@ -37,6 +37,9 @@ from kdp.testing.conformance.subject import Ending, Instance, Usage
 DRIVER = "bare.example.com"
 DEVICES = ("d0", "d1", "d2")
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+NODES = "/api/v1/nodes"
+EXTENDED = "example.com/bare"
 LOOK = 0.1
 
 _MESSAGES: dict[str, Any] = {"v1": v1, "v1beta1": v1beta1}
@@ -68,6 +71,10 @@ class Bare(Instance):
         self.sick: set[str] = set()
         self.changed = asyncio.Event()
         self.lock = asyncio.Lock()
+        self.gone: set[str] = set()
+        self.owner: list[dict[str, Any]] = []
+        self.written_at = 0.0
+        self.no_taints = False
         self.memory: dict[str, list[dict[str, Any]]] | None = None
         self.allocations = 0
 
@@ -96,6 +103,7 @@ class Bare(Instance):
                 await self._serve(self.registration, {"pluginregistration.Registration": self._watcher()})
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._publish)
+                tasks.start_soon(self._collect)
                 await self.leave.wait()
                 tasks.cancel_scope.cancel()
         except (OSError, RuntimeError) as error:
@@ -164,6 +172,16 @@ class Bare(Instance):
     @override
     async def heal(self, device: str) -> None:
         self.sick.discard(device)
+        self._wake()
+
+    @override
+    async def vanish(self, device: str) -> None:
+        self.gone.add(device)
+        self._wake()
+
+    @override
+    async def add(self, device: str = "") -> None:
+        self.gone.discard(device)
         self._wake()
 
     @override
@@ -255,41 +273,85 @@ class Bare(Instance):
         return list(items)
 
     async def _publish(self) -> None:
-        written = False
+        await self._until_vacant()
+        pause = LOOK
         while True:
-            with suppress(Refusal, httpx2.HTTPError):
-                if not (written and self.defect == "publishes_once"):
+            try:
+                if not (self.written_at and self.defect == "publishes_once"):
                     await self._write()
-                    written = True
+                pause = LOOK
+            except (Refusal, httpx2.HTTPError) as error:
+                pause = LOOK if self.defect == "storms" else min(2 * pause, 5.0)
+                if self.defect != "hides_denials":
+                    self.words.append(str(error))
+            with anyio.move_on_after(pause):
+                await (self.changed.wait() if self.defect == "writes_each_flip" else anyio.sleep_forever())
+
+    async def _until_vacant(self) -> None:
+        while self.defect != "beside_plugin":
+            with suppress(Refusal, httpx2.HTTPError):
+                found = (await self._ask("GET", f"{NODES}/{self.node.name}"))["status"]["allocatable"].get(
+                    EXTENDED, "0"
+                )
+                if found == "0":
+                    return
+                self.words.append(f"the node has {found} of {EXTENDED}")
             await anyio.sleep(LOOK)
 
     async def _write(self) -> None:
         name = f"{self.node.name}-{DRIVER}"
         found = {each["metadata"]["name"]: each for each in await self._slices()}
         item = found.get(name)
-        sick: set[str] = set() if self.defect == "no_taints" else self.sick
+        sick: set[str] = set() if self.defect == "no_taints" else set(self.sick)
+        present = [each for each in DEVICES if each not in self.gone and not (self.no_taints and each in sick)]
+        if self.defect == "unpublishes" and not present:
+            if item is not None:
+                await self._ask("DELETE", f"{SLICES}/{name}")
+            return
         if item is None:
-            await self._ask("POST", SLICES, self._slice(name, sick))
+            await self._stored("POST", SLICES, self._slice(name, present, sick, await self._owner()))
             return
-        if self.defect == "keeps_foreign_edits" and item["spec"]["devices"][0]["name"] == "foreign":
+        devices = item["spec"].get("devices", ())
+        if self.defect == "keeps_foreign_edits" and devices[0]["name"] == "foreign":
             return
-        has = {each["name"]: bool(each.get("taints")) for each in item["spec"]["devices"]}
-        wanted = {each: each in sick for each in DEVICES}
-        if has == wanted and self.defect != "writes_for_ever":
+        has = {each["name"]: bool(each.get("taints")) for each in devices}
+        if has == {each: each in sick for each in present} and self.defect != "writes_for_ever":
             return
-        spec = self._slice(name, sick)["spec"]
+        if self.no_taints and self.defect == "publishes_untainted":
+            return
+        is_soon = time.monotonic() - self.written_at < 1.0
+        if is_soon and self.defect not in ("writes_each_flip", "writes_for_ever"):
+            return
+        wanted = self._slice(name, present, sick, [])
         if self.defect in ("writes_for_ever", "generation_each_time"):
-            spec["pool"]["generation"] = item["spec"]["pool"]["generation"] + 1
-        await self._ask("PUT", f"{SLICES}/{name}", {**item, "spec": spec})
+            wanted["spec"]["pool"]["generation"] = item["spec"]["pool"]["generation"] + 1
+        await self._stored("PUT", f"{SLICES}/{name}", {**item, "spec": wanted["spec"]})
 
-    def _slice(self, name: str, sick: set[str]) -> dict[str, Any]:
+    async def _owner(self) -> list[dict[str, Any]]:
+        if self.defect == "no_owner":
+            return []
+        if not self.owner or self.defect != "keeps_owner":
+            meta = (await self._ask("GET", f"{NODES}/{self.node.name}"))["metadata"]
+            self.owner = [{"apiVersion": "v1", "kind": "Node", "name": meta["name"], "uid": meta["uid"]}]
+        return self.owner
+
+    async def _stored(self, method: str, path: str, item: dict[str, Any]) -> None:
+        self.written_at = time.monotonic()
+        stored = await self._ask(method, path, item)
+        kept = [bool(each.get("taints")) for each in stored["spec"].get("devices", ())]
+        if self.defect != "writes_dropped" and kept != [bool(each.get("taints")) for each in item["spec"]["devices"]]:
+            self.no_taints = True
+            if self.defect != "hides_gate":
+                self.words.append("the gate DRADeviceTaints is off")
+
+    def _slice(self, name: str, present: list[str], sick: set[str], owners: list[dict[str, Any]]) -> dict[str, Any]:
         taint = {"key": f"{DRIVER}/unhealthy", "effect": "NoSchedule"}
-        devices = [{"name": each, **({"taints": [taint]} if each in sick else {})} for each in DEVICES]
+        devices = [{"name": each, **({"taints": [taint]} if each in sick else {})} for each in present]
         pool = {"name": self.node.name, "generation": 1, "resourceSliceCount": 1}
         return {
             "apiVersion": "resource.k8s.io/v1",
             "kind": "ResourceSlice",
-            "metadata": {"name": name},
+            "metadata": {"name": name, "ownerReferences": owners},
             "spec": {"driver": DRIVER, "nodeName": self.node.name, "pool": pool, "devices": devices},
         }
 
@@ -300,14 +362,29 @@ class Bare(Instance):
         """What is prepared, by UID."""
         if self.defect == "remembers" and self.memory is not None:
             return self.memory
-        with suppress(FileNotFoundError):
-            found: dict[str, list[dict[str, Any]]] = json.loads((self.data / "state.json").read_text())
-            return found
-        return {}
+        try:
+            found: dict[str, list[dict[str, Any]]] = json.loads(self.file.read_text())
+        except FileNotFoundError:
+            return {}
+        except ValueError:
+            if self.defect == "ends_when_damaged":
+                self.leave.set()
+            if self.defect == "drops_damaged":
+                self.file.unlink()
+            else:
+                self.file.rename(self.file.with_suffix(f".bad-{time.time_ns()}"))
+            if self.defect != "hides_damage":
+                self.words.append(f"{self.file} is damaged")
+            return {}
+        return found
+
+    @property
+    def file(self) -> Path:
+        return self.data / ("new-state.json" if self.defect == "new_format" else "state.json")
 
     def _save(self, state: dict[str, list[dict[str, Any]]]) -> None:
         self.memory = state
-        (self.data / "state.json").write_text(json.dumps(state))
+        self.file.write_text(json.dumps(state))
 
     @asynccontextmanager
     async def _alone(self) -> AsyncGenerator[None]:
@@ -375,12 +452,16 @@ class Bare(Instance):
         state = self.state
         if claim.uid in state and self.defect != "forgets":
             devices = state[claim.uid]
+            if self.defect != "trusts_boot" and any(each["boot"] != self.node.boot_id for each in devices):
+                self.allocations += 1
+                devices = [{**each, "boot": self.node.boot_id} for each in devices]
+                self._save({**state, claim.uid: devices})
             if self.defect != "trusts_specs":
                 self._write_specs(claim.uid, devices)
             return devices
-        item = await self._ask(
-            "GET", f"/apis/resource.k8s.io/v1/namespaces/{claim.namespace}/resourceclaims/{claim.name}"
-        )
+        if self.defect == "trusts_begun":
+            self._save({**state, claim.uid: []})
+        item = await self._ask("GET", f"{CLAIMS}/{claim.name}")
         if item["metadata"]["uid"] != claim.uid and self.defect != "ignores_uid":
             raise Refusal(f"claim {claim.name} got replaced")
         allocation = item.get("status", {}).get("allocation")
@@ -388,7 +469,7 @@ class Bare(Instance):
             raise Refusal(f"claim {claim.name} is not allocated")
         self.allocations += 1
         devices = [
-            self._device(claim.uid, result, state)
+            self._device(claim, result, state)
             for result in allocation["devices"]["results"]
             if result["driver"] == DRIVER or self.defect == "takes_all_results"
         ]
@@ -400,7 +481,8 @@ class Bare(Instance):
         self._save({**self.state, claim.uid: devices})
         return devices
 
-    def _device(self, uid: str, result: dict[str, Any], state: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    def _device(self, claim: Any, result: dict[str, Any], state: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+        uid = claim.uid
         name, request = result["device"], result["request"]
         is_admin = bool(result.get("adminAccess")) and self.defect != "refuses_admin"
         if name not in DEVICES and self.defect not in ("takes_all_results", "invents_devices"):
@@ -420,6 +502,8 @@ class Bare(Instance):
             "device": name,
             "cdi": f"{DRIVER}/claim={uid}-{cdi}{suffix}",
             "admin": is_admin,
+            "boot": self.node.boot_id,
+            "claim": claim.name,
         }
 
     def _write_specs(self, uid: str, devices: list[dict[str, Any]]) -> None:
@@ -453,14 +537,37 @@ class Bare(Instance):
     async def _unprepare(self, claim: Any) -> None:
         state = self.state
         if self.defect == "fetches_at_unprepare" and claim.uid in state:
-            await self._ask("GET", f"/apis/resource.k8s.io/v1/namespaces/{claim.namespace}/resourceclaims/{claim.name}")
+            await self._ask("GET", f"{CLAIMS}/{claim.name}")
         if claim.uid not in state and self.defect == "unknown_is_error":
             raise Refusal("this claim was never prepared")
         if claim.uid not in state and self.defect == "second_is_error" and self.allocations:
             raise Refusal("this claim is not prepared any more")
-        state.pop(claim.uid, None)
+        self._forget(claim.uid)
+
+    def _forget(self, uid: str) -> None:
+        state = self.state
+        state.pop(uid, None)
         self._save(state)
-        (self.node.cdi / f"{DRIVER}-{claim.uid}.json").unlink(missing_ok=True)
+        (self.node.cdi / f"{DRIVER}-{uid}.json").unlink(missing_ok=True)
+
+    async def _collect(self) -> None:
+        missing: dict[str, float] = {}
+        while True:
+            await anyio.sleep(0.3)
+            held = {} if self.defect == "collects_nothing" else {uid: each for uid, each in self.state.items() if each}
+            for uid, devices in held.items():
+                try:
+                    answer = await self.api.get(f"{CLAIMS}/{devices[0]['claim']}")
+                    is_gone = answer.status_code == 404 or (
+                        answer.status_code != 200 and self.defect == "collects_at_errors"
+                    )
+                except httpx2.HTTPError:
+                    continue
+                if not is_gone and self.defect != "collects_all":
+                    missing.pop(uid, None)
+                elif time.monotonic() - missing.setdefault(uid, time.monotonic()) > self.node.grace:
+                    async with self._alone():
+                        self._forget(uid)
 
 
 def _serialized(message: Any) -> bytes:
@@ -482,8 +589,15 @@ def _dead(path: Path) -> None:
 class BareSubject(DraSubject):
     """The driver with a defect; "": with none."""
 
+    can_reboot = True
+
     def __init__(self, defect: str = "") -> None:
         self._defect = defect
+        self.previous = BareSubject() if defect == "new_format" else self
+
+    @override
+    def extended(self) -> str:
+        return EXTENDED
 
     @override
     @asynccontextmanager

@@ -38,19 +38,38 @@ DEFECTS = {
     "refuses_admin": 21,
     "one_cdi_device": 23,
     "late_prepare": 25,
+    "trusts_begun": 26,
     "trusts_specs": 27,
+    "trusts_boot": 28,
     "invents_devices": 29,
     "names_no_device": 29,
     "unknown_is_error": 31,
     "fetches_at_unprepare": 32,
     "second_is_error": 33,
+    "new_format": 35,
+    "collects_nothing": 36,
+    "collects_all": 36,
+    "collects_at_errors": 36,
+    "ends_when_damaged": 37,
+    "drops_damaged": 37,
+    "hides_damage": 37,
+    "unpublishes": 38,
     "writes_for_ever": 39,
     "generation_each_time": 40,
     "keeps_foreign_edits": 42,
+    "no_owner": 43,
+    "keeps_owner": 43,
+    "publishes_untainted": 44,
+    "writes_dropped": 44,
+    "hides_gate": 44,
+    "writes_each_flip": 48,
     "deletes_slices": 49,
     "part_of_health": 50,
     "hides_faults": 52,
     "no_taints": 52,
+    "storms": 56,
+    "hides_denials": 56,
+    "beside_plugin": 57,
     "fussy_names": 58,
 }
 """Which check finds which defect, on a kubelet 1.37."""
@@ -59,9 +78,13 @@ PATIENCE = 0.05
 """A driver that never does what it should is found soon."""
 
 
+def kdp_itself() -> DraBackendSubject:
+    return DraBackendSubject(Widgets, previous=DraBackendSubject(Widgets))
+
+
 async def test_kdp_passes() -> None:
     """The other profiles, and the check that waits, are in tests/node."""
-    report = await run_dra_checks(DraBackendSubject(Widgets), quick=True, width=8)
+    report = await run_dra_checks(kdp_itself(), quick=True, width=8)
     report.raise_if_failed()
     assert {each.check.id for each in report.of("not_applicable")} == {51}
 
@@ -83,6 +106,11 @@ async def test_a_defect_is_found(defect: str) -> None:
         report.raise_if_failed()
 
 
+async def test_kdp_undoes_what_nobody_unprepares() -> None:
+    report = await run_dra_checks(kdp_itself(), only=[36])
+    report.raise_if_failed()
+
+
 async def test_a_stream_that_nobody_asked_for_must_not_end() -> None:
     for profile, defect, status in (
         ("k136", "health_unimplemented", "failed"),
@@ -96,7 +124,8 @@ async def test_a_stream_that_nobody_asked_for_must_not_end() -> None:
 def test_each_check_has_a_defect() -> None:
     found = {*DEFECTS.values(), *(id for more in MORE.values() for id in more), 51}
     waits = {id for id, check in CHECKS.items() if check.waits}
-    assert found == CHECKS.keys() - waits
+    assert found <= CHECKS.keys()
+    assert CHECKS.keys() - found <= waits
 
 
 async def test_an_unknown_check_is_refused() -> None:

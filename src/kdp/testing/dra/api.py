@@ -132,6 +132,15 @@ class Api:
             self.requests.append((str(request), status))
         return answer
 
+    def collect_garbage(self) -> None:
+        """Delete the slices whose owner is a Node that is not there any more."""
+        slices, nodes = self._kinds["resource.k8s.io", "resourceslices"], self._kinds["", "nodes"]
+        alive = {each["metadata"]["uid"] for each in self.store.all(nodes, "", _any)}
+        for item in self.store.all(slices, "", _any):
+            owners = [each["uid"] for each in item["metadata"].get("ownerReferences", ()) if each["kind"] == "Node"]
+            if owners and not alive.intersection(owners):
+                self.store.delete(slices, "", item["metadata"]["name"])
+
     def _answer(self, request: Request) -> Answer | Watch:
         account = self._account(request.token)
         if request.path == "/version":
@@ -321,6 +330,10 @@ class Api:
         causes = check_claim_status(item, old, profile=self.profile, account=account, verb="update", allowed=allowed)
         if causes:
             raise kind.invalid(old["metadata"]["name"], causes)
+
+
+def _any(_: Mapping[str, Any]) -> bool:
+    return True
 
 
 def _versions(item: Mapping[str, Any]) -> Object:

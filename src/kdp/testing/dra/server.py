@@ -89,6 +89,11 @@ class SimulatedApiServer(AsyncContextManagerMixin):
             raise ApiRefused(400, "a watch needs HTTP")
         return answer.body
 
+    def collect_garbage(self) -> None:
+        """Delete what belongs to a Node that is not there any more; a cluster's controller does so in a while."""
+        self.api.collect_garbage()
+        self._wake()
+
     def _answer(self, request: Request) -> Answer | Watch:
         accounts = self.api.accounts
         try:
@@ -98,8 +103,11 @@ class SimulatedApiServer(AsyncContextManagerMixin):
             return self.api.answer(request)
         finally:
             self.api.accounts = accounts
-            changed, self._changed = self._changed, anyio.Event()
-            changed.set()
+            self._wake()
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()
 
     # -- HTTP ----------------------------------------------------------------------------------------------------------
 

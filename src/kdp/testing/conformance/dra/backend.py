@@ -89,6 +89,7 @@ class _Instance(Instance):
         state = [f"{each.driver} is {each.state}: {each.reason}" for each in drivers if each.reason]
         state += [f"{each.driver}: {each.problem}" for each in drivers if each.problem]
         for each in drivers:
+            state += [f"{each.driver}: the saved state of claim {uid} is set aside" for uid in each.set_aside]
             state += [
                 f"{each.driver}: {id} is not published: gate {gate}" for id, gate in each.publication.withheld.items()
             ]
@@ -158,6 +159,10 @@ class DraBackendSubject(DraSubject):
         self._make = make
         self._levers = levers or Levers()
         self._settings = settings
+
+    @override
+    def extended(self) -> str:
+        return self._make().resource or ""
 
     @override
     @asynccontextmanager

@@ -30,13 +30,24 @@ class DraCommandSubject(DraSubject):
         command: The program and its arguments, with placeholders.
         levers: What the kit can do to its hardware.
         previous: The version before it.
+        extended: The extended resource that a device plugin for these devices would have; "": it is not known.
     """
 
     def __init__(
-        self, command: Sequence[str], *, levers: Levers | None = None, previous: DraSubject | None = None
+        self,
+        command: Sequence[str],
+        *,
+        levers: Levers | None = None,
+        previous: DraSubject | None = None,
+        extended: str = "",
     ) -> None:
         self._program = CommandSubject(command, levers=levers)
+        self._extended = extended
         self.previous = previous
+
+    @override
+    def extended(self) -> str:
+        return self._extended
 
     @override
     def start(self, node: DraNode, wake: Callable[[], None]) -> AbstractAsyncContextManager[Instance]:

@@ -63,3 +63,7 @@ class DraSubject(abc.ABC):
             node: Where it is.
             wake: Called when the instance has ended.
         """
+
+    def extended(self) -> str:
+        """Return the extended resource that a device plugin for these devices would have; "": it is not known."""
+        return ""

@@ -1,0 +1,223 @@
+"""Checks of what survives: a killed process, a reboot, another version, lost claims, a damaged state."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from ...wire import CallError
+from ..model import NotApplicable
+from .model import check
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from ...dra.claims import ClaimEntry, PreparedDevice
+    from .scene import DraScene
+
+_PARTS = 0.0, 0.25, 0.5, 0.75, 1.0
+"""Of a Prepare's time, when the driver is killed in it."""
+
+
+def _left(scene: DraScene, devices: tuple[PreparedDevice, ...]) -> set[str]:
+    return {each for device in devices for each in device.cdi_ids} & scene.specs()
+
+
+async def _ended(scene: DraScene, claim: ClaimEntry, devices: tuple[PreparedDevice, ...]) -> None:
+    """Unprepare a claim; nothing of it may be left."""
+    await scene.undone(claim)
+    left = _left(scene, devices)
+    scene.require(not left, f"after Unprepare there is still {', '.join(sorted(left))}")
+
+
+@check(
+    26,
+    "a driver that is killed in a Prepare can do it again",
+    expected="wherever it is killed, its successor prepares the claim, unprepares it, and nothing is left",
+    rule="the kubelet asks again until it has an answer",
+    cure="write down that a claim is begun before you touch hardware, that it is complete at the end, and do all of it again "
+    "for what was only begun",
+)
+async def _killed(scene: DraScene) -> str:
+    [device] = await scene.some()
+    claim = await scene.claim(scene.result(device))
+    began = anyio.current_time()
+    first = await scene.good(claim)
+    took = anyio.current_time() - began
+    await scene.undone(claim)
+
+    async def ask() -> None:
+        async with scene.connection() as connection:
+            try:
+                await connection.prepare([claim], 5.0)
+            except CallError:
+                return
+
+    pauses = [(0.0, took * part) for part in _PARTS]
+    for delay, pause in (*pauses, (0.3, 0.15)):
+        async with anyio.create_task_group() as tasks:
+            scene.server.faults.slow(delay)
+            tasks.start_soon(ask)
+            await anyio.sleep(pause)
+            await scene.kill()
+        scene.server.faults.slow(0.0)
+        await scene.again()
+        answered = await scene.good(claim)
+        scene.require(first == answered, f"killed after {pause * 1000:.0f} ms: the answer was {first}, then {answered}")
+        scene.resolved(answered)
+        await _ended(scene, claim, answered)
+        await scene.lent(device)
+    return f"killed {len(pauses) + 1} times in a Prepare of {took * 1000:.0f} ms"
+
+
+@check(
+    28,
+    "hardware is prepared again after a reboot",
+    expected="a restarted driver touches no hardware for a prepared claim; after a reboot it does, and answers the same",
+    rule="what was set up in hardware and /var/run is lost with the power, the driver's files are not",
+    cure="keep the boot id (/proc/sys/kernel/random/boot_id) with each claim, and trust no claim of another boot",
+)
+async def _rebooted(scene: DraScene) -> str:
+    if not scene.subject.can_reboot:
+        raise NotApplicable("a program reads the kernel's boot id, which a test cannot change")
+    [device] = await scene.some()
+    claim = await scene.claim(scene.result(device))
+    first = await scene.good(claim)
+    if scene.instance.touched() is None:
+        raise NotApplicable("the driver has no hook that touches hardware")
+    await scene.kill()
+    await scene.again()
+    await scene.good(claim)
+    scene.require(scene.instance.touched() == 0, "a restart of the driver alone prepared the hardware again")
+    await scene.reboot()
+    second = await scene.good(claim)
+    scene.require(first == second, f"the answer was {first}, after the reboot {second}")
+    scene.require(scene.instance.touched(), "after a reboot the hardware was taken for prepared")
+    scene.resolved(second)
+    await _ended(scene, claim, second)
+    return "prepared again, with the same answer"
+
+
+@check(
+    35,
+    "claims of the version before can be unprepared, and the way back works",
+    expected="what one version has prepared the other one unprepares, in both directions",
+    rule="a driver is updated, and rolled back, under running pods",
+    cure="give your state a version; read the one before; keep fields that you do not know",
+)
+async def _versions(scene: DraScene) -> str:
+    previous = scene.subject.previous
+    if previous is None:
+        raise NotApplicable("no version before this one was given (--previous)")
+    [device] = await scene.some()
+    for older, newer in ((previous, scene.subject), (scene.subject, previous)):
+        await scene.stop()
+        await scene.unregistered()
+        await scene.again(subject=older)
+        claim = await scene.claim(scene.result(device))
+        devices = await scene.good(claim)
+        await scene.stop()
+        await scene.unregistered()
+        await scene.again(subject=newer)
+        again = await scene.good(claim)
+        scene.require(devices == again, f"one version answered {devices}, the other one {again}")
+        await scene.drop(claim)
+        await _ended(scene, claim, devices)
+        await scene.lent(device)
+    return "forth and back"
+
+
+@check(
+    36,
+    "what nobody unprepares is undone when its claim is gone",
+    expected="the spec of a claim that is deleted goes after a while; a claim that lives stays, also when the API fails",
+    rule="a kubelet that has lost its checkpoint never unprepares",
+    cure="compare your state with the API now and then, and undo what is not there (404, or another UID) for some minutes",
+    waits=1200.0,
+)
+async def _forgotten(scene: DraScene) -> str:
+    devices = await scene.some(2)
+    kept, lost = [await scene.claim(scene.result(each)) for each in devices]
+    stays, goes = await scene.good(kept), await scene.good(lost)
+    if not any(each.cdi_ids for each in goes):
+        raise NotApplicable("the driver answers without CDI ids, so that what it forgets is not seen")
+    scene.server.faults.internal_error(method="GET", times=None)
+    await scene.elapse(2.5 * scene.node.grace)
+    scene.server.faults.clear()
+    scene.resolved((*stays, *goes))
+    await scene.drop(lost)
+    within = 1200.0 if scene.node.grace > 10 else scene.limit(3 * scene.node.grace)
+    took = await scene.until(
+        lambda: not _left(scene, goes), within, "what was prepared for a claim that is gone stayed"
+    )
+    await scene.lent(devices[1])
+    scene.resolved(stays)
+    scene.require(await scene.good(kept) == stays, "the answer of the claim that lives has changed")
+    await scene.undone(kept)
+    return f"undone after {took:.1f} s"
+
+
+# -- damaged state -----------------------------------------------------------------------------------------------------
+
+_DAMAGES: Mapping[str, Callable[[bytes], bytes]] = {
+    "cut in half": lambda content: content[: len(content) // 2],
+    "empty": lambda content: b"",
+    "garbage": lambda content: b"\xef\xbb\xbf" + b"\0" * 512,
+}
+
+
+def _files(scene: DraScene) -> dict[Path, bytes]:
+    roots = scene.node.paths.plugins_dir / scene.driver, scene.node.state
+    found = [path for root in roots for path in root.rglob("*") if path.is_file()]
+    return {path: content for path in found if (content := path.read_bytes())}
+
+
+@check(
+    37,
+    "a damaged state does not end the driver",
+    expected="it serves, tells the damage, keeps the damaged file, and claims can be prepared and unprepared as before",
+    rule="disks fill up and lose power; a driver that does not start any more takes the whole node",
+    cure="put a file that cannot be read aside, tell it in the log and by an Event, and go on",
+)
+async def _damaged(scene: DraScene) -> str:
+    [device] = await scene.some()
+    names: set[str] = set()
+    for what, damage in _DAMAGES.items():
+        untouched = _files(scene)
+        claim = await scene.claim(scene.result(device))
+        first = await scene.good(claim)
+        await scene.stop()
+        await scene.unregistered()
+        written = {path: each for path, each in _files(scene).items() if untouched.get(path) != each}
+        harmed = {path: damage(content) for path, content in written.items()}
+        if not harmed:
+            raise NotApplicable("the driver keeps nothing in its data directory")
+        for path, content in harmed.items():
+            path.write_bytes(content)
+        before = len(_warnings(scene))
+        await scene.again()
+        again = await scene.good(claim)
+        scene.require(first == again, f"a state file was {what}: the answer was {first}, then {again}")
+        names |= {path.name for path in harmed}
+        await scene.until(
+            lambda before=before, harmed=harmed: (
+                len(_warnings(scene)) > before or any(path.stem in scene.instance.said() for path in harmed)
+            ),
+            scene.limit(3.0),
+            f"a state file was {what}: neither an Event nor the log tells it",
+        )
+        kept = [content for content in _files(scene).values() if content in harmed.values()]
+        scene.require(what == "empty" or kept, f"a state file was {what}, and what was left of it is not kept")
+        await _ended(scene, claim, first)
+        await scene.lent(device)
+    return f"{', '.join(_DAMAGES)}: {', '.join(sorted(names))}"
+
+
+def _warnings(scene: DraScene) -> list[Any]:
+    return [
+        change.item
+        for change in scene.server.api.store.changes
+        if change.kind.plural == "events" and change.item.get("type") == "Warning"
+    ]
