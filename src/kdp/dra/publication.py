@@ -13,7 +13,8 @@ It is told what is wanted, what the server answers, what the watch brings, and t
 What holds, whatever happens:
 
 1. Nothing is written while the server has what is wanted.
-2. A slice is written at most once a second, and all together at most 20 times a second after a first burst.
+2. A slice is written at most once a second, and all together at most 20 times a second after a first burst. What the
+   server has left out the first time is answered at once: a partition must not be offered without its counters.
 3. A request that failed is repeated only after a pause, which grows while it goes on failing.
 4. What a write replaces or deletes is named by UID and resource version; slices of other pools and drivers are not touched.
 5. What the server cannot hold honestly (see `kdp.dra.dropped`) is not sent once that is known.
@@ -496,6 +497,9 @@ class Publication:
         news = {field.gate: field for field in lost if field.gate not in self._dropped}
         if news:
             self._dropped |= news
+            # What must not be offered without the field is taken back at once, or not sent at all.
+            self._written.pop(name, None)
+            self._plan.clear()
             self._is_rendered = False
             self._is_dirty = True
             self._plan.clear()

@@ -35,7 +35,8 @@ from kdp.testing.conformance.subject import Ending, Instance, Usage
 # ruff: noqa: ASYNC240 - sockets of a temporary directory
 
 DRIVER = "bare.example.com"
-DEVICES = ("d0", "d1", "d2")
+DEVICES = ("d0", "d1", "d2", "s0")
+SHARED = "s0"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 NODES = "/api/v1/nodes"
@@ -75,6 +76,10 @@ class Bare(Instance):
         self.owner: list[dict[str, Any]] = []
         self.written_at = 0.0
         self.no_taints = False
+        self.is_spoiled = False
+        self.is_jammed = False
+        self.messages: dict[str, str] = {}
+        self.saying: set[asyncio.Task[None]] = set()
         self.memory: dict[str, list[dict[str, Any]]] | None = None
         self.allocations = 0
 
@@ -137,6 +142,9 @@ class Bare(Instance):
         if self.defect == "deletes_slices" and self.removes:
             for item in await self._slices():
                 await self._ask("DELETE", f"{SLICES}/{item['metadata']['name']}")
+        for task in self.saying:
+            task.cancel()
+        await asyncio.gather(*self.saying, return_exceptions=True)
         await self.api.aclose()
 
     @override
@@ -183,6 +191,20 @@ class Bare(Instance):
     async def add(self, device: str = "") -> None:
         self.gone.discard(device)
         self._wake()
+
+    @override
+    async def fail_saying(self, device: str, message: str) -> None:
+        self.messages[device] = message
+        await self.fail(device)
+
+    @override
+    async def spoil(self, is_spoiled: bool) -> None:
+        self.is_spoiled = is_spoiled
+        self._wake()
+
+    @override
+    async def jam(self, is_jammed: bool) -> None:
+        self.is_jammed = is_jammed
 
     @override
     def touched(self) -> int | None:
@@ -255,9 +277,15 @@ class Bare(Instance):
             message = health.NodeWatchResourcesResponse()
             for name in DEVICES[: 1 if self.defect == "part_of_health" else None]:
                 device = message.devices.add(health=2 if name in self.sick and self.defect != "hides_faults" else 1)
+                device.message = self._cut(self.messages.get(name, ""))
                 device.device.pool_name, device.device.device_name = self.node.name, name
             yield message
             await changed.wait()
+
+    def _cut(self, text: str) -> str:
+        if self.defect == "long_messages" or len(text.encode()) <= 1024:
+            return text
+        return text.encode()[:1021].decode(errors="ignore") + "..."
 
     # -- the API server ------------------------------------------------------------------------------------------------
 
@@ -303,6 +331,9 @@ class Bare(Instance):
         found = {each["metadata"]["name"]: each for each in await self._slices()}
         item = found.get(name)
         sick: set[str] = set() if self.defect == "no_taints" else set(self.sick)
+        if self.is_spoiled and self.defect != "sends_invalid":
+            self.words.append("a device has 33 attributes, and is not sent")
+            return
         present = [each for each in DEVICES if each not in self.gone and not (self.no_taints and each in sick)]
         if self.defect == "unpublishes" and not present:
             if item is not None:
@@ -315,7 +346,7 @@ class Bare(Instance):
         if self.defect == "keeps_foreign_edits" and devices[0]["name"] == "foreign":
             return
         has = {each["name"]: bool(each.get("taints")) for each in devices}
-        if has == {each: each in sick for each in present} and self.defect != "writes_for_ever":
+        if has == {each: each in sick for each in present} and not self.is_spoiled and self.defect != "writes_for_ever":
             return
         if self.no_taints and self.defect == "publishes_untainted":
             return
@@ -346,7 +377,16 @@ class Bare(Instance):
 
     def _slice(self, name: str, present: list[str], sick: set[str], owners: list[dict[str, Any]]) -> dict[str, Any]:
         taint = {"key": f"{DRIVER}/unhealthy", "effect": "NoSchedule"}
-        devices = [{"name": each, **({"taints": [taint]} if each in sick else {})} for each in present]
+        devices = [
+            {
+                "name": each,
+                **({"taints": [taint]} if each in sick else {}),
+                **({"allowMultipleAllocations": True} if each == SHARED else {}),
+            }
+            for each in present
+        ]
+        if self.is_spoiled:
+            devices.append({"name": "spoiled", "attributes": {f"a{number}": {"int": 0} for number in range(33)}})
         pool = {"name": self.node.name, "generation": 1, "resourceSliceCount": 1}
         return {
             "apiVersion": "resource.k8s.io/v1",
@@ -426,24 +466,44 @@ class Bare(Instance):
                 entry = reply.claims[claim.uid]
                 try:
                     devices = await self._shielded(claim)
-                except (Refusal, httpx2.HTTPError) as error:
+                except (Refusal, httpx2.HTTPError, OSError) as error:
                     if self.defect == "fails_whole_call":
                         await context.abort(grpc.StatusCode.INTERNAL, str(error))
                     entry.error = str(error) or type(error).__name__
                     continue
                 for device in devices:
-                    entry.devices.add(
+                    added = entry.devices.add(
                         request_names=[device["request"]],
                         pool_name=device["pool"],
                         device_name=device["device"],
                         cdi_device_ids=[device["cdi"]],
                     )
+                    if device["share"] and messages is v1 and self.defect != "no_share_id":
+                        added.share_id = device["share"]
+                self.saying.add(asyncio.create_task(self._say_ready(claim, devices)))
             return reply
 
         return prepare
 
+    async def _say_ready(self, claim: Any, devices: list[dict[str, Any]]) -> None:
+        path = f"{CLAIMS}/{claim.name}"
+        try:
+            item = await self._ask("GET", path)
+            ready = {"type": "Ready", "status": "True", "reason": "Prepared", "message": ""}
+            ours = [
+                {"driver": DRIVER, "pool": each["pool"], "device": each["device"], "conditions": [ready]}
+                for each in devices
+            ]
+            others = [each for each in item["status"].get("devices", ()) if each["driver"] != DRIVER]
+            item["status"]["devices"] = ours if self.defect == "replaces_status" else [*others, *ours]
+            if not any(each["share"] for each in devices):
+                await self._ask("PUT", f"{path}/status", item)
+        except (Refusal, httpx2.HTTPError) as error:
+            if self.defect != "hides_status_refusal":
+                self.words.append(str(error))
+
     async def _shielded(self, claim: Any) -> list[dict[str, Any]]:
-        if self.defect != "late_prepare":
+        if self.defect not in ("late_prepare", "prepares_twice"):
             async with self._alone():
                 return await self._prepare(claim)
         return await asyncio.shield(asyncio.ensure_future(self._prepare(claim)))
@@ -487,7 +547,14 @@ class Bare(Instance):
         is_admin = bool(result.get("adminAccess")) and self.defect != "refuses_admin"
         if name not in DEVICES and self.defect not in ("takes_all_results", "invents_devices"):
             raise Refusal("device gone" if self.defect == "names_no_device" else f"device {name} is gone")
-        owned = [each for other, held in state.items() if other != uid for each in held if not each["admin"]]
+        share = "" if self.defect == "one_share" else result.get("shareID", "")
+        owned = [
+            each
+            for other, held in state.items()
+            if other != uid
+            for each in held
+            if not each["admin"] and each["share"] == share
+        ]
         if self.defect != "gives_twice" and not is_admin and any(each["device"] == name for each in owned):
             raise Refusal(f"device {name} has an owner")
         if self.defect == "fussy_names" and request.startswith("container-"):
@@ -495,12 +562,14 @@ class Bare(Instance):
         if self.defect != "keeps_subrequest":
             request = request.partition("/")[0]
         suffix = f"-{self.allocations}" if self.defect == "forgets" else ""
+        suffix += f"-{share}" if share else ""
         cdi = "all" if self.defect == "one_cdi_device" else f"{request.replace('/', '.')}-{name}"
         return {
             "request": "" if self.defect == "no_request" else request,
             "pool": result["pool"],
             "device": name,
             "cdi": f"{DRIVER}/claim={uid}-{cdi}{suffix}",
+            "share": share,
             "admin": is_admin,
             "boot": self.node.boot_id,
             "claim": claim.name,
@@ -515,7 +584,11 @@ class Bare(Instance):
             "kind": f"{DRIVER}/claim",
             "devices": [{"name": each, "containerEdits": {"env": [f"DEVICE={each}"]}} for each in names],
         }
-        (self.node.cdi / f"{DRIVER}-{uid}.json").write_text(json.dumps(spec))
+        try:
+            (self.node.cdi / f"{DRIVER}-{uid}.json").write_text(json.dumps(spec))
+        except OSError:
+            if self.defect != "ignores_cdi_errors":
+                raise
 
     def _unpreparing(self, messages: Any) -> Any:
         async def unprepare(request: Any, _: Any) -> Any:
@@ -542,11 +615,19 @@ class Bare(Instance):
             raise Refusal("this claim was never prepared")
         if claim.uid not in state and self.defect == "second_is_error" and self.allocations:
             raise Refusal("this claim is not prepared any more")
+        if self.is_jammed and claim.uid in state:
+            if self.defect == "forgets_jammed":
+                self._forget(claim.uid)
+            if self.defect != "hides_jam":
+                raise Refusal("the hardware does not let go")
         self._forget(claim.uid)
 
     def _forget(self, uid: str) -> None:
         state = self.state
-        state.pop(uid, None)
+        held = state.pop(uid, ())
+        if self.defect == "ends_all_shares" and any(each["share"] for each in held):
+            for path in self.node.cdi.iterdir():
+                path.unlink()
         self._save(state)
         (self.node.cdi / f"{DRIVER}-{uid}.json").unlink(missing_ok=True)
 
@@ -586,6 +667,28 @@ def _dead(path: Path) -> None:
         dead.bind(os.fspath(path))
 
 
+class Counting(Bare):
+    """It has one device only, which consumes counters."""
+
+    @override
+    async def _write(self) -> None:
+        if await self._slices():
+            return
+        minor = int((await self._ask("GET", "/version"))["minor"])
+        amount = {"card": {"memory": {"value": "80Gi"}}}
+        counters: dict[str, Any] = {
+            "sharedCounters": [{"name": name, "counters": each} for name, each in amount.items()]
+        }
+        consumed = [{"counterSet": name, "counters": each} for name, each in amount.items()]
+        devices: dict[str, Any] = {"devices": [{"name": "d0", "consumesCounters": consumed}]}
+        specs = [counters | devices] if minor < 35 or self.defect == "counters_together" else [counters, devices]
+        for number, spec in enumerate(specs):
+            item = self._slice(f"{self.node.name}-{DRIVER}-{number}", [], set(), await self._owner())
+            del item["spec"]["devices"]
+            pool = {**item["spec"]["pool"], "resourceSliceCount": len(specs)}
+            await self._ask("POST", SLICES, {**item, "spec": {**item["spec"], "pool": pool, **spec}})
+
+
 class BareSubject(DraSubject):
     """The driver with a defect; "": with none."""
 
@@ -602,7 +705,7 @@ class BareSubject(DraSubject):
     @override
     @asynccontextmanager
     async def start(self, node: DraNode, wake: Callable[[], None]) -> AsyncGenerator[Instance]:
-        instance = Bare(node, self._defect)
+        instance = (Counting if self._defect.startswith("counters") else Bare)(node, self._defect)
         async with anyio.create_task_group() as tasks:
             await tasks.start(instance.run, wake)
             try:

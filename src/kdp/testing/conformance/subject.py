@@ -195,6 +195,18 @@ class Instance(abc.ABC):
         """Return which devices it was told of that pods have given back, one entry each time."""
         raise NotApplicable("what this plugin is told of pods that are gone is not seen by a kubelet")
 
+    async def fail_saying(self, device: str, message: str) -> None:
+        """Make a device fail with this reason."""
+        raise NotApplicable("the kit cannot choose the words with which a device of this driver fails")
+
+    async def spoil(self, is_spoiled: bool) -> None:
+        """Have a device among the others that breaks the API's rules: it has 33 attributes; or have it no more."""
+        raise NotApplicable("the kit cannot give this driver a device that breaks the API's rules")
+
+    async def jam(self, is_jammed: bool) -> None:
+        """Make the hardware refuse to be given back; or let it."""
+        raise NotApplicable("the kit cannot make this driver's hardware refuse to be given back")
+
     def touched(self) -> int | None:
         """Return how often it has prepared hardware for a claim; None: that cannot be seen."""
         return None

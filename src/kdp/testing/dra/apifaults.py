@@ -23,7 +23,7 @@ class ApiFaults:
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._armed: list[tuple[Callable[[], ApiRefused], str, float]] = []
+        self._armed: list[tuple[Callable[[], ApiRefused], str, str, float]] = []
         self.is_away = False
         self.delay = 0.0
         self.dropped = anyio.Event()
@@ -40,12 +40,12 @@ class ApiFaults:
         Raises:
             ApiRefused: One does.
         """
-        for index, (make, method, left) in enumerate(self._armed):
-            if method in ("", request.method):
+        for index, (make, method, path, left) in enumerate(self._armed):
+            if method in ("", request.method) and request.path.endswith(path):
                 if left <= 1:
                     del self._armed[index]
                 else:
-                    self._armed[index] = make, method, left - 1
+                    self._armed[index] = make, method, path, left - 1
                 raise make()
 
     def too_many_requests(self, retry_after: int = 1, *, method: str = "", times: int | None = 1) -> None:
@@ -63,9 +63,9 @@ class ApiFaults:
         """503, as while a server starts or ends. A good client tries again."""
         self._arm(lambda: ApiRefused(503, "apiserver is shutting down"), method, times)
 
-    def refused(self, status: int, text: str, *, method: str = "", times: int | None = 1) -> None:
-        """Any other refusal."""
-        self._arm(lambda: ApiRefused(status, text), method, times)
+    def refused(self, status: int, text: str, *, method: str = "", path: str = "", times: int | None = 1) -> None:
+        """Any other refusal; with ``path`` only of requests whose path ends so."""
+        self._arm(lambda: ApiRefused(status, text), method, times, path)
 
     def away(self) -> None:
         """The server is gone: connections are refused or break, watches end without a word. `back` ends it.
@@ -106,7 +106,7 @@ class ApiFaults:
             raise ScenarioError(f"there is no token {old!r} to rotate")
         self._api.accounts[new] = self._api.accounts.pop(old)
 
-    def _arm(self, make: Callable[[], ApiRefused], method: str, times: int | None) -> None:
+    def _arm(self, make: Callable[[], ApiRefused], method: str, times: int | None, path: str = "") -> None:
         if times is not None and times < 1:
             raise ScenarioError(f"a fault cannot meet {times} requests")
-        self._armed.append((make, method, math.inf if times is None else times))
+        self._armed.append((make, method, path, math.inf if times is None else times))

@@ -133,13 +133,18 @@ class HealthStreamOpened(Event):
 
 @attrs.frozen(kw_only=True)
 class HealthReceived(Event):
-    """A report of health came, with so many devices."""
+    """A report of health came, with so many devices.
+
+    Attributes:
+        messages: What is said of devices, by name, as it came; without those of which nothing is said.
+    """
 
     driver: str
     endpoint: str
     healthy: int
     unhealthy: int
     unknown: int
+    messages: dict[str, str] = attrs.field(factory=dict[str, str])
 
 
 @attrs.frozen(kw_only=True)

@@ -437,6 +437,7 @@ class DraLife:
                     healthy=states.count("Healthy"),
                     unhealthy=states.count("Unhealthy"),
                     unknown=states.count("Unknown"),
+                    messages={report.device: report.message for report in reports if report.message},
                 )
             )
             concerned = {

@@ -7,10 +7,12 @@ own reports.
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import socket
 import time
 from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,6 +20,7 @@ import anyio
 from typing_extensions import override
 
 from kdp.backend import DeviceBackend
+from kdp.devices import Device
 from kdp.dra.driver import DraDriver
 from kdp.dra.kube import KubeApi
 
@@ -27,7 +30,7 @@ from ..subject import Ending, Instance, Levers, Usage
 from .subject import DraNode, DraSubject
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Iterable
 
     from anyio.abc import TaskStatus
 
@@ -88,12 +91,8 @@ class _Instance(Instance):
         drivers = status.drivers.values()
         state = [f"{each.driver} is {each.state}: {each.reason}" for each in drivers if each.reason]
         state += [f"{each.driver}: {each.problem}" for each in drivers if each.problem]
-        for each in drivers:
-            state += [f"{each.driver}: the saved state of claim {uid} is set aside" for uid in each.set_aside]
-            state += [
-                f"{each.driver}: {id} is not published: gate {gate}" for id, gate in each.publication.withheld.items()
-            ]
-        return "\n".join(state + [f"{name} is not ready: {problem}" for name, problem in status.backends if problem])
+        state += [f"{name} is not ready: {problem}" for name, problem in status.backends if problem]
+        return "\n".join((*self._hardware.log, *state))
 
     @override
     def usage(self) -> Usage:
@@ -124,6 +123,21 @@ class _Instance(Instance):
             raise NotApplicable("the kit cannot make another device of this backend's")
         self._hardware.gone.discard(device)
         self._driver.rescan()
+
+    @override
+    async def fail_saying(self, device: str, message: str) -> None:
+        self._reporter().fault([device], message, kind="conformance")
+
+    @override
+    async def spoil(self, is_spoiled: bool) -> None:
+        self._hardware.is_spoiled = is_spoiled
+        self._driver.rescan()
+
+    @override
+    async def jam(self, is_jammed: bool) -> None:
+        if not self._hardware.can_jam:
+            raise NotApplicable("the backend has no hook `released` that could fail")
+        self._hardware.is_jammed = is_jammed
 
     @override
     def touched(self) -> int | None:
@@ -169,6 +183,8 @@ class DraBackendSubject(DraSubject):
     async def start(self, node: DraNode, wake: Callable[[], None]) -> AsyncGenerator[Instance]:
         backend = self._make()
         hardware = _Hardware(backend)
+        _LOG.set(hardware.log)
+        _listen()
         async with KubeApi(node.kubeconfig) as api, anyio.create_task_group() as tasks:
             settings: dict[str, Any] = {
                 "pod_uid": node.pod_uid or None,
@@ -187,6 +203,26 @@ class DraBackendSubject(DraSubject):
                     await instance.stop(_PATIENCE)
 
 
+_LOG: ContextVar[list[str] | None] = ContextVar("kdp-conformance-log", default=None)
+"""Where the lines go that an instance's tasks log: checks run beside one another, each with instances of its own."""
+
+
+class _Listener(logging.Handler):
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        lines = _LOG.get()
+        if lines is not None:
+            lines.append(record.getMessage())
+
+
+_LISTENER = _Listener(logging.WARNING)
+
+
+def _listen() -> None:
+    """Keep what kdp logs from now on; once for the process."""
+    logging.getLogger("kdp").addHandler(_LISTENER)  # a second time is no change
+
+
 class _Hardware:
     """What the kit sees of a backend, and does to it: a class derived from the vendor's stands between."""
 
@@ -194,17 +230,32 @@ class _Hardware:
         self.reporters: list[Reporter] = []
         self.gone: set[str] = set()
         self.allocations: int | None = None
+        self.is_spoiled = False
+        self.is_jammed = False
+        self.log: list[str] = []
         cls = type(backend)
+        self.can_jam = cls.released is not DeviceBackend.released
         hooks: dict[str, Any] = {"__module__": cls.__module__}
         hooks["watch"] = _before(cls.watch, self.reporters.append)
-        hooks["discover"] = _after(cls.discover, lambda devices: [each for each in devices if each.id not in self.gone])
+        hooks["discover"] = _after(cls.discover, self._changed)
         if cls.allocate is not DeviceBackend.allocate:
             self.allocations = 0
             hooks["allocate"] = _before(cls.allocate, self._count)
+        if self.can_jam:
+            hooks["released"] = _before(cls.released, self._refuse)
         backend.__class__ = cast("type[DeviceBackend]", type(cls.__name__, (cls,), hooks))
+
+    def _changed(self, devices: Iterable[Device]) -> list[Device]:
+        found = [each for each in devices if each.id not in self.gone]
+        spoiled = Device(id="spoiled", attributes={f"a{number}": number for number in range(33)})
+        return [*found, spoiled] if self.is_spoiled else found
 
     def _count(self, _: object) -> None:
         self.allocations = (self.allocations or 0) + 1
+
+    def _refuse(self, _: object) -> None:
+        if self.is_jammed:
+            raise RuntimeError("made to fail by the conformance kit")
 
 
 def _before(hook: Callable[..., Any], call: Callable[[Any], object]) -> Callable[..., Any]:

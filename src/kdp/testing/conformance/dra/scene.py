@@ -53,6 +53,7 @@ SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 NODES = "/api/v1/nodes"
 _TIMINGS = DraTimings(health_retry=0.2, watcher=0.05)
 _STORY = 8
+_QUIET = 0.1
 
 Object = dict[str, Any]
 Prepared = tuple[tuple[PreparedDevice, ...], str]
@@ -125,10 +126,15 @@ class DraScene:
             await anyio.sleep_forever()
 
     async def met(self) -> None:
-        """Wait until the driver is registered and has published something; then its name is known."""
+        """Wait until the driver is registered and has published its devices; then its name is known."""
         await self.until(lambda: self._named(), MEETING * max(self._patience, 0.2), "the driver was not registered")
         [self.driver] = self._named()
         await self.published()
+        until = time.monotonic() + self.limit(1.0)
+        count = 0
+        while len(self.writes()) != count and time.monotonic() < until:
+            count = len(self.writes())  # what the server left out may be answered by another write
+            await self.elapse(_QUIET)
 
     def _named(self) -> list[str]:
         return list(self.kubelet.registered()) if self.kubelet.is_running else []
@@ -466,6 +472,29 @@ class DraScene:
         claim = await self.claim(*(self.result(each, request=f"r{index}") for index, each in enumerate(devices)))
         await self.good(claim)
         await self.undone(claim)
+
+    # -- health --------------------------------------------------------------------------------------------------------
+
+    @property
+    def tells_health(self) -> bool:
+        """Whether the driver advertises a service of health."""
+        said = self.kubelet.events.of(PluginInfoReceived)[-1]
+        return any(each.endswith(".DRAResourceHealth") for each in said.versions)
+
+    async def reported(self) -> events.HealthReceived:
+        """Wait for a report of health, and return the newest.
+
+        Raises:
+            NotApplicable: The driver advertises no service of health.
+        """
+        if not self.tells_health:
+            raise NotApplicable("the driver advertises no service of health")
+        await self.until(
+            lambda: self.kubelet.events.of(events.HealthReceived),
+            self.limit(1.0),
+            "no report of health came on a new stream",
+        )
+        return self.kubelet.events.of(events.HealthReceived)[-1]
 
     # -- the runtime's view --------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ...dra.claims import ClaimEntry, PreparedDevice
     from .scene import DraScene
 
-_PARTS = 0.0, 0.25, 0.5, 0.75, 1.0
+_PARTS = 0.0, 0.4, 0.8
 """Of a Prepare's time, when the driver is killed in it."""
 
 

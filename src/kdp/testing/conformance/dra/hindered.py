@@ -1,0 +1,99 @@
+"""Checks of claims when something hinders: a call that takes too long, a disk that takes nothing, hardware that stays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...wire import CallError
+from ..model import NotApplicable
+from .model import check
+
+if TYPE_CHECKING:
+    from .scene import DraScene
+
+
+@check(
+    24,
+    "a Prepare that is given up and asked for again is done once",
+    expected="the second call joins the first or does it anew, with one result, and the hardware is touched once",
+    rule="after 45 s the kubelet gives up, and asks again while the driver may still be at work",
+    cure="let one call for a claim be at work at a time, and let the next one find what it did",
+)
+async def _given_up(scene: DraScene) -> str:
+    [device] = await scene.some()
+    claim = await scene.claim(scene.result(device))
+    before = scene.instance.touched()
+    scene.server.faults.slow(0.6)
+    async with scene.connection() as connection:
+        try:
+            await connection.prepare([claim], 0.2)
+        except CallError:
+            pass
+        else:
+            raise NotApplicable("the driver does not ask the API server for a claim, so Prepare cannot be delayed")
+    first = await scene.good(claim)
+    scene.server.faults.slow(0.0)
+    await scene.elapse(0.8)
+    second = await scene.good(claim)
+    scene.require(first == second, f"the second call was answered with {first}, a later one with {second}")
+    scene.resolved(second)
+    after = scene.instance.touched()
+    if before is not None and after is not None:
+        scene.require(after - before == 1, f"the hardware was prepared {after - before} times")
+    await scene.undone(claim)
+    left = {each for each in scene.specs() if claim.uid in each}
+    scene.require(not left, f"of the unprepared claim there is {', '.join(sorted(left))}")
+    await scene.lent(device)
+    return "one result" if after is None else "one result, hardware touched once"
+
+
+@check(
+    30,
+    "a CDI spec that cannot be written is an error",
+    expected="an error for the claim, which is prepared when the directory can be written again",
+    rule="a container whose CDI ids cannot be resolved is not made, and nobody asks the driver again",
+    cure="answer with devices only when the spec is on the disk, and only then save that the claim is complete",
+)
+async def _unwritable(scene: DraScene) -> str:
+    devices = await scene.some(2)
+    good = await scene.claim(scene.result(devices[0]))
+    if not any(each.cdi_ids for each in await scene.good(good)):
+        raise NotApplicable("the driver answers without CDI ids")
+    claim = await scene.claim(scene.result(devices[1]))
+    cdi = scene.node.cdi
+    aside = cdi.with_name("cdi-aside")
+    cdi.rename(aside)
+    cdi.write_text("nothing can be written here, not even by root")
+    try:
+        error = await scene.bad(claim, "a claim whose CDI spec cannot be written")
+    finally:
+        cdi.unlink()
+        aside.rename(cdi)
+    await scene.kill()
+    await scene.again()
+    scene.resolved(await scene.good(claim))
+    await scene.undone(claim, good)
+    scene.require(not list(cdi.iterdir()), f"{[path.name for path in cdi.iterdir()]} is left in {cdi}")
+    return error
+
+
+@check(
+    34,
+    "hardware that cannot be given back is tried again",
+    expected="an error while it cannot, the device is kept from others, and a later Unprepare succeeds",
+    rule="the kubelet asks again for ever; what the driver forgets is never given back",
+    cure="answer with the error, keep the state, and do it at the next call",
+)
+async def _jammed(scene: DraScene) -> str:
+    [device] = await scene.some()
+    claim, other = await scene.claim(scene.result(device)), await scene.claim(scene.result(device))
+    await scene.good(claim)
+    await scene.instance.jam(True)
+    error = (await scene.unprepare(claim))[claim.uid]
+    scene.require(error, "the hardware could not be given back, and Unprepare succeeded")
+    await scene.bad(other, f"{device['name']}, which could not be given back,")
+    await scene.instance.jam(False)
+    await scene.undone(claim)
+    await scene.undone(other)
+    await scene.lent(device)
+    return error
