@@ -325,6 +325,19 @@ async def test_no_partition_is_published_before_it_is_known_that_counters_count(
     assert "part" not in stored
 
 
+async def test_a_partition_whose_counters_were_left_out_is_taken_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to 1.34 counters are in the slice of their devices: it was offered without them until the gap was over."""
+    monkeypatch.setattr(publication, "SLICE_GAP", 3600.0)
+    bench = Bench()
+    bench.server.release = "v1.34.4"
+    bench.server.gates_off = {"DRAPartitionableDevices"}
+    async with bench.running():
+        bench.publisher.publish(PARTS, counters={"card": {"memory": 4}})
+        await bench.until(lambda status: status.withheld and status.is_current)
+        assert bench.server.devices() == ["whole", "worn"]
+        assert len(bench.server.writes) == 2
+
+
 async def test_a_server_that_changes_what_it_stores_is_not_fought() -> None:
     bench = Bench()
     put = bench.server.put

@@ -221,6 +221,49 @@ async def test_faults_meet_requests_as_often_as_told() -> None:
         assert denied.value.status == 422
 
 
+async def test_a_fault_of_one_path_leaves_the_others_alone() -> None:
+    async with both() as (server, _):
+        server.faults.refused(403, "no", method="PUT", path="/status")
+        await server.ask("POST", "/api/v1/nodes", objects.node("node0"))
+        item = await server.ask("GET", "/api/v1/nodes/node0")
+        await server.ask("PUT", "/api/v1/nodes/node0", item)
+        with pytest.raises(ApiRefused, match="no"):
+            await server.ask("PUT", "/api/v1/nodes/node0/status", item)
+        await server.ask("PUT", "/api/v1/nodes/node0/status", item)
+
+
+async def test_the_garbage_collector_deletes_what_belongs_to_a_node_that_is_gone() -> None:
+    async with both() as (server, client):
+        made = await server.ask("POST", "/api/v1/nodes", objects.node("node0"))
+        owner = {"apiVersion": "v1", "kind": "Node", "name": "node0", "uid": made["metadata"]["uid"]}
+        item = a_slice("owned")
+        item["metadata"]["ownerReferences"] = [owner]
+        await server.ask("POST", SLICES, item)
+        await server.ask("POST", SLICES, a_slice("free"))
+        server.collect_garbage()
+        assert len((await server.ask("GET", SLICES))["items"]) == 2
+        await server.ask("DELETE", "/api/v1/nodes/node0")
+        await server.ask("POST", "/api/v1/nodes", objects.node("node0"))
+        told: list[tuple[str, str]] = []
+        both_are_there = anyio.Event()
+        async with anyio.create_task_group() as tasks:
+
+            async def watch() -> None:
+                async for event, each in client.watch(Slice):
+                    told.append((event, each.metadata.name))
+                    if len(told) == 2:
+                        both_are_there.set()
+                    if event == "DELETED":
+                        return
+
+            tasks.start_soon(watch)
+            with anyio.fail_after(10):
+                await both_are_there.wait()
+            server.collect_garbage()
+        assert told[-1] == ("DELETED", "owned")
+        assert [each["metadata"]["name"] for each in (await server.ask("GET", SLICES))["items"]] == ["free"]
+
+
 async def test_preconditions_of_a_deletion() -> None:
     async with SimulatedApiServer() as server:
         made = await server.ask("POST", SLICES, a_slice())
