@@ -15,6 +15,7 @@ from .kubelets import RESOURCE, Client, plugin_socket
 from .processes import Process, program
 from .programs.names import ids
 from .programs.widgets import Widgets
+from .setting import variables
 from .table import Row, at_most, spread
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def _flips(setting: Setting) -> Iterator[Row]:
             command = program("driven", str(MANY))
             if name == "bare":
                 command = program("bare_driven", str(root / "device-plugins"), str(MANY))
-            environment = {"KDP_KUBELET_ROOT": str(root), "KDP_POLL_INTERVAL": "3600", "KDP_LOG_LEVEL": "error"}
+            environment = {**variables(root), "KDP_LOG_LEVEL": "error"}
             with Process(command, environment=environment, log=root / "plugin.log") as plugin:
                 line = node.event("list_received", healthy=MANY)
                 if name == "kdp":

@@ -193,12 +193,15 @@ class Scenario:
     @asynccontextmanager
     async def _plugin(self, kubelet: SimulatedKubelet) -> AsyncGenerator[Process]:
         paths = kubelet.paths
+        root = paths.device_plugin_dir.parent
         command = [
             *(sys.executable, "-m", "kdp.cli.child", "run", *self._arguments),
             *("--device-plugin-dir", str(paths.device_plugin_dir)),
             *("--plugins-registry-dir", str(paths.plugins_registry_dir)),
             *("--pod-resources-dir", str(paths.pod_resources_dir)),
             *("--pods-api-dir", str(paths.pods_api_dir)),
+            # Nothing of the machine's own: a plugin that serves here for real must not notice.
+            *("--kubelet-root", str(root), "--state-dir", str(root / "state")),
             *("--log-format", "json", "--log-level", "info", "--http", "127.0.0.1:0"),
         ]
         self._log_complete = anyio.Event()

@@ -117,6 +117,7 @@ def start(kubelet: SimulatedKubelet, tmp_path: Path) -> Callable[..., object]:
         "KDP_PLUGINS_REGISTRY_DIR": str(paths.plugins_registry_dir),
         "KDP_POD_RESOURCES_DIR": str(paths.pod_resources_dir),
         "KDP_PODS_API_DIR": str(paths.pods_api_dir),
+        "KDP_STATE_DIR": str(tmp_path / "state"),
     }
 
     def start(source: str, *arguments: str, cwd: Path | None = None, **environment: str) -> object:

@@ -277,6 +277,8 @@ def _variables(paths: KubeletPaths) -> dict[str, str]:
         "KDP_PLUGINS_REGISTRY_DIR": os.fspath(paths.plugins_registry_dir),
         "KDP_POD_RESOURCES_DIR": os.fspath(paths.pod_resources_dir),
         "KDP_PODS_API_DIR": os.fspath(paths.pods_api_dir),
+        # A plugin made with kdp keeps there what must outlive it; the machine's own directory is none of the kit's.
+        "KDP_STATE_DIR": os.fspath(paths.device_plugin_dir.parent / "state"),
     }
 
 
