@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import socket
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -529,7 +530,7 @@ class Bare(Instance):
             raise Refusal(f"claim {claim.name} is not allocated")
         self.allocations += 1
         devices = [
-            self._device(claim, result, state)
+            self._device(claim, result, state, item["metadata"].get("annotations", {}))
             for result in allocation["devices"]["results"]
             if result["driver"] == DRIVER or self.defect == "takes_all_results"
         ]
@@ -541,7 +542,13 @@ class Bare(Instance):
         self._save({**self.state, claim.uid: devices})
         return devices
 
-    def _device(self, claim: Any, result: dict[str, Any], state: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    def _device(
+        self,
+        claim: Any,
+        result: dict[str, Any],
+        state: dict[str, list[dict[str, Any]]],
+        annotations: dict[str, str],
+    ) -> dict[str, Any]:
         uid = claim.uid
         name, request = result["device"], result["request"]
         is_admin = bool(result.get("adminAccess")) and self.defect != "refuses_admin"
@@ -569,20 +576,50 @@ class Bare(Instance):
             "pool": result["pool"],
             "device": name,
             "cdi": f"{DRIVER}/claim={uid}-{cdi}{suffix}",
+            "folder": self._folder(claim, annotations.get("resource.kubernetes.io/pod-claim-name", "")),
             "share": share,
             "admin": is_admin,
             "boot": self.node.boot_id,
             "claim": claim.name,
         }
 
+    def _folder(self, claim: Any, pod_claim: str) -> str:
+        is_made = pod_claim and self.defect != "overlooks_templates"
+        own = f"resourceclaimtemplates/{pod_claim}" if is_made else f"resourceclaims/{claim.name}"
+        return f"/var/run/kubernetes.io/dra-device-attributes/{own}"
+
+    def _describe(self, uid: str, device: dict[str, Any]) -> dict[str, Any]:
+        """Write a device's metadata, and return their mount."""
+        request = device["request"] or "r0"
+        file = self.data / "metadata" / uid / f"{request.replace('/', '.')}.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        told = {"driver": DRIVER, "pool": device["pool"], "name": device["device"]}
+        document = {
+            "apiVersion": "metadata.resource.k8s.io/v1beta1",
+            "kind": "DeviceMetadata",
+            "metadata": {"name": device["claim"], "uid": uid, "generation": 1},
+            "requests": [{"name": request, "devices": [told]}],
+        }
+        file.write_text(json.dumps(document))
+        path = f"{device['folder']}/{request}/{DRIVER}-metadata.json"
+        return {
+            "hostPath": os.fspath(file),
+            "containerPath": path,
+            "options": ["rw" if self.defect == "writable_metadata" else "ro", "bind"],
+        }
+
     def _write_specs(self, uid: str, devices: list[dict[str, Any]]) -> None:
         if not devices:
             return
-        names = sorted({each["cdi"].partition("=")[2] for each in devices})
+        mounts = {each["cdi"].partition("=")[2]: self._describe(uid, each) for each in devices}
+        names = sorted(mounts)
         spec = {
             "cdiVersion": "0.5.0",
             "kind": f"{DRIVER}/claim",
-            "devices": [{"name": each, "containerEdits": {"env": [f"DEVICE={each}"]}} for each in names],
+            "devices": [
+                {"name": name, "containerEdits": {"env": [f"DEVICE={name}"], "mounts": [mounts[name]]}}
+                for name in names
+            ],
         }
         try:
             (self.node.cdi / f"{DRIVER}-{uid}.json").write_text(json.dumps(spec))
@@ -629,6 +666,8 @@ class Bare(Instance):
             for path in self.node.cdi.iterdir():
                 path.unlink()
         self._save(state)
+        if self.defect != "leaves_metadata":
+            shutil.rmtree(self.data / "metadata" / uid, ignore_errors=True)
         (self.node.cdi / f"{DRIVER}-{uid}.json").unlink(missing_ok=True)
 
     async def _collect(self) -> None:

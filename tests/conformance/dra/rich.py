@@ -36,4 +36,4 @@ class Parts(Widgets):
 
 def kdp_itself() -> DraBackendSubject:
     """Return kdp's own driver, with all that can be switched on; there is no version before it yet but itself."""
-    return DraBackendSubject(Rich, previous=DraBackendSubject(Rich), device_status=True)
+    return DraBackendSubject(Rich, previous=DraBackendSubject(Rich), device_status=True, device_metadata=True)
