@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import attrs
 import pytest
 from tests.unit.dra.claims_world import Widgets
 
@@ -29,7 +30,7 @@ from kdp.testing.dra.server import SimulatedApiServer
 
 DRIVER = "widget.example.com"
 PROFILES = ["k134", "k136", "k137"]
-QUICK = DraTimings(wiping_delay=0.5, health_retry=0.1, watcher=0.02, call=20.0)
+QUICK = DraTimings(health_retry=0.1, watcher=0.02, call=20.0)
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 
@@ -81,11 +82,11 @@ class Node:
 
 
 @asynccontextmanager
-async def node_of(folder: Path, profile: str) -> AsyncGenerator[Node]:
+async def node_of(folder: Path, profile: str, *, timings: DraTimings = QUICK) -> AsyncGenerator[Node]:
     async with SimulatedApiServer(profile) as server, AsyncExitStack() as stack:
         await server.ask("POST", "/api/v1/nodes", objects.node())
         kubelet = await stack.enter_async_context(
-            SimulatedDraKubelet(server.ask, folder / "k", profile=profile, tells_health=True, timings=QUICK, seed=1)
+            SimulatedDraKubelet(server.ask, folder / "k", profile=profile, tells_health=True, timings=timings, seed=1)
         )
         node = Node(folder, kubelet, server)
         config: dict[str, Any] = {
@@ -184,6 +185,13 @@ async def test_slices_stay_and_are_taken_over(folder: Path, profile: str) -> Non
             await node.kubelet.until_registered(DRIVER)
             await node.kubelet.until(lambda: driver.is_ready, "the driver is ready")
             assert await node.slices() == first
+
+
+async def test_slices_of_a_driver_that_stays_away_are_wiped(folder: Path) -> None:
+    async with node_of(folder, "k137", timings=attrs.evolve(QUICK, wiping_delay=0.5)) as node:
+        async with driver_on(node, Widgets()):
+            await node.kubelet.until_registered(DRIVER)
+            await node.published(4)
         await node.kubelet.until(
             lambda: DRIVER in [each.driver for each in node.kubelet.events.of(events.SlicesWiped)], "slices are wiped"
         )
