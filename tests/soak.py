@@ -74,11 +74,11 @@ class Numbered(kdp.DeviceBackend):
             self.wrong.append(f"{devices.state} was released while {held} were held")
 
 
-async def _eventually(condition: Callable[[], object]) -> None:
+async def _eventually(condition: Callable[[], object], otherwise: Callable[[], str]) -> None:
     deadline = time.monotonic() + PATIENCE
     while not condition():
         if time.monotonic() > deadline:
-            raise AssertionError(f"it did not come about in {PATIENCE:g} s")
+            raise AssertionError(f"after {PATIENCE:g} s {otherwise()}")
         await anyio.sleep(0.005)
 
 
@@ -104,7 +104,13 @@ async def soak(
         manager = await plugin()
 
         def all_seen() -> bool:
-            return backend.held <= (manager.status().resources[RESOURCE].holders or {}).keys()
+            """Whether the kubelet has told of every pod; what it told of a device's holder before is no answer."""
+            told = manager.status().resources[RESOURCE].holders or {}
+            return all(
+                told.get(held, "").startswith(f"{each.pod.namespace}/{each.pod.name} ")
+                for each in pods
+                for held in each.devices(RESOURCE)
+            )
 
         while backend.allocated < allocations:
             before = backend.allocated
@@ -112,7 +118,7 @@ async def soak(
                 admitted = await kubelet.admit(Pod.asking({RESOURCE: rng.choice([1, 1, 1, min(2, free)])}))
                 backend.held.update(admitted.devices(RESOURCE))
                 pods.append(admitted)
-            await _eventually(all_seen)
+            await _eventually(all_seen, lambda: f"not all of {sorted(backend.held)} were seen to be held")
             if before // restart_every != backend.allocated // restart_every:
                 if sum(restarts.values()) % 2:
                     restarts["plugin"] += 1
@@ -135,7 +141,14 @@ async def soak(
         for pod in pods:
             await kubelet.delete(pod.pod)
         backend.held.clear()
-        await _eventually(lambda: len(backend.released_numbers) == backend.allocated)
+        everything = set(range(1, backend.allocated + 1))
+        await _eventually(
+            lambda: backend.released_numbers.keys() == everything,
+            lambda: (
+                f"allocations {sorted(everything - backend.released_numbers.keys())} of {backend.allocated} were not "
+                f"released; saved are {[(state_dir / name).read_text() for name in os.listdir(state_dir)]}"
+            ),
+        )
         await anyio.sleep(1.0)  # whatever is told twice is told by now
     assert not backend.wrong
     assert backend.released_numbers == Counter(range(1, backend.allocated + 1))

@@ -43,10 +43,11 @@ _DNS_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _LABEL = re.compile(rf"{_DNS_LABEL}\Z")
 _SUBDOMAIN = re.compile(rf"{_DNS_LABEL}(\.{_DNS_LABEL})*\Z")
 _NAME_PART = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?\Z")
-_CDI_VENDOR = re.compile(r"[A-Za-z]([-A-Za-z0-9_.]*[A-Za-z0-9])?\Z")
-_CDI_CLASS = re.compile(r"[A-Za-z]([-A-Za-z0-9_.]*[A-Za-z0-9])?\Z")
-_CDI_DEVICE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.:]*[A-Za-z0-9])?\Z")
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}\Z")
+# Those that few plugins need are compiled when they are needed first: all plugins start.
+_CDI_VENDOR = r"[A-Za-z]([-A-Za-z0-9_.]*[A-Za-z0-9])?\Z"
+_CDI_CLASS = r"[A-Za-z]([-A-Za-z0-9_.]*[A-Za-z0-9])?\Z"
+_CDI_DEVICE = r"[A-Za-z0-9]([-A-Za-z0-9_.:]*[A-Za-z0-9])?\Z"
+_IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]{0,31}\Z"
 
 
 def _refuse(kind: str, value: object, rule: str, example: str) -> InvalidNameError:
@@ -114,7 +115,7 @@ def check_cdi_kind(value: str) -> str:
         InvalidNameError: The vendor or the class breaks CDI's rules.
     """
     vendor, _, cls = value.partition("/")
-    if not _CDI_VENDOR.match(vendor) or not _CDI_CLASS.match(cls):
+    if not re.match(_CDI_VENDOR, vendor) or not re.match(_CDI_CLASS, cls):
         raise _refuse(
             "CDI kind",
             value,
@@ -132,7 +133,7 @@ def check_cdi_device_name(value: str) -> str:
         InvalidNameError: The kind or the device part breaks CDI's rules.
     """
     kind, equals, device = value.partition("=")
-    if not equals or not _CDI_DEVICE.match(device):
+    if not equals or not re.match(_CDI_DEVICE, device):
         raise _refuse(
             "CDI device name",
             value,
@@ -153,7 +154,7 @@ def check_attribute_name(value: str) -> str:
         InvalidNameError: It is no identifier of at most 32 characters, or its domain is no DNS name.
     """
     domain, slash, name = value.rpartition("/")
-    if (slash and (len(domain) > 63 or not _SUBDOMAIN.match(domain))) or not _IDENTIFIER.match(name):
+    if (slash and (len(domain) > 63 or not _SUBDOMAIN.match(domain))) or not re.match(_IDENTIFIER, name):
         raise _refuse(
             "attribute name",
             value,

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Amount", "Quantity"]
 
-_QUANTITY = re.compile(r"([+-]?)(\d+\.?\d*|\.\d+)(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]?|[eE][+-]?\d{1,3})\Z", re.ASCII)
+# Compiled when it is first needed: few plugins have quantities, and all of them start.
+_QUANTITY = r"([+-]?)(\d+\.?\d*|\.\d+)(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]?|[eE][+-]?\d{1,3})\Z"
 _FACTORS = {
     **{f"{prefix}i": str(1024**power) for power, prefix in enumerate("KMGTPE", start=1)},
     **{
@@ -30,7 +31,7 @@ _FACTORS = {
 
 
 def _quantity(value: str) -> str:
-    if not _QUANTITY.match(value):
+    if not re.match(_QUANTITY, value, re.ASCII):
         raise InvalidValueError(f"quantity {value!r}: must be a number with a Kubernetes suffix; valid is '80Gi'")
     return value
 
@@ -52,7 +53,7 @@ class Quantity:
         """The amount as a plain number."""
         from decimal import Decimal  # only those who compute with amounts pay for it
 
-        match = _QUANTITY.match(self.text)
+        match = re.match(_QUANTITY, self.text, re.ASCII)
         assert match is not None  # the converter has matched it
         sign, number, suffix = match.groups()
         return Decimal(f"{sign}{number}") * Decimal(_FACTORS.get(suffix) or f"1{suffix}")

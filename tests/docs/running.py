@@ -111,7 +111,6 @@ class Reader:
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("KDP_", "PYTEST_"))}
         programs = Path(sys.executable).parent
         environment |= {"PATH": f"{programs}:{environment['PATH']}", "HOME": os.fspath(self._directory)}
-        environment["KDP_STATE_DIR"] = os.fspath(self._directory / "state")
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", command],
             cwd=directory,

@@ -22,13 +22,13 @@ import attrs
 
 from ..errors import InvalidValueError
 from .resolving import resolve
-from .standins import StandIns
 
 if TYPE_CHECKING:
     from .directory import Directory
     from .net import NetInterface
     from .pci import PciFunction
     from .readings import Reading
+    from .standins import StandIns  # noqa: TC004 - attrs reads no annotation
 
 __all__ = ["Host"]
 
@@ -44,7 +44,11 @@ def _root(value: str | os.PathLike[str]) -> Path:
 
 
 def _stand_ins_of(root: Path) -> StandIns | None:
-    return None if root is _SLASH else StandIns.of(root)
+    if root is _SLASH:
+        return None
+    from .standins import StandIns  # late: no node has any
+
+    return StandIns.of(root)
 
 
 @attrs.frozen
