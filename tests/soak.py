@@ -104,13 +104,12 @@ async def soak(
         manager = await plugin()
 
         def all_seen() -> bool:
-            """Whether the kubelet has told of every pod; what it told of a device's holder before is no answer."""
-            told = manager.status().resources[RESOURCE].holders or {}
-            return all(
-                told.get(held, "").startswith(f"{each.pod.namespace}/{each.pod.name} ")
-                for each in pods
-                for held in each.devices(RESOURCE)
-            )
+            """Whether every device was in a list that was asked for after its last Allocate: no other is ever released.
+
+            Nobody outside can tell: a list that was asked for before may name the same pod.
+            """
+            tracks = manager._usage._holdings._tracks  # pyright: ignore[reportPrivateUsage]
+            return all(tracks[RESOURCE, device_id].is_seen for device_id in backend.held)
 
         while backend.allocated < allocations:
             before = backend.allocated
