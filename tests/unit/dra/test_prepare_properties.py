@@ -238,7 +238,10 @@ MUTANTS = [
         "return False",
     ),
     Mutant(
-        5, "the spec stays", "        self._cdi.remove_part(self._kind, uid)\n        self.store", "        self.store"
+        5,
+        "the spec stays",
+        "        self._cdi.remove_part(self._kind, uid)\n        self._metadata",
+        "        self._metadata",
     ),
     Mutant(6, "gone is gone", 'return bool(item.get("metadata", {}).get("uid") != claim.uid)', "return True"),
     Mutant(7, "trusts another boot", "return record.boot_id == self._boot_id", "return True"),
