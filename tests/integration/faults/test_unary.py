@@ -23,6 +23,8 @@ class Named(Widgets):
         self.wait: float = 0.0
         self.cancelled = 0
         self.prepared: list[tuple[str, ...]] = []
+        self.may_prepare = threading.Event()
+        self.may_prepare.set()
 
     @override
     async def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
@@ -35,6 +37,7 @@ class Named(Widgets):
 
     @override
     def prepare_container(self, devices: kdp.Allocation) -> None:
+        self.may_prepare.wait(30)
         self.prepared.append(tuple(devices.ids))
 
 
@@ -127,7 +130,9 @@ async def test_an_impossible_wish_is_no_error(k: SimulatedKubelet) -> None:
 async def test_a_pre_start_without_time_spoils_no_other(k: SimulatedKubelet) -> None:
     backend = Named("w0")
     async with connected(k, backend):
+        backend.may_prepare.clear()  # else the answer may be as quick as the deadline
         assert "DeadlineExceeded" in str(await k.faults.pre_start_in_a_hurry(RESOURCE, ["w0"], deadline=0.0))
+        backend.may_prepare.set()
         await k.faults.pre_start_in_a_hurry(RESOURCE, ["w0"])
         assert await k.faults.pre_start_in_a_hurry(RESOURCE, ["w0"], deadline=30.0) is None
         assert backend.prepared[-1] == ("w0",)
