@@ -382,12 +382,7 @@ class DraScene:
         Raises:
             Failed: The call failed, or it was answered for other claims than those that were asked for.
         """
-        answer = await self._call("prepare", claims, version, within, at)
-        self.require(
-            answer.keys() == {each.uid for each in claims},
-            f"NodePrepareResources of {len(claims)} claims was answered with {len(answer)} entries: {sorted(answer)}",
-        )
-        return answer
+        return await self._call("prepare", "NodePrepareResources", claims, version, within, at)
 
     async def unprepare(
         self, *claims: ClaimEntry, version: str = "v1", within: float = 45.0, at: str | None = None
@@ -397,21 +392,20 @@ class DraScene:
         Raises:
             Failed: The call failed, or it was answered for other claims than those that were asked for.
         """
-        answer = await self._call("unprepare", claims, version, within, at)
-        self.require(
-            answer.keys() == {each.uid for each in claims},
-            f"NodeUnprepareResources of {len(claims)} claims was answered with {len(answer)} entries: {sorted(answer)}",
-        )
-        return answer
+        return await self._call("unprepare", "NodeUnprepareResources", claims, version, within, at)
 
     async def _call(
-        self, method: str, claims: Iterable[ClaimEntry], version: str, within: float, at: str | None
+        self, method: str, rpc: str, claims: Sequence[ClaimEntry], version: str, within: float, at: str | None
     ) -> dict[str, Any]:
         async with self.connection(version, at) as connection:
             try:
                 answer: dict[str, Any] = await getattr(connection, method)(list(claims), within)
             except CallError as error:
                 raise self.failed(f"{method} failed as a whole: {error}") from None
+        self.require(
+            answer.keys() == {each.uid for each in claims},
+            f"{rpc} of {len(claims)} claims was answered with {len(answer)} entries: {sorted(answer)}",
+        )
         return answer
 
     @asynccontextmanager
