@@ -417,7 +417,7 @@ MUTANTS = [
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.invariant}-{mutant.name}")
 def test_a_mutant_is_killed(mutant: Mutant) -> None:
     module = mutant.load("kdp.health")
-    assert_killed(mutant, (partial(run, examples=40, module=module, number=number) for number in range(12)))
+    assert_killed(mutant, (partial(run, examples=40, module=module, number=number) for number in range(60)))
 
 
 def test_each_invariant_has_a_mutant() -> None:

@@ -8,13 +8,16 @@ The rules that keep it honest (contract section 4.4):
 
 * A file proves nothing: ``kubelet.sock`` stays behind dead. Only a connect(2) that succeeds does.
 * The inode number is no identity, it is reused: device, inode and change time together are.
-* Between bind and listen a connect is refused for a moment: after each event it is tried again at once, half a millisecond apart.
+* Between bind and listen a connect is refused for a moment: after each event it is tried again at once, in short steps. A
+  thread takes them, as those of asyncio's clock are whole milliseconds.
 * Names that are not sockets of the kubelet or of kdp are ignored: the kubelet writes its checkpoint into this directory
   after every message.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import enum
 import errno
 import logging
@@ -22,6 +25,7 @@ import os
 import random
 import socket
 import stat
+import threading
 import time
 from pathlib import Path
 
@@ -44,7 +48,10 @@ FLOOR_WITHOUT_INOTIFY = 1.0
 BURST_SECONDS = 1.0
 """How long a refused connect is repeated every `BURST_STEP` after an event."""
 
-BURST_STEP = 0.0005
+BURST_STEP = 0.0002
+
+LOOP_STEP = 0.01
+"""The same of the loop itself, which must do where no thread can be had."""
 
 ABSENT_STEP = 0.1
 """Seconds between two looks in the burst after an event, if it has left no file."""
@@ -104,7 +111,8 @@ class KubeletWatch:
         self._directory_id: tuple[int, int] | None = None
         self._own_socket_changed = False
         self._quick_until = 0.0
-        self._step = BURST_STEP
+        self._step = LOOP_STEP
+        self._lookout: threading.Thread | None = None
 
     def look(self) -> None:
         """Ask for a look now: a stream or a registration has failed, and no file may tell why."""
@@ -117,6 +125,12 @@ class KubeletWatch:
         Raises:
             PluginDirectoryGoneError: The directory is unlinked while a mount pins it (contract section 4.4).
         """
+        try:
+            await self._watch()
+        finally:
+            self._quick_until = 0.0  # for the thread that may look out
+
+    async def _watch(self) -> None:
         async with DirectoryWatch() as watch, anyio.create_task_group() as tasks:
             tasks.start_soon(self._follow, watch)
             refused_said = False
@@ -128,6 +142,7 @@ class KubeletWatch:
                     refused_said = True
                     logger.warning("%s: looking for the kubelet every second instead", watch.refused)
                 self._look_now()
+                self._look_out()
                 blind = not watching or watch.overflowed
                 with anyio.move_on_after(self._pause(FLOOR_WITHOUT_INOTIFY if blind else FLOOR)):
                     await self._wake.wait()
@@ -143,9 +158,25 @@ class KubeletWatch:
             if own or "" in names or self._socket.name in names:
                 self._wake.set()
 
+    def _look_out(self) -> None:
+        """Have a thread wait for the listener that may come any moment; its end wakes the loop."""
+        waits = self._lookout is not None and self._lookout.is_alive()
+        if waits or self.view.value.state is not KubeletState.DEAD or time.monotonic() >= self._quick_until:
+            return
+        loop = asyncio.get_running_loop()
+        self._lookout = threading.Thread(target=self._wait_for_listener, args=(loop,), name="kdp-lookout", daemon=True)
+        with contextlib.suppress(RuntimeError):  # there is no thread for us
+            self._lookout.start()
+
+    def _wait_for_listener(self, loop: asyncio.AbstractEventLoop) -> None:
+        while time.monotonic() < self._quick_until and look(self._socket).state is KubeletState.DEAD:
+            time.sleep(BURST_STEP)
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(lambda: self._wake.set())
+
     def _quick(self) -> None:
         self._quick_until = time.monotonic() + BURST_SECONDS
-        self._step = BURST_STEP
+        self._step = LOOP_STEP
 
     def _pause(self, floor: float) -> float:
         """Return how long to sleep: short while a listener may come any moment, growing while the file stays dead."""
@@ -155,7 +186,7 @@ class KubeletWatch:
             # The directory may go right after its last file; where a mount pins it the kernel does not tell.
             return ABSENT_STEP if time.monotonic() < self._quick_until else floor
         if time.monotonic() >= self._quick_until:
-            self._step = min(max(self._step * 1.5, 0.01), SLOWEST_STEP) * _RNG.uniform(0.8, 1.0)
+            self._step = min(self._step * 1.5, SLOWEST_STEP) * _RNG.uniform(0.8, 1.0)
         return min(self._step, floor)
 
     def _look_now(self) -> None:

@@ -24,7 +24,7 @@ from ..kubelet.server import ServeError, SocketServer
 from ..kubelet.sockets import missing_right, remove_dead
 from ..latest import Latest
 from .inventory import Change, Inventory
-from .registration import register
+from .registration import dial, register
 from .servicer import Servicer
 from .session import (
     Close,
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    import grpc
     from anyio.abc import TaskGroup
 
     from ..devices import Device, Health
@@ -359,7 +360,7 @@ class DevicePlugin:
             case Register(generation) if self._watcher:
                 self._publish(generation)
             case Register(generation):
-                tasks.start_soon(self._register, generation)
+                tasks.start_soon(self._register, generation, dial(self._paths))
             case Close(generation):
                 await self._close(DRAIN_SECONDS if self._session.state is State.STOPPED else 0.0)
                 self._mailbox.put_nowait(Closed(generation))
@@ -397,11 +398,11 @@ class DevicePlugin:
         except ServeError as error:
             self._mailbox.put_nowait(RegisterFailed(generation, str(error)))
 
-    async def _register(self, generation: int) -> None:
+    async def _register(self, generation: int, dialed: grpc.aio.Channel) -> None:
         assert self._server is not None
         assert self._servicer is not None
         try:
-            await register(self._paths, self._server, self.resource, self._servicer.options)
+            await register(dialed, self._paths, self._server, self.resource, self._servicer.options)
         except RegistrationError as error:
             permanent = isinstance(error, RegistrationRefusedError)
             self._mailbox.put_nowait(RegisterFailed(generation, str(error), permanent=permanent))

@@ -28,21 +28,37 @@ _OPTIONS = [
 ]
 
 
-async def register(paths: KubeletPaths, server: SocketServer, resource: str, options: wire.PluginOptions) -> None:
+def dial(paths: KubeletPaths) -> grpc.aio.Channel:
+    """Begin to connect to the kubelet, for one attempt."""
+    channel = grpc.aio.insecure_channel(unix_target(paths.kubelet_socket), options=_OPTIONS)
+    channel.get_state(try_to_connect=True)
+    return channel
+
+
+async def register(
+    dialed: grpc.aio.Channel, paths: KubeletPaths, server: SocketServer, resource: str, options: wire.PluginOptions
+) -> None:
     """Tell the kubelet of this server and wait for its answer. Success is no proof: only an open stream is.
+
+    Args:
+        dialed: What `dial` has returned; it is closed.
+        paths: The kubelet's directories.
+        server: Who is told of.
+        resource: Its extended resource.
+        options: What it offers.
 
     Raises:
         RegistrationRefusedError: Waiting does not help: the name or the API version.
         AlreadyConnectedError: Only another socket name helps.
         RegistrationError: Anything else; try again.
     """
-    if look(paths.kubelet_socket).state is not KubeletState.LISTENING:
-        raise RegistrationError("the kubelet stopped listening before it could be told")
-    # A kubelet removes all sockets before it makes its own: whoever finds it listening has the wipe behind him.
-    if not server.is_in_place:
-        raise RegistrationError("the plugin's own socket was removed before it could be registered")
-    async with grpc.aio.insecure_channel(unix_target(paths.kubelet_socket), options=_OPTIONS) as channel:
-        call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/v1beta1.Registration/Register")
+    async with dialed:
+        if look(paths.kubelet_socket).state is not KubeletState.LISTENING:
+            raise RegistrationError("the kubelet stopped listening before it could be told")
+        # A kubelet removes all sockets before it makes its own: whoever finds it listening has the wipe behind him.
+        if not server.is_in_place:
+            raise RegistrationError("the plugin's own socket was removed before it could be registered")
+        call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = dialed.unary_unary("/v1beta1.Registration/Register")
         request = wire.encode_register(server.path.name, resource, options)
         try:
             # Does not wait for a connection: a refused one fails at once, where gRPC itself would pause for a second.

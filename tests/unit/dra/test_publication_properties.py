@@ -349,6 +349,6 @@ def test_mutants_are_noticed(mutant: Mutant) -> None:
         mutant,
         (
             partial(live, World, examples=40, steps=25, number=number, shrinks=False, module=module)
-            for number in range(4)
+            for number in range(30)
         ),
     )

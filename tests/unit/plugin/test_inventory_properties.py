@@ -333,7 +333,7 @@ MUTANTS = [
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.invariant}-{mutant.name}")
 def test_a_mutant_is_killed(mutant: Mutant) -> None:
     module = mutant.load("kdp.plugin.inventory")
-    assert_killed(mutant, (partial(run, examples=30, module=module, number=number) for number in range(10)))
+    assert_killed(mutant, (partial(run, examples=30, module=module, number=number) for number in range(60)))
 
 
 def test_each_invariant_has_a_mutant() -> None:

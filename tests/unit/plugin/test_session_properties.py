@@ -181,7 +181,7 @@ MUTANTS = [
 def test_a_mutant_is_killed(mutant: Mutant) -> None:
     module = mutant.load("kdp.plugin.session")
     machines: list[type[World | Chaos]] = [Chaos, World, WatcherWorld]
-    lives = [partial(run, machine, examples=30, module=module, number=n) for n in range(8) for machine in machines]
+    lives = [partial(run, machine, examples=30, module=module, number=n) for n in range(50) for machine in machines]
     tours = [partial(tour, machine, module=module) for machine in machines]
     assert_killed(mutant, (*lives, *tours))
 
