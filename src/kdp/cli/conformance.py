@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from ..daemon.process import silence_grpc
 from .options import Refusal
@@ -21,6 +22,20 @@ if TYPE_CHECKING:
     from ..testing.conformance.model import CheckResult
 
 __all__ = ["command"]
+
+_TOLD = "a DRA driver is told its directories; use the placeholders or the variables"
+_NOT_FOR = {
+    "dra": {
+        "private_mount": ("--private-mount", _TOLD),
+        "cdi_dirs": ("--cdi-dir", _TOLD),
+        "deadline": ("--deadline", "the kit for DRA drivers has a deadline of its own for each check"),
+    },
+    "device-plugin": {
+        "previous": ("--previous", "only the kit for DRA drivers starts a version before this one; use --mode dra"),
+        "extended_resource": ("--extended-resource", "a device plugin has the resource itself; use --mode dra"),
+    },
+}
+"""What the command line may not have in each mode: the parameter, its option, and why."""
 
 
 @click.command(
@@ -147,8 +162,7 @@ def command(
 
     if profile not in PROFILES:
         raise Refusal(f"--profile: {profile!r} is not known; known are {', '.join(PROFILES)}")
-    if mode == "dra" and private_mount:
-        raise Refusal("--private-mount: a DRA driver is told its directories; use the placeholders or the variables")
+    _check_mode(mode)
     if shutil.which(words[0]) is None:
         raise Refusal(f"there is no program {words[0]!r}: neither a file that can be run nor in PATH")
     levers = {"fail": fail, "heal": heal, "vanish": vanish, "add": add}
@@ -204,6 +218,13 @@ def command(
     if report.left_out:
         click.echo(f"left out by --quick: {', '.join(map(str, report.left_out))}", err=True)
     raise SystemExit(0 if report.is_passed else 1)
+
+
+def _check_mode(mode: str) -> None:
+    context = click.get_current_context()
+    for parameter, (option, why) in _NOT_FOR[mode].items():
+        if context.get_parameter_source(parameter) is ParameterSource.COMMANDLINE:
+            raise Refusal(f"{option} is not for --mode {mode}: {why}")
 
 
 def _ids(only: str | None) -> list[int] | None:

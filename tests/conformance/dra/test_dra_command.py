@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 KDP = Path(sys.executable).with_name("kdp")
 
 
@@ -23,7 +25,18 @@ def test_a_program_is_judged() -> None:
     assert "the lever 'fail' was not given" in checks[40]["saw"]
 
 
-def test_a_private_mount_is_refused() -> None:
-    told = run("--mode", "dra", "--private-mount", "--", "true")
+@pytest.mark.parametrize(
+    ("mode", "option", "why"),
+    [
+        ("dra", ["--private-mount"], "a DRA driver is told its directories"),
+        ("dra", ["--cdi-dir", "/etc/cdi"], "a DRA driver is told its directories"),
+        ("dra", ["--deadline", "30"], "a deadline of its own for each check"),
+        ("device-plugin", ["--previous", "true"], "use --mode dra"),
+        ("device-plugin", ["--extended-resource", "example.com/widget"], "use --mode dra"),
+    ],
+)
+def test_an_option_that_a_mode_has_no_use_for_is_refused(mode: str, option: list[str], why: str) -> None:
+    told = run("--mode", mode, *option, "--", "true")
     assert told.returncode == 2
-    assert "--private-mount: a DRA driver is told its directories" in told.stderr
+    assert f"{option[0]} is not for --mode {mode}: " in told.stderr
+    assert why in told.stderr
