@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import TYPE_CHECKING, NoReturn
 
 import anyio
 import attrs
-from anyio import AsyncContextManagerMixin
 from typing_extensions import override
 
 from ..errors import ConfigurationError
 from ..hardware.agreement import agreed
 from ..kubelet import KubeletPaths
-from ..kubelet.server import hold_core
+from ..lifetime import BaseStatus, Lifetime
 from ..supervisor import Supervisor
 from .names import check_driver_name, driver_name
 from .parameters import check_declared
-from .plugin import COLLECT_GRACE, DRAIN_SECONDS, DraPlugin, DriverStatus, SlicePublisher
+from .plugin import COLLECT_GRACE, DraPlugin, DriverStatus, SlicePublisher
 from .prepare import boot_id_of
 from .publisher import Publisher
 from .slices import Pool
@@ -28,8 +25,6 @@ from .specs import check_edits
 
 if TYPE_CHECKING:
     from types import EllipsisType
-
-    from anyio.abc import TaskStatus
 
     from ..backend import DeviceBackend
     from ..claims import TaintEffect
@@ -41,17 +36,11 @@ if TYPE_CHECKING:
 
 __all__ = ["DraDriver", "Status"]
 
-STOP_BUDGET = DRAIN_SECONDS + 0.3
-"""Seconds for the whole stop; the backends' ``close`` gets what the drivers have left of it."""
-
-PATIENCE = 1.0
-"""Seconds beyond the budget after which answers that are still being sent are given up."""
-
 CDI_DIRECTORY = Path("/var/run/cdi")
 
 
 @attrs.frozen(kw_only=True)
-class Status:
+class Status(BaseStatus):
     """Where everything stands.
 
     Attributes:
@@ -60,22 +49,15 @@ class Status:
     """
 
     drivers: Mapping[str, DriverStatus]
-    backends: tuple[tuple[str, str | None], ...]
 
     @property
+    @override
     def parts(self) -> Mapping[str, DriverStatus]:
-        """What is served: the drivers."""
+        """What is served: the drivers; one is ready when the kubelet has registered it and its devices were published."""
         return self.drivers
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether every backend is open, the kubelet has registered every driver, and the devices were published."""
-        return all(problem is None for _, problem in self.backends) and all(
-            driver.is_ready for driver in self.drivers.values()
-        )
 
-
-class DraDriver(AsyncContextManagerMixin):
+class DraDriver(Lifetime):
     """Runs backends as DRA drivers; an async context manager (asyncio only).
 
     Leaving the context is the orderly stop: calls in flight get 1.5 s, streams end, own sockets are unlinked, slices stay,
@@ -133,16 +115,13 @@ class DraDriver(AsyncContextManagerMixin):
         boot_id: str | None = None,
         claim_grace: float = COLLECT_GRACE,
     ) -> None:
+        super().__init__()
         if not backends:
             raise ConfigurationError("there is no backend to run: give at least one kdp.DeviceBackend")
         if name is not None and len(backends) > 1:
             raise ConfigurationError(f"name {name!r}: {len(backends)} backends cannot be one driver; leave it out")
         found = agreed(backends, host)
-        self._supervisors: list[Supervisor] = []
         self._plugins: dict[str, DraPlugin] = {}
-        self._everything = anyio.CancelScope(shield=True)
-        self._discovering = anyio.CancelScope()
-        self._discovered = anyio.Event()
         for backend in backends:
             driver = _driver_of(backend, name)
             if driver in self._plugins:
@@ -177,74 +156,30 @@ class DraDriver(AsyncContextManagerMixin):
             )
             self._supervisors.append(supervisor)
 
-    def rescan(self) -> None:
-        """Let every backend discover soon."""
-        for supervisor in self._supervisors:
-            supervisor.rescan()
-
+    @override
     def status(self) -> Status:
         """Return where everything stands now."""
         return Status(
             drivers={driver: plugin.status for driver, plugin in self._plugins.items()},
-            backends=tuple((s.label, s.discovery.value.problem) for s in self._supervisors),
+            backends=self._problems,
         )
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether every backend is open, the kubelet has registered every driver, and the devices were published."""
-        return self.status().is_ready
 
     async def failed(self) -> NoReturn:
         """Wait for ever: nothing happens to a driver that only a new process could cure."""
         await anyio.sleep_forever()
         raise AssertionError
 
-    # -- life ----------------------------------------------------------------------------------------------------------
+    @override
+    def _begin(self) -> None:
+        for plugin in self._plugins.values():
+            self._tasks.start_soon(plugin.run)
 
     @override
-    @asynccontextmanager
-    async def __asynccontextmanager__(self) -> AsyncGenerator[Self]:
-        async with anyio.create_task_group() as tasks:
-            # Shielded, too: it waits for nothing, and what has begun must end in order.
-            with anyio.CancelScope(shield=True):
-                await tasks.start(self._run)
-            try:
-                yield self
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await self._stop()
-
-    async def _run(self, *, task_status: TaskStatus[None]) -> None:
-        # Shielded: a cancelled body must not take the tasks down before the orderly stop.
-        with self._everything:
-            async with hold_core(), anyio.create_task_group() as tasks:
-                for plugin in self._plugins.values():
-                    tasks.start_soon(plugin.run)
-                tasks.start_soon(self._discover)
-                task_status.started()
-
-    async def _discover(self) -> None:
-        try:
-            with self._discovering:
-                async with anyio.create_task_group() as tasks:
-                    for supervisor in self._supervisors:
-                        tasks.start_soon(supervisor.run)
-        finally:
-            self._discovered.set()
-
-    async def _stop(self) -> None:
-        until = time.monotonic() + STOP_BUDGET
-        self._discovering.cancel()
-        with anyio.move_on_after(STOP_BUDGET + PATIENCE):
-            await self._discovered.wait()
-            async with anyio.create_task_group() as stopping:
-                for plugin in self._plugins.values():
-                    stopping.start_soon(plugin.stop)
-        left = max(0.1, until - time.monotonic())
-        async with anyio.create_task_group() as closing:
-            for supervisor in self._supervisors:
-                closing.start_soon(supervisor.shutdown, left)
-        self._everything.cancel()
+    async def _end(self, until: float) -> None:
+        await self._discovered.wait()
+        async with anyio.create_task_group() as stopping:
+            for plugin in self._plugins.values():
+                stopping.start_soon(plugin.stop)
 
 
 def _publisher(api: ClusterApi, pool: Pool, node: str) -> SlicePublisher:

@@ -25,6 +25,7 @@ from ..errors import CheckpointError, HookError, InvalidValueError, NotReady, se
 from ..health import DeviceHealth
 from ..kubelet.server import ServeError, SocketServer
 from ..kubelet.sockets import is_answered, missing_right, remove_dead
+from ..lifetime import DRAIN_SECONDS
 from .announce import Announcer
 from .checkpoint import offload
 from .health import HealthStreams, tainted
@@ -68,9 +69,6 @@ COLLECT_PAUSE = 300.0
 
 COLLECT_GRACE = 600.0
 """Seconds that a claim must be gone before it is undone without the kubelet."""
-
-DRAIN_SECONDS = 1.5
-"""What calls in flight get at the stop."""
 
 COUNTERS_SECONDS = 30.0
 """The deadline of the hook ``counters``."""

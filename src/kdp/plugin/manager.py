@@ -9,22 +9,20 @@ import functools
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, NoReturn, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NoReturn
 
 import anyio
 import attrs
-from anyio import AsyncContextManagerMixin
 from typing_extensions import override
 
 from ..errors import ConfigurationError, InvalidValueError, PluginDirectoryGoneError
 from ..hardware.agreement import agreed
 from ..kubelet import KubeletPaths, KubeletWatch
-from ..kubelet.server import hold_core
 from ..latest import Latest
+from ..lifetime import BaseStatus, Lifetime
 from ..supervisor import Deadlines, Discovery, Supervisor, resource_of, static_resources
-from .plugin import DRAIN_SECONDS, DevicePlugin, ResourceStatus, Route
+from .plugin import DevicePlugin, ResourceStatus, Route
 from .socket import SocketNames
 from .usage import Pace, Usage
 from .wire import check_renderable
@@ -32,8 +30,6 @@ from .wire import check_renderable
 if TYPE_CHECKING:
     from pathlib import Path
     from types import EllipsisType
-
-    from anyio.abc import TaskGroup, TaskStatus
 
     from ..backend import DeviceBackend
     from ..devices import Device
@@ -43,15 +39,9 @@ if TYPE_CHECKING:
 
 __all__ = ["PluginManager", "Status"]
 
-STOP_BUDGET = DRAIN_SECONDS + 0.3
-"""Seconds for the whole stop; the backends' ``close`` gets what the plugins have left of it."""
-
-PATIENCE = 1.0
-"""Seconds beyond the budget after which answers that are still being sent are given up."""
-
 
 @attrs.frozen(kw_only=True)
-class Status:
+class Status(BaseStatus):
     """Where everything stands.
 
     Attributes:
@@ -60,22 +50,15 @@ class Status:
     """
 
     resources: Mapping[str, ResourceStatus]
-    backends: tuple[tuple[str, str | None], ...]
 
     @property
+    @override
     def parts(self) -> Mapping[str, ResourceStatus]:
-        """What is served: the resources."""
+        """What is served: the resources; one is ready when the kubelet holds a stream of it."""
         return self.resources
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether every backend is open and the kubelet holds a stream of every resource."""
-        return all(problem is None for _, problem in self.backends) and all(
-            resource.is_ready for resource in self.resources.values()
-        )
 
-
-class PluginManager(AsyncContextManagerMixin):
+class PluginManager(Lifetime):
     """Runs device plugins for backends; an async context manager (asyncio only).
 
     Leaving the context is the orderly stop: streams end first, calls in flight get 1.5 s, own sockets are unlinked, no
@@ -120,6 +103,7 @@ class PluginManager(AsyncContextManagerMixin):
         pace: Pace | None = None,
         policy: str | None = None,
     ) -> None:
+        super().__init__()
         if not backends:
             raise ConfigurationError("there is no backend to run: give at least one kdp.DeviceBackend")
         self._paths = paths or KubeletPaths.under()
@@ -135,12 +119,7 @@ class PluginManager(AsyncContextManagerMixin):
         self._claims = threading.Lock()
         self._ids: dict[DeviceBackend, frozenset[str]] = {}
         self._claimed: dict[str, DeviceBackend] = {}
-        self._supervisors: list[Supervisor] = []
         self._gone: Latest[PluginDirectoryGoneError | None] = Latest(None)
-        self._everything = anyio.CancelScope(shield=True)
-        self._discovering = anyio.CancelScope()
-        self._discovered = anyio.Event()
-        self._tasks: TaskGroup
         for backend in backends:
             supervisor = Supervisor(
                 backend,
@@ -165,11 +144,7 @@ class PluginManager(AsyncContextManagerMixin):
 
     # -- what others ask for -------------------------------------------------------------------------------------------
 
-    def rescan(self) -> None:
-        """Let every backend discover soon, over the living streams."""
-        for supervisor in self._supervisors:
-            supervisor.rescan()
-
+    @override
     def status(self) -> Status:
         """Return where everything stands now."""
         waiting = (
@@ -179,13 +154,8 @@ class PluginManager(AsyncContextManagerMixin):
         )
         return Status(
             resources={s.resource: s for s in (*waiting, *(plugin.status for plugin in self._plugins.values()))},
-            backends=tuple((s.label, s.discovery.value.problem) for s in self._supervisors),
+            backends=self._problems,
         )
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether every backend is open and the kubelet holds a stream of every resource."""
-        return self.status().is_ready
 
     @property
     def preferred(self) -> Mapping[str, int]:
@@ -209,30 +179,13 @@ class PluginManager(AsyncContextManagerMixin):
     # -- life ----------------------------------------------------------------------------------------------------------
 
     @override
-    @asynccontextmanager
-    async def __asynccontextmanager__(self) -> AsyncGenerator[Self]:
-        async with anyio.create_task_group() as tasks:
-            # Shielded, too: it waits for nothing, and what has begun must end in order.
-            with anyio.CancelScope(shield=True):
-                await tasks.start(self._run)
-            try:
-                yield self
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await self._stop()
-
-    async def _run(self, *, task_status: TaskStatus[None]) -> None:
-        # Shielded: a cancelled body must not take the tasks down before the orderly stop.
+    def _begin(self) -> None:
         if self._cdi is not None:
             from ..cdi import CdiDirectory
 
             CdiDirectory(self._cdi.directory).remove_stale(self._host)
-        with self._everything:
-            async with hold_core(), anyio.create_task_group() as self._tasks:
-                self._tasks.start_soon(self._watch_kubelet)
-                self._tasks.start_soon(self._usage.run)
-                self._tasks.start_soon(self._discover)
-                task_status.started()
+        self._tasks.start_soon(self._watch_kubelet)
+        self._tasks.start_soon(self._usage.run)
 
     async def _watch_kubelet(self) -> None:
         try:
@@ -240,35 +193,18 @@ class PluginManager(AsyncContextManagerMixin):
         except PluginDirectoryGoneError as error:
             self._gone.set(error)
 
-    async def _discover(self) -> None:
-        try:
-            with self._discovering:
-                async with anyio.create_task_group() as tasks:
-                    for supervisor in self._supervisors:
-                        tasks.start_soon(supervisor.run)
-                        tasks.start_soon(self._follow, supervisor)
-        finally:
-            self._discovered.set()
-
-    async def _stop(self) -> None:
-        until = time.monotonic() + STOP_BUDGET
-        self._discovering.cancel()
+    @override
+    async def _end(self, until: float) -> None:
         for plugin in self._plugins.values():
             plugin.stop()
-        # Longer than the budget: on a busy node the last answers come late, and whoever needs a certain end has
-        # a clock of his own (`kdp.run` has).
-        with anyio.move_on_after(STOP_BUDGET + PATIENCE):
-            await self._discovered.wait()
-            for plugin in self._plugins.values():
-                await plugin.stopped.wait()
-            await self._usage.settle(max(0.1, until - time.monotonic()))
-        async with anyio.create_task_group() as closing:
-            for supervisor in self._supervisors:
-                closing.start_soon(supervisor.shutdown, max(0.1, until - time.monotonic()))
-        self._everything.cancel()
+        await self._discovered.wait()
+        for plugin in self._plugins.values():
+            await plugin.stopped.wait()
+        await self._usage.settle(max(0.1, until - time.monotonic()))
 
     # -- devices -------------------------------------------------------------------------------------------------------
 
+    @override
     async def _follow(self, supervisor: Supervisor) -> None:
         """Hand each discovery to the resources; also when only tombstones expire."""
         version = supervisor.discovery.version

@@ -23,6 +23,7 @@ from ..kubelet import KubeletPaths, KubeletState, KubeletWatch
 from ..kubelet.server import ServeError, SocketServer
 from ..kubelet.sockets import missing_right, remove_dead
 from ..latest import Latest
+from ..lifetime import DRAIN_SECONDS
 from .inventory import Change, Inventory
 from .registration import dial, register
 from .servicer import Servicer
@@ -73,9 +74,6 @@ _CONNECTED = "connected"
 
 _MOST_LINES = 5
 """More devices than this that change together are told in one line."""
-
-DRAIN_SECONDS = 1.5
-"""What calls in flight get at the stop (docs/explanation/house.md)."""
 
 
 @attrs.frozen(kw_only=True)

@@ -11,7 +11,7 @@ import pytest
 from typing_extensions import override
 
 import kdp
-from kdp.plugin.manager import STOP_BUDGET
+from kdp.lifetime import STOP_BUDGET
 from kdp.testing import CallError, SimulatedKubelet, events
 
 from .helpers import RESOURCE, Block, Figure, Widgets, connected, lists, own_sockets, running, until
