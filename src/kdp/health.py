@@ -118,7 +118,7 @@ class _Record:
         causes: The faults of the last time that it had any.
         clean_since: When its last fault ended; None: it has one.
         up_since: When it was last listed Healthy again; None: it always was, or it is not.
-        flaps: When it flapped, within the window.
+        flaps: When it flapped last, within the window.
         quarantines: How many in a row.
         hold: The current hold-down.
         gone_since: When it vanished from discovery; None: it is there.
@@ -215,7 +215,8 @@ class _Record:
             self.quarantines = 0
             self.flaps.clear()
         self.up_since = None
-        self.flaps = [*(when for when in self.flaps if when > now - policy.flap_window), now]
+        recent = [*(when for when in self.flaps if when > now - policy.flap_window), now]
+        self.flaps = recent[-(policy.flaps or 1) :]  # no more than are counted, however fast it flaps
         if policy.flaps is None or (len(self.flaps) < policy.flaps and not self.quarantines):
             return False
         self.hold = min(policy.hold_down * 2.0 ** min(self.quarantines, _MOST_DOUBLINGS), policy.hold_down_max)

@@ -31,8 +31,9 @@ __all__ = ["PLAYED", "Judgement", "Judgements", "assert_passed"]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-BESIDE = os.cpu_count() or 1
-"""So many at a time, besides those that wait: what is starved of a processor is late through no fault of its own."""
+BESIDE = (os.cpu_count() or 1) + 1
+"""So many at a time, besides those that wait. Each waits for half of its time; what is starved of a processor is late through no
+fault of its own."""
 
 WAITING_BESIDE = 5
 """So many of those that wait: each holds some ten of the 128 inotify instances that a user may have."""

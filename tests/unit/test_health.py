@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 from collections.abc import Callable
 
 from kdp.devices import Device, Health
@@ -151,6 +152,26 @@ def test_the_third_flap_leads_to_quarantine_which_grows_and_ends() -> None:
     # Ten quiet minutes, and nothing is on its record.
     now += 120 + 600
     assert states(subject.fault(["a"], "XID 79", kind="x", now=now)) == [("a", "healthy", "unhealthy")]
+
+
+def test_a_device_that_flaps_a_thousand_times_a_second_costs_no_more_each_time() -> None:
+    """All flaps of ten minutes were kept where no number of them leads to a quarantine, and counted at each one."""
+    subject = monitor(WELL, flaps=None)
+
+    def flap(times: int) -> None:
+        for number in range(times):
+            subject.fault(["a"], "loose", kind="x", now=number / 1000)
+            subject.clear(["a"], kind="x", now=number / 1000)
+
+    tracemalloc.start()
+    try:
+        flap(100)
+        before, _ = tracemalloc.get_traced_memory()
+        flap(5_000)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 10_000, "bytes"
 
 
 def test_the_hold_down_stays_finite_however_often_it_doubles() -> None:
