@@ -39,6 +39,12 @@ from kdp_example_nvidia_gpu import NvidiaGpu
             {"mps": 4, "require_idle": True},
             "mps=4: contradicts require_idle: the MPS server itself is a process on the GPU",
         ),
+        ({"imex_channels": [0, 0]}, "imex_channels=0,0: one is there twice; name each once"),
+        (
+            {"imex_channels": [-1]},
+            "imex_channels: -1 must be the number of a channel, 0 to 1048575; valid is 0",
+        ),
+        ({"imex_required": True}, "imex_required: no channel is required; set imex_channels=0, or remove it"),
         ({"hold_down": 0.0}, "hold_down=0: must be a number of seconds above 0, or none; valid is 60"),
         ({"driver_root": "nvidia"}, "driver_root=nvidia: must be an absolute path; valid is /run/nvidia/driver"),
         (

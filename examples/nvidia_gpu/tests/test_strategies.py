@@ -176,6 +176,7 @@ def test_needs_declares_all_that_is_read(make_node: MakeNode, strategies: list[S
         driver_root=driver_root,
         library=library,
         mig="mixed",
+        imex_channels=[0],
     )
     _LOOKED.clear()
     assert found(backend)

@@ -63,6 +63,8 @@ class NvidiaGpu(kdp.DeviceBackend):
         hold_down: float | None = 60.0,
         require_idle: bool = False,
         power_limits: bool = False,
+        imex_channels: Sequence[int] = (),
+        imex_required: bool = False,
     ) -> None:
         """Check the options; the driver need not be there yet.
 
@@ -89,6 +91,9 @@ class NvidiaGpu(kdp.DeviceBackend):
             hold_down: Seconds without a new error after which a GPU that answers is healthy again; none: never.
             require_idle: A GPU that was given back is Unhealthy until no process computes on it. Not with shared GPUs.
             power_limits: DRA: whether a claim may limit its GPUs' power (`powerLimit`); the plugin must be root.
+            imex_channels: The IMEX channels that each container with a GPU gets, usually 0; default: none.
+            imex_required: GPUs are Unhealthy while one of the channels is not on the node; otherwise containers start
+                without it.
 
         Raises:
             kdp.ConfigurationError: Options are wrong or contradict each other.
@@ -112,6 +117,8 @@ class NvidiaGpu(kdp.DeviceBackend):
             hold_down=hold_down,
             require_idle=require_idle,
             power_limits=power_limits,
+            imex_channels=tuple(imex_channels),
+            imex_required=imex_required,
         )
         self.resource = resource
         self.resources = [self.options.mig_resource(profile) for profile in mig_profiles] if mig == "mixed" else []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import kdp
 import kdp.hardware
 
-from . import mps
+from . import imex, mps
 from .mig import profile_names
 from .nodes import Nodes
 from .strategies import edits_of, name_of
@@ -49,9 +49,12 @@ class Listing:
         self._gpus = gpus
         self._nodes = Nodes(host, options) if "device-nodes" in options.strategies else None
         self._cdi = cdi
+        self._channels = imex.look_for(host, options, cdi)
         self._mps = mps.daemon_problem(host, options.mps_pipe) if options.mps else None
         self._common = common
         self.complaints: list[str] = []
+        if self._channels.absent is not None and not options.imex_required:
+            self.complaints.append(f"{self._channels.absent}; containers start without it, see imex_required")
 
     def devices(self) -> list[kdp.Device]:
         """Return the devices, in the order of the GPUs."""
@@ -106,6 +109,8 @@ class Listing:
         problem = gpu.problem or problem
         if problem is None and self._nodes is not None:
             problem = self._nodes.problem(gpu, instance)
+        if problem is None and options.imex_required:
+            problem = self._channels.absent
         if problem is None and self._cdi is not None:
             name = f"{options.cdi_kind}={name_of(gpu, instance, options)}"
             if name not in self._cdi:
@@ -119,7 +124,7 @@ class Listing:
             resource=resource,
             health=kdp.Health.healthy() if problem is None else kdp.Health.unhealthy(problem),
             numa_nodes=gpu.facts.numa_nodes,
-            edits=edits_of(gpu, instance, self._nodes, options),
+            edits=edits_of(gpu, instance, self._nodes, self._channels, options),
             attributes={**self._attributes(gpu, instance), **self._for_claims(gpu, instance)},
             capacity=_capacity(gpu, instance),
             handle=gpu,

@@ -23,6 +23,9 @@ MAX_MPS_CLIENTS = 48
 
 MAX_MPS_CLIENTS_BEFORE = 16
 
+MAX_IMEX_CHANNEL = (1 << 20) - 1
+"""The highest number of a device node."""
+
 _PROFILE = re.compile(r"(\d+c\.)?\d+g\.\d+gb([+.][\w.+-]+)?\Z")
 
 
@@ -52,6 +55,8 @@ class Options:
     hold_down: float | None
     require_idle: bool
     power_limits: bool
+    imex_channels: tuple[int, ...]
+    imex_required: bool
 
     def __attrs_post_init__(self) -> None:
         for problem in self._problems():
@@ -89,6 +94,15 @@ class Options:
             path: str = getattr(self, name)
             if not path.startswith("/"):
                 found.append(f"{name}={path}: must be an absolute path; valid is /run/nvidia/driver")
+        if len(set(self.imex_channels)) != len(self.imex_channels):
+            found.append(f"imex_channels={_joined(self.imex_channels)}: one is there twice; name each once")
+        found += [
+            f"imex_channels: {number} must be the number of a channel, 0 to {MAX_IMEX_CHANNEL}; valid is 0"
+            for number in self.imex_channels
+            if not 0 <= number <= MAX_IMEX_CHANNEL
+        ]
+        if self.imex_required and not self.imex_channels:
+            found.append("imex_required: no channel is required; set imex_channels=0, or remove it")
         if self.hold_down is not None and not 0 < self.hold_down < float("inf"):
             found.append(f"hold_down={self.hold_down:g}: must be a number of seconds above 0, or none; valid is 60")
         return found
@@ -106,3 +120,12 @@ class Options:
     def uses_runtime(self) -> bool:
         """Whether NVIDIA's container runtime must read what we say, for a container to get anything of it."""
         return not {"envvar", "volume-mounts"}.isdisjoint(self.strategies)
+
+    @property
+    def imex_by_node(self) -> bool:
+        """Whether a container's IMEX channels are device nodes of this machine, be it that NVIDIA's runtime brings them."""
+        return bool(self.imex_channels) and self.strategies != ("cdi",)
+
+
+def _joined(numbers: tuple[int, ...]) -> str:
+    return ",".join(map(str, numbers))

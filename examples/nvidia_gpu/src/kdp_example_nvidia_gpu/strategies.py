@@ -19,8 +19,11 @@ from typing import TYPE_CHECKING
 
 import kdp
 
+from .imex import VARIABLE as IMEX_VARIABLE
+
 if TYPE_CHECKING:
     from .gpus import Gpu
+    from .imex import Channels
     from .mig import Instance
     from .nodes import Nodes
     from .options import Options
@@ -41,13 +44,16 @@ def name_of(gpu: Gpu, instance: Instance | None, options: Options) -> str:
     return f"{gpu.index}:{instance.index}" if instance else str(gpu.index)
 
 
-def edits_of(gpu: Gpu, instance: Instance | None, nodes: Nodes | None, options: Options) -> kdp.ContainerEdits:
+def edits_of(
+    gpu: Gpu, instance: Instance | None, nodes: Nodes | None, channels: Channels, options: Options
+) -> kdp.ContainerEdits:
     """Return what a container needs to use a GPU, or one of its MIG instances.
 
     Args:
         gpu: The GPU.
         instance: The instance; None: the whole GPU.
         nodes: The device nodes, for the strategy ``device-nodes``.
+        channels: The IMEX channels that are there.
         options: The admin's.
     """
     name = name_of(gpu, instance, options)
@@ -57,14 +63,19 @@ def edits_of(gpu: Gpu, instance: Instance | None, nodes: Nodes | None, options: 
     cdi_devices: list[str] = []
     if "envvar" in options.strategies:
         env[VARIABLE] = name
+        if channels.numbers:
+            env[IMEX_VARIABLE] = ",".join(map(str, channels.numbers))
     if "volume-mounts" in options.strategies:
         env[VARIABLE] = MOUNTS
         mounts.append(kdp.Mount(host_path="/dev/null", container_path=f"{MOUNTS}/{name}"))
+        mounts += [
+            kdp.Mount(host_path="/dev/null", container_path=f"{MOUNTS}/imex/{number}") for number in channels.numbers
+        ]
     if nodes is not None:
-        device_nodes = nodes.of(gpu, instance)
+        device_nodes = (*nodes.of(gpu, instance), *channels.nodes)
         mounts += nodes.driver_mounts
     if "cdi" in options.strategies:
-        cdi_devices.append(f"{options.cdi_kind}={name}")
+        cdi_devices += [f"{options.cdi_kind}={name}", *channels.cdi_devices]
     env |= {f"NVIDIA_{feature.upper()}": "enabled" for feature in options.features}
     if options.mps:
         env["CUDA_MPS_PIPE_DIRECTORY"] = options.mps_pipe
