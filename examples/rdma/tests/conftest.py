@@ -31,7 +31,7 @@ class Node:
         self.tree = tree
         self.host = tree.host
         self._minors = {"uverbs": 192, "umad": 0, "issm": 64}
-        self._numbers = dict.fromkeys(self._minors, 0)
+        self._numbers = {kind: len(tree.host.glob(f"/sys/class/infiniband_*/{kind}*")) for kind in self._minors}
         tree.write("/sys/module/ib_core/parameters/netns_mode", "Y")
         self._class_entry("/sys/devices/virtual/misc/rdma_cm", "misc", "rdma_cm", (10, 260))
 
@@ -65,6 +65,31 @@ class Node:
         self.tree.link(f"{directory}/physfn", f"/sys/bus/pci/devices/{parent}")
         physical = self.host.resolve(f"/sys/bus/pci/devices/{parent}")
         self.tree.link(f"{physical}/virtfn{number}", f"/sys/bus/pci/devices/{address}")
+        return directory
+
+    def sf(self, parent: str, index: int, number: int) -> str:
+        """A subfunction of a PCI function, as mlx5 makes it, with its network interface."""
+        above = self.host.resolve(f"/sys/bus/pci/devices/{parent}")
+        name = f"mlx5_core.sf.{index}"
+        directory = f"{above}/{name}"
+        self.tree.write(f"{directory}/sfnum", number)
+        self.tree.link(f"{directory}/subsystem", "/sys/bus/auxiliary")
+        self.tree.link(f"{directory}/driver", "/sys/bus/auxiliary/drivers/mlx5_core.sf")
+        self.tree.link(f"/sys/bus/auxiliary/devices/{name}", directory)
+        self.net(directory, f"sf{number}")
+        return directory
+
+    def vdpa(self, function: str, name: str, *, driver: str, minor: int) -> str:
+        """The vDPA device of a function; the node of one for programs is numbered on its own."""
+        directory = f"{self.host.resolve(f'/sys/bus/pci/devices/{function}')}/{name}"
+        self.tree.link(f"{directory}/subsystem", "/sys/bus/vdpa")
+        self.tree.link(f"{directory}/driver", f"/sys/bus/vdpa/drivers/{driver}")
+        self.tree.link(f"/sys/bus/vdpa/devices/{name}", directory)
+        if driver == "vhost_vdpa":
+            node = f"vhost-vdpa-{minor}"
+            self.tree.write(f"{directory}/{node}/dev", f"510:{minor}")
+            self.tree.write(f"{directory}/{node}/uevent", f"MAJOR=510\nMINOR={minor}\nDEVNAME={node}")
+            self.tree.stand_in(f"/dev/{node}", major=510, minor=minor)
         return directory
 
     def hca(

@@ -90,6 +90,7 @@ def test_unknown_keys_are_named_with_the_nearest_known_and_change_nothing() -> N
 
 POOL = '{"resourceName": "a", "rdmaHcaMax": 1, "selectors": {"vendors": ["15b3"]}}'
 VF = '{"resourceName": "a", "selectors": {"vendors": ["15b3"]}}'
+AUX = '{"resourceList": [{"resourceName": "a", "deviceType": "auxNetDevice", "selectors": {"auxTypes": ["sf"]}}]}'
 
 
 @pytest.mark.parametrize(
@@ -116,8 +117,14 @@ VF = '{"resourceName": "a", "selectors": {"vendors": ["15b3"]}}'
         ("pool", POOL.join(['{"configList": [', "]}"]).replace('["15b3"]', '"15b3"'), 'f: configList[0].selectors.vendors: "15b3" must be a list of texts; valid is for example ["15b3"]'),
         ("pool", POOL.join(['{"configList": [', "]}"]).replace('"a",', '"a", "devices": ["ib0"],'), "f: configList[0]: has both devices and selectors; put the names of devices into selectors.ifNames"),
         ("vf", VF.join(['{"resourceList": [', "]}"]).replace('"vendors": ["15b3"]', '"pfNames": ["eth0#3-1"]'), 'f: resourceList[0].selectors.pfNames[0]: "eth0#3-1" must be a name, and behind a # numbers or ranges of them; valid is for example "eth0#0-3,7"'),
-        ("vf", VF.join(['{"resourceList": [', "]}"]).replace('"vendors"', '"vdpaType": "vhost", "vendors"'), "f: resourceList[0].selectors.vdpaType: vDPA devices are served by sriov-network-device-plugin only; remove it"),
-        ("vf", VF.join(['{"resourceList": [', "]}"]).replace('"a",', '"a", "deviceType": "accelerator",'), 'f: resourceList[0].deviceType: "accelerator" is served by sriov-network-device-plugin only, here are virtual functions; valid is for example "netDevice"'),
+        ("vf", VF.join(['{"resourceList": [', "]}"]).replace('"vendors"', '"ddpProfiles": ["x"], "vendors"'), "f: resourceList[0].selectors.ddpProfiles: DDP profiles are served by sriov-network-device-plugin only; remove it"),
+        ("vf", VF.join(['{"resourceList": [', "]}"]).replace('"vendors"', '"vdpaType": "net", "vendors"'), 'f: resourceList[0].selectors.vdpaType: "net" must be vhost or virtio; valid is for example "vhost"'),
+        ("vf", VF.join(['{"resourceList": [', "]}"]).replace('"vendors"', '"vdpaType": "vhost", "isRdma": true, "vendors"'), "f: resourceList[0].selectors: has both isRdma and vdpaType, and a function is used the one way or the other; remove one"),
+        ("vf", VF.join(['{"resourceList": [', "]}"]).replace('"vendors"', '"auxTypes": ["sf"], "vendors"'), "f: resourceList[0].selectors.auxTypes: is for deviceType auxNetDevice, and this is netDevice; remove one of them"),
+        ("vf", AUX.replace('"sf"', '"eth"'), 'f: resourceList[0].selectors.auxTypes[0]: "eth" must be sf, for subfunctions; valid is for example "sf"'),
+        ("vf", AUX.replace('"auxTypes": ["sf"]', '"auxTypes": []'), 'f: resourceList[0].selectors: has no auxTypes, and deviceType is auxNetDevice; valid is for example "auxTypes": ["sf"]'),
+        ("vf", AUX.replace('"auxTypes"', '"pKeys": ["1"], "auxTypes"'), "f: resourceList[0].selectors.pKeys: is for deviceType netDevice, and this is auxNetDevice; remove one of them"),
+        ("vf", VF.join(['{"resourceList": [', "]}"]).replace('"a",', '"a", "deviceType": "accelerator",'), 'f: resourceList[0].deviceType: "accelerator" is served by sriov-network-device-plugin only, here are virtual functions and subfunctions; valid is for example "netDevice"'),
         ("vf", '{"resourceList": [{"resourceName": "a"}]}', 'f: resourceList[0]: has no selectors; valid is for example "selectors": [{"vendors": ["15b3"]}]'),
     ],
 )  # fmt: skip

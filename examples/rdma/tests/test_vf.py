@@ -13,7 +13,7 @@ import kdp
 from kdp.testing import SysfsTree
 from kdp_example_rdma import Rdma
 
-from .conftest import DOWN, found, nodes_of
+from .conftest import DOWN, GUID, Node, found, nodes_of
 
 Write = Callable[[Any], Path]
 
@@ -213,3 +213,115 @@ def test_in_the_exclusive_mode_an_adapter_in_a_container_stays_listed(node: Sysf
 def test_what_a_backend_needs_is_what_it_reads(node: SysfsTree) -> None:
     assert Rdma(node.host).needs() == kdp.Needs(host_paths=("/dev", "/sys"), host_network=True)
     assert Rdma(node.host, mode="vf").needs() == kdp.Needs(host_paths=("/dev", "/proc", "/sys"), host_network=True)
+
+
+# -- vDPA ---------------------------------------------------------------------------------------------------------------
+
+
+def test_functions_by_their_vdpa_device(node: SysfsTree, write_config: Write) -> None:
+    made = Node(node)
+    made.vdpa(OWN, "blue", driver="vhost_vdpa", minor=3)
+    made.vdpa(AWAY, "vdpa1", driver="virtio_vdpa", minor=0)
+    vhost = _backend(node, write_config, {"vdpaType": "vhost"})
+
+    devices = found(vhost)
+    assert list(devices) == [OWN]
+    assert nodes_of(devices[OWN]) == ["vhost-vdpa-3"]
+    assert devices[OWN].attributes["vdpa"] == "vhost"
+    assert _told(vhost, [devices[OWN]])[1][OWN]["vdpa"] == {"mount": "/dev/vhost-vdpa-3"}
+
+    virtio = _backend(node, write_config, {"vdpaType": "virtio"})
+    devices = found(virtio)
+    assert list(devices) == [AWAY]
+    assert nodes_of(devices[AWAY]) == []
+    assert _told(virtio, [devices[AWAY]])[1][AWAY]["vdpa"] == {}
+    assert list(found(_backend(node, write_config, {}))) == [OWN, PASSED, AWAY]
+
+
+def test_a_vdpa_device_without_its_node_is_unhealthy(node: SysfsTree, write_config: Write) -> None:
+    directory = Node(node).vdpa(OWN, "vdpa0", driver="vhost_vdpa", minor=0)
+    backend = _backend(node, write_config, {"vdpaType": "vhost"})
+    node.remove(f"{directory}/vhost-vdpa-0")
+    (device,) = backend.discover()
+    assert device.health.reason == f"the kernel names no device node for the vDPA device of {OWN}"
+    node.remove(f"{directory}/driver")
+    assert backend.discover() == []
+
+
+# -- subfunctions -------------------------------------------------------------------------------------------------------
+
+PARENT = "0000:d8:00.0"
+SELECTED_SUBFUNCTIONS: list[tuple[dict[str, Any], list[int]]] = [
+    ({}, [2, 3]),
+    ({"vendors": ["15b3"], "devices": ["101b"], "drivers": ["mlx5_core"]}, [2, 3]),
+    ({"devices": ["101c"]}, []),
+    ({"pfNames": ["eth0#0-87"]}, [2]),
+    ({"pfNames": ["eth0#88"]}, [3]),
+    ({"pfNames": ["eth1"]}, []),
+    ({"rootDevices": [PARENT]}, [2, 3]),
+    ({"linkTypes": ["ether"]}, [2, 3]),
+    ({"isRdma": True}, [2]),
+]
+
+
+@pytest.fixture
+def subfunctions(node: SysfsTree) -> SysfsTree:
+    """A node with two subfunctions; the first has its RDMA adapter."""
+    made = Node(node)
+    first = made.sf(PARENT, 2, 87)
+    made.sf(PARENT, 3, 88)
+    ethernet = {"link_layer": "Ethernet", "gid_attrs/ndevs/0": "sf87"}
+    made.hca("mlx5_5", first, guid=GUID(5), ports=[{**ethernet, **DOWN}])
+    return node
+
+
+def _of_subfunctions(node: SysfsTree, write: Write, **selector: Any) -> Rdma:
+    return _backend(node, write, {"auxTypes": ["sf"], **selector}, deviceType="auxNetDevice")
+
+
+def test_subfunctions_are_selected_as_by_the_go_plugin(subfunctions: SysfsTree, write_config: Write) -> None:
+    for selector, expected in SELECTED_SUBFUNCTIONS:
+        devices = found(_of_subfunctions(subfunctions, write_config, **selector))
+        assert list(devices) == [f"mlx5_core.sf.{index}" for index in expected], selector
+    assert list(found(_backend(subfunctions, write_config, {}))) == [OWN, PASSED, AWAY]
+
+
+def test_what_a_container_gets_of_a_subfunction(subfunctions: SysfsTree, write_config: Write) -> None:
+    backend = _of_subfunctions(subfunctions, write_config, isRdma=True)
+    (device,) = backend.discover()
+
+    assert device.health.is_healthy  # though its port is DOWN
+    assert device.numa_nodes == (1,)
+    assert nodes_of(device) == [f"infiniband/{name}" for name in ("uverbs5", "issm6", "umad6", "rdma_cm")]
+    told = {name: device.attributes[name] for name in ("auxType", "number", "parent", "netdev", "adapters")}
+    assert told == {"auxType": "sf", "number": 87, "parent": PARENT, "netdev": "sf87", "adapters": "mlx5_5"}
+    addresses, info = _told(backend, [device])
+    assert addresses == "mlx5_core.sf.2"
+    assert info["mlx5_core.sf.2"]["generic"] == {"deviceID": "mlx5_core.sf.2"}
+    assert info["mlx5_core.sf.2"]["rdma"]["rdma_dev"] == "mlx5_5"
+
+
+def test_a_subfunction_is_as_healthy_as_its_uplink_and_needs_its_driver(
+    subfunctions: SysfsTree, write_config: Write
+) -> None:
+    backend = _of_subfunctions(subfunctions, write_config)
+    for name, value in DOWN.items():
+        subfunctions.write(f"/sys/class/infiniband/mlx5_2/ports/1/{name}", value)
+    assert {(device.health.reason or "").partition(" (")[0] for device in backend.discover()} == {
+        "its uplink: mlx5_2 port 1 is DOWN"
+    }
+    for name, value in {"state": "4: ACTIVE", "phys_state": "5: LinkUp"}.items():
+        subfunctions.write(f"/sys/class/infiniband/mlx5_2/ports/1/{name}", value)
+    subfunctions.remove(f"/sys/devices/pci0000:d8/{PARENT}/mlx5_core.sf.3/driver")
+    first, second = backend.discover()
+    assert first.health.is_healthy
+    assert second.health.reason == "mlx5_core.sf.3 is bound to no driver"
+
+
+def test_the_adapter_of_a_subfunction_is_not_its_parents(subfunctions: SysfsTree) -> None:
+    """The uplink's health is of the parent's adapter alone; functions do not get the other's nodes."""
+    (adapter,) = (hca for hca in Rdma(subfunctions.host, mode="hca").discover() if hca.attributes["name"] == "mlx5_5")
+    assert not adapter.health.is_healthy
+    devices = found(Rdma(subfunctions.host, mode="vf"))
+    assert all(device.health.is_healthy for device in devices.values())
+    assert "infiniband/uverbs5" not in [name for device in devices.values() for name in nodes_of(device)]

@@ -16,7 +16,7 @@ from typing_extensions import override
 import kdp
 import kdp.hardware
 
-from .functions import read_functions
+from .functions import read_functions, read_subfunctions
 from .hca import Hca, HcaFacts, rdma_cm, read_hcas, shares_namespaces
 from .options import Options
 from .pools import ADAPTERS, adapter_devices, pool_devices
@@ -38,6 +38,9 @@ SETTLING = 0.05
 
 DEFAULT_INTERVAL = 30.0
 """Seconds between two looks; the floor only, since the kernel tells what changes."""
+
+_OF_FUNCTIONS = ("pci", "vfio", "auxiliary", "vdpa")
+"""Subsystems whose events are of virtual functions and subfunctions."""
 
 EXCLUSIVE = (
     "the node's RDMA network namespace mode is exclusive, so no container with a network of its own could open it; "
@@ -194,6 +197,8 @@ class Rdma(kdp.DeviceBackend):
         self, hcas: Sequence[Hca], manager: str | None, complaints: set[str], *, shared: bool
     ) -> list[kdp.Device]:
         functions = read_functions(self.host, hcas)
+        if any(selector.aux_types for held in self._config.vfs for selector in held.selectors):
+            functions += read_subfunctions(self.host, hcas)
         self._interfaces |= {name for held in functions for name in (*held.interfaces, *held.parent_interfaces)}
         found = vf_devices(self.host, self._config.vfs, functions, manager, shared=shared)
         for config in self._config.vfs:
@@ -221,7 +226,7 @@ class Rdma(kdp.DeviceBackend):
     async def watch(self, report: kdp.Reporter) -> None:
         subsystems = ["infiniband", "infiniband_verbs", "infiniband_mad"]
         if self._mode == "vf":
-            subsystems += ["pci", "vfio"]
+            subsystems += [*_OF_FUNCTIONS]
         async with (
             kdp.hardware.UeventWatch(self.host, subsystems=subsystems) as devices,
             kdp.hardware.LinkWatch(self.host) as links,
@@ -239,7 +244,7 @@ class Rdma(kdp.DeviceBackend):
         while True:
             events = await watch.events(at_most=None)
             if not events or any(
-                event.subsystem in ("infiniband", "pci", "vfio") or event.action == "remove" for event in events
+                event.subsystem in ("infiniband", *_OF_FUNCTIONS) or event.action == "remove" for event in events
             ):
                 report.rescan()
 

@@ -111,6 +111,8 @@ class VfSelector:
         p_keys: Their default partition keys.
         is_rdma: Only those with RDMA, whose nodes the container gets.
         need_vhost_net: The container gets ``/dev/vhost-net`` and ``/dev/net/tun``.
+        vdpa_type: Only those with a vDPA device of this kind, ``vhost`` or ``virtio``; empty: whatever they have.
+        aux_types: ``sf``: subfunctions are meant, not virtual functions.
     """
 
     vendors: tuple[str, ...] = ()
@@ -124,6 +126,8 @@ class VfSelector:
     p_keys: tuple[int, ...] = ()
     is_rdma: bool = False
     need_vhost_net: bool = False
+    vdpa_type: str = ""
+    aux_types: tuple[str, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -325,8 +329,11 @@ _VF_SELECTORS = {
     "pKeys": "p_keys",
     "isRdma": "is_rdma",
     "needVhostNet": "need_vhost_net",
+    "vdpaType": "vdpa_type",
+    "auxTypes": "aux_types",
 }
-_NOT_HERE = {"ddpProfiles": "DDP profiles", "vdpaType": "vDPA devices", "auxTypes": "auxiliary devices"}
+_NOT_OF_SUBFUNCTIONS = ("pciAddresses", "acpiIndexes", "pKeys", "vdpaType")
+_NOT_HERE = {"ddpProfiles": "DDP profiles"}
 
 
 def _vf_list(document: Item, prefix: str) -> Config:
@@ -342,9 +349,10 @@ def _vf(item: Item, prefix: str) -> VfConfig:
     known = {"resourceName", "resourcePrefix", "deviceType", "excludeTopology", "selectors", "additionalInfo"}
     fields = item.fields(known, '{"resourceName": ..., "selectors": [{...}]}')
     resource = _name(fields, item, prefix)
-    if "deviceType" in fields and fields["deviceType"].value not in (None, "", "netDevice"):
+    kind = fields["deviceType"].value if "deviceType" in fields else None
+    if kind not in (None, "", "netDevice", "auxNetDevice"):
         raise fields["deviceType"].refuse(
-            "is served by sriov-network-device-plugin only, here are virtual functions", '"netDevice"'
+            "is served by sriov-network-device-plugin only, here are virtual functions and subfunctions", '"netDevice"'
         )
     if "selectors" not in fields or not fields["selectors"].value:
         raise item.error('has no selectors; valid is for example "selectors": [{"vendors": ["15b3"]}]')
@@ -353,7 +361,7 @@ def _vf(item: Item, prefix: str) -> VfConfig:
     extra = fields["additionalInfo"].mapping('{"*": {"token": "x"}}') if fields.get("additionalInfo") else {}
     return VfConfig(
         resource=resource,
-        selectors=tuple(_vf_selector(selector) for selector in selectors),
+        selectors=tuple(_vf_selector(selector, is_auxiliary=kind == "auxNetDevice") for selector in selectors),
         with_numa=not ("excludeTopology" in fields and fields["excludeTopology"].flag()),
         extra={
             address: {name: held.text('"x"') for name, held in info.mapping('{"token": "x"}').items()}
@@ -362,13 +370,22 @@ def _vf(item: Item, prefix: str) -> VfConfig:
     )
 
 
-def _vf_selector(item: Item) -> VfSelector:
+def _vf_selector(item: Item, *, is_auxiliary: bool) -> VfSelector:
     fields = item.fields({*_VF_SELECTORS, *_NOT_HERE}, '{"vendors": ["15b3"]}')
     given: dict[str, Any] = {}
     for name, held in fields.items():
         if name in _NOT_HERE:
             if held.value:
                 raise held.error(f"{_NOT_HERE[name]} are served by sriov-network-device-plugin only; remove it")
+        elif held.value and name in (_NOT_OF_SUBFUNCTIONS if is_auxiliary else ("auxTypes",)):
+            here, there = ("auxNetDevice", "netDevice") if is_auxiliary else ("netDevice", "auxNetDevice")
+            raise held.error(f"is for deviceType {there}, and this is {here}; remove one of them")
+        elif name == "vdpaType":
+            if held.value not in (None, "", "vhost", "virtio"):
+                raise held.refuse("must be vhost or virtio", '"vhost"')
+            given["vdpa_type"] = held.value or ""
+        elif name == "auxTypes":
+            given["aux_types"] = _parsed(held, {"sf": "sf"}.get, "must be sf, for subfunctions", '"sf"')
         elif name in ("isRdma", "needVhostNet"):
             given[_VF_SELECTORS[name]] = held.flag()
         elif name in ("pfNames", "rootDevices"):
@@ -380,4 +397,9 @@ def _vf_selector(item: Item) -> VfSelector:
             given["p_keys"] = tuple(int(key, 16) for key in keys)
         else:
             given[_VF_SELECTORS[name]] = _values(name, held)
-    return VfSelector(**given)
+    selector = VfSelector(**given)
+    if is_auxiliary and not selector.aux_types:
+        raise item.error('has no auxTypes, and deviceType is auxNetDevice; valid is for example "auxTypes": ["sf"]')
+    if selector.vdpa_type and selector.is_rdma:
+        raise item.error("has both isRdma and vdpaType, and a function is used the one way or the other; remove one")
+    return selector

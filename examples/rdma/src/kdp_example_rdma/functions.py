@@ -3,6 +3,9 @@
 A function that a container has may be half invisible here: a CNI plugin moves its network interface, and in the exclusive network
 namespace mode its RDMA adapter, into the container. So what they do not tell is taken from the physical function, and a function is
 as healthy as its uplink: its own port is down until somebody sets it up inside the container.
+
+Subfunctions (the kernel's networking/devlink/devlink-port.rst) are devices of the auxiliary bus, ``mlx5_core.sf.4``, below the PCI function
+that they share; for a container they are as good as virtual functions.
 """
 
 from __future__ import annotations
@@ -18,26 +21,46 @@ if TYPE_CHECKING:
 
     import kdp.hardware
 
-__all__ = ["VirtualFunction", "read_functions"]
+__all__ = ["Vdpa", "VirtualFunction", "read_functions", "read_subfunctions"]
 
 NETWORK_CONTROLLER = 0x02
 
 VFIO = "vfio-pci"
 
+VDPA_DRIVERS = {"vhost_vdpa": "vhost", "virtio_vdpa": "virtio"}
+"""What a vDPA device is, by its driver, as sriov-network-device-plugin calls it."""
+
+
+@attrs.frozen
+class Vdpa:
+    """The vDPA device of a function.
+
+    Attributes:
+        kind: ``vhost``: a program drives it through a node. ``virtio``: it is a network interface of the node's kernel.
+        node: Its device node; None: it has none.
+    """
+
+    kind: str
+    node: str | None
+
 
 @attrs.frozen(kw_only=True)
 class VirtualFunction:
-    """A virtual function.
+    """A virtual function, or a subfunction.
 
     Attributes:
-        address: Its PCI address.
-        number: The how manieth it is of its physical function, from 0; None: unknown.
+        address: Its PCI address; of a subfunction its name, as ``mlx5_core.sf.4``.
+        number: The how manieth it is of its physical function, from 0, or the number that a subfunction was made with; None:
+            unknown.
         parent: The PCI address of its physical function.
         parent_interfaces: Network interfaces of that.
         interfaces: Its own, unless a container has them.
-        vendor: PCI vendor id; empty: unknown.
-        device: PCI device id; empty: unknown.
-        driver: The driver that it is bound to; empty: none.
+        vendor: PCI vendor id, of a subfunction its parent's; empty: unknown.
+        device: PCI device id, likewise; empty: unknown.
+        driver: The driver that it is bound to, likewise; empty: none.
+        is_bound: Whether it is bound to a driver itself.
+        aux_type: ``sf``: it is a subfunction; empty: a virtual function.
+        vdpa: Its vDPA device; None: it has none.
         acpi_index: Empty: none.
         link_type: ``ether``, ``infiniband``; empty: unknown.
         p_key: Its default partition key; None: it has none.
@@ -58,6 +81,9 @@ class VirtualFunction:
     vendor: str
     device: str
     driver: str
+    is_bound: bool
+    aux_type: str
+    vdpa: Vdpa | None
     acpi_index: str
     link_type: str
     p_key: int | None
@@ -72,11 +98,10 @@ class VirtualFunction:
 
 def read_functions(host: kdp.hardware.Host, hcas: Sequence[Hca]) -> list[VirtualFunction]:
     """Return the virtual functions of network controllers, by physical function and number."""
-    by_address: dict[str, list[Hca]] = {}
-    for hca in hcas:
-        by_address.setdefault(hca.facts.address or "", []).append(hca)
+    by_address = _by_owner(hcas)
     found: list[VirtualFunction] = []
     routed = _default_routes(host)
+    vdpa = _vdpa_devices(host)
     parents: dict[str, Mapping[str, int]] = {}
     faults: dict[str, str | None] = {}
     for function in host.pci_functions():
@@ -87,7 +112,15 @@ def read_functions(host: kdp.hardware.Host, hcas: Sequence[Hca]) -> list[Virtual
             parents[parent.path] = {held.address: number for number, held in parent.virtual_functions.items()}
             faults[parent.path] = _uplink_fault(host, parent, by_address.get(parent.address, ()))
         found.append(
-            _read(function, parent, parents[parent.path].get(function.address), faults[parent.path], by_address, routed)
+            _read(
+                function,
+                parent,
+                parents[parent.path].get(function.address),
+                faults[parent.path],
+                by_address,
+                vdpa.get(function.address),
+                routed,
+            )
         )
     return sorted(found, key=lambda held: (held.parent, -1 if held.number is None else held.number, held.address))
 
@@ -98,6 +131,7 @@ def _read(
     number: int | None,
     uplink_fault: str | None,
     hcas: Mapping[str, Sequence[Hca]],
+    vdpa: Vdpa | None,
     routed: frozenset[str],
 ) -> VirtualFunction:
     host = function.host
@@ -118,6 +152,9 @@ def _read(
         vendor="" if function.vendor is None else f"{function.vendor:04x}",
         device="" if function.device is None else f"{function.device:04x}",
         driver=function.driver or "",
+        is_bound=function.driver is not None,
+        aux_type="",
+        vdpa=vdpa,
         acpi_index=function.text("acpi_index").or_else(""),
         link_type=next((kind for kind in types if kind is not None), ""),
         p_key=next((key.value for key in keys if key.value is not None), None),
@@ -129,6 +166,82 @@ def _read(
         hcas=mine,
         uplink_fault=uplink_fault,
     )
+
+
+def read_subfunctions(host: kdp.hardware.Host, hcas: Sequence[Hca]) -> list[VirtualFunction]:
+    """Return the subfunctions of network controllers, by physical function and number."""
+    by_owner = _by_owner(hcas)
+    routed = _default_routes(host)
+    faults: dict[str, str | None] = {}
+    found: list[VirtualFunction] = []
+    for entry in host.directories("/sys/bus/auxiliary/devices/*.sf.*"):
+        parent = entry.pci
+        if parent is None or (parent.class_code or 0) >> 16 != NETWORK_CONTROLLER:
+            continue
+        if parent.path not in faults:
+            faults[parent.path] = _uplink_fault(host, parent, by_owner.get(parent.address, ()))
+        found.append(_read_subfunction(entry, parent, faults[parent.path], by_owner, routed))
+    return sorted(found, key=lambda held: (held.parent, -1 if held.number is None else held.number, held.address))
+
+
+def _read_subfunction(
+    entry: kdp.hardware.Directory,
+    parent: kdp.hardware.PciFunction,
+    uplink_fault: str | None,
+    hcas: Mapping[str, Sequence[Hca]],
+    routed: frozenset[str],
+) -> VirtualFunction:
+    host = entry.host
+    interfaces = tuple(child.name for child in entry.children("net/*"))
+    parent_interfaces = tuple(parent.net_names)
+    mine = tuple(hcas.get(entry.name, ()))
+    types = [link_type_of(host.net_interface(name)) for name in (*interfaces, *parent_interfaces)]
+    types += [kind for hca in (*mine, *hcas.get(parent.address, ())) for kind in sorted(hca.link_types)]
+    return VirtualFunction(
+        address=entry.name,
+        number=entry.integer("sfnum").value,
+        parent=parent.address,
+        parent_interfaces=parent_interfaces,
+        interfaces=interfaces,
+        vendor="" if parent.vendor is None else f"{parent.vendor:04x}",
+        device="" if parent.device is None else f"{parent.device:04x}",
+        driver=parent.driver or "",
+        is_bound=entry.driver is not None,
+        aux_type="sf",
+        vdpa=None,
+        acpi_index="",
+        link_type=next((kind for kind in types if kind is not None), ""),
+        p_key=None,
+        numa_nodes=parent.numa_nodes,
+        root=parent.path.removeprefix("/sys/devices/").partition("/")[0],
+        group=None,
+        is_without_iommu=False,
+        carries_default_route=not routed.isdisjoint(interfaces),
+        hcas=mine,
+        uplink_fault=uplink_fault,
+    )
+
+
+def _by_owner(hcas: Sequence[Hca]) -> dict[str, list[Hca]]:
+    """Return the adapters by PCI address, those of subfunctions by the names of these: their PCI function is their parent's, too."""
+    found: dict[str, list[Hca]] = {}
+    for hca in hcas:
+        above = hca.path.rpartition("/infiniband/")[0].rpartition("/")[2]
+        found.setdefault(above if ".sf." in above else hca.facts.address or "", []).append(hca)
+    return found
+
+
+def _vdpa_devices(host: kdp.hardware.Host) -> dict[str, Vdpa]:
+    """Return the vDPA devices by the address of their PCI function. Whoever makes one names it; its node is of another device below."""
+    found: dict[str, Vdpa] = {}
+    for entry in host.directories("/sys/bus/vdpa/devices/*"):
+        kind = VDPA_DRIVERS.get(entry.driver or "")
+        owner = entry.parent
+        function = None if owner is None or kind is None else host.pci_function(owner.name)
+        if kind is not None and function is not None:
+            nodes = [child.node for child in entry.children("vhost-vdpa-*")] if kind == "vhost" else []
+            found[function.address] = Vdpa(kind, next((node for node in nodes if node is not None), None))
+    return found
 
 
 def _uplink_fault(host: kdp.hardware.Host, parent: kdp.hardware.PciFunction, hcas: Sequence[Hca]) -> str | None:

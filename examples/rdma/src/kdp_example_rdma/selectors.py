@@ -35,7 +35,9 @@ def vf_fits(selector: VfSelector, function: VirtualFunction, *, is_rdma: bool) -
         is_rdma: Whether it has an RDMA adapter, be it visible here or in a container.
     """
     return (
-        _one_of(selector.vendors, [function.vendor])
+        (function.aux_type in selector.aux_types if selector.aux_types else not function.aux_type)
+        and (not selector.vdpa_type or (function.vdpa is not None and function.vdpa.kind == selector.vdpa_type))
+        and _one_of(selector.vendors, [function.vendor])
         and _one_of(selector.devices, [function.device])
         and _one_of(selector.drivers, [function.driver])
         and _one_of(selector.pci_addresses, [function.address])

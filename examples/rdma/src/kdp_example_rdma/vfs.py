@@ -1,6 +1,6 @@
-"""The devices of the mode ``vf``: each SR-IOV virtual function is one, for one container.
+"""The devices of the mode ``vf``: each SR-IOV virtual function is one, and each subfunction, for one container.
 
-The id is the PCI address, and the variables ``PCIDEVICE_…`` and ``PCIDEVICE_…_INFO`` are those of sriov-network-device-plugin, because
+The id is the PCI address, or the subfunction's name, and the variables ``PCIDEVICE_…`` and ``PCIDEVICE_…_INFO`` are those of sriov-network-device-plugin, because
 CNI plugins and DPDK programs read them.
 """
 
@@ -105,7 +105,7 @@ def _device(
             nodes.append(kdp.DeviceNode(host_path="/dev/vfio/vfio"))
             nodes.append(kdp.DeviceNode(host_path=outside, container_path=inside))
             parts["vfio"] = {"mount": "/dev/vfio/vfio", "dev-mount": inside}
-    elif not function.driver:
+    elif not function.is_bound:
         reasons.append(f"{function.address} is bound to no driver")
     if selector.is_rdma and function.hcas:
         reasons += [hca.fault for hca in function.hcas if hca.fault is not None]
@@ -114,6 +114,13 @@ def _device(
         kinds = ("uverbs", "umad", "issm", "rdma_cm")
         parts["rdma"] = {kind: path for path in paths for kind in kinds if kind in path}
         parts["rdma"]["rdma_dev"] = function.hcas[0].name
+    if selector.vdpa_type and function.vdpa is not None:
+        node = function.vdpa.node
+        if node is not None:
+            nodes.append(kdp.DeviceNode(host_path=node))
+        elif function.vdpa.kind == "vhost":
+            reasons.append(f"the kernel names no device node for the vDPA device of {function.address}")
+        parts["vdpa"] = {} if node is None else {"mount": node}
     if selector.need_vhost_net:
         nodes += [kdp.DeviceNode(host_path=path) for path in _VHOST]  # kdp looks whether they are there
         parts["vhost"] = {"net-mount": _VHOST[0], "tun-mount": _VHOST[1]}
@@ -130,6 +137,10 @@ def _device(
         "resource.kubernetes.io/pcieRoot": function.root,
         "adapters": ",".join(hca.name for hca in function.hcas),
     }
+    if function.vdpa is not None:
+        attributes["vdpa"] = function.vdpa.kind
+    if function.aux_type:
+        attributes["auxType"] = function.aux_type
     if function.number is not None:
         attributes["number"] = function.number
     return kdp.Device(
