@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
 Figure = Callable[[str, float, str], None]
 
-# No example has a deadline, and all runs draw the same ones: a busy machine must not fail what is right.
-settings.register_profile(
-    "kdp", deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
-)
-settings.load_profile("kdp")
+if "KDP_GUEST" not in os.environ:  # a guest runs no property tests, and to import hypothesis takes it ten seconds
+    from hypothesis import HealthCheck, settings
+
+    # No example has a deadline, and all runs draw the same ones: a busy machine must not fail what is right.
+    settings.register_profile(
+        "kdp", deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    )
+    settings.load_profile("kdp")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -35,7 +35,7 @@ class RunTestsInGuest(Protocol):
     """Boot a guest and run a file of `INSIDE` with pytest in it; what fails there fails here, with the guest's console."""
 
     def __call__(
-        self, kind: Kind, name: str, *, limit: float = 240.0, environment: Mapping[str, str] | None = None
+        self, kind: Kind, name: str, *, limit: float = 400.0, environment: Mapping[str, str] | None = None
     ) -> Path: ...
 
 
@@ -70,25 +70,17 @@ def run_in_guest(tmp_path_factory: pytest.TempPathFactory) -> RunInGuest:
 def run_tests_in_guest(run_in_guest: RunInGuest, record_property: Callable[[str, object], None]) -> RunTestsInGuest:
     """Run tests, each file in a guest of its own; returns the folder with what they wrote into ``/out``."""
 
-    def run(kind: Kind, name: str, *, limit: float = 240.0, environment: Mapping[str, str] | None = None) -> Path:
+    def run(kind: Kind, name: str, *, limit: float = 400.0, environment: Mapping[str, str] | None = None) -> Path:
         outcome, out = run_in_guest(
             kind,
             [
-                *(
-                    sys.executable,
-                    "-m",
-                    "pytest",
-                    "-p",
-                    "no:cacheprovider",
-                    "-p",
-                    "no:xdist",
-                    "--color=no",
-                    "--durations=5",
-                ),
+                *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--color=no", "--durations=5"),
+                *("-p", "anyio", "-p", "kdp.testing.pytest_plugin"),
                 *("-o", "junit_family=xunit1", "--junitxml=/out/report.xml", INSIDE / name),
             ],
             limit=limit,
-            environment={"KDP_GUEST": kind.name, **(environment or {})},
+            # Plugins that pytest finds itself, hypothesis among them, would be compiled anew in each guest.
+            environment={"KDP_GUEST": kind.name, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **(environment or {})},
         )
         report = out / "report.xml"
         assert report.exists(), f"the guest ran no tests (exit code {outcome.code}):\n{outcome.said}"

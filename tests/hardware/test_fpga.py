@@ -7,6 +7,6 @@ from .guests.fpga import FPGA
 
 
 def test_the_backend_on_real_drivers(run_tests_in_guest: RunTestsInGuest) -> None:
-    out = run_tests_in_guest(FPGA, "test_fpga.py", limit=540)
+    out = run_tests_in_guest(FPGA, "test_fpga.py", limit=800)
 
     assert (out / "port-errors.tar.gz").exists()

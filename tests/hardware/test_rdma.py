@@ -19,7 +19,7 @@ WITH_PODS = attrs.evolve(
 
 
 def test_the_backend_on_real_drivers(run_tests_in_guest: RunTestsInGuest) -> None:
-    run_tests_in_guest(RXE, "test_rdma.py", limit=400)
+    run_tests_in_guest(RXE, "test_rdma.py", limit=800)
 
 
 def test_two_pods_speak_rdma(run_tests_in_guest: RunTestsInGuest) -> None:
@@ -28,4 +28,4 @@ def test_two_pods_speak_rdma(run_tests_in_guest: RunTestsInGuest) -> None:
     except Missing as missing:
         pytest.skip(str(missing))
     # Images are unpacked in memory of their own: the guest's files are an overlay, on which there can be no other.
-    run_tests_in_guest(WITH_PODS, "test_rdma_pods.py", limit=500, environment={"TMPDIR": "/dev/shm"})
+    run_tests_in_guest(WITH_PODS, "test_rdma_pods.py", limit=800, environment={"TMPDIR": "/dev/shm"})

@@ -29,7 +29,7 @@ TWO_PORTS = "fpga.intel.com/af-992.d84.mSarbWySWmiqvKfYTFRXONhCTcSko8QT-J5DNoP5B
 ONE_PORT = "fpga.intel.com/af-992.f7d.mSarbWySWmiqvKfYTFRXOPffQFy9es9yIvFEsLk6zRg"
 ALL = {TWO_PORTS: 2, ONE_PORT: 1}
 POLL = 1.0
-DEADLINE = 60.0
+DEADLINE = 120.0
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ from kdp_example_rdma import Rdma
 Figure = Callable[[str, float, str], None]
 
 RESOURCE = "rdma/hca"
-DEADLINE = 60.0
+DEADLINE = 120.0
 
 
 def do(*words: str) -> None:

@@ -28,7 +28,7 @@ Figure = Callable[[str, float, str], None]
 RESOURCE = "rdma/hca"
 ADDRESS = "198.51.100.1"
 CONTROLLERS = "+cpu +cpuset +memory +pids +io +hugetlb"
-DEADLINE = 150.0
+DEADLINE = 240.0
 
 TOOL = BIN / "verbs/usr/bin/ibv_rc_pingpong"
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
