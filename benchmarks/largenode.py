@@ -130,7 +130,9 @@ class LargeNode:
         self._attributes(sensor, name="dfl_fme_thermal", temp1_input=45000, temp1_max=90000, temp1_crit=95000)
         self._attributes(sensor, temp1_crit_alarm=0, temp1_max_alarm=0)
         self._attributes(f"{engine}/hwmon/hwmon{2 * number + 1}", name="dfl_fme_power", power1_input=37000000)
-        self._attributes(f"{engine}/dfl-fme-mgr.{number}/fpga_manager/fpga{number}", state="unknown", status="")
+        manager = f"{engine}/dfl-fme-mgr.{number}/fpga_manager/fpga{number}"
+        self._attributes(manager, state="unknown", status="")
+        self._tree.link(f"/sys/class/fpga_manager/fpga{number}", manager)
         for port in range(2):
             region = f"{engine}/dfl-fme-region.{2 * number + port}/fpga_region/region{base + 1 + port}"
             self._attributes(region, compat_id=_INTERFACE)

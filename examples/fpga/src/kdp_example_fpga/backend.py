@@ -23,7 +23,7 @@ from .memory import Known, Memory
 from .temperature import Thermometer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 __all__ = ["Fpga", "Mode"]
 
@@ -134,9 +134,10 @@ class Fpga(kdp.DeviceBackend):
 
     # -- Intel ---------------------------------------------------------------------------------------------------------
 
-    def _of_boards(self, boards: Iterable[dfl.Board]) -> Iterator[Callable[[], kdp.Device]]:
+    def _of_boards(self, boards: Sequence[dfl.Board]) -> Iterator[Callable[[], kdp.Device]]:
+        managers = self.host.class_devices("fpga_manager") if boards else []
         for board in boards:
-            wrong = faults.of_board(board, self._ignored)
+            wrong = faults.of_board(board, self._ignored, managers)
             hot = self._thermometer.fault(board.address, board.engine) if board.engine is not None else None
             wrong += [hot] if hot else []
             if self._mode == "af":

@@ -9,6 +9,7 @@ engine stays with the physical one.
 
 from __future__ import annotations
 
+import fnmatch
 from typing import final
 
 import attrs
@@ -97,9 +98,9 @@ def scan(host: kdp.hardware.Host, memory: Memory) -> list[Board]:
     for driver in _DRIVERS:
         for entry in host.directories(driver.boards):
             function = entry.pci
-            if function is None:
+            # Regions that can be programmed are of the same class, lie below an engine, and have neither engine nor ports.
+            if function is None or fnmatch.fnmatchcase(entry.path, f"*/{driver.engine}/*"):
                 continue
-            # Regions that can be programmed are of the same class, lie below an engine, and have neither.
             board = (function.physical_function or function).address
             for engine in entry.children(driver.engine):
                 engines.setdefault(board, (engine, driver))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     import kdp.hardware
 
@@ -34,15 +34,22 @@ REGISTERS: Final = (*_ENGINE, *_PORT)
 """The names of all registers, for the option that leaves some out."""
 
 
-def of_board(board: Board, ignored: Collection[str]) -> list[str]:
-    """Return what is wrong with a board as a whole, and so with all of its ports."""
+def of_board(board: Board, ignored: Collection[str], managers: Sequence[kdp.hardware.Directory]) -> list[str]:
+    """Return what is wrong with a board as a whole, and so with all of its ports.
+
+    Args:
+        board: The board.
+        ignored: Registers that say nothing.
+        managers: What programs boards, of all of them: the entries of the class ``fpga_manager``.
+    """
     if board.engine is None:
         return [f"the management engine of {board.address} is gone"]
     faults = _set(board.engine, _ENGINE, ignored)
-    for manager in board.engine.children("*/fpga_manager/*"):
-        state = manager.text("state").or_else("")
-        if state.endswith("error"):
-            faults.append(f"its last programming failed ({state})")
+    for manager in managers:
+        if manager.path.startswith(f"{board.engine.path}/"):
+            state = manager.text("state").or_else("")
+            if state.endswith("error"):
+                faults.append(f"its last programming failed ({state})")
     return faults
 
 
@@ -58,10 +65,16 @@ def _set(
     directory: kdp.hardware.Directory, registers: Mapping[str, tuple[str, ...]], ignored: Collection[str]
 ) -> list[str]:
     faults: list[str] = []
+    # A board has half of them: to look which costs less than to try each, and it is done every few seconds.
+    there = {
+        path.rpartition("/")[2] for path in directory.host.glob(f"{directory.host.escape(directory.path)}/errors/*")
+    }
     for name, attributes in registers.items():
         if name in ignored:
             continue
         for attribute in attributes:
+            if attribute.split("/")[1] not in there:
+                continue
             reading = directory.hexadecimal(attribute)
             if reading.is_absent:
                 continue

@@ -217,9 +217,10 @@ int nvmlDeviceGetAttributes_v2(dev_h d, attr_t *a) { IN(d); if (!MIGIS(d)) retur
 int nvmlDeviceGetGpuInstanceProfileInfoV(dev_h d, unsigned i, profile_t *p) { IN(d); if (!d->mig) return NOTSUP; if (i >= (unsigned)nprofiles) return NOTSUP; p->id = i; snprintf(p->name, 96, "MIG %s", profiles[i]); return OK; }
 #endif
 
-struct set { int dummy; };
-int nvmlEventSetCreate(struct set **s) { IN(0); *s = calloc(1, sizeof **s); return OK; }
-int nvmlEventSetFree(struct set *s) { free(s); return OK; }
+/* What a set watches; quiet: nothing has happened there since its events were read to their end. */
+struct set { int fd, quiet; char path[4096]; };
+int nvmlEventSetCreate(struct set **s) { IN(0); *s = calloc(1, sizeof **s); (*s)->fd = -1; return OK; }
+int nvmlEventSetFree(struct set *s) { if (s->fd >= 0) close(s->fd); free(s); return OK; }
 int nvmlDeviceGetSupportedEventTypes(dev_h d, unsigned long long *t) { IN(d); *t = 0x11f; return OK; }
 int nvmlDeviceRegisterEvents(dev_h d, unsigned long long t, struct set *s) { (void)s; IN(d); if (MIGIS(d)) return NOTSUP; d->mask |= t; return OK; }
 /* Sleeps until something happens beside the state's file, as the real one sleeps in the driver: who waits costs nothing. */
@@ -236,33 +237,42 @@ static unsigned now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t
 
 int nvmlEventSetWait_v2(struct set *s, event_t *e, unsigned ms) {
     char file[4200], line[256], news[4096];
-    (void)s;
     IN(0);
-    unsigned began = now(), waited = 0;
-    for (int fd = watched();; waited = now() - began) {
-        int refused = enter(__func__, 0);
-        if (refused) { if (fd >= 0) close(fd); return refused; }
-        snprintf(file, sizeof file, "%s.events", path);
-        FILE *f = fopen(file, "r");
-        if (f) {
-            int any = 0, gi = -1, ci = -1, i = 0;
-            unsigned long long code = 0;
-            char kind[16];
-            pthread_mutex_lock(&mu);
-            fseek(f, events_at, SEEK_SET);
-            while (!any && fgets(line, sizeof line, f) && strchr(line, '\n')) {
-                events_at = ftell(f);
-                if (sscanf(line, "%15s %d %llu %d %d", kind, &i, &code, &gi, &ci) < 2 || i < 0 || i >= MAXG) continue;
-                *e = (event_t){&gpu[i], !strcmp(kind, "xid") ? XID : MIG_CHANGE, code, gi, ci};
-                any = (gpu[i].mask & e->type) != 0;
+    if (s->fd < 0 || strcmp(s->path, path)) {
+        if (s->fd >= 0) close(s->fd);
+        s->fd = watched();
+        s->quiet = 0;
+        snprintf(s->path, sizeof s->path, "%s", path);
+    }
+    for (unsigned began = now(), waited = 0;; waited = now() - began) {
+        if (!s->quiet) {
+            int refused = enter(__func__, 0);
+            if (refused) return refused;
+            snprintf(file, sizeof file, "%s.events", path);
+            FILE *f = fopen(file, "r");
+            if (f) {
+                int any = 0, gi = -1, ci = -1, i = 0;
+                unsigned long long code = 0;
+                char kind[16];
+                pthread_mutex_lock(&mu);
+                fseek(f, events_at, SEEK_SET);
+                while (!any && fgets(line, sizeof line, f) && strchr(line, '\n')) {
+                    events_at = ftell(f);
+                    if (sscanf(line, "%15s %d %llu %d %d", kind, &i, &code, &gi, &ci) < 2 || i < 0 || i >= MAXG) continue;
+                    *e = (event_t){&gpu[i], !strcmp(kind, "xid") ? XID : MIG_CHANGE, code, gi, ci};
+                    any = (gpu[i].mask & e->type) != 0;
+                }
+                pthread_mutex_unlock(&mu);
+                fclose(f);
+                if (any) return OK;
             }
-            pthread_mutex_unlock(&mu);
-            fclose(f);
-            if (any) { if (fd >= 0) close(fd); return OK; }
+            s->quiet = s->fd >= 0;
         }
-        if (waited >= ms) { if (fd >= 0) close(fd); return TIMEOUT; }
-        if (fd < 0) { usleep(10000); continue; } /* no instance of inotify is left */
-        poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, ms - waited);
-        while (read(fd, news, sizeof news) > 0) {}
+        if (waited >= ms) return TIMEOUT;
+        if (s->fd < 0) { usleep(10000); continue; } /* no instance of inotify is left */
+        if (poll(&(struct pollfd){.fd = s->fd, .events = POLLIN}, 1, ms - waited) > 0) {
+            while (read(s->fd, news, sizeof news) > 0) {}
+            s->quiet = 0;
+        }
     }
 }
