@@ -5,10 +5,13 @@ from __future__ import annotations
 import attrs
 import pytest
 from tests.node.nodekit import Missing
-from tests.node.nodekit.tools import tool
+from tests.node.nodekit.tools import BIN, program, tool
 
 from .conftest import RunTestsInGuest
 from .guests.rxe import RXE
+
+NODE = {"containerd": "containerd-2/usr/bin", "runc": "runtime/usr/sbin", "busybox": "runtime/bin"}
+"""What a whole kubelet needs besides itself, where `make node-tools` puts it."""
 
 WITH_PODS = attrs.evolve(
     RXE,
@@ -25,6 +28,8 @@ def test_the_backend_on_real_drivers(run_tests_in_guest: RunTestsInGuest) -> Non
 def test_two_pods_speak_rdma(run_tests_in_guest: RunTestsInGuest) -> None:
     try:
         tool("kubelet")
+        for name, place in NODE.items():
+            program(name, BIN / place)
     except Missing as missing:
         pytest.skip(str(missing))
     # Images are unpacked in memory of their own: the guest's files are an overlay, on which there can be no other.

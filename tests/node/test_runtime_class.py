@@ -19,7 +19,8 @@ import pytest
 
 from kdp_example_nvidia_gpu.fake import FakeNode, GpuState, NvmlState, compile_library
 
-from .conftest import Namespace
+from .conftest import MakeCluster, Namespace
+from .nodekit import Cluster
 from .nodekit.image import STAY
 from .nodekit.machine import HANDLER, IMAGE, Machine
 from .wrapper import SHARED
@@ -98,7 +99,16 @@ def pod(name: str, *, runtime_class: str | None) -> dict[str, Any]:
 async def test_a_pod_sees_its_gpu_by_the_runtime_class_and_none_without(
     namespace: Namespace, node: FakeNode, strategy: str
 ) -> None:
-    cluster, place = namespace.cluster, namespace.name
+    await _try(namespace.cluster, namespace.name, node, strategy)
+
+
+async def test_the_same_with_the_older_containerd(make_cluster: MakeCluster, node: FakeNode) -> None:
+    cluster = await make_cluster(containerd="containerd-1")
+    async with cluster.namespace() as place:
+        await _try(cluster, place, node, "envvar")
+
+
+async def _try(cluster: Cluster, place: str, node: FakeNode, strategy: str) -> None:
     async with running(cluster, node, strategy) as url:
         reason = f"strategies={strategy} needs NVIDIA's container runtime, and without it containers start with no GPU"
         await cluster.until(lambda: reason in json.dumps(readiness(url)), "the readiness says what is missing")
