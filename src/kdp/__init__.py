@@ -6,7 +6,7 @@ A tour of the names, in the order in which a vendor meets them:
 * `Device`, `Health`, `Quantity`, `Version` say what is there; `ContainerEdits` with `DeviceNode`, `Mount` and `Hook`
   say what a container needs. All are frozen values that check themselves.
 * `RequestPolicy`, `Taint` and `BindingConditions` say how a device may be claimed, where a DRA driver serves it, and
-  `Claim` which claim it was.
+  `Claim` which claim it was; `NetworkData` says what is known of a network device that it has.
 * `HealthPolicy` says from when on a device counts as dead, and as alive again.
 * `Allocation`, `PreferRequest`, `Reporter` and `Needs` are what the optional hooks get and return.
 * `NotReady` and `AllocationError` are the two errors that a hook raises on purpose; the other errors are in
@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .backend import Allocation, DeviceBackend, Needs, PreferRequest, Reporter
-from .claims import BindingConditions, Claim, RequestPolicy, Taint
+from .claims import BindingConditions, Claim, NetworkData, RequestPolicy, Taint
 from .devices import Device, Health, Quantity, Version
 from .edits import ContainerEdits, DeviceNode, Hook, Mount
 from .errors import AllocationError, ConfigurationError, InvalidValueError, KdpError, NotReady
@@ -47,6 +47,7 @@ __all__ = [
     "KdpError",
     "Mount",
     "Needs",
+    "NetworkData",
     "NotReady",
     "PreferRequest",
     "Quantity",

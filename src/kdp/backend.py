@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, final, overload
 import attrs
 from typing_extensions import override
 
-from .claims import Claim
+from .claims import Claim, NetworkData
 from .devices import Device
 from .edits import ContainerEdits
 from .errors import InvalidValueError
@@ -64,6 +64,9 @@ class Allocation(Sequence[Device]):
         share_id: Which share of a shared device this is, by device id.
         admin_access: Whether this is admin access: another claim may have the devices at the same time, so neither
             ``allocate`` nor ``released`` may change anything about them. Source: DRA contract section 3.4.
+        network: What is known of network interfaces, by device id. What ``allocate`` puts in is told in the claim's
+            ``status.devices`` (``--device-status on``) and in the metadata file of its containers (``--device-metadata
+            on``). Other hooks find nothing in it.
     """
 
     resource: str
@@ -76,6 +79,7 @@ class Allocation(Sequence[Device]):
     consumed: Mapping[str, Mapping[str, Quantity]] = attrs.field(factory=dict[str, Mapping[str, Quantity]])
     share_id: Mapping[str, str] = attrs.field(factory=dict[str, str])
     admin_access: bool = False
+    network: dict[str, NetworkData] = attrs.field(factory=dict[str, NetworkData])
 
     @overload
     def __getitem__(self, index: int) -> Device: ...

@@ -6,6 +6,7 @@ checked where the server's version is known, in ``kdp.dra``.
 
 from __future__ import annotations
 
+from ipaddress import ip_interface
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, final, get_args
 
@@ -16,15 +17,21 @@ from .names import check_label_name, check_label_value
 from .quantities import Amount, check_amount, exact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["BindingConditions", "Claim", "RequestPolicy", "Taint", "TaintEffect"]
+__all__ = ["BindingConditions", "Claim", "NetworkData", "RequestPolicy", "Taint", "TaintEffect"]
 
 MAX_POLICY_VALUES = 10
 """Choices of one request policy."""
 
 MAX_BINDING_CONDITIONS = 4
 """Of each kind."""
+
+MAX_INTERFACE_NAME = 256
+MAX_HARDWARE_ADDRESS = 128
+"""Characters."""
+
+MAX_IPS = 16
 
 TaintEffect = Literal["NoSchedule", "NoExecute", "None"]
 """New claims do not get the device; pods that use it are evicted as well; nothing but a word to people (since 1.35)."""
@@ -203,3 +210,54 @@ class Claim:
     namespace: str
     name: str
     uid: str
+
+
+def _text_up_to(most: int) -> Callable[[object, attrs.Attribute[str], str], None]:
+    def check(_: object, field: attrs.Attribute[str], value: str) -> None:
+        if len(value.encode(errors="replace")) > most:
+            raise InvalidValueError(f"network data: {field.name} {value!r}: must have at most {most} bytes")
+
+    return check
+
+
+def _addresses(value: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(value, str):
+        raise InvalidValueError(f"network data: ips {value!r}: must be several texts, not one; valid is [{value!r}]")
+    found: dict[str, None] = {}
+    for text in value:
+        try:
+            if "/" not in text:
+                raise ValueError
+            found[str(ip_interface(text))] = None
+        except (TypeError, ValueError):
+            raise InvalidValueError(
+                f"network data: ip {text!r}: must be an address with the length of its prefix; valid is '192.0.2.5/24'"
+            ) from None
+    if len(found) > MAX_IPS:
+        raise InvalidValueError(f"network data: {len(found)} ips; at most {MAX_IPS} are allowed")
+    return tuple(found)
+
+
+@final
+@attrs.frozen(kw_only=True)
+class NetworkData:
+    """What is known of a device's network interface, for the claim's status. Give at least one of the three.
+
+    Source: ``resource.k8s.io/v1`` ``NetworkDeviceData``.
+
+    Attributes:
+        interface_name: As the pod will see it, or as it is on the node if nobody renames it; at most 256 bytes.
+        ips: Its addresses with the lengths of their prefixes, as ``192.0.2.5/24``; at most 16, each once.
+        hardware_address: As ``52:54:00:12:34:56``; at most 128 bytes.
+
+    Raises:
+        InvalidValueError: A value breaks its rule, or nothing is said at all.
+    """
+
+    interface_name: str = attrs.field(default="", validator=_text_up_to(MAX_INTERFACE_NAME))
+    ips: tuple[str, ...] = attrs.field(default=(), converter=_addresses)
+    hardware_address: str = attrs.field(default="", validator=_text_up_to(MAX_HARDWARE_ADDRESS))
+
+    def __attrs_post_init__(self) -> None:
+        if not (self.interface_name or self.ips or self.hardware_address):
+            raise InvalidValueError("network data: it says nothing; valid is kdp.NetworkData(interface_name='eth1')")

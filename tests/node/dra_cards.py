@@ -62,6 +62,10 @@ class Cards(kdp.DeviceBackend):
     @override
     def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
         _tell("allocate", devices)
+        if "link0" in devices.ids:
+            devices.network["link0"] = kdp.NetworkData(
+                interface_name="net1", ips=["192.0.2.5/24", "2001:DB8::5/64"], hardware_address="52:54:00:12:34:56"
+            )
         return kdp.ContainerEdits.merge((device.id, device.edits) for device in devices)
 
     @override

@@ -184,7 +184,12 @@ async def test_shares_of_a_device_come_and_go_apart(driver: Driver) -> None:
         [entry] = found["status"].get("devices") or [{}]
         return bool(entry.get("shareID") == shares["other"] and entry["conditions"][0]["type"] == "Ready")
 
-    await driver.until_claim("other", is_ready, "says that its share is ready")
+    found = await driver.until_claim("other", is_ready, "says that its share is ready")
+    assert found["status"]["devices"][0]["networkData"] == {
+        "interfaceName": "net1",
+        "ips": ["192.0.2.5/24", "2001:db8::5/64"],
+        "hardwareAddress": "52:54:00:12:34:56",
+    }
     await driver.delete("one")
     assert await driver.until_running("late") == ["link0"]
     [released] = [each for each in driver.told() if each["hook"] == "released" and each["claim"] == "one"]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdp import BindingConditions, Quantity, RequestPolicy, Taint
+from kdp import BindingConditions, NetworkData, Quantity, RequestPolicy, Taint
 from kdp.errors import InvalidValueError
 
 from .strategies import effort
@@ -131,3 +131,26 @@ def test_a_range_is_taken_exactly_if_its_default_lies_in_it(
 def test_wrong_binding_conditions_are_refused(conditions: Any, failures: Any, message: str) -> None:
     with pytest.raises(InvalidValueError, match=message):
         BindingConditions(conditions=conditions, failure_conditions=failures)
+
+
+def test_network_data_has_each_address_once_as_the_api_writes_it() -> None:
+    data = NetworkData(ips=["2001:DB8:0::5/64", "192.0.2.5/24", "192.0.2.5/24"])
+    assert data.ips == ("2001:db8::5/64", "192.0.2.5/24")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, r"^network data: it says nothing; valid is kdp.NetworkData\(interface_name='eth1'\)$"),
+        ({"interface_name": "x" * 257}, "^network data: interface_name 'x+': must have at most 256 bytes$"),
+        ({"hardware_address": "x" * 129}, "^network data: hardware_address 'x+': must have at most 128 bytes$"),
+        ({"ips": "192.0.2.5/24"}, r"^network data: ips '192.0.2.5/24': must be several texts, not one"),
+        ({"ips": ["192.0.2.5"]}, "^network data: ip '192.0.2.5': must be an address with the length of its prefix"),
+        ({"ips": ["192.0.2.5/33"]}, "^network data: ip '192.0.2.5/33'"),
+        ({"ips": ["x/24"]}, "^network data: ip 'x/24'"),
+        ({"ips": [f"192.0.2.{n}/24" for n in range(17)]}, "^network data: 17 ips; at most 16 are allowed$"),
+    ],
+)
+def test_wrong_network_data_is_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidValueError, match=message):
+        NetworkData(**arguments)

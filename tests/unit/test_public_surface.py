@@ -27,6 +27,7 @@ SURFACE: dict[str, list[str]] = {
         "KdpError",
         "Mount",
         "Needs",
+        "NetworkData",
         "NotReady",
         "PreferRequest",
         "Quantity",

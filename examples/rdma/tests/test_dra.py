@@ -82,3 +82,37 @@ def test_shares_and_slots_contradict_one_another(node: SysfsTree) -> None:
 
 def test_what_is_too_long_for_a_slice_is_left_out() -> None:
     assert fitting({"a": "x" * 64, "b": "x" * 65, "c": "", "d": 0}) == {"a": "x" * 64, "d": 0}
+
+
+def _claimed(backend: Rdma, count: int = 1, *, claim: bool = True) -> kdp.Allocation:
+    devices = tuple(backend.discover())[:count]
+    names = kdp.Claim(namespace="default", name="c", uid="u") if claim else None
+    given = kdp.Allocation(resource="rdma/x", devices=devices, deadline=0, claim=names)
+    backend.allocate(given)
+    return given
+
+
+def test_a_claim_is_told_of_its_adapters_interface(node: SysfsTree) -> None:
+    node.address("ib0", "192.0.2.5/24")
+    node.address("ib0", "2001:db8::5/64")
+    given = _claimed(Rdma(node.host, mode="hca"))
+
+    assert given.network == {
+        given.ids[0]: kdp.NetworkData(
+            interface_name="ib0", ips=["192.0.2.5/24", "2001:db8::5/64"], hardware_address="0c:42:a1:00:00:01"
+        )
+    }
+
+
+def test_of_functions_only_those_with_an_interface_tell_of_it(node: SysfsTree) -> None:
+    given = _claimed(Rdma(node.host, mode="vf", is_rdma=False), count=3)
+
+    assert given.ids == ("0000:d8:00.2", "0000:d8:00.3", "0000:d8:00.4")
+    assert given.network == {
+        "0000:d8:00.2": kdp.NetworkData(interface_name="eth0v0", hardware_address="0c:42:a1:00:00:01")
+    }
+
+
+def test_a_pool_and_a_device_plugin_tell_nothing_of_interfaces(node: SysfsTree) -> None:
+    assert _claimed(Rdma(node.host, mode="pool")).network == {}
+    assert _claimed(Rdma(node.host, mode="hca"), claim=False).network == {}

@@ -93,6 +93,7 @@ class Answer:
         name: The device's name in the API.
         cdi_ids: What the container runtime is to add; may be none.
         share_id: Which share of it; "": it is not shared.
+        network: What is known of its network interface, as the API has it; not a part of the answer itself.
     """
 
     request: str
@@ -100,6 +101,7 @@ class Answer:
     name: str
     cdi_ids: tuple[str, ...] = ()
     share_id: str = ""
+    network: Mapping[str, Any] = attrs.field(factory=dict[str, Any], hash=False)
 
 
 @final

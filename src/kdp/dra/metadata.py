@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ..claims import Claim
     from ..devices import Device
     from ..hardware import Host
+    from .checkpoint import Answer
     from .claims import Part, Plan
 
 __all__ = ["MetadataFiles"]
@@ -58,11 +59,17 @@ class MetadataFiles:
         self._driver = driver
         self._host = host
 
-    def write(self, plan: Plan, devices: Mapping[str, Device]) -> dict[Part, Mount]:
+    def write(self, plan: Plan, devices: Mapping[str, Device], answers: Sequence[Answer] = ()) -> dict[Part, Mount]:
         """Write a claim's files, and return the mount of each request, by the part that comes first in it.
 
         A file that cannot be written is logged, and the claim goes on without it, as with the Go helper.
+
+        Args:
+            plan: What the claim has.
+            devices: The devices by their ids.
+            answers: What was prepared, with what is known of network interfaces; the files are written again with it.
         """
+        network = {(each.request, each.pool, each.name, each.share_id): each.network for each in answers}
         requests: dict[str, list[Part]] = {}
         for part in plan.parts:
             requests.setdefault(part.request, []).append(part)
@@ -71,7 +78,7 @@ class MetadataFiles:
             base = request.partition("/")[0]
             file = self._directory / plan.claim.uid / f"{base}.json"
             try:
-                _write(file, json.dumps(self._document(plan, request, parts, devices)) + "\n")
+                _write(file, json.dumps(self._document(plan, request, parts, devices, network)) + "\n")
             except OSError as error:
                 logger.warning(
                     "%s: claim %s/%s: its containers get no metadata of request %s: %s: %s",
@@ -104,7 +111,12 @@ class MetadataFiles:
             raise CheckpointError(f"metadata of claim {uid} in {self._directory}: {error.strerror}") from None
 
     def _document(
-        self, plan: Plan, request: str, parts: Sequence[Part], devices: Mapping[str, Device]
+        self,
+        plan: Plan,
+        request: str,
+        parts: Sequence[Part],
+        devices: Mapping[str, Device],
+        network: Mapping[tuple[str, str, str, str], Mapping[str, Any]],
     ) -> dict[str, Any]:
         claim = plan.claim
         return {
@@ -121,6 +133,7 @@ class MetadataFiles:
                             "pool": use.pool,
                             "name": use.name,
                             **self._told(devices[use.device_id]),
+                            **_network(network.get((use.base, use.pool, use.name, use.share_id))),
                         }
                         for part in parts
                         for use in part.uses
@@ -133,6 +146,10 @@ class MetadataFiles:
         """Return a device's attributes as its slice has them."""
         rendered = render_device(device, standard_attributes(device, self._host))
         return {"attributes": rendered["attributes"]} if "attributes" in rendered else {}
+
+
+def _network(known: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {"networkData": dict(known)} if known else {}
 
 
 def _folder(claim: Claim, pod_claim: str) -> str:

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from ..claims import Claim
+    from ..claims import Claim, NetworkData
     from ..supervisor import Supervisor
     from .api import ClusterApi
     from .reported import DeviceStatuses
@@ -325,12 +325,15 @@ class Preparer:
                 record = _with_part(record, position, attrs.evolve(saved, state=state))
                 if position + 1 < len(record.parts):  # the last one goes with "complete"
                     await self._save(record)
+        answers = tuple(answer for found in rendered for answer in found.answers)
+        if any(answer.network for answer in answers):
+            await self._write_metadata(plan, devices, answers)
         spec = spec_of(self._driver, claim, plan.parts, [each for found in rendered for each in found.devices])
         await offload(lambda: self._write_spec(claim, spec))
         record = attrs.evolve(
             record,
             is_complete=True,
-            devices=tuple(answer for found in rendered for answer in found.answers),
+            devices=answers,
             spec=None if spec is None else spec.as_json(),
         )
         await self._save(record)
@@ -344,10 +347,12 @@ class Preparer:
         )
         return record.devices
 
-    async def _write_metadata(self, plan: Plan, devices: Mapping[str, Device]) -> Mapping[Part, Mount]:
+    async def _write_metadata(
+        self, plan: Plan, devices: Mapping[str, Device], answers: Sequence[Answer] = ()
+    ) -> Mapping[Part, Mount]:
         if not self._has_metadata or any(use.device_id not in devices for use in plan.uses):
             return {}  # what has just gone is refused in a moment
-        return await offload(lambda: self._metadata.write(plan, devices))
+        return await offload(lambda: self._metadata.write(plan, devices, answers))
 
     def _begin(self, record: Record) -> None:
         """Save that a claim is started, unless another one has its devices."""
@@ -382,7 +387,8 @@ class Preparer:
         def finish(edits: Any) -> tuple[Rendered, Mapping[str, Any]]:
             if not isinstance(edits, ContainerEdits):
                 raise InvalidValueError(f"it returned {edits!r}: must be kdp.ContainerEdits")
-            return self._render(claim, part, devices, edits, metadata), check_state(allocation.state)
+            rendered = self._render(claim, part, devices, edits, metadata, allocation.network)
+            return rendered, check_state(allocation.state)
 
         self._late.add(claim.uid)
         try:
@@ -416,7 +422,13 @@ class Preparer:
         )
 
     def _render(
-        self, claim: Claim, part: Part, devices: Sequence[Device], edits: ContainerEdits, metadata: Mount | None
+        self,
+        claim: Claim,
+        part: Part,
+        devices: Sequence[Device],
+        edits: ContainerEdits,
+        metadata: Mount | None,
+        network: Mapping[str, NetworkData] | None = None,
     ) -> Rendered:
         return render_part(
             claim,
@@ -427,6 +439,7 @@ class Preparer:
             host=self._host,
             joined_env=self._backend.joined_env,
             metadata=metadata,
+            network=network,
         )
 
     def _write_spec(self, claim: Claim, spec: CdiSpec | None) -> None:

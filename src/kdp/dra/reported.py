@@ -1,6 +1,6 @@
 """`DeviceStatuses`: what claims say of the devices that were prepared for them, in ``status.devices``.
 
-Each device gets the condition ``Ready``. It is a courtesy to whoever reads the claim: it is written beside Prepare, which does
+Each device gets the condition ``Ready``, and what the backend knows of its network interface. It is a courtesy to whoever reads the claim: it is written beside Prepare, which does
 not wait for it, and a claim is prepared all the same where it cannot be written.
 
 Others write to the same list, as the drivers of other devices, or the vendor's own controller. So a claim is read, changed in
@@ -52,26 +52,37 @@ def with_ready(item: Mapping[str, Any], driver: str, devices: Sequence[Answer], 
     found: Mapping[str, Any] = allocation.get("devices") or {}
     results: Sequence[Mapping[str, Any]] = found.get("results") or ()
     allocated = {_key(each) for each in results}
-    ours = [(driver, each.pool, each.name, each.share_id) for each in devices]
+    ours: dict[_Key, _Object] = {}
+    for each in devices:
+        ours.setdefault((driver, each.pool, each.name, each.share_id), {}).update(each.network)
     entries: list[_Object] = list(status.get("devices") or ())
     places = {_key(each): place for place, each in enumerate(entries)}
     is_changed = False
-    for key in dict.fromkeys(key for key in ours if key in allocated):
+    for key, network in ours.items():
+        if key not in allocated:
+            continue
         _, pool, device, share = key
         place = places.get(key)
         entry: _Object = entries[place] if place is not None else {"driver": driver, "pool": pool, "device": device}
         conditions: list[_Object] = list(entry.get("conditions") or ())
-        if any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions):
+        is_ready = any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
+        if is_ready and (not network or entry.get("networkData") == network):
             continue
-        ready = {
-            "type": "Ready",
-            "status": "True",
-            "reason": "Prepared",
-            "message": "the device is prepared for the claim",
-            "lastTransitionTime": now,
+        if not is_ready:
+            ready = {
+                "type": "Ready",
+                "status": "True",
+                "reason": "Prepared",
+                "message": "the device is prepared for the claim",
+                "lastTransitionTime": now,
+            }
+            conditions = [*(each for each in conditions if each.get("type") != "Ready"), ready]
+        entry = {
+            **entry,
+            **({"shareID": share} if share else {}),
+            "conditions": conditions,
+            **({"networkData": network} if network else {}),
         }
-        conditions = [*(each for each in conditions if each.get("type") != "Ready"), ready]
-        entry = {**entry, **({"shareID": share} if share else {}), "conditions": conditions}
         if place is None:
             entries.append(entry)
         else:

@@ -25,7 +25,7 @@ import attrs
 from ..cdi import CdiDevice, CdiSpec, cdi_device_name
 from ..cdi.names import qualified
 from ..cdi.render import render_edits
-from ..claims import Claim
+from ..claims import Claim, NetworkData
 from ..edits import ContainerEdits, Mount
 from ..errors import InvalidValueError
 from .checkpoint import Answer, Record, SavedPart
@@ -81,6 +81,7 @@ def render_part(
     host: Host,
     joined_env: Iterable[str],
     metadata: Mount | None = None,
+    network: Mapping[str, NetworkData] | None = None,
 ) -> Rendered:
     """Return what a part of a claim gives to a container. Blocks for some stat(2) calls.
 
@@ -93,11 +94,14 @@ def render_part(
         host: The node's files.
         joined_env: Variables that belong to no single device.
         metadata: What mounts the request's metadata file; None: there is none.
+        network: What ``allocate`` knows of network interfaces, by device id.
 
     Raises:
-        InvalidValueError: A device node or a mount's source is not there, or CDI cannot carry the edits.
+        InvalidValueError: A device node or a mount's source is not there, CDI cannot carry the edits, or ``network`` names
+            what is none of the devices.
     """
     check_edits(edits)
+    told = _network(network or {}, part)
     for node in edits.device_nodes:
         host.device_node(node.host_path)
     for mount in edits.mounts:
@@ -120,9 +124,34 @@ def render_part(
             ids.append(qualified(kind_of(driver), device.name))
         ids += edits.cdi_devices if not position else ()
         answers.append(
-            Answer(request=use.base, pool=use.pool, name=use.name, cdi_ids=tuple(ids), share_id=use.share_id)
+            Answer(
+                request=use.base,
+                pool=use.pool,
+                name=use.name,
+                cdi_ids=tuple(ids),
+                share_id=use.share_id,
+                network=told.get(use.device_id, {}),
+            )
         )
     return Rendered(devices=tuple(found), answers=tuple(answers))
+
+
+def _network(network: Mapping[str, NetworkData], part: Part) -> dict[str, dict[str, Any]]:
+    """Return network data as the API has it, by device id."""
+    ids = {use.device_id for use in part.uses}
+    found: dict[str, dict[str, Any]] = {}
+    for device_id, data in network.items():
+        if device_id not in ids or not isinstance(data, NetworkData):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidValueError(
+                f"network[{device_id!r}] = {data!r}: must be a kdp.NetworkData of one of the devices {', '.join(sorted(ids))}"
+            )
+        fields = (
+            ("interfaceName", data.interface_name),
+            ("ips", list(data.ips)),
+            ("hardwareAddress", data.hardware_address),
+        )
+        found[device_id] = {name: value for name, value in fields if value}
+    return found
 
 
 def _name(claim: Claim, use: Use) -> str:

@@ -16,12 +16,15 @@ Source of the format: the kernel's include/uapi/linux/{netlink,rtnetlink,if_link
 from __future__ import annotations
 
 import struct
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import attrs
 from typing_extensions import override
 
 from .netlink import EventWatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["LINKS", "LinkEvent", "LinkWatch"]
 
@@ -34,7 +37,9 @@ _NEWLINK, _DELLINK = 16, 17
 _IFNAME, _OPERSTATE, _CARRIER = 3, 16, 33
 _IFF_UP = 1
 
-_HEADER = struct.Struct("=IHHII")  # nlmsghdr: length, type, flags, sequence, port
+HEADER = struct.Struct("=IHHII")
+"""nlmsghdr: length, type, flags, sequence, port."""
+
 _LINK = struct.Struct("=BxHiII")  # ifinfomsg: family, type, index, flags, change
 _ATTRIBUTE = struct.Struct("=HH")  # rtattr: length, type
 
@@ -103,14 +108,10 @@ class LinkWatch(EventWatch[LinkEvent]):
 def parse(data: bytes) -> list[LinkEvent]:
     """Return the events of one datagram, which may hold several messages; what is cut off or of another kind is left out."""
     found: list[LinkEvent] = []
-    while len(data) >= _HEADER.size:
-        length, kind = _HEADER.unpack_from(data)[:2]
-        if not _HEADER.size <= length <= len(data):
-            break
-        message, data = data[_HEADER.size : length], data[_aligned(length) :]
+    for kind, message in messages_of(data):
         if kind in (_NEWLINK, _DELLINK) and len(message) >= _LINK.size:
             _, _, index, flags, _ = _LINK.unpack_from(message)
-            attributes = _attributes(message[_LINK.size :])
+            attributes = attributes_of(message[_LINK.size :])
             state, carrier = attributes.get(_OPERSTATE, b""), attributes.get(_CARRIER, b"")
             found.append(
                 LinkEvent(
@@ -125,7 +126,18 @@ def parse(data: bytes) -> list[LinkEvent]:
     return found
 
 
-def _attributes(data: bytes) -> dict[int, bytes]:
+def messages_of(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the messages of one datagram, each by its type; what is cut off is left out."""
+    while len(data) >= HEADER.size:
+        length, kind = HEADER.unpack_from(data)[:2]
+        if not HEADER.size <= length <= len(data):
+            return
+        yield kind, data[HEADER.size : length]
+        data = data[_aligned(length) :]
+
+
+def attributes_of(data: bytes) -> dict[int, bytes]:
+    """Return the attributes that follow a message's head, by type; what is cut off is left out."""
     found: dict[int, bytes] = {}
     while len(data) >= _ATTRIBUTE.size:
         length, kind = _ATTRIBUTE.unpack_from(data)

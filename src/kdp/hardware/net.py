@@ -31,6 +31,13 @@ class NetInterface(Directory):
         return self.text("address").or_else("")
 
     @property
+    def ips(self) -> tuple[str, ...]:
+        """Its addresses that others can reach, as ``192.0.2.5/24``; none also where nobody tells. See `addresses`."""
+        from .addresses import addresses_of
+
+        return addresses_of(self.host, self.name, self.index)
+
+    @property
     def state(self) -> str:
         """``up``, ``down``, ``unknown``, ``dormant``, ``lowerlayerdown``, ``notpresent``, as RFC 2863 names them."""
         return self.text("operstate").or_else("unknown")

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from kdp.hardware import Host, snapshots
+from kdp.hardware.addresses import ADDRESSES
 from kdp.hardware.capture import capture
 from kdp.hardware.links import LINKS
 from kdp.hardware.standins import NODES, UNREADABLE, NodeEntry, make_stand_in, parse_nodes, parse_unreadable
@@ -283,6 +284,16 @@ class SysfsTree:
         with (self.host.root / LINKS).open("a") as stream:
             told = {"name": name, "index": index, "is_gone": is_gone, "state": state}
             stream.write(f"{json.dumps(told)}\n")
+
+    def address(self, name: str, address: str) -> None:
+        """Give a network interface an address, which `kdp.hardware.NetInterface.ips` returns.
+
+        Args:
+            name: The interface's name.
+            address: As ``192.0.2.5/24``.
+        """
+        with (self.host.root / ADDRESSES).open("a") as stream:
+            stream.write(f"{name} {address}\n")
 
     def save(self, file: str | os.PathLike[str]) -> None:
         """Write the tree as a snapshot, for ``--snapshot`` and for other tests.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import attrs
 import pytest
 from tests.unit.dra.claims_world import until as until_so
 
@@ -59,6 +60,16 @@ async def test_a_device_is_ready_and_the_other_drivers_entry_survives(profile: s
         statuses = DeviceStatuses(api, DRIVER)
         statuses.prepared(names, [W0])
         await until(server, both)
+        statuses.close()
+
+
+@pytest.mark.parametrize("profile", ["k134", "k136", "k137"])
+async def test_a_claim_tells_of_its_devices_interface(profile: str, tmp_path: Path) -> None:
+    async with allocated(profile, tmp_path) as (server, api, names):
+        statuses = DeviceStatuses(api, DRIVER)
+        network = {"interfaceName": "eth1", "ips": ["192.0.2.5/24"], "hardwareAddress": "52:54:00:12:34:56"}
+        statuses.prepared(names, [attrs.evolve(W0, network=network)])
+        await until(server, lambda devices: both(devices) and devices[1].get("networkData") == network)
         statuses.close()
 
 

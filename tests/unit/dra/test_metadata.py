@@ -9,7 +9,9 @@ from typing import Any
 
 import attrs
 import pytest
+from typing_extensions import override
 
+import kdp
 from kdp.cdi import CdiMount
 from kdp.dra.claims import POD_CLAIM
 from kdp.dra.prepare import Outcome
@@ -114,3 +116,33 @@ async def test_it_is_off_by_default(world: World) -> None:
     world.api.put(claim(), [result("w0")])
     await prepared(world)
     assert mounts(world) == []
+
+
+class Linked(Widgets):
+    @override
+    def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
+        devices.network["w0"] = kdp.NetworkData(interface_name="eth1", ips=["192.0.2.5/24"])
+        return super().allocate(devices)
+
+
+async def test_what_allocate_knows_of_an_interface_is_in_the_file_and_survives_a_restart(tmp_path: Path) -> None:
+    async with running(tmp_path, Linked()) as world:
+        world.metadata = True
+        world.start()
+        world.api.put(claim(), [result("w1", "gpu/large"), result("w0", "gpu/large")])
+        outcome = await prepared(world)
+        network = {"interfaceName": "eth1", "ips": ["192.0.2.5/24"]}
+        assert {each.name: each.network for each in outcome.devices} == {"w0": network, "w1": {}}
+        [mount] = mounts(world)
+        w1, w0 = told(mount)["requests"][0]["devices"]
+        assert w0["networkData"] == network
+        assert "networkData" not in w1
+        world.start()
+        assert await prepared(world) == outcome
+
+
+async def test_network_data_of_another_device_is_a_mistake_of_the_backend(tmp_path: Path) -> None:
+    async with running(tmp_path, Linked()) as world:
+        world.api.put(claim(), [result("w1")])
+        outcome = await prepared(world)
+        assert "must be a kdp.NetworkData of one of the devices w1" in outcome.error

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pytest
 
 from kdp.dra.checkpoint import Answer
@@ -63,3 +64,24 @@ def test_what_the_vendor_wrote_of_its_device_stays() -> None:
 @pytest.mark.parametrize("results", [None, [], [result("w1")], [result("w0", share="s")], [result("w0", pool="p")]])
 def test_a_device_that_is_not_allocated_is_not_told(results: Any) -> None:
     assert with_ready(claim_object(claim(), results), DRIVER, [W0], now=NOW) is None
+
+
+def test_what_the_backend_knows_of_an_interface_is_told_and_kept_new() -> None:
+    item = claim_object(claim(), [result("w0"), result("w1", share="s")])
+    network = {"interfaceName": "eth1", "ips": ["192.0.2.5/24"], "hardwareAddress": "52:54:00:12:34:56"}
+    eth1 = attrs.evolve(W0, network=network)
+    w1 = Answer(request="r", pool="node0", name="w1", share_id="s", network={"interfaceName": "eth2"})
+    new = with_ready(item, DRIVER, [eth1, w1], now=NOW)
+    assert [each["networkData"] for each in entries(new)] == [network, {"interfaceName": "eth2"}]
+    assert new is not None
+    assert with_ready(new, DRIVER, [eth1, w1], now=LATER) is None
+    assert with_ready(new, DRIVER, [W0], now=LATER) is None, "who knows nothing takes nothing away"
+    moved = attrs.evolve(W0, network={"interfaceName": "net1"})
+    [first, _] = entries(with_ready(new, DRIVER, [moved], now=LATER))
+    assert first == {
+        "driver": DRIVER,
+        "pool": "node0",
+        "device": "w0",
+        "conditions": [READY],
+        "networkData": {"interfaceName": "net1"},
+    }

@@ -18,6 +18,7 @@ import kdp.hardware
 
 from .functions import read_functions, read_subfunctions
 from .hca import Hca, HcaFacts, rdma_cm, read_hcas, shares_namespaces
+from .network import network_data
 from .options import Options
 from .pools import ADAPTERS, adapter_devices, pool_devices
 from .reload import ConfigFile
@@ -216,6 +217,9 @@ class Rdma(kdp.DeviceBackend):
     @override
     def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
         edits = kdp.ContainerEdits.merge(((d.id, d.edits) for d in devices), joined_env=self.joined_env)
+        if devices.claim is not None and self._mode != "pool":  # a pool is no one interface
+            told = ((device.id, network_data(self.host, device)) for device in devices)
+            devices.network.update({device_id: data for device_id, data in told if data is not None})
         if self._mode != "vf":
             return edits
         return attrs.evolve(edits, env={**edits.env, **info_variable(devices)})
