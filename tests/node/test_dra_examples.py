@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -87,6 +88,44 @@ async def test_generic(run: Run) -> None:
     config = EXAMPLES / "generic/configs/fuse-tun.yaml"
     options = ("--driver-name=nodes.example.com", f"--set=config={config}")
     await run("generic", "nodes.example.com", "generic/dra/fuse-tun.yaml", "opened", *options, count=200)
+
+
+async def test_mig_instances_are_made_for_a_claim_and_destroyed_after_it(run: Run, namespace: Namespace) -> None:
+    work = namespace.cluster.work
+    try:
+        library = compile_library(work)
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+    state = work / "mig-state"
+    state.write_text(NvmlState(gpus=(GpuState(is_mig=True),)).text)
+    made = work / "mig-state.made"
+    root = work / "mig"  # where the driver sees the node's files; its /proc cannot be made up in its place
+    caps = [f"nvidia-caps/nvidia-cap{number}" for gi in (1, 2) for number in (9 + 9 * gi, 10 + 9 * gi)]
+    names = ("nvidiactl", "nvidia-uvm", "nvidia0", *caps)
+    folders = [work / "mig-gpus/dev", root / f"{work}/mig-gpus/dev".lstrip("/")]
+    for folder in folders:
+        (folder / "nvidia-caps").mkdir(parents=True)
+        Nodes(folder, *names)
+    minors = root / "proc/driver/nvidia-caps/mig-minors"
+    minors.parent.mkdir(parents=True, exist_ok=True)
+    minors.write_text(
+        "".join(f"gpu0/gi{gi}/access {9 + 9 * gi}\ngpu0/gi{gi}/ci0/access {10 + 9 * gi}\n" for gi in (1, 2))
+    )
+    try:
+        await run(
+            "nvidia-gpu",
+            "gpu.nvidia.com",
+            "nvidia_gpu/dra/dynamic.yaml",
+            "nvidia-cap18\nnvidia-cap19\nnvidia-cap27\nnvidia-cap28\ndone",
+            *(f"--set=library={library}", f"--host-root={root}", f"--set=dev_root={work}/mig-gpus"),
+            *("--set=strategies=device-nodes", "--set=mig=dynamic"),
+            count=7 + 3 + 2 + 1,
+            env=(f"FAKE_NVML={state}",),
+        )
+        assert made.read_text() == "", "all that was made is destroyed"
+    finally:
+        for folder in folders:
+            shutil.rmtree(folder)
 
 
 async def test_a_gpu_with_a_power_limit(run: Run, namespace: Namespace) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import posixpath
-from collections.abc import Sequence  # noqa: TC003 - kdp converts the options by their annotations
+from collections.abc import Mapping, Sequence  # noqa: TC003 - kdp converts the options by their annotations
 from pathlib import Path  # noqa: TC003
 from typing import cast
 
@@ -21,10 +21,13 @@ from . import links, mps, runtime
 from .events import address_of
 from .gpus import Gpu, Scanner
 from .listing import Listing
+from .nodes import Nodes
 from .nvml import LIBRARY_PLACES, Nvml
 from .options import Feature, MigMode, Naming, Options, Strategy
+from .partitions import Partition, destroy, find, make
 from .power import GpuConfig, limit_power, restore_power
-from .strategies import JOINED_ENV
+from .strategies import JOINED_ENV, edits_of
+from .timeslices import TOOL_PLACES, TimeSlices
 from .watching import Watcher
 from .xids import XidPolicy
 
@@ -63,6 +66,7 @@ class NvidiaGpu(kdp.DeviceBackend):
         hold_down: float | None = 60.0,
         require_idle: bool = False,
         power_limits: bool = False,
+        time_slices: bool = False,
         imex_channels: Sequence[int] = (),
         imex_required: bool = False,
     ) -> None:
@@ -72,7 +76,8 @@ class NvidiaGpu(kdp.DeviceBackend):
             host: The node's files.
             resource: The name of whole GPUs, and under `mig=single` of all MIG instances.
             mig: `none`: a GPU in MIG mode is Unhealthy; `single`: its instances are `resource`, one profile on the node;
-                `mixed`: they are resources by profile, as `nvidia.com/mig-1g.10gb`.
+                `mixed`: they are resources by profile, as `nvidia.com/mig-1g.10gb`; `dynamic`, DRA only: GPUs in MIG mode are
+                divided as claims ask for it, and whatever instances they have are the plugin's; the plugin must be root.
             mig_profiles: Serve only these MIG profiles, each also with zero devices; default: all that are there.
             strategies: How containers get their GPUs: `envvar`, `volume-mounts`, `device-nodes`, `cdi`, or several.
             naming: What containers and CDI are told: the `uuid`, or the `index`. The kubelet's ids are UUIDs always.
@@ -91,6 +96,8 @@ class NvidiaGpu(kdp.DeviceBackend):
             hold_down: Seconds without a new error after which a GPU that answers is healthy again; none: never.
             require_idle: A GPU that was given back is Unhealthy until no process computes on it. Not with shared GPUs.
             power_limits: DRA: whether a claim may limit its GPUs' power (`powerLimit`); the plugin must be root.
+            time_slices: DRA: whether a claim may set the length of time slices (`sharing`), by the driver's `nvidia-smi`; the
+                plugin must be root.
             imex_channels: The IMEX channels that each container with a GPU gets, usually 0; default: none.
             imex_required: GPUs are Unhealthy while one of the channels is not on the node; otherwise containers start
                 without it.
@@ -117,6 +124,7 @@ class NvidiaGpu(kdp.DeviceBackend):
             hold_down=hold_down,
             require_idle=require_idle,
             power_limits=power_limits,
+            time_slices=time_slices,
             imex_channels=tuple(imex_channels),
             imex_required=imex_required,
         )
@@ -127,11 +135,14 @@ class NvidiaGpu(kdp.DeviceBackend):
         self._nvml = Nvml(host, library=library, driver_root=driver_root)
         self._watcher = Watcher(self._nvml, self.options)
         self._cdi = runtime.CdiNames(host)
-        self._scanner = Scanner(host)
+        self._scanner = Scanner(host, is_dynamic=mig == "dynamic")
+        self._slices = TimeSlices(host, library=library, driver_root=driver_root)
+        self._partitions: dict[str, Partition] = {}
+        self._counters: dict[str, dict[str, int]] = {}
         self._told: set[str] = set()
         self._made: dict[str, kdp.Device] = {}
         self.unused_hooks = (
-            () if require_idle or power_limits else ("released",)
+            () if require_idle or power_limits or time_slices or mig == "dynamic" else ("released",)
         )  # kdp follows the pods only for who wants to know
 
     # -- opening -------------------------------------------------------------------------------------------------------
@@ -189,6 +200,8 @@ class NvidiaGpu(kdp.DeviceBackend):
         devices = listing.devices()
         for complaint in listing.complaints:
             self._tell(logging.ERROR, complaint)
+        self._partitions = {f"{gpu.uuid}/{part.name}": part for gpu in gpus for part in gpu.partitions}
+        self._counters = listing.counters()
         # Most looks find what the last one found: then the devices are the same objects, and nobody compares them.
         self._made = {device.id: _kept(device, self._made.get(device.id)) for device in devices}
         return [*self._made.values()]
@@ -203,18 +216,20 @@ class NvidiaGpu(kdp.DeviceBackend):
         return links.weights([gpu for gpu in self._scanner.gpus if gpu.uuid in units])
 
     @override
+    def counters(self) -> Mapping[str, Mapping[str, int]]:
+        return self._counters
+
+    @override
     def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
-        edits = kdp.ContainerEdits.merge(((d.id, d.edits) for d in devices), joined_env=self.joined_env)
         # Who has admin access looks at a GPU that others may use: what the class asks for is not for it.
         asked: GpuConfig | None = None if devices.admin_access else devices.config
-        if asked is not None and asked.power_limit is not None:
-            if not self.options.power_limits:
-                raise kdp.AllocationError(
-                    f"powerLimit {asked.power_limit}: this node's plugin does not limit power; leave it out, or run the "
-                    "plugin with power_limits=true"
-                )
-            limit_power(devices, asked.power_limit)
-            devices.state["power_limit"] = asked.power_limit
+        if asked is not None:
+            self._configure(devices, asked)
+        nodes = Nodes(self.host, self.options) if any(device.id in self._partitions for device in devices) else None
+        edits = kdp.ContainerEdits.merge(
+            ((d.id, self._edits(d, nodes, may_make=not devices.admin_access)) for d in devices),
+            joined_env=self.joined_env,
+        )
         if not self.options.mps:
             return edits
         parts: dict[str, int] = {}
@@ -229,15 +244,58 @@ class NvidiaGpu(kdp.DeviceBackend):
         limits = mps.limits(gpus, self.options.mps, next(iter(parts.values())))
         return attrs.evolve(edits, env={**edits.env, **limits})
 
+    def _configure(self, devices: kdp.Allocation, asked: GpuConfig) -> None:
+        """Do what a claim asks of its GPUs."""
+        if asked.power_limit is not None:
+            if not self.options.power_limits:
+                raise kdp.AllocationError(
+                    f"powerLimit {asked.power_limit}: this node's plugin does not limit power; leave it out, or run the "
+                    "plugin with power_limits=true"
+                )
+            limit_power(devices, asked.power_limit)
+            devices.state["power_limit"] = asked.power_limit
+        if asked.interval is not None:
+            if not self.options.time_slices:
+                raise kdp.AllocationError(
+                    f"timeSlicing {asked.interval}: this node's plugin does not set time slices; leave it out, or run the "
+                    "plugin with time_slices=true"
+                )
+            self._slices.set(devices, asked.interval)
+            devices.state["time_slices"] = asked.interval
+
+    def _edits(self, device: kdp.Device, nodes: Nodes | None, *, may_make: bool) -> kdp.ContainerEdits:
+        """Return what a container needs for a device; a partition is made for that."""
+        part = self._partitions.get(device.id)
+        if part is None:
+            return device.edits
+        gpu: Gpu = device.handle
+        if gpu.handle is None:
+            raise kdp.AllocationError(f"{device.id}: the GPU is lost")
+        instance = make(gpu, part, gpu.partitions) if may_make else find(gpu, part)
+        if instance is None:
+            raise kdp.AllocationError(f"{device.id}: no claim has made it, and admin access makes nothing")
+        assert nodes is not None  # there is a partition
+        problem = nodes.problem(gpu, instance) if "device-nodes" in self.options.strategies else None
+        if problem is not None:
+            raise kdp.AllocationError(f"{device.id}: {problem}")
+        return edits_of(gpu, instance, nodes if "device-nodes" in self.options.strategies else None, self.options)
+
     @override
     def released(self, devices: kdp.Allocation) -> None:
         if devices.admin_access:
             return
+        for device in devices:
+            if device.id in self._partitions and device.handle is not None:
+                destroy(device.handle, self._partitions[device.id])
+        config: GpuConfig | None = devices.config
+        if "time_slices" in devices.state or (config is not None and config.interval is not None):
+            self._slices.restore(devices)
         if "power_limit" in devices.state or getattr(devices.config, "power_limit", None) is not None:
             restore_power(devices)
         if self.options.require_idle:
             for device in devices:
-                self._watcher.must_be_idle(device.id)
+                if device.id not in self._partitions:  # which is gone
+                    self._watcher.must_be_idle(device.id)
 
     @override
     def needs(self) -> kdp.Needs:
@@ -253,12 +311,15 @@ class NvidiaGpu(kdp.DeviceBackend):
             paths |= {*map(posixpath.dirname, runtime.RUNTIME_PLACES), "/etc/containerd"}
         if "cdi" in options.strategies:
             paths |= {*runtime.CDI_DIRECTORIES}
+        if options.time_slices and options.driver_root == "/":
+            paths |= TOOL_PLACES
         if options.mps:
             paths.add(options.mps_pipe)
         # NVIDIA's runtime gives the plugin's own container the nodes that NVML opens; without it nobody does.
         dev = f"{options.dev_root.rstrip('/')}/dev"
         opened = () if options.uses_runtime else (f"{dev}/nvidiactl", *sorted(self.host.glob(f"{dev}/nvidia[0-9]*")))
-        capabilities = ("SYS_ADMIN",) if options.power_limits else ()
+        changes = options.power_limits or options.time_slices or options.mig == "dynamic"
+        capabilities = ("SYS_ADMIN",) if changes else ()
         return kdp.Needs(host_paths=tuple(sorted(paths)), opened_nodes=opened, capabilities=capabilities)
 
 

@@ -15,6 +15,7 @@ import kdp.hardware
 
 from .mig import Instance, instances, is_enabled
 from .nvml import GpuLost, ask, must, pynvml
+from .partitions import Partition, partitions, place_of
 
 __all__ = ["Gpu", "Scanner", "address", "is_remap_pending", "problem_of"]
 
@@ -101,6 +102,8 @@ class Gpu:
         is_mig: Whether it is in MIG mode.
         instances: Its MIG instances.
         problem: Why it cannot be used; None: it can.
+        partitions: What it can be divided into; none, unless it is in MIG mode.
+        made: The partitions that its instances are, by UUID, as far as they are any.
         handle: NVML's; None: it is lost.
     """
 
@@ -109,6 +112,8 @@ class Gpu:
     is_mig: bool = False
     instances: tuple[Instance, ...] = ()
     problem: str | None = None
+    partitions: tuple[Partition, ...] = attrs.field(default=(), repr=False)
+    made: dict[str, Partition] = attrs.field(factory=dict[str, Partition], repr=False, hash=False)
     handle: Any = attrs.field(default=None, eq=False, repr=False)
 
     @property
@@ -150,8 +155,16 @@ def _recovery_action(handle: Any) -> int | None:
 class Scanner:
     """Finds the GPUs, and remembers them: one that is lost does not tell any more which one it is."""
 
-    def __init__(self, host: kdp.hardware.Host) -> None:
+    def __init__(self, host: kdp.hardware.Host, *, is_dynamic: bool = False) -> None:
+        """Begin with nothing.
+
+        Args:
+            host: The node's files.
+            is_dynamic: Whether it matters what GPUs in MIG mode can be divided into.
+        """
         self._host = host
+        self._is_dynamic = is_dynamic
+        self._partitions: dict[str, tuple[Partition, ...]] = {}
         self._facts: dict[str, _Facts] = {}
         self._seen: dict[int, Gpu] = {}
         self._told: set[int] = set()
@@ -197,11 +210,15 @@ class Scanner:
             is_mig = is_enabled(handle)
             if is_mig is None:
                 raise GpuLost("it does not tell whether it is in MIG mode")
+            there = instances(handle, facts.memory_mib, self._instances) if is_mig else ()
+            parts = self._divided(uuid, handle) if is_mig and self._is_dynamic else ()
             gpu = Gpu(
                 index=index,
                 facts=facts,
                 is_mig=is_mig,
-                instances=instances(handle, facts.memory_mib, self._instances) if is_mig else (),
+                instances=there,
+                partitions=parts,
+                made=_made(handle, there, parts),
                 problem=problem_of(handle),  # asks for the UUID again: what was lost meanwhile has told us half
                 handle=handle,
             )
@@ -211,6 +228,12 @@ class Scanner:
             self._facts[uuid] = facts
         self._told.discard(index)
         return gpu
+
+    def _divided(self, uuid: str, handle: Any) -> tuple[Partition, ...]:
+        """Return what a GPU can be divided into, which never changes; what the driver does not tell is asked for again."""
+        if not self._partitions.get(uuid):
+            self._partitions[uuid] = partitions(handle)
+        return self._partitions[uuid]
 
     def _lost(self, index: int, why: str, facts: _Facts | None) -> Gpu | None:
         known = self._seen.get(index)
@@ -254,6 +277,16 @@ class Scanner:
             return function.numa_nodes
         mask = ask(pynvml.nvmlDeviceGetMemoryAffinity, handle, 1, pynvml.NVML_AFFINITY_SCOPE_NODE)
         return () if mask is None else tuple(node for node in range(64) if mask[0] >> node & 1)
+
+
+def _made(handle: Any, there: tuple[Instance, ...], parts: tuple[Partition, ...]) -> dict[str, Partition]:
+    places = {(part.profile_id, part.start): part for part in parts}
+    found: dict[str, Partition] = {}
+    for instance in there if parts else ():
+        part = None if instance.gi is None else places.get(place_of(handle, instance.gi) or (-1, -1))
+        if part is not None:
+            found[instance.uuid] = part
+    return found
 
 
 def address(pci: Any) -> str:

@@ -10,6 +10,7 @@ import kdp.hardware
 from . import imex, mps
 from .mig import profile_names
 from .nodes import Nodes
+from .partitions import counters, set_name
 from .strategies import edits_of, name_of
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from .gpus import Gpu
     from .mig import Instance
     from .options import Options
+    from .partitions import Partition
 
 __all__ = ["Listing"]
 
@@ -70,7 +72,18 @@ class Listing:
             return [self._device(gpu, None, problem, part=part) for part in range(self._options.mps)]
         if not gpu.is_mig:
             return [self._device(gpu, None, mixed_up)]
+        if self._is_divided(gpu):
+            wanted = self._options.mig_profiles
+            return [self._partition(gpu, part) for part in gpu.partitions if not wanted or part.profile in wanted]
         return [self._device(gpu, instance, mixed_up) for instance in gpu.instances if self._is_served(instance)]
+
+    def counters(self) -> dict[str, dict[str, int]]:
+        """Return what the partitions of each GPU share, by counter set."""
+        found = {set_name(gpu.uuid): counters(gpu.partitions) for gpu in self._gpus if self._is_divided(gpu)}
+        return {name: counted for name, counted in found.items() if counted}
+
+    def _is_divided(self, gpu: Gpu) -> bool:
+        return self._options.mig == "dynamic" and gpu.is_mig
 
     def _is_served(self, instance: Instance) -> bool:
         if instance.profile is None and self._options.mig == "mixed":
@@ -130,6 +143,21 @@ class Listing:
             handle=gpu,
         )
 
+    def _partition(self, gpu: Gpu, part: Partition) -> kdp.Device:
+        instance = part.as_instance()
+        return kdp.Device(
+            id=f"{gpu.uuid}/{part.name}",
+            unit=gpu.uuid,
+            resource=self._options.mig_resource(part.profile),
+            health=kdp.Health.healthy() if gpu.problem is None else kdp.Health.unhealthy(gpu.problem),
+            numa_nodes=gpu.facts.numa_nodes,
+            attributes={**self._attributes(gpu, instance), **self._for_claims(gpu, instance)},
+            capacity={**_capacity(gpu, instance), **part.engines},
+            consumes={set_name(gpu.uuid): part.consumes},
+            exists=False,
+            handle=gpu,
+        )
+
     def _attributes(self, gpu: Gpu, instance: Instance | None) -> dict[str, Any]:
         """Return the facts that GPU Feature Discovery makes labels of, under the last part of their names."""
         facts = gpu.facts
@@ -159,7 +187,7 @@ class Listing:
         compute = facts.compute
         found: dict[str, Any] = {
             "type": "gpu" if instance is None else "mig",
-            "uuid": gpu.uuid if instance is None else instance.uuid,
+            "uuid": gpu.uuid if instance is None else instance.uuid or None,
             "parentUUID": None if instance is None else gpu.uuid,
             "productName": facts.name,
             "brand": facts.brand,

@@ -13,7 +13,7 @@ from .xids import XidPolicy
 
 __all__ = ["Feature", "MigMode", "Naming", "Options", "Strategy"]
 
-MigMode = Literal["none", "single", "mixed"]
+MigMode = Literal["none", "single", "mixed", "dynamic"]
 Naming = Literal["uuid", "index"]
 Strategy = Literal["envvar", "volume-mounts", "device-nodes", "cdi"]
 Feature = Literal["gdrcopy", "gds", "mofed"]
@@ -55,6 +55,7 @@ class Options:
     hold_down: float | None
     require_idle: bool
     power_limits: bool
+    time_slices: bool
     imex_channels: tuple[int, ...]
     imex_required: bool
 
@@ -86,6 +87,13 @@ class Options:
         ]
         if not 0 <= self.mps <= MAX_MPS_CLIENTS or self.mps == 1:
             found.append(f"mps={self.mps}: must be 0 (off) or the 2 to {MAX_MPS_CLIENTS} containers that share a GPU")
+        if self.mig == "dynamic" and "cdi" in self.strategies:
+            found.append(
+                "strategies=cdi: contradicts mig=dynamic, since NVIDIA's CDI spec has no instance that is yet to be made; choose "
+                "device-nodes or envvar"
+            )
+        if self.mig == "dynamic" and self.naming == "index":
+            found.append("naming=index: contradicts mig=dynamic, whose instances change their indices; set naming=uuid")
         if self.mps and self.mig != "none":
             found.append(f"mps={self.mps}: contradicts mig={self.mig}; MPS shares whole GPUs here, so set mig=none")
         if self.mps and self.require_idle:

@@ -6,20 +6,45 @@ the driver's default: it is always known, also after a crash between the change 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import attrs
 
 import kdp
 
 from .nvml import ask, pynvml, reason
+from .timeslices import Interval
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .gpus import Gpu
 
-__all__ = ["GpuConfig", "limit_power", "restore_power"]
+__all__ = ["GpuConfig", "Sharing", "TimeSlicing", "limit_power", "restore_power"]
+
+
+@attrs.frozen(kw_only=True)
+class TimeSlicing:
+    """How long a process has the GPU before it is another's turn.
+
+    Attributes:
+        interval: ``Default``, ``Short``, ``Medium`` or ``Long``.
+    """
+
+    interval: Interval = "Default"
+
+
+@attrs.frozen(kw_only=True)
+class Sharing:
+    """How a GPU is shared, in the words of NVIDIA's DRA driver.
+
+    Attributes:
+        strategy: ``TimeSlicing`` is the only one that a claim can ask for here.
+        time_slicing_config: Of that strategy.
+    """
+
+    strategy: Literal["TimeSlicing"] = "TimeSlicing"
+    time_slicing_config: TimeSlicing = attrs.field(factory=TimeSlicing)
 
 
 @attrs.frozen(kw_only=True)
@@ -28,9 +53,16 @@ class GpuConfig:
 
     Attributes:
         power_limit: Watts that each of the GPUs may take; None: as it is.
+        sharing: How those that use the GPUs at a time share them; None: as it is.
     """
 
     power_limit: int | None = None
+    sharing: Sharing | None = None
+
+    @property
+    def interval(self) -> Interval | None:
+        """The length of time slices that is asked for; None: there is none."""
+        return None if self.sharing is None else self.sharing.time_slicing_config.interval
 
 
 def limit_power(devices: Sequence[kdp.Device], watts: int) -> None:

@@ -55,14 +55,15 @@ class _Known:
     def handle(self, target: str) -> Any:
         """Return NVML's handle of a GPU or an instance by UUID; None: it is lost or no longer there."""
         gpu = self.gpu_of(target)
-        if gpu is None or gpu.handle is None or gpu.uuid == target:
+        if gpu is None or gpu.handle is None or gpu.uuid == target.partition("/")[0]:
             return gpu.handle if gpu else None
         return next(instance.handle for instance in gpu.instances if instance.uuid == target)
 
     def gpu_of(self, target: str) -> Gpu | None:
         """Return the GPU that a UUID is of, or of which it names an instance."""
-        if target in self.gpus:
-            return self.gpus[target]
+        unit = target.partition("/")[0]  # of a part of a GPU, the GPU
+        if unit in self.gpus:
+            return self.gpus[unit]
         return next((gpu for gpu in self.gpus.values() if target in [i.uuid for i in gpu.instances]), None)
 
 
@@ -161,7 +162,9 @@ class Watcher:
         if event.gi is None or gpu is None or self._options.mig == "none":
             return [event.uuid]
         meant = [i.uuid for i in gpu.instances if i.gi == event.gi and event.ci in (None, i.ci)]
-        return meant or [event.uuid]
+        # What was made for a claim is known by its place.
+        named = [f"{gpu.uuid}/{gpu.made[uuid].name}" if uuid in gpu.made else uuid for uuid in meant]
+        return named or [event.uuid]
 
     def _settle(self, report: kdp.Reporter) -> None:
         """Look at what may be well again."""

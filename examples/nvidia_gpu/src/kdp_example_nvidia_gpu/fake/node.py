@@ -26,6 +26,17 @@ PLACE = "/usr/lib/x86_64-linux-gnu"
 
 MAJOR, CAPS_MAJOR = 195, 235
 
+_TOOL = """#!/bin/sh
+# compute-policy -i UUID --set-timeslice=N, as the driver's nvidia-smi has it; what is asked for is written down beside it.
+case "$1 $2 $4" in
+  "compute-policy -i --set-timeslice="[0-3]) ;;
+  *) echo "ERROR: Option $* is not recognized. Please run 'nvidia-smi -h'." >&2; exit 2 ;;
+esac
+case "$LD_PRELOAD" in */libnvidia-ml.so.1) ;; *) echo "Failed to initialize NVML: no library" >&2; exit 12 ;; esac
+if [ -e "$0.broken" ]; then echo "Failed to set timeslice for GPU $3: Insufficient Permissions"; exit 4; fi
+echo "$3 ${4#--set-timeslice=}" >> "$0.log"
+"""
+
 
 def compile_library(directory: Path, *, old: bool = False) -> Path:
     """Compile the fake library and return its path.
@@ -83,6 +94,10 @@ class FakeNode:
         shutil.copy(library, self.file.with_name(LIBRARY))
         for number, name in ((255, "nvidiactl"), (254, "nvidia-modeset"), (0, "nvidia-uvm"), (1, "nvidia-uvm-tools")):
             self.tree.stand_in(f"/dev/{name}", major=MAJOR, minor=number)
+        tool = self.tree.path("/usr/bin/nvidia-smi")
+        tool.parent.mkdir(parents=True, exist_ok=True)
+        tool.write_text(_TOOL)
+        tool.chmod(0o755)
         self.set(self.state)
 
     def set(self, state: NvmlState) -> None:
@@ -100,6 +115,17 @@ class FakeNode:
         gpus[index] = attrs.evolve(gpus[index], **changes)
         self.set(attrs.evolve(self.state, gpus=tuple(gpus)))
 
+    def reboot(self) -> None:
+        """Lose what a reboot loses: MIG instances that somebody has made, and lengths of time slices."""
+        for file in (Path(f"{self.file}.made"), self.tree.path("/usr/bin/nvidia-smi.log")):
+            file.unlink(missing_ok=True)
+
+    @property
+    def time_slices(self) -> list[str]:
+        """What the driver's tool was asked for, in order: ``GPU-... 2``."""
+        file = self.tree.path("/usr/bin/nvidia-smi.log")
+        return file.read_text().splitlines() if file.exists() else []
+
     def event(self, line: str) -> None:
         """Let an event happen: ``xid GPU CODE [GI CI]`` or ``mig GPU``."""
         with Path(f"{self.file}.events").open("a") as events:
@@ -113,11 +139,14 @@ class FakeNode:
                 self.tree.pci_function(bus, vendor=0x10DE, device=0x2335, class_code=0x030200, numa_node=gpu.numa_node)
             if not self.host.exists(f"/dev/nvidia{minor}"):
                 self.tree.stand_in(f"/dev/nvidia{minor}", major=MAJOR, minor=minor)
-            for mig in gpu.instances:
-                first = 9 + 128 * minor + 9 * mig.gi
+            could_be = (
+                [(gi, 0) for gi in range(1, 15)] if gpu.is_mig else []
+            )  # the driver names all that there could be
+            for gi, ci in dict.fromkeys([*((mig.gi, mig.ci) for mig in gpu.instances), *could_be]):
+                first = 9 + 128 * minor + 9 * gi
                 lines = {
-                    f"gpu{minor}/gi{mig.gi}/access": first,
-                    f"gpu{minor}/gi{mig.gi}/ci{mig.ci}/access": first + 1 + mig.ci,
+                    f"gpu{minor}/gi{gi}/access": first,
+                    f"gpu{minor}/gi{gi}/ci{ci}/access": first + 1 + ci,
                 }
                 minors += [f"{name} {number}" for name, number in lines.items()]
                 for number in lines.values():

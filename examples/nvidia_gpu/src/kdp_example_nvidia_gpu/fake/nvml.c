@@ -10,11 +10,15 @@
  *         nvlinks=18 pending=0 failure=0 action=0                (on one line; mem in MiB, name with _ for blanks)
  * Each GPU takes 200 to 700 W, and a limit that somebody sets stays while this library is loaded.
  *   mig 0 0 uuid=MIG-... gi=1 ci=0 slices=1 mem=18000 sm=16      of GPU 0, number 0
- *   profile 1g.18gb               a MIG profile that every GPU can have
+ *   profile 1g.18gb id=19 slices=1 size=1 mem=16384 sm=16 ce=1 dec=1 jpeg=1 ofa=0 places=0,1,2,3,4,5,6
+ *                                 a MIG profile that every GPU can have (on one line); without places none can be made
  *   topo 0 1 10                   the level between two GPUs, NVML_TOPOLOGY_*
  *   link 0 3 bus=00000000:c1:00.0 type=2                         NVLink 3 of GPU 0 is up; type 2: to a switch
  *   proc 0 4711                   a compute process on GPU 0
  *   fail nvmlDeviceGetName 3 0    this call answers 3 (NOT_SUPPORTED), of GPU 0 only; without the last for all
+ *
+ * Instances that somebody makes are in the file with ".made" behind its name, and stay until they are destroyed or the file is
+ * removed, as at a reboot. None is destroyed while a process computes on its GPU.
  *
  * A line "xid GPU CODE [GI CI]" or "mig GPU" appended to the file with ".events" behind its name is an event, given out
  * once by nvmlEventSetWait_v2. -DOLD leaves out what came with later drivers.
@@ -34,7 +38,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { OK, UNINIT, BADARG, NOTSUP, NOTFOUND = 6, SMALL, NODRIVER = 9, TIMEOUT, LOST = 15 };
+enum { OK, UNINIT, BADARG, NOTSUP, NOTFOUND = 6, SMALL, NODRIVER = 9, TIMEOUT, LOST = 15, INUSE = 19, INSUFFICIENT = 23 };
 enum { XID = 8, MIG_CHANGE = 0x100 };
 #define MAXG 16
 #define MAXM 128
@@ -47,6 +51,10 @@ typedef struct { unsigned sm, ce, dec, enc, jpeg, ofa, gislices, cislices; unsig
 typedef struct { unsigned pid; unsigned long long used; unsigned gi, ci; } proc_t;
 typedef union { unsigned ui; unsigned long long ull; } value_t;
 typedef struct { unsigned field, scope; long long stamp, latency; unsigned type, ret; value_t value; } field_t;
+typedef struct { unsigned start, size; } place_t;
+typedef struct { dev_h dev; unsigned id, profile; place_t place; } gi_info_t;
+typedef struct { dev_h dev; void *gi; unsigned id, profile; place_t place; } ci_info_t;
+typedef struct { unsigned version, id, slices, count, sm, ce, dec, enc, jpeg, ofa; char name[96]; } ci_profile_t;
 typedef struct { unsigned version, id, p2p, slices, count, sm, ce, dec, enc, jpeg, ofa; unsigned long long memMB; char name[96]; } profile_t;
 
 struct dev {
@@ -61,9 +69,11 @@ static struct dev gpu[MAXG], mig[MAXM];
 static struct { char name[64]; int code, index; } fails[MAXF];
 static struct { int index; unsigned pid; } procs[MAXM];
 static int ngpu, nmig, nfails, nprocs, nprofiles, initret, inited, cuda = 13000, topo[MAXG][MAXG], linktype[MAXG][32], linkup[MAXG][32];
-static char driver[64], profiles[16][64], linkbus[MAXG][32][32], path[4096];
-static struct timespec read_at;
-static ino_t read_ino;
+static struct { char name[64]; int id, slices, size, mem, sm, ce, dec, jpeg, ofa, nplaces, places[8]; } profiles[16];
+static struct made { int used, parent, profile, start, gi, ci; } made[MAXM / 2]; /* ci -1: none yet */
+static char driver[64], linkbus[MAXG][32][32], path[4096];
+static struct timespec read_at, made_at;
+static ino_t read_ino, made_ino;
 static long events_at;
 static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
 
@@ -102,9 +112,9 @@ static void set(struct dev *d, const char *key, const char *v) {
     else if (!strcmp(key, "sm")) d->sm = n;
 }
 
-static void load(void) {
+static void load_state(void) {
     struct stat st;
-    if (strcmp(path, state())) { snprintf(path, sizeof path, "%s", state()); read_ino = 0; events_at = 0; memset(gpu, 0, sizeof gpu); }
+    if (strcmp(path, state())) { snprintf(path, sizeof path, "%s", state()); read_ino = made_ino = 0; memset(made, 0, sizeof made); events_at = 0; memset(gpu, 0, sizeof gpu); }
     if (stat(path, &st) || (st.st_ino == read_ino && st.st_mtim.tv_sec == read_at.tv_sec && st.st_mtim.tv_nsec == read_at.tv_nsec)) return;
     FILE *f = fopen(path, "r");
     if (!f) return;
@@ -119,13 +129,26 @@ static void load(void) {
         char *sv, *w = strtok_r(line, " \t\n", &sv), *word[3] = {"0", "0", "-1"};
         if (!w || *w == '#') continue;
         int named = !strcmp(w, "gpu") || !strcmp(w, "mig") || !strcmp(w, "link");
-        for (int i = 0; i < (!strcmp(w, "gpu") ? 1 : named ? 2 : 3); i++) { char *next = strtok_r(0, " \t\n", &sv); if (!next) break; word[i] = next; }
+        for (int i = 0; i < (!strcmp(w, "gpu") || !strcmp(w, "profile") ? 1 : named ? 2 : 3); i++) { char *next = strtok_r(0, " \t\n", &sv); if (!next) break; word[i] = next; }
         int a = atoi(word[0]), b = atoi(word[1]);
         struct dev *d = 0;
         if (!strcmp(w, "driver")) snprintf(driver, 64, "%s", word[0]);
         else if (!strcmp(w, "cuda")) cuda = a;
         else if (!strcmp(w, "init")) initret = a;
-        else if (!strcmp(w, "profile") && nprofiles < 16) snprintf(profiles[nprofiles++], 64, "%s", word[0]);
+        else if (!strcmp(w, "profile") && nprofiles < 16) {
+            memset(&profiles[nprofiles], 0, sizeof profiles[0]);
+            profiles[nprofiles].id = nprofiles;
+            snprintf(profiles[nprofiles].name, 64, "%s", word[0]);
+            for (char *kv; (kv = strtok_r(0, " \t\n", &sv));) {
+                int *fields[] = {&profiles[nprofiles].id, &profiles[nprofiles].slices, &profiles[nprofiles].size, &profiles[nprofiles].mem,
+                    &profiles[nprofiles].sm, &profiles[nprofiles].ce, &profiles[nprofiles].dec, &profiles[nprofiles].jpeg, &profiles[nprofiles].ofa};
+                const char *keys[] = {"id=", "slices=", "size=", "mem=", "sm=", "ce=", "dec=", "jpeg=", "ofa="};
+                for (int i = 0; i < 9; i++) if (!strncmp(kv, keys[i], strlen(keys[i]))) *fields[i] = atoi(kv + strlen(keys[i]));
+                if (strncmp(kv, "places=", 7)) continue;
+                for (char *c = kv + 6; c && profiles[nprofiles].nplaces < 8; c = strchr(c + 1, ',')) profiles[nprofiles].places[profiles[nprofiles].nplaces++] = atoi(c + 1);
+            }
+            nprofiles++;
+        }
         else if (!strcmp(w, "topo")) topo[a][b] = topo[b][a] = atoi(word[2]);
         else if (!strcmp(w, "proc") && nprocs < MAXM) { procs[nprocs].index = a; procs[nprocs++].pid = b; }
         else if (!strcmp(w, "fail") && nfails < MAXF) { snprintf(fails[nfails].name, 64, "%s", word[0]); fails[nfails].code = b; fails[nfails++].index = atoi(word[2]); }
@@ -136,7 +159,7 @@ static void load(void) {
                 if (!strncmp(kv, "type=", 5)) linktype[a][b] = atoi(kv + 5);
             }
         } else if (!strcmp(w, "gpu") && a < MAXG) { d = &gpu[a]; if (a >= ngpu) ngpu = a + 1; }
-        else if (!strcmp(w, "mig") && nmig < MAXM) d = &mig[nmig++];
+        else if (!strcmp(w, "mig") && nmig < MAXM / 2) d = &mig[nmig++];
         if (!d) continue;
         unsigned long long mask = d->mask;
         unsigned power = d->power;
@@ -147,6 +170,57 @@ static void load(void) {
         for (char *kv; (kv = strtok_r(0, " \t\n", &sv));) { char *v = strchr(kv, '='); if (v) { *v = 0; set(d, kv, v + 1); } }
     }
     fclose(f);
+}
+
+static int profile_of(unsigned id) { for (int i = 0; i < nprofiles; i++) if (profiles[i].id == (int)id) return i; return -1; }
+
+/* What was made is behind the instances of the state's file, each at a place of its own. */
+static void load(void) {
+    char file[4200];
+    struct stat st;
+    ino_t before = read_ino;
+    struct timespec at = read_at;
+    load_state();
+    snprintf(file, sizeof file, "%s.made", path);
+    if (stat(file, &st)) { memset(&st, 0, sizeof st); memset(made, 0, sizeof made); }
+    int same = st.st_ino == made_ino && st.st_mtim.tv_sec == made_at.tv_sec && st.st_mtim.tv_nsec == made_at.tv_nsec;
+    if (same && before == read_ino && at.tv_sec == read_at.tv_sec && at.tv_nsec == read_at.tv_nsec) return;
+    FILE *f = same ? 0 : fopen(file, "r");
+    made_ino = st.st_ino; made_at = st.st_mtim;
+    if (f) {
+        struct made m;
+        int slot;
+        memset(made, 0, sizeof made);
+        while (fscanf(f, "%d %d %d %d %d %d", &slot, &m.parent, &m.profile, &m.start, &m.gi, &m.ci) == 6) { m.used = 1; made[slot] = m; }
+        fclose(f);
+    }
+    for (int k = 0; k < MAXM / 2; k++) {
+        struct dev *d = &mig[MAXM / 2 + k];
+        int p = made[k].used && made[k].ci >= 0 ? profile_of(made[k].profile) : -1;
+        int was = d->used;
+        d->used = 0;
+        if (p < 0) continue;
+        int index = d->index;
+        memset(d, 0, sizeof *d);
+        d->parent = made[k].parent; d->gi = made[k].gi; d->ci = made[k].ci; d->memMiB = profiles[p].mem;
+        d->slices = d->gislices = profiles[p].slices; d->sm = profiles[p].sm; d->index = index;
+        for (int i = 0; !was && i < MAXM; i++) { int taken = 0; for (int j = 0; j < MAXM; j++) taken |= mig[j].used && mig[j].parent == d->parent && mig[j].index == i; if (!taken) { d->index = i; break; } }
+        snprintf(d->uuid, 96, "MIG-00000000-fa4e-%04x-%04x-%012x", d->parent, d->gi, d->ci);
+        d->used = 1;
+    }
+}
+
+static void save(void) {
+    char file[4200], draft[4300];
+    struct stat st;
+    snprintf(file, sizeof file, "%s.made", path);
+    snprintf(draft, sizeof draft, "%s.%d", file, getpid());
+    FILE *f = fopen(draft, "w");
+    if (!f) return;
+    for (int k = 0; k < MAXM / 2; k++) if (made[k].used) fprintf(f, "%d %d %d %d %d %d\n", k, made[k].parent, made[k].profile, made[k].start, made[k].gi, made[k].ci);
+    fclose(f);
+    rename(draft, file);
+    if (!stat(file, &st)) made_ino = 0; /* read it again: the devices are made of it */
 }
 
 #define MIGIS(d) ((d) >= mig && (d) < mig + MAXM)
@@ -210,11 +284,97 @@ int nvmlDeviceGetNvLinkRemoteDeviceType(dev_h d, unsigned l, unsigned *t) { IN(d
 int nvmlDeviceGetFieldValues(dev_h d, int n, field_t *v) { IN(d); for (int i = 0; i < n; i++) { v[i].type = 1; v[i].ret = v[i].field == 230 ? OK : NOTSUP; v[i].value.ui = d->action; } return OK; }
 int nvmlDeviceGetMigMode(dev_h d, unsigned *c, unsigned *p) { IN(d); *c = *p = phys(d)->mig; return OK; }
 int nvmlDeviceGetMaxMigDeviceCount(dev_h d, unsigned *n) { IN(d); *n = d->mig ? 7 : 0; return OK; }
-int nvmlDeviceGetMigDeviceHandleByIndex(dev_h d, unsigned i, dev_h *m) { IN(d); for (int k = 0; k < nmig; k++) if (mig[k].used && mig[k].parent == d->index && mig[k].index == (int)i) { *m = &mig[k]; return OK; } return NOTFOUND; }
+int nvmlDeviceGetMigDeviceHandleByIndex(dev_h d, unsigned i, dev_h *m) { IN(d); for (int k = 0; k < MAXM; k++) if (mig[k].used && mig[k].parent == d->index && mig[k].index == (int)i) { *m = &mig[k]; return OK; } return NOTFOUND; }
 int nvmlDeviceGetGpuInstanceId(dev_h d, unsigned *i) { IN(d); if (!MIGIS(d)) return NOTSUP; *i = d->gi; return OK; }
 int nvmlDeviceGetComputeInstanceId(dev_h d, unsigned *i) { IN(d); if (!MIGIS(d)) return NOTSUP; *i = d->ci; return OK; }
 int nvmlDeviceGetAttributes_v2(dev_h d, attr_t *a) { IN(d); if (!MIGIS(d)) return NOTSUP; memset(a, 0, sizeof *a); a->sm = d->sm; a->gislices = d->gislices; a->cislices = d->slices; a->memMB = d->memMiB; return OK; }
-int nvmlDeviceGetGpuInstanceProfileInfoV(dev_h d, unsigned i, profile_t *p) { IN(d); if (!d->mig) return NOTSUP; if (i >= (unsigned)nprofiles) return NOTSUP; p->id = i; snprintf(p->name, 96, "MIG %s", profiles[i]); return OK; }
+int nvmlDeviceGetGpuInstanceProfileInfoV(dev_h d, unsigned i, profile_t *p) {
+    IN(d);
+    if (!d->mig || i >= (unsigned)nprofiles) return NOTSUP;
+    p->id = profiles[i].id; p->p2p = 0; p->slices = profiles[i].slices; p->count = profiles[i].nplaces; p->sm = profiles[i].sm; p->ce = profiles[i].ce;
+    p->dec = profiles[i].dec; p->enc = 0; p->jpeg = profiles[i].jpeg; p->ofa = profiles[i].ofa; p->memMB = profiles[i].mem;
+    snprintf(p->name, 96, "MIG %s", profiles[i].name);
+    return OK; }
+int nvmlDeviceGetGpuInstancePossiblePlacements_v2(dev_h d, unsigned id, place_t *places, unsigned *n) {
+    IN(d);
+    int p = profile_of(id);
+    if (!d->mig || p < 0) return NOTSUP;
+    for (int i = 0; places && i < profiles[p].nplaces; i++) places[i] = (place_t){profiles[p].places[i], profiles[p].size};
+    *n = profiles[p].nplaces;
+    return OK; }
+int nvmlDeviceCreateGpuInstanceWithPlacement(dev_h d, unsigned id, const place_t *place, struct made **made_h) {
+    IN(d);
+    int p = profile_of(id), fits = 0, slot = -1, gi = 1, r = OK;
+    if (!d->mig || p < 0) return NOTSUP;
+    for (int i = 0; i < profiles[p].nplaces; i++) fits |= profiles[p].places[i] == (int)place->start && profiles[p].size == (int)place->size;
+    if (!fits) return BADARG;
+    pthread_mutex_lock(&mu);
+    for (int k = MAXM / 2 - 1; k >= 0; k--) {
+        if (!made[k].used) { slot = k; continue; }
+        if (made[k].parent != d->index) continue;
+        if (made[k].gi >= gi) gi = made[k].gi + 1;
+        int other = profile_of(made[k].profile);
+        if (other >= 0 && made[k].start < (int)(place->start + place->size) && (int)place->start < made[k].start + profiles[other].size) r = INSUFFICIENT;
+    }
+    if (r == OK) { made[slot] = (struct made){1, d->index, id, place->start, gi, -1}; save(); *made_h = &made[slot]; }
+    pthread_mutex_unlock(&mu);
+    return r; }
+int nvmlDeviceGetGpuInstances(dev_h d, unsigned id, struct made **found, unsigned *n) {
+    IN(d);
+    *n = 0;
+    for (int k = 0; k < MAXM / 2; k++) if (made[k].used && made[k].parent == d->index && made[k].profile == (int)id) found[(*n)++] = &made[k];
+    return OK; }
+int nvmlDeviceGetGpuInstanceById(dev_h d, unsigned gi, struct made **found) {
+    IN(d);
+    for (int k = 0; k < MAXM / 2; k++) if (made[k].used && made[k].parent == d->index && made[k].gi == (int)gi) { *found = &made[k]; return OK; }
+    return NOTFOUND; }
+int nvmlGpuInstanceGetInfo(struct made *m, gi_info_t *info) {
+    IN(&gpu[m->parent]);
+    if (!m->used) return NOTFOUND;
+    *info = (gi_info_t){&gpu[m->parent], m->gi, m->profile, {m->start, profiles[profile_of(m->profile)].size}};
+    return OK; }
+int nvmlGpuInstanceGetComputeInstanceProfileInfoV(struct made *m, unsigned i, unsigned engine, ci_profile_t *p) {
+    static const unsigned slices[] = {1, 2, 3, 4, 7, 8, 6};
+    IN(&gpu[m->parent]);
+    int own = profile_of(m->profile);
+    if (i > 6 || engine || !m->used || (int)slices[i] > profiles[own].slices) return NOTSUP;
+    p->id = i; p->slices = slices[i]; p->count = profiles[own].slices / slices[i]; p->sm = profiles[own].sm;
+    snprintf(p->name, 96, "%s", profiles[own].name);
+    return OK; }
+int nvmlGpuInstanceCreateComputeInstance(struct made *m, unsigned id, struct made **made_h) {
+    (void)id;
+    IN(&gpu[m->parent]);
+    if (!m->used) return NOTFOUND;
+    if (m->ci >= 0) return INSUFFICIENT;
+    pthread_mutex_lock(&mu);
+    m->ci = 0; save(); *made_h = m;
+    pthread_mutex_unlock(&mu);
+    return OK; }
+int nvmlGpuInstanceGetComputeInstances(struct made *m, unsigned id, struct made **found, unsigned *n) {
+    static const int slices[] = {1, 2, 3, 4, 7, 8, 6};
+    IN(&gpu[m->parent]);
+    *n = 0;
+    if (m->used && m->ci >= 0 && id < 7 && slices[id] == profiles[profile_of(m->profile)].slices) found[(*n)++] = m;
+    return OK; }
+int nvmlComputeInstanceGetInfo_v2(struct made *m, ci_info_t *info) {
+    IN(&gpu[m->parent]);
+    if (!m->used || m->ci < 0) return NOTFOUND;
+    *info = (ci_info_t){&gpu[m->parent], m, m->ci, 0, {0, profiles[profile_of(m->profile)].slices}};
+    return OK; }
+int nvmlComputeInstanceDestroy(struct made *m) {
+    IN(&gpu[m->parent]);
+    for (int i = 0; i < nprocs; i++) if (procs[i].index == m->parent) return INUSE;
+    pthread_mutex_lock(&mu);
+    m->ci = -1; save();
+    pthread_mutex_unlock(&mu);
+    return OK; }
+int nvmlGpuInstanceDestroy(struct made *m) {
+    IN(&gpu[m->parent]);
+    if (m->ci >= 0) return INUSE;
+    pthread_mutex_lock(&mu);
+    m->used = 0; save();
+    pthread_mutex_unlock(&mu);
+    return OK; }
 #endif
 
 /* What a set watches; quiet: nothing has happened there since its events were read to their end. */

@@ -65,6 +65,18 @@ class GpuState:
     pids: tuple[int, ...] = ()
 
 
+_PROFILES: dict[str, str] = {
+    "1g.18gb": "id=19 slices=1 size=1 mem=16384 sm=16 ce=1 dec=1 jpeg=1 places=0,1,2,3,4,5,6",
+    "1g.18gb+me": "id=20 slices=1 size=1 mem=16384 sm=16 ce=1 dec=1 jpeg=1 ofa=1 places=0,1,2,3,4,5,6",
+    "1g.35gb": "id=15 slices=1 size=2 mem=33280 sm=26 ce=1 dec=1 jpeg=1 places=0,2,4,6",
+    "2g.35gb": "id=14 slices=2 size=2 mem=33280 sm=32 ce=2 dec=2 jpeg=2 places=0,2,4",
+    "3g.71gb": "id=9 slices=3 size=4 mem=71424 sm=60 ce=3 dec=3 jpeg=3 places=0,4",
+    "4g.71gb": "id=5 slices=4 size=4 mem=71424 sm=64 ce=4 dec=4 jpeg=4 places=0",
+    "7g.141gb": "id=0 slices=7 size=8 mem=143771 sm=132 ce=8 dec=7 jpeg=7 ofa=1 places=0",
+}
+"""Those of an H200, by name."""
+
+
 @attrs.frozen(kw_only=True)
 class NvmlState:
     """All that the library knows.
@@ -73,7 +85,7 @@ class NvmlState:
         gpus: The GPUs; None: there is none with this index (any more).
         driver: The driver's version.
         init: What nvmlInit answers; 9: the driver is not loaded.
-        profiles: The MIG profiles that GPUs can have.
+        profiles: The MIG profiles that GPUs can have; of those of an H200 instances can be made.
         topology: The level between two GPUs, NVML_TOPOLOGY_*; 50 where nothing is said.
         failing: Calls that fail: name, error, and of which GPU (-1: all).
     """
@@ -104,7 +116,7 @@ class NvmlState:
     def text(self) -> str:
         """What the library reads."""
         lines = [f"driver {self.driver}", "cuda 13000", f"init {self.init}"]
-        lines += [f"profile {name}" for name in self.profiles]
+        lines += [f"profile {name} {_PROFILES.get(name, '')}" for name in self.profiles]
         for index, gpu in enumerate(self.gpus):
             minor = index if gpu.minor is None else gpu.minor
             lines.append(
