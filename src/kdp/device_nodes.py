@@ -26,10 +26,10 @@ class DeviceNodes:
     """Looks at device nodes and follows them. An async context manager for as long as they are followed.
 
     Args:
-        host: Where the nodes are looked for.
+        host: Where the nodes are looked for; None: nowhere, as the devices are not those of this node.
     """
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host | None) -> None:
         self._host = host
         self._watch = DirectoryWatch()
         self._nodes: dict[str, set[str]] = {}
@@ -46,21 +46,24 @@ class DeviceNodes:
     def faults(self, devices: Iterable[Device]) -> dict[str, str]:
         """Return what is wrong with the nodes of devices, by device id. May be called in any thread."""
         faults: dict[str, str] = {}
+        if self._host is None:
+            return faults
         known: dict[str, str | None] = {}
         of_edits: dict[int, str | None] = {}
         for device in (device for device in devices if device.exists):
             key = id(device.edits)  # those of replicas are one object, and a thousand of them are looked at in no time
             if key not in of_edits:
-                of_edits[key] = self._fault(device.edits, known)
+                of_edits[key] = self._fault(self._host, device.edits, known)
             if (fault := of_edits[key]) is not None:
                 faults[device.id] = fault
         return faults
 
-    def _fault(self, edits: ContainerEdits, known: dict[str, str | None]) -> str | None:
+    @staticmethod
+    def _fault(host: Host, edits: ContainerEdits, known: dict[str, str | None]) -> str | None:
         """Return what is wrong with the first node of which something is."""
         for node in edits.device_nodes:
             if node.host_path not in known:
-                known[node.host_path] = self._host.node_fault(node.host_path)
+                known[node.host_path] = host.node_fault(node.host_path)
             if (fault := known[node.host_path]) is not None:
                 return fault
         return None
@@ -71,13 +74,19 @@ class DeviceNodes:
         Returns:
             Whether there is one that was not followed before: what happened to it until now was not told.
         """
+        if self._host is None:
+            return False
         before = self._count
         for edits in {id(device.edits): device.edits for device in devices}.values():  # of replicas one object
             for node in edits.device_nodes:
                 self._nodes.setdefault(os.path.dirname(node.host_path), set()).add(node.host_path)
         for directory in self._nodes:
-            self._watch_nearest(os.fspath(self._host.path(directory)))
+            self._watch_nearest(self._inside(directory))
         return self._count > before
+
+    def _inside(self, directory: str) -> str:
+        assert self._host is not None  # there are nodes
+        return os.fspath(self._host.path(directory))
 
     @property
     def _count(self) -> int:
@@ -98,7 +107,7 @@ class DeviceNodes:
 
     def _concerns(self, changed: str) -> bool:
         for directory, nodes in self._nodes.items():
-            inside = os.fspath(self._host.path(directory))
+            inside = self._inside(directory)
             if inside == changed or inside.startswith(f"{changed}/"):
                 return True
             if os.path.dirname(changed) == inside and os.path.join(directory, os.path.basename(changed)) in nodes:

@@ -186,7 +186,7 @@ class Supervisor:
 
     Args:
         backend: The vendor's object.
-        host: The node's files.
+        host: The node's files; None: the devices are no node's, so that nobody looks for their device nodes.
         poll_interval: Overrides the backend's; ``...``: does not.
         check: Further checks of a discovery and its static resources, as those of a protocol; raises
             `InvalidValueError`. Called in the thread of ``discover``.
@@ -212,7 +212,7 @@ class Supervisor:
         self,
         backend: DeviceBackend,
         *,
-        host: Host,
+        host: Host | None,
         poll_interval: float | EllipsisType | None = ...,
         check: Callable[[Sequence[Device], Sequence[str]], None] | None = None,
         deadlines: Deadlines | None = None,

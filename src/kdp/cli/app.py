@@ -12,7 +12,18 @@ from .. import __version__
 
 __all__ = ["kdp"]
 
-_COMMANDS = ("run", "devices", "explain", "simulate", "snapshot", "manifests", "conformance", "record", "replay")
+_COMMANDS = (
+    "run",
+    "devices",
+    "explain",
+    "simulate",
+    "snapshot",
+    "manifests",
+    "conformance",
+    "record",
+    "replay",
+    "unpublish",
+)
 
 
 class _Commands(click.Group):

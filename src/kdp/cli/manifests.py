@@ -17,7 +17,17 @@ from ..backend import DeviceBackend, Needs, is_overridden
 from ..daemon.settings import SETTINGS
 from ..errors import ConfigurationError, InvalidValueError, KdpError, sentence
 from ..hardware import Host
-from ..manifests import CONFIG_DIR, Cluster, Deployment, Placement, daemon_set, deployment_of, kustomization, unit
+from ..manifests import (
+    CONFIG_DIR,
+    Cluster,
+    Deployment,
+    Placement,
+    daemon_set,
+    deployment_of,
+    kustomization,
+    unit,
+    workload_file,
+)
 from .invocation import Invocation
 from .options import backend_options, refusing, setting_options
 
@@ -144,7 +154,7 @@ def command(
             else:
                 written = {
                     "kustomization.yaml": _yaml([kustomization(deployment, placement)]),
-                    "daemonset.yaml": _yaml(documents[-1:]),
+                    workload_file(deployment): _yaml(documents[-1:]),
                 }
                 if deployment.cluster is not None:
                     written["driver.yaml"] = _yaml([d for d in documents[:-1] if d["kind"] != "ConfigMap"])
@@ -183,7 +193,8 @@ def _deployment(
     (backend,) = plan.backends
     cluster = _cluster(backend, plan, in_container=in_container, extended_resource=extended_resource)
     needs, nodes = _needs(backend), _nodes(backend, plan)
-    if nodes is None or not (nodes or is_overridden(backend, "needs")):
+    is_controller = cluster is not None and cluster.is_controller  # whose devices are not this machine's
+    if not is_controller and (nodes is None or not (nodes or is_overridden(backend, "needs"))):
         needs = _with_all_of_it(needs, backend)
     options = _options(flags)
     files: dict[str, str] = {}
@@ -198,13 +209,13 @@ def _deployment(
             f"files of more than {_LARGEST} bytes fit in no ConfigMap: {', '.join(files)}; put them into the image"
         )
     return deployment_of(
-        name=name or _default_name(target),
+        name=name or _default_name(target, is_controller=is_controller),
         target=target if in_container or ":" not in target else _on_this_node(target),
         settings=plan.settings,
         options=options,
         parameters=parameters,
         needs=needs,
-        nodes=nodes or (),
+        nodes=() if is_controller else nodes or (),  # they are where the devices are used
         takes_host=invocation.takes_host,
         keeps_state=any(is_overridden(backend, hook) for hook in ("allocate", "prepare_container", "released")),
         in_container=in_container,
@@ -219,7 +230,7 @@ def _cluster(backend: DeviceBackend, plan: Plan, *, in_container: bool, extended
     from ..dra.names import driver_name
 
     label = type(backend).__name__
-    if plan.settings.mode != "dra":
+    if plan.settings.mode == "device-plugin":
         if extended_resource:
             raise ConfigurationError(
                 "--extended-resource: a device plugin's resource is one already; leave it out, or say --mode dra"
@@ -234,6 +245,10 @@ def _cluster(backend: DeviceBackend, plan: Plan, *, in_container: bool, extended
         raise ConfigurationError(
             f"{label}.resource is None, so the driver has no name; give one as --driver-name widget.example.com"
         )
+    if extended_resource and plan.settings.mode == "dra-controller":
+        raise ConfigurationError(
+            "--extended-resource: the DeviceClass comes with the nodes' driver; say so there, with --mode dra and the same --pool"
+        )
     if extended_resource and backend.resource is None:
         raise ConfigurationError(
             f"--extended-resource: {label}.resource is None, so there is no name that pods could ask for; leave it out"
@@ -242,6 +257,8 @@ def _cluster(backend: DeviceBackend, plan: Plan, *, in_container: bool, extended
         driver=driver or driver_name(backend.resource or ""),
         extended_resource=backend.resource if extended_resource else None,
         writes_status=plan.settings.device_status == "on",
+        pool=plan.settings.pool,
+        is_controller=plan.settings.mode == "dra-controller",
     )
 
 
@@ -338,9 +355,9 @@ def _carried(file: Path, files: dict[str, str]) -> str:
     return f"{CONFIG_DIR}/{name}"
 
 
-def _default_name(target: str) -> str:
+def _default_name(target: str, *, is_controller: bool) -> str:
     word = target.rpartition(":")[2].rpartition(".")[2]
-    return f"kdp-{re.sub(r'[^a-z0-9]+', '-', word.lower()).strip('-')}"
+    return f"kdp-{re.sub(r'[^a-z0-9]+', '-', word.lower()).strip('-')}{'-controller' if is_controller else ''}"
 
 
 def _on_this_node(target: str) -> str:

@@ -1,6 +1,6 @@
 """What runs between start and stop, in a process of ours or inside somebody's program.
 
-`Daemon` holds one `PluginManager` at a time, or one `DraDriver`. Reading the configuration again keeps it and its streams, unless a setting
+`Daemon` holds one `PluginManager` at a time, or one `DraDriver`, or one `PoolController`. Reading the configuration again keeps it and its streams, unless a setting
 or a backend's parameter changed that only a new one can take; then the old one stops in order and a new one starts, in
 the same process.
 """
@@ -29,6 +29,7 @@ from .settings import ServeOptions, Settings, from_environment, from_keywords, r
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
+    from ..dra import controller
     from ..dra import driver as dra
     from ..dra.api import ClusterApi
     from ..dra.publication import PublisherStatus
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from ..plugin.cdi import CdiOptions
     from .probes import Readiness
 
-    Manager = plugin.PluginManager | dra.DraDriver
+    Manager = plugin.PluginManager | dra.DraDriver | controller.PoolController
     Status = plugin.Status | dra.Status
 
 __all__ = ["Daemon", "Plan", "check_backends", "host_of", "serve"]
@@ -188,7 +189,7 @@ class Daemon:
     async def _alone(self, plan: Plan) -> AsyncGenerator[None]:
         """Keep the other mode out, for as long as this one serves."""
         settings = plan.settings
-        if settings.state_dir is None:
+        if settings.state_dir is None or settings.mode == "dra-controller":  # which serves no device of this node
             yield
             return
         self._waiting = OneMode(
@@ -244,7 +245,7 @@ class Daemon:
         if status is None:
             reason = None if self._waiting is None else self._waiting.problem
             return Readiness(False, {"reason": reason or "the plugins are starting or stopping"})
-        kind = "drivers" if self._plan.settings.mode == "dra" else "resources"
+        kind = "resources" if self._plan.settings.mode == "device-plugin" else "drivers"
         return Readiness(
             status.is_ready,
             {
@@ -306,11 +307,12 @@ async def _managing(plan: Plan) -> AsyncGenerator[Manager]:
     settings = plan.settings
     if settings.snapshot is not None:
         logger.warning("hardware is that of %s: what pods are given need not exist on this node", settings.snapshot)
-    if settings.mode == "dra":
+    if settings.mode != "device-plugin":
         from ..dra.kube import KubeApi
 
-        async with KubeApi(settings.kubeconfig) as api, _driver(plan, api) as driver:
-            yield driver
+        made = _driver if settings.mode == "dra" else _controller
+        async with KubeApi(settings.kubeconfig) as api, made(plan, api) as manager:
+            yield manager
     else:
         async with _plugins(plan) as manager:
             yield manager
@@ -343,6 +345,7 @@ def _driver(plan: Plan, api: ClusterApi) -> dra.DraDriver:
         plan.served(),
         api=api,
         node=settings.node_name,
+        pool=settings.pool,
         name=settings.driver_name,
         paths=settings.paths,
         pod_uid=settings.pod_uid,
@@ -352,6 +355,24 @@ def _driver(plan: Plan, api: ClusterApi) -> dra.DraDriver:
         health_taint=settings.health_taint,
         device_status=settings.device_status == "on",
         device_metadata=settings.device_metadata == "on",
+        health_policy=settings.health_policy,
+    )
+
+
+def _controller(plan: Plan, api: ClusterApi) -> controller.PoolController:
+    from ..dra.controller import PoolController
+
+    settings = plan.settings
+    assert settings.pool is not None  # `resolve` has seen to it
+    return PoolController(
+        plan.served(),
+        api=api,
+        pool=settings.pool,
+        labels=dict(settings.pool_nodes),
+        name=settings.driver_name,
+        host=plan.host or host_of(settings),
+        poll_interval=... if settings.poll_interval == "keep" else settings.poll_interval,
+        health_taint=settings.health_taint,
         health_policy=settings.health_policy,
     )
 

@@ -95,9 +95,12 @@ class Settings:
         replica_placement: Which replicas to prefer.
         replica_limit: The most replicas that a container may ask for; None: any number.
         replica_resource: Whether shared devices' resource keeps its name (``same``) or gets ``.shared``.
-        mode: Whether devices are served by the device-plugin protocol (``device-plugin``) or by DRA (``dra``).
+        mode: Whether devices are served by the device-plugin protocol (``device-plugin``) or by DRA (``dra``), or a pool of devices
+            that are no node's is published (``dra-controller``).
         node_name: DRA: the node's name, as the API server has it.
         driver_name: DRA: the driver's name; None: it is made of the backend's resource.
+        pool: DRA: the pool of devices that are no node's own; None: they are the node's.
+        pool_nodes: DRA, of a controller: the labels of the nodes that can use the pool's devices; none: all nodes can.
         pod_uid: DRA: the UID of the pod that this is, so that it can overlap with its successor; None: it does not.
         kubeconfig: DRA: how to reach the API server; None: with the pod's account.
         health_taint: DRA: the effect of the taint of an unhealthy device; None: it gets none.
@@ -258,12 +261,13 @@ class Settings:
         ),
     )
 
-    mode: Literal["device-plugin", "dra"] = attrs.field(
+    mode: Literal["device-plugin", "dra", "dra-controller"] = attrs.field(
         default="device-plugin",
         metadata=_about(
-            values.choice("device-plugin", "dra"),
-            "device-plugin|dra",
-            "How the devices are served: by a device plugin, or by a DRA driver.",
+            values.choice("device-plugin", "dra", "dra-controller"),
+            "device-plugin|dra|dra-controller",
+            "How the devices are served: by a device plugin, or by a DRA driver; dra-controller: publish a pool of devices that are no "
+            "node's.",
         ),
     )
     node_name: str | None = attrs.field(
@@ -275,6 +279,22 @@ class Settings:
             values.driver_name,
             "NAME",
             "DRA: the driver's name; default: of example.com/widget it is widget.example.com.",
+        ),
+    )
+    pool: str | None = attrs.field(
+        default=None,
+        metadata=_about(
+            values.pool,
+            "NAME",
+            "DRA: the pool of devices that are no node's own, which a controller publishes; default: they are the node's.",
+        ),
+    )
+    pool_nodes: tuple[tuple[str, str], ...] = attrs.field(
+        default=(),
+        metadata=_about(
+            values.labels,
+            "LABEL=VALUE,...|all",
+            "DRA, of a controller: the labels of the nodes that can use the pool's devices; default: all nodes can.",
         ),
     )
     pod_uid: str | None = attrs.field(
@@ -397,8 +417,12 @@ _OF_DRA = (
     "health_taint",
     "device_status",
     "device_metadata",
+    "pool",
+    "pool_nodes",
 )  # a manifest may give a pod its node's name whatever the mode is
 _NOT_OF_DRA = ("registration", "cdi", "cdi_names", "policy", "replicas", "replicas_for")
+_NOT_OF_CONTROLLER = ("device_status", "device_metadata")
+_NOT_OF_NODES_DRIVER = ("pool_nodes",)
 _OF_THE_PROCESS = ("log_format", "log_level")
 
 
@@ -426,9 +450,11 @@ class ServeOptions(TypedDict, total=False):
     replica_placement: Literal["spread", "packed", "distinct"]
     replica_limit: int
     replica_resource: Literal["same", "shared"]
-    mode: Literal["device-plugin", "dra"]
+    mode: Literal["device-plugin", "dra", "dra-controller"]
     node_name: str
     driver_name: str
+    pool: str
+    pool_nodes: str | Mapping[str, str]
     pod_uid: str
     kubeconfig: str | os.PathLike[str]
     health_taint: Literal["NoSchedule", "NoExecute", "None", "off"]
@@ -507,7 +533,7 @@ def resolve(layers: Sequence[Mapping[str, Given]]) -> Settings:
 
 def _check_mode(settings: Settings, labels: Mapping[str, str]) -> None:
     """Refuse settings of the other mode: they would do nothing, and nobody would say so."""
-    is_dra = settings.mode == "dra"
+    is_dra = settings.mode != "device-plugin"
     for name in _NOT_OF_DRA if is_dra else _OF_DRA:
         if name in labels and getattr(settings, name) != SETTINGS[name].default:
             only = "a device plugin" if is_dra else "a DRA driver"
@@ -515,7 +541,18 @@ def _check_mode(settings: Settings, labels: Mapping[str, str]) -> None:
                 f"{labels[name]}: only {only} has it, and the mode is {settings.mode}; leave it out, or say "
                 f"{SETTINGS['mode'].flag} {'device-plugin' if is_dra else 'dra'}"
             )
-    if is_dra and settings.node_name is None:
+    is_controller = settings.mode == "dra-controller"
+    for name in _NOT_OF_CONTROLLER if is_controller else _NOT_OF_NODES_DRIVER if is_dra else ():
+        if name in labels and getattr(settings, name) != SETTINGS[name].default:
+            only = "a node's driver" if is_controller else "a pool's controller"
+            raise ConfigurationError(
+                f"{labels[name]}: only {only} has it, and the mode is {settings.mode}; leave it out"
+            )
+    if is_controller and settings.pool is None:
+        raise ConfigurationError(
+            f"{SETTINGS['mode'].flag} dra-controller needs the pool's name; give one, as {SETTINGS['pool'].flag} fabric"
+        )
+    if settings.mode == "dra" and settings.node_name is None:
         raise ConfigurationError(
             f"{SETTINGS['mode'].flag} dra needs the node's name, as the API server has it; give {SETTINGS['node_name'].flag}, "
             f"or in a pod {SETTINGS['node_name'].variable} from the field spec.nodeName"

@@ -16,7 +16,7 @@ import attrs
 from typing_extensions import override
 
 from ..errors import InvalidValueError
-from ..names import MAX_REPLICAS
+from ..names import MAX_REPLICAS, check_label_name, check_label_value
 from ..thresholds import HealthPolicy
 
 if TYPE_CHECKING:
@@ -29,10 +29,12 @@ __all__ = [
     "choice",
     "driver_name",
     "health_policy",
+    "labels",
     "number",
     "path",
     "path_or_none",
     "poll_interval",
+    "pool",
     "replicas_for",
     "taint",
     "text",
@@ -170,6 +172,39 @@ def driver_name(value: object) -> str:
         return check_driver_name(text(value))
     except InvalidValueError as error:
         raise Unacceptable(f"is refused: {error}") from None
+
+
+def pool(value: object) -> str:
+    """Read the name of a DRA pool."""
+    from ..dra.names import check_pool_name
+
+    try:
+        return check_pool_name(text(value))
+    except InvalidValueError as error:
+        raise Unacceptable(f"is refused: {error}") from None
+
+
+def labels(value: object) -> tuple[tuple[str, str], ...]:
+    """Read ``LABEL=VALUE`` pairs, sorted; none: ``all``."""
+    rule = "must be LABEL=VALUE, several with commas, or 'all'; valid is 'example.com/fabric=a'"
+    if isinstance(value, str) and value.strip().lower() == "all":
+        return ()
+    if isinstance(value, str):
+        parts = [part.strip().partition("=") for part in value.split(",") if part.strip()]
+        if not all(equals for _, equals, _ in parts):
+            raise Unacceptable(rule)
+        pairs: list[tuple[object, object]] = [(name, text) for name, _, text in parts]
+    elif isinstance(value, Mapping):
+        pairs = list(cast("Mapping[object, object]", value).items())
+    else:
+        raise Unacceptable(rule)
+    try:
+        found = {check_label_name(cast("str", name)): check_label_value(cast("str", text)) for name, text in pairs}
+    except InvalidValueError as error:
+        raise Unacceptable(f"is refused: {error}") from None
+    if len(found) < len(pairs) or not found:
+        raise Unacceptable(rule)
+    return tuple(sorted(found.items()))
 
 
 def taint(value: object) -> TaintEffect | None:

@@ -17,7 +17,7 @@ from ..lifetime import BaseStatus, Lifetime
 from ..supervisor import Supervisor
 from .names import check_driver_name, driver_name
 from .parameters import check_declared
-from .plugin import COLLECT_GRACE, DraPlugin, DriverStatus, SlicePublisher
+from .plugin import COLLECT_GRACE, DraPlugin, DriverStatus
 from .prepare import boot_id_of
 from .publisher import Publisher
 from .slices import Pool
@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from ..health import HealthChange
     from ..supervisor import Deadlines
     from .api import ClusterApi
+    from .offering import SlicePublisher
 
-__all__ = ["DraDriver", "Status"]
+__all__ = ["DraDriver", "Status", "check_devices", "driver_of"]
 
 CDI_DIRECTORY = Path("/var/run/cdi")
 
@@ -67,6 +68,8 @@ class DraDriver(Lifetime):
         backends: The vendors' objects; each is one driver.
         api: The API server.
         node: The node's name, as the API server has it.
+        pool: The pool of devices that are no node's own, of which a `PoolController` publishes the slices; None: the devices are
+            those of the node, and their slices are published here.
         publisher: Makes who writes a pool's slices, which belong to the node of this name; default: `Publisher`.
         name: The driver's name, of a single backend; None: it is made of its ``resource``.
         paths: The kubelet's directories; default: those of a normal kubelet. They must be the same for the kubelet.
@@ -98,6 +101,7 @@ class DraDriver(Lifetime):
         *,
         api: ClusterApi,
         node: str,
+        pool: str | None = None,
         publisher: Callable[[ClusterApi, Pool, str], SlicePublisher] | None = None,
         name: str | None = None,
         paths: KubeletPaths | None = None,
@@ -123,7 +127,7 @@ class DraDriver(Lifetime):
         found = agreed(backends, host)
         self._plugins: dict[str, DraPlugin] = {}
         for backend in backends:
-            driver = _driver_of(backend, name)
+            driver = driver_of(backend, name)
             if driver in self._plugins:
                 raise ConfigurationError(f"two backends are the driver {driver}; give one of them another resource")
             check_declared(backend.config)
@@ -131,19 +135,21 @@ class DraDriver(Lifetime):
                 backend,
                 host=found,
                 poll_interval=poll_interval,
-                check=_check,
+                check=check_devices,
                 deadlines=deadlines,
                 health_policy=health_policy,
                 observe=observe,
             )
-            pool = Pool.of_node(driver, node)
+            its_pool = Pool.of_node(driver, node)
+            if pool is not None:
+                its_pool = attrs.evolve(its_pool, name=pool)
             self._plugins[driver] = DraPlugin(
                 driver,
                 supervisor=supervisor,
                 paths=paths or KubeletPaths.under(),
                 api=api,
-                pool=pool,
-                publisher=(publisher or _publisher)(api, pool, node),
+                pool=its_pool,
+                publisher=(publisher or _publisher)(api, its_pool, node) if pool is None else None,
                 host=found,
                 cdi=cdi,
                 boot_id=boot_id_of(found) if boot_id is None else boot_id,
@@ -186,7 +192,13 @@ def _publisher(api: ClusterApi, pool: Pool, node: str) -> SlicePublisher:
     return Publisher(api, pool, owner=node)
 
 
-def _driver_of(backend: DeviceBackend, name: str | None) -> str:
+def driver_of(backend: DeviceBackend, name: str | None) -> str:
+    """Return the name of a backend's driver.
+
+    Raises:
+        ConfigurationError: It has none.
+        InvalidNameError: The one that is given breaks the rules.
+    """
     if name is not None:
         return check_driver_name(name)
     if backend.resource is None:
@@ -196,7 +208,7 @@ def _driver_of(backend: DeviceBackend, name: str | None) -> str:
     return driver_name(backend.resource)
 
 
-def _check(devices: Sequence[Device], _: Sequence[str]) -> None:
+def check_devices(devices: Sequence[Device], _: Sequence[str]) -> None:
     """Refuse devices that this protocol cannot serve. In a hook's thread."""
     for device in devices:
         check_edits(device.edits)

@@ -32,13 +32,14 @@ from ..names import check_resource_name
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["check_driver_name", "device_id_of", "device_name", "driver_name", "slice_name"]
+__all__ = ["check_driver_name", "check_pool_name", "device_id_of", "device_name", "driver_name", "slice_name"]
 
 MAX_LABEL = 63
 MAX_OBJECT_NAME = 253
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?\Z")
 _DRIVER = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
+_POOL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?([./][a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
 _MARKS = {
     "-": "m",
     ":": "c",
@@ -172,6 +173,19 @@ def check_driver_name(value: str) -> str:
         raise InvalidNameError(
             f"driver name {value!r}: must be a DNS name of at most {MAX_LABEL} lower-case letters, digits, '-' and '.' that "
             "begins with a letter; valid is for example 'widget.example.com'"
+        )
+    return value
+
+
+def check_pool_name(value: str) -> str:
+    """Check the name of a pool that is no node's.
+
+    Raises:
+        InvalidNameError: It is not made of DNS names with ``/`` between them, or has more than 253 characters.
+    """
+    if len(value) > MAX_OBJECT_NAME or not _POOL.match(value):
+        raise InvalidNameError(
+            f"pool {value!r}: must be DNS names with '/' between them, at most 253 characters; valid is 'fabric-a'"
         )
     return value
 

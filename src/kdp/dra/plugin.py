@@ -13,22 +13,21 @@ import logging
 import os
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import TYPE_CHECKING, final
 
 import anyio
 import attrs
 
 from ..backoff import Backoff
 from ..cdi import CdiDirectory
-from ..devices import counter_sets
-from ..errors import CheckpointError, HookError, InvalidValueError, NotReady, sentence
+from ..errors import CheckpointError, sentence
 from ..health import DeviceHealth
 from ..kubelet.server import ServeError, SocketServer
 from ..kubelet.sockets import is_answered, missing_right, remove_dead
 from ..lifetime import DRAIN_SECONDS
 from .announce import Announcer
-from .checkpoint import offload
-from .health import HealthStreams, tainted
+from .health import HealthStreams
+from .offering import Offering, SlicePublisher
 from .prepare import Preparer
 from .publication import PublisherStatus
 from .reported import DeviceStatuses
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
     from ..devices import AttributeValue, Device
     from ..hardware import Host
     from ..kubelet import KubeletPaths
-    from ..latest import Latest
-    from ..quantities import Amount
     from ..supervisor import Supervisor
     from .api import ClusterApi
     from .slices import Pool
@@ -70,33 +67,6 @@ COLLECT_PAUSE = 300.0
 COLLECT_GRACE = 600.0
 """Seconds that a claim must be gone before it is undone without the kubelet."""
 
-COUNTERS_SECONDS = 30.0
-"""The deadline of the hook ``counters``."""
-
-
-class SlicePublisher(Protocol):
-    """Who writes a pool's devices to the API server; `kdp.dra.publisher.Publisher` does.
-
-    Attributes:
-        status: What the API server has.
-    """
-
-    status: Latest[PublisherStatus]
-
-    def publish(
-        self,
-        devices: Sequence[Device],
-        *,
-        counters: Mapping[str, Mapping[str, Amount]] | None = None,
-        standard: Mapping[str, Mapping[str, AttributeValue]] | None = None,
-    ) -> None:
-        """Say what the pool has from now on."""
-        ...
-
-    async def run(self) -> None:
-        """Publish until cancelled."""
-        ...
-
 
 @final
 @attrs.frozen(kw_only=True)
@@ -113,6 +83,8 @@ class DriverStatus:
         set_aside: Claims whose saved state was broken.
         publication: What the API server has of the devices.
         problem: Why the slices are not as they should be although there are some; None: they are, or see ``reason``.
+        serves: Whether it serves a kubelet; a pool's controller does not.
+        publishes: Whether it publishes slices; a node's driver for another process's pool does not.
     """
 
     driver: str
@@ -124,18 +96,20 @@ class DriverStatus:
     set_aside: tuple[str, ...] = ()
     publication: PublisherStatus = attrs.field(factory=PublisherStatus)
     problem: str | None = None
+    serves: bool = True
+    publishes: bool = True
 
     @property
     def state(self) -> str:
         """``waiting`` for the kubelet, ``registered`` with it but nothing is published yet, or ``published``."""
-        if not self.is_registered:
-            return "waiting"
-        return "published" if self.publication.generation else "registered"
+        if self.publishes and self.publication.generation and (self.is_registered or not self.serves):
+            return "published"
+        return "registered" if self.is_registered else "waiting"
 
     @property
     def is_ready(self) -> bool:
         """Whether the kubelet has registered it, and its devices were published once: what fails later is no reason to stop."""
-        return self.is_registered and self.publication.generation > 0
+        return (self.is_registered or not self.serves) and (self.publication.generation > 0 or not self.publishes)
 
 
 class DraPlugin:
@@ -147,7 +121,7 @@ class DraPlugin:
         paths: The kubelet's directories; they must have the same paths for the kubelet.
         api: The API server.
         pool: The pool of the node's devices.
-        publisher: Who writes its slices.
+        publisher: Who writes its slices; None: another process does, as of a pool that is no node's.
         host: The node's files.
         cdi: Where container runtimes find specs.
         boot_id: Which boot of the node this is.
@@ -174,7 +148,7 @@ class DraPlugin:
         paths: KubeletPaths,
         api: ClusterApi,
         pool: Pool,
-        publisher: SlicePublisher,
+        publisher: SlicePublisher | None,
         host: Host,
         cdi: Path,
         boot_id: str,
@@ -194,11 +168,19 @@ class DraPlugin:
         self._node: str | None = pool.nodes.get("nodeName")
         self._announcer = Announcer(api, driver, pool.name if self._node is None else self._node)
         self._vacant: set[str] = set()
-        self._unpublished: str | None = None
+        self._offering: Offering | None = None
+        if publisher is not None:
+            self._offering = Offering(
+                driver,
+                supervisor,
+                publisher,
+                health_taint=health_taint,
+                standard=self._standard,
+                make_sure=self._make_sure,
+            )
         self._host = host
         self._claim_grace = claim_grace
         self._health = health
-        self._health_taint: TaintEffect | None = health_taint
         self.sockets = DriverSockets.of(driver, registry=self._registry, data=self._data, pod_uid=pod_uid)
         self.preparer = Preparer(
             driver,
@@ -209,7 +191,7 @@ class DraPlugin:
             directory=self._data,
             cdi=CdiDirectory(cdi),
             boot_id=boot_id,
-            statuses=DeviceStatuses(api, driver) if device_status else None,
+            statuses=DeviceStatuses(api, driver, of_node=publisher is not None) if device_status else None,
             metadata=device_metadata,
         )
         self._streams = HealthStreams(pool.name, supervisor.discovery, is_on=health)
@@ -226,9 +208,9 @@ class DraPlugin:
         """Where the driver stands now."""
         found = self._supervisor.discovery.value
         devices = found.devices or ()
-        publication = self._publisher.status.value
+        publication = PublisherStatus() if self._publisher is None else self._publisher.status.value
         trouble = self._trouble
-        is_published = publication.generation > 0
+        is_published = self._publisher is None or publication.generation > 0
         return DriverStatus(
             driver=self.driver,
             is_registered=self._is_registered,
@@ -239,12 +221,15 @@ class DraPlugin:
             set_aside=tuple(self.preparer.store.set_aside),
             publication=publication,
             problem=trouble if is_published else None,
+            publishes=self._publisher is not None,
         )
 
     @property
     def _trouble(self) -> str | None:
         """Why the slices are not as they should be."""
-        return self._unpublished or self._publisher.status.value.problem
+        if self._offering is None or self._publisher is None:
+            return None
+        return self._offering.problem or self._publisher.status.value.problem
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -253,8 +238,9 @@ class DraPlugin:
         try:
             with self._scope:
                 async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(self._publisher.run)
-                    tasks.start_soon(self._publish_forever)
+                    if self._publisher is not None:
+                        tasks.start_soon(self._publisher.run)
+                        tasks.start_soon(self._publish_forever)
                     tasks.start_soon(self._serve_forever)
                     tasks.start_soon(self._announce_forever)
         finally:
@@ -385,27 +371,10 @@ class DraPlugin:
     # -- devices -------------------------------------------------------------------------------------------------------
 
     async def _publish_forever(self) -> None:
-        """Hand what is known of the devices to the publisher, whenever it is something new."""
+        """Hand what is known of the devices to the publisher, as soon as the kubelet has registered the driver."""
+        assert self._offering is not None  # it is asked where there is one
         await self._was_registered.wait()
-        discovery = self._supervisor.discovery
-        told: Any = None
-        while True:
-            version, found = discovery.version, discovery.value
-            if found.devices is not None:
-                if await self._make_sure(found.devices):
-                    continue  # it took a while
-                try:
-                    counters = await self._counters()
-                except (HookError, NotReady) as error:
-                    self._say_unpublished(f"{sentence(error)}; the slices stay as they are")
-                else:
-                    self._unpublished = None
-                    devices = tainted(found.devices, self.driver, self._health_taint)
-                    standard = await offload(lambda devices=devices: self._standard(devices))  # type: ignore[misc]
-                    if (devices, counters, standard) != told:
-                        told = devices, counters, standard
-                        self._publisher.publish(devices, counters=counters, standard=standard)
-            await discovery.after(version)
+        await self._offering.run()
 
     async def _make_sure(self, devices: Sequence[Device]) -> bool:
         """Wait until no device plugin offers these devices; returns whether anything was to be asked."""
@@ -414,31 +383,10 @@ class DraPlugin:
         names = {name for name in named if name is not None} - self._vacant
         if self._node is None or not names:
             return False
-        await until_vacant(self._api, self._node, names, told=self._say_unpublished)
+        assert self._offering is not None  # it is who asks
+        await until_vacant(self._api, self._node, names, told=self._offering.say)
         self._vacant |= names
-        self._unpublished = None
         return True
-
-    def _say_unpublished(self, problem: str) -> None:
-        """Log why what is known of the devices is not published, once."""
-        if problem != self._unpublished:
-            self._unpublished = problem
-            logger.warning("%s: %s", self.driver, problem, extra={"driver": self.driver})
-
-    async def _counters(self) -> Mapping[str, Mapping[str, Amount]]:
-        if not self._supervisor.hooks.overridden("counters"):
-            return {}
-
-        def examine(value: Any) -> Mapping[str, Mapping[str, Amount]]:
-            try:
-                return counter_sets(value, "counters")
-            except (AttributeError, TypeError):
-                raise InvalidValueError(f"it returned {value!r}: must map counter sets to their counters") from None
-
-        found: Mapping[str, Mapping[str, Amount]] = await self._supervisor.call(
-            "counters", deadline=COUNTERS_SECONDS, then=examine
-        )
-        return found
 
     def _standard(self, devices: Sequence[Device]) -> dict[str, Mapping[str, AttributeValue]]:
         started = time.monotonic()

@@ -127,7 +127,11 @@ class Publisher:
         while True:
             try:
                 found = await self._api.slices(driver=self._pool.driver, node=self._node)
-                ours = [item for item in found.items if item["spec"]["pool"]["name"] == self._pool.name]
+                ours = [
+                    item
+                    for item in found.items
+                    if item["spec"]["pool"]["name"] == self._pool.name and item["spec"].get("nodeName") == self._node
+                ]
                 if not ours:
                     return len(removed)
                 for item in ours:

@@ -102,9 +102,11 @@ class DeviceStatuses:
     Args:
         api: The API server.
         driver: The driver's name.
+        of_node: Whether the devices are the node's own; a claim of others may be changed from any node only.
     """
 
-    def __init__(self, api: ClusterApi, driver: str) -> None:
+    def __init__(self, api: ClusterApi, driver: str, *, of_node: bool = True) -> None:
+        self._verb = "associated-node:update" if of_node else "arbitrary-node:update"
         self._api = api
         self._driver = driver
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -145,7 +147,7 @@ class DeviceStatuses:
                     if error.status in (401, 403, 422):
                         self._warn(
                             f"status.devices of claims is not written: {sentence(error)}; if a permission is missing, give the driver's account the verb "
-                            f"update on resourceclaims/status, and from Kubernetes 1.36 on associated-node:update on "
+                            f"update on resourceclaims/status, and from Kubernetes 1.36 on {self._verb} on "
                             f"resourceclaims/driver, resource name {self._driver}; claims are prepared all the same"
                         )
                         return

@@ -69,6 +69,22 @@ class Pool:
         """Return the pool of a node's own devices."""
         return cls(driver=driver, name=node, nodes={"nodeName": node})
 
+    @classmethod
+    def of_network(cls, driver: str, name: str, labels: Mapping[str, str]) -> Pool:
+        """Return a pool of devices that are no node's own, as those of a network or a fabric.
+
+        Args:
+            driver: The driver's name.
+            name: The pool's.
+            labels: What the nodes have that can use them; none: all nodes can.
+        """
+        if not labels:
+            return cls(driver=driver, name=name, nodes={"allNodes": True})
+        wanted = [{"key": key, "operator": "In", "values": [labels[key]]} for key in sorted(labels)]
+        return cls(
+            driver=driver, name=name, nodes={"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": wanted}]}}
+        )
+
 
 @final
 @attrs.frozen(kw_only=True)

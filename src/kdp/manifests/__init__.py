@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from .cluster import Cluster
 from .deployment import CONFIG_DIR, Deployment, Folder, deployment_of
-from .kubernetes import Placement, daemon_set, kustomization
+from .kubernetes import Placement, daemon_set, kustomization, workload_file
 from .systemd import unit
 
 __all__ = [
@@ -21,4 +21,5 @@ __all__ = [
     "deployment_of",
     "kustomization",
     "unit",
+    "workload_file",
 ]

@@ -57,6 +57,21 @@ _ALWAYS: Final = (
 )
 """What every driver may do."""
 
+_OF_POOL: Final = (
+    Rule(_RESOURCES, "resourceclaims", ("get",), "read what a claim was given"),
+    Rule("", "events", ("create",), "say of the node what keeps claims from being prepared"),
+)
+"""What a node's driver may do for devices that are no node's own; their slices a controller writes."""
+
+_OF_CONTROLLER: Final = (
+    Rule(_RESOURCES, "resourceslices", ("list", "watch", "create", "update", "delete"), "publish the pool's devices"),
+)
+
+_STATUS_OF_POOL: Final = (
+    Rule(_RESOURCES, "resourceclaims/status", ("update",), "say in claims how their devices are"),
+    Rule(_RESOURCES, "resourceclaims/driver", ("arbitrary-node:update",), "the same, from Kubernetes 1.36 on", True),
+)
+
 _STATUS: Final = (
     Rule(_RESOURCES, "resourceclaims/status", ("update",), "say in claims how their devices are"),
     Rule(_RESOURCES, "resourceclaims/driver", ("associated-node:update",), "the same, from Kubernetes 1.36 on", True),
@@ -71,15 +86,23 @@ class Cluster:
         driver: Its name, which is its DeviceClass's as well.
         extended_resource: The extended resource that pods may ask for instead of a claim; None: there is none.
         writes_status: Whether it says in claims how their devices are.
+        pool: The pool of devices that are no node's own; None: they are the node's.
+        is_controller: Whether it publishes that pool, and serves no kubelet.
     """
 
     driver: str
     extended_resource: str | None = None
     writes_status: bool = False
+    pool: str | None = None
+    is_controller: bool = False
 
     @property
     def rules(self) -> tuple[Rule, ...]:
         """What it may do; the whole of it."""
+        if self.is_controller:
+            return _OF_CONTROLLER
+        if self.pool is not None:
+            return (*_OF_POOL, *(_STATUS_OF_POOL if self.writes_status else ()))
         return (*_ALWAYS, *(_STATUS if self.writes_status else ()))
 
 
@@ -97,14 +120,18 @@ def cluster_objects(deployment: Deployment, cluster: Cluster, namespace: str) ->
     device_class: Document = {"selectors": [{"cel": {"expression": f"device.driver == '{cluster.driver}'"}}]}
     if cluster.extended_resource is not None:
         device_class["extendedResourceName"] = cluster.extended_resource
-    return [
-        account,
-        document(_ADMISSION, "ValidatingAdmissionPolicy", spec=_policy(name, namespace, cluster.driver)),
+    policy = [
+        document(_ADMISSION, "ValidatingAdmissionPolicy", spec=_policy(name, namespace, cluster)),
         document(
             _ADMISSION,
             "ValidatingAdmissionPolicyBinding",
             spec={"policyName": name, "validationActions": ["Deny"]},
         ),
+    ]
+    writes_slices = cluster.is_controller or cluster.pool is None
+    return [
+        account,
+        *(policy if writes_slices else ()),
         document(
             f"{_RBAC}/v1",
             "ClusterRole",
@@ -120,11 +147,17 @@ def cluster_objects(deployment: Deployment, cluster: Cluster, namespace: str) ->
             roleRef={"apiGroup": _RBAC, "kind": "ClusterRole", "name": name},
             subjects=[{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
         ),
-        document(f"{_RESOURCES}/v1", "DeviceClass", cluster.driver, spec=device_class),
+        # Where pods can have the devices is where the nodes' drivers are, so the class comes with those.
+        *(
+            ()
+            if cluster.is_controller
+            else (document(f"{_RESOURCES}/v1", "DeviceClass", cluster.driver, spec=device_class),)
+        ),
     ]
 
 
-def _policy(name: str, namespace: str, driver: str) -> Document:
+def _policy(name: str, namespace: str, cluster: Cluster) -> Document:
+    driver = cluster.driver
     return {
         "failurePolicy": "Fail",
         "matchConstraints": {
@@ -147,20 +180,39 @@ def _policy(name: str, namespace: str, driver: str) -> Document:
             {"name": "tokenNode", "expression": _NODE_NAMED},
             {"name": "sliceNode", "expression": f"{_SLICE}.spec.?nodeName.orValue('')"},
             {"name": "sliceDriver", "expression": f"{_SLICE}.spec.driver"},
+            {"name": "slicePool", "expression": f"{_SLICE}.spec.pool.name"},
         ],
         "validations": [
-            {
-                "expression": "variables.tokenNode != ''",
-                "message": "the token names no node; the driver must run in a pod, with the token that the kubelet gave it",
-            },
-            {
-                "expression": "variables.tokenNode == variables.sliceNode",
-                "messageExpression": "'a driver on node ' + variables.tokenNode + ' may not write a slice of node ' + "
-                "(variables.sliceNode == '' ? 'none' : variables.sliceNode)",
-            },
+            *_of_whose(cluster),
             {
                 "expression": f"variables.sliceDriver == '{driver}'",
                 "messageExpression": f"'{driver} may not write a slice of the driver ' + variables.sliceDriver",
             },
         ],
     }
+
+
+def _of_whose(cluster: Cluster) -> list[Document]:
+    """Return what is asked of a slice's place: the node of the token, or the controller's pool."""
+    if cluster.is_controller:
+        return [
+            {
+                "expression": "variables.sliceNode == ''",
+                "messageExpression": "'the controller of a pool may not write a slice of node ' + variables.sliceNode",
+            },
+            {
+                "expression": f"variables.slicePool == '{cluster.pool}'",
+                "messageExpression": f"'the controller of pool {cluster.pool} may not write a slice of pool ' + variables.slicePool",
+            },
+        ]
+    return [
+        {
+            "expression": "variables.tokenNode != ''",
+            "message": "the token names no node; the driver must run in a pod, with the token that the kubelet gave it",
+        },
+        {
+            "expression": "variables.tokenNode == variables.sliceNode",
+            "messageExpression": "'a driver on node ' + variables.tokenNode + ' may not write a slice of node ' + "
+            "(variables.sliceNode == '' ? 'none' : variables.sliceNode)",
+        },
+    ]

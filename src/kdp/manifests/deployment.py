@@ -97,13 +97,19 @@ class Deployment:
     fields: Mapping[str, str] = attrs.field(factory=dict[str, str])
     cluster: Cluster | None = None
 
+    @property
+    def is_controller(self) -> bool:
+        """Whether it is one process for the whole cluster, which publishes a pool."""
+        return self.cluster is not None and self.cluster.is_controller
+
     def reasons(self) -> list[tuple[str, str]]:
         """Return what it is given, in words, with the reason: for people who review it."""
         told = [
             (f"{folder.path}{' (to write)' if folder.writable else ''}", folder.why)
             for folder in sorted(self.folders, key=lambda folder: folder.path)
         ]
-        told.append(("user root", "the kubelet's directories are root's"))
+        if not self.is_controller:
+            told.append(("user root", "the kubelet's directories are root's"))
         told += [
             (f"open {node}", "the backend opens it itself; a container is privileged for it")
             for node in self.opened_nodes
@@ -164,9 +170,9 @@ def deployment_of(
     fields: dict[str, str] = {}
     own = _own(settings, keeps_state=keeps_state)
     if cluster is not None:
-        own = _of_driver(settings, cluster.driver)
-        fields = {SETTINGS[name].variable: field for name, field in _FIELDS.items()}
-        if takes_host:
+        own = () if cluster.is_controller else _of_driver(settings, cluster.driver)
+        fields = {} if cluster.is_controller else {SETTINGS[name].variable: field for name, field in _FIELDS.items()}
+        if takes_host and not cluster.is_controller:
             needs = attrs.evolve(needs, host_paths=(*needs.host_paths, "/sys"))
     return Deployment(
         name=name,

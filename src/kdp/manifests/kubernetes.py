@@ -11,6 +11,7 @@ Why it is as it is:
   both would answer probes at one port, so there the old one ends first.
 * A device plugin has no account: it does not talk to the API server, so there is no token either. What a DRA driver has is told in
   `kdp.manifests.cluster`.
+* A pool's controller is a Deployment of one replica that ends before it is replaced: two would write the same slices in turn.
 * 48 MiB is what an example has resident in a cluster, most of it shared files; 96 MiB is twice that.
 """
 
@@ -26,7 +27,7 @@ from ..errors import InvalidValueError
 from .cluster import cluster_objects
 from .deployment import CONFIG_DIR, Deployment
 
-__all__ = ["Placement", "daemon_set", "kustomization"]
+__all__ = ["Placement", "daemon_set", "kustomization", "workload_file"]
 
 Document = dict[str, Any]
 
@@ -80,7 +81,7 @@ def check_label(what: str, value: str) -> str:
 
 
 def daemon_set(deployment: Deployment, placement: Placement) -> list[Document]:
-    """Return the objects to apply, the DaemonSet last.
+    """Return the objects to apply, the DaemonSet last; of a pool's controller a Deployment.
 
     Raises:
         InvalidValueError: The deployment's name is no DNS label.
@@ -102,17 +103,25 @@ def daemon_set(deployment: Deployment, placement: Placement) -> list[Document]:
             "template": {"metadata": _template_metadata(deployment), "spec": _pod(deployment, placement)},
         },
     }
+    if deployment.is_controller:
+        del main["spec"]["updateStrategy"]
+        main = {**main, "kind": "Deployment", "spec": {"replicas": 1, "strategy": {"type": "Recreate"}, **main["spec"]}}
     first = [] if deployment.cluster is None else cluster_objects(deployment, deployment.cluster, placement.namespace)
     return [*first, *([config] if deployment.files else []), main]
 
 
+def workload_file(deployment: Deployment) -> str:
+    """Return the name of the file of a kustomize base that has the pods."""
+    return "deployment.yaml" if deployment.is_controller else "daemonset.yaml"
+
+
 def kustomization(deployment: Deployment, placement: Placement) -> Document:
-    """Return a base's ``kustomization.yaml`` for ``daemonset.yaml``, a driver's ``driver.yaml`` and the files beside it."""
+    """Return a base's ``kustomization.yaml`` for ``daemonset.yaml`` (of a controller ``deployment.yaml``), a driver's ``driver.yaml`` and the files beside it."""
     document: Document = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "namespace": placement.namespace,
-        "resources": ["daemonset.yaml"] if deployment.cluster is None else ["driver.yaml", "daemonset.yaml"],
+        "resources": [*([] if deployment.cluster is None else ["driver.yaml"]), workload_file(deployment)],
     }
     if deployment.files:
         # The generated name has a hash of the content, so a changed file rolls the DaemonSet.
@@ -143,8 +152,9 @@ def _template_metadata(deployment: Deployment) -> Document:
 
 def _pod(deployment: Deployment, placement: Placement) -> Document:
     spec: Document = {
-        "priorityClassName": "system-node-critical",  # before the pods that want its devices
-        "tolerations": [{"operator": "Exists"}],
+        # Before the pods that want its devices.
+        "priorityClassName": "system-cluster-critical" if deployment.is_controller else "system-node-critical",
+        **({} if deployment.is_controller else {"tolerations": [{"operator": "Exists"}]}),
         "automountServiceAccountToken": deployment.cluster is not None,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 10,
@@ -206,6 +216,8 @@ def _container(deployment: Deployment, placement: Placement) -> Document:
 
 def _security(deployment: Deployment, placement: Placement) -> Document:
     security: Document = {"runAsUser": 0, "readOnlyRootFilesystem": True}
+    if deployment.is_controller:  # which has nothing of the kubelet's
+        security = {"runAsUser": 65532, "runAsGroup": 65532, "runAsNonRoot": True, "readOnlyRootFilesystem": True}
     if deployment.opened_nodes:
         # The device cgroup has no smaller right, and the API refuses one that is privileged and not allowed to gain.
         return security | {"privileged": True}
@@ -217,6 +229,6 @@ def _security(deployment: Deployment, placement: Placement) -> Document:
         "capabilities": capabilities,
         "seccompProfile": {"type": "RuntimeDefault"},
     }
-    if placement.selinux_type is not None:
+    if placement.selinux_type is not None and not deployment.is_controller:
         security["seLinuxOptions"] = {"type": placement.selinux_type}
     return security

@@ -316,9 +316,80 @@ def test_the_class_takes_the_place_of_the_device_plugins_resource(target: str) -
     assert documents[5]["spec"]["extendedResourceName"] == "example.com/widget"
 
 
+def test_a_pools_controller_is_one_pod_that_may_write_slices_of_no_node(target: str) -> None:
+    documents = made(f"{target}:Widgets", "--mode=dra-controller", "--pool=fabric", "--pool-nodes=example.com/fabric=a")
+
+    assert [each["kind"] for each in documents] == [
+        "ServiceAccount",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "Deployment",
+    ]
+    assert {each["metadata"]["name"] for each in documents} == {"kdp-widgets-controller"}
+    [rule] = documents[3]["rules"]
+    assert (rule["resources"], rule["verbs"]) == (
+        ["resourceslices"],
+        ["list", "watch", "create", "update", "delete"],
+    )
+    expressions = [each["expression"] for each in documents[1]["spec"]["validations"]]
+    assert expressions == [
+        "variables.sliceNode == ''",
+        "variables.slicePool == 'fabric'",
+        "variables.sliceDriver == 'widget.example.com'",
+    ]
+    spec = documents[-1]["spec"]
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    pod = spec["template"]["spec"]
+    assert pod["volumes"] == []
+    assert "tolerations" not in pod
+    assert container(documents)["securityContext"]["runAsNonRoot"] is True
+    assert "env" not in container(documents)
+    assert {"--mode=dra-controller", "--pool=fabric", "--pool-nodes=example.com/fabric=a"} <= {
+        *container(documents)["args"]
+    }
+
+
+def test_a_nodes_driver_of_a_pool_writes_no_slices(target: str) -> None:
+    documents = made(f"{target}:Widgets", "--mode=dra", "--pool=fabric", "--device-status=on")
+
+    assert [each["kind"] for each in documents] == [
+        "ServiceAccount",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "DeviceClass",
+        "DaemonSet",
+    ]
+    rights = {(each["resources"][0], *each["verbs"]) for each in documents[1]["rules"]}
+    assert rights == {
+        ("resourceclaims", "get"),
+        ("events", "create"),
+        ("resourceclaims/status", "update"),
+        ("resourceclaims/driver", "arbitrary-node:update"),
+    }
+
+
+def test_a_controllers_base_has_a_deployment(target: str, tmp_path: Path) -> None:
+    options = ("--mode=dra-controller", "--pool=fabric", "--format=kustomize", f"--output={tmp_path}/base")
+    assert invoke(f"{target}:Widgets", "--image=i", *options).exit_code == 0
+    assert {path.name for path in (tmp_path / "base").iterdir()} == {
+        "kustomization.yaml",
+        "driver.yaml",
+        "deployment.yaml",
+    }
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
+        (("--mode=dra-controller",), "--mode dra-controller needs the pool's name; give one, as --pool fabric"),
+        (("--mode=dra", "--pool=a", "--pool-nodes=b=c"), "--pool-nodes: only a pool's controller has it"),
+        (("--mode=dra-controller", "--pool=a", "--device-status=on"), "--device-status: only a node's driver has it"),
+        (("--pool=a",), "--pool: only a DRA driver has it"),
+        (("--mode=dra-controller", "--pool=a", "--extended-resource"), "the DeviceClass comes with the nodes' driver"),
+        (("--mode=dra-controller", "--pool=A"), "--pool: 'A' is refused: pool 'A': must be DNS names"),
+        (("--mode=dra-controller", "--pool=a", "--pool-nodes=b"), "must be LABEL=VALUE, several with commas, or 'all'"),
         (("--extended-resource",), "a device plugin's resource is one already; leave it out, or say --mode dra"),
         (
             ("--mode=dra", "--format=systemd"),

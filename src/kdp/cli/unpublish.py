@@ -1,0 +1,65 @@
+"""``kdp unpublish DRIVER --pool NAME``: what an admin does after a pool's controller is gone for good."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ..errors import KdpError, sentence
+from .options import refusing, setting_options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["command"]
+
+
+@click.command("unpublish", short_help="Remove a pool that is no node's, at uninstall.")
+@click.argument("driver", metavar="DRIVER")
+@setting_options("pool", "kubeconfig")
+def command(driver: str, pool: str | None, kubeconfig: str | None) -> None:
+    """Delete the ResourceSlices of a pool of devices that are no node's own: nothing else does so.
+
+    End the pool's controller first (kdp run --mode dra-controller), or it writes them again. The slices of nodes are left alone; they
+    vanish with their driver.
+
+    \b
+    Exit codes:
+      0  they are gone, however many there were
+      1  the API server refused, or did not answer for half a minute
+      2  a name or the configuration is wrong
+    """  # noqa: D301 - click's mark for a block that keeps its lines
+    import os
+
+    import anyio
+
+    from ..daemon.settings import SETTINGS, Given, from_environment, resolve
+    from ..dra.names import check_driver_name
+    from ..errors import ConfigurationError
+
+    flags = {
+        name: Given(SETTINGS[name].flag, text) for name, text in (("pool", pool), ("kubeconfig", kubeconfig)) if text
+    }
+    of_pool = {name: given for name, given in from_environment(os.environ).items() if name in ("pool", "kubeconfig")}
+    with refusing():
+        check_driver_name(driver)
+        if "pool" not in flags | of_pool:
+            raise ConfigurationError("--pool is missing; expected the name of the pool, as --pool fabric")
+        settings = resolve([flags, of_pool, {"mode": Given(SETTINGS["mode"].flag, "dra-controller")}])
+        assert settings.pool is not None  # just seen
+        try:
+            removed = anyio.run(_remove, settings.kubeconfig, driver, settings.pool)
+        except ConfigurationError:
+            raise
+        except KdpError as error:
+            raise click.ClickException(sentence(error)) from None
+    click.echo(f"{removed} slices of pool {settings.pool} of {driver} are deleted")
+
+
+async def _remove(kubeconfig: Path | None, driver: str, pool: str) -> int:
+    from ..dra.controller import remove_pool
+    from ..dra.kube import KubeApi
+
+    async with KubeApi(kubeconfig) as api:
+        return await remove_pool(api, driver, pool)

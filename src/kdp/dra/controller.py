@@ -1,0 +1,157 @@
+"""`PoolController`: publishes a pool of devices that are no node's own, as those of a network or a fabric.
+
+One process in the cluster discovers the devices and writes their slices, which say by labels which nodes can use them. On those nodes a
+`DraDriver` for the same pool prepares claims; it publishes nothing. The slices belong to no Node, so nothing removes them by
+itself: neither the kubelet, nor the garbage collector, nor the end of this process, after which the next version takes them over.
+`remove_pool` does, at uninstall.
+
+Only one controller may serve a pool at a time: a Deployment of one replica that is ended before it is replaced.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn, final
+
+import anyio
+from typing_extensions import override
+
+from ..errors import ConfigurationError
+from ..hardware.agreement import agreed
+from ..lifetime import Lifetime
+from ..supervisor import Supervisor
+from .driver import Status, check_devices, driver_of
+from .names import check_pool_name
+from .offering import Offering
+from .plugin import DriverStatus
+from .publisher import Publisher
+from .slices import Pool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from types import EllipsisType
+
+    from ..backend import DeviceBackend
+    from ..claims import TaintEffect
+    from ..hardware import Host
+    from ..health import HealthChange
+    from ..supervisor import Deadlines
+    from .api import ClusterApi
+
+__all__ = ["PoolController", "remove_pool"]
+
+
+@final
+class PoolController(Lifetime):
+    """Publishes one backend's devices as a pool that is no node's; an async context manager (asyncio only).
+
+    Leaving the context ends the writing; the slices stay.
+
+    Args:
+        backends: The vendor's object; just one.
+        api: The API server.
+        pool: The pool's name. It must not be that of a node.
+        labels: What the nodes have that can use the devices; none: all nodes can.
+        name: The driver's name; None: it is made of the backend's ``resource``.
+        host: The files that the backend was made with, if any. Nobody looks for the devices' nodes there: they are on the nodes.
+        poll_interval: Seconds between discoveries, over the backend's own; None: only on events; ``...``: as the backend says.
+        deadlines: What hooks get.
+        health_taint: The effect of the taint that an unhealthy device has; None: it has none.
+        health_policy: Thresholds of health that differ from the backend's own (`kdp.HealthPolicy`), by name.
+        observe: Called on the loop with each change of a device's health; must not block. What it raises is logged.
+
+    Raises:
+        ConfigurationError: There is not just one backend, or it has no name.
+        InvalidNameError: A name breaks the rules.
+    """
+
+    def __init__(
+        self,
+        backends: Sequence[DeviceBackend],
+        *,
+        api: ClusterApi,
+        pool: str,
+        labels: Mapping[str, str] | None = None,
+        name: str | None = None,
+        host: Host | None = None,
+        poll_interval: float | EllipsisType | None = ...,
+        deadlines: Deadlines | None = None,
+        health_taint: TaintEffect | None = "NoSchedule",
+        health_policy: Mapping[str, float | None] | None = None,
+        observe: Callable[[HealthChange], object] | None = None,
+    ) -> None:
+        super().__init__()
+        if len(backends) != 1:
+            raise ConfigurationError(
+                f"pool {pool!r}: has one backend, here are {len(backends)}; run a controller for each"
+            )
+        [backend] = backends
+        agreed(backends, host)
+        self._driver = driver_of(backend, name)
+        self._pool = Pool.of_network(self._driver, check_pool_name(pool), labels or {})
+        self._supervisor = Supervisor(
+            backend,
+            host=None,
+            poll_interval=poll_interval,
+            check=check_devices,
+            deadlines=deadlines,
+            health_policy=health_policy,
+            observe=observe,
+        )
+        self._publisher = Publisher(api, self._pool)
+        # Standard attributes are those of a node's own devices: where this process runs means nothing for others.
+        self._offering = Offering(self._driver, self._supervisor, self._publisher, health_taint=health_taint)
+        self._writing = anyio.CancelScope()
+        self._supervisors.append(self._supervisor)
+
+    @override
+    def status(self) -> Status:
+        """Return where everything stands now."""
+        found = self._supervisor.discovery.value
+        devices = found.devices or ()
+        publication = self._publisher.status.value
+        trouble = self._offering.problem or publication.problem
+        is_published = publication.generation > 0
+        driver = DriverStatus(
+            driver=self._driver,
+            is_registered=False,
+            reason=None if is_published else trouble or "the devices are not published yet",
+            devices=len(devices),
+            healthy=sum(device.health.is_healthy for device in devices),
+            faults=found.health,
+            publication=publication,
+            problem=trouble if is_published else None,
+            serves=False,
+        )
+        return Status(drivers={self._driver: driver}, backends=self._problems)
+
+    async def failed(self) -> NoReturn:
+        """Wait for ever: nothing happens to a controller that only a new process could cure."""
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    @override
+    def _begin(self) -> None:
+        self._tasks.start_soon(self._write)
+
+    async def _write(self) -> None:
+        with self._writing:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._publisher.run)
+                tasks.start_soon(self._offering.run)
+
+    @override
+    async def _end(self, until: float) -> None:
+        self._writing.cancel()  # what is written is written, and the rest the next version writes
+        await self._discovered.wait()
+
+
+async def remove_pool(api: ClusterApi, driver: str, pool: str) -> int:
+    """Delete the slices of a pool that is no node's, when its controller is gone; returns how many there were.
+
+    A node's own slices are left alone, also if the node has the pool's name.
+
+    Raises:
+        ApiError: The server did not do so, for half a minute.
+        InvalidNameError: A name breaks the rules.
+    """
+    return await Publisher(api, Pool.of_network(driver, check_pool_name(pool), {})).remove()
