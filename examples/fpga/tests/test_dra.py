@@ -9,11 +9,13 @@ import pytest
 
 import kdp
 from kdp.dra.limits import Limits
+from kdp.dra.parameters import check_declared, read_parameters
 from kdp.dra.slices import Pool, pool_slices
 from kdp.dra.specs import check_edits
 from kdp.dra.standard import standard_attributes
 from kdp.testing.pytest_plugin import NodeFrom
 from kdp_example_fpga import Fpga
+from kdp_example_fpga.programming import FpgaConfig
 
 NODE = Path(__file__).with_name("data") / "dfl-6.1.tar.gz"
 
@@ -58,3 +60,55 @@ def test_the_annotation_of_a_region_is_refused_with_what_to_do(node_from: NodeFr
 
     with pytest.raises(kdp.InvalidValueError, match=r"^annotation 'com\.intel\.fpga\.mode': .*; leave it out$"):
         _published(backend, "v1.37.1")
+
+
+FUNCTION = "d8424dc4a4a3c413f89e433683f9040b"
+OTHER = "11112222333344445555666677778888"
+
+
+def _allocated(backend: Fpga, function: str | None, **more: Any) -> kdp.ContainerEdits:
+    config = None if function is None else FpgaConfig(function=function)
+    devices = tuple(backend.discover())
+    return backend.allocate(
+        kdp.Allocation(resource="fpga.intel.com/region", devices=devices, deadline=0, config=config, **more)
+    )
+
+
+def test_a_function_is_a_parameter_that_the_programmer_is_told(node_from: NodeFrom) -> None:
+    backend = Fpga(node_from(NODE).host, mode="region", annotation=False, programmer="/opt/programmer")
+
+    edits = _allocated(backend, "11112222-3333-4444-5555-666677778888")
+
+    region = "9926ab6d6c925a68aabca7d84c545738"
+    assert edits.env["FPGA_REGION_1"] == region
+    assert (edits.env["FPGA_AFU_1"], edits.env["FPGA_AFU_2"]) == (OTHER, OTHER)
+    assert [hook.path for hook in edits.hooks] == ["/opt/programmer"]
+    assert "FPGA_AFU_1" not in _allocated(backend, None).env
+    assert "FPGA_AFU_1" not in _allocated(backend, OTHER, admin_access=True).env
+
+
+def test_without_a_programmer_a_board_must_have_the_function(node_from: NodeFrom) -> None:
+    backend = Fpga(node_from(NODE).host, mode="region", annotation=False)
+    first, *_ = backend.discover()
+    given = kdp.Allocation(resource="r", devices=(first,), deadline=0, config=FpgaConfig(function=FUNCTION))
+
+    assert backend.allocate(given).env == {}
+    with pytest.raises(
+        kdp.AllocationError, match=r"^function 1111.*: .* has d84.*run the plugin with programmer=PATH$"
+    ):
+        _allocated(backend, OTHER)
+
+
+def test_single_functions_are_given_as_they_are_and_take_no_parameters(node_from: NodeFrom) -> None:
+    backend = Fpga(node_from(NODE).host)
+
+    assert backend.config is None
+    assert backend.unused_hooks == ("allocate",)
+
+
+def test_a_function_that_is_no_id_is_told_with_its_field() -> None:
+    check_declared(FpgaConfig)
+    parameters = {"apiVersion": "fpga.example.com/v1", "kind": "FpgaConfig", "function": "nlb0"}
+    entry = {"source": "FromClaim", "opaque": {"driver": "fpga.example.com", "parameters": parameters}}
+    with pytest.raises(kdp.KdpError, match=r"^config\[0\].*function 'nlb0': must be the id of an accelerator"):
+        read_parameters([entry], driver="fpga.example.com", declared=FpgaConfig)

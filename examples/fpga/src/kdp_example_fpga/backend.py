@@ -13,6 +13,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Literal, get_args
 
+import attrs
 from typing_extensions import override
 
 import kdp
@@ -20,6 +21,7 @@ import kdp.hardware
 
 from . import dfl, faults, names, xrt
 from .memory import Known, Memory
+from .programming import FpgaConfig, told
 from .temperature import Thermometer
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ class _Unnamed(Exception):
 class Fpga(kdp.DeviceBackend):
     """FPGAs of this node: Intel's by DFL or OPAE, AMD's (Xilinx') by XRT; see the README for resources and options."""
 
+    config: type | tuple[type, ...] | None = FpgaConfig
     poll_interval: float | None = 10.0  # for registers and temperatures; the kernel tells of boards that come and go
 
     def __init__(
@@ -91,6 +94,9 @@ class Fpga(kdp.DeviceBackend):
         """
         self.host = host
         self._mode = _one_of("mode", mode, get_args(Mode))
+        if self._mode == "af":  # a single function is given out as it is, so a claim has nothing to say about it
+            self.config = None
+            self.unused_hooks = ("allocate",)
         self._card_unit = _one_of("card_unit", card_unit, get_args(CardUnit))
         self._shell_names = _one_of("shell_names", shell_names, get_args(ShellNames))
         self._management = management
@@ -261,6 +267,15 @@ class Fpga(kdp.DeviceBackend):
         for sentence in sorted(set(left_out) - self._told):
             logger.warning("left out: %s", sentence)
         self._told = set(left_out)
+
+    @override
+    def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
+        edits = kdp.ContainerEdits.merge((device.id, device.edits) for device in devices)
+        asked: FpgaConfig | None = devices.config
+        if asked is None or devices.admin_access:
+            return edits
+        variables = told(devices, asked.function, is_programmed=bool(self._region_edits.hooks))
+        return attrs.evolve(edits, env={**edits.env, **variables})
 
     @override
     async def watch(self, report: kdp.Reporter) -> None:
