@@ -1,7 +1,7 @@
-"""``kdp simulate TARGET``: does the plugin work, without a cluster and without root?
+"""``kdp simulate TARGET``: does the plugin or the DRA driver work, without a cluster and without root?
 
 The plugin runs as a process of its own (``kdp run``), against a simulated kubelet in a temporary directory. A fixed
-scenario goes through what every plugin must survive; each step is told with its time, and each figure is measured in
+scenario (`scenario`, `dra_scenario`) goes through what every plugin must survive; each step is told with its time, and each figure is measured in
 this run. No code of the vendor runs in this process.
 """
 
@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from typing_extensions import override
 
 from ..daemon.process import silence_grpc
+from ..daemon.settings import SETTINGS
+from ..errors import ConfigurationError
 from .options import backend_options, refusing, setting_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from .playing import Play
 
 __all__ = ["command"]
 
@@ -29,7 +34,24 @@ __all__ = ["command"]
 @click.command("simulate", short_help="Try a class against a simulated kubelet.")
 @click.argument("target", metavar="TARGET")
 @backend_options
-@setting_options("registration", "poll_interval", "host_root", "snapshot")
+@click.option(
+    "--mode",
+    type=click.Choice(["device-plugin", "dra"]),
+    default="device-plugin",
+    show_default=True,
+    envvar="KDP_MODE",
+    help="Whether the class is tried as a device plugin or as a DRA driver.  [KDP_MODE]",
+)
+@setting_options(
+    "registration",
+    "poll_interval",
+    "host_root",
+    "snapshot",
+    "driver_name",
+    "health_taint",
+    "device_status",
+    "device_metadata",
+)
 @click.option(
     "--profile",
     metavar="PROFILE",
@@ -59,6 +81,7 @@ def command(
     target: str,
     assignments: tuple[str, ...],
     config: Path | None,
+    mode: str,
     profile: str,
     deadline: float,
     output: str,
@@ -69,6 +92,9 @@ def command(
     The plugin must register, list its devices, answer for a pod, come back after the kubelet was killed and started
     again, and stop when asked to. It runs as a process of its own; the real kubelet is not touched.
 
+    With --mode dra it is tried as a DRA driver, against a simulated API server as well: it must publish its devices, prepare
+    a claim, publish again what the kubelet's restart has wiped, and undo the claim.
+
     \b
     Exit codes:
       0  passed
@@ -78,7 +104,7 @@ def command(
     import anyio
 
     silence_grpc()
-    from .scenario import Misconfigured, Scenario, ScenarioFailed
+    from .playing import Misconfigured, ScenarioFailed
 
     arguments = [target, *(part for text in assignments for part in ("--set", text))]
     if config is not None:
@@ -88,7 +114,7 @@ def command(
             arguments += [f"--{name.replace('_', '-')}", text]
     teller = _JsonTeller() if output == "json" else _Teller()
     with refusing():
-        scenario = Scenario(arguments, profile=profile, deadline=deadline, tell=teller.tell)
+        scenario = _scenario(mode, arguments, flags, profile=profile, deadline=deadline, tell=teller.tell)
     try:
         anyio.run(scenario.run)
     except Misconfigured as error:
@@ -97,10 +123,25 @@ def command(
     except ScenarioFailed as error:
         teller.tell("failed", f"failed: {error}", {"reason": str(error)})
         if scenario.log:
-            click.echo("the plugin's log:", err=True)
+            click.echo(f"the {scenario.WHAT}'s log:", err=True)
             click.echo("\n".join(f"  {line}" for line in scenario.log), err=True)
         raise SystemExit(1) from None
     teller.tell("passed", "passed", {})
+
+
+def _scenario(mode: str, arguments: list[str], flags: Mapping[str, str | None], **more: Any) -> Play:
+    if mode == "device-plugin":
+        from .scenario import Scenario
+
+        return Scenario(arguments, **more)
+    try:
+        from .dra_scenario import DraScenario
+    except ImportError as error:
+        raise ConfigurationError(
+            f"--mode dra: {error}; install kdp with its extra kube: pip install 'kdp-sdk[cli,kube]'"
+        ) from None
+    status = flags.get("device_status") or os.environ.get(SETTINGS["device_status"].variable)
+    return DraScenario(arguments, tells_status=status == "on", **more)
 
 
 class _Teller:

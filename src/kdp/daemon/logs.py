@@ -116,6 +116,8 @@ def configure(settings: Settings) -> None:
         root.setLevel(_LEVELS[settings.log_level])
         # asyncio tells which selector it uses, at debug: nobody's question.
         logging.getLogger("asyncio").setLevel(max(logging.INFO, root.level))
+        # It tells each request, and a DRA driver has one for each change.
+        logging.getLogger("httpx2").setLevel(logging.WARNING if root.level > logging.DEBUG else logging.DEBUG)
 
 
 def _log_dead_thread(args: threading.ExceptHookArgs) -> None:

@@ -82,7 +82,7 @@ class Simulation:
         ) as process:
             try:
                 assert process.stdout is not None
-                pid = next(line["pid"] for line in map(json.loads, process.stdout) if line["event"] == "plugin_started")
+                pid = next(line["pid"] for line in map(json.loads, process.stdout) if "pid" in line)
                 yield process, pid
             finally:
                 process.kill()

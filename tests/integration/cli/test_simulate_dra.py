@@ -1,0 +1,135 @@
+"""``kdp simulate --mode dra`` as a process: what it tells, what it finds wrong, and that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import tempfile
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from .test_simulate import Simulation, lines
+
+Figure = Callable[[str, float, str], None]
+
+DRA = ("--mode", "dra")
+PLAIN = """
+def discover(self):
+    return [kdp.Device(id=f"w{i}", edits=kdp.ContainerEdits(
+        env={"W": "1"}, device_nodes=[kdp.DeviceNode(host_path="/dev/null", container_path="/dev/w")],
+        mounts=[kdp.Mount(host_path="/tmp", read_only=True)],
+    )) for i in range(self.count)]
+"""
+
+
+@pytest.fixture
+def simulation() -> Iterator[Simulation]:
+    with tempfile.TemporaryDirectory(prefix="s", dir="/tmp") as directory:  # short, because a socket's path is
+        yield Simulation(Path(directory))
+
+
+@pytest.mark.parametrize("profile", ["k134", "k136", "k137"])
+def test_it_tells_what_happens(simulation: Simulation, profile: str, figure: Figure) -> None:
+    result = simulation.run(PLAIN, *DRA, "--output", "json", "--profile", profile)
+    assert result.returncode == 0, result.stdout + result.stderr
+    told = lines(result)
+    assert [each["event"] for each in told] == [
+        "kubelet_started",
+        "driver_started",
+        "registered",
+        "published",
+        "claim_prepared",
+        "kubelet_killed",
+        "kubelet_started",
+        "published_again",
+        "claim_unprepared",
+        "stop_asked",
+        "stopped",
+        "slices_stay",
+        "passed",
+    ]
+    assert [each["time"] for each in told] == sorted(each["time"] for each in told)
+    by_name = {each["event"]: each for each in told}
+    assert by_name["registered"]["driver"] == "widget.example.com"
+    assert by_name["published"]["devices"] == ["w0", "w1"]
+    prepared = by_name["claim_prepared"]
+    assert (prepared["device"], len(prepared["cdi_ids"])) == ("w0", 1)
+    assert prepared["edits"]["env"] == ["W=1"]
+    assert by_name["published_again"]["devices"] == ["w0", "w1"]
+    assert by_name["stopped"]["exit_code"] == 0
+    figure(f"simulate --mode dra, {profile}: slices are back after", 1000 * by_name["published_again"]["seconds"], "ms")
+
+
+def test_for_people(simulation: Simulation) -> None:
+    more = """
+    def discover(self):
+        return [kdp.Device(id="link", capacity={"bandwidth": 10}, shareable=True, edits=kdp.ContainerEdits(env={"W": "1"}))]
+
+    def allocate(self, devices):
+        devices.network["link"] = kdp.NetworkData(interface_name="eth1", ips=["192.0.2.5/24"])
+        if devices.share_id == {} or devices.consumed == {}:
+            raise kdp.AllocationError("it is not shared")
+        return super().allocate(devices)
+    """
+    result = simulation.run(textwrap.dedent(more), *DRA, "--device-status", "on", "--driver-name", "links.example.com")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "links.example.com: 1 device in 1 slice of pool node0" in result.stdout
+    assert "it has link; its container gets\n            env W=1\n" in result.stdout
+    assert "the claim says of link: Ready; interfaceName eth1; ips 192.0.2.5/24" in result.stdout
+    assert result.stdout.rstrip().endswith("passed")
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        (
+            "def allocate(self, devices): raise kdp.AllocationError('the card is on fire')",
+            "failed: the pod could not start: Failed to prepare dynamic resources: .*the card is on fire",
+        ),
+        ("def released(self, devices): raise OSError('it is stuck')", "failed: the pod could not end: .*"),
+        (
+            "def discover(self): raise kdp.NotReady('no driver')",
+            "not registered, or published nothing, within 3 s: W: no driver",
+        ),
+        (
+            "def allocate(self, devices): os._exit(7)",
+            "failed: the driver ended with exit code 7 although nobody asked it to",
+        ),
+    ],
+)
+def test_what_is_wrong_is_the_last_line(simulation: Simulation, more: str, reason: str) -> None:
+    if "discover" not in more:
+        more = PLAIN + more
+    result = simulation.run(more, *DRA, "--deadline", "3" if "no driver" in reason else "20")
+    assert result.returncode == 1
+    assert re.search(reason, result.stdout.splitlines()[-1]), result.stdout
+    assert result.stderr.startswith("the driver's log:\n")
+
+
+def test_with_no_device_that_a_claim_can_have_no_pod_is_tried(simulation: Simulation) -> None:
+    more = "def discover(self): return [kdp.Device(id='w', health=kdp.Health.unhealthy('worn'))]"
+    result = simulation.run(more, *DRA, "--output", "json")
+    assert result.returncode == 0, result.stdout + result.stderr
+    told = {each["event"]: each for each in lines(result)}
+    assert told["published"]["tainted"] == 1
+    assert "pod_skipped" in told
+    assert "claim_prepared" not in told
+
+
+def test_a_wrong_configuration_is_the_drivers_own_sentence(simulation: Simulation) -> None:
+    result = simulation.run("", *DRA, "--registration", "watcher")
+    assert result.returncode == 2
+    assert "only a device plugin has it, and the mode is dra" in result.stderr
+    assert result.stdout == ""
+
+
+def test_interrupted_it_leaves_nothing(simulation: Simulation) -> None:
+    with simulation.running(PLAIN, *DRA) as (process, driver):
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 1
+        with pytest.raises(ProcessLookupError):
+            os.kill(driver, 0)
