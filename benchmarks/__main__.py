@@ -13,7 +13,20 @@ from importlib.metadata import version
 from .setting import Setting
 from .table import Row, show
 
-GROUPS = ("start", "memory", "allocate", "lists", "health", "prefer", "stop", "idle", "backends", "restarts", "real")
+GROUPS = (
+    "start",
+    "memory",
+    "allocate",
+    "lists",
+    "health",
+    "prefer",
+    "stop",
+    "idle",
+    "backends",
+    "restarts",
+    "real",
+    "dra",
+)
 
 
 def main() -> int:

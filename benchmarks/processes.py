@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
-__all__ = ["REPOSITORY", "Process", "descriptors", "memory", "program", "switches"]
+__all__ = ["REPOSITORY", "Process", "descriptors", "memory", "processor", "program", "switches"]
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -179,6 +179,12 @@ def memory(pid: int, field: str = "VmRSS") -> float:
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) / 1024
     raise KeyError(field)
+
+
+def processor(pid: int) -> float:
+    """Return how many seconds of processor time a process has had."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def descriptors(pid: int) -> int:

@@ -84,5 +84,6 @@ if wanted cdi-validate && ! built cdi-validate build.sh cdi/go.mod cdi/go.sum cd
     (cd cdi && go build -trimpath -ldflags "-s -w" -o ../bin/cdi-validate .)
 fi
 peer reference . ./peers/reference go.mod go.sum peers/reference/*.go
+peer dra . ./peers/dra go.mod go.sum peers/dra/*.go
 peer sample . k8s.io/kubernetes/test/images/sample-device-plugin go.mod go.sum
 peer rdma peers/rdma . peers/rdma/go.mod peers/rdma/go.sum peers/rdma/*.go

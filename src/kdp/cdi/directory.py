@@ -57,6 +57,8 @@ class CdiDirectory:
     def write(self, spec: CdiSpec, part: str = "") -> bool:
         """Write a spec's file, unless it is there with the same bytes; say whether it was written.
 
+        That of a part is not synced: no container outlives a loss of power, and a new one has it written again.
+
         Args:
             spec: The spec.
             part: Which part of its kind it is; "": the whole.
@@ -71,14 +73,14 @@ class CdiDirectory:
         except OSError:
             pass  # missing, or unreadable and replaced
         try:
-            self._replace(file, data)
+            self._replace(file, data, synced=not part)
         except OSError as error:
             raise CdiWriteError(
                 f"CDI file {file} cannot be written: {error.strerror}; mount the node's {self.path} writable"
             ) from None
         return True
 
-    def _replace(self, file: Path, data: bytes) -> None:
+    def _replace(self, file: Path, data: bytes, *, synced: bool) -> None:
         self.path.mkdir(mode=0o755, parents=True, exist_ok=True)
         # Runtimes read only .json and .yaml, so nobody sees this one before it is whole.
         handle, temporary = tempfile.mkstemp(prefix=f".{_PREFIX}", suffix=".tmp", dir=self.path)
@@ -87,7 +89,8 @@ class CdiDirectory:
                 stream.write(data)
                 os.fchmod(stream.fileno(), 0o644)
                 stream.flush()
-                os.fsync(stream.fileno())
+                if synced:
+                    os.fsync(stream.fileno())
             os.rename(temporary, file)
         except BaseException:
             with contextlib.suppress(OSError):

@@ -7,7 +7,9 @@
     {"claim":{…},"is_complete":true,"boot_id":"…","parts":[…],"devices":[…],"spec":{…},"config":[…]}
 
 * The digest is over the bytes of the second line as they lie on the disk, so that a field more or less is no damage.
-* A file is replaced whole, and synced before it gets its name: whoever reads it finds the old one or the new one.
+* A file is replaced whole, and synced before it gets its name: whoever reads it finds the old one or the new one. A new
+  name and one that goes are synced, too. Where a name stays, a loss of power may bring the old file back; it says less, and
+  what it does not say is done again.
 * ``started`` is on the disk before the backend is asked to touch hardware, ``complete`` when the CDI spec is there. What
   is only started may be in any state, and both Prepare and Unprepare know what to do with it.
 * A later version may add fields: it says by which version its files can still be read, and this one keeps the fields
@@ -17,7 +19,7 @@
 Several processes may work on the same directory, as in a rolling update: `Locks` has one lock for each claim and one for
 the whole, as ranges of one file. The kernel drops them when their holder dies.
 
-Everything here blocks for the disk; `offload` takes it off the loop.
+Everything here blocks for the disk; `kdp.dra.disk.offload` takes it off the loop.
 """
 
 from __future__ import annotations
@@ -31,9 +33,8 @@ import logging
 import os
 import struct
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, final
 from urllib.parse import quote
 
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
 
-__all__ = ["Answer", "Locks", "Record", "SavedPart", "Store", "offload"]
+__all__ = ["Answer", "Locks", "Record", "SavedPart", "Store"]
 
 logger = logging.getLogger(__name__)
 
@@ -259,6 +260,7 @@ class Store:
         file = self._file(record.claim.uid)
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            is_new = not file.exists()
             handle, draft = tempfile.mkstemp(prefix=".", suffix=".draft", dir=self.directory)
             try:
                 with open(handle, "wb") as stream:
@@ -270,7 +272,8 @@ class Store:
                 with contextlib.suppress(OSError):
                     os.unlink(draft)
                 raise
-            self._sync()
+            if is_new:
+                self._sync()
         except OSError as error:
             raise self._error(file, "written", error) from None
 
@@ -400,40 +403,3 @@ def _lock(descriptor: int, start: int) -> bool:
     except OSError:
         return True
     return True
-
-
-async def offload(call: Callable[[], _T]) -> _T:
-    """Do in a daemon thread what blocks for the disk, and wait until it is done, cancelled or not.
-
-    What has begun is over when this returns: nothing is written behind the back of whoever comes next.
-    """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[_T] = loop.create_future()
-
-    def finish(result: Any, failure: Exception | None) -> None:
-        if failure is None:
-            done.set_result(result)
-        else:
-            done.set_exception(failure)
-
-    def work() -> None:
-        result: Any = None
-        failure: Exception | None = None
-        try:
-            result = call()
-        except Exception as error:  # noqa: BLE001 - it is the waiter's
-            failure = error
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(finish, result, failure)
-
-    threading.Thread(target=work, name="kdp-dra-disk", daemon=True).start()
-    cancelled = False
-    while not done.done():
-        try:
-            await asyncio.wait({done})
-        except asyncio.CancelledError:
-            cancelled = True
-    if cancelled:
-        done.exception()
-        raise asyncio.CancelledError
-    return done.result()

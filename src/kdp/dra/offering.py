@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 
 from ..devices import counter_sets
 from ..errors import HookError, InvalidValueError, NotReady, sentence
-from .checkpoint import offload
+from .disk import offload
 from .health import tainted
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from .publication import PublisherStatus
 from .reported import DeviceStatuses
 from .servicer import Registration, Servicer, versions
 from .sockets import DriverSockets
-from .standard import standard_attributes
+from .standard import StandardAttributes
 from .vacancy import until_vacant
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class DraPlugin:
                 standard=self._standard,
                 make_sure=self._make_sure,
             )
-        self._host = host
+        self._attributes = StandardAttributes(host)
         self._claim_grace = claim_grace
         self._health = health
         self.sockets = DriverSockets.of(driver, registry=self._registry, data=self._data, pod_uid=pod_uid)
@@ -390,7 +390,7 @@ class DraPlugin:
 
     def _standard(self, devices: Sequence[Device]) -> dict[str, Mapping[str, AttributeValue]]:
         started = time.monotonic()
-        found = {device.id: standard_attributes(device, self._host) for device in devices}
+        found = self._attributes.of(devices)
         if (took := time.monotonic() - started) > 1.0:
             logger.info("%s: the standard attributes of %d devices took %.1f s", self.driver, len(devices), took)
         return found

@@ -49,8 +49,9 @@ from ..hardware import Host
 from ..hooks import check_state
 from ..supervisor import resource_of
 from .api import ApiError
-from .checkpoint import Answer, Locks, Record, SavedPart, Store, offload
+from .checkpoint import Answer, Locks, Record, SavedPart, Store
 from .claims import Part, Plan, check_free, plan_of, result_keys
+from .disk import offload
 from .metadata import MetadataFiles
 from .parameters import Parameters, read_parameters
 from .specs import Rendered, kind_of, record_of, render_part, spec_of
@@ -329,14 +330,13 @@ class Preparer:
         if any(answer.network for answer in answers):
             await self._write_metadata(plan, devices, answers)
         spec = spec_of(self._driver, claim, plan.parts, [each for found in rendered for each in found.devices])
-        await offload(lambda: self._write_spec(claim, spec))
         record = attrs.evolve(
             record,
             is_complete=True,
             devices=answers,
             spec=None if spec is None else spec.as_json(),
         )
-        await self._save(record)
+        await offload(lambda: self._complete(record, spec))
         logger.info(
             "%s: claim %s/%s (%s) is prepared: %s",
             self._driver,
@@ -358,6 +358,11 @@ class Preparer:
         """Save that a claim is started, unless another one has its devices."""
         others = (each for each in self.store.all() if each.claim.uid != record.claim.uid)
         check_free(record.uses, ((each.claim, each.uses) for each in others))
+        self.store.write(record)
+
+    def _complete(self, record: Record, spec: CdiSpec | None) -> None:
+        """Write a claim's spec, and then save that it is complete."""
+        self._write_spec(record.claim, spec)
         self.store.write(record)
 
     async def _allocate(

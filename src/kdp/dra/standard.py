@@ -10,16 +10,17 @@ Source of the names: ``k8s.io/dynamic-resource-allocation`` ``deviceattribute``,
 
 from __future__ import annotations
 
+import functools
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from ..devices import AttributeValue, Device
     from ..hardware import Host, PciFunction
 
-__all__ = ["NUMA_NODE", "PCIE_ROOT", "PCI_BUS_ID", "standard_attributes"]
+__all__ = ["NUMA_NODE", "PCIE_ROOT", "PCI_BUS_ID", "StandardAttributes", "standard_attributes"]
 
 PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
 PCI_BUS_ID = "resource.kubernetes.io/pciBusID"
@@ -36,6 +37,50 @@ def standard_attributes(device: Device, host: Host) -> Mapping[str, AttributeVal
         device: The device.
         host: The node's files.
     """
+    return _found(device, _Answers(host))
+
+
+@final
+class StandardAttributes:
+    """The standard attributes of all devices of a driver, time after time.
+
+    A device that is as it was the last time keeps what was found then: whatever goes and comes again was unhealthy between.
+
+    Args:
+        host: The node's files.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._known: dict[str, tuple[Device, Mapping[str, AttributeValue]]] = {}
+
+    def of(self, devices: Iterable[Device]) -> dict[str, Mapping[str, AttributeValue]]:
+        """Return those of each device, by its id. Blocks: it reads sysfs."""
+        answers = _Answers(self._host)
+        known, self._known = self._known, {}
+        for device in devices:
+            before = known.get(device.id)
+            found = before[1] if before is not None and before[0] == device else _found(device, answers)
+            self._known[device.id] = device, found
+        return {device_id: found for device_id, (_, found) in self._known.items()}
+
+
+@final
+class _Answers:
+    """What the node has answered already: many devices may be of one function, or stand behind one node."""
+
+    def __init__(self, host: Host) -> None:
+        self.function = functools.cache(host.pci_function)
+        self.numa_nodes = functools.cache(host.numa_nodes)
+        self.function_of_node = functools.cache(functools.partial(_function_of_node, host))
+
+
+def _function_of_node(host: Host, path: str) -> PciFunction | None:
+    directory = host.directory_of_node(path)
+    return None if directory is None else directory.pci
+
+
+def _found(device: Device, host: _Answers) -> Mapping[str, AttributeValue]:
     functions = _functions(device, host)
     found: dict[str, AttributeValue] = {}
     addresses = {function.address for function in functions}
@@ -53,16 +98,15 @@ def standard_attributes(device: Device, host: Host) -> Mapping[str, AttributeVal
     return {name: value for name, value in found.items() if name not in device.attributes}
 
 
-def _functions(device: Device, host: Host) -> list[PciFunction]:
+def _functions(device: Device, host: _Answers) -> list[PciFunction]:
     declared = device.attributes.get(PCI_BUS_ID)
     for address in (declared, device.id, device.unit):
-        function = host.pci_function(address) if isinstance(address, str) else None
+        function = host.function(address) if isinstance(address, str) else None
         if function is not None:
             return [function]
     found: dict[str, PciFunction] = {}
     for node in device.edits.device_nodes:
-        directory = host.directory_of_node(node.host_path)
-        function = None if directory is None else directory.pci
+        function = host.function_of_node(node.host_path)
         if function is not None:
             found[function.path] = function
     return list(found.values())

@@ -286,12 +286,12 @@ featureGates: {json.dumps(self._gates)}
     def _socket(self) -> Path:
         return self.work / "run/api.sock"
 
-    async def _request(self, method: str, path: str, body: object = None) -> bytes:
+    async def _request(self, method: str, path: str, body: object = None, accept: str = "*/*") -> bytes:
         def ask() -> tuple[int, bytes]:
             connection = _Connection(str(self._socket))
             try:
                 data = None if body is None else json.dumps(body)
-                connection.request(method, path, data, {"Content-Type": "application/json"})
+                connection.request(method, path, data, {"Content-Type": "application/json", "Accept": accept})
                 answer = connection.getresponse()
                 return answer.status, answer.read()
             finally:
@@ -315,6 +315,19 @@ featureGates: {json.dumps(self._gates)}
         """
         answer: Object = json.loads(await self._request(method, path, body))
         return answer
+
+    async def names(self, resource: str, *, fields: str = "") -> list[str]:
+        """Return the names of all objects of a resource, of those alone with fields as in ``spec.driver=x``: a short answer."""
+        accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+        path = f"{_path(resource, None)}?fieldSelector={fields}"
+        return [
+            each["metadata"]["name"]
+            for each in json.loads(await self._request("GET", path, accept=accept))["items"] or ()
+        ]
+
+    async def metrics(self) -> str:
+        """Return the API server's own figures, in the text format of Prometheus."""
+        return (await self._request("GET", "/metrics")).decode()
 
     async def get(self, resource: str, name: str, *, namespace: str | None = None) -> Object | None:
         """Return an object; None: there is none.

@@ -201,6 +201,19 @@ class Machine(AsyncContextManagerMixin):
             os.kill(_child(process.pid), signal.SIGKILL)
         await process.wait()
 
+    async def terminate(self, name: str, *, seconds: float = 10.0) -> None:
+        """Ask a process of the node to end by SIGTERM, wait for that, and kill it after so many seconds."""
+        process = self._processes[name]
+        with suppress(ProcessLookupError, FileNotFoundError):
+            os.kill(_child(process.pid), signal.SIGTERM)
+        with anyio.move_on_after(seconds):
+            await process.wait()
+        await self.kill(name)
+
+    def pid(self, name: str) -> int:
+        """Return the id of a process of the node, as this machine counts."""
+        return _child(self._processes[name].pid)
+
     async def close(self) -> None:
         """End all of it and remove its files; the end of the context does the same."""
         for name in list(self._processes):

@@ -17,7 +17,8 @@ import attrs
 import pytest
 
 from kdp.dra import checkpoint
-from kdp.dra.checkpoint import Answer, Locks, Record, SavedPart, Store, offload
+from kdp.dra.checkpoint import Answer, Locks, Record, SavedPart, Store
+from kdp.dra.disk import offload
 from kdp.dra.claims import Part, Use
 from kdp.errors import CheckpointError
 
