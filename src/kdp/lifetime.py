@@ -77,9 +77,9 @@ class Lifetime(AsyncContextManagerMixin, abc.ABC):
 
     def __init__(self) -> None:
         self._supervisors: list[Supervisor] = []
-        self._everything = anyio.CancelScope(shield=True)
-        self._discovering = anyio.CancelScope()
-        self._discovered = anyio.Event()
+        self._everything: anyio.CancelScope
+        self._discovering: anyio.CancelScope
+        self._discovered: anyio.Event
         self._tasks: TaskGroup
 
     def rescan(self) -> None:
@@ -115,6 +115,8 @@ class Lifetime(AsyncContextManagerMixin, abc.ABC):
     @override
     @asynccontextmanager
     async def __asynccontextmanager__(self) -> AsyncGenerator[Self]:
+        self._everything, self._discovering = anyio.CancelScope(shield=True), anyio.CancelScope()
+        self._discovered = anyio.Event()
         async with anyio.create_task_group() as tasks:
             # Shielded, too: it waits for nothing, and what has begun must end in order.
             with anyio.CancelScope(shield=True):

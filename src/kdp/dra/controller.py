@@ -100,7 +100,7 @@ class PoolController(Lifetime):
         self._publisher = Publisher(api, self._pool)
         # Standard attributes are those of a node's own devices: where this process runs means nothing for others.
         self._offering = Offering(self._driver, self._supervisor, self._publisher, health_taint=health_taint)
-        self._writing = anyio.CancelScope()
+        self._writing: anyio.CancelScope
         self._supervisors.append(self._supervisor)
 
     @override
@@ -131,6 +131,7 @@ class PoolController(Lifetime):
 
     @override
     def _begin(self) -> None:
+        self._writing = anyio.CancelScope()
         self._tasks.start_soon(self._write)
 
     async def _write(self) -> None:

@@ -33,6 +33,7 @@ class _Threads:
         self._free: list[_Jobs] = []
 
     def do(self, job: _Job) -> None:
+        jobs: _Jobs
         try:
             jobs = self._free.pop()  # the last one that became free, so that the others come to their end
         except IndexError:

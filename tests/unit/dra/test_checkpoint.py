@@ -18,8 +18,8 @@ import pytest
 
 from kdp.dra import checkpoint
 from kdp.dra.checkpoint import Answer, Locks, Record, SavedPart, Store
-from kdp.dra.disk import offload
 from kdp.dra.claims import Part, Use
+from kdp.dra.disk import offload
 from kdp.errors import CheckpointError
 
 from .claim_objects import claim

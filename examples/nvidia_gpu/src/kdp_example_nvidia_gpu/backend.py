@@ -20,6 +20,7 @@ import kdp.hardware
 from . import links, mps, runtime
 from .events import address_of
 from .gpus import Gpu, Scanner
+from .imex import look_for
 from .listing import Listing
 from .nodes import Nodes
 from .nvml import LIBRARY_PLACES, Nvml
@@ -278,7 +279,9 @@ class NvidiaGpu(kdp.DeviceBackend):
         problem = nodes.problem(gpu, instance) if "device-nodes" in self.options.strategies else None
         if problem is not None:
             raise kdp.AllocationError(f"{device.id}: {problem}")
-        return edits_of(gpu, instance, nodes if "device-nodes" in self.options.strategies else None, self.options)
+        channels = look_for(self.host, self.options, None)
+        by_node = nodes if "device-nodes" in self.options.strategies else None
+        return edits_of(gpu, instance, by_node, channels, self.options)
 
     @override
     def released(self, devices: kdp.Allocation) -> None:

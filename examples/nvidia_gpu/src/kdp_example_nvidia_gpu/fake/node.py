@@ -91,7 +91,10 @@ class FakeNode:
 
     def install(self, library: Path) -> None:
         """Install the driver: its library and its device nodes."""
-        shutil.copy(library, self.file.with_name(LIBRARY))
+        place = self.file.with_name(LIBRARY)
+        draft = place.with_name(f".{LIBRARY}")
+        shutil.copy(library, draft)
+        draft.rename(place)  # a process that has loaded the one before must not lose its pages
         for number, name in ((255, "nvidiactl"), (254, "nvidia-modeset"), (0, "nvidia-uvm"), (1, "nvidia-uvm-tools")):
             self.tree.stand_in(f"/dev/{name}", major=MAJOR, minor=number)
         tool = self.tree.path("/usr/bin/nvidia-smi")
