@@ -146,10 +146,11 @@ class Fpga(kdp.DeviceBackend):
             wrong = faults.of_board(board, self._ignored, managers)
             hot = self._thermometer.fault(board.address, board.engine) if board.engine is not None else None
             wrong += [hot] if hot else []
+            told = _of_engine(board)
             if self._mode == "af":
-                yield from (partial(self._of_port, board, port, wrong) for port in board.ports)
+                yield from (partial(self._of_port, board, port, wrong, told) for port in board.ports)
             elif board.ports:
-                yield partial(self._of_region, board, wrong)
+                yield partial(self._of_region, board, wrong, told)
 
     def _settle(self, boards: Iterable[dfl.Board]) -> None:
         """Note since when each board is there; those of the first scan may have been for ever."""
@@ -168,7 +169,7 @@ class Fpga(kdp.DeviceBackend):
     def _is_settled(self, board: dfl.Board) -> bool:
         return time.monotonic() - (self._since or {})[board.address] >= _SETTLED
 
-    def _of_port(self, board: dfl.Board, port: dfl.Port, wrong: list[str]) -> kdp.Device:
+    def _of_port(self, board: dfl.Board, port: dfl.Port, wrong: list[str], told: dict[str, str]) -> kdp.Device:
         accelerator, interface = port.accelerator.value, board.interface
         if port.number is None:
             raise _Unnamed(f"{port.directory.path}: {port.directory.integer('id').problem}")
@@ -184,11 +185,11 @@ class Fpga(kdp.DeviceBackend):
             health=_health([*wrong, *_problem(interface), *faults.of_port(port, self._ignored)]),
             numa_nodes=self._near(port.directory),
             edits=_edits([port.directory.node]),
-            attributes={"accelerator": accelerator, **_of_engine(board)},
+            attributes={"accelerator": accelerator, **told},
             handle=port.directory.path,
         )
 
-    def _of_region(self, board: dfl.Board, wrong: list[str]) -> kdp.Device:
+    def _of_region(self, board: dfl.Board, wrong: list[str], told: dict[str, str]) -> kdp.Device:
         interface = board.interface.value
         if interface is None:
             raise _Unnamed(
@@ -210,7 +211,7 @@ class Fpga(kdp.DeviceBackend):
             health=_health([*wrong, *_problem(board.interface), *of_ports]),
             numa_nodes=sorted({node for place in places for node in place}) if all(places) else (),
             edits=kdp.ContainerEdits.merge([(board.address, _edits(nodes)), (board.address, self._region_edits)]),
-            attributes={"ports": len(board.ports), **_function_of(board), **_of_engine(board)},
+            attributes={"ports": len(board.ports), **_function_of(board), **told},
         )
 
     # -- AMD -----------------------------------------------------------------------------------------------------------

@@ -131,11 +131,15 @@ def _port(address: str, directory: kdp.hardware.Directory, memory: Memory) -> Po
 
 def _interface(engine: kdp.hardware.Directory, driver: _Driver, memory: Memory) -> Known:
     above, _, name = driver.interface.rpartition("/")
-    readings = [directory.text(name) for directory in engine.children(above)]
-    there = [_id(reading) for reading in readings if not reading.is_absent]
-    # All regions of a board have one interface: what one of them says is true of the others.
-    if certain := [known for known in there if known.problem is None]:
-        found = certain[0]
+    there: list[Known] = []
+    for directory in engine.children(above):
+        reading = directory.text(name)
+        if not reading.is_absent:
+            there.append(_id(reading))
+            if there[-1].problem is None:
+                break  # all regions of a board have one interface: what one of them says is true of the others
+    if there and there[-1].problem is None:
+        found = there[-1]
     elif there:
         found = there[0]
     else:
