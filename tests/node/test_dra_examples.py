@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,10 +16,12 @@ from kdp_example_nvidia_gpu.fake import GpuState, NvmlState, compile_library
 
 from .conftest import Namespace
 from .deploy import Nodes
+from .nodekit.cluster import NODE
 from .nodekit.machine import IMAGE
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted(EXAMPLES.glob("*/dra/*.yaml"))
+PAGES = [EXAMPLES.parent / f"docs/how-to/{name}.md" for name in ("run-as-a-dra-driver", "publish-network-devices")]
 CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 SLICES = "resource.k8s.io/v1/resourceslices"
 Object = dict[str, Any]
@@ -39,6 +42,21 @@ async def test_the_api_server_takes_the_file_as_it_is(namespace: Namespace, file
         *("apply", "--dry-run=server", "--validate=strict", f"--namespace={namespace.name}", f"--filename={file}")
     )
     assert said.count("(server dry run)") == len(_objects(file))
+
+
+def _blocks(page: Path) -> list[str]:
+    found: list[str] = re.findall(r"^```yaml\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    return [text for text in found if "resource.k8s.io" in text]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+async def test_the_api_server_takes_a_pages_yaml(namespace: Namespace, page: Path) -> None:
+    blocks = _blocks(page)
+    assert blocks
+    for text in blocks:
+        arguments = ("apply", "--dry-run=server", "--validate=strict", f"--namespace={namespace.name}", "--filename=-")
+        said = await namespace.cluster.kubectl(*arguments, stdin=text)
+        assert said.count("(server dry run)") == len([*yaml.safe_load_all(text)])
 
 
 @pytest.fixture
@@ -150,3 +168,56 @@ async def test_a_gpu_with_a_power_limit(run: Run, namespace: Namespace) -> None:
         )
     finally:
         nodes.clear()
+
+
+def _slice(driver: str, *devices: tuple[str, Object]) -> Object:
+    """Return a slice of the node; of each device its name and its attributes besides the PCI root."""
+    spec = {
+        "driver": driver,
+        "pool": {"name": NODE, "generation": 1, "resourceSliceCount": 1},
+        "nodeName": NODE,
+        "devices": [{"name": name, "attributes": attributes} for name, attributes in devices],
+    }
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"by-hand-{driver}"},
+        "spec": spec,
+    }
+
+
+async def test_the_scheduler_pairs_a_gpu_and_an_adapter_on_one_pci_root(namespace: Namespace) -> None:
+    """What the two backends publish is tested beside them; here it is the file and the scheduler, and no driver."""
+    cluster = namespace.cluster
+
+    def at(root: str, **more: Object) -> Object:
+        return {"resource.kubernetes.io/pcieRoot": {"string": f"pci0000:{root}"}, **more}
+
+    gpu: Object = {"type": {"string": "gpu"}}
+    files = [EXAMPLES / "nvidia_gpu/dra/gpu.yaml", EXAMPLES / "rdma/dra/share.yaml"]
+    classes = [each for file in files for each in _objects(file) if each["kind"] == "DeviceClass"]
+    slices = [
+        _slice("gpu.nvidia.com", ("gpu0", at("1a", **gpu)), ("gpu1", at("3b", **gpu)), ("gpu2", at("5d", **gpu))),
+        _slice("rdma.example.com", ("hca0", at("af")), ("hca1", at("3b"))),
+    ]
+    try:
+        await cluster.apply(*classes, *slices)
+        await cluster.apply(*_objects(EXAMPLES / "rdma/dra/gpu-and-hca.yaml"), namespace=namespace.name)
+        found: list[Object] = []
+
+        async def is_allocated() -> bool:
+            nonlocal found
+            claims = await cluster.list("resource.k8s.io/v1/resourceclaims", namespace=namespace.name)
+            found = [each["status"]["allocation"] for each in claims if each.get("status", {}).get("allocation")]
+            return bool(found)
+
+        await cluster.until(is_allocated, "the claim is allocated", every=0.05)
+        [allocation] = found
+        assert {each["request"]: each["device"] for each in allocation["devices"]["results"]} == {
+            "gpu": "gpu1",
+            "hca": "hca1",
+        }
+    finally:
+        await cluster.clear_pods(namespace.name)
+        for path in (f"/apis/{SLICES}", CLASSES):
+            await cluster.api("DELETE", path)

@@ -110,7 +110,8 @@ async def test_published_used_and_removed(namespace: Namespace, generic_image: P
         assert "Uid:\t65532\t65532\t65532\t65532" in status
 
         # What its account may write: this pool's slices, and no node's.
-        stolen = {**item, "metadata": {"name": "stolen"}, "spec": {**item["spec"]}}
+        kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"}  # which a list leaves out
+        stolen = {**kind, "metadata": {"name": "stolen"}, "spec": {**item["spec"]}}
         del stolen["spec"]["nodeSelector"]
         account = f"--as=system:serviceaccount:{namespace.name}:{controller.name}"
         for change, sentence in (
@@ -139,6 +140,8 @@ async def test_published_used_and_removed(namespace: Namespace, generic_image: P
         ]
         config = f"--kubeconfig={cluster.work}/admin.kubeconfig"
         await cluster.spawn("fabric-driver", sys.executable, "-m", "kdp", "run", *arguments, config)
+        # Slices say nothing of drivers: a pod that comes to the node before its driver is not tried again for a minute.
+        await cluster.until(lambda: "registered with the kubelet" in cluster.log("fabric-driver"), "it is registered")
         await cluster.apply(*user(), namespace=namespace.name)
         await cluster.until_said("uses-fabric", "opened", namespace=namespace.name)
         await cluster.until_pod("uses-fabric", "Succeeded", namespace=namespace.name)

@@ -14,6 +14,7 @@ import kdp
 from kdp.dra.limits import Limits
 from kdp.dra.slices import Pool, pool_slices
 from kdp_example_nvidia_gpu import NvidiaGpu
+from kdp_example_nvidia_gpu.events import Event
 from kdp_example_nvidia_gpu.fake import FakeNode, GpuState, NvmlState
 from kdp_example_nvidia_gpu.nvml import pynvml
 
@@ -289,8 +290,36 @@ def test_an_error_of_an_instance_is_that_of_its_partition(dynamic: tuple[FakeNod
     with opened(backend):
         backend.allocate(allocation(backend, "3g.71gb-4"))
         backend.discover()
-        [gpu] = [gpu for gpu in backend._scanner.gpus if gpu.is_mig]  # pyright: ignore[reportPrivateUsage]
-        assert {uuid: made.name for uuid, made in gpu.made.items()} == {str(_mig_uuid(0)): "3g.71gb-4"}
+        targets = backend._watcher._targets  # pyright: ignore[reportPrivateUsage]
+        assert targets(Event(uuid=GPU, xid=48, gi=1, ci=0)) == [part("3g.71gb-4")]
+        assert targets(Event(uuid=GPU, xid=48, gi=7, ci=0)) == [GPU]
+        backend.released(allocation(backend, "3g.71gb-4"))
+        backend.discover()
+        assert targets(Event(uuid=GPU, xid=48, gi=1, ci=0)) == [GPU]
+
+
+def test_what_was_made_is_what_was_offered(make: Make) -> None:
+    """A claim that selects by profile and capacity finds the same where instances are made by hand and served by ``mixed``."""
+    node, dynamic = make(STATE, mig="dynamic")
+    mixed = NvidiaGpu(node.host, strategies=["device-nodes"], mig="mixed")
+    with opened(dynamic):
+        given = allocation(dynamic, "1g.18gb+me-3")
+        dynamic.allocate(given)
+        [offered] = given
+        [made] = [device for device in mixed.discover() if device.unit == GPU]
+    assert made.capacity == offered.capacity
+    assert made.capacity["ofaEngines"] == 1
+    assert {name: made.attributes[name] for name in offered.attributes} == {**offered.attributes, "profile": "1g.18gb"}
+
+
+def test_a_driver_that_does_not_tell_the_places_has_nothing_on_offer_and_that_is_said(
+    dynamic: tuple[FakeNode, NvidiaGpu], caplog: pytest.LogCaptureFixture
+) -> None:
+    node, backend = dynamic
+    node.set(attrs.evolve(STATE, failing=(("nvmlDeviceGetGpuInstancePossiblePlacements_v2", 3, -1),)))
+    assert [device.id for device in found(backend).values()] == [NvmlState.uuid(0)]
+    assert f"{GPU}: the driver does not tell what it can be divided into" in caplog.text
+    assert backend.counters() == {}
 
 
 @pytest.mark.parametrize(

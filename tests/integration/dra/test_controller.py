@@ -203,7 +203,7 @@ async def test_what_is_wrong_with_the_command_is_a_sentence(arguments: list[str]
     assert message in done.stderr.decode()
 
 
-def test_one_controller_has_one_backend_and_a_name() -> None:
+async def test_one_controller_has_one_backend_and_a_name() -> None:
     with pytest.raises(kdp.ConfigurationError, match=r"^pool 'a': has one backend, here are 2"):
         PoolController([Widgets(), Widgets()], api=None, pool="a")  # type: ignore[arg-type]
     with pytest.raises(kdp.InvalidValueError, match=r"^pool 'A b': must be DNS names"):

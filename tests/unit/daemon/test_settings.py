@@ -180,3 +180,26 @@ def test_sharing_is_made_of_its_settings() -> None:
 def test_rules_for_replicas_without_replicas_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="KDP_REPLICA_LIMIT: nothing is shared, so it has no meaning"):
         resolve([from_environment({"KDP_REPLICA_LIMIT": "2"})])
+
+
+@pytest.mark.parametrize(
+    ("given", "labels"),
+    [
+        ("all", ()),
+        ("example.com/zone=1, example.com/fabric=a", (("example.com/fabric", "a"), ("example.com/zone", "1"))),
+        ({"example.com/fabric": "a"}, (("example.com/fabric", "a"),)),
+    ],
+)
+def test_the_nodes_of_a_pool_are_told_by_labels(given: object, labels: object) -> None:
+    layer = from_keywords({"mode": "dra-controller", "pool": "fabric/a", "pool_nodes": given}, function="kdp.serve")
+    settings = resolve([layer])
+    assert (settings.pool, settings.pool_nodes) == ("fabric/a", labels)
+    assert settings.node_name is None
+
+
+@pytest.mark.parametrize("given", ["", "a", "a=1,a=2", "A b=1", "a=-", {}, {"a": 1}, 3])
+def test_what_is_no_label_of_nodes_is_refused(given: object) -> None:
+    layer = {"pool_nodes": Given("--pool-nodes", given)}
+    mode = {"mode": Given("--mode", "dra-controller"), "pool": Given("--pool", "a")}
+    with pytest.raises(ConfigurationError, match=r"^--pool-nodes: "):
+        resolve([layer, mode])

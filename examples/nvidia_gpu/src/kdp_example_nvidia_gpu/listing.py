@@ -73,6 +73,11 @@ class Listing:
         if not gpu.is_mig:
             return [self._device(gpu, None, mixed_up)]
         if self._is_divided(gpu):
+            if not gpu.partitions:
+                self.complaints.append(
+                    f"{gpu.uuid}: the driver does not tell what it can be divided into, so nothing of it is offered; mig=dynamic needs a "
+                    "driver that names its profiles"
+                )
             wanted = self._options.mig_profiles
             return [self._partition(gpu, part) for part in gpu.partitions if not wanted or part.profile in wanted]
         return [self._device(gpu, instance, mixed_up) for instance in gpu.instances if self._is_served(instance)]
@@ -152,7 +157,7 @@ class Listing:
             health=kdp.Health.healthy() if gpu.problem is None else kdp.Health.unhealthy(gpu.problem),
             numa_nodes=gpu.facts.numa_nodes,
             attributes={**self._attributes(gpu, instance), **self._for_claims(gpu, instance)},
-            capacity={**_capacity(gpu, instance), **part.engines},
+            capacity=_capacity(gpu, instance),
             consumes={set_name(gpu.uuid): part.consumes},
             exists=False,
             handle=gpu,
@@ -205,4 +210,6 @@ def _capacity(gpu: Gpu, instance: Instance | None) -> dict[str, kdp.Quantity | i
     found: dict[str, kdp.Quantity | int] = {} if memory is None else {"memory": kdp.Quantity(f"{memory}Mi")}
     if instance is not None and instance.multiprocessors is not None:
         found["multiprocessors"] = instance.multiprocessors
+    if instance is not None:
+        found |= instance.engines or {}
     return found

@@ -26,6 +26,14 @@ _MOST = 8
 
 _MOST_PROFILES = 32
 
+_ENGINES = {
+    "copyEngines": "CopyEngine",
+    "decoders": "Decoder",
+    "encoders": "Encoder",
+    "jpegEngines": "Jpeg",
+    "ofaEngines": "Ofa",
+}
+
 _PROFILE = re.compile(r"\bMIG ((?:\d+c\.)?\d+g\.\d+gb(?:[+.][\w.+-]+)?)")
 _MINOR = re.compile(r"gpu(?P<gpu>\d+)/gi(?P<gi>\d+)(?:/ci(?P<ci>\d+))?/access")
 
@@ -43,6 +51,7 @@ class Instance:
         memory_mib: Its memory in MiB; None: unknown.
         slices: Its compute slices; None: unknown.
         multiprocessors: Its streaming multiprocessors; None: unknown.
+        engines: Its engines by kind, as NVIDIA's DRA driver names them; None: unknown.
         handle: NVML's.
     """
 
@@ -54,7 +63,8 @@ class Instance:
     memory_mib: int | None
     slices: int | None
     multiprocessors: int | None
-    handle: Any = attrs.field(eq=False, repr=False)
+    engines: dict[str, int] | None = attrs.field(default=None, hash=False)
+    handle: Any = attrs.field(default=None, eq=False, repr=False)
 
 
 def is_enabled(handle: Any) -> bool | None:
@@ -94,10 +104,16 @@ def instances(handle: Any, gpu_memory_mib: int | None, before: Mapping[str, Inst
                 memory_mib=None if attributes is None else attributes.memorySizeMB,
                 slices=None if attributes is None else attributes.computeInstanceSliceCount,
                 multiprocessors=None if attributes is None else attributes.multiprocessorCount,
+                engines=None if attributes is None else _engines(attributes),
                 handle=device,
             )
         )
     return tuple(found)
+
+
+def _engines(attributes: Any) -> dict[str, int]:
+    counts = {kind: int(getattr(attributes, f"shared{name}Count")) for kind, name in _ENGINES.items()}
+    return {kind: count for kind, count in counts.items() if count}
 
 
 def _completed(before: Instance | None, **facts: Any) -> Instance:

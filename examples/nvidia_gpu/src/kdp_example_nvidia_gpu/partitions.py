@@ -104,7 +104,7 @@ class Partition:
             memory_mib=self.memory_mib,
             slices=self.slices,
             multiprocessors=self.multiprocessors,
-            handle=None,
+            engines=self.engines,
         )
 
 
@@ -152,6 +152,7 @@ def partitions(handle: Any) -> tuple[Partition, ...]:
                     engines={kind: amount for kind, amount in engines.items() if amount},
                 )
             )
+    found = [*{each.name: each for each in reversed(found)}.values()]  # an id is one device's, whatever a driver tells
     return tuple(sorted(found, key=lambda each: (each.slices, each.memory_mib, each.profile, each.start)))
 
 

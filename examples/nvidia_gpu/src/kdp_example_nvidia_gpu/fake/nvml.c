@@ -61,7 +61,7 @@ struct dev {
     int used, index, minor, lost, mig, nvlinks, numa, ccmaj, ccmin, pending, failure, action;
     unsigned long long memMiB;
     char uuid[96], name[96], bus[32];
-    int parent, gi, ci, slices, gislices, sm; /* of a MIG device */
+    int parent, gi, ci, slices, gislices, sm, profile; /* of a MIG device; its profile's number and one, if somebody made it */
     unsigned long long mask;                  /* the events that somebody asked for */
     unsigned power;                           /* the limit that somebody has set, in mW */
 };
@@ -203,7 +203,7 @@ static void load(void) {
         int index = d->index;
         memset(d, 0, sizeof *d);
         d->parent = made[k].parent; d->gi = made[k].gi; d->ci = made[k].ci; d->memMiB = profiles[p].mem;
-        d->slices = d->gislices = profiles[p].slices; d->sm = profiles[p].sm; d->index = index;
+        d->slices = d->gislices = profiles[p].slices; d->sm = profiles[p].sm; d->index = index; d->profile = p + 1;
         for (int i = 0; !was && i < MAXM; i++) { int taken = 0; for (int j = 0; j < MAXM; j++) taken |= mig[j].used && mig[j].parent == d->parent && mig[j].index == i; if (!taken) { d->index = i; break; } }
         snprintf(d->uuid, 96, "MIG-00000000-fa4e-%04x-%04x-%012x", d->parent, d->gi, d->ci);
         d->used = 1;
@@ -287,7 +287,9 @@ int nvmlDeviceGetMaxMigDeviceCount(dev_h d, unsigned *n) { IN(d); *n = d->mig ? 
 int nvmlDeviceGetMigDeviceHandleByIndex(dev_h d, unsigned i, dev_h *m) { IN(d); for (int k = 0; k < MAXM; k++) if (mig[k].used && mig[k].parent == d->index && mig[k].index == (int)i) { *m = &mig[k]; return OK; } return NOTFOUND; }
 int nvmlDeviceGetGpuInstanceId(dev_h d, unsigned *i) { IN(d); if (!MIGIS(d)) return NOTSUP; *i = d->gi; return OK; }
 int nvmlDeviceGetComputeInstanceId(dev_h d, unsigned *i) { IN(d); if (!MIGIS(d)) return NOTSUP; *i = d->ci; return OK; }
-int nvmlDeviceGetAttributes_v2(dev_h d, attr_t *a) { IN(d); if (!MIGIS(d)) return NOTSUP; memset(a, 0, sizeof *a); a->sm = d->sm; a->gislices = d->gislices; a->cislices = d->slices; a->memMB = d->memMiB; return OK; }
+int nvmlDeviceGetAttributes_v2(dev_h d, attr_t *a) { IN(d); if (!MIGIS(d)) return NOTSUP; memset(a, 0, sizeof *a); a->sm = d->sm; a->gislices = d->gislices; a->cislices = d->slices; a->memMB = d->memMiB;
+    if (d->profile) { a->ce = profiles[d->profile - 1].ce; a->dec = profiles[d->profile - 1].dec; a->jpeg = profiles[d->profile - 1].jpeg; a->ofa = profiles[d->profile - 1].ofa; }
+    return OK; }
 int nvmlDeviceGetGpuInstanceProfileInfoV(dev_h d, unsigned i, profile_t *p) {
     IN(d);
     if (!d->mig || i >= (unsigned)nprofiles) return NOTSUP;
