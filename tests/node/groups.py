@@ -26,6 +26,7 @@ GROUPS: Final = {
     "test_dra_examples.py": "cluster",
     "test_dra_manifests.py": "cluster",
     "test_dra_page.py": "cluster",
+    "test_network_pool.py": "cluster",
     "test_publisher.py": "cluster",
 }
 
