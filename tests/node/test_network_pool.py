@@ -111,10 +111,9 @@ async def test_published_used_and_removed(namespace: Namespace, generic_image: P
 
         # What its account may write: this pool's slices, and no node's.
         kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"}  # which a list leaves out
-        stolen = {**kind, "metadata": {"name": "stolen"}, "spec": {**item["spec"]}}
-        del stolen["spec"]["nodeSelector"]
+        spec: Object = {name: value for name, value in item["spec"].items() if name != "nodeSelector"}
         account = f"--as=system:serviceaccount:{namespace.name}:{controller.name}"
-        for change, sentence in (
+        changes: tuple[tuple[Object, str], ...] = (
             ({"nodeName": NODE}, f"the controller of a pool may not write a slice of node {NODE}"),
             (
                 {"allNodes": True, "pool": {**item["spec"]["pool"], "name": "other"}},
@@ -124,8 +123,9 @@ async def test_published_used_and_removed(namespace: Namespace, generic_image: P
                 {"allNodes": True, "driver": "other.example.com"},
                 "may not write a slice of the driver other.example.com",
             ),
-        ):
-            body = json.dumps({**stolen, "spec": {**stolen["spec"], **change}})
+        )
+        for change, sentence in changes:
+            body = json.dumps({**kind, "metadata": {"name": "stolen"}, "spec": {**spec, **change}})
             with pytest.raises(RuntimeError, match=sentence):
                 await cluster.kubectl("create", account, "--filename=-", stdin=body)
 

@@ -298,6 +298,17 @@ def test_an_error_of_an_instance_is_that_of_its_partition(dynamic: tuple[FakeNod
         assert targets(Event(uuid=GPU, xid=48, gi=1, ci=0)) == [GPU]
 
 
+def test_an_instance_brings_the_imex_channels_with_it(make: Make) -> None:
+    node, backend = make(STATE, mig="dynamic", imex_channels=[0], imex_required=True)
+    with opened(backend):
+        assert {device.health.reason for device in backend.discover() if device.unit == GPU} == {
+            "IMEX channel 0: /dev/nvidia-caps-imex-channels/channel0 is not there; make it with mknod"
+        }
+        node.tree.stand_in("/dev/nvidia-caps-imex-channels/channel0", major=234, minor=0)
+        edits = backend.allocate(allocation(backend, "3g.71gb-0"))
+    assert "/dev/nvidia-caps-imex-channels/channel0" in [held.container_path for held in edits.device_nodes]
+
+
 def test_what_was_made_is_what_was_offered(make: Make) -> None:
     """A claim that selects by profile and capacity finds the same where instances are made by hand and served by ``mixed``."""
     node, dynamic = make(STATE, mig="dynamic")

@@ -150,11 +150,12 @@ class Listing:
 
     def _partition(self, gpu: Gpu, part: Partition) -> kdp.Device:
         instance = part.as_instance()
+        problem = gpu.problem or (self._channels.absent if self._options.imex_required else None)
         return kdp.Device(
             id=f"{gpu.uuid}/{part.name}",
             unit=gpu.uuid,
             resource=self._options.mig_resource(part.profile),
-            health=kdp.Health.healthy() if gpu.problem is None else kdp.Health.unhealthy(gpu.problem),
+            health=kdp.Health.healthy() if problem is None else kdp.Health.unhealthy(problem),
             numa_nodes=gpu.facts.numa_nodes,
             attributes={**self._attributes(gpu, instance), **self._for_claims(gpu, instance)},
             capacity=_capacity(gpu, instance),
