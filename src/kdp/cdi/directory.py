@@ -129,6 +129,12 @@ class CdiDirectory:
                     if self._is_stale(file, host):
                         file.unlink()
                         removed.append(file)
+        return removed + self.remove_drafts()
+
+    def remove_drafts(self) -> list[Path]:
+        """Remove what processes have left that were killed while they wrote, and return it."""
+        removed: list[Path] = []
+        with contextlib.suppress(OSError):
             for left in self.path.glob(f".{_PREFIX}*.tmp"):
                 with contextlib.suppress(OSError):
                     if time.time() - left.stat().st_mtime > _ABANDONED:

@@ -6,12 +6,14 @@ Of each claim, one thing at a time, whoever asks and in whichever process::
                │ no
                ▼
     claim from the API ─► plan ─► "started" saved ─► allocate, part by part ─► CDI spec ─► "complete" saved ─► answer
+                               (neither of these two where there is no hook allocate and no metadata file)
 
     Unprepare  record there? ── no ─► done          "started" saved ─► released, part by part ─► spec gone ─► record gone
 
 * What is begun for a claim goes on when the kubelet loses interest; it joins in when it asks again. An Unprepare ends it,
   and only begins when nothing of it is left, also no thread of the backend's: the claim ends unprepared.
-* A crash at any step leaves a record that says "started": Prepare does all of it again, Unprepare undoes all of it.
+* A crash at any step leaves a record that says "started": Prepare does all of it again, Unprepare undoes all of it. Where no
+  hook has a part in it there is no "started": a spec alone is left, which says whose it is, and Unprepare finds that.
 * After a reboot hardware and specs are as if nothing had been, so a record of another boot counts as started, and
   ``allocate`` begins with an empty ``state``.
 * A claim that was allocated anew without an Unprepare in between is undone first.
@@ -37,6 +39,8 @@ from ..devices import Device, Health
 from ..edits import ContainerEdits, Mount
 from ..errors import (
     AllocationError,
+    CdiWriteError,
+    CheckpointError,
     ClaimError,
     EditConflictError,
     HookTimeoutError,
@@ -314,29 +318,12 @@ class Preparer:
             config=plan.config,
             more={} if before is None else before.more,
         )
-        async with self._locks.whole():
-            await offload(lambda: self._begin(record))
-        devices = await self._devices()
-        metadata = await self._write_metadata(plan, devices)
-        rendered: list[Rendered] = []
-        for position, saved in enumerate(record.parts):
-            found, state = await self._allocate(claim, saved, plan.parameters, devices, metadata.get(saved.part))
-            rendered.append(found)
-            if state != saved.state:
-                record = _with_part(record, position, attrs.evolve(saved, state=state))
-                if position + 1 < len(record.parts):  # the last one goes with "complete"
-                    await self._save(record)
-        answers = tuple(answer for found in rendered for answer in found.answers)
-        if any(answer.network for answer in answers):
-            await self._write_metadata(plan, devices, answers)
-        spec = spec_of(self._driver, claim, plan.parts, [each for found in rendered for each in found.devices])
-        record = attrs.evolve(
-            record,
-            is_complete=True,
-            devices=answers,
-            spec=None if spec is None else spec.as_json(),
-        )
-        await offload(lambda: self._complete(record, spec))
+        if self._supervisor.hooks.overridden("allocate") or self._has_metadata:
+            record = await self._prepare_in_steps(plan, record)
+        else:
+            devices = await self._devices()
+            async with self._locks.whole():
+                record = await offload(lambda: self._prepare_at_once(plan, record, devices))
         logger.info(
             "%s: claim %s/%s (%s) is prepared: %s",
             self._driver,
@@ -347,6 +334,35 @@ class Preparer:
         )
         return record.devices
 
+    async def _prepare_in_steps(self, plan: Plan, record: Record) -> Record:
+        async with self._locks.whole():
+            await offload(lambda: self._begin(record))
+        devices = await self._devices()
+        metadata = await self._write_metadata(plan, devices)
+        rendered: list[Rendered] = []
+        for position, saved in enumerate(record.parts):
+            found, state = await self._allocate(plan, saved, devices, metadata.get(saved.part))
+            rendered.append(found)
+            if state != saved.state:
+                record = _with_part(record, position, attrs.evolve(saved, state=state))
+                if position + 1 < len(record.parts):  # the last one goes with "complete"
+                    await self._save(record)
+        answers = tuple(answer for found in rendered for answer in found.answers)
+        if any(answer.network for answer in answers):
+            await self._write_metadata(plan, devices, answers)
+        return await offload(lambda: self._complete(plan, record, rendered))
+
+    def _prepare_at_once(self, plan: Plan, record: Record, devices: Mapping[str, Device]) -> Record:
+        """Prepare what no hook has a part in: nothing can be left but a spec, which says whose it is (`_rebuilt`)."""
+        self._check_free(record)
+        rendered = [self._rendered(plan.claim, saved.part, devices, None) for saved in record.parts]
+        try:
+            return self._complete(plan, record, rendered)
+        except CheckpointError:
+            with suppress(CdiWriteError):
+                self._write_spec(plan.claim, None)
+            raise
+
     async def _write_metadata(
         self, plan: Plan, devices: Mapping[str, Device], answers: Sequence[Answer] = ()
     ) -> Mapping[Part, Mount]:
@@ -354,40 +370,49 @@ class Preparer:
             return {}  # what has just gone is refused in a moment
         return await offload(lambda: self._metadata.write(plan, devices, answers))
 
-    def _begin(self, record: Record) -> None:
-        """Save that a claim is started, unless another one has its devices."""
+    def _check_free(self, record: Record) -> None:
         others = (each for each in self.store.all() if each.claim.uid != record.claim.uid)
         check_free(record.uses, ((each.claim, each.uses) for each in others))
+
+    def _begin(self, record: Record) -> None:
+        """Save that a claim is started, unless another one has its devices."""
+        self._check_free(record)
         self.store.write(record)
 
-    def _complete(self, record: Record, spec: CdiSpec | None) -> None:
-        """Write a claim's spec, and then save that it is complete."""
+    def _complete(self, plan: Plan, record: Record, rendered: Sequence[Rendered]) -> Record:
+        """Write a claim's spec, and then save that it is complete; return the record."""
+        spec = spec_of(self._driver, plan.claim, plan.parts, [each for found in rendered for each in found.devices])
+        record = attrs.evolve(
+            record,
+            is_complete=True,
+            devices=tuple(answer for found in rendered for answer in found.answers),
+            spec=None if spec is None else spec.as_json(),
+        )
         self._write_spec(record.claim, spec)
         self.store.write(record)
+        return record
+
+    def _rendered(self, claim: Claim, part: Part, known: Mapping[str, Device], metadata: Mount | None) -> Rendered:
+        """Return what a request is given whose devices say it all themselves."""
+        devices = _devices_of(part, known)
+        try:
+            edits = ContainerEdits.merge(
+                ((device.id, device.edits) for device in devices), joined_env=self._backend.joined_env
+            )
+            return self._render(claim, part, devices, edits, metadata)
+        except (EditConflictError, InvalidValueError) as error:
+            raise AllocationError(f"request {part.request}: {error}") from error
 
     async def _allocate(
-        self,
-        claim: Claim,
-        saved: SavedPart,
-        parameters: Parameters,
-        known: Mapping[str, Device],
-        metadata: Mount | None,
+        self, plan: Plan, saved: SavedPart, known: Mapping[str, Device], metadata: Mount | None
     ) -> tuple[Rendered, Mapping[str, Any]]:
-        part = saved.part
-        seconds = self._supervisor.deadlines.allocate
-        config = parameters.of_request(part.request)
-        devices = [known[use.device_id] for use in part.uses if use.device_id in known]
-        if len(devices) < len(part.uses):
-            raise ClaimError(f"request {part.request}: a device has just gone; the kubelet asks again")
-        allocation = self._allocation(claim, saved, devices, config, seconds)
+        claim, part = plan.claim, saved.part
         if not self._supervisor.hooks.overridden("allocate"):
-            try:
-                edits = ContainerEdits.merge(
-                    ((device.id, device.edits) for device in devices), joined_env=self._backend.joined_env
-                )
-                return await offload(lambda: self._render(claim, part, devices, edits, metadata)), saved.state
-            except (EditConflictError, InvalidValueError) as error:
-                raise AllocationError(f"request {part.request}: {error}") from error
+            return await offload(lambda: self._rendered(claim, part, known, metadata)), saved.state
+        seconds = self._supervisor.deadlines.allocate
+        config = plan.parameters.of_request(part.request)
+        devices = _devices_of(part, known)
+        allocation = self._allocation(claim, saved, devices, config, seconds)
 
         def finish(edits: Any) -> tuple[Rendered, Mapping[str, Any]]:
             if not isinstance(edits, ContainerEdits):
@@ -528,7 +553,6 @@ class Preparer:
             CheckpointError: The disk does not take it.
         """
         self_made: list[str] = []
-        await offload(self.store.remove_drafts)
         known = {record.claim.uid for record in await offload(self.store.all)}
         for uid in await offload(lambda: self._cdi.parts(self._kind)):
             if uid in known:
@@ -559,6 +583,7 @@ class Preparer:
         Raises:
             CheckpointError: The disk does not say what there is.
         """
+        await offload(self._remove_drafts)
         records = await offload(self.store.all)
         self._missing = {uid: at for uid, at in self._missing.items() if uid in {r.claim.uid for r in records}}
         undone: list[str] = []
@@ -583,6 +608,11 @@ class Preparer:
                     undone.append(uid)
         return undone
 
+    def _remove_drafts(self) -> None:
+        """Remove what this driver has left when it was killed while it wrote. Not at the start alone: then it is too young."""
+        self.store.remove_drafts()
+        self._cdi.remove_drafts()
+
     async def _is_gone(self, claim: Claim) -> bool | None:
         try:
             async with asyncio.timeout(FETCH_SECONDS):
@@ -597,6 +627,18 @@ class Preparer:
 def _forget(jobs: dict[str, asyncio.Task[Outcome]], uid: str, job: asyncio.Task[Outcome]) -> None:
     if jobs.get(uid) is job:
         del jobs[uid]
+
+
+def _devices_of(part: Part, known: Mapping[str, Device]) -> list[Device]:
+    """Return the devices of a request.
+
+    Raises:
+        ClaimError: One is not there any more.
+    """
+    devices = [known[use.device_id] for use in part.uses if use.device_id in known]
+    if len(devices) < len(part.uses):
+        raise ClaimError(f"request {part.request}: a device has just gone; the kubelet asks again")
+    return devices
 
 
 def _states(record: Record) -> dict[Part, Mapping[str, Any]]:

@@ -9,6 +9,7 @@ usage: python -m tests.unit.dra.crashes FOLDER; prints one line of JSON for each
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -54,6 +55,12 @@ class Killer:
         return wrapped
 
 
+class Plain(Widgets):
+    """No hook has a part in a Prepare."""
+
+    unused_hooks = frozenset({"allocate", "released"})
+
+
 class Hardware(Widgets):
     """What is given is a file."""
 
@@ -61,7 +68,6 @@ class Hardware(Widgets):
         super().__init__()
         self._folder = folder
         self._killer = killer
-        folder.mkdir(exist_ok=True)
 
     @override
     def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
@@ -77,10 +83,12 @@ class Hardware(Widgets):
         self._killer.step("after released")
 
 
-async def live(folder: Path, killer: Killer, *calls: str) -> list[dict[str, Any]]:
+async def live(folder: Path, killer: Killer, is_plain: bool, *calls: str) -> list[dict[str, Any]]:
     """Live one life of the driver; returns for each call what was answered, and what is there then."""
     seen: list[dict[str, Any]] = []
-    async with running(folder, Hardware(folder / "hardware", killer)) as world:
+    (folder / "hardware").mkdir(exist_ok=True)
+    backend = Plain() if is_plain else Hardware(folder / "hardware", killer)
+    async with running(folder, backend) as world:
         world.api.put(claim(), [result("w0", "a"), result("w1", "b")])
         await world.preparer.recover()
         while world.supervisor.discovery.value.devices is None:
@@ -104,7 +112,7 @@ async def live(folder: Path, killer: Killer, *calls: str) -> list[dict[str, Any]
     return seen
 
 
-def forked(folder: Path, at: int, *calls: str) -> tuple[str, list[dict[str, Any]]]:
+def forked(folder: Path, at: int, is_plain: bool, *calls: str) -> tuple[str, list[dict[str, Any]]]:
     """Live a life in a process of its own; returns the step at which it was killed, and what it found if it was not."""
     said_by, says = os.pipe()
     found_by, finds = os.pipe()
@@ -114,7 +122,7 @@ def forked(folder: Path, at: int, *calls: str) -> tuple[str, list[dict[str, Any]
         killer = Killer(at)
         for name in STEPS:
             setattr(os, name, killer.around(name, getattr(os, name)))
-        found = anyio.run(lambda: live(folder, killer, *calls))
+        found = anyio.run(lambda: live(folder, killer, is_plain, *calls))
         os.write(finds, json.dumps(found).encode())
         os._exit(0)
     os.close(says)
@@ -131,18 +139,19 @@ def forked(folder: Path, at: int, *calls: str) -> tuple[str, list[dict[str, Any]
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    for crashed, before in (("prepare", ()), ("unprepare", ("prepare",))):
+    lives: tuple[tuple[str, tuple[str, ...]], ...] = (("prepare", ()), ("unprepare", ("prepare",)))
+    for is_plain, (crashed, before) in itertools.product((False, True), lives):
         for at in range(1000):
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             if before:
-                forked(folder, -1, *before)
-            step, _ = forked(folder, at, crashed)
+                forked(folder, -1, is_plain, *before)
+            step, _ = forked(folder, at, is_plain, crashed)
             if not step:
                 break
-            _, (again, prepared, undone) = forked(folder, -1, crashed, "prepare", "unprepare")
-            found = {"crashed": crashed, "step": step, "again": again, "prepared": prepared, "undone": undone}
-            print(json.dumps(found), flush=True)
+            _, (again, prepared, undone) = forked(folder, -1, is_plain, crashed, "prepare", "unprepare")
+            found = {"plain": is_plain, "crashed": crashed, "step": step}
+            print(json.dumps({**found, "again": again, "prepared": prepared, "undone": undone}), flush=True)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ import pytest
 from kdp.dra import checkpoint
 from kdp.dra.checkpoint import Answer, Locks, Record, SavedPart, Store
 from kdp.dra.claims import Part, Use
-from kdp.dra.disk import offload
 from kdp.errors import CheckpointError
 
 from .claim_objects import claim
@@ -203,29 +201,3 @@ async def test_claims_wait_for_themselves_in_order(tmp_path: Path) -> None:
         for number in range(5):
             tasks.start_soon(work, number)
     assert order == [number for number in range(5) for _ in range(2)]
-
-
-async def test_what_has_begun_on_the_disk_is_over_when_a_cancelled_task_ends() -> None:
-    goes_on, done = threading.Event(), threading.Event()
-
-    def write() -> None:
-        goes_on.wait(10)
-        done.set()
-
-    task = asyncio.create_task(offload(write))
-    await anyio.lowlevel.checkpoint()
-    task.cancel()
-    await anyio.sleep(0.05)
-    assert not task.done()
-    goes_on.set()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert done.is_set()
-
-
-async def test_an_error_on_the_disk_is_the_waiters() -> None:
-    def fail() -> None:
-        raise CheckpointError("the disk is gone")
-
-    with pytest.raises(CheckpointError, match="the disk is gone"):
-        await offload(fail)

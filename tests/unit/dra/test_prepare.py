@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import kdp
 from kdp.dra import prepare
 from kdp.dra.api import ApiError
 from kdp.dra.prepare import Outcome
+from kdp.errors import CheckpointError
 from kdp.supervisor import Deadlines
 
 from .claim_objects import DRIVER, POOL, claim, entry, result
@@ -198,6 +200,54 @@ async def test_a_backend_without_allocate_gives_the_devices_edits(tmp_path: Path
         world.start()
         assert await unprepared(world) == "", "nothing of the backend is needed"
         assert world.files == []
+
+
+class Plain(Widgets):
+    """Devices that say all of it themselves; what is given is remembered by nobody but kdp."""
+
+    unused_hooks = frozenset({"allocate"})
+
+
+async def test_without_allocate_a_disk_that_is_full_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path, Plain()) as world:
+        names = world.api.put(claim(), [result("w0")])
+
+        def full(*_: object) -> None:
+            raise CheckpointError("the disk is full")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(world.preparer.store, "write", full)
+            assert (await prepared(world)).error == "the disk is full"
+        assert world.files == []
+        assert (await prepared(world)).error == ""
+        assert world.spec(names) is not None
+        assert await unprepared(world) == ""
+        assert world.files == []
+
+
+async def test_without_allocate_two_claims_at_once_cannot_both_have_it(tmp_path: Path) -> None:
+    async with running(tmp_path, Plain()) as world:
+        for number in (0, 1):
+            world.api.put(claim(number), [result("w0")])
+        outcomes = await world.preparer.prepare([claim(0), claim(1)])
+        assert sorted(bool(outcome.error) for outcome in outcomes.values()) == [False, True]
+        assert len(world.files) == 2, "one record, one spec"
+
+
+async def test_what_killed_processes_were_writing_goes(world: World) -> None:
+    world.api.put(claim(), [result("w0")])
+    await prepared(world)
+    before = world.files
+    for folder in ("data/claims", "cdi"):
+        for age in ("old", "new"):
+            draft = world.folder / folder / (f".{age}.draft" if folder != "cdi" else f".kdp_{age}.tmp")
+            draft.touch()
+            if age == "old":
+                os.utime(draft, (0, 0))
+    await world.preparer.collect(grace=600)
+    assert world.files == sorted([*before, ".new.draft", ".kdp_new.tmp"])
 
 
 async def test_an_error_of_the_backend_is_the_claims(world: World, backend: Widgets) -> None:

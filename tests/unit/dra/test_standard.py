@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import kdp
-from kdp.dra.standard import NUMA_NODE, PCI_BUS_ID, PCIE_ROOT, standard_attributes
+from kdp.dra.standard import NUMA_NODE, PCI_BUS_ID, PCIE_ROOT, StandardAttributes, standard_attributes
 from kdp.testing import SysfsTree
 
 CARD = "/sys/devices/pci0000:40/0000:40:01.0/0000:41:00.0"
@@ -95,3 +95,15 @@ def test_an_address_that_the_attribute_cannot_hold_is_left_out(sysfs_tree: Sysfs
         PCIE_ROOT: "pci0000:00",
         NUMA_NODE: 0,
     }
+
+
+def test_a_device_is_looked_up_again_only_if_it_has_changed(gpu: SysfsTree) -> None:
+    attributes = StandardAttributes(gpu.host)
+    device = kdp.Device(id="a", edits=_of_nodes("/dev/dri/renderD128"))
+    other = kdp.Device(id="b", edits=_of_nodes("/dev/dri/renderD128"))
+    assert attributes.of([device, other]) == {"a": FOUND, "b": FOUND}
+    gpu.write(f"{CARD}/numa_node", 0)
+    sick = kdp.Device(id="a", edits=device.edits, health=kdp.Health.unhealthy("gone"))
+    assert attributes.of([sick, other]) == {"a": {**FOUND, NUMA_NODE: 0}, "b": FOUND}
+    assert attributes.of([device]) == {"a": {**FOUND, NUMA_NODE: 0}}
+    assert attributes.of([other]) == {"b": {**FOUND, NUMA_NODE: 0}}, "it was gone meanwhile"
