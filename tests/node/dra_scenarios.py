@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from tests.dra_recorder import RecordingDriver
@@ -162,8 +162,8 @@ async def claim_observations(ask: Ask, namespace: str) -> dict[str, Any]:
 class Node(Protocol):
     """What plays pods: the simulated kubelet or a real one."""
 
-    async def make_claim(self, name: str) -> None:
-        """Have an allocated claim."""
+    async def make_claim(self, name: str, skips: Sequence[str] = ()) -> None:
+        """Have an allocated claim, whose result lists these as ``skipNodeOperations``."""
 
     async def start(self, pod: str, *claims: str) -> list[str]:
         """Start a pod; return the devices in it."""
@@ -221,4 +221,29 @@ async def kubelet_observations(node: Node, driver: RecordingDriver) -> dict[str,
     await node.stop("late")
     await node.stop("long")
     seen["after the restart"] = since()
+    return seen
+
+
+async def skipping_observations(node: Node, driver: RecordingDriver) -> dict[str, Any]:
+    """Play claims of which calls are left out, with the gate of that on."""
+    seen: dict[str, Any] = {}
+    for name, skips in (
+        ("none", ()),
+        ("all", ("*",)),
+        ("both", ("NodePrepareResources", "NodeUnprepareResources")),
+        ("unprepare", ("NodeUnprepareResources",)),
+    ):
+        driver.calls.clear()
+        await node.make_claim(name, skips)
+        given = await node.start(name, name)
+        await node.stop(name)
+        seen[name] = given, driver.methods()
+    await node.make_claim("kept", ("*",))
+    await node.start("before", "kept")
+    await node.restart()
+    driver.calls.clear()
+    seen["after a restart"] = await node.start("after", "kept"), driver.methods()
+    for pod in ("before", "after"):
+        await node.stop(pod)
+    seen["its end"] = driver.methods()
     return seen

@@ -7,29 +7,45 @@ driver of our own. And a rule of the simulation that is broken is found by the s
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from tests.dra_recorder import RecordingDriver
 
 from kdp.testing.dra import objects
-from kdp.testing.dra.claims import ClaimCache
+from kdp.testing.dra.claims import SKIPPING, ClaimCache, ClaimEntry
 from kdp.testing.dra.kubelet import SimulatedDraKubelet
 from kdp.testing.dra.life import DraTimings
 from kdp.testing.dra.pods import DraPod, PodStartError
+from kdp.testing.dra.profiles import PROFILES
 from kdp.testing.dra.server import SimulatedApiServer
 from kdp.testing.dra.status import ApiRefused, Kind
 from kdp.testing.dra.store import Store
 
-from .conftest import Namespace
-from .dra_scenarios import DRIVER, Refused, api_observations, claim_observations, kubelet_observations
+from .conftest import MakeCluster, Namespace
+from .dra_scenarios import (
+    DRIVER,
+    Node,
+    Refused,
+    api_observations,
+    claim_observations,
+    kubelet_observations,
+    skipping_observations,
+)
 from .nodekit import Cluster
 from .nodekit.cluster import ApiError
 from .nodekit.image import STAY
 from .nodekit.machine import IMAGE
 
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims"
+
+
+def _result(name: str, skips: Sequence[str]) -> dict[str, Any]:
+    more: dict[str, Any] = {"skipNodeOperations": list(skips)} if skips else {}
+    return objects.result(DRIVER, name, **more)
 
 
 class RealNode:
@@ -40,10 +56,10 @@ class RealNode:
         self._namespace = namespace.name
         self._driver = driver
 
-    async def make_claim(self, name: str) -> None:
+    async def make_claim(self, name: str, skips: Sequence[str] = ()) -> None:
         path = CLAIMS.format(self._namespace)
         claim = await self._cluster.api("POST", path, objects.claim(name, namespace=self._namespace))
-        claim["status"] = {"allocation": objects.allocation([objects.result(DRIVER, name)])}
+        claim["status"] = {"allocation": objects.allocation([_result(name, skips)])}
         await self._cluster.api("PUT", f"{path}/{name}/status", claim)
 
     async def _put(self, pod: str, *claims: str) -> None:
@@ -132,10 +148,10 @@ class SimulatedNode:
         self._kubelet = kubelet
         self._pods: dict[str, DraPod] = {}
 
-    async def make_claim(self, name: str) -> None:
+    async def make_claim(self, name: str, skips: Sequence[str] = ()) -> None:
         path = CLAIMS.format("default")
         claim = await self._server.ask("POST", path, objects.claim(name))
-        claim["status"] = {"allocation": objects.allocation([objects.result(DRIVER, name)])}
+        claim["status"] = {"allocation": objects.allocation([_result(name, skips)])}
         await self._server.ask("PUT", f"{path}/{name}/status", claim)
 
     async def _put(self, pod: str, *claims: str) -> DraPod:
@@ -164,15 +180,18 @@ class SimulatedNode:
         await self._kubelet.until_registered(DRIVER)
 
 
-async def simulated_kubelet_observations() -> dict[str, Any]:
-    async with SimulatedApiServer() as server:
+async def simulated_kubelet_observations(
+    play: Callable[[Node, RecordingDriver], Awaitable[dict[str, Any]]] = kubelet_observations, *gates: str
+) -> dict[str, Any]:
+    profile = attrs.evolve(PROFILES["k137"], gates=PROFILES["k137"].gates | set(gates))
+    async with SimulatedApiServer(profile) as server:
         await server.ask("POST", "/api/v1/nodes", objects.node())
         async with (
-            SimulatedDraKubelet(server.ask, timings=DraTimings(watcher=0.05)) as kubelet,
+            SimulatedDraKubelet(server.ask, profile=profile, timings=DraTimings(watcher=0.05)) as kubelet,
             RecordingDriver(DRIVER, kubelet.root) as driver,
         ):
             await kubelet.until_registered(DRIVER)
-            return await kubelet_observations(SimulatedNode(server, kubelet), driver)
+            return await play(SimulatedNode(server, kubelet), driver)
 
 
 async def simulated_ask(server: SimulatedApiServer) -> Any:
@@ -249,3 +268,20 @@ async def test_the_kubelets_do_the_same(namespace: Namespace, monkeypatch: pytes
         patch.setattr(ClaimCache, "release", always_releases)
         found = differences(real, await simulated_kubelet_observations())
         assert "shared, first ends" in found
+
+
+async def test_the_kubelets_leave_out_the_same_calls(
+    make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = await make_cluster(feature_gates={SKIPPING: True})
+    root = cluster.work / "lib/kubelet"
+    driver = RecordingDriver(DRIVER, root, seen_at=Path("/var/lib/kubelet"), cdi=cluster.cdi)
+    async with cluster.namespace() as name, driver:
+        await cluster.until(lambda: driver.notified, "the driver is registered")
+        real = await skipping_observations(RealNode(Namespace(cluster, name), driver), driver)
+    assert real["all"] == ([], [])
+    assert differences(real, await simulated_kubelet_observations(skipping_observations, SKIPPING)) == {}
+    monkeypatch.setattr(ClaimEntry, "called", lambda self, _: list(self.drivers))
+    assert {"all", "both", "unprepare"} <= differences(
+        real, await simulated_kubelet_observations(skipping_observations, SKIPPING)
+    ).keys()

@@ -670,10 +670,20 @@ class Bare(Instance):
             shutil.rmtree(self.data / "metadata" / uid, ignore_errors=True)
         (self.node.cdi / f"{DRIVER}-{uid}.json").unlink(missing_ok=True)
 
+    async def _adopt(self) -> None:
+        """Prepare what is allocated, be it asked for or not."""
+        with suppress(Refusal, httpx2.HTTPError):
+            for item in (await self._ask("GET", CLAIMS))["items"]:
+                if item.get("status", {}).get("allocation"):
+                    meta = item["metadata"]
+                    await self._shielded(v1.Claim(namespace="default", name=meta["name"], uid=meta["uid"]))
+
     async def _collect(self) -> None:
         missing: dict[str, float] = {}
         while True:
             await anyio.sleep(0.3)
+            if self.defect == "adopts_claims":
+                await self._adopt()
             held = {} if self.defect == "collects_nothing" else {uid: each for uid, each in self.state.items() if each}
             for uid, devices in held.items():
                 try:
@@ -732,6 +742,7 @@ class BareSubject(DraSubject):
     """The driver with a defect; "": with none."""
 
     can_reboot = True
+    takes_grace = True
 
     def __init__(self, defect: str = "") -> None:
         self._defect = defect

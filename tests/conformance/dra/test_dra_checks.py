@@ -86,9 +86,10 @@ DEFECTS = {
     "hides_denials": 56,
     "beside_plugin": 57,
     "fussy_names": 58,
+    "adopts_claims": 59,
 }
 """Which check finds which defect, on a kubelet 1.37."""
-MORE = {"publishes_once": (41, 47)}
+MORE = {"publishes_once": (41, 47), "collects_nothing": (59,)}
 PATIENCE = 0.05
 """A driver that never does what it should is found soon."""
 
@@ -122,6 +123,13 @@ async def test_counters_are_laid_out_for_the_version(profile: str) -> None:
     for subject in (DraBackendSubject(Parts), BareSubject("counters")):
         [result] = (await run_dra_checks(subject, profile=profile, only=[46])).results
         assert result.status == "passed", result.saw
+
+
+@pytest.mark.parametrize("profile", ["k134", "k136"])
+async def test_an_older_kubernetes_leaves_no_call_out(profile: str) -> None:
+    [result] = (await run_dra_checks(BareSubject("adopts_claims"), profile=profile, only=[59])).results
+    assert result.status == "not_applicable"
+    assert "knows no skipNodeOperations" in result.saw
 
 
 async def test_kdp_undoes_what_nobody_unprepares() -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import attrs
 from typing_extensions import override
 
-from .rules import Account, check_claim_status, check_slice, drop_disabled
+from .rules import Account, check_claim_status, check_slice, drop_disabled, drop_disabled_of_claim
 from .status import ApiRefused, Kind
 from .store import KINDS, Change, Store, selected
 
@@ -318,8 +318,7 @@ class Api:
         if item["metadata"].get("resourceVersion") != old["metadata"]["resourceVersion"]:
             return  # a conflict counts first
         kind = self._kinds["resource.k8s.io", "resourceclaims"]
-        if "DRAResourceClaimDeviceStatus" not in self.profile.gates:
-            item["status"].pop("devices", None)
+        drop_disabled_of_claim(item, self.profile.gates)
         for device in item["status"].get("devices", ()):
             device.setdefault("conditions", None)
 

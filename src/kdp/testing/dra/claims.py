@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHECKPOINT_NAME",
+    "SKIPPING",
     "ClaimCache",
     "ClaimEntry",
     "ClaimKey",
@@ -28,10 +29,16 @@ __all__ = [
     "PreparedDevice",
     "drivers_of",
     "judge",
+    "skips_of",
 ]
 
 CHECKPOINT_NAME = "dra_manager_state"
 _KIND = {"kind": "DRACheckpoint", "apiVersion": "checkpoint.dra.kubelet.k8s.io/v1"}
+
+SKIPPING = "DRAOptionalNodeOperations"
+"""The gate of calls that are left out."""
+
+PREPARE, UNPREPARE = "NodePrepareResources", "NodeUnprepareResources"
 
 ClaimKey = tuple[str, str]
 """Namespace and name."""
@@ -71,6 +78,7 @@ class ClaimEntry:
         uid: Its UID.
         pods: The UIDs of the pods that use it.
         drivers: The drivers of its allocation, each with the devices that it answered.
+        skips: The calls that are left out, by driver (1.37).
         is_prepared: In memory alone.
         is_unpreparing: In memory alone (1.37).
     """
@@ -80,8 +88,13 @@ class ClaimEntry:
     uid: str
     pods: set[str] = attrs.field(factory=set[str])
     drivers: dict[str, list[PreparedDevice]] = attrs.field(factory=dict[str, list[PreparedDevice]])
+    skips: dict[str, tuple[str, ...]] = attrs.field(factory=dict[str, tuple[str, ...]])
     is_prepared: bool = False
     is_unpreparing: bool = False
+
+    def called(self, operation: str) -> list[str]:
+        """Return the drivers that get this call."""
+        return [driver for driver in self.drivers if not {operation, "*"} & set(self.skips.get(driver, ()))]
 
     def cdi_ids(self, request: str = "") -> list[str]:
         """Return what a container is given that uses this request; "": all of them."""
@@ -104,6 +117,30 @@ def drivers_of(claim: Mapping[str, Any]) -> list[str]:
     if allocation is None:
         raise ClaimRefusal(f"ResourceClaim {claim['metadata']['name']}: not allocated")
     return list(dict.fromkeys(result["driver"] for result in allocation.get("devices", {}).get("results", ())))
+
+
+def skips_of(claim: Mapping[str, Any], gates: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Return the calls that are left out, by driver: those that all its devices in the claim leave out.
+
+    Raises:
+        ClaimRefusal: There are some, and the kubelet has the gate off.
+    """
+    listed: dict[str, list[set[str]]] = {}
+    for result in claim["status"]["allocation"].get("devices", {}).get("results", ()):
+        listed.setdefault(result["driver"], []).append(set(result.get("skipNodeOperations") or ()))
+    found: dict[str, tuple[str, ...]] = {}
+    for driver, results in listed.items():
+        named = set[str]().union(*results) - {"*"}
+        skipped = (
+            ["*"]
+            if all("*" in each for each in results)
+            else sorted(name for name in named if all({name, "*"} & each for each in results))
+        )
+        if skipped:
+            found[driver] = tuple(skipped)
+    if found and SKIPPING not in gates:
+        raise ClaimRefusal(f"ResourceClaim {claim['metadata']['name']}: {SKIPPING} feature gate is disabled on kubelet")
+    return found
 
 
 def judge(pod: DraPod, pod_claim: str, claim: Mapping[str, Any]) -> None:
@@ -160,6 +197,7 @@ class ClaimCache:
             if entry is None:
                 entry = ClaimEntry(namespace=key[0], name=key[1], uid=meta["uid"])
                 entry.drivers = {driver: [] for driver in drivers_of(claim)}
+                entry.skips = skips_of(claim, self._profile.gates)
                 self.entries[key] = entry
             elif entry.uid != meta["uid"]:
                 raise ClaimRefusal(
@@ -170,7 +208,7 @@ class ClaimCache:
                 raise ClaimRefusal(f"ResourceClaim {meta['name']} is being unprepared")
             entry.pods.add(pod.uid)
             if not entry.is_prepared:
-                for driver in entry.drivers:
+                for driver in entry.called(PREPARE):
                     batch = batches.setdefault(driver, [])
                     if entry not in batch:
                         batch.append(entry)
@@ -200,8 +238,9 @@ class ClaimCache:
 
     # -- Unprepare -----------------------------------------------------------------------------------------------------
 
-    def release(self, pod_uid: str, keys: Iterable[ClaimKey]) -> dict[str, list[ClaimEntry]]:
-        """Note that a pod is done with these claims, and return which nobody uses any more, by driver."""
+    def release(self, pod_uid: str, keys: Iterable[ClaimKey]) -> tuple[list[ClaimEntry], dict[str, list[ClaimEntry]]]:
+        """Note that a pod is done with these claims; return which nobody uses any more, and the same by drivers to be called."""
+        unused: list[ClaimEntry] = []
         batches: dict[str, list[ClaimEntry]] = {}
         for key in keys:
             entry = self.entries.get(key)
@@ -211,9 +250,10 @@ class ClaimCache:
                 entry.pods.discard(pod_uid)
                 continue
             entry.is_unpreparing = self._profile.guards_unprepare
-            for driver in entry.drivers:
+            unused.append(entry)
+            for driver in entry.called(UNPREPARE):
                 batches.setdefault(driver, []).append(entry)
-        return batches
+        return unused, batches
 
     def unprepared(self, batch: Collection[ClaimEntry], answer: Mapping[str, str]) -> None:
         """Take a driver's answer to Unprepare: by claim UID an error, or "".
@@ -264,7 +304,8 @@ class ClaimCache:
                                 "CDIDeviceIDs": list(device.cdi_ids),
                             }
                             for device in devices
-                        ]
+                        ],
+                        **({"skipNodeOperations": list(entry.skips[driver])} if driver in entry.skips else {}),
                     }
                     for driver, devices in entry.drivers.items()
                 },
@@ -298,6 +339,11 @@ class ClaimCache:
                             for device in kept["Devices"]
                         ]
                         for driver, kept in state["DriverState"].items()
+                    },
+                    skips={
+                        driver: tuple(kept["skipNodeOperations"])
+                        for driver, kept in state["DriverState"].items()
+                        if kept.get("skipNodeOperations")
                     },
                 )
                 for state in states

@@ -19,7 +19,17 @@ from ..registry import Refusal
 from ..watcher import PluginHandler, PluginWatcher
 from ..wire import CallError, PluginInfo, PluginStream, settle
 from . import events
-from .claims import CHECKPOINT_NAME, ClaimCache, ClaimEntry, ClaimKey, ClaimRefusal, drivers_of, judge
+from .claims import (
+    CHECKPOINT_NAME,
+    PREPARE,
+    ClaimCache,
+    ClaimEntry,
+    ClaimKey,
+    ClaimRefusal,
+    drivers_of,
+    judge,
+    skips_of,
+)
 from .drivers import DriverTable, choose_health_service, choose_service
 from .health import HealthCache
 from .status import ApiRefused
@@ -286,21 +296,23 @@ class DraLife:
             except ApiRefused as refused:
                 raise ClaimRefusal(f"fetch ResourceClaim {name}: {refused}") from None
             judge(pod, pod_claim, claim)
-            for driver in drivers_of(claim):
-                instances.setdefault(driver, self._driver(driver))
+            drivers = drivers_of(claim)
+            skips = skips_of(claim, self._profile.gates)
+            for driver in drivers:
+                if not {PREPARE, "*"} & set(skips.get(driver, ())):
+                    instances.setdefault(driver, self._driver(driver))
             claims.append(claim)
         batches: dict[str, list[ClaimEntry]] = {}
         try:
             batches = self.claims.refer(pod, claims)
         finally:
             self._save()
-        drivers = list(batches)
-        self._rng.shuffle(drivers)  # the kubelet goes through a map
-        for driver in drivers:
+        called = list(batches)
+        self._rng.shuffle(called)  # the kubelet goes through a map
+        for driver in called:
             await self._call_prepare(instances.get(driver) or self._driver(driver), batches[driver])
-        for batch in batches.values():
-            for entry in batch:
-                entry.is_prepared = True
+        for name in pod.claims.values():
+            self.claims.entries[pod.namespace, name].is_prepared = True
         self._save()
         return self._given(pod)
 
@@ -365,10 +377,10 @@ class DraLife:
             raise ClaimRefusal(f"unprepare dynamic resources: {error}") from None
 
     async def _unprepare(self, pod_uid: str, keys: list[ClaimKey]) -> None:
-        batches = self.claims.release(pod_uid, keys)
+        unused, batches = self.claims.release(pod_uid, keys)
         for driver, batch in batches.items():
             await self._call_unprepare(self._driver(driver), batch)
-        self.claims.forget(entry for batch in batches.values() for entry in batch)
+        self.claims.forget(unused)
         self._save()
 
     async def _call_unprepare(self, instance: Instance, batch: list[ClaimEntry]) -> None:

@@ -43,6 +43,8 @@ class DraProfile:
             unprepares nothing.
         asks_all_for_health: The health stream of v1alpha1 is opened to every driver; otherwise only to one that advertises
             a version of it.
+        knows_skipping: The results of a claim may list calls that the kubelet leaves out (`kdp.testing.dra.claims.SKIPPING`,
+            a gate that is off by default).
         health_says_more: A device's report has a timeout of its own and a message; otherwise 30 s and none.
         gates: The feature gates that are on by default, among those that matter here.
     """
@@ -54,6 +56,7 @@ class DraProfile:
     guards_unprepare: bool
     asks_all_for_health: bool
     health_says_more: bool
+    knows_skipping: bool
     gates: frozenset[str]
 
 
@@ -66,6 +69,7 @@ _ALL = (
         guards_unprepare=False,
         asks_all_for_health=True,
         health_says_more=False,
+        knows_skipping=False,
         gates=_ON,
     ),
     DraProfile(
@@ -76,6 +80,7 @@ _ALL = (
         guards_unprepare=False,
         asks_all_for_health=True,
         health_says_more=True,
+        knows_skipping=False,
         gates=_ON | _ON_SINCE_136,
     ),
     DraProfile(
@@ -86,6 +91,7 @@ _ALL = (
         guards_unprepare=True,
         asks_all_for_health=False,
         health_says_more=True,
+        knows_skipping=True,
         gates=_ON | _ON_SINCE_136,
     ),
 )

@@ -6,7 +6,7 @@ rules of ResourceSlices are kdp's own (`kdp.dra.validation`), which a test compa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -17,7 +17,7 @@ from kdp.dra.validation import problems_of_slice
 if TYPE_CHECKING:
     from .profiles import DraProfile
 
-__all__ = ["Account", "Allowed", "check_claim_status", "check_slice", "drop_disabled"]
+__all__ = ["Account", "Allowed", "check_claim_status", "check_slice", "drop_disabled", "drop_disabled_of_claim"]
 
 Object = dict[str, Any]
 Cause = tuple[str, str, str]
@@ -25,7 +25,8 @@ Allowed = Callable[[str, str, str, str], str | None]
 """Whether the account may: verb, resource with subresource, namespace, name; returns why not, or None."""
 
 _OF_SPEC: Final[Mapping[str, tuple[str, ...]]] = {
-    "DRAPartitionableDevices": ("sharedCounters", "perDeviceNodeSelection")
+    "DRAPartitionableDevices": ("sharedCounters", "perDeviceNodeSelection"),
+    "DRAOptionalNodeOperations": ("skipNodeOperations",),
 }
 _OF_DEVICE: Final[Mapping[str, tuple[str, ...]]] = {
     "DRAPartitionableDevices": ("consumesCounters", "nodeName", "nodeSelector", "allNodes"),
@@ -85,12 +86,31 @@ def drop_disabled(item: Object, gates: frozenset[str]) -> None:
                 capacity.pop("requestPolicy", None)
 
 
+def drop_disabled_of_claim(item: Object, gates: frozenset[str]) -> None:
+    """Remove the fields of a ResourceClaim's status whose gates are off, without a word."""
+    if "DRAResourceClaimDeviceStatus" not in gates:
+        item["status"].pop("devices", None)
+    if "DRAOptionalNodeOperations" not in gates:
+        allocation: Object = item["status"].get("allocation") or {}
+        results: list[Object] = allocation.get("devices", {}).get("results", [])
+        for result in results:
+            result.pop("skipNodeOperations", None)
+
+
+def _skipping(listed: Sequence[str] | None, path: str) -> list[Cause]:
+    if "NodePrepareResources" in (listed or ()) and not {"NodeUnprepareResources", "*"} & set(listed or ()):
+        text = "Invalid value: NodePrepareResources cannot be skipped unless NodeUnprepareResources is also skipped"
+        return [("FieldValueInvalid", path, text)]
+    return []
+
+
 def check_slice(item: Object, old: Mapping[str, Any] | None, profile: DraProfile) -> list[Cause]:
     """Return what is wrong with a ResourceSlice: reason, field and sentence."""
     found = [
         ("FieldValueInvalid", problem.path, problem.message)
         for problem in problems_of_slice(item, Limits.of(profile.kubernetes))
     ]
+    found += _skipping(item["spec"].get("skipNodeOperations"), "spec.skipNodeOperations")
     if old is not None:
         immutable: tuple[tuple[str, ...], ...] = ("driver",), ("pool", "name"), ("nodeName",)
         for path in immutable:
@@ -121,6 +141,9 @@ def check_claim_status(
             found += _devices(new["metadata"]["namespace"], status, before, account, verb, allowed)
     allocation: Object = status.get("allocation") or {}
     results: list[Object] = allocation.get("devices", {}).get("results", [])
+    for index, each in enumerate(results):
+        path = f"status.allocation.devices.results[{index}].skipNodeOperations"
+        found += _skipping(each.get("skipNodeOperations"), path)
     known = {_key(each) for each in results}
     for index, device in enumerate(status.get("devices", ())):
         if _key(device) not in known:

@@ -7,15 +7,19 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import attrs
 import grpc
 import pytest
 from tests.dra_recorder import BOTH, RecordingDriver
 
 from kdp.proto.drahealth.v1 import api_pb2 as health
 from kdp.testing.dra import events, objects
+from kdp.testing.dra.claims import SKIPPING
 from kdp.testing.dra.kubelet import SimulatedDraKubelet
 from kdp.testing.dra.life import DraTimings
 from kdp.testing.dra.pods import DraContainer, DraPod, PodStartError, PodStopError
+from kdp.testing.dra.profiles import PROFILES as DRA_PROFILES
+from kdp.testing.dra.profiles import DraProfile
 from kdp.testing.dra.status import ApiRefused, Kind
 from kdp.testing.events import PluginNotified
 
@@ -57,7 +61,9 @@ class Claims:
 
 
 @asynccontextmanager
-async def kubelet_of(claims: Claims, profile: str = "k137", **settings: Any) -> AsyncIterator[SimulatedDraKubelet]:
+async def kubelet_of(
+    claims: Claims, profile: str | DraProfile = "k137", **settings: Any
+) -> AsyncIterator[SimulatedDraKubelet]:
     settings = {"timings": QUICK, **settings}
     async with SimulatedDraKubelet(claims.ask, profile=profile, seed=1, **settings) as kubelet:
         yield kubelet
@@ -282,6 +288,59 @@ async def test_a_claim_that_is_being_unprepared_takes_no_new_pod_from_137_on(pro
                 await kubelet.start_pod(second)
         else:
             await kubelet.start_pod(second)
+
+
+def with_skips(claims: Claims, name: str, pod: DraPod, *lists: list[str]) -> None:
+    """Have a claim with one device for each of these lists of calls to be left out."""
+    claims.allocate(name, pod)
+    results = [objects.result(DRIVER, f"d{index}", skipNodeOperations=each) for index, each in enumerate(lists)]
+    claims.claims[name]["status"]["allocation"]["devices"]["results"] = results
+
+
+def skipping() -> DraProfile:
+    return attrs.evolve(DRA_PROFILES["k137"], gates=DRA_PROFILES["k137"].gates | {SKIPPING})
+
+
+@pytest.mark.parametrize(
+    ("lists", "called"),
+    [
+        ([["*"]], []),
+        ([["NodePrepareResources", "NodeUnprepareResources"], ["*"]], []),
+        ([["NodeUnprepareResources"], ["*"]], ["NodePrepareResources c"]),
+        ([["NodeUnprepareResources"]], ["NodePrepareResources c"]),
+        ([["*"], []], ["NodePrepareResources c", "NodeUnprepareResources c"]),
+    ],
+)
+async def test_a_call_is_left_out_if_all_devices_of_the_driver_say_so(
+    lists: list[list[str]], called: list[str]
+) -> None:
+    claims, pod = Claims(), DraPod(claims={"c": "c"})
+    with_skips(claims, "c", pod, *lists)
+    async with kubelet_of(claims, skipping()) as kubelet, RecordingDriver(DRIVER, kubelet.root) as driver:
+        await kubelet.until_registered(DRIVER)
+        await kubelet.start_pod(pod)
+        await kubelet.restart()  # what is left out is in the checkpoint
+        await kubelet.until_registered(DRIVER)
+        await kubelet.stop_pod(pod)
+        assert kubelet.claim("c") is None
+        assert driver.methods() == called
+
+
+async def test_what_is_left_out_needs_no_driver() -> None:
+    claims, pod = Claims(), DraPod(claims={"c": "c"})
+    with_skips(claims, "c", pod, ["*"])
+    async with kubelet_of(claims, skipping()) as kubelet:
+        assert await kubelet.start_pod(pod) == {"main": ()}
+        await kubelet.stop_pod(pod)
+
+
+async def test_with_its_gate_off_the_kubelet_refuses_what_is_to_be_left_out() -> None:
+    claims, pod = Claims(), DraPod(claims={"c": "c"})
+    with_skips(claims, "c", pod, ["*"])
+    async with kubelet_of(claims) as kubelet:
+        text = "ResourceClaim c: DRAOptionalNodeOperations feature gate is disabled on kubelet"
+        with pytest.raises(PodStartError, match=text):
+            await kubelet.start_pod(pod)
 
 
 async def test_an_older_claim_of_the_same_name_is_in_the_way() -> None:

@@ -59,7 +59,7 @@ def test_up_to_136_a_pod_that_is_not_noted_takes_a_claim_from_another() -> None:
     for profile, asked in (("k136", [DRIVER]), ("k137", [])):
         cache = ClaimCache(profile_named(profile))
         cache.refer(PODS[0], [_claim()])
-        assert list(cache.release(PODS[1].uid, [("default", "c")])) == asked, profile
+        assert list(cache.release(PODS[1].uid, [("default", "c")])[1]) == asked, profile
 
 
 class Lives(RuleBasedStateMachine):
@@ -88,10 +88,10 @@ class Lives(RuleBasedStateMachine):
 
     @rule(pod=st.sampled_from(PODS))
     def stop(self, pod: DraPod) -> None:
-        batches = self.cache.release(pod.uid, self.cache.keys_of(pod.uid))
+        unused, batches = self.cache.release(pod.uid, self.cache.keys_of(pod.uid))
         was_last = self.users == {pod.uid}
         self.users.discard(pod.uid)
-        assert bool(batches) == was_last
+        assert bool(unused) == bool(batches) == was_last
         for batch in batches.values():
             self.cache.unprepared(batch, {"u1": ""})
             self.cache.forget(batch)

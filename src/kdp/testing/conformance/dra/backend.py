@@ -160,6 +160,7 @@ class DraBackendSubject(DraSubject):
     """
 
     can_reboot = True
+    takes_grace = True
 
     def __init__(
         self,

@@ -20,7 +20,20 @@ from ...kubelet import NotReached
 from ...pods import ScenarioError
 from ...wire import CallError
 from ..model import CheckResult, ConformanceReport, Failed, NotApplicable
-from . import claims, features, hindered, metadata, overlap, refusals, registration, slices, sockets, state, words
+from . import (
+    claims,
+    features,
+    hindered,
+    metadata,
+    overlap,
+    refusals,
+    registration,
+    skipping,
+    slices,
+    sockets,
+    state,
+    words,
+)
 from .model import REGISTRY
 from .scene import playing
 
@@ -33,7 +46,20 @@ if TYPE_CHECKING:
 
 __all__ = ["CHECKS", "run_dra_checks"]
 
-_MODULES = (registration, sockets, overlap, claims, hindered, features, metadata, state, slices, refusals, words)
+_MODULES = (
+    registration,
+    sockets,
+    overlap,
+    claims,
+    hindered,
+    features,
+    metadata,
+    state,
+    slices,
+    refusals,
+    skipping,
+    words,
+)
 """They enter their checks when they are loaded."""
 
 CHECKS: Mapping[int, ConformanceCheck] = dict(sorted(REGISTRY.items()))

@@ -143,12 +143,13 @@ async def _forgotten(scene: DraScene) -> str:
     stays, goes = await scene.good(kept), await scene.good(lost)
     if not any(each.cdi_ids for each in goes):
         raise NotApplicable("the driver answers without CDI ids, so that what it forgets is not seen")
+    is_told = scene.subject.takes_grace  # a program has a time of its own
     scene.server.faults.internal_error(method="GET", times=None)
-    await scene.elapse(2.5 * scene.node.grace)
+    await scene.elapse(2.5 * (scene.node.grace if is_told else 1.0))
     scene.server.faults.clear()
     scene.resolved((*stays, *goes))
     await scene.drop(lost)
-    within = 1200.0 if scene.node.grace > 10 else scene.limit(3 * scene.node.grace)
+    within = scene.limit(3 * scene.node.grace) if is_told else 1200.0
     took = await scene.until(
         lambda: not _left(scene, goes), within, "what was prepared for a claim that is gone stayed"
     )

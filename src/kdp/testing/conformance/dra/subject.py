@@ -50,10 +50,12 @@ class DraSubject(abc.ABC):
     Attributes:
         previous: The version before it, of which claims may still be prepared; None: there is none.
         can_reboot: Whether it takes ``DraNode.boot_id`` for the node's boot.
+        takes_grace: Whether it takes ``DraNode.grace`` for how long a claim must be gone.
     """
 
     previous: DraSubject | None = None
     can_reboot: bool = False
+    takes_grace: bool = False
 
     @abc.abstractmethod
     def start(self, node: DraNode, wake: Callable[[], None]) -> AbstractAsyncContextManager[Instance]:

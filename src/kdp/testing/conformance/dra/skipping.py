@@ -1,0 +1,79 @@
+"""The check of calls that the kubelet leaves out: ``skipNodeOperations``, behind a gate of Kubernetes 1.37."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from ...dra import events
+from ...dra.claims import SKIPPING
+from ...dra.pods import DraPod
+from ..model import NotApplicable
+from .model import check
+
+if TYPE_CHECKING:
+    from .scene import DraScene
+
+
+def _calls(scene: DraScene) -> list[str]:
+    """Return the calls of Prepare and of Unprepare that the kubelet has made."""
+    log = scene.kubelet.events
+    prepares = [f"Prepare of {uid}" for each in log.of(events.PrepareRequested) for uid in each.claims]
+    return prepares + [f"Unprepare of {uid}" for each in log.of(events.UnprepareRequested) for uid in each.claims]
+
+
+@check(
+    59,
+    "calls that are left out are not missed",
+    expected="a pod whose devices need no call starts and ends without the driver, which makes nothing of its claim; what was "
+    "prepared and is never unprepared is undone when its claim is gone",
+    rule="where all results of a driver list a call in skipNodeOperations, the kubelet does not make it",
+    cure="let your collection of claims begin with what you have prepared yourself, and end it with what the API says, not "
+    "with an Unprepare",
+)
+async def _skipped(scene: DraScene) -> str:
+    api = scene.server.api
+    if not api.profile.knows_skipping:
+        raise NotApplicable(f"Kubernetes {api.profile.kubernetes} knows no skipNodeOperations")
+    [device] = await scene.some()
+    await scene.kubelet.crash()
+    api.profile = attrs.evolve(api.profile, gates=api.profile.gates | {SKIPPING})
+    await scene.kubelet.start(profile=api.profile)
+    await scene.registered()
+    await scene.published()
+    before, calls = scene.specs(), _calls(scene)
+
+    pod = DraPod(claims={"c": "free"})
+    claim = await scene.claim(scene.result(device, skipNodeOperations=["*"]), pods=[pod], name="free")
+    await scene.kubelet.start_pod(pod)
+    await scene.elapse(2.5 * _grace(scene))
+    made = scene.specs() - before
+    scene.require(not made, f"of a claim that nobody has prepared there is {', '.join(sorted(made))}")
+    await scene.kubelet.stop_pod(pod)
+    await scene.drop(claim)
+    told = [each for each in _calls(scene) if each not in calls]
+    scene.require(not told, f"the kubelet made the calls {', '.join(told)}")
+    await scene.lent(device)
+    if not scene.subject.takes_grace:
+        return "nothing was made of the claim; what is never unprepared is left to scenario 36"
+
+    pod = DraPod(claims={"c": "kept"})
+    kept = await scene.claim(
+        scene.result(device, skipNodeOperations=["NodeUnprepareResources"]), pods=[pod], name="kept"
+    )
+    given = {each for ids in (await scene.kubelet.start_pod(pod)).values() for each in ids}
+    scene.require(given <= scene.specs(), f"unresolvable CDI devices {', '.join(sorted(given - scene.specs()))}")
+    await scene.kubelet.stop_pod(pod)
+    await scene.drop(kept)
+    took = await scene.until(
+        lambda: not given & scene.specs(),
+        scene.limit(3 * _grace(scene)),
+        "what was prepared for a claim that is gone stayed",
+    )
+    await scene.lent(device)
+    return f"nothing was made of the claim; without an Unprepare the other one was undone after {took:.1f} s"
+
+
+def _grace(scene: DraScene) -> float:
+    return scene.node.grace if scene.subject.takes_grace else 1.0
