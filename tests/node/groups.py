@@ -24,6 +24,7 @@ GROUPS: Final = {
     "test_dra_cards.py": "cluster",
     "test_dra_differential.py": "cluster",
     "test_dra_examples.py": "cluster",
+    "test_dra_killed.py": "cluster",
     "test_dra_manifests.py": "cluster",
     "test_dra_page.py": "cluster",
     "test_network_pool.py": "cluster",
