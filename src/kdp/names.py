@@ -7,6 +7,7 @@ ours is stricter the comment says why.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 
@@ -145,6 +146,7 @@ def check_cdi_device_name(value: str) -> str:
     return value
 
 
+@functools.lru_cache(maxsize=1024)  # a node's devices have the same few, again and again
 def check_attribute_name(value: str) -> str:
     """Check the name of an attribute or a capacity: a C identifier, optionally behind ``domain/``.
 

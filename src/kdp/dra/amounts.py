@@ -7,6 +7,7 @@ is beyond 63 bits it would change silently; we refuse that.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from ..errors import InvalidValueError
@@ -28,6 +29,16 @@ def canonical(amount: Amount) -> str:
     Raises:
         InvalidValueError: The server would round it or cut it off.
     """
+    # A node's devices have the same few amounts, again and again.
+    return _of_text(amount.text) if isinstance(amount, Quantity) else _canonical(amount)
+
+
+@functools.lru_cache(maxsize=1024)
+def _of_text(text: str) -> str:
+    return _canonical(Quantity(text))
+
+
+def _canonical(amount: Amount) -> str:
     value = exact(amount)
     nano = value * 10**9
     if abs(value) > _LARGEST or nano != int(nano):
