@@ -107,6 +107,7 @@ _FIGURES = [
     (re.compile(r"/tmp/[\w.-]+"), "/tmp/#"),
     (re.compile(r"\d+(\.\d+)?( ?m?s\b)"), r"#\2"),
     (re.compile(r"process \d+"), "process #"),
+    (re.compile(r"127\.0\.0\.1:\d+"), "127.0.0.1:#"),
     (re.compile(r"(?<=is )\S+(?=; its container)"), "#"),  # which device of several is the kubelet's choice
     (re.compile(r"\s{2,}"), "  "),
 ]
