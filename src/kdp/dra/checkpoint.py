@@ -251,8 +251,12 @@ class Store:
             raise self._error(self.directory, "read", error) from None
         return [record for record in map(self._read, files) if record is not None]
 
-    def write(self, record: Record) -> None:
+    def write(self, record: Record, *, must_last: bool = True) -> None:
         """Replace a claim's record; when it returns, it is on the disk.
+
+        Args:
+            record: The record.
+            must_last: Whether a new one must outlive a loss of power; otherwise there may be none after it.
 
         Raises:
             CheckpointError: It is not, and the old one is still there.
@@ -272,7 +276,7 @@ class Store:
                 with contextlib.suppress(OSError):
                     os.unlink(draft)
                 raise
-            if is_new:
+            if is_new and must_last:
                 self._sync()
         except OSError as error:
             raise self._error(file, "written", error) from None

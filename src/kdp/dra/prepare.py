@@ -356,8 +356,9 @@ class Preparer:
         """Prepare what no hook has a part in: nothing can be left but a spec, which says whose it is (`_rebuilt`)."""
         self._check_free(record)
         rendered = [self._rendered(plan.claim, saved.part, devices, None) for saved in record.parts]
+        must_last = self._supervisor.hooks.overridden("released")  # after a loss of power no container has a device
         try:
-            return self._complete(plan, record, rendered)
+            return self._complete(plan, record, rendered, must_last=must_last)
         except CheckpointError:
             with suppress(CdiWriteError):
                 self._write_spec(plan.claim, None)
@@ -379,7 +380,7 @@ class Preparer:
         self._check_free(record)
         self.store.write(record)
 
-    def _complete(self, plan: Plan, record: Record, rendered: Sequence[Rendered]) -> Record:
+    def _complete(self, plan: Plan, record: Record, rendered: Sequence[Rendered], *, must_last: bool = True) -> Record:
         """Write a claim's spec, and then save that it is complete; return the record."""
         spec = spec_of(self._driver, plan.claim, plan.parts, [each for found in rendered for each in found.devices])
         record = attrs.evolve(
@@ -389,7 +390,7 @@ class Preparer:
             spec=None if spec is None else spec.as_json(),
         )
         self._write_spec(record.claim, spec)
-        self.store.write(record)
+        self.store.write(record, must_last=must_last)
         return record
 
     def _rendered(self, claim: Claim, part: Part, known: Mapping[str, Device], metadata: Mount | None) -> Rendered:

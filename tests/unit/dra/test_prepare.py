@@ -214,7 +214,7 @@ async def test_without_allocate_a_disk_that_is_full_leaves_nothing(
     async with running(tmp_path, Plain()) as world:
         names = world.api.put(claim(), [result("w0")])
 
-        def full(*_: object) -> None:
+        def full(*_: object, **__: object) -> None:
             raise CheckpointError("the disk is full")
 
         with monkeypatch.context() as patched:
