@@ -1,7 +1,7 @@
 """Kills a driver at each of its steps, and looks whether the next one makes it good. Run by test_crashes.py.
 
 The process is forked for each life, before it has a thread, and the life is ended by SIGKILL at its nth step: before and
-after each call of the backend, each fsync, rename and unlink. Hardware is a folder that outlives the lives: a file for
+after each call of the backend, each fsync, rename, replace and unlink. Hardware is a folder that outlives the lives: a file for
 each request that was given and not taken back.
 
 usage: python -m tests.unit.dra.crashes FOLDER; prints one line of JSON for each life that was killed.
@@ -27,7 +27,10 @@ import kdp
 from .claim_objects import claim, result
 from .claims_world import Widgets, running
 
-STEPS = ("fsync", "rename", "unlink")
+KINDS = ("hooks", "plain", "metadata")
+"""A driver whose hooks have a part in Prepare, one without, and one that describes the devices to containers besides."""
+
+STEPS = ("fsync", "rename", "replace", "unlink")
 
 
 class Killer:
@@ -83,12 +86,19 @@ class Hardware(Widgets):
         self._killer.step("after released")
 
 
-async def live(folder: Path, killer: Killer, is_plain: bool, *calls: str) -> list[dict[str, Any]]:
+def described(folder: Path) -> list[str]:
+    """Return the requests that containers are told of; a file that is not whole is an error."""
+    return [json.loads(file.read_text())["requests"][0]["name"] for file in folder.glob("[!.]*")]
+
+
+async def live(folder: Path, killer: Killer, kind: str, *calls: str) -> list[dict[str, Any]]:
     """Live one life of the driver; returns for each call what was answered, and what is there then."""
     seen: list[dict[str, Any]] = []
     (folder / "hardware").mkdir(exist_ok=True)
-    backend = Plain() if is_plain else Hardware(folder / "hardware", killer)
+    backend = Plain() if kind == "plain" else Hardware(folder / "hardware", killer)
     async with running(folder, backend) as world:
+        world.metadata = kind == "metadata"
+        world.start()
         world.api.put(claim(), [result("w0", "a"), result("w1", "b")])
         await world.preparer.recover()
         while world.supervisor.discovery.value.devices is None:
@@ -107,12 +117,13 @@ async def live(folder: Path, killer: Killer, is_plain: bool, *calls: str) -> lis
                     "is_complete": record is not None and record.is_complete,
                     "files": [name for name in world.files if not name.endswith((".draft", ".tmp"))],
                     "hardware": sorted(os.listdir(folder / "hardware")),
+                    "metadata": sorted(described(folder / "data/metadata" / claim().uid)),
                 }
             )
     return seen
 
 
-def forked(folder: Path, at: int, is_plain: bool, *calls: str) -> tuple[str, list[dict[str, Any]]]:
+def forked(folder: Path, at: int, kind: str, *calls: str) -> tuple[str, list[dict[str, Any]]]:
     """Live a life in a process of its own; returns the step at which it was killed, and what it found if it was not."""
     said_by, says = os.pipe()
     found_by, finds = os.pipe()
@@ -122,7 +133,7 @@ def forked(folder: Path, at: int, is_plain: bool, *calls: str) -> tuple[str, lis
         killer = Killer(at)
         for name in STEPS:
             setattr(os, name, killer.around(name, getattr(os, name)))
-        found = anyio.run(lambda: live(folder, killer, is_plain, *calls))
+        found = anyio.run(lambda: live(folder, killer, kind, *calls))
         os.write(finds, json.dumps(found).encode())
         os._exit(0)
     os.close(says)
@@ -140,17 +151,17 @@ def forked(folder: Path, at: int, is_plain: bool, *calls: str) -> tuple[str, lis
 def main() -> None:
     folder = Path(sys.argv[1])
     lives: tuple[tuple[str, tuple[str, ...]], ...] = (("prepare", ()), ("unprepare", ("prepare",)))
-    for is_plain, (crashed, before) in itertools.product((False, True), lives):
+    for kind, (crashed, before) in itertools.product(KINDS, lives):
         for at in range(1000):
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             if before:
-                forked(folder, -1, is_plain, *before)
-            step, _ = forked(folder, at, is_plain, crashed)
+                forked(folder, -1, kind, *before)
+            step, _ = forked(folder, at, kind, crashed)
             if not step:
                 break
-            _, (again, prepared, undone) = forked(folder, -1, is_plain, crashed, "prepare", "unprepare")
-            found = {"plain": is_plain, "crashed": crashed, "step": step}
+            _, (again, prepared, undone) = forked(folder, -1, kind, crashed, "prepare", "unprepare")
+            found = {"kind": kind, "crashed": crashed, "step": step}
             print(json.dumps({**found, "again": again, "prepared": prepared, "undone": undone}), flush=True)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-EMPTY = {"error": "", "devices": [], "names": [], "is_complete": False, "files": [], "hardware": []}
+EMPTY = {"error": "", "devices": [], "names": [], "is_complete": False, "files": [], "hardware": [], "metadata": []}
 
 
 @pytest.mark.slow
@@ -20,13 +20,15 @@ def test_a_driver_killed_at_any_step_is_made_good_by_the_next(tmp_path: Path) ->
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280)
     assert done.returncode == 0, done.stderr
     lives = [json.loads(line) for line in done.stdout.splitlines()]
-    steps = Counter((life["crashed"], life["step"]) for life in lives if not life["plain"])
+    steps = Counter((life["crashed"], life["step"]) for life in lives if life["kind"] == "hooks")
     assert steps["prepare", "after allocate"] == 2
     assert steps["prepare", "before rename"] >= 3, "started, the spec, complete"
     assert steps["unprepare", "after released"] == 2
-    plain = Counter((life["crashed"], life["step"]) for life in lives if life["plain"])
+    plain = Counter((life["crashed"], life["step"]) for life in lives if life["kind"] == "plain")
     assert plain["prepare", "before rename"] == 2, "the spec, complete"
-    answers: dict[bool, set[str]] = {True: set(), False: set()}
+    described = Counter((life["crashed"], life["step"]) for life in lives if life["kind"] == "metadata")
+    assert described["prepare", "before replace"] == 2, "each request's file"
+    answers: dict[str, set[str]] = {"hooks": set(), "plain": set(), "metadata": set()}
     for life in lives:
         if life["crashed"] == "unprepare":
             assert life["again"] == EMPTY, life
@@ -34,7 +36,8 @@ def test_a_driver_killed_at_any_step_is_made_good_by_the_next(tmp_path: Path) ->
         assert prepared["error"] == "", life
         assert [name for device in prepared["devices"] for name in device[2]] == prepared["names"], life
         assert prepared["is_complete"], life
-        assert prepared["hardware"] == ([] if life["plain"] else ["a", "b"]), life
+        assert prepared["hardware"] == ([] if life["kind"] == "plain" else ["a", "b"]), life
+        assert prepared["metadata"] == (["a", "b"] if life["kind"] == "metadata" else []), life
         assert life["undone"] == EMPTY, life
-        answers[life["plain"]].add(json.dumps(prepared["devices"]))
-    assert [len(each) for each in answers.values()] == [1, 1], "always the same answer"
+        answers[life["kind"]].add(json.dumps(prepared["devices"]))
+    assert [len(each) for each in answers.values()] == [1, 1, 1], "always the same answer"
