@@ -139,20 +139,20 @@ class Record:
         """Return the bytes of its file."""
         body = {
             **self.more,
-            "claim": attrs.asdict(self.claim),
+            "claim": attrs.asdict(self.claim, recurse=False),
             "is_complete": self.is_complete,
             "boot_id": self.boot_id,
             "parts": [
                 {
                     "request": saved.part.request,
                     "resource": saved.part.resource,
-                    "uses": [attrs.asdict(use) for use in saved.part.uses],
+                    "uses": [attrs.asdict(use, recurse=False) for use in saved.part.uses],
                     "state": saved.state,
                     "is_released": saved.is_released,
                 }
                 for saved in self.parts
             ],
-            "devices": [attrs.asdict(device) for device in self.devices],
+            "devices": [attrs.asdict(device, recurse=False) for device in self.devices],
             "spec": self.spec,
             "config": list(self.config),
         }

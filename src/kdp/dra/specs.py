@@ -188,9 +188,13 @@ def spec_of(driver: str, claim: Claim, parts: Iterable[Part], devices: Sequence[
     if not devices:
         return None
     body = {
-        "claim": attrs.asdict(claim),
+        "claim": attrs.asdict(claim, recurse=False),
         "parts": [
-            {"request": part.request, "resource": part.resource, "uses": [attrs.asdict(use) for use in part.uses]}
+            {
+                "request": part.request,
+                "resource": part.resource,
+                "uses": [attrs.asdict(use, recurse=False) for use in part.uses],
+            }
             for part in parts
         ],
     }
