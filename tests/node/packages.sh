@@ -5,6 +5,7 @@
 #   bin/runtime/        runc and busybox of the suite that this machine runs
 #   bin/containerd-1/   containerd 1.7
 #   bin/containerd-2/   containerd 2
+#   bin/podman/         podman with what it needs, for CDI without a kubelet
 #   bin/cni/            the plugins that give a pod its network, of the suite that this machine runs
 #
 # A source that does not answer three times makes it end with 75, and bin/.unanswered says which packages are missing.
@@ -15,6 +16,7 @@ cd "$(dirname "$0")"
 is_debian "containerd, runc and a static busybox" || exit 0
 unpacked runtime "$own" runc busybox-static
 unpacked cni "$own" containernetworking-plugins
+unpacked podman machine podman
 unpacked containerd-1 trixie containerd
 unpacked containerd-2 sid containerd
 [ ! -e bin/.unanswered ] || exit 75
