@@ -1,7 +1,7 @@
 """The scenario of ``kdp simulate --mode dra``: the driver's process, a simulated node and API server, and what must come of them.
 
 The scheduler's work is done here, in the simplest way: the first device that any claim can have is allocated to a claim, and a pod
-is said to use it. What ``kdp conformance --mode dra`` judges in 59 scenarios is not repeated; this shows what happens.
+is said to use it. What ``kdp conformance --mode dra`` judges in 60 scenarios is not repeated; this shows what happens.
 """
 
 from __future__ import annotations
