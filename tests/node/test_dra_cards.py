@@ -112,11 +112,13 @@ async def cards(shared_cluster: Cluster) -> AsyncIterator[Driver]:
         slices = [each for each in await cluster.list(SLICES) if each["spec"]["driver"] == DRIVER]
         return sum(len(each["spec"].get("devices", ())) for each in slices) == COUNT
 
-    await cluster.until(is_published, f"{COUNT} devices are published", every=0.05)
-    yield Driver(cluster)
-    await cluster.kill("dra-cards")
-    for resource in (SLICES, CLASSES):
-        await cluster.api("DELETE", f"/apis/{resource}")
+    try:
+        await cluster.until(is_published, f"{COUNT} devices are published", every=0.05)
+        yield Driver(cluster)
+    finally:
+        await cluster.kill("dra-cards")
+        for resource in (SLICES, CLASSES):
+            await cluster.api("DELETE", f"/apis/{resource}")
 
 
 @pytest.fixture

@@ -88,11 +88,13 @@ async def driver(shared_cluster: Cluster) -> AsyncIterator[Cluster]:
         slices = [each for each in await cluster.list(SLICES) if each["spec"]["driver"] == "card.example.com"]
         return sum(len(each["spec"].get("devices", ())) for each in slices) == COUNT
 
-    await cluster.until(is_published, lambda: f"{COUNT} devices are published: {cluster.log(PROCESS)}", every=0.05)
-    yield cluster
-    await cluster.kill(PROCESS)
-    for resource in (SLICES, CLASSES):
-        await cluster.api("DELETE", f"/apis/{resource}")
+    try:
+        await cluster.until(is_published, lambda: f"{COUNT} devices are published: {cluster.log(PROCESS)}", every=0.05)
+        yield cluster
+    finally:
+        await cluster.kill(PROCESS)
+        for resource in (SLICES, CLASSES):
+            await cluster.api("DELETE", f"/apis/{resource}")
 
 
 @pytest.fixture
