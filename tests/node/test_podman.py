@@ -6,10 +6,12 @@ specification above 0.5.0.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,6 +86,18 @@ class Podman:
         )
 
 
+def _remove(group: str) -> None:
+    """Remove a cgroup as soon as conmon, which outlives its container for a moment, is gone from it."""
+    until = time.monotonic() + 30
+    while True:
+        try:
+            return os.rmdir(group)
+        except OSError as error:
+            if error.errno != errno.EBUSY or time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+
+
 @pytest.fixture
 def podman(tmp_path: Path) -> Iterator[Podman]:
     """podman with a container's files: a shell."""
@@ -105,7 +119,7 @@ def podman(tmp_path: Path) -> Iterator[Podman]:
         for pattern in (made.group, f"*/{made.group}"):
             for top in Path("/sys/fs/cgroup").glob(pattern):
                 for folder, _, _ in os.walk(top, topdown=False):
-                    os.rmdir(folder)
+                    _remove(folder)
 
 
 def test_a_container_gets_what_a_device_needs(podman: Podman, tmp_path: Path) -> None:

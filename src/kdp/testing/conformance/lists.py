@@ -324,7 +324,7 @@ async def slow_reader(case: Case) -> str:
             until = time.monotonic() + 10
             while queued != len(scene.lists) and time.monotonic() < until:  # what else lies behind it
                 queued = len(scene.lists)
-                await scene.elapse(0.3)
+                await scene.elapse(1.0)
         finally:
             await scene.plugin.heal(device)
         came = len(scene.lists) - known
