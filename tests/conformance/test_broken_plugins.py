@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import attrs
 import pytest
 
 from kdp.testing.conformance import CHECKS, run_checks
+from kdp.testing.conformance.backend import process_usage
 from kdp.testing.conformance.model import Route
+from kdp.testing.conformance.subject import Usage
 
+from . import broken
 from .broken import BareSubject
 from .defects import DEFECTS, SCALE, is_found, judge_all
 
@@ -37,6 +41,23 @@ async def test_a_habit_of_go_plugins_is_no_defect(number: int, habit: str, route
     report = await run_checks(
         BareSubject(habit, tmp_path, route), only=[number], cdi_dirs=[tmp_path], scale=SCALE, meeting=3.0
     )
+    report.raise_if_failed()
+
+
+async def test_one_pause_of_the_plugin_is_not_taken_for_an_answer_to_noise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readings = 0
+
+    def with_a_pause(pid: int) -> Usage:
+        nonlocal readings
+        readings += 1
+        used = process_usage(pid)
+        return attrs.evolve(used, cpu=used.cpu + 0.08) if readings >= 4 else used  # in the noise, after two without it
+
+    monkeypatch.setattr(broken, "process_usage", with_a_pause)
+    report = await run_checks(BareSubject("", tmp_path, "watcher"), only=[25], cdi_dirs=[tmp_path], scale=0.02)
+    assert readings == 4
     report.raise_if_failed()
 
 

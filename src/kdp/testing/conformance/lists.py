@@ -347,7 +347,7 @@ async def slow_reader(case: Case) -> str:
 )
 async def noise(case: Case) -> str:
     """Write checkpoints."""
-    span = case.span(3.0)
+    span = max(1.0, case.span(3.0))  # of a shorter one a single pause of the garbage collector is most
     async with case.connected() as scene:
         await _settle_lists(scene)
         idle = await _cpu_of_the_kit(scene, span) if not case.subject.has_process else 0.0
