@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -159,6 +158,7 @@ def command(
     from ..testing.conformance import ConformanceReport, run_checks
     from ..testing.conformance.command import CommandSubject, shell_levers
     from ..testing.conformance.render import render
+    from .interruption import Interrupted, unless_interrupted
 
     if profile not in PROFILES:
         raise Refusal(f"--profile: {profile!r} is not known; known are {', '.join(PROFILES)}")
@@ -168,8 +168,6 @@ def command(
     levers = {"fail": fail, "heal": heal, "vanish": vanish, "add": add}
     pulled = shell_levers({name: text for name, text in levers.items() if text is not None})
     ids = _ids(only)
-    report: ConformanceReport | None = None
-    interrupted = ""
 
     def tell(result: CheckResult) -> None:
         click.echo(f"{result.check.id:>3}  {result.status}  {result.check.name}", err=True)
@@ -192,28 +190,13 @@ def command(
             tell=tell,
         )
 
-    async def run() -> None:
-        nonlocal report, interrupted
-        async with anyio.create_task_group() as tasks:
-
-            async def interrupt() -> None:
-                nonlocal interrupted
-                with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-                    async for number in signals:
-                        interrupted = number.name
-                        tasks.cancel_scope.cancel()
-
-            tasks.start_soon(interrupt)
-            report = await judge()
-            tasks.cancel_scope.cancel()
-
     try:
-        anyio.run(run)
-    except* ValueError as wrong:
-        raise Refusal(str(wrong.exceptions[0])) from None
-    if report is None:
-        click.echo(f"interrupted by {interrupted}", err=True)
-        raise SystemExit(1)
+        report = anyio.run(unless_interrupted, judge)
+    except Interrupted as signal:
+        click.echo(f"interrupted by {signal}", err=True)
+        raise SystemExit(1) from None
+    except ValueError as wrong:
+        raise Refusal(str(wrong)) from None
     click.echo(render(report, output))
     if report.left_out:
         click.echo(f"left out by --quick: {', '.join(map(str, report.left_out))}", err=True)

@@ -21,6 +21,7 @@ import anyio
 
 from ..errors import ConfigurationError
 from ..testing import PROFILES, NotReached, ScenarioError
+from .interruption import Interrupted, unless_interrupted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -105,22 +106,10 @@ class Play(ABC):
             ScenarioFailed: The plugin did not pass, or the scenario was interrupted.
             Misconfigured: The plugin's process said that its configuration is wrong.
         """
-        interrupted = ""
-        failure: ScenarioFailed | Misconfigured | None = None
-        async with anyio.create_task_group() as tasks:
-
-            async def interrupt() -> None:
-                nonlocal interrupted
-                with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-                    async for number in signals:
-                        interrupted = number.name
-                        tasks.cancel_scope.cancel()
-
-            tasks.start_soon(interrupt)
-            failure = await self._outcome()
-            tasks.cancel_scope.cancel()
-        if interrupted:
-            raise ScenarioFailed(f"interrupted by {interrupted}")
+        try:
+            failure = await unless_interrupted(self._outcome)
+        except Interrupted as signal_:
+            raise ScenarioFailed(f"interrupted by {signal_}") from None
         if isinstance(failure, ScenarioFailed):
             self.tell_held_back()
         if failure is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 from typing import TYPE_CHECKING, Literal
 
@@ -11,11 +10,11 @@ import anyio
 import click
 
 from ..daemon.process import silence_grpc
-from ..errors import KdpError
+from .interruption import Interrupted, unless_interrupted
 from .options import Refusal, refusing
 
 if TYPE_CHECKING:
-    from ..testing.recording import Replay, Report
+    from ..testing.recording import Report
 
 __all__ = ["command", "tell_output"]
 
@@ -88,9 +87,10 @@ def command(
         except RecordingError as error:
             raise Refusal(str(error)) from None
         replay = Replay(recording, of_command(program, mount=mount, deadline=deadline), deadline=deadline, lists=lists)
-        report = anyio.run(_unless_interrupted, replay)
-    if report is None:
-        raise click.ClickException("interrupted")
+        try:
+            report = anyio.run(unless_interrupted, replay.run)
+        except Interrupted as signal:
+            raise click.ClickException(f"interrupted by {signal}") from None
     if output == "json":
         click.echo(json.dumps(report.as_json(), indent=2))
     else:
@@ -105,27 +105,6 @@ def tell_output(said: str) -> None:
     if said:
         click.echo("what the plugin printed last:", err=True)
         click.echo("\n".join(f"  {line}" for line in said.splitlines()[-_KEPT_LINES:]), err=True)
-
-
-async def _unless_interrupted(replay: Replay) -> Report | None:
-    report: Report | None = None
-    failure: KdpError | None = None
-    async with anyio.create_task_group() as tasks:
-
-        async def hear_signals() -> None:
-            with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-                async for _ in signals:
-                    tasks.cancel_scope.cancel()
-
-        tasks.start_soon(hear_signals)
-        try:
-            report = await replay.run()
-        except KdpError as error:
-            failure = error
-        tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
-    return report
 
 
 def _print(report: Report) -> None:

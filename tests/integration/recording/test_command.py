@@ -178,7 +178,7 @@ async def test_replaying_can_be_interrupted(recorded: Path) -> None:
         process.send_signal(signal.SIGTERM)
         text = await output_of(process)
 
-    assert (process.returncode, text.strip()) == (1, "Error: interrupted")
+    assert (process.returncode, text.strip()) == (1, "Error: interrupted by SIGTERM")
 
 
 async def test_a_program_that_ends_by_itself_ends_the_recording(kubelet: SimulatedKubelet, tmp_path: Path) -> None:

@@ -1,0 +1,42 @@
+"""Work that a signal ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import anyio
+import pytest
+
+from kdp.cli.interruption import Interrupted, unless_interrupted
+
+
+async def test_work_that_ends_by_itself_gives_what_it_returns() -> None:
+    async def work() -> int:
+        return 7
+
+    assert await unless_interrupted(work) == 7
+
+
+async def test_what_the_work_raises_is_in_no_group() -> None:
+    async def work() -> None:
+        raise KeyError("its own")
+
+    with pytest.raises(KeyError, match="its own"):
+        await unless_interrupted(work)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_cancels_the_work_and_is_named(number: signal.Signals) -> None:
+    seen: list[str] = []
+
+    async def work() -> None:
+        try:
+            os.kill(os.getpid(), number)
+            await anyio.sleep_forever()
+        finally:
+            seen.append("cleaned up")
+
+    with pytest.raises(Interrupted, match=number.name):
+        await unless_interrupted(work)
+    assert seen == ["cleaned up"]
