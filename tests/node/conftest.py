@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -96,6 +96,12 @@ def judgements(request: pytest.FixtureRequest) -> Iterator[Judgements]:
 def minor(request: pytest.FixtureRequest) -> Minor:
     """Each version of Kubernetes in turn."""
     return _compiled(request.param)
+
+
+@pytest.fixture
+def minors() -> Sequence[Minor]:
+    """All versions of Kubernetes, for what is done on each at once."""
+    return [_compiled(minor) for minor in MINORS]
 
 
 @pytest.fixture
