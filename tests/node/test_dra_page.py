@@ -146,6 +146,25 @@ async def test_admin_access_looks_at_what_others_have(page: Page) -> None:
     await page.cluster.kubectl("label", "namespace", page.namespace, label)
     assert await page.cards_of(await page.claim("looks-at-fans")) == GIVES["looks-at-fans"]
 
+    # What the page says of the effect, and that the pods of its own claims stay: they came first.
+    [claim], [pod] = objects("looks-at-fans.yaml"), objects("pod.yaml")
+    claim["metadata"]["name"] = pod["metadata"]["name"] = "names-no-effect"
+    pod["spec"]["resourceClaims"][0]["resourceClaimName"] = "names-no-effect"
+    del claim["spec"]["devices"]["requests"][0]["exactly"]["tolerations"][0]["effect"]
+    await page.cluster.apply(claim, pod, namespace=page.namespace)
+
+    async def is_evicted() -> bool:
+        events = await page.cluster.list("v1/events", namespace=page.namespace)
+        return ("names-no-effect", "DeviceTaintManagerEviction") in {
+            (each["involvedObject"]["name"], each["reason"]) for each in events
+        }
+
+    await page.cluster.until(is_evicted, "the pod whose claim names no effect is evicted", every=0.05)
+    for name in ("all-fans", "looks-at-fans"):
+        stays = await page.cluster.get("v1/pods", name, namespace=page.namespace)
+        assert stays is not None
+        assert "deletionTimestamp" not in stays["metadata"], f"{name} is evicted as well"
+
 
 async def test_a_pod_that_knows_limits_only_has_half_a_card(page: Page) -> None:
     await page.cluster.apply(*objects("extended.yaml"), namespace=page.namespace)

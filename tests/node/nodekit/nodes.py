@@ -50,6 +50,9 @@ QUIET = 25
 Looks, not seconds: on a busy machine they take longer, and so does the kubelet.
 """
 
+SELDOM = 0.1
+"""Seconds between two looks of the real one at its own counts: a play asks for them, and needs no look by itself."""
+
 
 @attrs.frozen(kw_only=True)
 class Settings:
@@ -396,7 +399,7 @@ async def _kubelet(minor: Minor, *, simulated: bool, settings: Settings) -> Asyn
         async with SimulatedKubelet(profile=minor.profile, clock=clock, **attrs.asdict(settings)) as kubelet:
             yield Play(kubelet, minor.profile, clock)
     else:
-        async with DeviceManager(minor, **attrs.asdict(settings)) as manager:
+        async with DeviceManager(minor, look=SELDOM, **attrs.asdict(settings)) as manager:
             yield Play(manager, minor.profile, None)
 
 
