@@ -274,6 +274,7 @@ class Served:
                 existing = set(os.listdir(self.plugin.directory))
             if self.defect == "registers_for_devices" and self.plugin.appeared:
                 self.plugin.appeared = False
+                await anyio.sleep(0.03)
                 return
         if self.defect == "compares_inodes":
             while self.plugin.identity() is None or self.plugin.identity()[0] == identity[0]:  # type: ignore[index]
@@ -342,7 +343,7 @@ class Served:
                     if fits or self.defect == "sends_anything":
                         await context.write(message)
                         last = message
-                        if self.defect != "no_coalescing":
+                        if self.defect not in ("no_coalescing", "registers_for_devices"):  # this one lists first
                             await anyio.sleep(GAP)
                         continue
                     self.plugin.say(f"{len(message.devices)} devices are too many for one list")

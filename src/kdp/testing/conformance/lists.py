@@ -243,6 +243,7 @@ async def device_appears(case: Case) -> str:
         took = scene.lists[-1].time - began
         new = set(scene.listed) - before
         scene.require(before <= set(scene.listed), f"other devices vanished: {ids(before - set(scene.listed))}")
+        await scene.elapse(case.span(0.5))  # who lists it first may register right after
         scene.require(scene.streams_opened == 1, "the plugin registered anew")
     return f"{ids(new)} was listed after {took * 1000:.1f} ms on the same stream"
 
