@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sys
@@ -12,18 +13,24 @@ from typing import Any
 import pytest
 import yaml
 
+from kdp.testing import SysfsTree
 from kdp_example_nvidia_gpu.fake import GpuState, NvmlState, compile_library
 
 from .conftest import Namespace
-from .deploy import Nodes
+from .deploy import DEVICES, Nodes
 from .nodekit.cluster import NODE
+from .nodekit.image import STAY
 from .nodekit.machine import IMAGE
+from .test_dra import DRIVER as WIDGETS
+from .test_dra import PROGRAM
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted(EXAMPLES.glob("*/dra/*.yaml"))
 PAGES = [EXAMPLES.parent / f"docs/how-to/{name}.md" for name in ("run-as-a-dra-driver", "publish-network-devices")]
 CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 SLICES = "resource.k8s.io/v1/resourceslices"
+VF = "0000:d8:00.2"
+VF_DRIVER = "vf.rdma.example.com"
 Object = dict[str, Any]
 Run = Callable[..., Awaitable[None]]
 
@@ -219,5 +226,99 @@ async def test_the_scheduler_pairs_a_gpu_and_an_adapter_on_one_pci_root(namespac
         }
     finally:
         await cluster.clear_pods(namespace.name)
+        for path in (f"/apis/{SLICES}", CLASSES):
+            await cluster.api("DELETE", path)
+
+
+def _virtual_functions(root: Path) -> None:
+    """Make a node's files: an Ethernet adapter with two virtual functions, the first with an interface, the second for vfio."""
+    tree = SysfsTree(root)
+    tree.write("/sys/module/ib_core/parameters/netns_mode", "Y")
+    of: Object = {"vendor": 0x15B3, "class_code": 0x020000, "numa_node": 1}
+    parent = tree.pci_function("0000:d8:00.0", device=0x101B, driver="mlx5_core", **of)
+    own = tree.pci_function(VF, device=0x101C, driver="mlx5_core", **of)
+    other = tree.pci_function("0000:d8:00.3", device=0x101C, driver="vfio-pci", iommu_group=77, **of)
+    for number, function in enumerate((own, other)):
+        tree.link(f"{function}/physfn", parent)
+        tree.link(f"{parent}/virtfn{number}", function)
+    for directory, name, address in ((parent, "eth0", "0c:42:a1:00:00:01"), (own, "eth0v0", "0c:42:a1:00:00:02")):
+        facts: dict[str, str | int] = {"operstate": "up", "type": 1, "ifindex": 3, "address": address}
+        for attribute, value in facts.items():
+            tree.write(f"{directory}/net/{name}/{attribute}", value)
+        tree.link(f"{directory}/net/{name}/device", directory)
+        tree.link(f"/sys/class/net/{name}", f"{directory}/net/{name}")
+    for address in ("192.0.2.5/24", "2001:db8::5/64"):
+        tree.address("eth0v0", address)
+
+
+async def test_a_claim_tells_of_its_virtual_functions_interface_until_it_is_released(namespace: Namespace) -> None:
+    """The claim has a device of another driver, too, and each of the two changes its own entry only."""
+    cluster = namespace.cluster
+    root = cluster.work / "adapter"
+    _virtual_functions(root)
+    nodes = Nodes(cluster.work / "run/widgets", "w0")
+    command = [sys.executable, "-m", "kdp", "run", "rdma", "--mode=dra", f"--driver-name={VF_DRIVER}", "--set=mode=vf"]
+    # Its device nodes are another node's, which no container here can have: so it is a function without RDMA.
+    command += ["--set=is_rdma=false", f"--host-root={root}", "--device-status=on", "--device-metadata=on"]
+    device_class, claim, pod = _objects(EXAMPLES / "rdma/dra/function.yaml")
+    selectors = [{"cel": {"expression": f'device.driver == "{WIDGETS}"'}}]
+    widgets = {**device_class, "metadata": {"name": "widget"}, "spec": {"selectors": selectors}}
+    claim["spec"]["devices"]["requests"].append({"name": "w", "exactly": {"deviceClassName": "widget"}})
+    [container] = pod["spec"]["containers"]
+    script = f"cat /var/run/kubernetes.io/dra-device-attributes/resourceclaims/function/vf/*; env | grep PCI; echo end; {STAY}"
+    container |= {"image": IMAGE, "imagePullPolicy": "Never", "command": ["sh", "-c", script]}
+    pod["spec"] |= {"automountServiceAccountToken": False, "terminationGracePeriodSeconds": 1}
+    name = pod["metadata"]["name"]
+
+    async def told() -> Object:
+        arguments = ("get", "resourceclaim", "function", f"--namespace={namespace.name}", "--output=json")
+        status: Object = json.loads(await cluster.kubectl(*arguments)).get("status", {})
+        return status
+
+    try:
+        await cluster.spawn(
+            "functions", *command, f"--node-name={NODE}", f"--kubeconfig={cluster.work}/admin.kubeconfig"
+        )
+        await cluster.spawn("widgets", sys.executable, PROGRAM, DEVICES)
+        await cluster.apply(device_class, widgets, claim, pod, namespace=namespace.name)
+        said = await cluster.until_said(name, "end", namespace=namespace.name)
+        status: Object = {}
+
+        async def is_told() -> bool:
+            nonlocal status
+            status = await told()
+            return len(status.get("devices", ())) == 2
+
+        await cluster.until(is_told, lambda: f"both devices are told of: {status}", every=0.2)
+        entries = {each["driver"]: each for each in status["devices"]}
+        network = {
+            "interfaceName": "eth0v0",
+            "ips": ["192.0.2.5/24", "2001:db8::5/64"],
+            "hardwareAddress": "0c:42:a1:00:00:02",
+        }
+        assert entries[VF_DRIVER]["networkData"] == network
+        assert "networkData" not in entries[WIDGETS]
+        allocated = {each["driver"]: each["device"] for each in status["allocation"]["devices"]["results"]}
+        assert {driver: each["device"] for driver, each in entries.items()} == allocated
+        assert [each["type"] for entry in entries.values() for each in entry["conditions"]] == ["Ready", "Ready"]
+        metadata, variable = (line for line in said.splitlines() if line.startswith(("{", "PCIDEVICE_RDMA_VF=")))
+        assert variable == f"PCIDEVICE_RDMA_VF={VF}"
+        [device] = json.loads(metadata)["requests"][0]["devices"]
+        assert (device["name"], device["networkData"]) == (allocated[VF_DRIVER], network)
+
+        await cluster.delete("v1/pods", name, namespace=namespace.name)
+
+        async def is_released() -> bool:
+            nonlocal status
+            status = await told()
+            return not status.get("devices") and "allocation" not in status
+
+        await cluster.until(is_released, lambda: f"the claim tells of no device: {status}", every=0.2)
+    finally:
+        await cluster.clear_pods(namespace.name)
+        for process in ("functions", "widgets"):
+            await cluster.kill(process)
+        nodes.clear()
+        shutil.rmtree(root)
         for path in (f"/apis/{SLICES}", CLASSES):
             await cluster.api("DELETE", path)
