@@ -93,13 +93,16 @@ class Supervisor:
 
 class Node(RuleBasedStateMachine):
     module: ClassVar[ModuleType] = real
+    more: ClassVar[dict[str, Any]] = {}
+    """More arguments of `Preparer`."""
+    backend: ClassVar[type[Hardware]] = Hardware
 
     def __init__(self) -> None:
         super().__init__()
         base = "/dev/shm" if Path("/dev/shm").is_dir() else None
         self.folder = Path(tempfile.mkdtemp(prefix="kdp-", dir=base))
         self.runner = asyncio.Runner()
-        self.hardware = Hardware()
+        self.hardware = self.backend()
         self.api = Claims()
         self.cdi = CdiDirectory(self.folder / "cdi")
         self.boots = 0
@@ -124,6 +127,7 @@ class Node(RuleBasedStateMachine):
             directory=self.folder / "data",
             cdi=self.cdi,
             boot_id=f"boot-{self.boots}",
+            **self.more,
         )
         self.runner.run(self.preparer.recover())
 
