@@ -12,6 +12,8 @@ from typing import Any
 import attrs
 import pytest
 
+from kdp.kubelet.sockets import is_answered
+
 from .backend import RESOURCE, Figure, Widgets, running
 from .conftest import Namespace
 from .deploy import DEVICES, Nodes
@@ -108,6 +110,11 @@ class Driver:
         """Return what the backend was told, by every process of the test."""
         logs = [self.cluster.log(f"dra-{self.namespace}-{number + 1}") for number in range(self.started)]
         return [line for log in logs for line in log.splitlines() if line.startswith(("allocate ", "released "))]
+
+    def find_socket(self) -> Path | None:
+        """Return where the plugin watcher finds the driver; None: nobody answers there."""
+        files = self.cluster.paths.plugins_registry_dir.glob(f"{DRIVER}*-reg.sock")
+        return next((file for file in files if is_answered(file)), None)
 
     async def until_published(self, count: int) -> list[Object]:
         """Wait until the API server has so many devices of the driver, and return them."""
@@ -316,6 +323,29 @@ async def test_a_kubelet_that_restarts_finds_the_driver_and_its_slices_come_back
     await driver.delete("one")
     await driver.delete("other")
     await driver.until_called(*driver.calls()[:2], "released before w w0", "released after w w1")
+
+
+async def test_a_driver_does_not_inherit_the_pauses_after_calls_of_a_dead_one(driver: Driver, figure: Figure) -> None:
+    """A kubelet that starts calls the socket of a driver that was killed with growing pauses, of up to two minutes, by its path."""
+    cluster = driver.cluster
+    await driver.until_published(4)
+    dead = driver.find_socket()
+    assert dead is not None
+    await driver.kill()
+    await cluster.crash()
+    told = len(cluster.log("kubelet"))
+    await cluster.start()
+    failed = f'{dead.name}" failed. No retries permitted until'
+    await cluster.until(lambda: failed in cluster.log("kubelet")[told:], "the kubelet has called the dead one in vain")
+    await driver.start()
+    await cluster.until(driver.find_socket, "the driver listens", every=0.02)
+    started = time.monotonic()
+    assert driver.find_socket() != dead
+    assert not dead.exists()
+    registered = f"{DRIVER}: registered with the kubelet"
+    await cluster.until(lambda: registered in cluster.log(driver.process), "the driver is registered", every=0.02)
+    figure("a dead driver's successor listens -> registered", time.monotonic() - started, "s")
+    await driver.until_published(4)
 
 
 async def test_health_is_in_the_pods_status_and_keeps_new_claims_away(driver: Driver) -> None:

@@ -1,7 +1,8 @@
 """`DraPlugin`: one driver of a backend; puts the claims, the sockets and the slices together.
 
 The sockets are made when what was left of claims is known, the one for calls before the one for registration, so that
-whoever finds the driver can call it. They are made anew if somebody removes them.
+whoever finds the driver can call it. They are made anew if somebody removes them, and, under names that nobody has called, if the
+kubelet has not registered the driver for a minute.
 
 The devices are published when the kubelet has registered the driver, not before: a pod that comes sooner is refused by the
 kubelet, and not tried again for a minute. Nor are they while the node still offers them by a device plugin (`vacancy`).
@@ -13,6 +14,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, final
 
 import anyio
@@ -54,6 +56,11 @@ logger = logging.getLogger(__name__)
 
 LOOK_PAUSE = 5.0
 """Seconds between two looks whether the sockets are still there."""
+
+UNREGISTERED_SECONDS = 60.0
+"""Seconds without a registration after which the sockets are made anew: the watcher may have missed them, or has given them up."""
+
+NOT_ASKED = "the kubelet has not asked for it yet"
 
 ANNOUNCE_PAUSE = 5.0
 """Seconds between two looks for what is to be told as an Event."""
@@ -181,7 +188,11 @@ class DraPlugin:
         self._attributes = StandardAttributes(host)
         self._claim_grace = claim_grace
         self._health = health
-        self.sockets = DriverSockets.of(driver, registry=self._registry, data=self._data, pod_uid=pod_uid)
+        self._sockets_named = partial(
+            DriverSockets.of, driver, registry=self._registry, data=self._data, pod_uid=pod_uid
+        )
+        self._sockets_named()  # directories whose paths leave no room for a name are refused now
+        self._was_called_in_vain = False
         self.preparer = Preparer(
             driver,
             pool=pool.name,
@@ -275,15 +286,23 @@ class DraPlugin:
                     await anyio.sleep(backoff.next())
                     continue
                 backoff.reset()
-                await self._until_removed()
-                self._say("a socket of the driver was removed; it is made anew")
+                self._say(await self._until_useless())
                 await self._close_servers()
 
-    async def _until_removed(self) -> None:
+    async def _until_useless(self) -> str:
+        """Wait until the sockets must be made anew, and return why."""
+        since = time.monotonic()
         while True:
             await anyio.sleep(LOOK_PAUSE)
             if not all(server.is_in_place for server in self._servers):
-                return
+                return "a socket of the driver was removed; it is made anew"
+            if self._is_registered:
+                since = time.monotonic()
+            elif time.monotonic() - since >= UNREGISTERED_SECONDS:
+                self._was_called_in_vain = True
+                if self._problem != NOT_ASKED:
+                    return self._problem or ""  # it has refused, and up to 1.35 it will not try again
+                return "the kubelet has not picked up the socket; it is made anew from time to time"
 
     async def _collect_forever(self) -> None:
         while True:
@@ -325,7 +344,6 @@ class DraPlugin:
         return os.path.isdir(self._registry)  # raises nothing, whatever is wrong with it
 
     async def _open_servers(self) -> None:
-        sockets = self.sockets
         if not self._has_registry:
             raise ServeError(
                 f"the plugin watcher's directory {self._registry} is missing; mount the node's at the same path"
@@ -335,10 +353,14 @@ class DraPlugin:
         except OSError as error:
             right = missing_right(error.errno)
             raise ServeError(f"cannot make {self._data}: {error.strerror or error}{right}") from None
-        remove_dead(self._registry, sockets.is_registration)
+        sockets = self._sockets_named()
+        if remove_dead(self._registry, sockets.is_registration):
+            self._was_called_in_vain = True  # perhaps: by a kubelet that has started since its process was killed
         remove_dead(self._data, sockets.is_service)
-        for path in (sockets.service, sockets.registration):
-            if is_answered(path):
+        if self._was_called_in_vain:
+            sockets = self._sockets_named(suffix=os.urandom(4).hex())
+        for path in self._registry.glob("*-reg.sock"):
+            if sockets.is_rival(path.name) and is_answered(path):
                 raise ServeError(
                     f"another process answers at {path}: stop it, or give both the UIDs of their pods for an update"
                 )
@@ -350,7 +372,7 @@ class DraPlugin:
             self._servers.append(server)
             await server.start()
             server.publish()
-        self._problem = "the kubelet has not asked for it yet"
+        self._problem = NOT_ASKED
 
     async def _close_servers(self) -> None:
         """End both servers; the kubelet is told first, by the registration's socket."""

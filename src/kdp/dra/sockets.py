@@ -10,7 +10,12 @@ calls          ``dra.sock``                           ``dra-<pod UID>.sock``
 A path that would be too long has a digest of the pod's UID instead, or of the driver's name and it: always the same one,
 so that the next container of the pod finds what the one before has left. The order is that of the Go helper.
 
-Source: DRA contract section 2.1; ``k8s.io/dynamic-resource-allocation`` ``kubeletplugin``, version 0.37.1.
+Where one of these names may have been called in vain, both have a random suffix, ``<driver>-<suffix>-reg.sock``: a
+kubelet that starts calls a socket that nobody answers with pauses of up to two minutes, which belong to the path, and whoever
+listens there next has to wait for their end.
+
+Source: DRA contract section 2.1; ``k8s.io/dynamic-resource-allocation`` ``kubeletplugin``, version 0.37.1; for the pauses
+``pkg/kubelet/pluginmanager``, 1.37.1.
 """
 
 from __future__ import annotations
@@ -32,6 +37,8 @@ __all__ = ["DriverSockets"]
 _INSTANCE = r"(-([0-9a-fA-F-]{36}|[A-Za-z0-9_-]{11}))?"
 """A pod's UID, or what stands for it."""
 
+_SUFFIX = r"(-[0-9a-f]{8})?"
+
 
 @final
 @attrs.frozen(kw_only=True)
@@ -47,9 +54,12 @@ class DriverSockets:
     driver: str
     registration: Path
     service: Path
+    _stems: tuple[str, ...] = attrs.field(alias="stems")
 
     @classmethod
-    def of(cls, driver: str, *, registry: Path, data: Path, pod_uid: str | None) -> DriverSockets:
+    def of(
+        cls, driver: str, *, registry: Path, data: Path, pod_uid: str | None, suffix: str | None = None
+    ) -> DriverSockets:
         """Return the sockets of a driver.
 
         Args:
@@ -57,6 +67,8 @@ class DriverSockets:
             registry: The plugin watcher's directory.
             data: The driver's data directory.
             pod_uid: The pod's UID, if two pods may overlap in an update.
+            suffix: Eight hexadecimal digits that no process has had before, for names that were never called; left out where a path
+                has no room for it.
 
         Raises:
             InvalidNameError: A directory's path leaves no room for any name.
@@ -64,20 +76,32 @@ class DriverSockets:
         both = _digest(f"{driver}\0{pod_uid or ''}", 16)
         short = [] if pod_uid is None else [_digest(pod_uid, 8)]
         ids = [f"-{each}" for each in (pod_uid, *short) if each is not None] or [""]
+        stems = [*(f"{driver}{each}" for each in ids), f"dra-{both}"]
+        registrations = [f"{stem}-reg.sock" for stem in stems]
+        services = [f"dra{each}.sock" for each in ids]
+        if suffix is not None:
+            registrations = [f"{stem}-{suffix}-reg.sock" for stem in stems] + registrations
+            services = [f"dra-{suffix}.sock", *services]
         return cls(
             driver=driver,
-            registration=_first(registry, [*(f"{driver}{each}-reg.sock" for each in ids), f"dra-{both}-reg.sock"]),
-            service=_first(data, [f"dra{each}.sock" for each in ids]),
+            registration=_first(registry, registrations),
+            service=_first(data, services),
+            stems=tuple(stems),
         )
 
+    def is_rival(self, name: str) -> bool:
+        """Return whether a socket in the plugin watcher's directory is for this driver and this pod, of whichever process."""
+        return re.fullmatch(rf"({'|'.join(map(re.escape, self._stems))}){_SUFFIX}-reg\.sock", name) is not None
+
     def is_registration(self, name: str) -> bool:
-        """Return whether a socket in the plugin watcher's directory is one of this driver, of whichever process."""
-        pattern = re.escape(self.driver) + _INSTANCE + r"-reg\.sock"
-        return name == self.registration.name or re.fullmatch(pattern, name) is not None
+        """Return whether a socket in the plugin watcher's directory is one of this driver, also before it is shown."""
+        name = name.removeprefix(".")
+        pattern = rf"{re.escape(self.driver)}{_INSTANCE}{_SUFFIX}-reg\.sock"
+        return self.is_rival(name) or re.fullmatch(pattern, name) is not None
 
     def is_service(self, name: str) -> bool:
-        """Return whether a socket in the data directory is for calls of this driver, of whichever process."""
-        return name == self.service.name or re.fullmatch(rf"dra{_INSTANCE}\.sock", name) is not None
+        """Return whether a socket in the data directory is for calls of this driver, also before it is shown."""
+        return re.fullmatch(rf"\.?dra{_INSTANCE}{_SUFFIX}\.sock", name) is not None
 
 
 def _first(directory: Path, names: list[str]) -> Path:

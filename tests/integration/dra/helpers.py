@@ -61,6 +61,7 @@ class Driver:
         self.cdi = cdi
         self.publisher = publisher
         self.driver = driver
+        self.endpoint: Path | None = None
 
     def sockets(self) -> list[str]:
         """Return the names in the plugin watcher's directory."""
@@ -68,11 +69,16 @@ class Driver:
 
     @property
     def registration(self) -> Path:
-        return self.paths.plugins_registry_dir / f"{DRIVER}-reg.sock"
+        [found] = self.paths.plugins_registry_dir.glob("[!.]*")
+        return found
 
     @property
     def service(self) -> Path:
-        return self.paths.plugins_dir / DRIVER / "dra.sock"
+        """Where calls go: the driver's own socket, or the one of two that a test has chosen."""
+        if self.endpoint is not None:
+            return self.endpoint
+        [found] = (self.paths.plugins_dir / DRIVER).glob("[!.]*.sock")
+        return found
 
     async def info(self, path: Path | None = None) -> watcher.PluginInfo:
         """Ask as the plugin watcher does."""

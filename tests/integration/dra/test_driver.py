@@ -54,7 +54,7 @@ async def test_the_plugin_watcher_finds_what_it_looks_for(folder: Path) -> None:
         await until(lambda: driver.driver.is_ready)
         assert os.stat(driver.service).st_mode & 0o777 == 0o600
     assert driver.sockets() == []
-    assert not driver.service.exists()
+    assert not [*driver.paths.plugins_dir.rglob("*.sock")]
 
 
 async def test_without_health_none_is_announced_and_the_stream_is_silent(folder: Path) -> None:
@@ -69,15 +69,36 @@ async def test_dead_sockets_go_and_live_ones_of_others_are_respected(folder: Pat
     registry, data = folder / "plugins_registry", folder / "plugins" / DRIVER
     registry.mkdir()
     data.mkdir(parents=True)
-    for path in (registry / f"{DRIVER}-reg.sock", registry / f"{DRIVER}-{'A' * 11}-reg.sock", data / "dra.sock"):
+    names = [f"{DRIVER}-reg.sock", f"{DRIVER}-{'A' * 11}-reg.sock", f"{DRIVER}-01234567-reg.sock"]
+    for path in (
+        *(registry / name for name in names),
+        registry / f".{names[-1]}",
+        data / "dra.sock",
+        data / ".dra-01234567.sock",
+    ):
         with socket.socket(socket.AF_UNIX) as dead:
             dead.bind(str(path))
     async with running(folder, Widgets(), wait=False) as driver:
-        await until(lambda: driver.sockets() == [f"{DRIVER}-reg.sock"])
+        await until(lambda: len(driver.sockets()) == 1 and driver.sockets()[0] not in names)
+        assert [*registry.iterdir()] == [driver.registration]
+        assert [*data.glob("[!.]*.sock"), *data.glob(".*.sock")] == [driver.service]
         assert (await driver.info()).name == DRIVER
         async with running(folder, Widgets(), wait=False) as second:
             await until(lambda: "another process answers at" in (second.driver.status().drivers[DRIVER].reason or ""))
         assert (await driver.info()).name == DRIVER, "the first one was not disturbed"
+
+
+async def test_a_live_driver_in_go_is_respected(folder: Path) -> None:
+    """Its name is the same."""
+    registry = folder / "plugins_registry"
+    registry.mkdir()
+    with socket.socket(socket.AF_UNIX) as living:
+        living.bind(str(registry / f"{DRIVER}-reg.sock"))
+        living.listen()
+        async with running(folder, Widgets(), wait=False) as driver:
+            answers = f"another process answers at {registry}/{DRIVER}-reg.sock: stop it"
+            await until(lambda: answers in (driver.driver.status().drivers[DRIVER].reason or ""))
+        assert driver.sockets() == [f"{DRIVER}-reg.sock"]
 
 
 async def test_a_missing_registry_is_said_and_waited_for(folder: Path) -> None:
@@ -98,8 +119,10 @@ async def test_a_socket_that_is_removed_is_made_anew(folder: Path, monkeypatch: 
     monkeypatch.setattr(plugin, "LOOK_PAUSE", 0.02)
     async with running(folder, Widgets()) as driver:
         await driver.notify()
-        driver.registration.unlink()
+        before = driver.registration
+        before.unlink()
         await until(driver.sockets)
+        assert driver.registration == before
         assert (await driver.info()).name == DRIVER
         assert not driver.driver.is_ready
 
@@ -115,10 +138,9 @@ async def test_two_pods_overlap_in_an_update(folder: Path) -> None:
             endpoints = [Path(each.endpoint) for each in found]
             answers = []
             for driver, endpoint in zip((old, new), endpoints, strict=True):
+                driver.endpoint = endpoint
                 driver.api.put(names, [result("w0")])
-                os.symlink(endpoint, driver.service)
                 answers.append(await driver.prepare(names))
-                driver.service.unlink()
             assert answers[0] == answers[1], "each sees what the other has done"
         assert new.sockets() == [one_alone], "the old one is there as before"
 

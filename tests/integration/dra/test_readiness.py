@@ -103,7 +103,7 @@ async def test_a_driver_is_ready_when_its_devices_are_published_and_tells_claims
         made = await server.ask("POST", CLAIMS, claim("c"))
         made["status"] = {"allocation": allocation([result(DRIVER, "w0")])}
         await server.ask("PUT", f"{CLAIMS}/c/status", made)
-        service = KubeletPaths.under(kubelet.root).plugins_dir / DRIVER / "dra.sock"
+        [service] = (KubeletPaths.under(kubelet.root).plugins_dir / DRIVER).glob("[!.]*.sock")
         request = v1.NodePrepareResourcesRequest(
             claims=[v1.Claim(namespace="default", name="c", uid=made["metadata"]["uid"])]
         )

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Sequence
@@ -18,6 +19,7 @@ import attrs
 import pytest
 from tests.unit.dra.claims_world import Widgets
 
+from kdp.dra import plugin
 from kdp.dra.driver import DraDriver
 from kdp.dra.kube import KubeApi
 from kdp.kubelet import KubeletPaths
@@ -226,6 +228,36 @@ async def test_a_registration_that_is_refused_is_told_and_comes_later(folder: Pa
             assert not driver.is_ready
             await node.kubelet.until_registered(DRIVER)
             await node.kubelet.until(lambda: driver.is_ready, "the driver is ready")
+
+
+async def test_a_driver_does_not_inherit_the_pause_of_one_that_was_killed(folder: Path) -> None:
+    """The kubelet has called the dead socket of the one before, and leaves its path alone for two minutes."""
+    async with node_of(folder, "k137") as node:
+        node.kubelet.faults.watcher_backs_off()
+        dead = node.paths.plugins_registry_dir / f"{DRIVER}-reg.sock"
+        with socket.socket(socket.AF_UNIX) as killed:
+            killed.bind(str(dead))
+        await node.kubelet.until(lambda: node.kubelet.events.of(common.DialFailed), "nobody answered there")
+        async with driver_on(node, Widgets()):
+            await node.kubelet.until_registered(DRIVER)
+        assert not dead.exists()
+
+
+@pytest.mark.parametrize("fault", ["watcher_backs_off", "miss_creates", "registration_refused"])
+async def test_a_driver_that_is_not_registered_makes_new_sockets(
+    folder: Path, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kubelet up to 1.35 does not come back to what it has refused."""
+    monkeypatch.setattr(plugin, "LOOK_PAUSE", 0.02)
+    monkeypatch.setattr(plugin, "UNREGISTERED_SECONDS", 0.5)
+    async with node_of(folder, "k134") as node:
+        # The hidden name is created, too.
+        getattr(node.kubelet.faults, fault)(times=2 if fault == "miss_creates" else 1)
+        async with driver_on(node, Widgets()) as driver:
+            await node.kubelet.until_registered(DRIVER)
+            await node.kubelet.until(lambda: driver.is_ready, "the driver is ready")
+            assert len([*node.paths.plugins_registry_dir.glob("*.sock")]) == 1
+            assert len([*node.paths.plugins_dir.rglob("*.sock")]) == 1
 
 
 async def test_a_prepare_in_flight_is_answered_at_the_stop(folder: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -42,17 +43,56 @@ def test_a_directory_without_room_is_refused() -> None:
         sockets(registry="/" + "r" * 100)
 
 
+def test_with_a_suffix_no_path_is_one_that_was_called_before() -> None:
+    of = partial(DriverSockets.of, registry=Path("/var/lib/kubelet/plugins_registry"))
+    long = f"{'x' * 40}.example.com"
+    data = Path("/var/lib/kubelet/plugins")
+    for driver, uid, registration in (
+        (DRIVER, None, f"{DRIVER}-01234567-reg.sock"),
+        (DRIVER, UID, f"{DRIVER}-z4Wv8z2Cvwc-01234567-reg.sock"),
+        (long, UID, "dra-TWO-01234567-reg.sock"),
+    ):
+        plain = of(driver, data=data / driver, pod_uid=uid)
+        fresh = of(driver, data=data / driver, pod_uid=uid, suffix="01234567")
+        two = plain.registration.name.removeprefix("dra-").removesuffix("-reg.sock")
+        assert fresh.registration.name == registration.replace("TWO", two)
+        assert fresh.service.name == "dra-01234567.sock"
+        for path in (fresh.registration, fresh.service):
+            assert len(os.fsencode(hidden(path))) <= 107
+        assert plain.is_rival(fresh.registration.name)
+        assert fresh.is_rival(plain.registration.name)
+
+
+def test_where_there_is_no_room_for_a_suffix_it_is_left_out() -> None:
+    of = partial(DriverSockets.of, DRIVER, registry=Path("/r"), data=Path(f"/{'d' * 90}"), pod_uid=None)
+    assert of(suffix="01234567").service == of().service
+    assert of(suffix="01234567").registration != of().registration
+
+
 def test_whose_a_socket_is() -> None:
     mine = DriverSockets.of(DRIVER, registry=Path("/r"), data=Path("/d"), pod_uid=UID)
-    registrations = [f"{DRIVER}-reg.sock", f"{DRIVER}-{UID}-reg.sock", f"{DRIVER}-z4Wv8z2Cvwc-reg.sock"]
-    assert all(map(mine.is_registration, registrations))
+    own = [mine.registration.name, f"{DRIVER}-z4Wv8z2Cvwc-reg.sock", f"{DRIVER}-{UID}-01234567-reg.sock"]
+    of_the_driver = [f"{DRIVER}-reg.sock", f"{DRIVER}-01234567-reg.sock", f"{DRIVER}-{UID[::-1]}-reg.sock"]
+    assert all(map(mine.is_rival, own))
+    assert not any(map(mine.is_rival, of_the_driver))
+    registrations = [*own, *of_the_driver]
+    assert all(map(mine.is_registration, registrations + [f".{name}" for name in registrations]))
     foreign = [
         f"{DRIVER}-x-reg.sock",
         f"other-{UID}-reg.sock",
         f"{DRIVER}.org-reg.sock",
+        f"{DRIVER}.org-01234567-reg.sock",
         "kdp-x.sock",
         "dra-x-reg.sock",
     ]
     assert not any(map(mine.is_registration, foreign))
-    assert all(map(mine.is_service, ["dra.sock", f"dra-{UID}.sock"]))
+    services = ["dra.sock", f"dra-{UID}.sock", "dra-01234567.sock", mine.service.name]
+    assert all(map(mine.is_service, services + [f".{name}" for name in services]))
     assert not any(map(mine.is_service, ["serialize.lock", "dra-x.sock", "mine.sock"]))
+
+
+def test_alone_a_pod_in_an_update_is_no_rival() -> None:
+    mine = DriverSockets.of(DRIVER, registry=Path("/r"), data=Path("/d"), pod_uid=None)
+    assert mine.is_rival(f"{DRIVER}-reg.sock")
+    assert mine.is_rival(f"{DRIVER}-01234567-reg.sock")
+    assert not mine.is_rival(f"{DRIVER}-{UID}-01234567-reg.sock")

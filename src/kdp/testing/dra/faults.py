@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..faults.watcher import WatcherFault, WatcherQueue
 from ..pods import ScenarioError
+from ..reconciler import MAX_BACKOFF
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,6 +64,15 @@ class DraFaults(WatcherQueue):
         A good driver makes a new socket after a while without a call.
         """
         self._missed += math.inf if times is None else times
+
+    def watcher_backs_off(self, seconds: float = MAX_BACKOFF, *, times: int | None = 1) -> None:
+        """The watcher fails to dial a registration socket and leaves its path alone for up to 122 s.
+
+        On a node: a driver was killed, and its socket lay there, dead, when the kubelet started.
+
+        A good driver has a path that none of its predecessors had, or makes a new one after a while without a call.
+        """
+        self._add(WatcherFault(backoff=seconds), times)
 
     # -- connections ---------------------------------------------------------------------------------------------------
 
