@@ -143,7 +143,7 @@ def skips_of(claim: Mapping[str, Any], gates: Collection[str]) -> dict[str, tupl
     return found
 
 
-def judge(pod: DraPod, pod_claim: str, claim: Mapping[str, Any]) -> None:
+def judge(pod: DraPod, pod_claim: str, claim: Mapping[str, Any], profile: DraProfile) -> None:
     """Say whether a pod may use a claim: it is made for it if it is of a template, and reserved for it.
 
     Raises:
@@ -153,9 +153,10 @@ def judge(pod: DraPod, pod_claim: str, claim: Mapping[str, Any]) -> None:
     if pod_claim in pod.templates:
         owners = meta.get("ownerReferences", ())
         if not any(owner.get("controller") and owner.get("uid") == pod.uid for owner in owners):
+            word = profile.pod_word
             raise ClaimRefusal(
-                f"ResourceClaim {meta['namespace']}/{meta['name']} was not created for Pod {pod.namespace}/{pod.name} "
-                f"(Pod is not owner)"
+                f"ResourceClaim {meta['namespace']}/{meta['name']} was not created for {word} {pod.namespace}/{pod.name} "
+                f"({word} is not owner)"
             )
     reserved = claim.get("status", {}).get("reservedFor", ())
     if not any(each.get("resource") == "pods" and each.get("uid") == pod.uid for each in reserved):
@@ -299,7 +300,7 @@ class ClaimCache:
                             {
                                 "PoolName": device.pool,
                                 "DeviceName": device.device,
-                                "ShareID": device.share_id,
+                                **({"ShareID": device.share_id} if self._profile.remembers_shares else {}),
                                 "RequestNames": list(device.requests),
                                 "CDIDeviceIDs": list(device.cdi_ids),
                             }
@@ -330,13 +331,13 @@ class ClaimCache:
                     drivers={
                         driver: [
                             PreparedDevice(
-                                requests=tuple(device["RequestNames"]),
+                                requests=tuple(device["RequestNames"] or ()),
                                 pool=device["PoolName"],
                                 device=device["DeviceName"],
-                                cdi_ids=tuple(device["CDIDeviceIDs"]),
-                                share_id=device["ShareID"],
+                                cdi_ids=tuple(device["CDIDeviceIDs"] or ()),
+                                share_id=device.get("ShareID"),
                             )
-                            for device in kept["Devices"]
+                            for device in kept["Devices"] or ()  # Go writes null for an empty list
                         ]
                         for driver, kept in state["DriverState"].items()
                     },

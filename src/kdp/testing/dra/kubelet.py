@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup, TaskStatus
 
+    from .pods import DraContainer
+
 __all__ = ["SimulatedDraKubelet"]
 
 
@@ -284,19 +286,37 @@ class SimulatedDraKubelet(AsyncContextManagerMixin):
         told: dict[str, dict[str, dict[str, tuple[str, str]]]] = {}
         for container in pod.containers:
             resources = told.setdefault(container.name, {})
-            for pod_claim, request in container.claims:
-                entry = life.claims.entries.get((pod.namespace, pod.claims[pod_claim]))
-                if entry is None:
-                    continue
+            for pod_claim, request, entry in self._told_of(pod, container, life):
                 name = f"claim:{pod_claim}/{request}" if request else f"claim:{pod_claim}"
                 for driver, devices in entry.drivers.items():
                     for device in devices:
-                        if request and device.requests and request.split("/")[0] not in device.requests:
+                        if (
+                            self.profile.health_by_request
+                            and request
+                            and device.requests
+                            and request.split("/")[0] not in device.requests
+                        ):
                             continue
                         resource = device.cdi_ids[0] if device.cdi_ids else f"{driver}/{device.pool}/{device.device}"
                         health = life.health.health(driver, device.pool, device.device, now)
                         resources.setdefault(name, {}).setdefault(resource, health)
         return told
+
+    def _told_of(self, pod: DraPod, container: DraContainer, life: DraLife) -> list[tuple[str, str, ClaimEntry]]:
+        """Return which claims of a container the pod's status tells of: each as it is named there, with its request."""
+        found = [
+            (pod_claim, request, life.claims.entries.get((pod.namespace, pod.claims[pod_claim])))
+            for pod_claim, request in container.claims
+        ]
+        known = [(pod_claim, request, entry) for pod_claim, request, entry in found if entry is not None]
+        if self.profile.health_by_request:
+            return known
+        if len(known) < len(found):
+            return []
+        requests: dict[str, str] = {}
+        for pod_claim, request in container.claims:
+            requests.setdefault(pod_claim, request)
+        return [(entry.name, requests[entry.name], entry) for _, _, entry in known if entry.name in requests]
 
     # -- waiting -------------------------------------------------------------------------------------------------------
 

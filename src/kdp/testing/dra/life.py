@@ -295,7 +295,7 @@ class DraLife:
                 )
             except ApiRefused as refused:
                 raise ClaimRefusal(f"fetch ResourceClaim {name}: {refused}") from None
-            judge(pod, pod_claim, claim)
+            judge(pod, pod_claim, claim, self._profile)
             drivers = drivers_of(claim)
             skips = skips_of(claim, self._profile.gates)
             for driver in drivers:

@@ -37,6 +37,15 @@ class DraContainer:
     claims: tuple[tuple[str, str], ...] = attrs.field(default=(), converter=_as_pairs)
 
 
+# mypy does not see through the classes themselves as converters.
+def _as_names(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(names)
+
+
+def _as_containers(containers: Iterable[DraContainer]) -> tuple[DraContainer, ...]:
+    return tuple(containers)
+
+
 @attrs.frozen(kw_only=True)
 class DraPod:
     """One pod.
@@ -51,10 +60,10 @@ class DraPod:
     """
 
     claims: Mapping[str, str] = attrs.field(converter=_as_map)
-    templates: frozenset[str] = attrs.field(default=frozenset(), converter=frozenset)
+    templates: frozenset[str] = attrs.field(default=frozenset(), converter=_as_names)
     containers: tuple[DraContainer, ...] = attrs.field(
         default=attrs.Factory(lambda self: (DraContainer("main", tuple(self.claims)),), takes_self=True),
-        converter=tuple,
+        converter=_as_containers,
     )
     name: str = attrs.field(factory=lambda: f"pod-{next(_numbers)}")
     namespace: str = "default"

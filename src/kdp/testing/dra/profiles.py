@@ -46,6 +46,10 @@ class DraProfile:
         knows_skipping: The results of a claim may list calls that the kubelet leaves out (`kdp.testing.dra.claims.SKIPPING`,
             a gate that is off by default).
         health_says_more: A device's report has a timeout of its own and a message; otherwise 30 s and none.
+        health_by_request: A pod's status tells of a claim by the pod's name of it, and of the devices of the request; otherwise
+            only of a claim whose name in the pod is its own, and then of all its devices under the first request.
+        remembers_shares: The checkpoint has which share of a device a claim was given.
+        pod_word: How the refusal of a claim that was made for another pod writes "pod".
         gates: The feature gates that are on by default, among those that matter here.
     """
 
@@ -57,6 +61,9 @@ class DraProfile:
     asks_all_for_health: bool
     health_says_more: bool
     knows_skipping: bool
+    health_by_request: bool
+    remembers_shares: bool
+    pod_word: str
     gates: frozenset[str]
 
 
@@ -70,6 +77,9 @@ _ALL = (
         asks_all_for_health=True,
         health_says_more=False,
         knows_skipping=False,
+        health_by_request=False,
+        remembers_shares=False,
+        pod_word="pod",
         gates=_ON,
     ),
     DraProfile(
@@ -81,6 +91,9 @@ _ALL = (
         asks_all_for_health=True,
         health_says_more=True,
         knows_skipping=False,
+        health_by_request=True,
+        remembers_shares=True,
+        pod_word="Pod",
         gates=_ON | _ON_SINCE_136,
     ),
     DraProfile(
@@ -92,6 +105,9 @@ _ALL = (
         asks_all_for_health=False,
         health_says_more=True,
         knows_skipping=True,
+        health_by_request=True,
+        remembers_shares=True,
+        pod_word="Pod",
         gates=_ON | _ON_SINCE_136,
     ),
 )

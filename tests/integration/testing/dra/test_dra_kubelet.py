@@ -435,6 +435,36 @@ async def test_which_kubelet_asks_whom_for_health(profile: str, versions: tuple[
         assert driver.health_streams == streams
 
 
+@pytest.mark.parametrize(
+    ("profile", "told"),
+    [
+        ("k134", {"first": ["claim:d"], "second": ["claim:d/other"]}),
+        ("k136", {"first": ["claim:d", "claim:mine"], "second": ["claim:mine/r0"]}),
+        ("k137", {"first": ["claim:d", "claim:mine"], "second": ["claim:mine/r0"]}),
+    ],
+)
+async def test_134_tells_of_the_health_of_claims_only_that_the_pod_calls_by_their_name(
+    profile: str, told: dict[str, list[str]]
+) -> None:
+    claims = Claims()
+    async with (
+        kubelet_of(claims, profile, tells_health=True) as kubelet,
+        RecordingDriver(DRIVER, kubelet.root) as driver,
+    ):
+        await kubelet.until_registered(driver.driver)
+        user = DraPod(
+            claims={"mine": "c", "d": "d"},
+            containers=(
+                DraContainer("first", ["mine", "d"]),
+                DraContainer("second", [("mine", "r0"), ("d", "other"), ("d", "another")]),
+            ),
+        )
+        for name in ("c", "d"):
+            claims.allocate(name, user)
+        await kubelet.start_pod(user)
+        assert {container: sorted(each) for container, each in kubelet.health(user).items()} == told
+
+
 @pytest.mark.parametrize(("profile", "again"), [("k136", True), ("k137", False)])
 async def test_a_stream_that_is_unimplemented_is_asked_for_again_up_to_136(profile: str, again: bool) -> None:
     async with kubelet_of(Claims(), profile) as kubelet:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import zlib
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from kdp.testing.dra import objects
-from kdp.testing.dra.claims import ClaimCache, ClaimRefusal, PreparedDevice
+from kdp.testing.dra.claims import ClaimCache, ClaimRefusal, PreparedDevice, judge
 from kdp.testing.dra.pods import DraPod
 from kdp.testing.dra.profiles import PROFILES, profile_named
 
@@ -48,6 +50,39 @@ def test_a_checkpoint_keeps_all_but_whether_it_is_prepared(profile: str) -> None
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"Data": "{}", "Checksum": 1}', '{"Data": 5, "Checksum": 1}'])
 def test_a_checkpoint_that_cannot_be_read_counts_as_none(text: str) -> None:
     assert ClaimCache(profile_named("k137"), text).entries == {}
+
+
+def test_null_lists_of_a_real_kubelets_checkpoint_are_read() -> None:
+    """Go writes null for an empty list, and 1.34 knows no shares: the whole checkpoint counted as unreadable."""
+    device = {"PoolName": "p", "DeviceName": "a", "RequestNames": None, "CDIDeviceIDs": None}
+    states = [
+        {
+            "ClaimUID": f"uid-{name}",
+            "ClaimName": name,
+            "Namespace": "default",
+            "PodUIDs": {"pod": {}},
+            "DriverState": {DRIVER: {"Devices": devices}},
+        }
+        for name, devices in (("prepared", [device]), ("failed", None))
+    ]
+    data = json.dumps({"kind": "DRACheckpoint", "ClaimInfoStateList": states})
+    cache = ClaimCache(profile_named("k134"), json.dumps({"Data": data, "Checksum": zlib.crc32(data.encode())}))
+    read = {name: entry.drivers[DRIVER] for (_, name), entry in cache.entries.items()}
+    assert read == {"prepared": [PreparedDevice(requests=(), pool="p", device="a", cdi_ids=())], "failed": []}
+
+
+@pytest.mark.parametrize("profile", list(PROFILES))
+def test_134_does_not_remember_shares(profile: str) -> None:
+    cache = ClaimCache(profile_named(profile))
+    cache.answered(DRIVER, cache.refer(PODS[0], [_claim()])[DRIVER], {"u1": ((_device("a"),), "")})
+    assert ("ShareID" in cache.to_json()) == (profile != "k134")
+
+
+@pytest.mark.parametrize(("profile", "word"), [("k134", "pod"), ("k136", "Pod"), ("k137", "Pod")])
+def test_134_writes_pod_small_where_a_claim_is_another_ones(profile: str, word: str) -> None:
+    owned = DraPod(name="p", claims={"c": "c"}, templates=["c"])
+    with pytest.raises(ClaimRefusal, match=rf"was not created for {word} default/p \({word} is not owner\)"):
+        judge(owned, "c", _claim(), profile_named(profile))
 
 
 def test_the_same_claim_twice_in_a_pod_is_asked_for_once() -> None:
