@@ -14,6 +14,8 @@ GROUPS: Final = {
     # One process has all judgements, or each would make them all.
     "test_conformance.py": "conformance",
     "test_conformance_real.py": "conformance",
+    # What the real managers did is seen once.
+    "test_dra_managers.py": "managers",
     # One cluster for all processes that share the tests.
     "test_cluster.py": "cluster",
     "test_images.py": "cluster",

@@ -15,6 +15,7 @@ import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 	"k8s.io/kubernetes/pkg/kubelet/cm/containermap"
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager"
+	"k8s.io/kubernetes/pkg/kubelet/cm/resourceupdates"
 	"k8s.io/kubernetes/pkg/kubelet/cm/topologymanager"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	"k8s.io/kubernetes/pkg/kubelet/pluginmanager"
@@ -24,7 +25,8 @@ import (
 type life struct {
 	devices   *devicemanager.ManagerImpl
 	topology  topologymanager.Manager
-	isNewNode bool // there was no checkpoint: the kubelet sets the node's extended resources to 0
+	dra       *draLife // nil where there is no API server
+	isNewNode bool     // there was no checkpoint: the kubelet sets the node's extended resources to 0
 	over      atomic.Bool
 	end       context.CancelFunc
 	ended     <-chan struct{}
@@ -57,10 +59,20 @@ func newLife(s settings, pods *podList, running map[string][]string) (*life, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &life{devices: devices, topology: topology, isNewNode: isNewNode, end: cancel, ended: ctx.Done()}
-	go l.tellOfHealth()
+	go l.tellOfHealth(devices.Updates())
+	if s.apiServer != "" {
+		if l.dra, err = newDRALife(ctx, s); err != nil {
+			return nil, err
+		}
+		go l.tellOfHealth(l.dra.manager.Updates())
+	}
 	if s.watcher {
 		plugins := pluginmanager.NewPluginManager(s.registryDir(), record.NewFakeRecorder(1<<16))
 		plugins.AddHandler(registration.DevicePlugin, devices.GetWatcherHandler())
+		setPeriod(plugins, s.period)
+		if l.dra != nil {
+			plugins.AddHandler(registration.DRAPlugin, l.dra.manager.GetWatcherHandler())
+		}
 		go runPluginManager(ctx, plugins, pods)
 	}
 	return l, nil
@@ -76,10 +88,10 @@ func (l *life) stop() error {
 func (l *life) isOver() bool { return l.over.Load() }
 
 // tellOfHealth tells which pods the kubelet would write a new status of, because a device of theirs changed.
-func (l *life) tellOfHealth() {
+func (l *life) tellOfHealth(updates <-chan resourceupdates.Update) {
 	for {
 		select {
-		case update := <-l.devices.Updates():
+		case update := <-updates:
 			tell(event{"event": "pods_affected", "uids": update.PodUIDs})
 		case <-l.ended:
 			return

@@ -8,6 +8,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
 )
 
 // event is one line of output, before its time is stamped on it.
@@ -39,6 +41,8 @@ type request struct {
 	Running   map[string][]string `json:"running"`
 	Shown     map[string]int64    `json:"shown"`
 	Seconds   float64             `json:"seconds"`
+	Object    *v1.Pod             `json:"object"` // for the DRA manager, as the API has it
+	Active    []string            `json:"active"` // pods that the DRA manager still has
 
 	// What the observer is asked for.
 	Call    int64  `json:"call"`

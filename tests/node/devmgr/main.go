@@ -1,5 +1,6 @@
 // Command devmgr is the device side of a kubelet, without the rest of it: the kubelet's own device manager, topology
-// manager, plugin watcher, admission predicate and pod-resources server, on any directory and without root.
+// manager, plugin watcher, admission predicate and pod-resources server, on any directory and without root. With an API
+// server it is the DRA side as well.
 //
 // It is driven by JSON lines on its standard input and tells what happens in JSON lines on its standard output; the
 // kubelet's log goes to the standard error. The lines are described in README.md, one folder up. It ends when its
@@ -30,6 +31,9 @@ type settings struct {
 	podResources bool
 	look         time.Duration
 	observe      bool
+	apiServer    string
+	wipingDelay  time.Duration
+	period       time.Duration
 }
 
 func (s settings) pluginDir() string       { return filepath.Join(s.root, "device-plugins") }
@@ -47,6 +51,9 @@ func parse() (settings, error) {
 	flag.BoolVar(&s.podResources, "pod-resources", true, "serve the pod-resources API")
 	flag.DurationVar(&s.look, "look", time.Millisecond, "how often capacity and allocatable are looked at; 0: never")
 	flag.BoolVar(&s.observe, "observe", false, "tell every call, and let each Register wait for its treatment")
+	flag.DurationVar(&s.period, "watcher-period", time.Second, "how often the plugin manager looks for sockets to register")
+	flag.StringVar(&s.apiServer, "api-server", "", "run the DRA manager as well, with this API server: a URL")
+	flag.DurationVar(&s.wipingDelay, "wiping-delay", 30*time.Second, "how long a DRA driver may be gone before its slices are wiped")
 	klog.InitFlags(nil)
 	flag.Parse()
 	if s.root == "" {

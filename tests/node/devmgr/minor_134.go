@@ -13,6 +13,7 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/apis/podresources"
 	"k8s.io/kubernetes/pkg/kubelet/cm/containermap"
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager"
+	"k8s.io/kubernetes/pkg/kubelet/cm/dra"
 	"k8s.io/kubernetes/pkg/kubelet/cm/topologymanager"
 	"k8s.io/kubernetes/pkg/kubelet/lifecycle"
 	"k8s.io/kubernetes/pkg/kubelet/pluginmanager"
@@ -90,6 +91,16 @@ func runOptions(devices *devicemanager.ManagerImpl, pod *v1.Pod, container *v1.C
 
 func writeHealth(devices *devicemanager.ManagerImpl, pod *v1.Pod, status *v1.PodStatus) {
 	devices.UpdateAllocatedResourcesStatus(pod, status)
+}
+
+func writeDRAHealth(manager *dra.Manager, pod *v1.Pod, status *v1.PodStatus) {
+	manager.UpdateAllocatedResourcesStatus(pod, status)
+}
+
+func messageOf(v1.ResourceHealth) string { return "" }
+
+func nodeGetter(get func(context.Context) (*v1.Node, error)) dra.GetNodeFunc {
+	return func() (*v1.Node, error) { return get(context.Background()) }
 }
 
 func hintsOf(devices *devicemanager.ManagerImpl, pod *v1.Pod, container *v1.Container) map[string][]topologymanager.TopologyHint {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/apis/podresources"
 	"k8s.io/kubernetes/pkg/kubelet/cm/containermap"
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager"
+	"k8s.io/kubernetes/pkg/kubelet/cm/dra"
 	"k8s.io/kubernetes/pkg/kubelet/cm/topologymanager"
 	"k8s.io/kubernetes/pkg/kubelet/lifecycle"
 	"k8s.io/kubernetes/pkg/kubelet/pluginmanager"
@@ -91,6 +92,21 @@ func runOptions(devices *devicemanager.ManagerImpl, pod *v1.Pod, container *v1.C
 
 func writeHealth(devices *devicemanager.ManagerImpl, pod *v1.Pod, status *v1.PodStatus) {
 	devices.UpdateAllocatedResourcesStatus(pod, status)
+}
+
+func writeDRAHealth(manager *dra.Manager, pod *v1.Pod, status *v1.PodStatus) {
+	manager.UpdateAllocatedResourcesStatus(pod, status)
+}
+
+func messageOf(health v1.ResourceHealth) string {
+	if health.Message == nil {
+		return ""
+	}
+	return *health.Message
+}
+
+func nodeGetter(get func(context.Context) (*v1.Node, error)) dra.GetNodeFunc {
+	return get
 }
 
 func hintsOf(devices *devicemanager.ManagerImpl, pod *v1.Pod, container *v1.Container) map[string][]topologymanager.TopologyHint {

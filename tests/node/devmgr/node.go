@@ -83,6 +83,11 @@ func (n *node) obey(r request) (event, error) {
 	if err != nil {
 		return nil, err
 	}
+	if l.dra != nil {
+		if answer, err, isDone := l.dra.obey(r); isDone {
+			return answer, err
+		}
+	}
 	switch r.Do {
 	case "stop":
 		n.mu.Lock()

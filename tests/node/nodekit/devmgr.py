@@ -97,6 +97,7 @@ class DeviceManager(AsyncContextManagerMixin):
         observe: Is given all that is told of the calls between kubelet and plugins, at once. Each Register waits then until
             `tell` has said "treat".
         autostart: Whether it runs when the context is entered.
+        flags: More of the command's own.
 
     Attributes:
         paths: Its directories.
@@ -119,6 +120,7 @@ class DeviceManager(AsyncContextManagerMixin):
         look: float = 0.001,
         observe: Callable[[dict[str, Any]], None] | None = None,
         autostart: bool = True,
+        flags: Sequence[str] = (),
     ) -> None:
         self._temporary = None if root is not None else Path(tempfile.mkdtemp(prefix="kdp-"))
         base = root or self._temporary
@@ -136,6 +138,7 @@ class DeviceManager(AsyncContextManagerMixin):
             f"-v={verbosity}",
             f"-look={look:f}s",
             f"-observe={str(observe is not None).lower()}",
+            *flags,
         ]
         self._observe = observe
         self._autostart = autostart
