@@ -74,6 +74,8 @@ class RecordingDriver:
         self.suffix = ""
         """Of the CDI devices' names."""
         self.requests: tuple[str, ...] = ("r0",)
+        self.share_id = ""
+        """Of the devices, where the version knows shares."""
         self._servers: list[grpc.aio.Server] = []
 
     async def __aenter__(self) -> Self:
@@ -178,6 +180,8 @@ class RecordingDriver:
             if not error:
                 device = result.devices.add(request_names=self.requests, pool_name="pool", device_name=claim.name)
                 device.cdi_device_ids.append(self._cdi_id(claim.name))
+                if self.share_id and version == "v1":
+                    device.share_id = self.share_id
             reply.claims[claim.uid].CopyFrom(result)
         if self.invents:
             reply.claims["invented"].CopyFrom(messages.NodePrepareResourceResponse())

@@ -57,6 +57,7 @@ class Kubelet(Protocol):
     @property
     def root(self) -> Path: ...
     async def start(self) -> None: ...
+    async def crash(self) -> None: ...
     async def restart(self) -> None: ...
     async def start_pod(self, pod: DraPod) -> Mapping[str, Sequence[str]]: ...
     async def stop_pod(self, pod: DraPod) -> None: ...
@@ -478,6 +479,42 @@ async def while_it_is_unprepared(play: Play) -> Seen:
     return seen
 
 
+async def while_it_is_prepared(play: Play) -> Seen:
+    """A second pod wants a claim, and the first one ends, while the driver prepares it for the first."""
+    seen: Seen = {}
+    async with play.driver() as driver, anyio.create_task_group() as tasks:
+        first = await play.pod("first", "c")
+        second = DraPod(name="second", claims={"c": "c"})
+        await play.reserve(second)
+        driver.hangs = True
+
+        async def begin() -> None:
+            with suppress(DeviceManagerEnded):
+                await play.prepared(first)
+
+        tasks.start_soon(begin)
+        assert await until(lambda: driver.calls, LONG)
+        driver.hangs = False
+        seen["second"] = await play.prepared(second), driver.methods(), play.remembered()
+        seen["the first ends"] = await play.unprepared(first), driver.methods(), play.remembered()
+        seen["the second ends"] = await play.unprepared(second), driver.methods(), play.remembered()
+        tasks.cancel_scope.cancel()
+    return seen
+
+
+async def shares(play: Play) -> Seen:
+    """Which share of a device a claim is given: in which versions it is told and remembered."""
+    seen: Seen = {}
+    names = {"new.example.com": BOTH[:1], "old.example.com": BOTH[1:]}
+    async with play.drivers(names) as drivers:
+        for driver in drivers:
+            driver.share_id = "11111111-2222-3333-4444-555555555555"
+            name = driver.driver.partition(".")[0]
+            seen[name] = await play.prepared(await play.pod(name, name, drivers=(driver.driver,)))
+    remembered = {name: state["drivers"] for name, state in play.remembered().items()}
+    return {**seen, "remembered": remembered}
+
+
 async def restarts(play: Play) -> Seen:
     """The kubelet is killed: what it remembers, what it asks again, and what it has lost with its checkpoint."""
     seen: Seen = {}
@@ -675,6 +712,41 @@ async def health_of_devices(play: Play) -> Seen:
     return seen
 
 
+async def health_outlives_the_kubelet(play: Play) -> Seen:
+    """What a kubelet that was killed knows of the health of devices, before and after it hears of their driver."""
+    seen: Seen = {}
+    async with play.driver(versions=_ADVERTISED["both"], is_registered=False) as driver:
+        driver.reports = [
+            _report(("a", "UNHEALTHY", "it burns", 0), ("b", "HEALTHY", "for a second", 1), ("c", "HEALTHY", "", 0))
+        ]
+        await play.registered(driver)
+        pod = await play.pod("p", "a", "b", "c")
+        await play.prepared(pod)
+
+        async def is_told() -> bool:
+            return "Unhealthy" in json.dumps(await play.health(pod))
+
+        assert await until(is_told, LONG)
+        await play.kubelet.crash()
+        await driver.stop()
+        await play.kubelet.start()
+        told = await play.health(pod)
+        seen["killed"] = {claim: told.get("main", {}).get(f"claim:{claim}") for claim in ("a", "c")}
+        driver.reports = [_report(("a", "HEALTHY", "", 0))]
+        await driver.start()
+
+        async def is_told_again() -> bool:
+            return "Unhealthy" not in json.dumps(await play.health(pod))
+
+        await play.registered(driver)
+        assert await until(is_told_again, LONG)
+        told = await play.health(pod)
+        seen["told again"] = {claim: told["main"].get(f"claim:{claim}") for claim in ("a", "c")}
+        assert await until(play.concerned, LONG)
+        seen["pods"] = sorted(set(play.concerned()))
+    return seen
+
+
 async def health_by_name(play: Play) -> Seen:
     """Which claims of a container its health is told of, and under which name."""
     async with play.driver(versions=_ADVERTISED["both"]) as driver:
@@ -750,6 +822,8 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
         Scenario(another_of_the_name),
         Scenario(ends_that_are_not_theirs),
         Scenario(while_it_is_unprepared),
+        Scenario(while_it_is_prepared),
+        Scenario(shares),
         Scenario(restarts),
         Scenario(stopped_without_a_driver),
         Scenario(deleted_by_force),
@@ -758,6 +832,7 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
         Scenario(asked_for_health_by_default),
         Scenario(health_of_devices, _HEALTH),
         Scenario(health_by_name, _HEALTH),
+        Scenario(health_outlives_the_kubelet, _HEALTH),
         Scenario(health_streams_that_end, _HEALTH),
     )
 }

@@ -156,6 +156,9 @@ RULES = [
         _set(HealthCache, "clear", lambda *_: None),
     ),
     Rule("claims outlive the kubelet", "restarts", _set(ClaimCache, "_load", lambda *_: None)),
+    Rule(
+        "health outlives the kubelet", "health_outlives_the_kubelet", _set(HealthCache, "load", lambda *_, **__: None)
+    ),
     Rule("an answer for each claim is needed", "partial_answers", _set(ClaimCache, "answered", lambda *_: None)),
 ]
 

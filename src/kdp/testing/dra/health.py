@@ -1,19 +1,24 @@
 """What the kubelet believes of the devices' health: the health info cache. No I/O and no clock of its own.
 
 Modelled after ``k8s.io/kubernetes`` ``pkg/kubelet/cm/dra/healthinfo.go``: the kubelet stamps its own time of receipt, a
-device that is not reported within its timeout reads Unknown, and the end of a stream clears its driver's devices.
+device that is not reported within its timeout reads Unknown, and the end of a stream clears its driver's devices. What is known
+is written to a file, so that it outlives the kubelet until the driver's new stream tells more.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["DEFAULT_TIMEOUT", "DeviceReport", "HealthCache"]
+__all__ = ["DEFAULT_TIMEOUT", "HEALTH_NAME", "DeviceReport", "HealthCache"]
+
+HEALTH_NAME: Final = "dra_health_state"
 
 DEFAULT_TIMEOUT: Final = 30.0
 MAX_DEVICES: Final = 16_384
@@ -50,7 +55,7 @@ class _Known:
 
 
 class HealthCache:
-    """The reports of one life of a kubelet.
+    """What a kubelet has been told.
 
     Args:
         says_more: Whether timeouts and messages of devices count (since 1.35 and 1.36).
@@ -87,6 +92,37 @@ class HealthCache:
                     known[key] = _Known(attrs.evolve(old.report, health="Unknown", message=""), now)
         return changed
 
+    def load(self, text: str, *, now: float, wall: float) -> None:
+        """Take what the kubelet before has written, at a time of both clocks; what cannot be read counts as nothing."""
+        try:
+            self._drivers = {
+                driver: {(each["PoolName"], each["DeviceName"]): _known(each, now - wall) for each in devices.values()}
+                for driver, devices in ((name, state["Devices"]) for name, state in json.loads(text).items())
+            }
+        except (ValueError, KeyError, TypeError, AttributeError):
+            self._drivers = {}
+
+    def to_json(self, *, now: float, wall: float) -> str:
+        """Return what is written, at a time of both clocks: the layout is the kubelet's."""
+        return json.dumps(
+            {
+                driver: {"Devices": {"/".join(key): self._state(each, wall - now) for key, each in known.items()}}
+                for driver, known in self._drivers.items()
+            }
+        )
+
+    def _state(self, known: _Known, offset: float) -> dict[str, Any]:
+        report = known.report
+        state: dict[str, Any] = {
+            "PoolName": report.pool,
+            "DeviceName": report.device,
+            "Health": report.health,
+            "LastUpdated": datetime.fromtimestamp(known.received + offset, UTC).isoformat(),
+        }
+        if self._says_more:
+            state |= {"HealthCheckTimeout": int(report.timeout * 1e9), "Message": report.message}
+        return state
+
     def clear(self, driver: str) -> None:
         """Forget a driver: its stream has ended, whichever of its instances that was of."""
         self._drivers.pop(driver, None)
@@ -105,3 +141,15 @@ class HealthCache:
             message = message[:_CUT] + b"..."
         timeout = device.timeout if self._says_more and device.timeout > 0 else DEFAULT_TIMEOUT
         return attrs.evolve(device, message=message.decode(errors="replace"), timeout=timeout)
+
+
+def _known(state: dict[str, Any], offset: float) -> _Known:
+    timeout = state.get("HealthCheckTimeout", 0) / 1e9 or DEFAULT_TIMEOUT
+    report = DeviceReport(
+        pool=state["PoolName"],
+        device=state["DeviceName"],
+        health=state["Health"],
+        message=state.get("Message", ""),
+        timeout=timeout,
+    )
+    return _Known(report, datetime.fromisoformat(state["LastUpdated"]).timestamp() + offset)

@@ -1,8 +1,8 @@
 """One life of a kubelet, as far as DRA goes: from reading the checkpoint to the end of its process.
 
-Everything here dies with a crash, above all which claims are prepared; what survives one (directories, pods, faults, the
-log, the API server) is `SimulatedDraKubelet`'s. The decisions are in `claims`, `drivers` and `health`; this module carries
-them out. Source: ``k8s.io/kubernetes`` ``pkg/kubelet/cm/dra``.
+Everything here dies with a crash, above all which claims are prepared; what survives one (directories and the two files in
+them, pods, faults, the log, the API server) is `SimulatedDraKubelet`'s. The decisions are in `claims`, `drivers` and `health`;
+this module carries them out. Source: ``k8s.io/kubernetes`` ``pkg/kubelet/cm/dra``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .claims import (
     skips_of,
 )
 from .drivers import DriverTable, choose_health_service, choose_service
-from .health import HealthCache
+from .health import HEALTH_NAME, HealthCache
 from .status import ApiRefused
 from .wire import DriverConnection, decode_health
 
@@ -129,11 +129,10 @@ class DraLife:
         rng: random.Random,
     ) -> None:
         self._checkpoint = directory / CHECKPOINT_NAME
-        text = ""
-        with suppress(OSError):
-            text = self._checkpoint.read_text()
-        self.claims = ClaimCache(profile, text)
+        self._health_file = directory / HEALTH_NAME
+        self.claims = ClaimCache(profile, _read(self._checkpoint))
         self.health = HealthCache(says_more=profile.health_says_more, has_limit=profile.guards_unprepare)
+        self.health.load(_read(self._health_file), now=time.monotonic(), wall=time.time())
         self.drivers: DriverTable[Instance] = DriverTable()
         self._profile = profile
         self._tells_health = tells_health
@@ -424,7 +423,10 @@ class DraLife:
     async def _watch_health(self, instance: Instance) -> None:
         while not instance.is_gone:
             code = await self._follow_health(instance)
+            if self._is_over:  # a killed process forgets nothing that is in its file
+                return
             self.health.clear(instance.driver)
+            self._save_health()
             self._log.touch()
             if code == "UNIMPLEMENTED" and not self._profile.asks_all_for_health:
                 return
@@ -442,6 +444,8 @@ class DraLife:
             reports = decode_health(payload)
             states = [report.health for report in reports]
             changed = set(self.health.report(driver, reports, received))
+            if changed:
+                self._save_health()
             self._log.add(
                 events.HealthReceived(
                     driver=driver,
@@ -469,14 +473,28 @@ class DraLife:
     # -- small helpers -------------------------------------------------------------------------------------------------
 
     def _save(self) -> None:
-        temporary = self._checkpoint.with_name(f".{CHECKPOINT_NAME}.new")
-        temporary.write_text(self.claims.to_json())
-        temporary.rename(self._checkpoint)
+        _write(self._checkpoint, self.claims.to_json())
+
+    def _save_health(self) -> None:
+        _write(self._health_file, self.health.to_json(now=time.monotonic(), wall=time.time()))
 
     def _start(self, task: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
         if self._tasks is None:
             raise RuntimeError("the kubelet's life has not begun")
         self._tasks.start_soon(task, *arguments)
+
+
+def _read(path: Path) -> str:
+    """Return a file's text; "" where there is none."""
+    with suppress(OSError):
+        return path.read_text()
+    return ""
+
+
+def _write(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.write_text(text)
+    temporary.rename(path)
 
 
 def _validate(info: PluginInfo, endpoint: str) -> str | None:

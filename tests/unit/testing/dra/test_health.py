@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from kdp.testing.dra.drivers import choose_health_service
@@ -54,3 +56,41 @@ def test_a_report_again_changes_nothing_and_a_cleared_driver_is_unknown() -> Non
 def test_the_kubelet_prefers_v1_for_health_whatever_the_order() -> None:
     assert choose_health_service(["v1alpha1.DRAResourceHealth", "v1.DRAResourceHealth"]) == "v1.DRAResourceHealth"
     assert choose_health_service(["v1.DRAPlugin"]) == ""
+
+
+@pytest.mark.parametrize("says_more", [False, True])
+def test_what_is_known_outlives_the_kubelet_until_its_time_is_over(says_more: bool) -> None:
+    """The simulation forgot it with the process; the kubelet has a file of it."""
+    cache = HealthCache(says_more=says_more, has_limit=says_more)
+    cache.report(
+        "d", [DeviceReport(pool="p", device="a", health="Unhealthy", message="it burns", timeout=10.0)], now=100.0
+    )
+    again = HealthCache(says_more=says_more, has_limit=says_more)
+    again.load(cache.to_json(now=103.0, wall=5003.0), now=7.0, wall=5004.0)
+    limit = 10.0 if says_more else 30.0
+    assert again.health("d", "p", "a", 7.0) == ("Unhealthy", "it burns" if says_more else "")
+    assert again.health("d", "p", "a", 3.0 + limit - 0.1)[0] == "Unhealthy"
+    assert again.health("d", "p", "a", 3.0 + limit + 0.1)[0] == "Unknown"
+
+
+def test_a_file_of_the_kubelets_own_is_read() -> None:
+    """As 1.37.1 writes it: nanoseconds, and no message where there is none."""
+    device = {
+        "PoolName": "p",
+        "DeviceName": "a",
+        "Health": "Healthy",
+        "LastUpdated": "2026-01-01T00:00:01.123456789Z",
+        "HealthCheckTimeout": 5_000_000_000,
+        "Message": "",
+    }
+    cache = HealthCache(says_more=True, has_limit=True)
+    cache.load(json.dumps({"d": {"Devices": {"p/a": device}}}), now=10.0, wall=1767225603.0)
+    assert cache.health("d", "p", "a", 13.0) == ("Healthy", "")
+    assert cache.health("d", "p", "a", 13.2) == ("Unknown", "")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"d": {}}', '{"d": {"Devices": {"p/a": {}}}}'])
+def test_a_file_that_cannot_be_read_counts_as_none(text: str) -> None:
+    cache = HealthCache(says_more=True, has_limit=True)
+    cache.load(text, now=0.0, wall=0.0)
+    assert cache.health("d", "p", "a", 0.0) == ("Unknown", "")
