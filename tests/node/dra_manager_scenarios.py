@@ -74,13 +74,10 @@ class Play:
     Attributes:
         kubelet: The simulated one or the real one.
         server: The API server.
-        minor: Which Kubernetes.
     """
 
     kubelet: Kubelet
     server: SimulatedApiServer
-    minor: Minor
-    _pods: dict[str, DraPod] = attrs.field(factory=dict[str, DraPod])
 
     # -- the scheduler's work ------------------------------------------------------------------------------------------
 
@@ -856,7 +853,7 @@ async def take_over(minor: Minor) -> Seen:
             async with SimulatedDraKubelet(
                 server.ask, root, profile=profile, timings=DraTimings(watcher=WATCHER)
             ) as simulated:
-                play = Play(simulated, server, minor)
+                play = Play(simulated, server)
                 pods = [await play.pod(f"p-{name}", name) for name in ("ready", "fails")]
 
                 async def live(play: Play, suffix: str) -> list[object]:
@@ -868,7 +865,7 @@ async def take_over(minor: Minor) -> Seen:
                 seen["simulated"] = await live(play, "-1")
                 await simulated.crash()
                 async with DraManager(minor, server.url, root=root, watcher=WATCHER) as manager:
-                    seen["real"] = await live(Play(manager, server, minor), "-2")
+                    seen["real"] = await live(Play(manager, server), "-2")
                 await simulated.start()
                 seen["simulated again"] = await live(play, "-3")
                 async with play.driver() as driver:
@@ -884,7 +881,7 @@ async def play_real(scenario: Scenario, minor: Minor) -> Any:
         _api_server(scenario, minor) as server,
         DraManager(minor, server.url, gates=gates, wiping_delay=WIPING_DELAY, watcher=WATCHER) as kubelet,
     ):
-        play = Play(kubelet, server, minor)
+        play = Play(kubelet, server)
         return play.plain(await scenario.play(play))
 
 
@@ -897,5 +894,5 @@ async def play_simulated(scenario: Scenario, minor: Minor, profile: DraProfile |
         _api_server(scenario, minor) as server,
         SimulatedDraKubelet(server.ask, profile=profile, timings=timings) as kubelet,
     ):
-        play = Play(kubelet, server, minor)
+        play = Play(kubelet, server)
         return play.plain(await scenario.play(play))
