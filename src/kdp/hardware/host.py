@@ -95,8 +95,10 @@ class Host:
         """Return the path of the node with all links followed inside the root; missing parts stay as they are.
 
         Raises:
-            OSError: The links form a loop (ELOOP).
+            OSError: The links form a loop (ELOOP), or no file can have this name: it has a NUL (EINVAL).
         """
+        if "\0" in os.fspath(host_path):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), host_path)
         if self.root is _SLASH:
             return os.path.realpath(host_path)
         return resolve(str(self.root), os.fspath(host_path))
@@ -111,7 +113,7 @@ class Host:
                 found = os.stat(self._inside(path))
                 if self._stand_ins is not None and (node := self._stand_ins.nodes.get(path)) is not None:
                     return node.file_type | node.mode, os.makedev(node.major, node.minor)
-        except OSError:
+        except (OSError, ValueError):  # what sysfs says may have a NUL in it
             return None
         return found.st_mode, found.st_rdev
 
@@ -131,6 +133,8 @@ class Host:
 
         A link that leads nowhere is a path, too. `escape` makes a plain name of one with brackets in it.
         """
+        if "\0" in pattern:
+            return []
         above, _, name = f"/{pattern.lstrip('/')}".rpartition("/")
         if glob.has_magic(name) and "**" not in name and "//" not in above and not glob.has_magic(above):
             return sorted(f"{above}/{found}" for found in self._names(above, name))  # most are so, and it is cheaper
@@ -159,7 +163,7 @@ class Host:
         Raises:
             OSError: It is not there, or reading it fails; sysfs knows EINVAL, ENODEV, EOPNOTSUPP and more.
         """
-        if self.root is _SLASH:
+        if self.root is _SLASH and "\0" not in os.fspath(host_path):
             return _read(os.fspath(host_path))
         path = self.resolve(host_path)
         inside = self._inside(path)
@@ -182,7 +186,7 @@ class Host:
         try:
             place = host_path if self.root is _SLASH else self._inside(f"{self.resolve(directory or '/')}/{name}")
             return os.readlink(place)
-        except OSError:
+        except (OSError, ValueError):
             return None
 
     # -- device nodes --------------------------------------------------------------------------------------------------
@@ -215,7 +219,7 @@ class Host:
                 if stat.S_ISLNK(mode):
                     path = self.resolve(host_path)
                     mode = os.stat(path).st_mode
-            except OSError:
+            except (OSError, ValueError):
                 mode = None
         else:  # even a directory on the way may be a link that leads out of the root
             found = self.look(host_path)

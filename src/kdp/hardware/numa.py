@@ -10,12 +10,15 @@ The ways, in this order; the first that knows answers:
    below it.
 
 Rule: all or none. Where a thing has several parts and one of them is unknown the answer is "unknown": half an answer would
-send the pod to the wrong side. -1 is unknown, node 0 is a node.
+send the pod to the wrong side. -1 is unknown, node 0 is a node; a number that the topology manager's masks have no bit for is
+unknown, too, and no reason to do without the device.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from ..devices import MAX_NUMA_NODE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,7 +55,7 @@ def _of(directory: Directory, seen: frozenset[str]) -> tuple[int, ...]:
     seen |= {directory.path}
     for place in (directory, *directory.parents):
         node = place.integer("numa_node").value
-        if node is not None and node >= 0:
+        if node is not None and 0 <= node <= MAX_NUMA_NODE:
             return (node,)
     device = directory.child("device")
     return (

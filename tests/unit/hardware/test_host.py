@@ -79,6 +79,26 @@ def test_a_loop_is_an_error_and_nothing_is_there(node: Host) -> None:
     assert node.node_fault("/dev/a") == "device node /dev/a is gone"
 
 
+@pytest.mark.parametrize("is_real", [True, False])
+def test_a_name_with_a_nul_is_that_of_nothing(node: Host, is_real: bool) -> None:
+    """What an attribute says may be nonsense, and may be asked for as a path: ``parent`` of soft-RoCE, ``DEVNAME``."""
+    host = Host() if is_real else node
+    path = "/dev/nu\0ll"
+    assert host.look(path) is None
+    assert not host.exists(path)
+    assert host.device_type(path) is None
+    assert host.device_number(path) is None
+    assert host.read_link(path) is None
+    assert host.glob(f"{path}/*") == host.glob(path) == []
+    assert host.net_interface("eth\0") is None
+    assert host.reading(path).problem == f"{path} cannot be read: Invalid argument"
+    assert not host.directory(path).exists
+    assert host.directory(path).children() == []
+    assert host.node_fault(path) == f"device node {path} is gone"
+    with pytest.raises(OSError, match="Invalid argument"):
+        host.resolve(path)
+
+
 def test_kinds_of_devices(node: Host, tmp_path: Path) -> None:
     assert Host().device_type("/dev/null") == "char"
     assert Host().device_type("/dev/none") is None

@@ -43,6 +43,14 @@ def test_nonsense_and_errors_are_unknown(gpu: SysfsTree) -> None:
     assert gpu.host.numa_nodes("/dev/dri/renderD128") == ()
 
 
+@pytest.mark.parametrize("number", ["64", "255", "4294967295"])
+def test_a_number_that_the_topology_manager_has_no_bit_for_is_unknown(gpu: SysfsTree, number: str) -> None:
+    gpu.write(f"{CARD}/numa_node", number)
+    assert gpu.host.numa_nodes("/dev/dri/renderD128") == ()
+    gpu.write("/sys/devices/pci0000:40/0000:40:01.0/numa_node", 63)
+    assert gpu.host.numa_nodes("/dev/dri/renderD128") == (63,)
+
+
 def test_nodes_outside_sysfs_and_gone_ones_are_unknown(sysfs_tree: SysfsTree) -> None:
     sysfs_tree.stand_in("/dev/nvidia0", major=195, minor=0)
     assert sysfs_tree.host.numa_nodes("/dev/nvidia0") == ()
