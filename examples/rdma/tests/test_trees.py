@@ -175,12 +175,15 @@ def test_an_id_does_not_change_because_the_guid_cannot_be_read_just_now(node: Sy
     assert "0000:af:00.0-0" in found(Rdma(node.host, mode="hca"))  # one that starts now knows no better
 
 
-def test_two_adapters_with_one_guid_are_two_devices(node: SysfsTree) -> None:
+def test_two_adapters_with_one_guid_are_two_devices_and_neither_has_it_for_an_id(node: SysfsTree) -> None:
+    """The second had the first one's id as soon as that was pulled out."""
     node.write("/sys/class/infiniband/mlx5_1/node_guid", GUID(1))
-    assert list(found(Rdma(node.host, mode="hca", link_types=["infiniband"]))) == [
-        "0c42a10300000001-0",
-        "0c42a10300000001-mlx5_1-0",
-    ]
+    backend = Rdma(node.host, mode="hca", link_types=["infiniband"])
+    assert list(found(backend)) == ["0000:3b:00.0-0", "0000:af:00.0-0"]
+    node.vanish("/sys/class/infiniband/mlx5_0")
+    assert list(found(backend)) == ["0000:af:00.0-0"]
+    node.bring_back("/sys/class/infiniband/mlx5_0")
+    assert list(found(backend)) == ["0000:3b:00.0-0", "0000:af:00.0-0"]
 
 
 def test_a_renamed_adapter_keeps_its_id(node: SysfsTree) -> None:

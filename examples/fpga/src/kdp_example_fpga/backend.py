@@ -25,7 +25,7 @@ from .programming import FpgaConfig, told
 from .temperature import Thermometer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 __all__ = ["Fpga", "Mode"]
 
@@ -40,6 +40,11 @@ _SUBSYSTEMS = ("fpga_region", "fpga", "platform", "pci", "drm")
 
 _SETTLED = 2.0
 """Seconds after which a board that has named no interface has none: its driver makes everything within a tenth of one."""
+
+_LONGEST_TEXT = 64
+"""Bytes of an attribute's text in a ResourceSlice."""
+
+_TWO = 2
 
 _TWINS, _COMMON = "xilinx_u30", "ama_u30"
 """The card with two user functions, by its shell; and the name that both of its shells share."""
@@ -112,6 +117,7 @@ class Fpga(kdp.DeviceBackend):
         self._region_edits = kdp.ContainerEdits(annotations=annotations, hooks=hooks)
         self._memory = Memory()
         self._others: set[str] = set()
+        self._twins: dict[str, set[str]] = {}
         self._places: dict[str, tuple[int, ...]] = {}
         self._told: set[str] = set()
         self._since: dict[str, float] | None = None
@@ -120,15 +126,14 @@ class Fpga(kdp.DeviceBackend):
     @override
     def discover(self) -> list[kdp.Device]:
         boards = dfl.scan(self.host, self._memory)
-        functions = xrt.scan(self.host, self._memory, self._others)
+        functions, left_out = xrt.scan(self.host, self._memory, self._others)
         self._memory.scanned()
         self._thermometer.keep({board.address for board in boards} | {function.address for function in functions})
         self._settle(boards)
         if len(self._places) > 2 * sum(len(board.ports) for board in boards):
             self._places.clear()  # most are of boards that are gone
         found: dict[str, kdp.Device] = {}
-        left_out: list[str] = []
-        for make in (*self._of_boards(boards), *self._of_cards(functions)):
+        for make in (*self._of_boards(boards), *self._of_cards(functions, left_out)):
             try:
                 device = make()
                 if found.setdefault(device.id, device) is not device:
@@ -185,7 +190,7 @@ class Fpga(kdp.DeviceBackend):
             health=_health([*wrong, *_problem(interface), *faults.of_port(port, self._ignored)]),
             numa_nodes=self._near(port.directory),
             edits=_edits([port.directory.node]),
-            attributes={"accelerator": accelerator, **told},
+            attributes=_fitting({"accelerator": accelerator, **told}),
             handle=port.directory.path,
         )
 
@@ -211,17 +216,25 @@ class Fpga(kdp.DeviceBackend):
             health=_health([*wrong, *_problem(board.interface), *of_ports]),
             numa_nodes=sorted({node for place in places for node in place}) if all(places) else (),
             edits=kdp.ContainerEdits.merge([(board.address, _edits(nodes)), (board.address, self._region_edits)]),
-            attributes={"ports": len(board.ports), **_function_of(board), **told},
+            attributes=_fitting({"ports": len(board.ports), **_function_of(board), **told}),
         )
 
     # -- AMD -----------------------------------------------------------------------------------------------------------
 
-    def _of_cards(self, functions: Iterable[xrt.Function]) -> Iterator[Callable[[], kdp.Device]]:
+    def _of_cards(self, functions: Iterable[xrt.Function], left_out: list[str]) -> Iterator[Callable[[], kdp.Device]]:
         cards: dict[str, list[xrt.Function]] = {}
+        twins: dict[str, set[str]] = {}
         for function in functions:
             is_whole = self._card_unit == "card" and _TWINS in (function.shell.value or "")
             serial = function.serial.value if is_whole else None
             cards.setdefault(function.address if serial is None else names.card_id(serial), []).append(function)
+            if is_whole and serial is not None:
+                twins.setdefault(names.card_id(serial), set()).add(function.address)
+        for name, addresses in twins.items():
+            self._twins[name] = addresses | self._twins.get(name, set())
+            if len(self._twins[name]) == 1:
+                left_out.append(f"the second function of {name}: only {cards[name][0].address} is there")
+        self._twins = {name: addresses for name, addresses in self._twins.items() if name in twins}
         return (partial(self._of_card, name, members) for name, members in cards.items())
 
     def _of_card(self, name: str, members: list[xrt.Function]) -> kdp.Device:
@@ -235,6 +248,16 @@ class Fpga(kdp.DeviceBackend):
         for function in members:
             nodes += [function.render_node, function.dma_node, function.management_node if self._management else None]
             wrong += [f"{function.address}: {fault}" for fault in self._faults(function)]
+        seen = self._twins.get(name, set()) if len(members) < _TWO else set[str]()
+        wrong += [
+            f"{address}: is gone, and the card has two functions"
+            for address in sorted(seen - {function.address for function in members})
+        ]
+        if len(members) > _TWO:
+            wrong.append(
+                f"{len(members)} functions say the serial number {first.serial.value}, and a card has {_TWO}: which are one "
+                "card cannot be known"
+            )
         if is_twin and self._card_unit == "card" and first.serial.value is None:
             wrong.append(f"{first.serial.problem}: which functions are one card cannot be known")
         exact = self._shell_names == "exact" or not is_twin
@@ -247,7 +270,7 @@ class Fpga(kdp.DeviceBackend):
             health=_health(wrong),
             numa_nodes=sorted({node for place in places for node in place}) if all(places) else (),
             edits=_edits(nodes),
-            attributes={"shell": shell, **({"serial": first.serial.value} if first.serial.value else {})},
+            attributes=_fitting({"shell": shell, "serial": first.serial.value or ""}),
         )
 
     def _faults(self, function: xrt.Function) -> Iterator[str]:
@@ -325,6 +348,15 @@ def _health(wrong: Iterable[str]) -> kdp.Health:
 
 def _edits(nodes: Iterable[str | None]) -> kdp.ContainerEdits:
     return kdp.ContainerEdits(device_nodes=[kdp.DeviceNode(host_path=node) for node in nodes if node is not None])
+
+
+def _fitting(told: Mapping[str, str | int]) -> dict[str, str | int]:
+    """Return attributes without those that are empty, longer than a ResourceSlice takes, or no text that can be printed."""
+    return {
+        name: value
+        for name, value in told.items()
+        if isinstance(value, int) or (value and value.isprintable() and len(value.encode()) <= _LONGEST_TEXT)
+    }
 
 
 def _function_of(board: dfl.Board) -> dict[str, str]:

@@ -109,7 +109,11 @@ def scan(host: kdp.hardware.Host, memory: Memory) -> list[Board]:
     return [
         Board(
             address,
-            _interface(*engines[address], memory) if address in engines else Known(None, "its engine is gone"),
+            _interface(address, *engines[address], memory)
+            if address in engines
+            else _remembered(
+                f"{address}/interface", Known(None, f"the management engine of {address} is gone"), memory
+            ),
             engines[address][0] if address in engines else None,
             tuple(sorted(ports.get(address, []), key=lambda port: (port.address, port.number or 0))),
         )
@@ -129,7 +133,7 @@ def _port(address: str, directory: kdp.hardware.Directory, memory: Memory) -> Po
     )
 
 
-def _interface(engine: kdp.hardware.Directory, driver: _Driver, memory: Memory) -> Known:
+def _interface(board: str, engine: kdp.hardware.Directory, driver: _Driver, memory: Memory) -> Known:
     above, _, name = driver.interface.rpartition("/")
     there: list[Known] = []
     for directory in engine.children(above):
@@ -144,7 +148,8 @@ def _interface(engine: kdp.hardware.Directory, driver: _Driver, memory: Memory) 
         found = there[0]
     else:
         found = Known(None, f"{engine.path} names no interface" + ("" if engine.driver else ": it has no driver"))
-    known = _remembered(f"{engine.path}/{driver.interface}", found, memory)
+    # By the board and not by the engine: a port keeps its name when the engine goes first.
+    known = _remembered(f"{board}/interface", found, memory)
     return Known(None) if known.value is None and not there and engine.driver else known
 
 

@@ -15,6 +15,9 @@ import kdp.hardware
 
 __all__ = ["Thermometer"]
 
+_SENSIBLE = 1_000_000
+"""From here on it is no temperature, in whatever unit, and perhaps a number too large to reckon with."""
+
 _MARGIN = 5.0
 """Degrees by which a board must be cooler than the limit, where no option says otherwise."""
 
@@ -87,7 +90,11 @@ class Thermometer:
         self, board: str, place: kdp.hardware.Directory, sensor: _Sensor, reading: kdp.hardware.Reading[int]
     ) -> str | None:
         own = place.integer(sensor.limit).value if sensor.limit else None
-        limit = self._limit if self._limit is not None else own * sensor.unit if own else None
+        if own is not None and not 0 < own < _SENSIBLE:
+            own = None  # nobody has set one
+        if reading.value is not None and abs(reading.value) >= _SENSIBLE:
+            reading = attrs.evolve(reading, value=None, problem=f"{reading.path} says what is no temperature")
+        limit = self._limit if self._limit is not None else None if own is None else own * sensor.unit
         alarm = self._limit is None and sensor.alarm is not None and place.flag(sensor.alarm).value is True
         if reading.value is None or (limit is None and not alarm):
             return "was too hot, and its sensor cannot be read now" if board in self._hot and reading.problem else None

@@ -52,8 +52,8 @@ class Function:
     directory: kdp.hardware.PciFunction
 
 
-def scan(host: kdp.hardware.Host, memory: Memory, others: set[str]) -> list[Function]:
-    """Return the user functions that are there, by address.
+def scan(host: kdp.hardware.Host, memory: Memory, others: set[str]) -> tuple[list[Function], list[str]]:
+    """Return the user functions that are there, by address, and a sentence for each card that has none.
 
     Args:
         host: The node's files.
@@ -71,7 +71,13 @@ def scan(host: kdp.hardware.Host, memory: Memory, others: set[str]) -> list[Func
         elif vendor is not None:
             others.add(entry)
     managers = {_slot(function): function for function in functions if host.exists(f"{function.path}/mgmt_pf")}
-    return [_function(function, managers, memory) for function in functions if host.exists(f"{function.path}/user_pf")]
+    users = [function for function in functions if host.exists(f"{function.path}/user_pf")]
+    left_out = [
+        f"card {function.address}: its management function is there and no user function: is xocl loaded and bound to it?"
+        for slot, function in managers.items()
+        if slot not in {_slot(user) for user in users}
+    ]
+    return [_function(function, managers, memory) for function in users], left_out
 
 
 def _function(

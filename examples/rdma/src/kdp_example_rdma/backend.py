@@ -17,7 +17,7 @@ import kdp
 import kdp.hardware
 
 from .functions import read_functions, read_subfunctions
-from .hca import Hca, HcaFacts, rdma_cm, read_hcas, shares_namespaces
+from .hca import Hca, Known, rdma_cm, read_hcas, shares_namespaces
 from .network import network_data
 from .options import Options
 from .pools import ADAPTERS, adapter_devices, pool_devices
@@ -46,6 +46,12 @@ _OF_FUNCTIONS = ("pci", "vfio", "auxiliary", "vdpa")
 EXCLUSIVE = (
     "the node's RDMA network namespace mode is exclusive, so no container with a network of its own could open it; "
     "say 'rdma system set netns shared' on the node"
+)
+
+
+WITHOUT_RDMA_CM = (
+    "there is no device node of rdma_cm, so programs that connect by librdmacm fail in containers; "
+    "say 'modprobe rdma_ucm' on the node"
 )
 
 
@@ -121,11 +127,11 @@ class Rdma(kdp.DeviceBackend):
         if config is not None:
             self._file = ConfigFile(config, mode, resource_prefix)
         self._config = options.config(mode) if self._file is None else self._file.current
-        self._facts: dict[str, HcaFacts] = {}
+        self._known = Known()
         self._interfaces: frozenset[str] = frozenset()
         self._complaints: set[str] = set()
         self._interval: int | None = None
-        self._made: dict[str, tuple[object, list[kdp.Device]]] = {}
+        self._made: dict[str, tuple[object, list[kdp.Device], list[str]]] = {}
         self._apply(self._config)
 
     def _apply(self, config: Config) -> None:
@@ -145,9 +151,17 @@ class Rdma(kdp.DeviceBackend):
             if self._file.current is not self._config:
                 self._apply(self._file.current)
         complaints = set(self._config.warnings)
-        hcas = read_hcas(self.host, self._facts)
+        hcas = read_hcas(self.host, self._known)
         self._interfaces = frozenset(name for hca in hcas for name in hca.interfaces)
         manager = rdma_cm(self.host) if hcas else None
+        if hcas and manager is None:
+            complaints.add(WITHOUT_RDMA_CM)
+        complaints.update(
+            f"{hca.name}: the device node of {name} is gone, so containers do without it"
+            for hca in hcas
+            if hca.fault is None
+            for name in hca.missing
+        )
         shared = shares_namespaces(self.host)
         if self._mode == "vf":
             found = self._functions(hcas, manager, complaints, shared=shared)
@@ -178,8 +192,11 @@ class Rdma(kdp.DeviceBackend):
             seen = (pool, mine, manager, refused)
             last = self._made.get(pool.resource)
             if last is None or last[0] != seen:
+                left_out: list[str] = []
                 if self._mode == "pool":
-                    made = pool_devices(pool, mine, manager, all_ports=self._all_ports, refused=refused)
+                    made = pool_devices(
+                        pool, mine, manager, all_ports=self._all_ports, refused=refused, left_out=left_out
+                    )
                 else:
                     made = adapter_devices(
                         pool,
@@ -189,9 +206,11 @@ class Rdma(kdp.DeviceBackend):
                         shared=self._shared,
                         all_ports=self._all_ports,
                         refused=refused,
+                        left_out=left_out,
                     )
-                last = self._made[pool.resource] = (seen, made)
+                last = self._made[pool.resource] = (seen, made, left_out)
             found += last[1]
+            complaints.update(last[2])
         return found
 
     def _functions(
@@ -201,7 +220,9 @@ class Rdma(kdp.DeviceBackend):
         if any(selector.aux_types for held in self._config.vfs for selector in held.selectors):
             functions += read_subfunctions(self.host, hcas)
         self._interfaces |= {name for held in functions for name in (*held.interfaces, *held.parent_interfaces)}
-        found = vf_devices(self.host, self._config.vfs, functions, manager, shared=shared)
+        left_out: list[str] = []
+        found = vf_devices(self.host, self._config.vfs, functions, manager, shared=shared, left_out=left_out)
+        complaints.update(left_out)
         for config in self._config.vfs:
             if not any(device.resource == config.resource for device in found):
                 there = ", ".join(

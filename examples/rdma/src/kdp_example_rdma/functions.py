@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from .hca import Hca, link_type_of
+from .hca import Hca, is_representor, link_type_of, owner_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["Vdpa", "VirtualFunction", "read_functions", "read_subfunctions"]
 
 NETWORK_CONTROLLER = 0x02
-
-VFIO = "vfio-pci"
 
 VDPA_DRIVERS = {"vhost_vdpa": "vhost", "virtio_vdpa": "virtio"}
 """What a vDPA device is, by its driver, as sriov-network-device-plugin calls it."""
@@ -66,6 +64,7 @@ class VirtualFunction:
         p_key: Its default partition key; None: it has none.
         numa_nodes: Memory nodes that it is near to.
         root: The PCI root complex, as ``pci0000:3a``.
+        uio_nodes: Device nodes by which a program drives it, if its driver is one for that (uio_pci_generic, igb_uio).
         group: The number of its IOMMU group; None: it is in none.
         is_without_iommu: Whether that group is one of VFIO's without an IOMMU.
         carries_default_route: Whether the node itself uses it.
@@ -89,11 +88,31 @@ class VirtualFunction:
     p_key: int | None
     numa_nodes: tuple[int, ...]
     root: str
+    uio_nodes: tuple[str, ...]
     group: int | None
     is_without_iommu: bool
     carries_default_route: bool
     hcas: tuple[Hca, ...]
     uplink_fault: str | None
+
+    @property
+    def is_vfio(self) -> bool:
+        """Whether its driver hands it to programs through VFIO: vfio-pci, or a vendor's own, as mlx5_vfio_pci."""
+        return self.is_bound and not self.aux_type and "vfio" in self._words
+
+    @property
+    def is_uio(self) -> bool:
+        """Whether its driver hands it to programs through UIO: uio_pci_generic, igb_uio."""
+        return self.is_bound and not self.aux_type and "uio" in self._words
+
+    @property
+    def is_for_programs(self) -> bool:
+        """Whether no driver of the node's kernel drives it, so that it can have no adapter and no interface here."""
+        return self.is_vfio or self.is_uio
+
+    @property
+    def _words(self) -> list[str]:
+        return self.driver.replace("-", "_").split("_")
 
 
 def read_functions(host: kdp.hardware.Host, hcas: Sequence[Hca]) -> list[VirtualFunction]:
@@ -135,7 +154,7 @@ def _read(
     routed: frozenset[str],
 ) -> VirtualFunction:
     host = function.host
-    interfaces, parent_interfaces = tuple(function.net_names), tuple(parent.net_names)
+    interfaces, parent_interfaces = tuple(function.net_names), tuple(_interfaces(parent))
     mine = tuple(hcas.get(function.address, ()))
     types = [link_type_of(host.net_interface(name)) for name in (*interfaces, *parent_interfaces)]
     types += [kind for hca in (*mine, *hcas.get(parent.address, ())) for kind in sorted(hca.link_types)]
@@ -159,7 +178,8 @@ def _read(
         link_type=next((kind for kind in types if kind is not None), ""),
         p_key=next((key.value for key in keys if key.value is not None), None),
         numa_nodes=function.numa_nodes,
-        root=function.path.removeprefix("/sys/devices/").partition("/")[0],
+        root=function.pcie_root or "",
+        uio_nodes=tuple(node for entry in function.children("uio/uio*") if (node := entry.node) is not None),
         group=function.iommu_group,
         is_without_iommu=group.text("name").value == "vfio-noiommu",
         carries_default_route=not routed.isdisjoint(interfaces),
@@ -193,7 +213,7 @@ def _read_subfunction(
 ) -> VirtualFunction:
     host = entry.host
     interfaces = tuple(child.name for child in entry.children("net/*"))
-    parent_interfaces = tuple(parent.net_names)
+    parent_interfaces = tuple(_interfaces(parent))
     mine = tuple(hcas.get(entry.name, ()))
     types = [link_type_of(host.net_interface(name)) for name in (*interfaces, *parent_interfaces)]
     types += [kind for hca in (*mine, *hcas.get(parent.address, ())) for kind in sorted(hca.link_types)]
@@ -213,7 +233,8 @@ def _read_subfunction(
         link_type=next((kind for kind in types if kind is not None), ""),
         p_key=None,
         numa_nodes=parent.numa_nodes,
-        root=parent.path.removeprefix("/sys/devices/").partition("/")[0],
+        root=parent.pcie_root or "",
+        uio_nodes=(),
         group=None,
         is_without_iommu=False,
         carries_default_route=not routed.isdisjoint(interfaces),
@@ -223,12 +244,16 @@ def _read_subfunction(
 
 
 def _by_owner(hcas: Sequence[Hca]) -> dict[str, list[Hca]]:
-    """Return the adapters by PCI address, those of subfunctions by the names of these: their PCI function is their parent's, too."""
+    """Return the adapters by PCI address, those of subfunctions by the names of these."""
     found: dict[str, list[Hca]] = {}
     for hca in hcas:
-        above = hca.path.rpartition("/infiniband/")[0].rpartition("/")[2]
-        found.setdefault(above if ".sf." in above else hca.facts.address or "", []).append(hca)
+        found.setdefault(owner_of(hca.path, hca.facts) or "", []).append(hca)
     return found
+
+
+def _interfaces(parent: kdp.hardware.PciFunction) -> list[str]:
+    """Return the interfaces of a physical function's own ports."""
+    return [entry.name for entry in parent.children("net/*") if not is_representor(entry)]
 
 
 def _vdpa_devices(host: kdp.hardware.Host) -> dict[str, Vdpa]:
@@ -248,7 +273,7 @@ def _uplink_fault(host: kdp.hardware.Host, parent: kdp.hardware.PciFunction, hca
     """Return why nothing gets out of a physical function; one of its ports is enough."""
     faults = [hca.unhealthy_because(all_ports=False) for hca in hcas]
     if not faults:
-        states = {name: held.state for name in parent.net_names if (held := host.net_interface(name)) is not None}
+        states = {name: held.state for name in _interfaces(parent) if (held := host.net_interface(name)) is not None}
         faults = [
             f"{name} is {state}" if state in ("down", "lowerlayerdown", "notpresent") else None
             for name, state in states.items()
@@ -258,9 +283,22 @@ def _uplink_fault(host: kdp.hardware.Host, parent: kdp.hardware.PciFunction, hca
 
 
 def _default_routes(host: kdp.hardware.Host) -> frozenset[str]:
-    """Return the interfaces of the node's default routes; process 1 is the node's, whoever asks."""
-    reading = host.reading("/proc/1/net/route")
-    if reading.value is None:
-        reading = host.reading("/proc/net/route")
-    rows = [line.split() for line in reading.or_else("").splitlines()[1:]]
-    return frozenset(row[0] for row in rows if len(row) > 7 and row[1] == row[7] == "00000000")
+    """Return the interfaces of the node's default routes, and those below them: of a bond, a bridge, a VLAN."""
+    rows = [line.split() for line in _routes(host, "route").splitlines()[1:]]
+    found = {row[0] for row in rows if len(row) > 7 and row[1] == row[7] == "00000000"}
+    # Destination, its prefix, source, its prefix, next hop, metric, references, use, flags, interface.
+    rows = [line.split() for line in _routes(host, "ipv6_route").splitlines()]
+    found |= {row[9] for row in rows if len(row) > 9 and row[1] == "00" and not row[0].strip("0") and row[9] != "lo"}
+    todo = [*found]
+    while todo:
+        interface = host.net_interface(todo.pop())
+        lower = set() if interface is None else {*interface.lower} - found
+        found |= lower
+        todo += lower
+    return frozenset(found)
+
+
+def _routes(host: kdp.hardware.Host, name: str) -> str:
+    """Return a table of the node's network; process 1 is the node's, whoever asks."""
+    reading = host.reading(f"/proc/1/net/{name}")
+    return (host.reading(f"/proc/net/{name}") if reading.value is None else reading).or_else("")

@@ -7,10 +7,16 @@ What is odd about them, and why each is read as it is:
   health is node and class entry and port state.
 * Soft-RoCE has no ``device``; iWARP has no umad; newer kernels give RoCE no issm. What is not there is not missing.
 * A port has 1024 GIDs, of which most fail: only the first one's interface is read.
+* Two adapters may say one GUID: soft-RoCE makes it of the hardware address, which an interface shares with its VLANs. And a
+  subfunction's may be zero, as a virtual function's.
+* In switchdev mode mlx5 gives the physical function's adapter a port, and the function an interface, for each virtual function: its
+  representor. One that is up says nothing of the way out.
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import attrs
@@ -20,7 +26,19 @@ if TYPE_CHECKING:
 
     import kdp.hardware
 
-__all__ = ["Hca", "HcaFacts", "Port", "link_type_of", "node_of", "rdma_cm", "read_hcas", "shares_namespaces"]
+__all__ = [
+    "Hca",
+    "HcaFacts",
+    "Known",
+    "Port",
+    "is_representor",
+    "link_type_of",
+    "node_of",
+    "owner_of",
+    "rdma_cm",
+    "read_hcas",
+    "shares_namespaces",
+]
 
 ACTIVE = 4
 
@@ -36,6 +54,11 @@ _PHYSICAL = {
     "LinkErrorRecovery": "the link recovers from errors",
 }
 _LINK_TYPES = {1: "ether", 32: "infiniband"}
+
+_GUID = re.compile(r"[0-9a-f]{16}")
+_NUMBER = re.compile(r"[0-9]{1,9}")
+_REPRESENTOR = re.compile(r"(c\d+)?pf\d+((vf|sf)\d+)?")
+"""What ``phys_port_name`` of a representor says; the port itself is ``p0`` (the kernel's devlink-port.rst)."""
 
 
 @attrs.frozen(kw_only=True)
@@ -99,6 +122,7 @@ class Hca:
         link_types: ``ether``, ``infiniband``.
         ports: Its ports.
         nodes: Its device nodes that are there: uverbs, umad, issm.
+        missing: Its entries of sysfs whose device nodes are not there, as ``umad0``.
         fault: Why no container could open it, whatever its ports say; None: one could.
     """
 
@@ -110,6 +134,7 @@ class Hca:
     link_types: frozenset[str]
     ports: tuple[Port, ...]
     nodes: tuple[str, ...]
+    missing: tuple[str, ...]
     fault: str | None
 
     def unhealthy_because(self, *, all_ports: bool) -> str | None:
@@ -126,40 +151,73 @@ class Hca:
         return "; ".join(faults) if faults and (all_ports or len(faults) == len(self.ports)) else None
 
 
-def read_hcas(host: kdp.hardware.Host, known: dict[str, HcaFacts] | None = None) -> list[Hca]:
+@attrs.define
+class Known:
+    """What is known of the adapters from the last time.
+
+    Attributes:
+        facts: Facts by path.
+        shared: GUIDs that two adapters said: neither has it for an id, also when the other is gone.
+    """
+
+    facts: dict[str, HcaFacts] = attrs.field(factory=dict[str, HcaFacts])
+    shared: set[str] = attrs.field(factory=set[str])
+
+
+def read_hcas(host: kdp.hardware.Host, known: Known | None = None) -> list[Hca]:
     """Return the adapters of the node, mlx5_2 before mlx5_10.
 
     Args:
         host: The node's files.
-        known: Facts by path, from the last time; replaced by those of now. They are read again where the GUID is another, and what
-            cannot be read just now keeps its last value, so that no id changes because an attribute fails once.
+        known: From the last time; replaced by what is known now. Facts are read again where the GUID is another or one is missing,
+            and what cannot be read just now keeps its last value, so that no id changes because an attribute fails once.
     """
-    known = {} if known is None else known
+    known = Known() if known is None else known
     verbs: dict[str, list[kdp.hardware.Directory]] = {}
     for name in ("infiniband_verbs", "infiniband_mad"):
         for entry in host.class_devices(name):
             verbs.setdefault(entry.text("ibdev").or_else(""), []).append(entry)
     entries = {entry.path: entry for entry in host.class_devices("infiniband")}
-    facts = {path: _facts(entry, known.get(path)) for path, entry in entries.items()}
-    known.clear()
-    known.update(facts)
-    found: dict[str, Hca] = {}
-    for path, entry in entries.items():
-        identity = _identity(entry.name, facts[path])
-        if identity in found:  # somebody has given two adapters one GUID
-            identity = f"{identity}-{entry.name}"
-        found[identity] = _read(entry, identity, facts[path], verbs.get(entry.name, ()))
-    return [*found.values()]
+    known.facts = facts = {path: _facts(entry, known.facts.get(path)) for path, entry in entries.items()}
+    guids = Counter(held.guid for path, held in facts.items() if not _is_virtual(path, held))
+    known.shared = (known.shared & {*guids}) | {guid for guid, count in guids.items() if guid and count > 1}
+    names = {path: _identity(entry, facts[path], known.shared) for path, entry in entries.items()}
+    times = Counter(names.values())
+    return [
+        _read(
+            entry,
+            names[path] if times[names[path]] == 1 else f"{names[path]}-{entry.name}",
+            facts[path],
+            verbs.get(entry.name, ()),
+        )
+        for path, entry in entries.items()
+    ]
 
 
-def _identity(name: str, facts: HcaFacts) -> str:
-    """Return the PCI address of a virtual function, else the GUID, else the address, else the name.
+def _identity(entry: kdp.hardware.Directory, facts: HcaFacts, shared: set[str]) -> str:
+    """Return the PCI address of a virtual function, else the GUID, else what the adapter is of, else the name.
 
     A virtual function's GUID is configuration: it is zero until somebody sets it.
     """
-    if facts.is_virtual and facts.address is not None:
-        return facts.address
-    return facts.guid or facts.address or name
+    owner = owner_of(entry.path, facts)
+    if _is_virtual(entry.path, facts) and owner is not None:
+        return owner
+    if facts.guid and facts.guid not in shared:
+        return facts.guid
+    return owner or (f"{facts.guid}-{entry.name}" if facts.guid else entry.name)
+
+
+def _is_virtual(path: str, facts: HcaFacts) -> bool:
+    return facts.is_virtual and owner_of(path, facts) == facts.address
+
+
+def owner_of(path: str, facts: HcaFacts) -> str | None:
+    """Return what an adapter is of: the name of its subfunction, as ``mlx5_core.sf.2``, else the address of its PCI function.
+
+    The PCI function of a subfunction's adapter is its parent's, too. None: it is of none, as soft-RoCE.
+    """
+    above = path.rpartition("/infiniband/")[0].rpartition("/")[2]
+    return above if ".sf." in above else facts.address
 
 
 def rdma_cm(host: kdp.hardware.Host) -> str | None:
@@ -179,7 +237,8 @@ def node_of(directory: kdp.hardware.Directory) -> str | None:
     """Return the device node of a class entry, if it is there, by its number: another device may have a node of this name."""
     host, told = directory.host, directory.properties()  # one read, where reading dev would be another
     major, minor, name = told.get("MAJOR", ""), told.get("MINOR", ""), told.get("DEVNAME")
-    number = (int(major), int(minor)) if major.isdigit() and minor.isdigit() else directory.number
+    is_told = _NUMBER.fullmatch(major) and _NUMBER.fullmatch(minor)
+    number = (int(major), int(minor)) if is_told else directory.number
     if number is None:
         return None
     if name is not None and host.device_number(f"/dev/{name}") == number:
@@ -192,17 +251,24 @@ def link_type_of(interface: kdp.hardware.NetInterface | None) -> str | None:
     return None if interface is None else _LINK_TYPES.get(interface.link_type or 0)
 
 
+def is_representor(interface: kdp.hardware.Directory) -> bool:
+    """Return whether an interface stands for a virtual function or subfunction, not for the port of its physical function."""
+    return _REPRESENTOR.fullmatch(interface.text("phys_port_name").or_else("")) is not None
+
+
 def _facts(entry: kdp.hardware.Directory, last: HcaFacts | None) -> HcaFacts:
     guid = entry.text("node_guid").or_else("").replace(":", "").lower()
-    guid = guid if guid.strip("0") else ""
-    if last is not None and guid and guid == last.guid:
+    guid = guid if _GUID.fullmatch(guid) and guid.strip("0") else ""
+    if last is not None and guid and guid != last.guid and last.guid:
+        last = None  # another adapter has come to the same place
+    if last is not None and guid and guid == last.guid and all(getattr(last, name) for name in _TOLD):
         return last
     pci = entry.pci
     found = HcaFacts(
         guid=guid,
         address=None if pci is None else pci.address,
         is_virtual=pci is not None and pci.link("physfn") is not None,
-        root="" if pci is None else pci.path.removeprefix("/sys/devices/").partition("/")[0],
+        root="" if pci is None else pci.pcie_root or "",
         vendor="" if pci is None or pci.vendor is None else f"{pci.vendor:04x}",
         device="" if pci is None or pci.device is None else f"{pci.device:04x}",
         driver="" if pci is None else pci.driver or "",
@@ -220,17 +286,23 @@ def _facts(entry: kdp.hardware.Directory, last: HcaFacts | None) -> HcaFacts:
     return attrs.evolve(found, **before)
 
 
+_TOLD = [field.name for field in attrs.fields(HcaFacts) if field.name != "is_virtual"]
+
+
 def _read(
     entry: kdp.hardware.Directory, identity: str, facts: HcaFacts, nodes: Iterable[kdp.hardware.Directory]
 ) -> Hca:
     host = entry.host
     ports = entry.children("ports/*")
-    interfaces = dict.fromkeys(child.name for child in entry.child("device").children("net/*"))
-    for reading in (entry.text("parent"), *(port.text("gid_attrs/ndevs/0") for port in ports)):
-        if reading.value:
-            interfaces[reading.value] = None
-    read_ports = tuple(_port(port) for port in ports if port.name.isdigit())
-    types = {link_type_of(host.net_interface(name)) for name in interfaces if "/" not in name}
+    mine = entry.child("device").children("net/*")
+    others = {child.name for child in mine if is_representor(child)}
+    interfaces = dict.fromkeys(child.name for child in mine if child.name not in others)
+    ndevs = {port.path: port.text("gid_attrs/ndevs/0").or_else("") for port in ports}
+    for name in (entry.text("parent").or_else(""), *ndevs.values()):
+        if _is_name(name) and name not in others:
+            interfaces[name] = None
+    read_ports = tuple(_port(port) for port in ports if _NUMBER.fullmatch(port.name) and ndevs[port.path] not in others)
+    types = {link_type_of(host.net_interface(name)) for name in interfaces}
     types |= {{"Ethernet": "ether", "InfiniBand": "infiniband"}.get(port.link_layer) for port in read_ports}
     held = {entry.name: node_of(entry) for entry in nodes}
     fault = None
@@ -248,8 +320,14 @@ def _read(
         link_types=frozenset(kind for kind in types if kind is not None),
         ports=read_ports,
         nodes=tuple(node for node in held.values() if node is not None),
+        missing=tuple(name for name, node in held.items() if node is None),
         fault=fault,
     )
+
+
+def _is_name(text: str) -> bool:
+    """Return whether this may be the name of an interface, as the kernel's dev_valid_name() has it."""
+    return 0 < len(text) < 16 and text not in (".", "..") and not any(c in "/:\0" or c.isspace() for c in text)
 
 
 def _port(port: kdp.hardware.Directory) -> Port:

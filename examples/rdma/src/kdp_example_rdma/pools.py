@@ -25,14 +25,20 @@ ADAPTERS = "RDMA_DEVICES"
 _LONGEST_TEXT = 64
 """Bytes of an attribute's text in a ResourceSlice."""
 
-_RATE = re.compile(r"(\d+(?:\.\d+)?) Gb/sec")
+_RATE = re.compile(r"([0-9]{1,6}(?:\.[0-9]+)?) Gb/sec")
 
 _LONGEST_PREFIX = 57
 """Of an id: with ``-`` and the number of one of 10,000 containers it has 63 characters at most."""
 
 
 def pool_devices(
-    pool: PoolConfig, hcas: Sequence[Hca], rdma_cm: str | None, *, all_ports: bool, refused: str | None
+    pool: PoolConfig,
+    hcas: Sequence[Hca],
+    rdma_cm: str | None,
+    *,
+    all_ports: bool,
+    refused: str | None,
+    left_out: list[str],
 ) -> list[kdp.Device]:
     """Return the slots of a pool; none, if it has no adapter.
 
@@ -44,12 +50,16 @@ def pool_devices(
         rdma_cm: The node that all adapters share; None: there is none.
         all_ports: Whether each port of an adapter must be active, or one.
         refused: Why no container could open any of them; None: it could.
+        left_out: Is given a sentence for each adapter that does not do its part.
     """
+    hcas = [hca for hca in hcas if _can_be_named(hca, left_out)]
     if not hcas:
         return []
     faults = {hca.name: hca.unhealthy_because(all_ports=all_ports) for hca in hcas}
     reasons = [fault for fault in faults.values() if fault is not None]
     reason = refused or ("; ".join(reasons) if len(reasons) == len(faults) else None)
+    if reason is None:
+        left_out += [f"{pool.resource}: {fault}" for fault in reasons]
     usable = [hca for hca in hcas if hca.fault is None]
     nodes = [hca.facts.numa_nodes for hca in hcas]
     device = kdp.Device(
@@ -73,6 +83,7 @@ def adapter_devices(
     shared: bool,
     all_ports: bool,
     refused: str | None,
+    left_out: list[str],
 ) -> list[kdp.Device]:
     """Return the slots of single adapters: so many for each. See `pool_devices`.
 
@@ -84,9 +95,12 @@ def adapter_devices(
         shared: Whether several DRA claims may have one, each with a part of its bandwidth.
         all_ports: Whether each port of an adapter must be active, or one.
         refused: Why no container could open any of them; None: it could.
+        left_out: Is given a sentence for each adapter that can be no device.
     """
     found: list[kdp.Device] = []
     for hca in hcas:
+        if not _can_be_named(hca, left_out):
+            continue
         reason = refused or hca.unhealthy_because(all_ports=all_ports)
         device = kdp.Device(
             id="adapter",
@@ -133,12 +147,23 @@ def attributes_of(hca: Hca) -> dict[str, str | int]:
 
 
 def fitting(told: Mapping[str, str | int]) -> dict[str, str | int]:
-    """Return attributes without those that are unknown or longer than a ResourceSlice takes."""
+    """Return attributes without those that are unknown, longer than a ResourceSlice takes, or no text that can be printed."""
     return {
         name: value
         for name, value in told.items()
-        if value != "" and (not isinstance(value, str) or len(value.encode()) <= _LONGEST_TEXT)
+        if value != ""
+        and (not isinstance(value, str) or (value.isprintable() and len(value.encode()) <= _LONGEST_TEXT))
     }
+
+
+def _can_be_named(hca: Hca, left_out: list[str]) -> bool:
+    """Return whether an id and a variable can hold the adapter's name: the kernel takes any bytes."""
+    try:
+        kdp.Device(id=_prefix(hca.identity), edits=_edits([hca], None))
+    except kdp.KdpError as error:
+        left_out.append(f"{hca.path!r} is left out: {error}")
+        return False
+    return True
 
 
 def _speed(hca: Hca) -> int | None:

@@ -15,7 +15,6 @@ import attrs
 import kdp
 import kdp.hardware
 
-from .functions import VFIO, VirtualFunction
 from .pools import fitting
 from .selectors import vf_fits
 
@@ -23,10 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .config import VfConfig, VfSelector
+    from .functions import VirtualFunction
 
 __all__ = ["Told", "info_variable", "vf_devices"]
 
 _VHOST = ("/dev/vhost-net", "/dev/net/tun")
+_NAMED = 8
+"""Functions in one sentence."""
 
 
 @attrs.frozen
@@ -57,6 +59,7 @@ def vf_devices(
     rdma_cm: str | None,
     *,
     shared: bool,
+    left_out: list[str],
 ) -> list[kdp.Device]:
     """Return a device for each function that a resource selects; the first resource, and of it the first selector, has it.
 
@@ -66,26 +69,47 @@ def vf_devices(
         functions: What is there.
         rdma_cm: The node that all adapters share; None: there is none.
         shared: Whether adapters stay visible here when a container has them; if not, one that is not to be seen may be in use.
+        left_out: Is given a sentence for what could be meant and is no device.
     """
     found: list[kdp.Device] = []
+    without_rdma: dict[str, list[str]] = {}
     for function in functions:
-        if function.carries_default_route:
-            continue
         # In the exclusive mode the adapter of a container's function is to be seen in that container only.
-        may_be_away = not shared and function.driver not in ("", VFIO)
+        may_be_away = not shared and function.driver != "" and not function.is_for_programs
         is_rdma = bool(function.hcas) or may_be_away
-        chosen = next(
-            (
-                (config, selector)
-                for config in configs
-                for selector in config.selectors
-                if vf_fits(selector, function, is_rdma=is_rdma)
-            ),
-            None,
-        )
-        if chosen is not None:
-            found.append(_device(host, *chosen, function, rdma_cm))
+        chosen = _chosen(configs, function, is_rdma=is_rdma)
+        if chosen is None:
+            meant = None if is_rdma or function.is_for_programs else _chosen(configs, function, is_rdma=True)
+            if meant is not None:
+                without_rdma.setdefault(meant[0].resource, []).append(function.address)
+        elif function.carries_default_route:
+            left_out.append(
+                f"{chosen[0].resource}: {function.address} ({', '.join(function.interfaces)}) carries the node's default route "
+                "and is left out"
+            )
+        else:
+            try:
+                found.append(_device(host, *chosen, function, rdma_cm))
+            except kdp.KdpError as error:  # whatever a function says, it is its own affair
+                left_out.append(f"{chosen[0].resource}: {function.address} is left out: {error}")
+    for resource, addresses in without_rdma.items():
+        some = ", ".join(addresses[:_NAMED]) + (", ..." if len(addresses) > _NAMED else "")
+        left_out.append(f"{resource}: left out because no RDMA adapter is to be seen: {some}")
     return found
+
+
+def _chosen(
+    configs: Sequence[VfConfig], function: VirtualFunction, *, is_rdma: bool
+) -> tuple[VfConfig, VfSelector] | None:
+    return next(
+        (
+            (config, selector)
+            for config in configs
+            for selector in config.selectors
+            if vf_fits(selector, function, is_rdma=is_rdma)
+        ),
+        None,
+    )
 
 
 def _device(
@@ -96,15 +120,20 @@ def _device(
     reasons: list[str] = []
     if config.extra:
         parts["extra"] = {**config.extra.get("*", {}), **config.extra.get(function.address, {})}
-    if function.driver == VFIO:
+    if function.is_vfio:
         if function.group is None:
-            reasons.append(f"{function.address} is bound to {VFIO} and in no IOMMU group")
+            reasons.append(f"{function.address} is bound to {function.driver} and in no IOMMU group")
         else:
             inside = f"/dev/vfio/{function.group}"
             outside = f"/dev/vfio/noiommu-{function.group}" if function.is_without_iommu else inside
             nodes.append(kdp.DeviceNode(host_path="/dev/vfio/vfio"))
             nodes.append(kdp.DeviceNode(host_path=outside, container_path=inside))
             parts["vfio"] = {"mount": "/dev/vfio/vfio", "dev-mount": inside}
+    elif function.is_uio:
+        if not function.uio_nodes:
+            reasons.append(f"{function.address} is bound to {function.driver}, and has no device node")
+        nodes += [kdp.DeviceNode(host_path=path) for path in function.uio_nodes]
+        parts["uio"] = {"mount": function.uio_nodes[0]} if function.uio_nodes else {}
     elif not function.is_bound:
         reasons.append(f"{function.address} is bound to no driver")
     if selector.is_rdma and function.hcas:
