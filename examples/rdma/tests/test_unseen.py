@@ -123,7 +123,7 @@ def test_what_is_above_a_root_complex_is_none(sysfs_tree: SysfsTree) -> None:
     made = Node(sysfs_tree)
     above = "/sys/devices/LNXSYSTM:00/LNXSYBUS:00/ACPI0004:00/VMBUS:00/47505500-0001"
     directory = f"{above}/pci9e2f:00/9e2f:00:02.0"
-    for name, value in {"vendor": "0x15b3", "device": "0x101a", "class": "0x020000", "numa_node": 0}.items():
+    for name, value in {"vendor": "0x15b3", "device": "0x101a", "class": "0x020000", "numa_node": "0"}.items():
         sysfs_tree.write(f"{directory}/{name}", value)
     sysfs_tree.link("/sys/bus/pci/devices/9e2f:00:02.0", directory)
     made.hca("mlx5_0", directory, guid=GUID(1), ports=[ETHERNET])
