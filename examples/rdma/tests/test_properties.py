@@ -192,20 +192,20 @@ def _judged(backend: Rdma) -> dict[str, kdp.Device]:
 
 def _break(tree: SysfsTree, path: str, how: bytes | str) -> None:
     place = tree.path(path)
+    if isinstance(how, str) and how.startswith("E"):
+        tree.fail(path, getattr(errno, how))
+        return
+    place.unlink()  # it may be a stand-in that cannot be written to
     if isinstance(how, bytes):
         place.write_bytes(how)
-    elif how.startswith("E"):
-        tree.fail(path, getattr(errno, how))
-    else:
-        place.unlink()
-        if how == "directory":
-            place.mkdir()
-        elif how == "dangling":
-            place.symlink_to("/nowhere")
-        elif how == "loop":
-            place.symlink_to(place.name)
-        elif how == "fifo":
-            os.mkfifo(place)
+    elif how == "directory":
+        place.mkdir()
+    elif how == "dangling":
+        place.symlink_to("/nowhere")
+    elif how == "loop":
+        place.symlink_to(place.name)
+    elif how == "fifo":
+        os.mkfifo(place)
 
 
 def _is_of(device: kdp.Device, index: int, name: str) -> bool:
@@ -272,8 +272,8 @@ def _part_by_part(cards: list[Card], mode: Mode, order: list[int]) -> None:
         assert {id_: device for id_, device in _judged(running).items() if id_ in others} == others or mode == "pool"
 
 
-FEW: Final = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
-MANY: Final = settings(FEW, max_examples=1000, derandomize=False)
+FEW: Final = settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+MANY: Final = settings(FEW, max_examples=50, derandomize=False)
 
 
 @FEW
@@ -293,12 +293,12 @@ def test_a_card_that_goes_part_by_part_changes_no_other(cards: list[Card], mode:
 @pytest.mark.slow
 @MANY
 @given(CARDS, st.sampled_from(MODES), BREAKS)
-def test_one_broken_attribute_many_lives(cards: list[Card], mode: Mode, broken: tuple[int, Break]) -> None:
+def test_one_broken_attribute_in_many_lives(cards: list[Card], mode: Mode, broken: tuple[int, Break]) -> None:
     _one_broken_attribute(cards, mode, *broken)
 
 
 @pytest.mark.slow
 @MANY
 @given(CARDS, st.sampled_from(MODES), st.lists(st.integers(0, 20), max_size=5))
-def test_a_card_that_goes_part_by_part_many_lives(cards: list[Card], mode: Mode, order: list[int]) -> None:
+def test_a_card_that_goes_part_by_part_in_many_lives(cards: list[Card], mode: Mode, order: list[int]) -> None:
     _part_by_part(cards, mode, order)
