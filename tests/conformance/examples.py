@@ -1,7 +1,8 @@
-"""The examples as the conformance tests judge them; ``python -m tests.conformance.examples EXAMPLE PROFILE ROUTE IDS``.
+"""The examples as the conformance tests judge them; ``python -m tests.conformance.examples EXAMPLE PROFILE ROUTE IDS [SCALE]``.
 
 As a command it judges one and prints the report as JSON: for whoever judges many, each in a process of its own. IDS is
-``quick``, ``waiting`` for those that quick leaves out, or numbers with commas between.
+``quick``, ``waiting`` for those that quick leaves out, or numbers with commas between; SCALE shortens the times and numbers that
+the scenarios name.
 """
 
 from __future__ import annotations
@@ -190,8 +191,9 @@ def listed(route: Route, example: str = "") -> dict[int, str]:
 
 def main() -> None:
     """Judge what the command line says."""
-    example, profile, route, ids = sys.argv[1:]
-    json.dump(anyio.run(judge_beside_others, example, profile, cast("Route", route), ids), sys.stdout)
+    example, profile, route, ids, *scale = sys.argv[1:]
+    judge_it = partial(judge_beside_others, scale=float(scale[0] if scale else 1))
+    json.dump(anyio.run(judge_it, example, profile, cast("Route", route), ids), sys.stdout)
 
 
 if __name__ == "__main__":

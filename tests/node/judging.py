@@ -27,19 +27,21 @@ from kdp.testing.conformance.model import Route
 
 from .nodekit.observed import real
 
-__all__ = ["PLAYED", "Judgement", "Judgements", "assert_passed"]
+__all__ = ["HURRY", "PLAYED", "Judgement", "Judgements", "assert_passed"]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-BESIDE = (os.cpu_count() or 1) + 1
-"""So many at a time, besides those that wait. Each waits for half of its time; what is starved of a processor is late through no
-fault of its own."""
+BESIDE = os.cpu_count() or 1
+"""So many at a time, besides those that wait and the other tests; what is starved of a processor is late through no fault of its own."""
 
 WAITING_BESIDE = 5
 """So many of those that wait: each holds some ten of the 128 inotify instances that a user may have."""
 
-LONGEST = 600.0
-"""Seconds for one judgement; what waits longest waits for 300."""
+HURRY = "0.05"
+"""The scale of those that wait for minutes, where they need not."""
+
+LONGEST = 1000.0
+"""Seconds for one judgement; what waits longest waits for 300, and once more if it fails on a busy machine."""
 
 PLAYED = tuple(defect for defect in DEFECTS if defect.name != "spins")
 """What spins is seen only where it gets a processor, which beside so many others it does not; and no kubelet is there then."""

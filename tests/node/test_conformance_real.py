@@ -10,10 +10,8 @@ import pytest
 from tests.conformance.examples import MISSING, ROUTES, WAITING
 
 from .backend import Figure
-from .judging import PLAYED, Judgement, Judgements, assert_passed
+from .judging import HURRY, PLAYED, Judgement, Judgements, assert_passed
 from .nodekit import MINORS, Minor
-
-HURRY = "0.05"
 
 ONE_ROUTE = {
     # Who asks for devices the kubelet may choose by preference, who has several resources at once, who has many of one

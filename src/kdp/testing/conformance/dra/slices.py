@@ -163,7 +163,7 @@ async def _snapshot(scene: DraScene) -> str:
     again = scene.kubelet.events.of(events.HealthReceived)[-1]
     scene.require(told(again) >= count, f"the next stream's report has {told(again)} of {count} devices")
     [device] = await scene.some()
-    pod = DraPod(claims={"c": "health"})
+    pod = DraPod(claims={"health": "health"})  # 1.34 tells only of a claim that its pod calls by its name
     claim = await scene.claim(scene.result(device), pods=[pod], name="health")
     await scene.kubelet.start_pod(pod)
     health = {state for resources in scene.kubelet.health(pod)["main"].values() for state, _ in resources.values()}
