@@ -77,9 +77,13 @@ class Ledger:
     Args:
         directory: Where the files are; made if it is missing.
         resource: The extended resource's name.
+
+    Attributes:
+        has_neighbours: Whether at the last `adopt` a living process had a file here, whose allocations will be nobody's when it ends.
     """
 
     def __init__(self, directory: Path, resource: str) -> None:
+        self.has_neighbours = False
         self._directory = directory
         self._resource = resource
         self._stem = resource.replace("/", "_")
@@ -141,13 +145,16 @@ class Ledger:
     def _adopt(self) -> list[Saved]:
         self._remove_drafts()
         found: dict[str, Saved] = {}
+        self.has_neighbours = False
         for path in self._orphans():
             try:
                 descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             except OSError as error:
                 self._say(f"{path} cannot be read: {error.strerror}")
                 continue
-            if not _lock(descriptor) or not _is_same(descriptor, path):
+            is_dead = _lock(descriptor)
+            if not is_dead or not _is_same(descriptor, path):
+                self.has_neighbours = self.has_neighbours or not is_dead
                 os.close(descriptor)  # its process lives, or another one was quicker
                 continue
             try:

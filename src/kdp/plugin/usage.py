@@ -335,27 +335,34 @@ class Usage:
             self._tasks.start_soon(self._adopt, resource, resource.ledger)
 
     async def _adopt(self, resource: _Resource, ledger: Ledger) -> None:
-        """Take over what dead processes have left."""
-        name = resource.plugin.resource
+        """Take over what dead processes have left; beside one that lives, as in an update, again until it has ended."""
         try:
-            found = await ledger.adopt()
-            known = {use.uid for use in self._holdings.owed(name)}
-            uses = [
-                (Use(uid=saved.uid, resource=name, ids=saved.ids, state=saved.state), saved.is_seen)
-                for saved in found
-                if saved.uid not in known and saved.ids
-            ]
-            if uses:
-                from ..allocation.shared import remember_held  # late: whoever shares nothing does not pay for it
-
-                remember_held(resource.plugin.supervisor.backend, (i for use, _ in uses for i in use.ids))
-            self._holdings.adopt(uses, time.monotonic())
-            if found:
-                logger.info("%s: allocations taken over: %d", name, len(found), extra={"resource": name})
-                await self._save(resource)
-                self._look_again()
+            while True:
+                await self._adopt_once(resource, ledger)
+                if not ledger.has_neighbours:
+                    return
+                await anyio.sleep(self._pace.look)
         finally:
             resource.is_adopting = False
+
+    async def _adopt_once(self, resource: _Resource, ledger: Ledger) -> None:
+        name = resource.plugin.resource
+        found = await ledger.adopt()
+        known = {use.uid for use in self._holdings.owed(name)}
+        uses = [
+            (Use(uid=saved.uid, resource=name, ids=saved.ids, state=saved.state), saved.is_seen)
+            for saved in found
+            if saved.uid not in known and saved.ids
+        ]
+        if uses:
+            from ..allocation.shared import remember_held  # late: whoever shares nothing does not pay for it
+
+            remember_held(resource.plugin.supervisor.backend, (i for use, _ in uses for i in use.ids))
+        self._holdings.adopt(uses, time.monotonic())
+        if found:
+            logger.info("%s: allocations taken over: %d", name, len(found), extra={"resource": name})
+            await self._save(resource)
+            self._look_again()
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -478,7 +485,7 @@ class Usage:
                 resource.belief.hurry(time.monotonic())
         if self._holdings.is_waiting and now >= self._adopted_at + self._pace.look:
             self._adopted_at = now
-            for resource in self._resources.values():  # of an instance that has ended since
+            for resource in self._resources.values():  # of an instance that came later and has ended
                 self._adopt_soon(resource)
 
     def _missed(self, problem: str, *, after: float, said: bool) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import anyio
 import attrs
 import pytest
+from anyio.abc import TaskStatus
 from typing_extensions import override
 
 import kdp
@@ -61,6 +62,33 @@ async def lists(kubelet: SimulatedKubelet, more: int = LISTS) -> None:
     """Wait until so many more Lists are answered."""
     wanted = asked(kubelet) + more
     await until(lambda: asked(kubelet) >= wanted, story=kubelet.events.story)
+
+
+async def test_what_an_instance_that_still_ran_held_is_taken_over_when_it_has_ended(
+    k137: SimulatedKubelet, tmp_path: Path
+) -> None:
+    """Even by one that nobody has asked for a device: it was told of the old one's allocations only when it was owed one itself."""
+    first, second = Kept("w0", "w1"), Kept("w0", "w1")
+    ends, has_ended = anyio.Event(), anyio.Event()
+
+    async def run_first(*, task_status: TaskStatus[None]) -> None:
+        async with connected(k137, first, pace=QUICK, state_dir=tmp_path):
+            task_status.started()
+            await ends.wait()
+        has_ended.set()
+
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(run_first)
+        admitted = await k137.admit(Pod.asking({RESOURCE: 1}))
+        await until(lambda: [*tmp_path.glob("*.json")])
+        async with running(k137, second, pace=QUICK, state_dir=tmp_path) as manager:
+            await until(lambda: manager.is_ready)
+            await anyio.sleep(3 * QUICK.look)  # it has looked, and found the file of a living one
+            ends.set()
+            await has_ended.wait()
+            await k137.delete(admitted.pod)
+            await until(lambda: second.returned)
+    assert (first.returned, second.returned) == ([], [(admitted.devices(RESOURCE), {"number": 1})])
 
 
 async def test_a_pods_end_is_told_once_with_its_state(kubelet: SimulatedKubelet) -> None:
