@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from .hca import Hca, is_representor, link_type_of, owner_of
+from .hca import Hca, link_type_of, owner_of, representors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -253,7 +253,9 @@ def _by_owner(hcas: Sequence[Hca]) -> dict[str, list[Hca]]:
 
 def _interfaces(parent: kdp.hardware.PciFunction) -> list[str]:
     """Return the interfaces of a physical function's own ports."""
-    return [entry.name for entry in parent.children("net/*") if not is_representor(entry)]
+    found = parent.children("net/*")
+    others = representors(found)
+    return [entry.name for entry in found if entry.name not in others]
 
 
 def _vdpa_devices(host: kdp.hardware.Host) -> dict[str, Vdpa]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     import kdp.hardware
 
@@ -31,12 +31,12 @@ __all__ = [
     "HcaFacts",
     "Known",
     "Port",
-    "is_representor",
     "link_type_of",
     "node_of",
     "owner_of",
     "rdma_cm",
     "read_hcas",
+    "representors",
     "shares_namespaces",
 ]
 
@@ -251,9 +251,11 @@ def link_type_of(interface: kdp.hardware.NetInterface | None) -> str | None:
     return None if interface is None else _LINK_TYPES.get(interface.link_type or 0)
 
 
-def is_representor(interface: kdp.hardware.Directory) -> bool:
-    """Return whether an interface stands for a virtual function or subfunction, not for the port of its physical function."""
-    return _REPRESENTOR.fullmatch(interface.text("phys_port_name").or_else("")) is not None
+def representors(interfaces: Sequence[kdp.hardware.Directory]) -> set[str]:
+    """Return which of a function's interfaces stand for a virtual function or subfunction; one that is alone is its port's."""
+    if len(interfaces) == 1:
+        return set()
+    return {each.name for each in interfaces if _REPRESENTOR.fullmatch(each.text("phys_port_name").or_else(""))}
 
 
 def _facts(entry: kdp.hardware.Directory, last: HcaFacts | None) -> HcaFacts:
@@ -295,7 +297,7 @@ def _read(
     host = entry.host
     ports = entry.children("ports/*")
     mine = entry.child("device").children("net/*")
-    others = {child.name for child in mine if is_representor(child)}
+    others = representors(mine)
     interfaces = dict.fromkeys(child.name for child in mine if child.name not in others)
     ndevs = {port.path: port.text("gid_attrs/ndevs/0").or_else("") for port in ports}
     for name in (entry.text("parent").or_else(""), *ndevs.values()):
