@@ -6,20 +6,16 @@ board or card is broken in one way. The invariants are the tests' names.
 
 from __future__ import annotations
 
-import errno
-import os
 import tempfile
 from pathlib import Path
 from typing import Final, Literal
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.drawn_nodes import FEW, MANY, SHAPES, attributes_of, break_attribute, judged
 
 import kdp
-from kdp.dra.limits import Limits
-from kdp.dra.slices import Pool, pool_slices
-from kdp.dra.standard import standard_attributes
 from kdp.testing import SysfsTree
 from kdp_example_fpga import Fpga
 
@@ -57,7 +53,6 @@ VALUES: Final = (
     ),
     *(b"MAJOR=1\nMINOR=3\nDEVNAME=nu\0ll\n", b"DEVNAME=../x\n", b"DEVNAME=\n"),
 )
-SHAPES: Final = ("absent", "directory", "dangling", "loop", "fifo", "EINVAL", "ENODEV", "EOPNOTSUPP")
 BREAKS: Final = st.tuples(st.integers(0, 10_000), st.sampled_from((*VALUES, *SHAPES)))
 CARDS: Final = st.lists(
     st.tuples(
@@ -91,40 +86,12 @@ def _build(directory: str, cards: list[tuple[str, str | None, bool, bool]]) -> S
 
 def _judged(backend: Fpga) -> dict[str, kdp.Device]:
     """Return what is found, after what must be true of every list."""
-    devices = backend.discover()
-    ids = {device.id: device for device in devices}
-    assert len(ids) == len(devices), "two devices have one id"
-    slices = pool_slices(
-        devices,
-        pool=Pool.of_node("fpga.example.com", "node-0"),
-        limits=Limits.of("v1.37.1"),
-        standard={device.id: standard_attributes(device, backend.host) for device in devices},
-    )
-    assert sum(len(each.body.get("devices", ())) for each in slices) == len(devices)
+    ids = judged(backend.discover(), backend.host, "fpga.example.com")
     nodes: dict[str, str] = {}
-    for device in devices:
-        assert device.health.is_healthy or device.health.reason
+    for device in ids.values():
         for node in device.edits.device_nodes:
             assert nodes.setdefault(node.host_path, device.id) == device.id, "two devices give one node"
     return ids
-
-
-def _break(tree: SysfsTree, path: str, how: bytes | str) -> None:
-    place = tree.path(path)
-    if isinstance(how, str) and how.startswith("E"):
-        tree.fail(path, getattr(errno, how))
-        return
-    place.unlink()  # it may be a stand-in that cannot be written to
-    if isinstance(how, bytes):
-        place.write_bytes(how)
-    elif how == "directory":
-        place.mkdir()
-    elif how == "dangling":
-        place.symlink_to("/nowhere")
-    elif how == "loop":
-        place.symlink_to(place.name)
-    elif how == "fifo":
-        os.mkfifo(place)
 
 
 def _backend(tree: SysfsTree, mode: Mode) -> Fpga:
@@ -140,14 +107,9 @@ def _one_broken_attribute(
         before = _judged(running)
         tops = [*BOARDS, *(f"/sys/devices/pci{slot[:-3]}/{slot}.1" for slot in SLOTS[: len(cards)])]
         top = tops[which % len(tops)]
-        attributes = sorted(
-            os.path.join(place, name).removeprefix(str(tree.host.root))
-            for place, _, files in os.walk(tree.path(top))
-            for name in files
-            if not os.path.islink(os.path.join(place, name))
-        )
+        attributes = attributes_of(tree, [top])
         path = attributes[which % len(attributes)]
-        _break(tree, path, how)
+        break_attribute(tree, path, how)
         address = top.rpartition("/")[2]
         for backend in (running, _backend(tree, mode)):
             now = _judged(backend)
@@ -183,8 +145,6 @@ def _without_parts(mode: Mode, order: list[int]) -> None:
         assert _judged(running) == other
 
 
-FEW: Final = settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
-MANY: Final = settings(FEW, max_examples=50, derandomize=False)
 MODES: Final = st.sampled_from(("af", "region", "regiondevel"))
 
 

@@ -6,9 +6,7 @@ broken in one way. The invariants are the tests' names.
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,13 +15,11 @@ from typing import Final, Literal
 
 import attrs
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.drawn_nodes import FEW, MANY, SHAPES, attributes_of, break_attribute, judged
 
 import kdp
-from kdp.dra.limits import Limits
-from kdp.dra.slices import Pool, pool_slices
-from kdp.dra.standard import standard_attributes
 from kdp.testing import SysfsTree
 from kdp_example_rdma import Rdma
 
@@ -91,7 +87,6 @@ VALUES: Final = (
         b"MAJOR=" + b"9" * 5000 + b"\nMINOR=1\n",
     ),
 )
-SHAPES: Final = ("absent", "directory", "dangling", "loop", "fifo", "EINVAL", "ENODEV", "EOPNOTSUPP")
 UNREAD: Final = frozenset(
     (
         "node_type",
@@ -174,38 +169,7 @@ def _backend(tree: SysfsTree, mode: Mode) -> Rdma:
 
 
 def _judged(backend: Rdma) -> dict[str, kdp.Device]:
-    """Return what is found, after what must be true of every list."""
-    devices = list(backend.discover())
-    ids = {device.id: device for device in devices}
-    assert len(ids) == len(devices), "two devices have one id"
-    slices = pool_slices(
-        devices,
-        pool=Pool.of_node("rdma.example.com", "node-0"),
-        limits=Limits.of("v1.37.1"),
-        standard={device.id: standard_attributes(device, backend.host) for device in devices},
-    )
-    assert sum(len(each.body.get("devices", ())) for each in slices) == len(devices)
-    for device in devices:
-        assert device.health.is_healthy or device.health.reason
-    return ids
-
-
-def _break(tree: SysfsTree, path: str, how: bytes | str) -> None:
-    place = tree.path(path)
-    if isinstance(how, str) and how.startswith("E"):
-        tree.fail(path, getattr(errno, how))
-        return
-    place.unlink()  # it may be a stand-in that cannot be written to
-    if isinstance(how, bytes):
-        place.write_bytes(how)
-    elif how == "directory":
-        place.mkdir()
-    elif how == "dangling":
-        place.symlink_to("/nowhere")
-    elif how == "loop":
-        place.symlink_to(place.name)
-    elif how == "fifo":
-        os.mkfifo(place)
+    return judged(backend.discover(), backend.host, "rdma.example.com")
 
 
 def _is_of(device: kdp.Device, index: int, name: str) -> bool:
@@ -224,18 +188,13 @@ def _one_broken_attribute(cards: list[Card], mode: Mode, which: int, how: Break)
         # Numbers of nodes are of the whole card's: all below its physical function.
         index = which % len(cards)
         top = next(iter(tree.host.glob(f"/sys/devices/*/{_address(index)}")))
-        attributes = sorted(
-            os.path.join(place, name).removeprefix(str(tree.host.root))
-            for base in (top, *(f"{top[:-1]}{number}" for number in range(1, 4)))
-            for place, _, files in os.walk(tree.path(base))
-            for name in files
-            if not os.path.islink(os.path.join(place, name)) and name not in UNREAD
-        )
+        tops = (top, *(f"{top[:-1]}{number}" for number in range(1, 4)))
+        attributes = attributes_of(tree, tops, without=UNREAD)
         if isinstance(how, tuple):
             ending, how = how
             attributes = [path for path in attributes if path.endswith(ending)] or attributes
         path = attributes[which % len(attributes)]
-        _break(tree, path, how)
+        break_attribute(tree, path, how)
         for backend in (running, _backend(tree, mode)):
             now = _judged(backend)
             if mode != "pool":
@@ -270,10 +229,6 @@ def _part_by_part(cards: list[Card], mode: Mode, order: list[int]) -> None:
                         assert not (tree.host.exists(entry) and not verbs and any(d.health.is_healthy for d in mine))
         tree.vanish(top)
         assert {id_: device for id_, device in _judged(running).items() if id_ in others} == others or mode == "pool"
-
-
-FEW: Final = settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
-MANY: Final = settings(FEW, max_examples=50, derandomize=False)
 
 
 @FEW
