@@ -25,6 +25,8 @@ from .standins import NodeEntry
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from .directory import Directory
+
 __all__ = ["GENERIC", "RecordingHost", "capture", "generic_paths"]
 
 GENERIC = (
@@ -103,6 +105,11 @@ class RecordingHost(Host):
         found = super().glob(pattern)
         self._note(*found)
         return found
+
+    @override
+    def directories(self, pattern: str) -> list[Directory]:
+        self.glob(pattern)
+        return super().directories(pattern)
 
     @override
     def read_bytes(self, host_path: str | os.PathLike[str]) -> bytes:

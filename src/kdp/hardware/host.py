@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 
 from ..errors import InvalidValueError
-from .resolving import resolve
+from .resolving import READ_ONLY, open_straight, resolve
 
 if TYPE_CHECKING:
     from .directory import Directory
@@ -135,21 +135,23 @@ class Host:
         """
         if "\0" in pattern:
             return []
-        above, _, name = f"/{pattern.lstrip('/')}".rpartition("/")
-        if glob.has_magic(name) and "**" not in name and "//" not in above and not glob.has_magic(above):
-            return sorted(f"{above}/{found}" for found in self._names(above, name))  # most are so, and it is cheaper
+        plain = _plain(pattern)
+        if plain is not None:
+            above, name = plain
+            return sorted(f"{above}/{found}" for found in self._names(above, name))
         root = "" if self.root is _SLASH else str(self.root)
         found = glob.glob(f"{glob.escape(root)}/{pattern.lstrip('/')}", recursive=True)
         return sorted(path[len(root) :] for path in found)
 
-    def _names(self, directory: str, pattern: str) -> list[str]:
-        """Return the names in a directory that match a pattern, as `glob.glob` finds them."""
+    def _names(self, directory: str, pattern: str) -> dict[str, os.DirEntry[str]]:
+        """Return the names in a directory that match a pattern, as `glob.glob` finds them, and what they are of."""
         try:
-            names = os.listdir(self._inside(directory or "/"))
+            with os.scandir(self._inside(directory or "/")) as entries:
+                there = {entry.name: entry for entry in entries}
         except OSError:
-            return []
+            return {}
         is_hidden = pattern.startswith(".")
-        return [name for name in fnmatch.filter(names, pattern) if is_hidden or not name.startswith(".")]
+        return {name: there[name] for name in fnmatch.filter(there, pattern) if is_hidden or not name.startswith(".")}
 
     def escape(self, host_path: str) -> str:
         """Return the pattern for `glob` that matches only this path."""
@@ -163,16 +165,30 @@ class Host:
         Raises:
             OSError: It is not there, or reading it fails; sysfs knows EINVAL, ENODEV, EOPNOTSUPP and more.
         """
-        if self.root is _SLASH and "\0" not in os.fspath(host_path):
-            return _read(os.fspath(host_path))
-        path = self.resolve(host_path)
+        path = os.fspath(host_path)
+        if self.root is _SLASH and "\0" not in path:
+            return _read(os.open(path, READ_ONLY))
         inside = self._inside(path)
-        if self._stand_ins is not None:
-            self._stand_ins.check_readable(path)
-            mode = os.stat(inside).st_mode
-            if stat.S_ISREG(mode) and not mode & 0o444:  # the kernel refuses it to root as well
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
-        return _read(inside)
+        descriptor = open_straight(inside)
+        if descriptor is None:
+            path = self.resolve(path)
+            self._check_readable(path)
+            return _read(os.open(self._inside(path), READ_ONLY))
+        try:
+            self._check_readable(inside.removeprefix(str(self.root)), descriptor)
+        except OSError:
+            os.close(descriptor)
+            raise
+        return _read(descriptor)
+
+    def _check_readable(self, path: str, descriptor: int | None = None) -> None:
+        """Raise the error with which reading it fails on the node; root may read here what the kernel refuses there."""
+        if self._stand_ins is None:
+            return
+        self._stand_ins.check_readable(path)
+        mode = os.stat(self._inside(path) if descriptor is None else descriptor).st_mode
+        if stat.S_ISREG(mode) and not mode & 0o444:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
     def reading(self, host_path: str) -> Reading[str]:
         """Return what a file says as text, or the reason why it cannot be read; see `Directory` for attributes."""
@@ -274,12 +290,33 @@ class Host:
 
     def directories(self, pattern: str) -> list[Directory]:
         """Return the directories that match a shell pattern, links followed, 2 before 10; a class is ``/sys/class/NAME/*``."""
+        from .directory import Directory
         from .naming import natural
 
-        found = (self.directory(path) for path in sorted(self.glob(pattern), key=natural))
-        return [
-            directory for directory in found if os.path.isdir(self._inside(directory.path))
-        ]  # links followed already
+        plain = _plain(pattern)
+        if plain is None:
+            found = [self.directory(path) for path in sorted(self.glob(pattern), key=natural)]
+        else:
+            above = self.directory(plain[0] or "/").path.rstrip("/")
+            entries = self._names(above, plain[1])
+            # What is no link is where it says, and what is a file needs no second look.
+            found = [
+                self._link(f"{above}/{name}") if entries[name].is_symlink() else Directory(self, f"{above}/{name}")
+                for name in sorted(entries, key=natural)
+                if not entries[name].is_file(follow_symlinks=False)
+            ]
+        return [each for each in found if os.path.isdir(self._inside(each.path))]  # links followed already
+
+    def _link(self, path: str) -> Directory:
+        """Return the directory to which a link leads that has no links above it."""
+        from .directory import Directory
+
+        if self.root is _SLASH:
+            return self.directory(path)
+        try:
+            return Directory(self, resolve(str(self.root), path, is_above_resolved=True))
+        except OSError:  # a loop
+            return Directory(self, path)
 
     def class_devices(self, name: str) -> list[Directory]:
         """Return the entries of ``/sys/class/<name>``, 2 before 10; nothing where no such driver is loaded."""
@@ -347,8 +384,14 @@ class Host:
         return of_paths(self, host_paths)
 
 
-def _read(path: str) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+def _plain(pattern: str) -> tuple[str, str] | None:
+    """Return directory and name of a pattern for the names in one directory: most are so, and those are cheap to find."""
+    above, _, name = f"/{pattern.lstrip('/')}".rpartition("/")
+    is_plain = glob.has_magic(name) and "**" not in name and "//" not in above and not glob.has_magic(above)
+    return (above, name) if is_plain and "\0" not in pattern else None
+
+
+def _read(descriptor: int) -> bytes:
     try:
         pieces = [os.read(descriptor, 65536)]
         while pieces[-1] and sum(map(len, pieces)) < MAX_BYTES:

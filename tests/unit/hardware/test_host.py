@@ -62,6 +62,33 @@ def test_no_link_leads_out_of_the_root(node: Host, tmp_path: Path) -> None:
     assert node.exists("/dev/up/etc/file")
 
 
+def test_neither_reading_nor_listing_leads_out_of_the_root(node: Host, tmp_path: Path) -> None:
+    (tmp_path / "secret/below").mkdir(parents=True)
+    (tmp_path / "secret/file").write_text("outside")
+    link(node, "/dev/absolute", str(tmp_path / "secret"))
+    link(node, "/dev/climbing", "../../secret")
+    link(node, "/dev/file", "../../secret/file")
+    for path in ("/dev/absolute/file", "/dev/climbing/file", "/dev/file", "/../secret/file"):
+        assert node.reading(path).is_absent, path
+    for path in ("/dev/absolute/*", "/dev/climbing/*", "/../secret/*"):
+        assert node.directories(path) == [], path
+    assert [each.path for each in node.directories("/dev/*")] == ["/dev/by-id"]
+
+
+def test_what_is_read_and_listed_through_links_is_what_they_lead_to(node: Host) -> None:
+    node.path("/etc/file").write_text("inside")
+    node.path("/etc/d10/x").mkdir(parents=True)
+    link(node, "/dev/file", "/etc/file")
+    link(node, "/dev/etc", "/etc")
+    link(node, "/etc/d2", "/real")
+    link(node, "/etc/dangling", "none")
+    link(node, "/etc/loop", "loop")
+    for path in ("/etc/file", "/dev/file", "/dev/etc/file", "dev/../etc//file"):
+        assert node.read_bytes(path) == b"inside", path
+    for pattern in ("/etc/*", "/dev/etc/d*"):
+        assert [each.path for each in node.directories(pattern)] == ["/real", "/etc/d10"], pattern
+
+
 def test_links_of_links_and_directories(node: Host) -> None:
     link(node, "/dev/dir", "/real")
     link(node, "/real/deep", "../etc")

@@ -30,7 +30,7 @@ __all__ = ["Watcher", "pids_of"]
 
 logger = logging.getLogger(__name__)
 
-WAIT = 500
+WAIT = 1000
 """Milliseconds of one wait for an event, which nobody can interrupt: so late at most we notice that we are to stop."""
 
 LOOK = 1.0
