@@ -14,6 +14,7 @@ import re
 from .errors import InvalidNameError
 
 __all__ = [
+    "MAX_ATTRIBUTE_BYTES",
     "MAX_DEVICE_ID_LENGTH",
     "MAX_REPLICAS",
     "MAX_SOCKET_PATH_BYTES",
@@ -30,6 +31,9 @@ __all__ = [
     "check_socket_path",
     "is_utf8",
 ]
+
+MAX_ATTRIBUTE_BYTES = 64
+"""Of the text of a device's attribute, in each version of resource.k8s.io/v1 (DRA contract section 3.2)."""
 
 MAX_DEVICE_ID_LENGTH = 63
 """What the API's documentation allows; the kubelet itself does not check it (contract section 1.1)."""

@@ -64,6 +64,7 @@ SURFACE: dict[str, list[str]] = {
         "Reading",
         "Uevent",
         "UeventWatch",
+        "attributes_of",
     ],
     "kdp.health": ["DeviceHealth", "HealthChange", "HealthMonitor", "HealthState"],
     "kdp.allocation": [

@@ -13,7 +13,6 @@ from kdp.dra.specs import check_edits
 from kdp.dra.standard import standard_attributes
 from kdp.testing import SysfsTree
 from kdp_example_rdma import Rdma
-from kdp_example_rdma.pools import fitting
 
 VERSIONS = pytest.mark.parametrize("version", ["v1.34.9", "v1.36.2", "v1.37.1"])
 
@@ -78,10 +77,6 @@ def test_shares_and_slots_contradict_one_another(node: SysfsTree) -> None:
         kdp.ConfigurationError, match=r"^shared: is for mode=hca without slots, and here are mode=hca, slots=4"
     ):
         Rdma(node.host, mode="hca", slots=4, shared=True)
-
-
-def test_what_is_too_long_for_a_slice_is_left_out() -> None:
-    assert fitting({"a": "x" * 64, "b": "x" * 65, "c": "", "d": 0}) == {"a": "x" * 64, "d": 0}
 
 
 def _claimed(backend: Rdma, count: int = 1, *, claim: bool = True) -> kdp.Allocation:

@@ -11,6 +11,7 @@ from typing import final
 import attrs
 
 from ..errors import InvalidValueError
+from ..names import MAX_ATTRIBUTE_BYTES
 
 __all__ = ["Limits"]
 
@@ -50,7 +51,7 @@ class Limits:
     devices_with_more: int = 64
     attributes: int = 32
     attribute_values: int | None = 48
-    value_bytes: int = 64
+    value_bytes: int = MAX_ATTRIBUTE_BYTES
     taints: int = 16
     has_effect_none: bool = True
     has_lists: bool = True

@@ -3,6 +3,7 @@
 * `Host` is the node's file system: everything begins there.
 * `Directory` is a directory of sysfs or procfs with typed readers; each returns a `Reading`, a value or the reason why there
   is none. `PciFunction` (with `PciLink`) and `NetInterface` are directories that know their attributes.
+* `attributes_of` makes attributes of a `kdp.Device` of what was read.
 * `UeventWatch` waits for the kernel's word of devices (`Uevent`), `LinkWatch` for that of network interfaces (`LinkEvent`),
   `DirectoryWatch` for names in directories.
 
@@ -20,6 +21,7 @@ from .watch import DirectoryWatch
 
 if TYPE_CHECKING:
     from .directory import Directory
+    from .facts import attributes_of
     from .links import LinkEvent, LinkWatch
     from .net import NetInterface
     from .pci import PciFunction, PciLink
@@ -38,6 +40,7 @@ __all__ = [
     "Reading",
     "Uevent",
     "UeventWatch",
+    "attributes_of",
 ]
 
 _HOMES = {
@@ -50,6 +53,7 @@ _HOMES = {
     "Reading": "readings",
     "Uevent": "uevents",
     "UeventWatch": "uevents",
+    "attributes_of": "facts",
 }
 
 

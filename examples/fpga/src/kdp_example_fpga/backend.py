@@ -25,7 +25,7 @@ from .programming import FpgaConfig, told
 from .temperature import Thermometer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 __all__ = ["Fpga", "Mode"]
 
@@ -40,9 +40,6 @@ _SUBSYSTEMS = ("fpga_region", "fpga", "platform", "pci", "drm")
 
 _SETTLED = 2.0
 """Seconds after which a board that has named no interface has none: its driver makes everything within a tenth of one."""
-
-_LONGEST_TEXT = 64
-"""Bytes of an attribute's text in a ResourceSlice."""
 
 _TWO = 2
 
@@ -190,7 +187,7 @@ class Fpga(kdp.DeviceBackend):
             health=_health([*wrong, *_problem(interface), *faults.of_port(port, self._ignored)]),
             numa_nodes=self._near(port.directory),
             edits=_edits([port.directory.node]),
-            attributes=_fitting({"accelerator": accelerator, **told}),
+            attributes=kdp.hardware.attributes_of({"accelerator": accelerator, **told}),
             handle=port.directory.path,
         )
 
@@ -216,7 +213,7 @@ class Fpga(kdp.DeviceBackend):
             health=_health([*wrong, *_problem(board.interface), *of_ports]),
             numa_nodes=sorted({node for place in places for node in place}) if all(places) else (),
             edits=kdp.ContainerEdits.merge([(board.address, _edits(nodes)), (board.address, self._region_edits)]),
-            attributes=_fitting({"ports": len(board.ports), **_function_of(board), **told}),
+            attributes=kdp.hardware.attributes_of({"ports": len(board.ports), **_function_of(board), **told}),
         )
 
     # -- AMD -----------------------------------------------------------------------------------------------------------
@@ -270,7 +267,7 @@ class Fpga(kdp.DeviceBackend):
             health=_health(wrong),
             numa_nodes=sorted({node for place in places for node in place}) if all(places) else (),
             edits=_edits(nodes),
-            attributes=_fitting({"shell": shell, "serial": first.serial.value or ""}),
+            attributes=kdp.hardware.attributes_of({"shell": shell, "serial": first.serial.value}),
         )
 
     def _faults(self, function: xrt.Function) -> Iterator[str]:
@@ -348,15 +345,6 @@ def _health(wrong: Iterable[str]) -> kdp.Health:
 
 def _edits(nodes: Iterable[str | None]) -> kdp.ContainerEdits:
     return kdp.ContainerEdits(device_nodes=[kdp.DeviceNode(host_path=node) for node in nodes if node is not None])
-
-
-def _fitting(told: Mapping[str, str | int]) -> dict[str, str | int]:
-    """Return attributes without those that are empty, longer than a ResourceSlice takes, or no text that can be printed."""
-    return {
-        name: value
-        for name, value in told.items()
-        if isinstance(value, int) or (value and value.isprintable() and len(value.encode()) <= _LONGEST_TEXT)
-    }
 
 
 def _function_of(board: dfl.Board) -> dict[str, str]:

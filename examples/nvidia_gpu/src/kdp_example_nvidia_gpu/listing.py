@@ -182,7 +182,7 @@ class Listing:
                 "slices": instance.slices,
                 "multiprocessors": instance.multiprocessors,
             }
-        return {name: value for name, value in (found | {**self._common}).items() if value is not None}
+        return kdp.hardware.attributes_of(found | {**self._common})
 
     def _for_claims(self, gpu: Gpu, instance: Instance | None) -> dict[str, Any]:
         """Return the facts under the names of NVIDIA's DRA driver, so that claims written for it select the same devices.
@@ -203,7 +203,7 @@ class Listing:
             "cudaDriverVersion": self._common.get("cuda"),
             "resource.kubernetes.io/pciBusID": facts.bus,
         }
-        return {name: value for name, value in found.items() if value is not None}
+        return kdp.hardware.attributes_of(found)
 
 
 def _capacity(gpu: Gpu, instance: Instance | None) -> dict[str, kdp.Quantity | int]:

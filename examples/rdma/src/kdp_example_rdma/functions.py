@@ -73,7 +73,7 @@ class VirtualFunction:
     """
 
     address: str
-    number: int | None
+    number: int | None = None
     parent: str
     parent_interfaces: tuple[str, ...]
     interfaces: tuple[str, ...]
@@ -81,16 +81,16 @@ class VirtualFunction:
     device: str
     driver: str
     is_bound: bool
-    aux_type: str
-    vdpa: Vdpa | None
-    acpi_index: str
+    aux_type: str = ""
+    vdpa: Vdpa | None = None
+    acpi_index: str = ""
     link_type: str
-    p_key: int | None
+    p_key: int | None = None
     numa_nodes: tuple[int, ...]
     root: str
-    uio_nodes: tuple[str, ...]
-    group: int | None
-    is_without_iommu: bool
+    uio_nodes: tuple[str, ...] = ()
+    group: int | None = None
+    is_without_iommu: bool = False
     carries_default_route: bool
     hcas: tuple[Hca, ...]
     uplink_fault: str | None
@@ -130,62 +130,11 @@ def read_functions(host: kdp.hardware.Host, hcas: Sequence[Hca]) -> list[Virtual
         if parent.path not in parents:
             parents[parent.path] = {held.address: number for number, held in parent.virtual_functions.items()}
             faults[parent.path] = _uplink_fault(host, parent, by_address.get(parent.address, ()))
+        common = _read(function, function, parent, faults[parent.path], by_address, routed)
         found.append(
-            _read(
-                function,
-                parent,
-                parents[parent.path].get(function.address),
-                faults[parent.path],
-                by_address,
-                vdpa.get(function.address),
-                routed,
-            )
+            _with_own(function, common, parents[parent.path].get(function.address), vdpa.get(function.address))
         )
-    return sorted(found, key=lambda held: (held.parent, -1 if held.number is None else held.number, held.address))
-
-
-def _read(
-    function: kdp.hardware.PciFunction,
-    parent: kdp.hardware.PciFunction,
-    number: int | None,
-    uplink_fault: str | None,
-    hcas: Mapping[str, Sequence[Hca]],
-    vdpa: Vdpa | None,
-    routed: frozenset[str],
-) -> VirtualFunction:
-    host = function.host
-    interfaces, parent_interfaces = tuple(function.net_names), tuple(_interfaces(parent))
-    mine = tuple(hcas.get(function.address, ()))
-    types = [link_type_of(host.net_interface(name)) for name in (*interfaces, *parent_interfaces)]
-    types += [kind for hca in (*mine, *hcas.get(parent.address, ())) for kind in sorted(hca.link_types)]
-    keys = [
-        host.directory(f"{hca.path}/ports/{port.number}/pkeys").hexadecimal("0") for hca in mine for port in hca.ports
-    ]
-    group = function.child("iommu_group")
-    return VirtualFunction(
-        address=function.address,
-        number=number,
-        parent=parent.address,
-        parent_interfaces=parent_interfaces,
-        interfaces=interfaces,
-        vendor="" if function.vendor is None else f"{function.vendor:04x}",
-        device="" if function.device is None else f"{function.device:04x}",
-        driver=function.driver or "",
-        is_bound=function.driver is not None,
-        aux_type="",
-        vdpa=vdpa,
-        acpi_index=function.text("acpi_index").or_else(""),
-        link_type=next((kind for kind in types if kind is not None), ""),
-        p_key=next((key.value for key in keys if key.value is not None), None),
-        numa_nodes=function.numa_nodes,
-        root=function.pcie_root or "",
-        uio_nodes=tuple(node for entry in function.children("uio/uio*") if (node := entry.node) is not None),
-        group=function.iommu_group,
-        is_without_iommu=group.text("name").value == "vfio-noiommu",
-        carries_default_route=not routed.isdisjoint(interfaces),
-        hcas=mine,
-        uplink_fault=uplink_fault,
-    )
+    return sorted(found, key=_place)
 
 
 def read_subfunctions(host: kdp.hardware.Host, hcas: Sequence[Hca]) -> list[VirtualFunction]:
@@ -200,46 +149,65 @@ def read_subfunctions(host: kdp.hardware.Host, hcas: Sequence[Hca]) -> list[Virt
             continue
         if parent.path not in faults:
             faults[parent.path] = _uplink_fault(host, parent, by_owner.get(parent.address, ()))
-        found.append(_read_subfunction(entry, parent, faults[parent.path], by_owner, routed))
-    return sorted(found, key=lambda held: (held.parent, -1 if held.number is None else held.number, held.address))
+        common = _read(entry, parent, parent, faults[parent.path], by_owner, routed)
+        found.append(attrs.evolve(common, number=entry.integer("sfnum").value, aux_type="sf"))
+    return sorted(found, key=_place)
 
 
-def _read_subfunction(
+def _place(function: VirtualFunction) -> tuple[str, int, str]:
+    return function.parent, -1 if function.number is None else function.number, function.address
+
+
+def _read(
     entry: kdp.hardware.Directory,
+    described: kdp.hardware.PciFunction,
     parent: kdp.hardware.PciFunction,
     uplink_fault: str | None,
     hcas: Mapping[str, Sequence[Hca]],
     routed: frozenset[str],
 ) -> VirtualFunction:
+    """Return what both kinds tell; a subfunction is described by the PCI function that is its parent."""
     host = entry.host
-    interfaces = tuple(child.name for child in entry.children("net/*"))
-    parent_interfaces = tuple(_interfaces(parent))
+    interfaces, parent_interfaces = tuple(child.name for child in entry.children("net/*")), tuple(_interfaces(parent))
     mine = tuple(hcas.get(entry.name, ()))
     types = [link_type_of(host.net_interface(name)) for name in (*interfaces, *parent_interfaces)]
     types += [kind for hca in (*mine, *hcas.get(parent.address, ())) for kind in sorted(hca.link_types)]
     return VirtualFunction(
         address=entry.name,
-        number=entry.integer("sfnum").value,
         parent=parent.address,
         parent_interfaces=parent_interfaces,
         interfaces=interfaces,
-        vendor="" if parent.vendor is None else f"{parent.vendor:04x}",
-        device="" if parent.device is None else f"{parent.device:04x}",
-        driver=parent.driver or "",
+        vendor="" if described.vendor is None else f"{described.vendor:04x}",
+        device="" if described.device is None else f"{described.device:04x}",
+        driver=described.driver or "",
         is_bound=entry.driver is not None,
-        aux_type="sf",
-        vdpa=None,
-        acpi_index="",
         link_type=next((kind for kind in types if kind is not None), ""),
-        p_key=None,
-        numa_nodes=parent.numa_nodes,
-        root=parent.pcie_root or "",
-        uio_nodes=(),
-        group=None,
-        is_without_iommu=False,
+        numa_nodes=described.numa_nodes,
+        root=described.pcie_root or "",
         carries_default_route=not routed.isdisjoint(interfaces),
         hcas=mine,
         uplink_fault=uplink_fault,
+    )
+
+
+def _with_own(
+    function: kdp.hardware.PciFunction, common: VirtualFunction, number: int | None, vdpa: Vdpa | None
+) -> VirtualFunction:
+    """Return it with what only a virtual function has."""
+    keys = [
+        function.host.directory(f"{hca.path}/ports/{port.number}/pkeys").hexadecimal("0")
+        for hca in common.hcas
+        for port in hca.ports
+    ]
+    return attrs.evolve(
+        common,
+        number=number,
+        vdpa=vdpa,
+        acpi_index=function.text("acpi_index").or_else(""),
+        p_key=next((key.value for key in keys if key.value is not None), None),
+        uio_nodes=tuple(node for entry in function.children("uio/uio*") if (node := entry.node) is not None),
+        group=function.iommu_group,
+        is_without_iommu=function.child("iommu_group").text("name").value == "vfio-noiommu",
     )
 
 

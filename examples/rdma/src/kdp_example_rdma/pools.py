@@ -10,20 +10,18 @@ import re
 from typing import TYPE_CHECKING
 
 import kdp
+import kdp.hardware
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from .config import PoolConfig
     from .hca import Hca
 
-__all__ = ["ADAPTERS", "adapter_devices", "attributes_of", "fitting", "pool_devices"]
+__all__ = ["ADAPTERS", "adapter_devices", "attributes_of", "pool_devices"]
 
 ADAPTERS = "RDMA_DEVICES"
 """The variable that names a container's adapters: in ``/sys/class/infiniband`` it sees those of others as well."""
-
-_LONGEST_TEXT = 64
-"""Bytes of an attribute's text in a ResourceSlice."""
 
 _RATE = re.compile(r"([0-9]{1,6}(?:\.[0-9]+)?) Gb/sec")
 
@@ -68,7 +66,9 @@ def pool_devices(
         health=kdp.Health.healthy() if reason is None else kdp.Health.unhealthy(reason),
         numa_nodes=tuple({node for held in nodes for node in held}) if all(nodes) else (),
         edits=_edits(usable, rdma_cm),
-        attributes=fitting({"adapters": ",".join(faults), "healthyAdapters": len(faults) - len(reasons)}),
+        attributes=kdp.hardware.attributes_of(
+            {"adapters": ",".join(faults), "healthyAdapters": len(faults) - len(reasons)}
+        ),
         unit=pool.resource,
     )
     return _slots(device, _prefix(pool.resource.rpartition("/")[2]), pool.containers)
@@ -143,17 +143,7 @@ def attributes_of(hca: Hca) -> dict[str, str | int]:
         "ports": len(hca.ports),
         "activePorts": sum(port.fault is None for port in hca.ports),
     }
-    return fitting(told)
-
-
-def fitting(told: Mapping[str, str | int]) -> dict[str, str | int]:
-    """Return attributes without those that are unknown, longer than a ResourceSlice takes, or no text that can be printed."""
-    return {
-        name: value
-        for name, value in told.items()
-        if value != ""
-        and (not isinstance(value, str) or (value.isprintable() and len(value.encode()) <= _LONGEST_TEXT))
-    }
+    return kdp.hardware.attributes_of(told)
 
 
 def _can_be_named(hca: Hca, left_out: list[str]) -> bool:

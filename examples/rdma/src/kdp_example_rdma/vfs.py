@@ -15,7 +15,6 @@ import attrs
 import kdp
 import kdp.hardware
 
-from .pools import fitting
 from .selectors import vf_fits
 
 if TYPE_CHECKING:
@@ -178,6 +177,6 @@ def _device(
         health=kdp.Health.unhealthy("; ".join(reasons)) if reasons else kdp.Health.healthy(),
         numa_nodes=function.numa_nodes if config.with_numa else (),
         edits=kdp.ContainerEdits(env={config.variable: function.address}, device_nodes=nodes),
-        attributes=fitting(attributes),
+        attributes=kdp.hardware.attributes_of(attributes),
         handle=Told(config.variable, parts),
     )
