@@ -52,6 +52,7 @@ __all__ = [
     "Supervisor",
     "discover_linked",
     "discover_once",
+    "pause_after",
     "resource_of",
     "static_resources",
 ]
@@ -131,6 +132,19 @@ def static_resources(backend: DeviceBackend) -> tuple[str, ...]:
     """
     names = (*((backend.resource,) if backend.resource is not None else ()), *backend.resources)
     return tuple(dict.fromkeys(check_resource_name(name) for name in names))
+
+
+def pause_after(took: float, *, interval: float) -> float:
+    """Return for how long to rest after a discovery, so that the next begins an interval after this one began.
+
+    What hardware says just after it was looked at is then known an interval and one discovery later, and not two. One that
+    takes longer than half of the interval is followed by a rest of that half: a slow library is not asked without end.
+
+    Args:
+        took: Seconds that it took.
+        interval: Seconds between the beginnings of two.
+    """
+    return max(interval - took, interval / 2)
 
 
 def _preferences(backend: DeviceBackend, policy: str | None, counts: Counter[str]) -> Preferences | None:
@@ -370,6 +384,7 @@ class Supervisor:
                 pause = self._poll_interval
                 if self._monitor.wants_probe:
                     pause = min(self._policy.recheck, pause or self._policy.recheck)
+                pause = pause and pause_after(time.monotonic() - started, interval=pause)
             with anyio.move_on_after(pause if pause is not None else float("inf")):
                 await self._wake.wait()
             await anyio.sleep(max(0.0, started + RESCAN_GAP - time.monotonic()))

@@ -22,9 +22,6 @@ __all__ = ["build"]
 MAX_ID = 63
 """What kdp and the kubelet's API allow."""
 
-MAX_TEXT = 64
-"""Bytes of an attribute's text in DRA."""
-
 _NOT_IN_AN_ID = re.compile(r"[^A-Za-z0-9_.:+@-]+")
 
 
@@ -41,9 +38,7 @@ def build(host: kdp.hardware.Host, resource: Resource, group: Group, bundle: Bun
                 nodes |= set(host.numa_nodes(found.sysfs or found.path))
     devices: list[kdp.Device] = []
     values = _values(resource, group, bundle)
-    # A longer text is none for a ResourceSlice, and a DRA driver that has one publishes nothing.
-    path = bundle.anchor.path
-    attributes = {"path": path} if len(path.encode()) <= MAX_TEXT else {}
+    attributes = kdp.hardware.attributes_of({"path": bundle.anchor.path})
     for replica in range(group.count):
         edits = kdp.ContainerEdits()
         broken: list[str] = []
