@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import anyio
 from typing_extensions import override
@@ -25,50 +23,26 @@ from kdp.dra.driver import DraDriver
 from kdp.dra.kube import KubeApi
 from kdp.dra.prepare import Outcome, Preparer
 
+from ..killer import Killer
 from .dra_driver import Widgets
 
 CALLS = ("fsync", "rename", "unlink")
 
 
-class Killer:
-    """Counts the steps, and ends the process at one of them."""
+def spread(killer: Killer) -> None:
+    """Have steps before the calls of the kernel, and around a Prepare."""
+    for name in CALLS:
+        setattr(os, name, killer.before(name, getattr(os, name)))
+    prepare = Preparer.prepare
 
-    def __init__(self, at: int) -> None:
-        self._left = at
-        self.is_armed = False
+    async def wrapped(preparer: Preparer, claims: Iterable[Claim]) -> dict[str, Outcome]:
+        killer.is_armed = True
+        outcomes = await prepare(preparer, claims)
+        killer.step("before the answer")
+        killer.is_armed = False
+        return outcomes
 
-    def step(self, name: str) -> None:
-        if not self.is_armed:
-            return
-        if self._left == 0:
-            os.write(1, f"killed {name}\n".encode())
-            os.kill(os.getpid(), signal.SIGKILL)
-        self._left -= 1
-
-    def spread(self) -> None:
-        """Have steps before the calls of the kernel, and around a Prepare."""
-
-        def before(name: str) -> Any:
-            call = getattr(os, name)
-
-            def wrapped(*args: Any, **more: Any) -> Any:
-                self.step(f"before {name}")
-                return call(*args, **more)
-
-            return wrapped
-
-        for name in CALLS:
-            setattr(os, name, before(name))
-        prepare = Preparer.prepare
-
-        async def wrapped(preparer: Preparer, claims: Iterable[Claim]) -> dict[str, Outcome]:
-            self.is_armed = True
-            outcomes = await prepare(preparer, claims)
-            self.step("before the answer")
-            self.is_armed = False
-            return outcomes
-
-        Preparer.prepare = wrapped  # type: ignore[assignment,method-assign]
+    Preparer.prepare = wrapped  # type: ignore[assignment,method-assign]
 
 
 class Mortal(Widgets):
@@ -95,8 +69,8 @@ class Mortal(Widgets):
 async def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stdout)
     folder, hardware, step = sys.argv[1:]
-    killer = Killer(int(step))
-    killer.spread()
+    killer = Killer(int(step), tells=1)
+    spread(killer)
     async with KubeApi() as api, DraDriver([Mortal(Path(folder), Path(hardware), killer)], api=api, node="node0"):
         await anyio.sleep_forever()
 

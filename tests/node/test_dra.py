@@ -347,6 +347,14 @@ async def test_a_driver_does_not_inherit_the_pauses_after_calls_of_a_dead_one(dr
     figure("a dead driver's successor listens -> registered", time.monotonic() - started, "s")
     await driver.until_published(4)
 
+    def is_done() -> bool:
+        log = cluster.log("kubelet")[told:]
+        begun = sum("RegisterPlugin started" in line and f'{dead.name}"' in line for line in log.splitlines())
+        return begun == log.count(failed)
+
+    # A call of it that has begun would reach the driver of the next test, and the kubelet would take that for another one.
+    await cluster.until(is_done, "the kubelet has ended its calls of the dead one")
+
 
 async def test_health_is_in_the_pods_status_and_keeps_new_claims_away(driver: Driver) -> None:
     await driver.until_published(4)

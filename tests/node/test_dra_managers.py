@@ -189,7 +189,12 @@ async def test_each_difference_of_a_profile_is_noticed(minor: Minor) -> None:
         scenario: {flag: not getattr(profile, flag)} for flag, scenario in FLAGS.items()
     }
     changes["asked_for_health_by_default"] = {"gates": profile.gates ^ {"ResourceHealthStatus"}}
-    assert (await _compared(minor, changes, changes)).keys() == changes.keys()
+    found = await _compared(minor, changes, changes)
+    missed = changes.keys() - found.keys()
+    for name in missed:  # on a busy machine what comes may come too late for both, and looks as if it never came
+        del _real[minor.name, name]
+    found |= await _compared(minor, missed, changes)
+    assert found.keys() == changes.keys()
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)

@@ -147,7 +147,7 @@ class Driver:
         """Wait until the server's slices are so."""
         with anyio.fail_after(seconds):
             while not condition(await self.stored()):  # noqa: ASYNC110 - the server is asked
-                await anyio.sleep(0.01)
+                await anyio.sleep(0.05)
 
     async def until_current(self, seconds: float = 60.0) -> None:
         with anyio.fail_after(seconds):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import os
 import shutil
 import tempfile
 import time
@@ -37,7 +38,7 @@ from kdp.testing import (
     ScenarioError,
 )
 
-from .tools import Minor
+from .tools import SPARE_THE_PROCESSOR, Minor
 
 __all__ = ["Count", "DeviceManager", "DeviceManagerEnded", "NotReached"]
 
@@ -193,6 +194,7 @@ class DeviceManager(AsyncContextManagerMixin):
                 self.minor.devmgr,
                 *self._flags,
                 f"-watcher={str(self.is_watcher_on).lower()}",
+                env={**os.environ, **SPARE_THE_PROCESSOR},
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,

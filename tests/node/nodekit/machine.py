@@ -29,7 +29,7 @@ from kdp.kubelet import KubeletPaths
 
 from .devmgr import NotReached
 from .image import busybox
-from .tools import BIN, Missing, program
+from .tools import BIN, SPARE_THE_PROCESSOR, Missing, program
 
 __all__ = ["HANDLER", "IMAGE", "Containerd", "Machine"]
 
@@ -74,6 +74,9 @@ localStorageCapacityIsolation: false
 evictionHard: {memory.available: 10Mi, nodefs.available: 0%, imagefs.available: 0%, nodefs.inodesFree: 0%, imagefs.inodesFree: 0%}
 """
 """What every kubelet's configuration has here: it must not change the machine, nor mind that it is small."""
+
+_SELDOM = 0.3
+"""Seconds between two looks at what has not come for long."""
 
 
 class Machine(AsyncContextManagerMixin):
@@ -178,7 +181,8 @@ class Machine(AsyncContextManagerMixin):
 
     def environment(self) -> dict[str, str]:
         """Return the environment of the node's processes."""
-        return {**os.environ, "PATH": f"{self.work}/bin:{self._runtime.parent}:/usr/sbin:/usr/bin:/sbin:/bin"}
+        path = f"{self.work}/bin:{self._runtime.parent}:/usr/sbin:/usr/bin:/sbin:/bin"
+        return {**os.environ, **SPARE_THE_PROCESSOR, "PATH": path}
 
     async def spawn(self, name: str, *command: str | Path) -> None:
         """Start a process of the node that runs on; its log is of this name (see `log`)."""
@@ -332,12 +336,13 @@ runtime_type = "io.containerd.runc.v2"
             condition: A function or coroutine function; what it returns is true or not.
             what: The condition in words, for the error; a function or coroutine function is asked for them then.
             seconds: The deadline.
-            every: Seconds between two looks.
+            every: Seconds between the first two looks. The longer it takes, the longer the pauses, to a tenth of the time so far: looking
+                is work, and most of what is waited for needs the processor as well.
 
         Raises:
             NotReached: It did not come about, or a process of the node ended; the text has the logs.
         """
-        deadline = time.monotonic() + seconds
+        began = time.monotonic()
         while True:
             found = condition()
             if inspect.isawaitable(found):
@@ -345,13 +350,14 @@ runtime_type = "io.containerd.runc.v2"
             if found:
                 return
             ended = [name for name, process in self._processes.items() if process.returncode is not None]
-            if ended or time.monotonic() > deadline:
+            waited = time.monotonic() - began
+            if ended or waited > seconds:
                 why = f"{', '.join(ended)} ended" if ended else f"not in {seconds:g} s"
                 words = what if isinstance(what, str) else what()
                 if not isinstance(words, str):
                     words = await words
                 raise NotReached(f"waited until {words}: {why}\n{self.story()}")
-            await anyio.sleep(every)
+            await anyio.sleep(max(every, min(waited / 10, _SELDOM)))
 
     def log(self, name: str) -> str:
         """Return the log of a process of the node, as ``kubelet`` or ``containerd``."""

@@ -9,12 +9,15 @@ from typing import Final
 
 import attrs
 
-__all__ = ["BIN", "MINORS", "UNANSWERED", "Minor", "Missing", "program", "tool"]
+__all__ = ["BIN", "MINORS", "SPARE_THE_PROCESSOR", "UNANSWERED", "Minor", "Missing", "program", "tool"]
 
 BIN: Final = Path(__file__).resolve().parent.parent / "bin"
 
 UNANSWERED: Final = BIN / ".unanswered"
 """What `packages.sh` writes where a source of packages does not answer."""
+
+SPARE_THE_PROCESSOR: Final = {"GOGC": "800", "GOMEMLIMIT": "512MiB"}
+"""The environment of programs in Go, whose heaps are small here: there is more memory than processor."""
 
 
 class Missing(Exception):

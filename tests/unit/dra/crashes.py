@@ -13,9 +13,7 @@ import itertools
 import json
 import os
 import shutil
-import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from typing_extensions import override
 
 import kdp
 
+from ...killer import Killer
 from .claim_objects import claim, result
 from .claims_world import Widgets, running
 
@@ -31,31 +30,6 @@ KINDS = ("hooks", "plain", "metadata")
 """A driver whose hooks have a part in Prepare, one without, and one that describes the devices to containers besides."""
 
 STEPS = ("fsync", "rename", "replace", "unlink")
-
-
-class Killer:
-    """Counts steps, and ends the process at one of them."""
-
-    def __init__(self, at: int) -> None:
-        self._left = at
-        self.is_armed = False
-
-    def step(self, name: str) -> None:
-        if not self.is_armed:
-            return
-        if self._left == 0:
-            os.write(2, name.encode())
-            os.kill(os.getpid(), signal.SIGKILL)
-        self._left -= 1
-
-    def around(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*args: Any, **more: Any) -> Any:
-            self.step(f"before {name}")
-            found = call(*args, **more)
-            self.step(f"after {name}")
-            return found
-
-        return wrapped
 
 
 class Plain(Widgets):
@@ -130,7 +104,7 @@ def forked(folder: Path, at: int, kind: str, *calls: str) -> tuple[str, list[dic
     pid = os.fork()
     if pid == 0:
         os.dup2(says, 2)
-        killer = Killer(at)
+        killer = Killer(at, tells=2)
         for name in STEPS:
             setattr(os, name, killer.around(name, getattr(os, name)))
         found = anyio.run(lambda: live(folder, killer, kind, *calls))
@@ -139,12 +113,12 @@ def forked(folder: Path, at: int, kind: str, *calls: str) -> tuple[str, list[dic
     os.close(says)
     os.close(finds)
     with open(said_by) as said, open(found_by) as found_:
-        step, text = said.read(), found_.read()
+        told, text = said.read(), found_.read()
     _, status = os.waitpid(pid, 0)
     if os.WIFSIGNALED(status):
-        return step, []
+        return told.partition("killed ")[2].strip(), []
     if status or not text:
-        raise SystemExit(f"a life ended with {status}: {step}")
+        raise SystemExit(f"a life ended with {status}: {told}")
     return "", json.loads(text)
 
 
