@@ -16,21 +16,21 @@ GROUPS: Final = {
     "test_conformance_real.py": "conformance",
     # What the real managers did is seen once.
     "test_dra_managers.py": "managers",
-    # One cluster for all processes that share the tests.
+    # Two clusters for all processes that share the tests, with about as much to do.
     "test_cluster.py": "cluster",
-    "test_images.py": "cluster",
     "test_manifests.py": "cluster",
     "test_runtime_class.py": "cluster",
     "test_slices.py": "cluster",
-    "test_dra.py": "cluster",
-    "test_dra_cards.py": "cluster",
-    "test_dra_differential.py": "cluster",
-    "test_dra_examples.py": "cluster",
-    "test_dra_killed.py": "cluster",
     "test_dra_manifests.py": "cluster",
     "test_dra_page.py": "cluster",
     "test_network_pool.py": "cluster",
     "test_publisher.py": "cluster",
+    "test_images.py": "claims",
+    "test_dra.py": "claims",
+    "test_dra_cards.py": "claims",
+    "test_dra_differential.py": "claims",
+    "test_dra_examples.py": "claims",
+    "test_dra_killed.py": "claims",
 }
 
 
