@@ -37,7 +37,7 @@ MIN_GAP = 0.055
 TOMBSTONE_SECONDS = 600.0
 """How long a vanished device stays listed where nobody can say whether a pod holds it (docs/explanation/decisions.md)."""
 
-_BLOCK = 128
+_BLOCK = 64
 """Devices encoded side by side: a flip joins one block of pieces and then all blocks, so both lists stay short."""
 
 Encode = Callable[[Device, bool], bytes]

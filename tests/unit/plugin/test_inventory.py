@@ -236,11 +236,13 @@ def test_blocks_that_have_become_empty_are_given_back() -> None:
 
 def test_places_that_devices_leave_are_taken_by_the_next_ones() -> None:
     inventory = make(tombstone_seconds=0.0)
-    inventory.update(widgets(*(f"a-{number}" for number in range(1280))), 0.0)
-    few = [f"a-{number}" for number in range(0, 1280, 128)]
+    size = inventory_module._BLOCK
+    inventory.update(widgets(*(f"a-{number}" for number in range(10 * size))), 0.0)
+    few = [f"a-{number}" for number in range(0, 10 * size, size)]
     inventory.update(widgets(*few), 1.0)
-    inventory.update(widgets(*few, *(f"b-{number}" for number in range(1000))), 2.0)
-    assert len(listed(inventory)) == 1010
+    others = [f"b-{number}" for number in range(9 * size)]
+    inventory.update(widgets(*few, *others), 2.0)
+    assert len(listed(inventory)) == 10 + 9 * size
     assert blocks(inventory) == 10
 
 
