@@ -17,8 +17,9 @@ import os
 import re
 import sys
 import textwrap
+from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -159,6 +160,12 @@ def _verbatim(annotation: object) -> object:
 def _default(value: object) -> object:
     if value is inspect.Parameter.empty or isinstance(value, str | int | float | tuple | bool | None):
         return value
+    if isinstance(value, MappingProxyType):
+        return _Verbatim(repr(dict(value)))
+    if attrs.has(type(value)):
+        with suppress(TypeError):  # it may have no defaults
+            if value == type(value)():
+                return _Verbatim(f"{type(value).__name__}()")
     shown = repr(value)
     return _Verbatim("..." if shown == "NOTHING" or "<" in shown else shown)
 

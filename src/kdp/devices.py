@@ -119,12 +119,23 @@ def _health(value: Health) -> Health:
     return value
 
 
+_NO_EDITS = ContainerEdits()
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+"""What all devices share that say nothing: ten thousand need no mappings of their own."""
+
+
 def _attributes(value: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
+    if value is _NOTHING:
+        return value
     for name, held in value.items():
         check_attribute_name(name)
         if not isinstance(held, (bool, int, str, Version)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidValueError(f"attribute {name}={held!r}: must be bool, int, str or kdp.Version")
     return MappingProxyType(dict(value))
+
+
+def _capacity(value: Mapping[str, Amount]) -> Mapping[str, Amount]:
+    return value if value is _NOTHING else capacities(value)
 
 
 def _shareable(value: bool | Mapping[str, RequestPolicy] | None) -> Mapping[str, RequestPolicy] | None:
@@ -158,9 +169,6 @@ def counter_sets(value: Mapping[str, Mapping[str, Amount]], what: str) -> Mappin
             if exact(check_amount(amount, f"{what} {name}: counter {counter}")) < 0:
                 raise InvalidValueError(f"{what} {name}: counter {counter}={amount}: must be 0 or more; valid is 1")
     return MappingProxyType({name: MappingProxyType(dict(counters)) for name, counters in value.items()})
-
-
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def _consumes(value: Mapping[str, Mapping[str, Amount]]) -> Mapping[str, Mapping[str, Amount]]:
@@ -228,18 +236,14 @@ class Device:
     id: str = attrs.field(converter=check_device_id)
     health: Health = attrs.field(default=_HEALTHY, converter=_health)
     numa_nodes: tuple[int, ...] = attrs.field(default=(), converter=_numa_nodes)
-    edits: ContainerEdits = attrs.field(factory=ContainerEdits, converter=_edits)
-    attributes: Mapping[str, AttributeValue] = attrs.field(
-        factory=dict[str, AttributeValue], converter=_attributes, hash=False
-    )
-    capacity: Mapping[str, Amount] = attrs.field(factory=dict[str, Amount], converter=capacities, hash=False)
+    edits: ContainerEdits = attrs.field(default=_NO_EDITS, converter=_edits)
+    attributes: Mapping[str, AttributeValue] = attrs.field(default=_NOTHING, converter=_attributes, hash=False)
+    capacity: Mapping[str, Amount] = attrs.field(default=_NOTHING, converter=_capacity, hash=False)
     resource: str | None = attrs.field(default=None, converter=_optional_resource)
     unit: str = attrs.field(default="")
     handle: Any = attrs.field(default=None, eq=False, repr=False)
     shareable: Mapping[str, RequestPolicy] | None = attrs.field(default=None, converter=_shareable, hash=False)
-    consumes: Mapping[str, Mapping[str, Amount]] = attrs.field(
-        factory=dict[str, Mapping[str, Amount]], converter=_consumes, hash=False
-    )
+    consumes: Mapping[str, Mapping[str, Amount]] = attrs.field(default=_NOTHING, converter=_consumes, hash=False)
     exists: bool = attrs.field(default=True, converter=_exists)
     taints: tuple[Taint, ...] = attrs.field(default=(), converter=_taints)
     binding_conditions: BindingConditions | None = attrs.field(default=None, converter=_binding_conditions)

@@ -19,6 +19,7 @@ Paths are paths on the node; this module never opens them (a DaemonSet may see t
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -34,6 +35,13 @@ __all__ = ["ContainerEdits", "DeviceNode", "Hook", "Mount"]
 AnyPath = str | os.PathLike[str]
 HookName = Literal["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"]
 
+_PERMISSIONS = {
+    "".join(letters): "".join(sorted(letters, key="rwm".index))
+    for count in (1, 2, 3)
+    for letters in itertools.permutations("rwm", count)
+}
+"""As a vendor may write them, and as the kubelet is told."""
+
 _HOOK_NAMES: tuple[HookName, ...] = get_args(HookName)
 _T = TypeVar("_T")
 
@@ -47,11 +55,11 @@ def _container_path(value: AnyPath | None) -> str:
 
 
 def _permissions(value: str) -> str:
-    if not value or set(value) - set("rwm") or len(set(value)) != len(value):
+    if not isinstance(value, str) or value not in _PERMISSIONS:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidValueError(
             f"device permissions {value!r}: must be one to three of r (read), w (write) and m (mknod); valid is 'rw'"
         )
-    return "".join(c for c in "rwm" if c in value)
+    return _PERMISSIONS[value]
 
 
 @attrs.frozen(kw_only=True)
@@ -132,7 +140,13 @@ class Hook:
     timeout: int | None = attrs.field(default=None, converter=_timeout)
 
 
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+"""What all edits share that have none: those of ten thousand devices need no mappings of their own."""
+
+
 def _text_mapping(kind: str, value: Mapping[str, str]) -> Mapping[str, str]:
+    if value is _NOTHING:
+        return value
     for key, text in value.items():
         if not isinstance(key, str) or not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidValueError(f"{kind} {key!r}={text!r}: name and value must be text; valid is {{'NAME': '1'}}")
@@ -216,10 +230,10 @@ class ContainerEdits:
             that kdp describes itself it adds itself.
     """
 
-    env: Mapping[str, str] = attrs.field(factory=dict[str, str], converter=_env, hash=False)
+    env: Mapping[str, str] = attrs.field(default=_NOTHING, converter=_env, hash=False)
     device_nodes: tuple[DeviceNode, ...] = attrs.field(default=(), converter=_device_nodes)
     mounts: tuple[Mount, ...] = attrs.field(default=(), converter=_mounts)
-    annotations: Mapping[str, str] = attrs.field(factory=dict[str, str], converter=_annotations, hash=False)
+    annotations: Mapping[str, str] = attrs.field(default=_NOTHING, converter=_annotations, hash=False)
     hooks: tuple[Hook, ...] = attrs.field(default=(), converter=_hooks)
     cdi_devices: tuple[str, ...] = attrs.field(default=(), converter=_cdi_devices)
 

@@ -55,7 +55,7 @@ class Fpga(kdp.DeviceBackend):
     """FPGAs of this node: Intel's by DFL or OPAE, AMD's (Xilinx') by XRT; see the README for resources and options."""
 
     config: type | tuple[type, ...] | None = FpgaConfig
-    poll_interval: float | None = 10.0  # for registers and temperatures; the kernel tells of boards that come and go
+    poll_interval: float | None = 15.0  # for registers and temperatures; the kernel tells of boards that come and go
 
     def __init__(
         self,
