@@ -224,9 +224,14 @@ class PluginManager(Lifetime):
             return
         mine = [name for name, owner in self._owners.items() if owner is supervisor]
         groups: dict[str, dict[str, Device]] = {name: {} for name in (*mine, *found.resources)}
-        for device in found.devices:
+        static = supervisor.backend.resource
+        for device in found.devices:  # ten thousand times for each change, so that no call is made where none is needed
             if device.exists:  # the kubelet has no word for a partition that is still to be made
-                groups.setdefault(resource_of(device, supervisor.backend), {})[device.id] = device
+                name = device.resource or static or resource_of(device, supervisor.backend)
+                group = groups.get(name)
+                if group is None:
+                    group = groups[name] = {}
+                group[device.id] = device
         for name, group in groups.items():
             for other, plugin in self._plugins.items():
                 if other != name and (moved := plugin.inventory.tombstones & group.keys()):
