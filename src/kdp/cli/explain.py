@@ -119,7 +119,13 @@ def _of_resource(found: Mapping[str, tuple[Device, ...]], resource: str | None) 
 
 def _available(devices: tuple[Device, ...], ids: tuple[str, ...] | None) -> list[Device]:
     if ids is None:
-        return [device for device in devices if device.health.is_healthy]
+        healthy = [device for device in devices if device.health.is_healthy]
+        if not healthy:
+            raise ConfigurationError(
+                f"none of the {len(devices)} devices is healthy, so there is nothing to choose; {devices[0].id}: "
+                f"{devices[0].health.reason}; kdp devices shows all of them, and --available takes them for free"
+            )
+        return healthy
     by_id = {device.id: device for device in devices}
     if unknown := [name for name in ids if name not in by_id]:
         raise InvalidValueError(f"available {unknown[0]!r}: there is no such device; there are {', '.join(by_id)}")

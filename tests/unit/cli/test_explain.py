@@ -34,6 +34,10 @@ class Odd(Gpus):
     def links(self, devices):
         return [[0, 1], [1, 0]]
 
+class Sick(Plain):
+    def discover(self):
+        return [kdp.Device(id=d.id, resource="example.com/a", health=kdp.Health.unhealthy("it smokes")) for d in super().discover()]
+
 class Typo(Gpus):
     policy = "best"
 """
@@ -101,6 +105,15 @@ def test_a_resource_is_named_where_there_are_several(run: Run) -> None:
     assert result.output.startswith("b0: 1 of 1, by policy first")
     result = run("Plain", "--size", "1", "--policy", "first", "--resource", "example.com/c")
     assert "there are no devices of it; those with devices: example.com/a, example.com/b" in result.output
+
+
+def test_where_nothing_is_healthy_it_says_why(run: Run) -> None:
+    result = run("Sick", "--size", "1", "--policy", "first")
+    assert result.exit_code == 2
+    assert (
+        "none of the 3 devices is healthy, so there is nothing to choose; a0: it smokes; kdp devices" in result.output
+    )
+    assert run("Sick", "--size", "1", "--policy", "first", "--available", "a1").output.startswith("a1: 1 of 1")
 
 
 @pytest.mark.parametrize(
