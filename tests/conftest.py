@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.loop import Loop
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
@@ -51,9 +52,9 @@ def pytest_runtest_makereport(
 
 
 @pytest.fixture(scope="session")
-def anyio_backend() -> str:
+def anyio_backend() -> tuple[str, dict[str, object]]:
     """grpc.aio runs on asyncio only, so nothing is tried on trio."""
-    return "asyncio"
+    return "asyncio", {"loop_factory": Loop}
 
 
 @pytest.fixture
