@@ -34,9 +34,6 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 BESIDE = os.cpu_count() or 1
 """So many at a time, besides those that wait and the other tests; what is starved of a processor is late through no fault of its own."""
 
-BEHIND = 5
-"""How nice they are to the tests of the cluster, which come one after another and would go on alone when the judgements are done."""
-
 WAITING_BESIDE = 5
 """So many of those that wait: each holds some ten of the 128 inotify instances that a user may have."""
 
@@ -81,7 +78,7 @@ class Judgements:
     def _make(self, judgement: Judgement) -> tuple[Any, float]:
         began = time.monotonic()
         process = subprocess.Popen(
-            ["nice", f"--adjustment={BEHIND}", sys.executable, "-m", judgement.module, *judgement.arguments],
+            [sys.executable, "-m", judgement.module, *judgement.arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
