@@ -11,7 +11,6 @@ only `Host.read_bytes` raises, and the readers of `Directory` turn that into a `
 from __future__ import annotations
 
 import errno
-import fnmatch
 import glob
 import os
 import stat
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 
 from ..errors import InvalidValueError
+from .patterns import in_one_directory, matching, names
 from .resolving import READ_ONLY, open_straight, resolve
 
 if TYPE_CHECKING:
@@ -135,23 +135,9 @@ class Host:
         """
         if "\0" in pattern:
             return []
-        plain = _plain(pattern)
-        if plain is not None:
-            above, name = plain
-            return sorted(f"{above}/{found}" for found in self._names(above, name))
-        root = "" if self.root is _SLASH else str(self.root)
-        found = glob.glob(f"{glob.escape(root)}/{pattern.lstrip('/')}", recursive=True)
-        return sorted(path[len(root) :] for path in found)
-
-    def _names(self, directory: str, pattern: str) -> dict[str, os.DirEntry[str]]:
-        """Return the names in a directory that match a pattern, as `glob.glob` finds them, and what they are of."""
-        try:
-            with os.scandir(self._inside(directory or "/")) as entries:
-                there = {entry.name: entry for entry in entries}
-        except OSError:
-            return {}
-        is_hidden = pattern.startswith(".")
-        return {name: there[name] for name in fnmatch.filter(there, pattern) if is_hidden or not name.startswith(".")}
+        if self.root is not _SLASH:
+            return sorted(matching(self, pattern))
+        return sorted(glob.glob(f"/{pattern.lstrip('/')}", recursive=True))
 
     def escape(self, host_path: str) -> str:
         """Return the pattern for `glob` that matches only this path."""
@@ -293,12 +279,12 @@ class Host:
         from .directory import Directory
         from .naming import natural
 
-        plain = _plain(pattern)
-        if plain is None:
+        one = in_one_directory(pattern)
+        if one is None:
             found = [self.directory(path) for path in sorted(self.glob(pattern), key=natural)]
         else:
-            above = self.directory(plain[0] or "/").path.rstrip("/")
-            entries = self._names(above, plain[1])
+            above = self.directory(one[0] or "/").path.rstrip("/")
+            entries = names(self._inside(above or "/"), one[1])
             # What is no link is where it says, and what is a file needs no second look.
             found = [
                 self._link(f"{above}/{name}") if entries[name].is_symlink() else Directory(self, f"{above}/{name}")
@@ -382,13 +368,6 @@ class Host:
         from .numa import of_paths
 
         return of_paths(self, host_paths)
-
-
-def _plain(pattern: str) -> tuple[str, str] | None:
-    """Return directory and name of a pattern for the names in one directory: most are so, and those are cheap to find."""
-    above, _, name = f"/{pattern.lstrip('/')}".rpartition("/")
-    is_plain = glob.has_magic(name) and "**" not in name and "//" not in above and not glob.has_magic(above)
-    return (above, name) if is_plain and "\0" not in pattern else None
 
 
 def _read(descriptor: int) -> bytes:

@@ -84,7 +84,7 @@ class RegistrationResult:
 def encode_device(device: Device, with_topology: bool) -> bytes:
     """Return one device's bytes inside a ListAndWatchResponse; NUMA node 0 is explicit (contract section 8).
 
-    Put together by hand, in a quarter of the time that a message takes: of ten thousand devices each one counts.
+    Put together by hand, in a fraction of the time that a message takes: of ten thousand devices each one counts.
     """
     body = _first(device.id.encode()) + (_IS_HEALTHY if device.health.is_healthy else _IS_UNHEALTHY)
     if with_topology and device.numa_nodes:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import glob
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -166,16 +167,54 @@ def test_patterns_find_paths_of_the_node(node: Host, tmp_path: Path) -> None:
     assert Host(odd).glob("/d*") == ["/dev"]
 
 
-@pytest.mark.parametrize(
-    "pattern",
-    ["/dev/*", "dev/a?", "/*", "*", "/dev/.h*", "/dev/[!a]*", "/dev/by-id", "/dev/", "/no/*", "/*/*", "/dev/**"],
+@effort(300)
+@given(
+    links=st.fixed_dictionaries(
+        {},
+        optional={
+            "link": st.sampled_from(["dev", "etc", "real", "none"]),
+            "dev/link": st.sampled_from(["../etc", "../real", "a1", "none"]),
+            "dev/by-id/link": st.sampled_from(["../../real", "../a1", "../link"]),
+            "etc/.link": st.sampled_from(["../real", "file", "none"]),
+        },
+    ),
+    pattern=st.lists(
+        st.sampled_from(["*", "**", "?*", "dev", "link", "by-id", "a*", ".*", "[!a]*", "file", "none", "a**"]),
+        max_size=4,
+    ).map("/".join),
+    begin=st.sampled_from(["", "/"]),
+    end=st.sampled_from(["", "/"]),
 )
-def test_patterns_find_what_glob_finds(node: Host, pattern: str) -> None:
-    for name in ("a1", "a2", ".hidden", "b"):
-        node.path(f"/dev/{name}").touch()
-    link(node, "/dev/dangling", "none")
-    found = glob.glob(f"{node.root}/{pattern.lstrip('/')}", recursive=True)
-    assert node.glob(pattern) == sorted(path.removeprefix(str(node.root)) for path in found)
+def test_patterns_find_what_glob_finds(links: dict[str, str], pattern: str, begin: str, end: str) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        node = Host(Path(directory) / "root[1]")
+        for above in ("dev/by-id", "etc", "real/.hidden/deep"):
+            (node.root / above).mkdir(parents=True)
+        for file in ("dev/a1", "dev/a2", "dev/.hidden", "etc/file", "real/file", "real/.hidden/file"):
+            (node.root / file).touch()
+        for name, target in links.items():
+            link(node, name, target)
+        root = str(node.root)
+        found = glob.glob(f"{glob.escape(root)}/{(pattern + end).lstrip('/')}", recursive=True)
+        assert node.glob(begin + pattern + end) == sorted(path.removeprefix(root) for path in found)
+
+
+@pytest.mark.parametrize("pattern", ["/dev/out/*", "/dev/*/secret", "/dev/**/secret", "/dev/*t/*", "/dev/out/secret"])
+def test_no_pattern_leads_out_of_the_root(node: Host, tmp_path: Path, pattern: str) -> None:
+    secret = tmp_path / "elsewhere/secret"
+    secret.parent.mkdir()
+    secret.touch()
+    link(node, "/dev/out", str(secret.parent))
+    assert node.glob(pattern) == []
+    node.path(secret.parent).mkdir(parents=True)
+    node.path(secret).touch()
+    assert node.glob(pattern) == ["/dev/out/secret"]
+
+
+def test_a_pattern_ends_where_links_form_a_loop(node: Host) -> None:
+    link(node, "/dev/loop", "loop")
+    assert node.glob("/dev/*/x") == node.glob("/dev/loop/*") == []
+    assert node.glob("/dev/*") == ["/dev/by-id", "/dev/loop"]
 
 
 @effort(150)

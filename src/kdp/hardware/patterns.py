@@ -1,0 +1,88 @@
+"""Shell patterns for a node's paths: what `glob.glob` finds, but a link leads to what the node has there.
+
+Below a root the kernel would follow an absolute link to this machine's own files, and list those.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .host import Host
+
+__all__ = ["in_one_directory", "matching", "names"]
+
+
+def in_one_directory(pattern: str) -> tuple[str, str] | None:
+    """Return directory and name of a pattern for the names in one directory: most are so, and those are cheap to find."""
+    above, _, name = f"/{pattern.lstrip('/')}".rpartition("/")
+    is_one = glob.has_magic(name) and "**" not in name and "//" not in above and not glob.has_magic(above)
+    return (above, name) if is_one and "\0" not in pattern else None
+
+
+def names(directory: str | os.PathLike[str], pattern: str) -> dict[str, os.DirEntry[str]]:
+    """Return the names in a directory that match a pattern, and what they are of; nothing where there is no directory."""
+    try:
+        with os.scandir(directory) as entries:
+            there = {entry.name: entry for entry in entries}
+    except OSError:
+        return {}
+    is_hidden = pattern.startswith(".")
+    return {name: there[name] for name in fnmatch.filter(there, pattern) if is_hidden or not name.startswith(".")}
+
+
+def matching(host: Host, pattern: str) -> list[str]:
+    """Return the node's paths that match, links followed inside the root; ``**`` is any depth where it is a whole part."""
+    *above, last = pattern.split("/")
+    places = [""]
+    for part in filter(None, above):
+        places = [found for place in places for found in _step(host, place, part)]
+    return [found for place in places for found in _end(host, place, last)]
+
+
+def _step(host: Host, place: str, part: str) -> Iterator[str]:
+    """Return where a pattern may go on: paths that may not be there, which shows when it does."""
+    if part == "**":
+        yield place
+        yield from _below(host, place)
+    elif glob.has_magic(part):
+        yield from _in(host, place, part)
+    else:
+        yield f"{place}/{part}"
+
+
+def _end(host: Host, place: str, part: str) -> Iterator[str]:
+    """Return what a pattern's last part finds, which is there, be it a link that leads nowhere."""
+    if part in ("", "**"):
+        if host.is_directory(place or "/"):
+            yield f"{place}/"
+        if part:
+            yield from _below(host, place)
+    elif glob.has_magic(part):
+        yield from _in(host, place, part)
+    elif (directory := _directory(host, place)) is not None and os.path.lexists(f"{directory}/{part}"):
+        yield f"{place}/{part}"
+
+
+def _below(host: Host, place: str) -> Iterator[str]:
+    for path in _in(host, place, "*"):
+        yield path
+        yield from _below(host, path)
+
+
+def _in(host: Host, place: str, pattern: str) -> Iterator[str]:
+    if (directory := _directory(host, place)) is not None:
+        yield from (f"{place}/{name}" for name in names(directory, pattern))
+
+
+def _directory(host: Host, place: str) -> os.PathLike[str] | None:
+    """Return where this process finds a directory of the node; None: nowhere."""
+    try:
+        return host.path(host.resolve(place or "/"))
+    except OSError:  # a loop of links
+        return None
