@@ -31,11 +31,12 @@ __all__ = ["HURRY", "PLAYED", "Judgement", "Judgements", "assert_passed"]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-BESIDE = os.cpu_count() or 1
-"""So many at a time, besides those that wait and the other tests; what is starved of a processor is late through no fault of its own."""
+BESIDE = (os.cpu_count() or 1) + 1
+"""So many at a time, besides those that wait and the other tests: each waits for half of its time, but one that is starved of a
+processor is late through no fault of its own."""
 
-WAITING_BESIDE = 5
-"""So many of those that wait: each holds some ten of the 128 inotify instances that a user may have."""
+WAITING_BESIDE = 3
+"""So many of those that wait, of which one does for five minutes: more of them, and all of the first minutes' tests are starved."""
 
 HURRY = "0.05"
 """The scale of those that wait for minutes, where they need not."""
@@ -71,8 +72,7 @@ class Judgements:
         self._processes: list[subprocess.Popen[str]] = []
         self._pools = {True: ThreadPoolExecutor(WAITING_BESIDE), False: ThreadPoolExecutor(BESIDE)}
         self._futures: dict[Judgement, Future[tuple[Any, float]]] = {
-            judgement: self._pools[judgement.waits].submit(self._make, judgement)
-            for judgement in sorted(set(asked), key=lambda judgement: judgement.name)
+            judgement: self._pools[judgement.waits].submit(self._make, judgement) for judgement in dict.fromkeys(asked)
         }
 
     def _make(self, judgement: Judgement) -> tuple[Any, float]:
