@@ -322,6 +322,8 @@ class Served:
         try:
             if self.defect == "slow_list" and len(self.plugin.devices) > 100:
                 await anyio.sleep(1.5)  # above the limit of 1 s, and far from 3 s, after which nobody is met
+            if self.defect == "second_is_late" and self.resource != RESOURCE:
+                await anyio.sleep(0.1)
             if self.defect == "partial_list":
                 await context.write(pb.ListAndWatchResponse(devices=self._list().devices[:1]))
                 await anyio.sleep(0.02)
@@ -503,7 +505,7 @@ class Bare(Instance):
         self.given_back: list[tuple[str, ...]] = []
         self.asked_at: float | None = None
         self.served = [Served(self, RESOURCE)]
-        if staging.second:
+        if staging.second or defect == "second_is_late":
             self.served.append(Served(self, f"{RESOURCE}-second"))
         self._over = anyio.Event()
         self._ended = anyio.Event()

@@ -335,10 +335,11 @@ class Case:
 
     @asynccontextmanager
     async def connected(self, staging: Staging | None = None, *, profile: str | None = None) -> AsyncGenerator[Scene]:
-        """Make a kubelet and a plugin that it knows."""
+        """Make a kubelet and a plugin that it knows, with every resource that the plugin had when it was met."""
         async with self.node(profile=profile) as scene:
             await scene.start_plugin(staging)
-            await scene.connected()
+            for resource in self.facts.resources:
+                await scene.connected(resource)
             yield scene
 
 
