@@ -108,6 +108,7 @@ class Servicer:
         self._calls: set[asyncio.Task[Any]] = set()
         self._drained = False
         hooks = supervisor.hooks
+        self._asks_backend = hooks.overridden("allocate")
         self.options = wire.PluginOptions(
             pre_start_required=hooks.overridden("prepare_container"),
             preferred_allocation=hooks.overridden("prefer") or supervisor.preferences is not None,
@@ -244,7 +245,7 @@ class Servicer:
         return reply
 
     async def _reply(self, allocation: Allocation) -> wire.ContainerReply:
-        if self._supervisor.hooks.overridden("allocate"):
+        if self._asks_backend:
             limit = max(0.0, allocation.deadline - time.monotonic())
             reply: wire.ContainerReply = await self._supervisor.call(
                 "allocate", allocation, deadline=limit, then=functools.partial(self._check_and_render, allocation)
@@ -252,7 +253,8 @@ class Servicer:
             return reply
         try:
             edits = ContainerEdits.merge(
-                ((device.id, device.edits) for device in allocation), joined_env=self._supervisor.backend.joined_env
+                [(device.id, device.edits) for device in allocation.devices],
+                joined_env=self._supervisor.backend.joined_env,
             )
         except EditConflictError as error:
             raise AllocationError(f"{self._resource}: {error}") from error
