@@ -24,6 +24,7 @@ from anyio.abc import TaskStatus
 from typing_extensions import override
 
 from kdp.kubelet import KubeletPaths
+from kdp.kubelet.server import start_server, stop_server
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as pb
 from kdp.proto.pluginregistration.v1 import api_pb2 as registration
 from kdp.proto.podresources.v1 import api_pb2 as podresources
@@ -119,12 +120,12 @@ class Served:
         if self.defect == "strict_authority":
             inner = self.path.with_name(f".{self.path.name}")
             server.add_insecure_port(f"unix:{inner}")
-            await server.start()
+            await start_server(server)
             self.relay = await asyncio.start_unix_server(self._relay(inner), path=self.path)
         else:
             hidden = self.path.with_name(f".{self.path.name}")
             server.add_insecure_port(f"unix:{hidden}")
-            await server.start()
+            await start_server(server)
             os.rename(hidden, self.path)
         if self.defect == "leaks_generations":
             self.leaked += [os.open("/dev/null", os.O_RDONLY) for _ in range(3)]
@@ -164,8 +165,7 @@ class Served:
             await asyncio.wait(tuple(self.calls), timeout=1.0)
         self.ending = True
         self.plugin.change()
-        with anyio.CancelScope(shield=True):  # gRPC would stop it once more if this were left halfway, and fail at it
-            await server.stop(0.1)
+        await stop_server(server, 0.1)
         if self.defect != "leaves_socket":
             self.path.unlink(missing_ok=True)
             self.path.with_name(f".{self.path.name}").unlink(missing_ok=True)

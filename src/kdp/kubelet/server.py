@@ -1,4 +1,8 @@
-"""The only module that makes a gRPC server: one server on one unix socket, which the kubelet calls."""
+"""The only module that makes a gRPC server: one server on one unix socket, which the kubelet calls.
+
+A cancellation waits until gRPC's server has started or stopped: it fails at one that was left halfway, and says so from
+a task that nobody can await.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from .sockets import bind_error, hidden
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["ServeError", "SocketServer", "hold_core"]
+__all__ = ["ServeError", "SocketServer", "hold_core", "start_server", "stop_server"]
 
 _OPTIONS = [
     # GetPreferredAllocation sends the whole free list back to us (contract section 5).
@@ -44,6 +48,18 @@ def hold_core() -> grpc.aio.Channel:
     return grpc.aio.insecure_channel("unix:/nonexistent")
 
 
+async def start_server(server: grpc.aio.Server) -> None:
+    """Start a server; a cancellation waits for it."""
+    with anyio.CancelScope(shield=True):
+        await server.start()
+
+
+async def stop_server(server: grpc.aio.Server, grace: float | None) -> None:
+    """Stop a server; a cancellation waits for it, so for ``grace`` seconds at most."""
+    with anyio.CancelScope(shield=True):
+        await server.stop(grace)
+
+
 class SocketServer:
     """A gRPC server on a socket of its own.
 
@@ -69,7 +85,7 @@ class SocketServer:
             self._server.add_insecure_port(unix_target(target))
         except RuntimeError:
             raise ServeError(bind_error(target)) from None
-        await self._server.start()
+        await start_server(self._server)
         try:
             os.chmod(target, 0o600)  # the kubelet is root; nobody else has business here
             found = os.stat(target)
@@ -104,10 +120,6 @@ class SocketServer:
                 os.unlink(self.path)
 
     async def stop(self) -> None:
-        """End the server with everything that still runs on it; streams that were told to end get a moment for it.
-
-        Cancellation waits for that moment: gRPC would stop a server once more that was left halfway, and fail at it.
-        """
+        """End the server with everything that still runs on it; streams that were told to end get a moment for it."""
         self.unlink()
-        with anyio.CancelScope(shield=True):
-            await self._server.stop(STREAM_GRACE)
+        await stop_server(self._server, STREAM_GRACE)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import grpc
 import grpc.aio
 
+from ..kubelet.server import start_server, stop_server
 from .door import FrontDoor
 from .registry import Refusal
 
@@ -105,7 +106,7 @@ class ApiServer:
         """
         self.path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
         self.path.unlink(missing_ok=True)
-        await self._server.start()
+        await start_server(self._server)
         self._door = FrontDoor(self.path, self._address)
         self._door.listen()
 
@@ -123,7 +124,7 @@ class ApiServer:
         """Stop the server. Idempotent; the socket's file stays, as a killed kubelet leaves it."""
         if self._door is not None:
             self._door.close()
-        await self._server.stop(None)
+        await stop_server(self._server, None)
 
     def _limited(self, name: str, answer: Callable[[Any], Awaitable[Message] | Message]) -> Any:
         async def serve(request: Any, context: Any) -> Message:

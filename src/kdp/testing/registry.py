@@ -13,6 +13,7 @@ import grpc.aio
 
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
 
+from ..kubelet.server import start_server, stop_server
 from .wire import PluginOptions
 
 __all__ = ["Refusal", "RegistryServer"]
@@ -67,8 +68,8 @@ class RegistryServer:
 
     async def start(self) -> None:
         """Serve from now on."""
-        await self._server.start()
+        await start_server(self._server)
 
     async def stop(self) -> None:
         """Stop at once; calls in progress are cancelled. Idempotent."""
-        await self._server.stop(None)
+        await stop_server(self._server, None)

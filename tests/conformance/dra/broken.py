@@ -25,6 +25,7 @@ import grpc.aio
 import httpx2
 from typing_extensions import override
 
+from kdp.kubelet.server import start_server, stop_server
 from kdp.proto.dra.v1 import api_pb2 as v1
 from kdp.proto.dra.v1beta1 import api_pb2 as v1beta1
 from kdp.proto.drahealth.v1 import api_pb2 as health
@@ -130,7 +131,7 @@ class Bare(Instance):
 
     async def _end(self) -> None:
         for server in reversed(self.servers):
-            await server.stop(1.0 if self.removes else None)
+            await stop_server(server, 1.0 if self.removes else None)
         if self.removes and self.defect != "leaves_sockets":
             self.registration.unlink(missing_ok=True)
             self.service.unlink(missing_ok=True)
@@ -225,7 +226,7 @@ class Bare(Instance):
         for name, handlers in services.items():
             server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, handlers),))
         server.add_insecure_port(f"unix:{path}")
-        await server.start()
+        await start_server(server)
         self.servers.append(server)
 
     def _watcher(self) -> dict[str, Any]:

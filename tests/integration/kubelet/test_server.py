@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import grpc
 
 from kdp.kubelet.channel import unix_target
@@ -18,6 +19,22 @@ from kdp.kubelet.server import SocketServer
 async def _endless(request: bytes, context: Any) -> AsyncIterator[bytes]:
     yield b"first"
     await anyio.sleep_forever()
+
+
+async def test_a_start_that_is_cancelled_halfway_is_finished(tmp_path: Path) -> None:
+    """gRPC raised an InvalidStateError in nobody's task when such a server was stopped or forgotten."""
+    raised: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context))
+    server = SocketServer(tmp_path / "s.sock", [])
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(server.start)
+        await anyio.lowlevel.cancel_shielded_checkpoint()
+        tasks.cancel_scope.cancel()
+    await server.stop()
+    del server
+    gc.collect()
+    await anyio.wait_all_tasks_blocked()
+    assert not raised
 
 
 async def test_a_stop_that_is_cancelled_halfway_is_finished(tmp_path: Path) -> None:

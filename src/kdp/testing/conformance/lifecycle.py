@@ -14,6 +14,7 @@ import grpc.aio
 
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
 
+from ...kubelet.server import start_server, stop_server
 from .. import events
 from ..wire import CallError, settle
 from .allocation import allocate
@@ -257,7 +258,7 @@ async def _intruder(paths: KubeletPaths, resource: str) -> AsyncGenerator[str]:
     )
     path = paths.device_plugin_dir / "intruder.sock"
     server.add_insecure_port(f"unix:{path}")
-    await server.start()
+    await start_server(server)
     request = v1beta1.RegisterRequest(version="v1beta1", endpoint=path.name, resource_name=resource)
     channel = grpc.aio.insecure_channel(
         f"unix:{paths.kubelet_socket}", options=(("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
@@ -273,7 +274,7 @@ async def _intruder(paths: KubeletPaths, resource: str) -> AsyncGenerator[str]:
     finally:
         with anyio.CancelScope(shield=True):
             await channel.close()
-            await server.stop(None)
+            await stop_server(server, None)
             await settle()
 
 

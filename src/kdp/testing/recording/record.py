@@ -32,7 +32,7 @@ from typing_extensions import override
 from kdp.errors import InvalidNameError
 from kdp.kubelet import KubeletState, KubeletView, KubeletWatch, look
 from kdp.kubelet.channel import unix_target
-from kdp.kubelet.server import ServeError, SocketServer
+from kdp.kubelet.server import ServeError, SocketServer, start_server, stop_server
 from kdp.plugin.socket import SocketNames
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
 
@@ -219,7 +219,7 @@ class Recorder(AsyncContextManagerMixin):
         registry = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
         registry.add_generic_rpc_handlers([_Calls(self._unary, self._unary)])
         registry.add_insecure_port("unix-abstract:" + self._inner)
-        await registry.start()
+        await start_server(registry)
         try:
             async with anyio.create_task_group() as self._tasks:
                 self._tasks.start_soon(self._watch.run)
@@ -235,7 +235,7 @@ class Recorder(AsyncContextManagerMixin):
                 if self._door is not None:
                     self._door.slam()
                 self._plugin.kubelet_socket.unlink(missing_ok=True)
-                await registry.stop(None)
+                await stop_server(registry, None)
                 for registration in self._registrations:
                     await registration.close()
                 await settle()
