@@ -46,7 +46,7 @@ async def test_a_habit_of_go_plugins_is_no_defect(number: int, habit: str, route
 
 async def test_the_first_list_of_a_further_resource_is_not_taken_for_a_repetition(tmp_path: Path) -> None:
     subject = BareSubject("second_is_late", tmp_path, "kubelet")
-    report = await run_checks(subject, only=[5], cdi_dirs=[tmp_path], scale=0.001)
+    report = await run_checks(subject, only=[5], cdi_dirs=[tmp_path], scale=0.004)
     report.raise_if_failed()
 
 

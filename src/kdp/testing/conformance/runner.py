@@ -221,15 +221,21 @@ async def _meet(case: Case, seconds: float) -> Facts:
 
 
 async def _settle(log: events.EventLog, instance: Instance, settled: float) -> None:
-    """Wait until no further resource has come for a moment: only the plugin knows how many it has."""
+    """Wait until no further resource has come for a moment, and all have listed: only the plugin knows how many it has."""
 
     def known() -> int:
         kinds = (events.RegisterReceived, events.PluginInfoReceived, events.StreamOpened)
         return sum(isinstance(event, kinds) for event in log)
 
+    def is_owing_a_list() -> bool:
+        listed = {event.resource for event in log.of(events.ListReceived)}
+        return any(event.resource not in listed for event in log.of(events.StreamOpened))
+
     count, since = known(), time.monotonic()
     until = since + 5.0
-    while time.monotonic() < min(until, since + settled) and instance.ending is None:
+    while (
+        (now := time.monotonic()) < until and (now < since + settled or is_owing_a_list()) and instance.ending is None
+    ):
         with anyio.move_on_after(0.05):
             await log.change()
         if known() != count:
