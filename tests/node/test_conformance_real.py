@@ -18,7 +18,7 @@ from .nodekit import MINORS, Minor
 ONE_ROUTE = {
     # Who asks for devices the kubelet may choose by preference, who has several resources at once, who has many of one
     # device, and who has a PreStartContainer: each where the kubelets differ most, over both routes.
-    "nvidia-gpu": (("k134", "watcher"), ("k136", "kubelet"), ("k137", "kubelet")),
+    "nvidia-gpu": (("k134", "kubelet"), ("k136", "watcher"), ("k137", "kubelet")),
     "fpga": (("k134", "kubelet"), ("k136", "kubelet"), ("k137", "watcher")),
     "rdma": (("k134", "kubelet"), ("k136", "watcher"), ("k137", "kubelet")),
     "hwrng": (("k134", "kubelet"),),
