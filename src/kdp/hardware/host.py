@@ -121,11 +121,6 @@ class Host:
 
     def exists(self, host_path: str | os.PathLike[str]) -> bool:
         """Return whether something is there, links followed."""
-        if self.root is _SLASH:
-            try:
-                return os.access(host_path, os.F_OK)  # a third of what stat(2) takes
-            except ValueError:  # there is a NUL in it
-                return False
         return self.look(host_path) is not None
 
     def is_directory(self, host_path: str | os.PathLike[str]) -> bool:
