@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kdp.testing.conformance.dra.backend import DraBackendSubject
 from kdp.testing.conformance.dra.runner import CHECKS, run_dra_checks
+from kdp.testing.conformance.dra.scene import DraScene
+from kdp.testing.dra.events import DriverGone
 
 from .broken import BareSubject
 from .rich import Parts, kdp_itself
@@ -134,6 +138,25 @@ async def test_an_older_kubernetes_leaves_no_call_out(profile: str) -> None:
 
 async def test_kdp_undoes_what_nobody_unprepares() -> None:
     report = await run_dra_checks(kdp_itself(), only=[36])
+    report.raise_if_failed()
+
+
+async def test_a_driver_is_not_killed_while_the_kubelet_takes_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A socket that is seen again is unregistered for a look; the check called nobody then, killed, and waited."""
+    lent = DraScene.lent
+
+    async def seen_again(scene: DraScene, *devices: Any) -> None:
+        await lent(scene, *devices)
+        before = len(scene.kubelet.events.of(DriverGone))
+        [path] = scene.node.paths.plugins_registry_dir.iterdir()
+        path.rename(scene.node.state / path.name)
+        (scene.node.state / path.name).rename(path)
+        await scene.until(
+            lambda: len(scene.kubelet.events.of(DriverGone)) > before, 5.0, "the socket was not seen again"
+        )
+
+    monkeypatch.setattr(DraScene, "lent", seen_again)
+    report = await run_dra_checks(BareSubject(), only=[26], patience=PATIENCE)
     report.raise_if_failed()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import anyio
@@ -103,14 +104,11 @@ async def _killed_holder(scene: DraScene) -> str:
     [device] = await scene.some()
     (older, old), (_, new) = await _overlapping(scene)
     claim = await scene.claim(scene.result(device))
-    async with anyio.create_task_group() as tasks:
+    async with scene.connection(at=old) as connection, anyio.create_task_group() as tasks:
 
         async def ask() -> None:
-            async with scene.connection(at=old) as connection:
-                try:
-                    await connection.prepare([claim], 10.0)
-                except CallError:
-                    return
+            with suppress(CallError):
+                await connection.prepare([claim], 10.0)
 
         scene.server.faults.slow(1.0)
         tasks.start_soon(ask)

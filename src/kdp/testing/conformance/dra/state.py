@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ...dra.claims import ClaimEntry, PreparedDevice
+    from ...dra.wire import DriverConnection
     from .scene import DraScene
 
 _PARTS = 0.0, 0.4, 0.8
@@ -48,18 +50,16 @@ async def _killed(scene: DraScene) -> str:
     took = anyio.current_time() - began
     await scene.undone(claim)
 
-    async def ask() -> None:
-        async with scene.connection() as connection:
-            try:
-                await connection.prepare([claim], 5.0)
-            except CallError:
-                return
+    async def ask(connection: DriverConnection) -> None:
+        with suppress(CallError):
+            await connection.prepare([claim], 5.0)
 
     pauses = [(0.0, took * part) for part in _PARTS]
     for delay, pause in (*pauses, (0.3, 0.15)):
-        async with anyio.create_task_group() as tasks:
+        # Who is killed must be registered when it is asked: a kubelet may be about to take it back.
+        async with scene.connection() as connection, anyio.create_task_group() as tasks:
             scene.server.faults.slow(delay)
-            tasks.start_soon(ask)
+            tasks.start_soon(ask, connection)
             await anyio.sleep(pause)
             await scene.kill()
         scene.server.faults.slow(0.0)
