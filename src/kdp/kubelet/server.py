@@ -70,6 +70,7 @@ class SocketServer:
 
     def __init__(self, path: Path, handlers: list[grpc.GenericRpcHandler]) -> None:
         self.path = path
+        self._file = hidden(path)
         self._server = grpc.aio.server(options=_OPTIONS)
         self._server.add_generic_rpc_handlers(handlers)
         self._identity: tuple[int, int] | None = None
@@ -80,17 +81,16 @@ class SocketServer:
         Raises:
             ServeError: The directory is missing, read-only, full, or the path too long.
         """
-        target = hidden(self.path)
         try:
-            self._server.add_insecure_port(unix_target(target))
+            self._server.add_insecure_port(unix_target(self._file))
         except RuntimeError:
-            raise ServeError(bind_error(target)) from None
+            raise ServeError(bind_error(self._file)) from None
         await start_server(self._server)
         try:
-            os.chmod(target, 0o600)  # the kubelet is root; nobody else has business here
-            found = os.stat(target)
+            os.chmod(self._file, 0o600)  # the kubelet is root; nobody else has business here
+            found = os.stat(self._file)
         except OSError as error:
-            raise ServeError(f"socket {target} vanished while it was made: {error.strerror}") from None
+            raise ServeError(f"socket {self._file} vanished while it was made: {error.strerror}") from None
         self._identity = (found.st_dev, found.st_ino)
 
     def publish(self) -> None:
@@ -100,15 +100,16 @@ class SocketServer:
             ServeError: It cannot be renamed.
         """
         try:
-            os.rename(hidden(self.path), self.path)
+            os.rename(self._file, self.path)
         except OSError as error:
             raise ServeError(f"cannot name socket {self.path}: {error.strerror}") from None
+        self._file = self.path
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the socket file is still there and still ours."""
+        """Whether the socket file is there, under its hidden name or its own, and still ours."""
         try:
-            found = os.lstat(self.path)
+            found = os.lstat(self._file)
         except OSError:
             return False
         return (found.st_dev, found.st_ino) == self._identity
@@ -117,7 +118,7 @@ class SocketServer:
         """Remove the socket file, if it is still ours: nobody finds the server any more, connections live on."""
         with contextlib.suppress(OSError):
             if self.is_in_place:
-                os.unlink(self.path)
+                os.unlink(self._file)
 
     async def stop(self) -> None:
         """End the server with everything that still runs on it; streams that were told to end get a moment for it."""

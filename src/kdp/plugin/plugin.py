@@ -7,6 +7,7 @@ are obeyed one after another, and each change of state is told in one log line.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 import time
@@ -161,8 +162,10 @@ class DevicePlugin:
         self._mailbox: asyncio.Queue[Event] = asyncio.Queue()
         self._changed: Latest[None] = Latest(None)
         self._list_problem: str | None = None
+        self._dialed: grpc.aio.Channel | None = None
         self._server: SocketServer | None = None
         self._servicer: Servicer | None = None
+        self._known: object | None = None
         self._told: set[str] = set()
         self.stopped = anyio.Event()
 
@@ -322,6 +325,7 @@ class DevicePlugin:
     async def run(self) -> None:
         """Serve until `stop`. Cancellation ends it at once, without the grace that `stop` gives."""
         remove_dead(self._directory, self._names.has_made)
+        self._known = self._kubelet.view.value.identity
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._follow_kubelet)
@@ -329,6 +333,7 @@ class DevicePlugin:
                     event = await self._next_event()
                     for command in self._session.handle(event, time.monotonic()):
                         await self._obey(command, tasks)
+                    await self._prepare()
                     self._usage.session(self.resource)
                     self._tell()
                 tasks.cancel_scope.cancel()
@@ -358,14 +363,39 @@ class DevicePlugin:
             case Register(generation) if self._watcher:
                 self._publish(generation)
             case Register(generation):
-                tasks.start_soon(self._register, generation, dial(self._paths))
+                tasks.start_soon(self._register, generation)
             case Close(generation):
                 await self._close(DRAIN_SECONDS if self._session.state is State.STOPPED else 0.0)
                 self._mailbox.put_nowait(Closed(generation))
                 self._kubelet.look()
 
     async def _serve(self, generation: int) -> None:
+        if not self._watcher:
+            self._dialed = dial(self._paths)  # gRPC connects in threads of its own while the server is made
         self._describe()  # /var/run/cdi is empty after a reboot, and others may have cleaned it
+        try:
+            server = await self._have_server(generation)
+            if not self._watcher:
+                server.publish()
+        except ServeError as error:
+            self._mailbox.put_nowait(ServeFailed(generation, str(error)))
+        else:
+            self._mailbox.put_nowait(Served(generation))
+
+    async def _prepare(self) -> None:
+        """Make the next server while a new kubelet's socket does not listen yet: its wipe is over by then."""
+        view = self._kubelet.view.value
+        comes = view.state is KubeletState.DEAD and view.identity != self._known  # else it has ended and left its file
+        if comes and self._session.state is State.WAITING and self.inventory.snapshot is not None:
+            with contextlib.suppress(ServeError):  # said when it matters
+                await self._have_server(self._session.generation + 1)
+
+    async def _have_server(self, generation: int) -> SocketServer:
+        """Return this generation's server, which listens under its hidden name; it may have been made before."""
+        if self._server is not None:
+            if self._server.is_in_place:
+                return self._server
+            await self._server.stop()  # it was wiped after all, before anybody has found it
         self._servicer = Servicer(
             self.resource,
             generation,
@@ -379,14 +409,8 @@ class DevicePlugin:
             cdi=self._cdi,
         )
         self._server = SocketServer(self._names.path(generation), self._servicer.handlers())
-        try:
-            await self._server.start()
-            if not self._watcher:
-                self._server.publish()
-        except ServeError as error:
-            self._mailbox.put_nowait(ServeFailed(generation, str(error)))
-        else:
-            self._mailbox.put_nowait(Served(generation))
+        await self._server.start()
+        return self._server
 
     def _publish(self, generation: int) -> None:
         """Let the plugin watcher find the socket; its calls are the answer."""
@@ -396,7 +420,9 @@ class DevicePlugin:
         except ServeError as error:
             self._mailbox.put_nowait(RegisterFailed(generation, str(error)))
 
-    async def _register(self, generation: int, dialed: grpc.aio.Channel) -> None:
+    async def _register(self, generation: int) -> None:
+        dialed, self._dialed = self._dialed, None
+        assert dialed is not None
         assert self._server is not None
         assert self._servicer is not None
         try:
@@ -412,15 +438,19 @@ class DevicePlugin:
 
         The plugin watcher closes the connection when the socket's file goes, so on its route the file goes last.
         """
-        server, servicer = self._server, self._servicer
-        self._server = self._servicer = None
+        dialed, server, servicer = self._dialed, self._server, self._servicer
+        self._dialed = self._server = self._servicer = None
+        if dialed is not None:  # it came to no Register
+            await dialed.close()
         if server is None or servicer is None:
             return
         if not self._watcher:
             server.unlink()
-        await servicer.settle(drain)
-        servicer.end_streams()
-        await server.stop()
+        try:
+            await servicer.settle(drain)
+        finally:  # a cancellation does not wait for the calls, but for the server
+            servicer.end_streams()
+            await server.stop()
 
     async def _follow_kubelet(self) -> None:
         version = -1
@@ -428,6 +458,8 @@ class DevicePlugin:
             view = await self._kubelet.view.after(version)
             version = self._kubelet.view.version
             listening = view.state is KubeletState.LISTENING
+            if listening:
+                self._known = view.identity
             self._mailbox.put_nowait(KubeletHere(view.identity) if listening else KubeletGone())
             self._tell_of_lost_socket()
             registering = self._session.state in (State.REGISTERING, State.AWAITING_STREAM)
