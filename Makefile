@@ -39,7 +39,7 @@ node-tools: ## compile the real kubelet and its kin for the tests of a node (nee
 	@sh tests/node/packages.sh
 
 test-node: $(VENV)/.ready ## run the tests of a node: real device managers, a real kubelet, a real cluster
-	@$(PYTHON_IN) -m pytest tests/node -n 3 --durations=10 $(ARGS)
+	@$(PYTHON_IN) -m pytest tests/node -n 4 --durations=10 $(ARGS)
 
 test-gpu: $(VENV)/.ready ## run the tests of a real NVIDIA GPU; skipped with the reason where there is none
 	@$(PYTHON_IN) -m pytest examples/nvidia_gpu/gpu -s $(ARGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -19,6 +20,7 @@ from .judging import Judgement, Judgements
 from .nodekit import MINORS, Cluster, DeviceManager, Kubelet, Minor, Missing, image
 from .nodekit.machine import Containerd
 from .nodekit.tools import BIN, program
+from .quiet import Quiet
 
 _STORIES = pytest.StashKey[list[tuple[str, Callable[[], str]]]]()
 
@@ -77,15 +79,23 @@ def tells(request: pytest.FixtureRequest, title: str, story: Callable[[], str]) 
 
 
 @pytest.fixture(scope="session")
-def judgements(request: pytest.FixtureRequest) -> Iterator[Judgements]:
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> Quiet:
+    """Who may be busy, in all processes that share the tests."""
+    base = tmp_path_factory.getbasetemp()
+    return Quiet(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
+
+
+@pytest.fixture(scope="session")
+def judgements(request: pytest.FixtureRequest, quiet: Quiet) -> Iterator[Judgements]:
     """What the chosen tests ask to be judged, all beside one another."""
-    made = Judgements(
+    asked = (
         value
         for item in request.session.items
         if isinstance(item, pytest.Function) and hasattr(item, "callspec")
         for value in item.callspec.params.values()
         if isinstance(value, Judgement)
     )
+    made = Judgements(asked, quiet)
     try:
         yield made
     finally:

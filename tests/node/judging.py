@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,6 +27,7 @@ from tests.conformance.defects import DEFECTS, is_found, judge_all
 from kdp.testing.conformance.model import Route
 
 from .nodekit.observed import real
+from .quiet import Quiet
 
 __all__ = ["HURRY", "PLAYED", "Judgement", "Judgements", "assert_passed"]
 
@@ -66,9 +68,16 @@ class Judgement:
 
 
 class Judgements:
-    """Makes judgements, as many at a time as this machine can, and those that wait beside them."""
+    """Makes judgements, as many at a time as this machine can, and those that wait beside them.
 
-    def __init__(self, asked: Iterable[Judgement]) -> None:
+    Args:
+        asked: All of them.
+        quiet: Whom they make room for, but for those that wait.
+    """
+
+    def __init__(self, asked: Iterable[Judgement], quiet: Quiet) -> None:
+        self._quiet = quiet
+        self._is_closed = False
         self._processes: list[subprocess.Popen[str]] = []
         self._pools = {True: ThreadPoolExecutor(WAITING_BESIDE), False: ThreadPoolExecutor(BESIDE)}
         self._futures: dict[Judgement, Future[tuple[Any, float]]] = {
@@ -76,6 +85,12 @@ class Judgements:
         }
 
     def _make(self, judgement: Judgement) -> tuple[Any, float]:
+        with nullcontext() if judgement.waits else self._quiet.disturbed():
+            if self._is_closed:
+                raise AssertionError(f"{judgement.name} was not begun: the tests have ended")
+            return self._judge(judgement)
+
+    def _judge(self, judgement: Judgement) -> tuple[Any, float]:
         began = time.monotonic()
         process = subprocess.Popen(
             [sys.executable, "-m", judgement.module, *judgement.arguments],
@@ -96,6 +111,7 @@ class Judgements:
 
     def close(self) -> None:
         """End what is not done."""
+        self._is_closed = True
         for future in self._futures.values():
             future.cancel()
         for process in self._processes:

@@ -20,6 +20,7 @@ from .conftest import MakeCluster, Namespace
 from .deploy import DEVICES, IMAGE, Nodes, daemon_set, pod
 from .nodekit import Cluster
 from .nodekit.cluster import NODE, Object, is_ready
+from .quiet import Quiet
 
 STATUS_PERIOD = 10.0
 """Seconds between two reports of a kubelet's node status, unless it is told otherwise."""
@@ -114,6 +115,17 @@ async def deployed(cluster: Cluster, namespace: str, image: Path, *, max_surge: 
 
 
 @pytest.fixture
+async def without_judgements(quiet: Quiet) -> AsyncIterator[None]:
+    """How long a node is without a plugin is how long a processor takes to start one."""
+    kept = quiet.kept()
+    await anyio.to_thread.run_sync(kept.__enter__)
+    try:
+        yield
+    finally:
+        kept.__exit__(None, None, None)
+
+
+@pytest.fixture
 async def plugin(namespace: Namespace, generic_image: Path) -> AsyncIterator[Plugin]:
     async with deployed(namespace.cluster, namespace.name, generic_image) as plugin:
         yield plugin
@@ -167,6 +179,7 @@ async def test_a_pods_status_shows_its_unhealthy_device(plugin: Plugin, figure: 
 
 
 @pytest.mark.parametrize("max_surge", [0, 1])
+@pytest.mark.usefixtures("without_judgements")
 async def test_a_rolling_update_fails_no_pod(
     namespace: Namespace, generic_image: Path, figure: Figure, max_surge: int
 ) -> None:
