@@ -21,7 +21,7 @@ from typing_extensions import override
 import kdp
 from kdp.kubelet import KubeletPaths
 from kdp.plugin.manager import PluginManager
-from kdp.plugin.usage import Pace
+from kdp.plugin.pace import Pace
 from kdp.testing import AdmissionError, AdmittedPod, Pod
 
 __all__ = ["ALLOCATIONS", "Kubelet", "soak"]

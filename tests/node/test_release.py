@@ -16,7 +16,7 @@ from typing_extensions import override
 
 import kdp
 from kdp.kubelet.podresources import Holder, PodResources
-from kdp.plugin.usage import Pace
+from kdp.plugin.pace import Pace
 from kdp.testing import AdmissionError, Container, Pod
 
 from . import returning

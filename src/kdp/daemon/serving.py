@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..dra import controller
     from ..dra import driver as dra
     from ..dra.api import ClusterApi
-    from ..dra.publication import PublisherStatus
+    from ..dra.steps import PublisherStatus
     from ..health import DeviceHealth
     from ..plugin import manager as plugin
     from ..plugin.cdi import CdiOptions

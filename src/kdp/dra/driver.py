@@ -15,10 +15,10 @@ from ..hardware.agreement import agreed
 from ..kubelet import KubeletPaths
 from ..lifetime import BaseStatus, Lifetime
 from ..supervisor import Supervisor
+from .boot_id import boot_id_of
 from .names import check_driver_name, driver_name
 from .parameters import check_declared
 from .plugin import COLLECT_GRACE, DraPlugin, DriverStatus
-from .prepare import boot_id_of
 from .publisher import Publisher
 from .slices import Pool
 from .specs import check_edits

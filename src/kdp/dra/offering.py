@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..latest import Latest
     from ..quantities import Amount
     from ..supervisor import Supervisor
-    from .publication import PublisherStatus
+    from .steps import PublisherStatus
 
 __all__ = ["Offering", "SlicePublisher"]
 

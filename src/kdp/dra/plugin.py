@@ -31,11 +31,11 @@ from .announce import Announcer
 from .health import HealthStreams
 from .offering import Offering, SlicePublisher
 from .prepare import Preparer
-from .publication import PublisherStatus
 from .reported import DeviceStatuses
 from .servicer import Registration, Servicer, versions
 from .sockets import DriverSockets
 from .standard import StandardAttributes
+from .steps import PublisherStatus
 from .vacancy import until_vacant
 
 if TYPE_CHECKING:

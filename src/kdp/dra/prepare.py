@@ -49,27 +49,28 @@ from ..errors import (
     NotReady,
     sentence,
 )
-from ..hardware import Host
 from ..hooks import check_state
 from ..supervisor import resource_of
 from .api import ApiError
 from .checkpoint import Answer, Locks, Record, SavedPart, Store
 from .claims import Part, Plan, check_free, plan_of, result_keys
 from .disk import offload
+from .leftovers import Leftovers
 from .metadata import MetadataFiles
 from .parameters import Parameters, read_parameters
-from .specs import Rendered, kind_of, record_of, render_part, spec_of
+from .specs import Rendered, kind_of, render_part, spec_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from ..claims import Claim, NetworkData
+    from ..hardware import Host
     from ..supervisor import Supervisor
     from .api import ClusterApi
     from .reported import DeviceStatuses
 
-__all__ = ["Outcome", "Preparer", "boot_id_of"]
+__all__ = ["Outcome", "Preparer"]
 
 logger = logging.getLogger(__name__)
 
@@ -92,20 +93,6 @@ class Outcome:
 
     devices: tuple[Answer, ...] = ()
     error: str = ""
-
-
-def boot_id_of(host: Host) -> str:
-    """Return which boot of the node this is; "": it does not say."""
-    path = "/proc/sys/kernel/random/boot_id"
-    for files in (
-        host,
-        Host(),
-    ):  # a container that sees the node's files elsewhere has the kernel's word at its own place
-        try:
-            return files.read_bytes(path).decode(errors="replace").strip()
-        except OSError:
-            continue
-    return ""
 
 
 class Preparer:
@@ -155,10 +142,10 @@ class Preparer:
         self._has_metadata = metadata
         self.store = Store(directory / "claims")
         self._locks = Locks(directory / "serialize.lock")
+        self._leftovers = Leftovers(driver, store=self.store, locks=self._locks, cdi=cdi, fetch=self._fetch_surely)
         self._preparing: dict[str, asyncio.Task[Outcome]] = {}
         self._undoing: dict[str, asyncio.Task[Outcome]] = {}
         self._late: set[str] = set()
-        self._missing: dict[str, float] = {}
         self._is_closed = False
 
     # -- what the kubelet asks for -------------------------------------------------------------------------------------
@@ -267,17 +254,20 @@ class Preparer:
             ApiError: It cannot be had.
         """
         try:
-            async with asyncio.timeout(FETCH_SECONDS):
-                return await self._api.claim(claim.namespace, claim.name)
+            return await self._fetch_surely(claim)
         except ApiError as error:
             if needed or error.status == 404:
                 raise
-        except TimeoutError:
-            if needed:
-                raise ApiError(
-                    f"the API server did not give claim {claim.namespace}/{claim.name} within {FETCH_SECONDS:g} s"
-                ) from None
         return None
+
+    async def _fetch_surely(self, claim: Claim) -> Mapping[str, Any]:
+        try:
+            async with asyncio.timeout(FETCH_SECONDS):
+                return await self._api.claim(claim.namespace, claim.name)
+        except TimeoutError:
+            raise ApiError(
+                f"the API server did not give claim {claim.namespace}/{claim.name} within {FETCH_SECONDS:g} s"
+            ) from None
 
     async def _plan(self, item: Mapping[str, Any], claim: Claim) -> Plan:
         return plan_of(
@@ -353,7 +343,7 @@ class Preparer:
         return await offload(lambda: self._complete(plan, record, rendered))
 
     def _prepare_at_once(self, plan: Plan, record: Record, devices: Mapping[str, Device]) -> Record:
-        """Prepare what no hook has a part in: nothing can be left but a spec, which says whose it is (`_rebuilt`)."""
+        """Prepare what no hook has a part in: nothing can be left but a spec, which says whose it is (`Leftovers`)."""
         self._check_free(record)
         rendered = [self._rendered(plan.claim, saved.part, devices, None) for saved in record.parts]
         must_last = self._supervisor.hooks.overridden("released")  # after a loss of power no container has a device
@@ -495,11 +485,10 @@ class Preparer:
 
     async def _undo_locked(self, claim: Claim) -> tuple[Answer, ...]:
         async with self._locks.claim(claim.uid):
-            record = await offload(lambda: self.store.read(claim.uid) or self._rebuilt(claim.uid))
+            record = await offload(lambda: self.store.read(claim.uid) or self._leftovers.rebuilt(claim.uid))
             if record is not None:
                 await self._undo(record)
                 logger.info("%s: claim %s/%s (%s) is unprepared", self._driver, claim.namespace, claim.name, claim.uid)
-            self._missing.pop(claim.uid, None)
         return ()
 
     async def _undo(self, record: Record) -> None:
@@ -553,27 +542,7 @@ class Preparer:
         Raises:
             CheckpointError: The disk does not take it.
         """
-        self_made: list[str] = []
-        known = {record.claim.uid for record in await offload(self.store.all)}
-        for uid in await offload(lambda: self._cdi.parts(self._kind)):
-            if uid in known:
-                continue
-            async with self._locks.claim(uid):
-                record = await offload(lambda uid=uid: self._rebuilt(uid))  # type: ignore[misc]
-                if record is not None and await offload(lambda uid=uid: self.store.read(uid)) is None:  # type: ignore[misc]
-                    await self._save(record)
-                    self_made.append(uid)
-                    logger.warning("%s: claim %s was found again by its CDI spec", self._driver, uid)
-        return self_made
-
-    def _rebuilt(self, uid: str) -> Record | None:
-        """Return a record made from a claim's CDI spec; None: there is none, or it says nothing."""
-        file = self._cdi.file(self._kind, uid)
-        try:
-            record = record_of(parse_spec(file.read_bytes(), where=str(file)))
-        except (OSError, InvalidValueError):
-            return None
-        return record if record is not None and record.claim.uid == uid else None
+        return await self._leftovers.recover()
 
     async def collect(self, *, grace: float) -> list[str]:
         """Undo claims that are gone from the API for so many seconds; returns their UIDs. Called every now and then.
@@ -584,45 +553,20 @@ class Preparer:
         Raises:
             CheckpointError: The disk does not say what there is.
         """
-        await offload(self._remove_drafts)
-        records = await offload(self.store.all)
-        self._missing = {uid: at for uid, at in self._missing.items() if uid in {r.claim.uid for r in records}}
         undone: list[str] = []
-        for record in records:
-            uid = record.claim.uid
-            gone = await self._is_gone(record.claim)
-            if gone is None:
+        for claim in await self._leftovers.gone(grace=grace):
+            if claim.uid in self._preparing:
                 continue
-            if not gone:
-                self._missing.pop(uid, None)
-                continue
-            since = self._missing.setdefault(uid, time.monotonic())
-            if time.monotonic() - since >= grace and uid not in self._preparing:
-                logger.warning(
-                    "%s: claim %s/%s (%s) is gone, and the kubelet has not unprepared it: it is undone",
-                    self._driver,
-                    record.claim.namespace,
-                    record.claim.name,
-                    uid,
-                )
-                if not (await self._join_unprepare(record.claim)).error:
-                    undone.append(uid)
+            logger.warning(
+                "%s: claim %s/%s (%s) is gone, and the kubelet has not unprepared it: it is undone",
+                self._driver,
+                claim.namespace,
+                claim.name,
+                claim.uid,
+            )
+            if not (await self._join_unprepare(claim)).error:
+                undone.append(claim.uid)
         return undone
-
-    def _remove_drafts(self) -> None:
-        """Remove what this driver has left when it was killed while it wrote. Not at the start alone: then it is too young."""
-        self.store.remove_drafts()
-        self._cdi.remove_drafts()
-
-    async def _is_gone(self, claim: Claim) -> bool | None:
-        try:
-            async with asyncio.timeout(FETCH_SECONDS):
-                item = await self._api.claim(claim.namespace, claim.name)
-        except ApiError as error:
-            return True if error.status == 404 else None
-        except TimeoutError:
-            return None
-        return bool(item.get("metadata", {}).get("uid") != claim.uid)
 
 
 def _forget(jobs: dict[str, asyncio.Task[Outcome]], uid: str, job: asyncio.Task[Outcome]) -> None:

@@ -43,25 +43,26 @@ from ..quantities import Amount
 from .dropped import PARTITIONS, Dropped, dropped_fields, publishable
 from .limits import Limits
 from .slices import Memory, Pool, PoolSlice, is_stored, pool_slices, writes
+from .steps import (
+    Create,
+    Delete,
+    PublisherStatus,
+    ReadOwner,
+    ReadSlices,
+    ReadVersion,
+    Step,
+    Update,
+    Wait,
+    Watch,
+    Write,
+)
 
 if TYPE_CHECKING:
     import random
 
     from .api import ApiError, Slices, WatchEvent
 
-__all__ = [
-    "Create",
-    "Delete",
-    "Publication",
-    "PublisherStatus",
-    "ReadOwner",
-    "ReadSlices",
-    "ReadVersion",
-    "Step",
-    "Update",
-    "Wait",
-    "Watch",
-]
+__all__ = ["Publication"]
 
 SLICE_GAP: Final = 1.0
 """Seconds between two writes of one slice."""
@@ -90,95 +91,6 @@ CALM: Final = 60.0
 _Object = dict[str, Any]
 
 
-# -- what it says ----------------------------------------------------------------------------------------------------------
-
-
-@final
-@attrs.frozen
-class ReadVersion:
-    """Ask for the server's version."""
-
-
-@final
-@attrs.frozen
-class ReadOwner:
-    """Ask for the node that owns the slices."""
-
-    node: str
-
-
-@final
-@attrs.frozen
-class ReadSlices:
-    """List the slices."""
-
-
-@final
-@attrs.frozen
-class Watch:
-    """Begin to watch the slices from a resource version on; there is no other watch then."""
-
-    resource_version: str
-
-
-@final
-@attrs.frozen(eq=False)
-class Create:
-    """Create a slice."""
-
-    item: Mapping[str, Any]
-
-
-@final
-@attrs.frozen(eq=False)
-class Update:
-    """Replace a slice."""
-
-    item: Mapping[str, Any]
-
-
-@final
-@attrs.frozen(eq=False)
-class Delete:
-    """Delete a slice."""
-
-    item: Mapping[str, Any]
-
-
-@final
-@attrs.frozen
-class Wait:
-    """Do nothing until something happens, or until a time; None: for ever."""
-
-    until: float | None
-
-
-Write = Create | Update | Delete
-Step = ReadVersion | ReadOwner | ReadSlices | Watch | Write | Wait
-
-
-@final
-@attrs.frozen(kw_only=True)
-class PublisherStatus:
-    """What the API server has of a pool.
-
-    Attributes:
-        generation: The pool's newest generation that is whole; 0: nothing is published yet.
-        slices: How many slices that one has.
-        is_current: Whether it is what was published last, or as much of it as this server can hold.
-        problem: Why it is not, as a sentence; None: nothing is known to be wrong.
-        withheld: The ids of devices that are not published, each with the feature gate that the server lacks.
-        dropped: Fields that the server left out, one of each gate.
-    """
-
-    generation: int = 0
-    slices: int = 0
-    is_current: bool = False
-    problem: str | None = None
-    withheld: Mapping[str, str] = attrs.field(factory=dict[str, str])
-    dropped: tuple[Dropped, ...] = ()
-
-
 @final
 @attrs.frozen
 class _Input:
@@ -194,9 +106,6 @@ class _Accepted:
 
     sent: Mapping[str, Any]
     stored: Mapping[str, Any]
-
-
-# -- the core --------------------------------------------------------------------------------------------------------------
 
 
 @final

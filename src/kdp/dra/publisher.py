@@ -17,18 +17,8 @@ from ..backoff import Backoff
 from ..errors import sentence
 from ..latest import Latest
 from .api import ApiError
-from .publication import (
-    Create,
-    Delete,
-    Publication,
-    PublisherStatus,
-    ReadOwner,
-    ReadSlices,
-    ReadVersion,
-    Update,
-    Wait,
-    Watch,
-)
+from .publication import Publication
+from .steps import Create, Delete, PublisherStatus, ReadOwner, ReadSlices, ReadVersion, Update, Wait, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,8 +26,8 @@ if TYPE_CHECKING:
     from ..devices import AttributeValue, Device
     from ..quantities import Amount
     from .api import ClusterApi
-    from .publication import Step
     from .slices import Pool
+    from .steps import Step
 
 __all__ = ["Publisher", "PublisherStatus"]
 

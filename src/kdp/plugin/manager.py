@@ -24,7 +24,7 @@ from ..lifetime import BaseStatus, Lifetime
 from ..supervisor import Deadlines, Discovery, Supervisor, resource_of, static_resources
 from .plugin import DevicePlugin, ResourceStatus, Route
 from .socket import SocketNames
-from .usage import Pace, Usage
+from .usage import Usage
 from .wire import check_renderable
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ..hardware import Host
     from ..health import HealthChange
     from .cdi import CdiOptions
+    from .pace import Pace
 
 __all__ = ["PluginManager", "Status"]
 

@@ -35,9 +35,9 @@ from ..backoff import Backoff
 from ..devices import Device, Health
 from ..errors import AllocationError, KdpError, PodResourcesError, sentence
 from ..hooks import check_state
-from . import belief, holdings
 from .belief import Belief
 from .holdings import Holdings, Use
+from .pace import Pace
 from .plugin import DevicePlugin
 
 if TYPE_CHECKING:
@@ -54,54 +54,18 @@ if TYPE_CHECKING:
     from ..supervisor import Supervisor
     from .ledger import Ledger  # noqa: TC004 - no annotation of these classes is looked at
 
-__all__ = ["Pace", "Usage"]
+__all__ = ["Usage"]
 
 logger = logging.getLogger(__name__)
 
-SETTLING = 600.0
-"""Seconds after which a kubelet is taken to know all its pods, where nothing says so (docs/explanation/decisions.md)."""
-
-BETWEEN = 1.0
-"""Seconds between two rounds of questions: the kubelet answers some and throttles more (contract section 10)."""
-
 EARLY = 0.005
 """Seconds before it is due at which a look is taken: a timer that fires early must not be set twice."""
-
-ABSENT = 60.0
-"""Seconds between two looks for a socket that is not there."""
 
 AFTER_EVENT = 0.2
 """Seconds from word of a pod to the list: events come in bunches, and the kubelet tells of them before it is done."""
 
 SAID_AFTER = 3
 """How many rounds in a row fail before it is said: a kubelet's restart costs one or two."""
-
-
-@attrs.frozen(kw_only=True)
-class Pace:
-    """Seconds that things take; tests shorten them.
-
-    Attributes:
-        gap: Between the two lists that do not name a device.
-        look: Between two lists while something is owed.
-        settling: After which a kubelet is taken to know all its pods.
-        between: Between two rounds of questions.
-        absent: Between two looks for a socket that is not there.
-        after_connect: From the stream to the first comparison with what the kubelet believes.
-        period: Between two comparisons.
-        again: Between two comparisons while something is wrong.
-        lasting: For how long a difference lasts before it is cured.
-    """
-
-    gap: float = holdings.GAP
-    look: float = holdings.LONGEST_LOOK
-    settling: float = SETTLING
-    between: float = BETWEEN
-    absent: float = ABSENT
-    after_connect: float = belief.AFTER_CONNECT
-    period: float = belief.PERIOD
-    again: float = belief.AGAIN
-    lasting: float = belief.LASTING
 
 
 @attrs.define(eq=False)

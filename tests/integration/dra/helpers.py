@@ -13,7 +13,7 @@ from tests.unit.dra.claims_world import Claims, until
 import kdp
 from kdp.claims import Claim
 from kdp.dra.driver import DraDriver
-from kdp.dra.publication import PublisherStatus
+from kdp.dra.steps import PublisherStatus
 from kdp.kubelet import KubeletPaths
 from kdp.kubelet.channel import open_channel
 from kdp.latest import Latest

@@ -18,7 +18,7 @@ from kdp.claims import TaintEffect
 from kdp.dra import health, plugin, prepare, vacancy
 from kdp.dra.claims import health_key
 from kdp.dra.driver import DraDriver
-from kdp.dra.publication import PublisherStatus
+from kdp.dra.steps import PublisherStatus
 from kdp.errors import ConfigurationError
 
 from .helpers import DRIVER, heard, running

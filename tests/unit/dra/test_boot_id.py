@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kdp.dra.prepare import boot_id_of
+from kdp.dra.boot_id import boot_id_of
 from kdp.hardware import Host
 
 

@@ -31,7 +31,7 @@ from kdp.edits import ContainerEdits
 from kdp.errors import PluginDirectoryGoneError
 from kdp.hardware import Host
 from kdp.plugin import PluginManager
-from kdp.plugin.usage import Pace
+from kdp.plugin.pace import Pace
 from kdp.supervisor import Deadlines
 
 from .model import Failed, Route

@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Literal
 
-from .player import OnList, Replay, Report, Step
+from .player import OnList, Replay
 from .plugins import of_backend, of_command
 from .record import Recorder
 from .redaction import KINDS, Redaction
+from .report import Report, Step
 from .session import RecordingSession
 from .transcript import RecordingError, Writer, read
 
