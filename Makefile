@@ -50,7 +50,7 @@ hardware-tools: ## unpack QEMU and a kernel for the tests on hardware, and compi
 test-hardware: $(VENV)/.ready ## run the tests on hardware: guests with a kernel and devices of their own
 	@sh tests/hardware/packages.sh || [ -s tests/hardware/bin/.unanswered ]
 	@$(PYTHON_IN) -m compileall -q src tests examples # a guest, which may not write here, takes twenty times as long to do it
-	@$(PYTHON_IN) -m pytest tests/hardware -n 2 --durations=10 $(ARGS)
+	@$(PYTHON_IN) -m pytest tests/hardware --durations=10 $(ARGS)
 
 simulation: $(VENV)/.ready ## write docs/explanation/simulation.md from the comparison with the real device managers
 	@rows=$$(mktemp -d) && KDP_SIMULATION=$$rows $(PYTHON_IN) -m pytest -q -n $(JOBS) tests/node/test_differential.py \

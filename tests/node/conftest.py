@@ -85,6 +85,13 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> Quiet:
     return Quiet(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
 
 
+@pytest.fixture
+def disturbing(quiet: Quiet) -> Iterator[None]:
+    """For tests that keep a processor busy: they make room as judgements do."""
+    with quiet.disturbed():
+        yield
+
+
 @pytest.fixture(scope="session")
 def judgements(request: pytest.FixtureRequest, quiet: Quiet) -> Iterator[Judgements]:
     """What the chosen tests ask to be judged, all beside one another."""

@@ -19,6 +19,8 @@ from .nodekit.nodes import difference, lines, play
 from .scenarios import SCENARIOS, SETTINGS, title
 from .table import Row, leave
 
+pytestmark = pytest.mark.usefixtures("disturbing")
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -115,7 +115,7 @@ async def deployed(cluster: Cluster, namespace: str, image: Path, *, max_surge: 
 
 
 @pytest.fixture
-async def without_judgements(quiet: Quiet) -> AsyncIterator[None]:
+async def undisturbed(quiet: Quiet) -> AsyncIterator[None]:
     """How long a node is without a plugin is how long a processor takes to start one."""
     kept = quiet.kept()
     await anyio.to_thread.run_sync(kept.__enter__)
@@ -179,7 +179,7 @@ async def test_a_pods_status_shows_its_unhealthy_device(plugin: Plugin, figure: 
 
 
 @pytest.mark.parametrize("max_surge", [0, 1])
-@pytest.mark.usefixtures("without_judgements")
+@pytest.mark.usefixtures("undisturbed")
 async def test_a_rolling_update_fails_no_pod(
     namespace: Namespace, generic_image: Path, figure: Figure, max_surge: int
 ) -> None:

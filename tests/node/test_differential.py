@@ -15,6 +15,8 @@ from .nodekit.nodes import Step, difference, lines, play
 from .scenarios import SCENARIOS, SETTINGS, title
 from .table import Row, leave
 
+pytestmark = pytest.mark.usefixtures("disturbing")
+
 
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_both_are_seen_alike(name: str, minors: Sequence[Minor]) -> None:

@@ -25,6 +25,8 @@ from .dra_manager_scenarios import SCENARIOS, play_real, play_simulated, take_ov
 from .dra_scenarios import DRIVER
 from .nodekit import Minor
 
+pytestmark = pytest.mark.usefixtures("disturbing")
+
 _BESIDE = 16
 """So many plays at a time: for most of its time a play waits."""
 

@@ -247,7 +247,6 @@ MUTANTS = [
         "        self._cdi.remove_part(self._kind, uid)\n        self._metadata",
         "        self._metadata",
     ),
-    Mutant(6, "gone is gone", 'return bool(item.get("metadata", {}).get("uid") != claim.uid)', "return True"),
     Mutant(7, "trusts another boot", "return record.boot_id == self._boot_id", "return True"),
     Mutant(
         7,
@@ -256,6 +255,8 @@ MUTANTS = [
         "record = attrs.evolve(record)",
     ),
 ]
+
+GONE = Mutant(6, "gone is gone", 'return bool(item.get("metadata", {}).get("uid") != claim.uid)', "return True")
 
 
 def test_every_life_keeps_the_invariants() -> None:
@@ -268,3 +269,10 @@ def test_no_mutant_survives(mutant: Mutant) -> None:
     module = mutant.load("kdp.dra.prepare")
     lives = (partial(live, Node, examples=40, steps=20, number=n, shrinks=False, module=module) for n in range(4))
     assert_killed(mutant, lives)
+
+
+@pytest.mark.slow
+def test_no_mutant_of_the_leftovers_survives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kdp.dra.prepare.Leftovers", GONE.load("kdp.dra.leftovers").Leftovers)
+    lives = (partial(live, Node, examples=40, steps=20, number=n, shrinks=False) for n in range(4))
+    assert_killed(GONE, lives)
