@@ -41,33 +41,46 @@ def best_of_halves(
     picks = [itemgetter(*subsets) if len(subsets) > 1 else None for subsets in by_size]
     totals = [[right_totals[b] for b in subsets] for subsets in by_size]
     highest = [max(held) for held in totals]
-    best_total = penalty
-    best: tuple[Score, list[int]] | None = None
+    # The most that each subset of the left half can reach; the most promising one comes first, so that others are left out soon.
+    across = _across(weights, left, right)
+    promising: list[tuple[int, int]] = []
     for a, own in enumerate(left_totals):
         wanted = size - a.bit_count()
-        if own < 0 or not 0 <= wanted <= len(right):
-            continue
-        inside = [i for i in left if a >> i & 1]
-        across = [sum([weights[i][j] for i in inside]) for j in right]
-        if own + highest[wanted] + sum(sorted(across, reverse=True)[:wanted]) < best_total:
-            continue
+        if own >= 0 and 0 <= wanted <= len(right):
+            promising.append((own + highest[wanted] + sum(sorted(across[a], reverse=True)[:wanted]), a))
+    promising.sort(reverse=True)
+    best_total = penalty
+    tied: list[tuple[int, list[int]]] = []
+    for most, a in promising:
+        if most < best_total:
+            break
         sums = [0]
-        for weight in across:
+        for weight in across[a]:
             sums += [weight + total for total in sums]
-        pick, subsets = picks[wanted], by_size[wanted]
-        reached = list(map(add, totals[wanted], pick(sums) if pick else (sums[subsets[0]],)))
-        top = own + max(reached)
-        if top < best_total:
-            continue
+        wanted = size - a.bit_count()
+        pick = picks[wanted]
+        reached = list(map(add, totals[wanted], pick(sums) if pick else (sums[by_size[wanted][0]],)))
+        top = left_totals[a] + max(reached)
         if top > best_total:
-            best_total, best = top, None
-        for b, total in zip(subsets, reached, strict=True):
-            if own + total == top:
-                chosen = inside + [j for n, j in enumerate(right) if b >> n & 1]
-                value = score(chosen), chosen
-                best = max(best, value) if best is not None else value
-    assert best is not None
-    return best[1]
+            best_total, tied = top, []
+        if top == best_total:
+            tied.append((a, reached))
+    chosen = (
+        [i for i in left if a >> i & 1] + [j for n, j in enumerate(right) if b >> n & 1]
+        for a, reached in tied
+        for b, total in zip(by_size[size - a.bit_count()], reached, strict=True)
+        if left_totals[a] + total == best_total
+    )
+    return max((score(each), each) for each in chosen)[1]
+
+
+def _across(weights: Sequence[Sequence[int]], left: range, right: range) -> list[list[int]]:
+    """Return what each subset of the left half weighs against each of the right, by the subset as bits."""
+    across = [[0] * len(right)]
+    for i in left:
+        row = weights[i][right.start : right.stop]
+        across += [list(map(add, row, others)) for others in across]
+    return across
 
 
 def _totals(weights: Sequence[Sequence[int]], gains: Sequence[int], half: range) -> list[int]:
