@@ -39,8 +39,10 @@ def names(directory: str | os.PathLike[str], pattern: str) -> dict[str, os.DirEn
 def matching(host: Host, pattern: str) -> list[str]:
     """Return the node's paths that match, links followed inside the root; ``**`` is any depth where it is a whole part."""
     *above, last = pattern.split("/")
-    places = [""]
-    for part in filter(None, above):
+    parts = list(filter(None, above))
+    plain = next((n for n, part in enumerate(parts) if glob.has_magic(part)), len(parts))  # of all but the last few
+    places = ["".join(f"/{part}" for part in parts[:plain])]
+    for part in parts[plain:]:
         places = [found for place in places for found in _step(host, place, part)]
     return [found for place in places for found in _end(host, place, last)]
 

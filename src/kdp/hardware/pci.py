@@ -186,8 +186,10 @@ def _is_of_class(code: int | None, wanted: int) -> bool:
 
 def of_directory(directory: Directory, *, links: int = 4) -> PciFunction | None:
     """See `kdp.hardware.Directory.pci`; so many links ``device`` are followed, in case they form a circle."""
-    for place in (directory, *directory.parents):
-        if normal_address(place.name) == place.name and place.path.startswith("/sys/devices/"):
-            return PciFunction(place.host, place.path)
+    if directory.path.startswith("/sys/devices/"):
+        parts = directory.path.split("/")
+        for end in range(len(parts), 3, -1):  # the nearest is at the end
+            if normal_address(parts[end - 1]) == parts[end - 1]:
+                return PciFunction(directory.host, "/".join(parts[:end]))
     device = directory.child("device")
     return of_directory(device, links=links - 1) if links and device.exists else None

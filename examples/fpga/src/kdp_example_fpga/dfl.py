@@ -97,9 +97,8 @@ def scan(host: kdp.hardware.Host, memory: Memory) -> list[Board]:
     ports: dict[str, list[Port]] = {}
     for driver in _DRIVERS:
         for entry in host.directories(driver.boards):
-            function = entry.pci
             # Regions that can be programmed are of the same class, lie below an engine, and have neither engine nor ports.
-            if function is None or fnmatch.fnmatchcase(entry.path, f"*/{driver.engine}/*"):
+            if fnmatch.fnmatchcase(entry.path, f"*/{driver.engine}/*") or (function := entry.pci) is None:
                 continue
             board = (function.physical_function or function).address
             for engine in entry.children(driver.engine):
