@@ -47,12 +47,12 @@ def _single(problem: Problem, topology: Topology) -> int:
 def linked_terms(problem: Problem, topology: Topology, chosen: Collection[int]) -> tuple[Term, ...]:
     """Return the objective's values for a set of positions."""
     topology = topology.covering(device.unit for device in problem.devices)
-    units = [device.unit for device in problem.devices]
-    inside = sorted(chosen)
-    weights = [topology.weight(units[a], units[b]) for n, a in enumerate(inside) for b in inside[:n]]
-    free = [i for i in range(len(units)) if i not in set(inside)]
-    harm = sum(topology.weight(units[a], units[b]) for a in inside for b in free)
-    nodes = {node for i in inside for node in problem.devices[i].numa_nodes}
+    held = set(chosen)
+    inside = [device.unit for i, device in enumerate(problem.devices) if i in held]
+    free = [device.unit for i, device in enumerate(problem.devices) if i not in held]
+    weights = [weight for n, unit in enumerate(inside) for weight in topology.weights(unit, inside[:n])]
+    harm = sum(sum(topology.weights(unit, free)) for unit in inside)
+    nodes = {node for i in held for node in problem.devices[i].numa_nodes}
     return (
         Term("bottleneck", min(weights, default=None), larger_is_better=True, scale=topology.scale),
         Term("total", sum(weights), larger_is_better=True, scale=topology.scale),

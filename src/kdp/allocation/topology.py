@@ -18,7 +18,7 @@ import attrs
 from ..errors import InvalidValueError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
 __all__ = ["Branch", "Topology", "links_of_matrix"]
 
@@ -86,9 +86,18 @@ class Topology:
             return self._nearest if self._index[a] == self._index[b] else 0
         return self._rows[i][j]
 
+    def weights(self, unit: str, others: Collection[str]) -> list[int]:
+        """Return the weights between one known unit and others, times ``scale``; in a fraction of the time."""
+        place = self._place
+        try:
+            row = self._rows[place[unit]]
+            return [row[place[other]] for other in others]
+        except KeyError:  # one of them has no links
+            return [self.weight(unit, other) for other in others]
+
     def row(self, unit: str) -> Mapping[str, int]:
         """Return the weights of one known unit by the other's name, times ``scale``."""
-        return {other: self.weight(unit, other) for other in self._index}
+        return dict(zip(self._index, self.weights(unit, self._index), strict=True))
 
     def covering(self, units: Iterable[str]) -> Topology:
         """Return this, or if units are not known here the same links with those added, unconnected."""

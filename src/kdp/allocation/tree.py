@@ -311,7 +311,9 @@ def _splits(
 
 
 def _joined(weight: int, children: list[_Part]) -> _Part:
-    size, must, free = (sum(getattr(child, name) for child in children) for name in ("size", "must", "free"))
+    size = must = free = 0
+    for child in children:
+        size, must, free = size + child.size, must + child.must, free + child.free
     return _Part(weight, size, must, free, children)
 
 
