@@ -15,16 +15,17 @@ from .backend import Figure
 from .judging import HURRY, PLAYED, Judgement, Judgements, assert_passed
 from .nodekit import MINORS, Minor
 
-ONE_ROUTE = {
+OTHERS = {
     # Who asks for devices the kubelet may choose by preference, who has several resources at once, who has many of one
-    # device, and who has a PreStartContainer: each where the kubelets differ most, over both routes.
-    "nvidia-gpu": (("k134", "kubelet"), ("k136", "watcher"), ("k137", "kubelet")),
-    "fpga": (("k134", "kubelet"), ("k136", "kubelet"), ("k137", "watcher")),
-    "rdma": (("k134", "kubelet"), ("k136", "watcher"), ("k137", "kubelet")),
+    # device: by each kubelet over kubelet.sock, where everything applies, and once over the watcher. Who has a
+    # PreStartContainer: where it is oldest.
+    "nvidia-gpu": (*((minor.profile, "kubelet") for minor in MINORS), ("k136", "watcher")),
+    "fpga": (*((minor.profile, "kubelet") for minor in MINORS), ("k137", "watcher")),
+    "rdma": (*((minor.profile, "kubelet") for minor in MINORS), ("k134", "watcher")),
     "hwrng": (("k134", "kubelet"),),
 }
-"""The other examples have kdp's own protocol in common with these two, so each kubelet judges them over one route, and hwrng is
-judged once: fifteen minutes are what all tests of a node have on two processors."""
+"""The other examples have kdp's own protocol in common with the first two, and fifteen minutes are what all tests of a node have
+on two processors."""
 
 
 def _cases(minor: Minor) -> Iterator[tuple[str, ...]]:
@@ -32,7 +33,7 @@ def _cases(minor: Minor) -> Iterator[tuple[str, ...]]:
     for example in ("minimal", "generic"):
         yield from ((example, minor.profile, route, "quick") for route in ROUTES)
         yield example, minor.profile, "kubelet", "waiting", HURRY
-    for example, judged in ONE_ROUTE.items():
+    for example, judged in OTHERS.items():
         yield from ((example, profile, route, "quick") for profile, route in judged if profile == minor.profile)
         if minor is MINORS[-1] and example != "hwrng":
             yield example, minor.profile, "kubelet", "waiting", HURRY

@@ -60,7 +60,7 @@ async def test_the_next_socket_answers_before_the_kubelet_listens(k137: Simulate
     directory = k137.paths.device_plugin_dir
     async with connected(k137, Widgets("w0")), anyio.create_task_group() as tasks:
         await k137.crash()
-        tasks.start_soon(functools.partial(k137.start, listen_delay=0.5))
+        tasks.start_soon(functools.partial(k137.start, listen_delay=1.0))
         await until(lambda: len(_hidden(directory)) == 1)
         assert _answers(_hidden(directory)[0])
         [made] = _hidden(directory)
@@ -74,7 +74,7 @@ async def test_a_next_socket_that_is_wiped_before_it_is_found_is_made_again(k137
     directory = k137.paths.device_plugin_dir
     async with connected(k137, Widgets("w0")), anyio.create_task_group() as tasks:
         await k137.crash()
-        tasks.start_soon(functools.partial(k137.start, listen_delay=0.5))
+        tasks.start_soon(functools.partial(k137.start, listen_delay=1.0))
         await until(lambda: len(_hidden(directory)) == 1)
         _hidden(directory)[0].unlink()
         await k137.until(allocatable={RESOURCE: 1}, registered=RESOURCE)
@@ -86,7 +86,7 @@ async def test_an_end_before_the_kubelet_listens_leaves_no_socket(k137: Simulate
     async with anyio.create_task_group() as tasks:
         async with connected(k137, Widgets("w0")):
             await k137.crash()
-            tasks.start_soon(functools.partial(k137.start, listen_delay=0.5))
+            tasks.start_soon(functools.partial(k137.start, listen_delay=1.0))
             await until(lambda: len(_hidden(directory)) == 1)
         assert own_sockets(directory) == set()
 
