@@ -87,7 +87,7 @@ class Topology:
         return self._rows[i][j]
 
     def weights(self, unit: str, others: Collection[str]) -> list[int]:
-        """Return the weights between one known unit and others, times ``scale``; in a fraction of the time."""
+        """Return the weights between one known unit and each of others, in their order, times ``scale``."""
         place = self._place
         try:
             row = self._rows[place[unit]]
