@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Final, cast
 
 import anyio
-import attrs
 
 import kdp
 import kdp.hardware
@@ -35,6 +34,8 @@ from kdp.testing.conformance.backend import BackendSubject
 from kdp.testing.conformance.kubelet import MakeKubelet, simulated
 from kdp.testing.conformance.model import Route
 from kdp_example_nvidia_gpu.fake import FakeNode, GpuState, NvmlState, compile_library
+
+from .twice import judged
 
 __all__ = ["EXAMPLES", "MISSING", "PROFILES", "ROUTES", "WAITING", "judge", "judge_beside_others", "listed"]
 
@@ -123,16 +124,11 @@ MISSING: Final = {
 """Why an example cannot be judged on this machine; None: it can."""
 
 
-async def judge(
-    example: str, profile: str, route: Route, directory: Path, only: tuple[int, ...] | None = None
-) -> ConformanceReport:
-    """Judge an example by name; without ``only`` by all checks that do not wait long."""
-    return await run_checks(
-        _subject(example, route, directory),
-        profile=profile,
-        only=only,
-        quick=only is None,
-        cdi_dirs=[directory],
+async def judge(example: str, profile: str, route: Route, directory: Path) -> tuple[ConformanceReport, tuple[int, ...]]:
+    """Judge an example by name by all checks that do not wait long; also return what was judged twice."""
+    subject = _subject(example, route, directory)
+    return await judged(
+        lambda failed: run_checks(subject, profile=profile, only=failed, quick=True, cdi_dirs=[directory])
     )
 
 
@@ -152,30 +148,25 @@ async def judge_beside_others(
 ) -> dict[str, object]:
     """Judge an example in a process that has the machine not for itself, and return the report as JSON.
 
-    What fails is judged once more with nothing beside it, and ``again`` names it: on a starved machine a plugin is late
-    through no fault of its own. What fails twice has failed.
+    What fails is judged once more with nothing beside it, and ``again`` names it.
     """
     only = {"quick": None, "waiting": WAITING}[ids] if ids.isalpha() else tuple(map(int, ids.split(",")))
     with tempfile.TemporaryDirectory(prefix="kdp-") as directory:
         subject = _subject(example, route, Path(directory))
 
-        async def judged(only: tuple[int, ...] | None, width: int) -> ConformanceReport:
-            subject.width = width
+        async def run(failed: tuple[int, ...] | None) -> ConformanceReport:
+            subject.width = 1 if failed else NARROW
             return await run_checks(
                 subject,
                 profile=profile,
-                only=only,
+                only=failed or only,
                 quick=only is None,
                 cdi_dirs=[directory],
                 kubelet=kubelet,
                 scale=scale,
             )
 
-        report = await judged(only, NARROW)
-        again = tuple(result.check.id for result in report.of("failed"))
-        for number in again:
-            [second] = (await judged((number,), 1)).results
-            report = attrs.evolve(report, results=[*(r for r in report.results if r.check.id != number), second])
+        report, again = await judged(run)
     return {**report.as_json(), "left_out": report.left_out, "again": again}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.conformance.dra.broken import BareSubject
 from tests.conformance.dra.rich import kdp_itself
+from tests.conformance.twice import judged
 from tests.unit.dra.claims_world import Widgets
 
 from kdp.testing.conformance.dra.backend import DraBackendSubject
@@ -13,7 +14,7 @@ from kdp.testing.conformance.dra.runner import CHECKS, run_dra_checks
 
 @pytest.mark.parametrize("profile", ["k134", "k136", "k137"])
 async def test_kdp_passes(profile: str) -> None:
-    report = await run_dra_checks(kdp_itself(), profile=profile, width=8)
+    report, _ = await judged(lambda failed: run_dra_checks(kdp_itself(), profile=profile, width=8, only=failed))
     report.raise_if_failed()
     assert len(report.results) == len(CHECKS)
     # Without taints a failing device changes no slice, and without its gate none is shared; calls are left out from 1.37 on;
