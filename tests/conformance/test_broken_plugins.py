@@ -62,9 +62,8 @@ async def test_one_pause_of_the_plugin_is_not_taken_for_an_answer_to_noise(
         nonlocal readings
         readings += 1
         used = process_usage(pid)
-        return (
-            attrs.evolve(used, cpu=used.cpu + 0.08) if readings >= 4 else used
-        )  # in the noise, after two of the kit's own
+        # The first two are of the kit's own noise, the last of the plugin's.
+        return attrs.evolve(used, cpu=used.cpu + 0.08) if readings >= 4 else used
 
     monkeypatch.setattr(broken, "process_usage", with_a_pause)
     report = await run_checks(BareSubject("", tmp_path, "watcher"), only=[25], cdi_dirs=[tmp_path], scale=0.02)

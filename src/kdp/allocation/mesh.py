@@ -55,9 +55,8 @@ class _Search:
         self._deadline = deadline
         self._steps = 0
         devices = problem.devices
-        rows = {unit: topology.row(unit) for unit in {device.unit for device in devices}}
         units = [device.unit for device in devices]
-        self._rows = [[rows[unit][other] for other in units] for unit in units]
+        self._rows = [topology.weights(unit, units) for unit in units]
         for i, row in enumerate(self._rows):
             row[i] = 0
         self._harm = [sum(row) for row in self._rows]

@@ -95,10 +95,6 @@ class Topology:
         except KeyError:  # one of them has no links
             return [self.weight(unit, other) for other in others]
 
-    def row(self, unit: str) -> Mapping[str, int]:
-        """Return the weights of one known unit by the other's name, times ``scale``."""
-        return dict(zip(self._index, self.weights(unit, self._index), strict=True))
-
     def covering(self, units: Iterable[str]) -> Topology:
         """Return this, or if units are not known here the same links with those added, unconnected."""
         wanted = set(units)

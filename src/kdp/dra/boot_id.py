@@ -10,10 +10,8 @@ __all__ = ["boot_id_of"]
 def boot_id_of(host: Host) -> str:
     """Return which boot of the node this is; "": it does not say."""
     path = "/proc/sys/kernel/random/boot_id"
-    for files in (
-        host,
-        Host(),
-    ):  # a container that sees the node's files elsewhere has the kernel's word at its own place
+    # A container that sees the node's files elsewhere has the kernel's word at its own place.
+    for files in (host, Host()):
         try:
             return files.read_bytes(path).decode(errors="replace").strip()
         except OSError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import functools
 import os
-import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +12,11 @@ from pathlib import Path
 import anyio
 import asyncinotify
 import pytest
+from anyio.abc import TaskGroup
 from typing_extensions import override
 
 import kdp
+from kdp.kubelet.sockets import is_answered
 from kdp.testing import AdmittedPod, CallError, Pod, SimulatedKubelet, events
 
 from .helpers import (
@@ -55,40 +56,43 @@ async def test_a_restarted_kubelet_has_its_devices_at_once(
         figure(f"restart {how or ''}, {kubelet.profile.name}: listening -> registered", back_after(kubelet), "ms")
 
 
+async def _next_socket(kubelet: SimulatedKubelet, tasks: TaskGroup) -> Path:
+    """Kill the kubelet, have another one that listens a second after its bind, and return what is made for it meanwhile."""
+    await kubelet.crash()
+    tasks.start_soon(functools.partial(kubelet.start, listen_delay=1.0))
+    await until(lambda: len(_hidden(kubelet)) == 1)
+    return _hidden(kubelet)[0]
+
+
+def _hidden(kubelet: SimulatedKubelet) -> list[Path]:
+    directory = kubelet.paths.device_plugin_dir
+    return [directory / name for name in own_sockets(directory) if name.startswith(".")]
+
+
 async def test_the_next_socket_answers_before_the_kubelet_listens(k137: SimulatedKubelet) -> None:
     """Between its bind and its listen the kubelet has the wipe behind it: what is made then is not made later."""
-    directory = k137.paths.device_plugin_dir
     async with connected(k137, Widgets("w0")), anyio.create_task_group() as tasks:
-        await k137.crash()
-        tasks.start_soon(functools.partial(k137.start, listen_delay=1.0))
-        await until(lambda: len(_hidden(directory)) == 1)
-        assert _answers(_hidden(directory)[0])
-        [made] = _hidden(directory)
+        made = await _next_socket(k137, tasks)
+        assert is_answered(made)
+        assert _hidden(k137) == [made]
         assert len(registers(k137)) == 1
         await k137.until(allocatable={RESOURCE: 1}, registered=RESOURCE)
         assert registers(k137)[-1].endpoint == made.name.removeprefix(".")
-        assert not _hidden(directory)
+        assert not _hidden(k137)
 
 
 async def test_a_next_socket_that_is_wiped_before_it_is_found_is_made_again(k137: SimulatedKubelet) -> None:
-    directory = k137.paths.device_plugin_dir
     async with connected(k137, Widgets("w0")), anyio.create_task_group() as tasks:
-        await k137.crash()
-        tasks.start_soon(functools.partial(k137.start, listen_delay=1.0))
-        await until(lambda: len(_hidden(directory)) == 1)
-        _hidden(directory)[0].unlink()
+        (await _next_socket(k137, tasks)).unlink()
         await k137.until(allocatable={RESOURCE: 1}, registered=RESOURCE)
-        assert not _hidden(directory)
+        assert not _hidden(k137)
 
 
 async def test_an_end_before_the_kubelet_listens_leaves_no_socket(k137: SimulatedKubelet) -> None:
-    directory = k137.paths.device_plugin_dir
     async with anyio.create_task_group() as tasks:
         async with connected(k137, Widgets("w0")):
-            await k137.crash()
-            tasks.start_soon(functools.partial(k137.start, listen_delay=1.0))
-            await until(lambda: len(_hidden(directory)) == 1)
-        assert own_sockets(directory) == set()
+            await _next_socket(k137, tasks)
+        assert own_sockets(k137.paths.device_plugin_dir) == set()
 
 
 async def test_nothing_is_made_for_a_kubelet_that_has_ended(k137: SimulatedKubelet) -> None:
@@ -98,15 +102,6 @@ async def test_nothing_is_made_for_a_kubelet_that_has_ended(k137: SimulatedKubel
         await until(lambda: manager.status().resources[RESOURCE].state == "waiting")
         assert "nobody listens" in str(manager.status().resources[RESOURCE].reason)
         assert own_sockets(k137.paths.device_plugin_dir) == set()
-
-
-def _hidden(directory: Path) -> list[Path]:
-    return [directory / name for name in own_sockets(directory) if name.startswith(".")]
-
-
-def _answers(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        return probe.connect_ex(os.fspath(path)) == 0
 
 
 async def test_an_orderly_stop_and_a_later_start(kubelet: SimulatedKubelet) -> None:
