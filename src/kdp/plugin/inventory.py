@@ -25,6 +25,7 @@ import attrs
 
 from ..devices import Device, Health
 from ..errors import InvalidValueError, ListTooLargeError
+from .list_buffer import ListBuffer
 
 __all__ = ["Change", "Cursor", "Inventory", "Snapshot", "Transition"]
 
@@ -36,9 +37,6 @@ MIN_GAP = 0.055
 
 TOMBSTONE_SECONDS = 600.0
 """How long a vanished device stays listed where nobody can say whether a pod holds it (docs/explanation/decisions.md)."""
-
-_BLOCK = 64
-"""Devices encoded side by side: a flip joins one block of pieces and then all blocks, so both lists stay short."""
 
 Encode = Callable[[Device, bool], bytes]
 """Turns a device, with its topology or without, into its bytes in the list message."""
@@ -73,69 +71,6 @@ class Change:
 
 
 _NOTHING = Change(transitions=(), removed=(), topology_lost_by=None, on_wire=False)
-
-
-class _Buffer:
-    """The list message, cached per device: pieces in blocks, blocks joined on demand.
-
-    Places that devices leave are taken by the next ones, and an empty block goes: however many ids come and go, there
-    are never more blocks than the table needed at its largest, and none for an empty one.
-    """
-
-    def __init__(self) -> None:
-        self._blocks: list[dict[str, bytes]] = []
-        self._joined: list[bytes] = []
-        self._stale: set[int] = set()
-        self._place: dict[str, int] = {}
-        self._roomy: set[int] = set()
-
-    def put(self, device_id: str, piece: bytes) -> None:
-        place = self._place.get(device_id)
-        if place is None:
-            place = self._place[device_id] = self._room()
-        self._blocks[place][device_id] = piece
-        self._stale.add(place)
-        if len(self._blocks[place]) >= _BLOCK:
-            self._roomy.discard(place)
-
-    def _room(self) -> int:
-        """Return a block that can take one more device."""
-        if not self._roomy:
-            self._roomy.add(len(self._blocks))
-            self._blocks.append({})
-            self._joined.append(b"")
-        return next(iter(self._roomy))
-
-    def get(self, device_id: str) -> bytes | None:
-        place = self._place.get(device_id)
-        return None if place is None else self._blocks[place][device_id]
-
-    def drop(self, device_id: str) -> None:
-        place = self._place.pop(device_id)
-        del self._blocks[place][device_id]
-        self._stale.add(place)
-        self._roomy.add(place)
-        if not self._blocks[place]:
-            self._remove(place)
-
-    def _remove(self, place: int) -> None:
-        """Take an empty block out; the last one moves to its place."""
-        last = len(self._blocks) - 1
-        block, joined = self._blocks.pop(), self._joined.pop()
-        if place != last:
-            self._blocks[place], self._joined[place] = block, joined
-            self._place.update(dict.fromkeys(block, place))
-        for places in (self._stale, self._roomy):
-            places.discard(place)
-            if last in places:
-                places.discard(last)
-                places.add(place)
-
-    def message(self) -> bytes:
-        for place in self._stale:
-            self._joined[place] = b"".join(self._blocks[place].values())
-        self._stale.clear()
-        return b"".join(self._joined)
 
 
 @final
@@ -192,11 +127,10 @@ class Inventory:
         self._table: dict[str, Device] = {}
         self._tombstones: dict[str, float] = {}
         self._with_topology = True
-        self._buffer = _Buffer()
+        self._buffer = ListBuffer()
         self._worst: dict[str, int] = {}
         self._worst_total = 0
         self._snapshot: Snapshot | None = None
-        self._message: bytes | None = None
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -206,9 +140,7 @@ class Inventory:
     @property
     def message(self) -> bytes:
         """The serialised ListAndWatchResponse of the newest snapshot: made once, shared by all streams."""
-        if self._message is None:
-            self._message = self._buffer.message()
-        return self._message
+        return self._buffer.message()
 
     @property
     def tombstones(self) -> frozenset[str]:
@@ -331,7 +263,6 @@ class Inventory:
         on_wire = version == 0 or bool(pieces or removed)
         if on_wire:
             version += 1
-            self._message = None
         self._snapshot = Snapshot(version, MappingProxyType(table))
         return Change(transitions=tuple(transitions), removed=removed, topology_lost_by=newly_lost_by, on_wire=on_wire)
 

@@ -2,12 +2,9 @@ from __future__ import annotations
 
 import attrs
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import kdp
 from kdp.errors import ListTooLargeError
-from kdp.plugin import inventory as inventory_module
 from kdp.plugin.inventory import MIN_GAP, Cursor, Inventory, Snapshot
 from kdp.plugin.wire import encode_device, worst_case_bytes
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as pb
@@ -215,51 +212,3 @@ def test_a_stream_gets_the_first_change_at_once_and_the_last_after_the_gap() -> 
     assert wait == pytest.approx(MIN_GAP - 0.01)
     assert inventory.next(cursor, 100.0 + MIN_GAP) is inventory.snapshot
     assert inventory.next(Cursor(), 100.01) is inventory.snapshot, "another stream has its own pace"
-
-
-def blocks(inventory: Inventory) -> int:
-    return len(inventory._buffer._blocks)
-
-
-def test_blocks_that_have_become_empty_are_given_back() -> None:
-    """Ids that came and went left an empty block behind each time, and every message joined them all."""
-    inventory = make(tombstone_seconds=0.0)
-    for generation in range(50):
-        devices = widgets(*(f"{generation}-{number}" for number in range(300)))
-        inventory.update(devices, float(generation))
-        assert set(listed(inventory)) == {device.id for device in devices}
-    assert blocks(inventory) <= 6  # new devices come before the old ones go
-    inventory.update([], 100.0)
-    assert listed(inventory) == {}
-    assert blocks(inventory) == 0
-
-
-def test_places_that_devices_leave_are_taken_by_the_next_ones() -> None:
-    inventory = make(tombstone_seconds=0.0)
-    size = inventory_module._BLOCK
-    inventory.update(widgets(*(f"a-{number}" for number in range(10 * size))), 0.0)
-    few = [f"a-{number}" for number in range(0, 10 * size, size)]
-    inventory.update(widgets(*few), 1.0)
-    others = [f"b-{number}" for number in range(9 * size)]
-    inventory.update(widgets(*few, *others), 2.0)
-    assert len(listed(inventory)) == 10 + 9 * size
-    assert blocks(inventory) == 10
-
-
-@given(st.lists(st.tuples(st.integers(0, 20), st.booleans(), st.booleans())))
-def test_the_buffer_holds_what_was_put_whatever_came_and_went(steps: list[tuple[int, bool, bool]]) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inventory_module, "_BLOCK", 3)
-        buffer, model = inventory_module._Buffer(), dict[str, bytes]()
-        for number, (device, stays, look) in enumerate(steps):
-            device_id = str(device)
-            if stays:
-                model[device_id] = b"<%d>" % number
-                buffer.put(device_id, model[device_id])
-            elif model.pop(device_id, None) is not None:
-                buffer.drop(device_id)
-            if look:
-                assert sorted(buffer.message().split(b">")) == sorted(b"".join(model.values()).split(b">"))
-            assert all(buffer._blocks)
-            assert all(buffer.get(i) == piece for i, piece in model.items())
-        assert len(buffer.message()) == sum(map(len, model.values()))

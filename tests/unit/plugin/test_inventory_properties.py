@@ -180,7 +180,7 @@ class Life(RuleBasedStateMachine):
         if snapshot is None:
             return None, None, None, frozenset(), None
         inventory = self.inventory
-        message: bytes = inventory._buffer.message()
+        message: bytes = inventory.message
         return snapshot.version, dict(snapshot.devices), message, inventory.tombstones, inventory.next_expiry
 
     @rule(ids=st.sets(st.sampled_from(IDS)))
@@ -274,12 +274,6 @@ def test_the_inventory_equals_the_model() -> None:
 
 
 MUTANTS = [
-    Mutant(
-        1,
-        "a block is not joined again",
-        "        self._blocks[place][device_id] = piece\n        self._stale.add(place)\n",
-        "        self._blocks[place][device_id] = piece\n",
-    ),
     Mutant(
         1,
         "topology of some",
