@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import threading
 import time
 from collections import Counter
@@ -380,11 +381,14 @@ class Supervisor:
                 pause: float | None = min(RETRY_AFTER, self._poll_interval or RETRY_AFTER)
             else:
                 self._take(found)
-                discovered.set()
                 pause = self._poll_interval
                 if self._monitor.wants_probe:
                     pause = min(self._policy.recheck, pause or self._policy.recheck)
                 pause = pause and pause_after(time.monotonic() - started, interval=pause)
+                if pause and not discovered.is_set():
+                    # The backends of a process open at the same moment; in step ever after they would wait for one another.
+                    pause *= random.uniform(0.5, 1.0)  # noqa: S311 - jitter, no secret
+                discovered.set()
             with anyio.move_on_after(pause if pause is not None else float("inf")):
                 await self._wake.wait()
             await anyio.sleep(max(0.0, started + RESCAN_GAP - time.monotonic()))

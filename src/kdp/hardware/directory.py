@@ -13,6 +13,7 @@ import attrs
 
 from . import readings
 from .host import Host
+from .resolving import Below
 
 if TYPE_CHECKING:
     from .pci import PciFunction
@@ -29,7 +30,7 @@ class Directory:
 
     Attributes:
         host: The node's files.
-        path: Its path on the node, links followed.
+        path: Its path on the node, links followed; it is taken for granted that none is put into it later.
     """
 
     host: Host = attrs.field(repr=False)
@@ -48,8 +49,8 @@ class Directory:
         Args:
             name: Its name, or its path below this directory: ``errors/first_error``.
         """
-        path = f"{self.path}/{name}"
-        return readings.read(path, lambda: self.host.read_bytes(path))
+        path = Below(self.path, name)
+        return readings.read(str(path), lambda: self.host.read_bytes(path))
 
     def integer(self, name: str) -> Reading[int]:
         """Read a number: decimal, or hexadecimal where it says so with ``0x``."""
@@ -81,16 +82,17 @@ class Directory:
 
     def link(self, name: str) -> str | None:
         """Return the last part of what a link leads to, be it there or not: of ``driver`` the driver's name."""
-        target = self.host.read_link(f"{self.path}/{name}")
+        target = self.host.read_link(Below(self.path, name))
         return None if target is None else posixpath.basename(target.rstrip("/"))
 
     def child(self, name: str) -> Directory:
         """Return a directory below this one, links followed, be it there or not."""
-        return self.host.directory(f"{self.path}/{name}")
+        return self.host.directory(Below(self.path, name))
 
     def children(self, pattern: str = "*") -> list[Directory]:
         """Return the directories below this one whose names match a shell pattern, 2 before 10, links followed."""
-        return self.host.directories(f"{self.host.escape(self.path)}/{pattern}")
+        above = self.host.escape(self.path)
+        return self.host.directories(Below(above, pattern) if above == self.path else f"{above}/{pattern}")
 
     @property
     def parent(self) -> Directory | None:
@@ -113,7 +115,7 @@ class Directory:
     @property
     def exists(self) -> bool:
         """Whether it is (still) there."""
-        return self.host.is_directory(self.path)
+        return self.host.is_directory(Below(*posixpath.split(self.path)))
 
     # -- what every device has -----------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ import attrs
 
 from ..errors import InvalidValueError
 from .patterns import in_one_directory, matching, names
-from .resolving import READ_ONLY, open_straight, resolve
+from .resolving import READ_ONLY, Below, open_straight, resolve
 
 if TYPE_CHECKING:
     from .directory import Directory
@@ -99,22 +99,20 @@ class Host:
         """
         if "\0" in os.fspath(host_path):
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), host_path)
-        if self.root is _SLASH:
-            return os.path.realpath(host_path)
-        return resolve(str(self.root), os.fspath(host_path))
+        return resolve("" if self.root is _SLASH else str(self.root), os.fspath(host_path))
 
     def look(self, host_path: str | os.PathLike[str]) -> tuple[int, int] | None:
         """Return mode and device number of what is there, as stat(2) has them, links followed; None: nothing."""
         try:
-            if self.root is _SLASH:
-                found = os.stat(host_path)
-            else:
-                path = self.resolve(host_path)
-                found = os.stat(self._inside(path))
-                if self._stand_ins is not None and (node := self._stand_ins.nodes.get(path)) is not None:
-                    return node.file_type | node.mode, os.makedev(node.major, node.minor)
+            return self._status(os.fspath(host_path) if self.root is _SLASH else self.resolve(host_path))
         except (OSError, ValueError):  # what sysfs says may have a NUL in it
             return None
+
+    def _status(self, path: str) -> tuple[int, int]:
+        """Return what `look` does; below a root the path has no links."""
+        found = os.stat(self._inside(path))
+        if self._stand_ins is not None and (node := self._stand_ins.nodes.get(path)) is not None:
+            return node.file_type | node.mode, os.makedev(node.major, node.minor)
         return found.st_mode, found.st_rdev
 
     # -- what is there -------------------------------------------------------------------------------------------------
@@ -154,14 +152,13 @@ class Host:
         path = os.fspath(host_path)
         if self.root is _SLASH and "\0" not in path:
             return _read(os.open(path, READ_ONLY))
-        inside = self._inside(path)
-        descriptor = open_straight(inside)
+        descriptor = open_straight(str(self.root), path)
         if descriptor is None:
             path = self.resolve(path)
             self._check_readable(path)
             return _read(os.open(self._inside(path), READ_ONLY))
         try:
-            self._check_readable(inside.removeprefix(str(self.root)), descriptor)
+            self._check_readable(f"/{path.lstrip('/')}", descriptor)
         except OSError:
             os.close(descriptor)
             raise
@@ -214,21 +211,13 @@ class Host:
             InvalidValueError: Nothing is there, or it is no device.
         """
         path = host_path
-        mode: int | None
-        if self.root is _SLASH:
-            try:
-                mode = os.lstat(path).st_mode
-                if stat.S_ISLNK(mode):
-                    path = self.resolve(host_path)
-                    mode = os.stat(path).st_mode
-            except (OSError, ValueError):
-                mode = None
-        else:  # even a directory on the way may be a link that leads out of the root
-            found = self.look(host_path)
-            mode = None if found is None else found[0]
-            path = host_path if found is None else self.resolve(host_path)
-        if mode is None:
-            raise InvalidValueError(f"device node {host_path} is gone")
+        try:
+            mode = os.lstat(path).st_mode if self.root is _SLASH else stat.S_IFLNK
+            if stat.S_ISLNK(mode):  # below a root, even a directory on the way may be a link that leads out of it
+                path = self.resolve(host_path)
+                mode, _ = self._status(path)
+        except (OSError, ValueError):
+            raise InvalidValueError(f"device node {host_path} is gone") from None
         if not stat.S_ISCHR(mode) and not stat.S_ISBLK(mode):
             raise InvalidValueError(f"{host_path} is no device node")
         return path
@@ -272,7 +261,7 @@ class Host:
         try:
             return Directory(self, self.resolve(host_path))
         except OSError:  # a loop of links, as each reader will tell
-            return Directory(self, os.fspath(host_path))
+            return Directory(self, str(host_path))
 
     def directories(self, pattern: str) -> list[Directory]:
         """Return the directories that match a shell pattern, links followed, 2 before 10; a class is ``/sys/class/NAME/*``."""
@@ -281,28 +270,23 @@ class Host:
 
         one = in_one_directory(pattern)
         if one is None:
-            found = [self.directory(path) for path in sorted(self.glob(pattern), key=natural)]
-        else:
-            above = self.directory(one[0] or "/").path.rstrip("/")
-            entries = names(self._inside(above or "/"), one[1])
-            # What is no link is where it says, and what is a file needs no second look.
-            found = [
-                self._link(f"{above}/{name}") if entries[name].is_symlink() else Directory(self, f"{above}/{name}")
-                for name in sorted(entries, key=natural)
-                if not entries[name].is_file(follow_symlinks=False)
-            ]
-        return [each for each in found if os.path.isdir(self._inside(each.path))]  # links followed already
-
-    def _link(self, path: str) -> Directory:
-        """Return the directory to which a link leads that has no links above it."""
-        from .directory import Directory
-
-        if self.root is _SLASH:
-            return self.directory(path)
-        try:
-            return Directory(self, resolve(str(self.root), path, is_above_resolved=True))
-        except OSError:  # a loop
-            return Directory(self, path)
+            places = (self.directory(path) for path in sorted(self.glob(pattern), key=natural))
+            return [each for each in places if os.path.isdir(self._inside(each.path))]
+        above = one[0] or "/"
+        if not isinstance(pattern, Below):
+            above = self.directory(above).path
+        elif above != pattern.known:
+            above = self.directory(Below(pattern.known, above.removeprefix(pattern.known).lstrip("/"))).path
+        entries = names(self._inside(above), one[1])
+        found: list[Directory] = []
+        for name in sorted(entries, key=natural):
+            if entries[name].is_symlink():
+                each = self.directory(Below(above, name))
+                if os.path.isdir(self._inside(each.path)):
+                    found.append(each)
+            elif entries[name].is_dir():  # what is no link is where it says
+                found.append(Directory(self, f"{above.rstrip('/')}/{name}"))
+        return found
 
     def class_devices(self, name: str) -> list[Directory]:
         """Return the entries of ``/sys/class/<name>``, 2 before 10; nothing where no such driver is loaded."""
@@ -372,9 +356,9 @@ class Host:
 
 def _read(descriptor: int) -> bytes:
     try:
-        pieces = [os.read(descriptor, 65536)]
-        while pieces[-1] and sum(map(len, pieces)) < MAX_BYTES:
-            pieces.append(os.read(descriptor, 65536))
+        data = os.read(descriptor, 65536)
+        while data and len(data) < MAX_BYTES and (more := os.read(descriptor, 65536)):
+            data += more
     finally:
         os.close(descriptor)
-    return b"".join(pieces)
+    return data

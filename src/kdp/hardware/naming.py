@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 __all__ = ["natural"]
@@ -9,6 +10,7 @@ __all__ = ["natural"]
 _DIGITS = re.compile(r"([0-9]+)")
 
 
+@functools.lru_cache(maxsize=4096)
 def natural(text: str) -> tuple[tuple[tuple[str, int], ...], str]:
     """Return a key for sorting that compares numbers as numbers; no two texts have the same."""
     pieces = _DIGITS.split(text)  # text, number, text, number, ..., text

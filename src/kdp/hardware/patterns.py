@@ -6,6 +6,7 @@ Below a root the kernel would follow an absolute link to this machine's own file
 from __future__ import annotations
 
 import fnmatch
+import functools
 import glob
 import os
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["in_one_directory", "matching", "names"]
 
 
+@functools.lru_cache(maxsize=1024)
 def in_one_directory(pattern: str) -> tuple[str, str] | None:
     """Return directory and name of a pattern for the names in one directory: most are so, and those are cheap to find."""
     above, _, name = f"/{pattern.lstrip('/')}".rpartition("/")
@@ -25,7 +27,7 @@ def in_one_directory(pattern: str) -> tuple[str, str] | None:
     return (above, name) if is_one and "\0" not in pattern else None
 
 
-def names(directory: str | os.PathLike[str], pattern: str) -> dict[str, os.DirEntry[str]]:
+def names(directory: str, pattern: str) -> dict[str, os.DirEntry[str]]:
     """Return the names in a directory that match a pattern, and what they are of; nothing where there is no directory."""
     try:
         with os.scandir(directory) as entries:
@@ -82,9 +84,9 @@ def _in(host: Host, place: str, pattern: str) -> Iterator[str]:
         yield from (f"{place}/{name}" for name in names(directory, pattern))
 
 
-def _directory(host: Host, place: str) -> os.PathLike[str] | None:
+def _directory(host: Host, place: str) -> str | None:
     """Return where this process finds a directory of the node; None: nowhere."""
     try:
-        return host.path(host.resolve(place or "/"))
+        return f"{host.root}{host.resolve(place or '/')}"
     except OSError:  # a loop of links
         return None

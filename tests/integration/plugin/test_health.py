@@ -7,12 +7,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 
 import anyio
 import pytest
 from typing_extensions import override
 
 import kdp
+from kdp import supervisor
 from kdp.health import HealthChange
 from kdp.plugin import inventory
 from kdp.testing import SimulatedKubelet
@@ -73,6 +75,27 @@ async def test_no_discovery_heals_what_was_reported(k137: SimulatedKubelet) -> N
         assert len(lists(k137)) == listed
         report.clear("card-0", kind="xid")
         await k137.until(allocatable={RESOURCE: 3})
+
+
+async def test_backends_that_open_together_do_not_poll_in_step(
+    k137: SimulatedKubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two discoveries at once wait for one another at each call of the kernel, and cost twice as much."""
+    drawn: list[tuple[float, ...]] = []
+
+    def uniform(*bounds: float) -> float:
+        drawn.append(bounds)
+        return 0.0
+
+    monkeypatch.setattr(supervisor, "random", SimpleNamespace(uniform=uniform))
+    backend = Widgets("w0")
+    async with connected(k137, backend):
+        await until(lambda: backend.discoveries == 2)  # the first rest has some other length, here none
+        assert drawn == [(0.5, 1.0)]
+        report = await backend.report()
+        report.rescan()
+        await until(lambda: backend.discoveries == 3)
+        assert len(drawn) == 1
 
 
 async def test_what_discovery_calls_dead_needs_three_good_words(

@@ -1,42 +1,115 @@
 from __future__ import annotations
 
+import errno
 import os
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdp.hardware import resolving
+from kdp.hardware import Host, resolving
 
 from ..strategies import effort
 
 NAMES = ["a", "b", "c", "d", "e", "..", ".", "", "sys", "none"]
 
 
-@effort(300)
-@given(
-    links=st.dictionaries(
-        st.sampled_from(["a", "b", "c/d", "c/e", "c/sys"]),
-        st.lists(st.sampled_from(NAMES), min_size=1, max_size=5).map("/".join),
-        max_size=4,
-    ),
-    asked=st.lists(st.sampled_from(NAMES), min_size=1, max_size=4).map("/".join),
+LINKS = st.dictionaries(
+    st.sampled_from(["a", "b", "c/d", "c/e", "c/sys"]),
+    st.lists(st.sampled_from(NAMES), min_size=1, max_size=5).map("/".join),
+    max_size=4,
 )
+ASKED = st.lists(st.sampled_from(NAMES), min_size=1, max_size=4).map("/".join)
+
+
+def drawn(above: Path, links: dict[str, str]) -> Path:
+    """Make a root with links, and names beside it that are in it, too; each file says where it is."""
+    root = above / "c"
+    for directory in (above / "a", root / "c", root / "sys"):
+        directory.mkdir(parents=True)
+    for file in (above / "d", above / "sys", root / "d", root / "sys/d"):
+        file.write_text(str(file))
+    for place, target in links.items():
+        if target:
+            os.symlink(target, root / place)
+    return root
+
+
+def outcome(call: Callable[[str], Any], path: str) -> Any:
+    """Return what came of it, an error by its number."""
+    try:
+        return call(path)
+    except OSError as error:
+        return error.errno
+
+
+@effort(300)
+@given(links=LINKS, asked=ASKED)
 def test_what_is_sure_at_once_is_what_step_by_step_finds(
     tmp_path_factory: pytest.TempPathFactory, links: dict[str, str], asked: str
 ) -> None:
     """Also where links lead to / or above the root, and where the same names are there and here."""
-    outside = tmp_path_factory.mktemp("out")
-    root = outside / "c"
-    for directory in (outside / "a", root / "c", root / "sys"):
-        directory.mkdir(parents=True)
-    for place, target in links.items():
-        if target:
-            os.symlink(target, root / place)
+    root = drawn(tmp_path_factory.mktemp("out"), links)
     sure = resolving._at_once(str(root), f"/{asked}")
     if sure is not None:
         assert sure == resolving._step_by_step(str(root), f"/{asked}")
+
+
+@effort(300)
+@given(links=LINKS, asked=ASKED, known=st.sampled_from(["/", "/c", "/sys"]))
+def test_a_directory_without_links_need_not_be_looked_at_again(
+    tmp_path_factory: pytest.TempPathFactory, links: dict[str, str], asked: str, known: str
+) -> None:
+    """Nor does it matter to what is found below it, and read."""
+    root = drawn(tmp_path_factory.mktemp("out"), links)
+    host, path = Host(root), resolving.Below(known, asked)
+    for call in (host.resolve, host.read_bytes, host.read_link, host.look):
+        assert outcome(call, path) == outcome(call, str(path))
+    names = [directory.path for directory in host.directories(resolving.Below(known, f"{asked}/*"))]
+    assert names == [directory.path for directory in host.directories(f"{path}/*")]
+
+
+@effort(300)
+@given(links=LINKS, asked=ASKED)
+def test_without_a_root_it_is_where_the_kernel_gets_to(
+    tmp_path_factory: pytest.TempPathFactory, links: dict[str, str], asked: str
+) -> None:
+    path = str(drawn(tmp_path_factory.mktemp("out"), links) / asked)
+    found = outcome(Host().resolve, path)
+    assert found == (os.path.realpath(path) if found != errno.ELOOP else errno.ELOOP)
+    assert (found == errno.ELOOP) == (outcome(os.stat, path) == errno.ELOOP)
+
+
+def test_what_has_no_path_keeps_the_name_of_its_link() -> None:
+    """A pipe has none, and the kernel says one of a file that was removed."""
+    reader, writer = os.pipe()
+    with os.fdopen(reader), os.fdopen(writer), tempfile.TemporaryFile() as removed:
+        for descriptor in (reader, removed.fileno()):
+            path = f"/proc/self/fd/{descriptor}"
+            assert Host().resolve(path) == os.path.realpath(path)
+
+
+def test_a_missing_attribute_costs_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A poll of sixteen adapters asked a thousand times for what was not there."""
+    (tmp_path / "sys/devices/card").mkdir(parents=True)
+    card = Host(tmp_path).directory("/sys/devices/card")
+    calls: list[str] = []
+
+    def counted(call: Callable[..., Any]) -> Callable[..., Any]:
+        def counts(path: str, *more: Any) -> Any:
+            calls.append(path)
+            return call(path, *more)
+
+        return counts
+
+    for name in ("open", "readlink", "stat"):
+        monkeypatch.setattr(os, name, counted(getattr(os, name)))
+    assert card.text("none").is_absent
+    assert calls == [f"{tmp_path}/sys/devices/card/none"]
 
 
 def test_a_link_that_comes_back_by_the_name_of_the_root_is_not_followed_out_of_it(tmp_path: Path) -> None:

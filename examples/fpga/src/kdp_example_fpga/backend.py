@@ -186,7 +186,7 @@ class Fpga(kdp.DeviceBackend):
             unit=board.address,
             health=_health([*wrong, *_problem(interface), *faults.of_port(port, self._ignored)]),
             numa_nodes=self._near(port.directory),
-            edits=_edits([port.directory.node]),
+            edits=_edits([port.node]),
             attributes=kdp.hardware.attributes_of({"accelerator": accelerator, **told}),
             handle=port.directory.path,
         )
@@ -204,7 +204,7 @@ class Fpga(kdp.DeviceBackend):
             # What is programmed now does not matter to whom programs it anew.
             if fault != port.accelerator.problem
         ]
-        nodes = [port.directory.node for port in board.ports]
+        nodes = [port.node for port in board.ports]
         nodes += [board.engine.node] if self._mode == "regiondevel" and board.engine is not None else []
         places = [self._near(port.directory) for port in board.ports]
         return kdp.Device(

@@ -10,7 +10,7 @@ engine stays with the physical one.
 from __future__ import annotations
 
 import fnmatch
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import attrs
 
@@ -18,6 +18,9 @@ import kdp.hardware
 
 from .memory import Known, Memory
 from .names import is_blank, is_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ["Board", "Port", "scan"]
 
@@ -32,12 +35,14 @@ class Port:
         number: Its own number on the board; None: it never said.
         accelerator: The id of the function that is programmed, as 32 hexadecimal digits.
         directory: Its attributes.
+        node: Its device node; None: the kernel names none.
     """
 
     address: str
     number: int | None
     accelerator: Known
     directory: kdp.hardware.Directory
+    node: str | None
 
     @property
     def id(self) -> str:
@@ -67,7 +72,14 @@ class Board:
 @final
 @attrs.frozen
 class _Driver:
-    """The names that a driver uses, as patterns."""
+    """The names that a driver uses, as patterns.
+
+    Attributes:
+        boards: The entries of a class that are boards, and perhaps regions of boards that can be programmed.
+        engine: The management engine below a board.
+        port: A port below a board.
+        interface: The attribute with the interface's id: its path below the engine, or its name in such a region.
+    """
 
     boards: str
     engine: str
@@ -80,7 +92,7 @@ _DRIVERS = (
         boards="/sys/class/fpga_region/region*",
         engine="dfl-fme.*",
         port="dfl-port.*",
-        interface="dfl-fme-region.*/fpga_region/region*/compat_id",
+        interface="compat_id",
     ),
     _Driver(
         boards="/sys/class/fpga/intel-fpga-dev.*",
@@ -94,11 +106,15 @@ _DRIVERS = (
 def scan(host: kdp.hardware.Host, memory: Memory) -> list[Board]:
     """Return the boards that are there, by address."""
     engines: dict[str, tuple[kdp.hardware.Directory, _Driver]] = {}
+    regions: list[kdp.hardware.Directory] = []
     ports: dict[str, list[Port]] = {}
     for driver in _DRIVERS:
         for entry in host.directories(driver.boards):
             # Regions that can be programmed are of the same class, lie below an engine, and have neither engine nor ports.
-            if fnmatch.fnmatchcase(entry.path, f"*/{driver.engine}/*") or (function := entry.pci) is None:
+            if fnmatch.fnmatchcase(entry.path, f"*/{driver.engine}/*"):
+                regions.append(entry)
+                continue
+            if (function := entry.pci) is None:
                 continue
             board = (function.physical_function or function).address
             for engine in entry.children(driver.engine):
@@ -108,7 +124,7 @@ def scan(host: kdp.hardware.Host, memory: Memory) -> list[Board]:
     return [
         Board(
             address,
-            _interface(address, *engines[address], memory)
+            _interface(address, *engines[address], regions, memory)
             if address in engines
             else _remembered(
                 f"{address}/interface", Known(None, f"the management engine of {address} is gone"), memory
@@ -129,13 +145,21 @@ def _port(address: str, directory: kdp.hardware.Directory, memory: Memory) -> Po
         None if known.value is None else int(known.value),
         _remembered(accelerator.path, _id(accelerator), memory),
         directory,
+        directory.node,
     )
 
 
-def _interface(board: str, engine: kdp.hardware.Directory, driver: _Driver, memory: Memory) -> Known:
+def _interface(
+    board: str,
+    engine: kdp.hardware.Directory,
+    driver: _Driver,
+    regions: Iterable[kdp.hardware.Directory],
+    memory: Memory,
+) -> Known:
     above, _, name = driver.interface.rpartition("/")
+    mine = (region for region in regions if region.path.startswith(f"{engine.path}/"))
     there: list[Known] = []
-    for directory in engine.children(above):
+    for directory in engine.children(above) if above else mine:
         reading = directory.text(name)
         if not reading.is_absent:
             there.append(_id(reading))

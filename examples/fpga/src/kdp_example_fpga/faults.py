@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 __all__ = ["REGISTERS", "of_board", "of_port"]
 
 _ENGINE: Final = {
-    "fme_errors": ("errors/fme_errors", "errors/fme-errors/errors"),
-    "pcie0_errors": ("errors/pcie0_errors",),
-    "pcie1_errors": ("errors/pcie1_errors",),
-    "nonfatal_errors": ("errors/nonfatal_errors",),
-    "catfatal_errors": ("errors/catfatal_errors",),
-    "gbs_errors": ("errors/gbs_errors",),
-    "bbs_errors": ("errors/bbs_errors",),
+    "fme_errors": ("fme_errors", "fme-errors/errors"),
+    "pcie0_errors": ("pcie0_errors",),
+    "pcie1_errors": ("pcie1_errors",),
+    "nonfatal_errors": ("nonfatal_errors",),
+    "catfatal_errors": ("catfatal_errors",),
+    "gbs_errors": ("gbs_errors",),
+    "bbs_errors": ("bbs_errors",),
 }
-"""By name the attributes of the management engine: as in DFL, then as in OPAE where that differs."""
+"""By name the attributes below the management engine's ``errors``: as in DFL, then as in OPAE where that differs."""
 
-_PORT: Final = {"port_errors": ("errors/errors",)}
+_PORT: Final = {"port_errors": ("errors",)}
 
 REGISTERS: Final = (*_ENGINE, *_PORT)
 """The names of all registers, for the option that leaves some out."""
@@ -56,7 +56,7 @@ def of_board(board: Board, ignored: Collection[str], managers: Sequence[kdp.hard
 def of_port(port: Port, ignored: Collection[str]) -> list[str]:
     """Return what is wrong with a port."""
     faults = [] if port.accelerator.problem is None else [port.accelerator.problem]
-    if port.directory.node is None:
+    if port.node is None:
         faults.append(f"the kernel names no device node for {port.directory.name}")
     return faults + _set(port.directory, _PORT, ignored)
 
@@ -65,17 +65,12 @@ def _set(
     directory: kdp.hardware.Directory, registers: Mapping[str, tuple[str, ...]], ignored: Collection[str]
 ) -> list[str]:
     faults: list[str] = []
-    # A board has half of them: to look which costs less than to try each, and it is done every few seconds.
-    there = {
-        path.rpartition("/")[2] for path in directory.host.glob(f"{directory.host.escape(directory.path)}/errors/*")
-    }
+    errors = directory.child("errors")
     for name, attributes in registers.items():
         if name in ignored:
             continue
         for attribute in attributes:
-            if attribute.split("/")[1] not in there:
-                continue
-            reading = directory.hexadecimal(attribute)
+            reading = errors.hexadecimal(attribute)
             if reading.is_absent:
                 continue
             if reading.value is None:

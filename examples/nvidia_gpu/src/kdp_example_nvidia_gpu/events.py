@@ -93,9 +93,8 @@ class EventSet:
             kdp.NotReady: The driver is gone.
             GpuLost: Waiting failed, as it does when a GPU is lost.
         """
-        try:
-            data = must(_wait, self._set, milliseconds)
-        except TimeoutError:
+        data = must(_wait, self._set, milliseconds)
+        if data is None:
             return None
         return Event(
             uuid=self._uuids.get(address_of(data.device)) or ask(pynvml.nvmlDeviceGetUUID, data.device),
@@ -110,5 +109,5 @@ def _wait(events: Any, milliseconds: int) -> Any:
         return pynvml.nvmlEventSetWait_v2(events, milliseconds)
     except pynvml.NVMLError as error:
         if error.value == pynvml.NVML_ERROR_TIMEOUT:
-            raise TimeoutError from None
+            return None
         raise

@@ -118,7 +118,12 @@ class Watcher:
 
     def _while_same(self, handles: dict[str, Any], events: EventSet, report: kdp.Reporter) -> None:
         """Wait while the GPUs are the same; one that was lost and is back must be asked for its events again."""
-        while not report.stopping.is_set() and self._wanted().keys() == handles.keys():
+        known = None
+        while not report.stopping.is_set():
+            if known is not self._known:
+                known = self._known
+                if self._wanted().keys() != handles.keys():
+                    return
             if events.is_empty:
                 report.stopping.wait(LOOK)
             elif (event := events.wait(WAIT)) is not None:

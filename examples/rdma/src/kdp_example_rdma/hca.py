@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+import kdp.hardware
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    import kdp.hardware
 
 __all__ = [
     "Hca",
@@ -298,13 +298,15 @@ def _read(
     ports = entry.children("ports/*")
     mine = entry.child("device").children("net/*")
     others = representors(mine)
-    interfaces = dict.fromkeys(child.name for child in mine if child.name not in others)
+    interfaces: dict[str, kdp.hardware.NetInterface | None] = {
+        child.name: kdp.hardware.NetInterface(host, child.path) for child in mine if child.name not in others
+    }
     ndevs = {port.path: port.text("gid_attrs/ndevs/0").or_else("") for port in ports}
     for name in (entry.text("parent").or_else(""), *ndevs.values()):
-        if _is_name(name) and name not in others:
-            interfaces[name] = None
+        if _is_name(name) and name not in others and name not in interfaces:
+            interfaces[name] = host.net_interface(name)
     read_ports = tuple(_port(port) for port in ports if _NUMBER.fullmatch(port.name) and ndevs[port.path] not in others)
-    types = {link_type_of(host.net_interface(name)) for name in interfaces}
+    types = {link_type_of(interface) for interface in interfaces.values()}
     types |= {{"Ethernet": "ether", "InfiniBand": "infiniband"}.get(port.link_layer) for port in read_ports}
     held = {entry.name: node_of(entry) for entry in nodes}
     fault = None
