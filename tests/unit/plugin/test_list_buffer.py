@@ -13,6 +13,7 @@ from kdp.plugin import list_buffer
 from kdp.plugin.list_buffer import ListBuffer
 
 from ..mutants import Mutant, assert_killed, holds
+from ..strategies import effort
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -140,6 +141,7 @@ def pieces(message: bytes) -> list[bytes]:
     return sorted(message.split(b">")[:-1])
 
 
+@effort(300)
 @given(
     st.lists(st.tuples(st.integers(0, 20), st.integers(-1, 30), st.booleans())), st.integers(0, 8), st.integers(1, 9)
 )
