@@ -21,13 +21,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .backend import Allocation, DeviceBackend, Needs, PreferRequest, Reporter
-from .claims import BindingConditions, Claim, NetworkData, RequestPolicy, Taint
 from .devices import Device, Health, Quantity, Version
 from .edits import ContainerEdits, DeviceNode, Hook, Mount
 from .errors import AllocationError, ConfigurationError, InvalidValueError, KdpError, NotReady
 from .thresholds import HealthPolicy
 
 if TYPE_CHECKING:
+    from .claims import BindingConditions, Claim, NetworkData, RequestPolicy, Taint
     from .daemon import run, serve
 
 __all__ = [
@@ -63,7 +63,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:
-    """Load the process side on first use, so that the model alone stays light (PEP 562)."""
+    """Load the process side and what only DRA has on first use, so that the model alone stays light (PEP 562)."""
     if name in ("run", "serve"):
         import gc
 
@@ -75,4 +75,10 @@ def __getattr__(name: str) -> object:
             if collecting:
                 gc.enable()
         return getattr(daemon, name)
+    if name in ("BindingConditions", "Claim", "NetworkData", "RequestPolicy", "Taint"):
+        from . import claims
+
+        found: object = getattr(claims, name)
+        globals()[name] = found
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast, final, overload
 import attrs
 from typing_extensions import override
 
-from .claims import Claim, NetworkData
 from .devices import Device
 from .edits import ContainerEdits
 from .errors import InvalidValueError
@@ -37,6 +36,8 @@ from .thresholds import HealthPolicy
 
 if TYPE_CHECKING:
     import threading
+
+    from .claims import Claim, NetworkData  # noqa: TC004 - attrs reads no annotation
 
 __all__ = ["Allocation", "DeviceBackend", "Needs", "PreferRequest", "Reporter", "is_overridden"]
 

@@ -9,16 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import attrs
 from typing_extensions import override
 
-from .claims import BindingConditions, RequestPolicy, Taint
 from .edits import ContainerEdits
 from .errors import InvalidValueError
 from .names import check_attribute_name, check_counter_name, check_device_id, check_resource_name
 from .quantities import Amount, Quantity, capacities, check_amount, exact
+
+if TYPE_CHECKING:  # what only DRA has is loaded by whoever has one
+    from .claims import BindingConditions, RequestPolicy, Taint  # noqa: TC004 - again where one is looked at
 
 __all__ = ["AttributeValue", "Device", "Health", "Quantity", "Version"]
 
@@ -141,6 +143,8 @@ def _capacity(value: Mapping[str, Amount]) -> Mapping[str, Amount]:
 def _shareable(value: bool | Mapping[str, RequestPolicy] | None) -> Mapping[str, RequestPolicy] | None:
     if value is None or value is False:
         return None
+    from .claims import RequestPolicy
+
     policies: dict[str, RequestPolicy] = {} if value is True else dict(value)
     for name, policy in policies.items():
         if not isinstance(policy, RequestPolicy):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -184,6 +188,8 @@ def _exists(value: bool) -> bool:
 def _taints(value: Iterable[Taint]) -> tuple[Taint, ...]:
     if value == ():
         return ()
+    from .claims import Taint
+
     taints = tuple(value)
     for taint in taints:
         if not isinstance(taint, Taint):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -192,7 +198,11 @@ def _taints(value: Iterable[Taint]) -> tuple[Taint, ...]:
 
 
 def _binding_conditions(value: BindingConditions | None) -> BindingConditions | None:
-    if value is not None and not isinstance(value, BindingConditions):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if value is None:
+        return None
+    from .claims import BindingConditions
+
+    if not isinstance(value, BindingConditions):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidValueError(
             f"binding conditions {value!r}: must be kdp.BindingConditions; valid is kdp.BindingConditions("
             "conditions=['example.com/attached'], failure_conditions=['example.com/failed'])"

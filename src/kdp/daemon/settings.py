@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, final
 
 import attrs
 
-from ..claims import TaintEffect
 from ..errors import ConfigurationError
 from ..kubelet.paths import DEFAULT_ROOT, KubeletPaths
 from ..names import MAX_REPLICAS
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     import os
 
     from ..allocation import Sharing
+    from ..claims import TaintEffect  # noqa: TC004 - attrs reads no annotation
     from ..thresholds import HealthPolicy
 
 __all__ = [
