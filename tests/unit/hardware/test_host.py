@@ -196,9 +196,8 @@ def test_patterns_find_what_glob_finds(links: dict[str, str], pattern: str, begi
             link(node, name, target)
         root = str(node.root)
         found = glob.glob(f"{glob.escape(root)}/{(pattern + end).lstrip('/')}", recursive=True)
-        found = [
-            path for path in found if not path.endswith("/") or os.path.isdir(path)
-        ]  # "file/**" finds "file/" there
+        # For "file/**" glob says "file/", be it a directory or not.
+        found = [path for path in found if not path.endswith("/") or os.path.isdir(path)]
         assert node.glob(begin + pattern + end) == sorted(path.removeprefix(root) for path in found)
 
 
