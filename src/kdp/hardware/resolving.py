@@ -66,7 +66,7 @@ def open_straight(root: str, path: str) -> int | None:
         FileNotFoundError: It is not there, whatever the links are.
     """
     inside = f"{root}/{path.lstrip('/')}"
-    is_straight = isinstance(path, Below) and path.is_entry
+    is_straight = _is_entry(path)
     try:
         descriptor = os.open(inside, READ_ONLY | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -89,9 +89,8 @@ def _at_once(root: str, path: str) -> str | None:
     """
     inside = f"{root}/{path.lstrip('/')}"
     above, _, name = inside.rpartition("/")
-    is_entry = isinstance(path, Below) and path.is_entry
     real = None
-    if not is_entry:
+    if not _is_entry(path):
         real = _real(inside)
         if real is not None and (real == inside or not root):
             return real[len(root) :]
@@ -101,13 +100,23 @@ def _at_once(root: str, path: str) -> str | None:
         target = os.readlink(inside)
     except OSError:
         return inside[len(root) :] if real is None else None  # no link, or nothing; else it was made a moment ago
+    real = real or _real(inside)
+    if real is None or (root and real != _led_to(root, above, target)):
+        return None
+    return real[len(root) :] or None
+
+
+def _led_to(root: str, above: str, target: str) -> str | None:
+    """Return where a link in a directory without links on the way leads if nothing there is one; None: out of the root."""
     parts = target.split("/")
     up = next((number for number, part in enumerate(parts) if part != ".."), len(parts))
-    if root and (target.startswith("/") or up > above.count("/") - root.count("/")):
+    if target.startswith("/") or up > above.count("/") - root.count("/"):
         return None
-    straight = "/".join([*above.split("/")[: -up or None], *parts[up:]])
-    real = real or _real(inside)
-    return None if real is None or (root and real != straight) else real[len(root) :] or None
+    return "/".join([*above.split("/")[: -up or None], *parts[up:]])
+
+
+def _is_entry(path: str) -> bool:
+    return isinstance(path, Below) and path.is_entry
 
 
 def _real(inside: str) -> str | None:
