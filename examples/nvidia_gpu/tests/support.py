@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator
+import time
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,43 @@ async def serving(
     for thread in threading.enumerate():
         if thread.name.startswith("kdp-") and thread.name.endswith(".watch"):
             await anyio.to_thread.run_sync(thread.join, 5)
+
+
+class Report:
+    """What a backend reports, in order."""
+
+    def __init__(self) -> None:
+        self.stopping = threading.Event()
+        self.said: list[tuple[str, ...]] = []
+        self.rescans = 0
+
+    def rescan(self) -> None:
+        self.rescans += 1
+
+    def fault(self, ids_or_unit: str | Iterable[str], reason: str, *, kind: str = "fault") -> None:
+        self.said.append((str(ids_or_unit), reason, kind))
+
+    def clear(self, ids_or_unit: str | Iterable[str], *, kind: str = "fault") -> None:
+        self.said.append((str(ids_or_unit), kind))
+
+    def until(self, count: int) -> None:
+        deadline = time.monotonic() + 20
+        while len(self.said) < count and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert len(self.said) == count, self.said
+
+
+@contextlib.contextmanager
+def watching(backend: NvidiaGpu) -> Generator[Report]:
+    """Run the hook ``watch`` in a thread of its own, as kdp does."""
+    report = Report()
+    thread = threading.Thread(target=backend.watch, args=[report])
+    thread.start()
+    try:
+        yield report
+    finally:
+        report.stopping.set()
+        thread.join()
 
 
 DIVIDED = (

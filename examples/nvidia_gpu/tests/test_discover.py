@@ -105,10 +105,14 @@ def test_a_part_of_an_instance_and_media_engines_have_names_of_their_own(make: M
         gpus=(
             GpuState(is_mig=True, instances=half),
             GpuState(name="NVIDIA X MIG 1g.10gb+me", is_mig=True, instances=(MigState(index=0),)),
+            GpuState(name="NVIDIA X MIG 1g.10gb-me", is_mig=True, instances=(MigState(index=0),)),
         )
     )
     _, backend = make(state, mig="mixed")
-    assert [*_resources(found(backend))] == ["nvidia.com/mig-1c.3g.71gb", "nvidia.com/mig-1g.10gb.me"]
+    names = ["nvidia.com/mig-1c.3g.71gb", "nvidia.com/mig-1g.10gb.me", "nvidia.com/mig-1g.10gb-me"]
+    assert [*_resources(found(backend))] == names
+    _, backend = make(state, mig="mixed", mig_profiles=["1g.10gb-me"])
+    assert [*_resources(found(backend))] == names[2:]
 
 
 def test_mig_single_is_one_resource_of_one_profile(make: Make) -> None:
@@ -131,6 +135,36 @@ def test_mig_single_with_several_kinds_says_so_and_hands_out_none(make: Make) ->
             "or set mig=mixed"
         )
     }
+
+
+@pytest.mark.parametrize("call", ["nvmlDeviceGetAttributes_v2", "nvmlDeviceGetMemoryInfo"])
+def test_mig_single_where_one_gpu_does_not_tell_its_profiles_serves_the_others(
+    make: Make, caplog: pytest.LogCaptureFixture, call: str
+) -> None:
+    same = GpuState(is_mig=True, instances=(MigState(index=0),))
+    state = NvmlState(gpus=(same, same), failing=((call, 3, 1),))
+    _, backend = make(state, mig="single")
+    told, untold = found(backend).values()
+    assert told.health.is_healthy
+    reason = "the driver does not tell its profile, so nobody knows whether it is 1g.18gb as the others"
+    assert untold.health.reason == reason
+    assert not caplog.messages
+    _, backend = make(state, mig="single", mig_profiles=["1g.18gb"])
+    assert [*found(backend)] == [told.id]
+    assert caplog.messages == [
+        f"{untold.id}: the driver does not tell its profile, so nobody knows its resource; it is left out"
+    ]
+
+
+def test_a_part_of_an_instance_that_is_asked_for_is_known_by_its_instance(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    half = (MigState(index=0, gi=2, slices=1, gi_slices=3, memory_mib=71424),)
+    _, backend = make(
+        NvmlState(gpus=(GpuState(is_mig=True, instances=half),)), mig="mixed", mig_profiles=["1c.3g.71gb"]
+    )
+    assert [*_resources(found(backend))] == ["nvidia.com/mig-1c.3g.71gb"]
+    assert not caplog.messages
 
 
 def test_mig_none_does_not_hand_out_a_gpu_in_mig_mode(make: Make) -> None:
@@ -168,6 +202,29 @@ def test_a_gpu_that_is_lost_from_the_start_is_left_out_once(make: Make, caplog: 
     assert caplog.messages == [
         "GPU 0: it is lost: GPU is lost (NVML error 15); it is left out, since nobody knows which one it is"
     ]
+
+
+def test_a_lost_gpu_is_not_taken_for_one_that_has_its_index_no_longer(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after a new start of the driver without the first of three."""
+    node, backend = make(NvmlState(gpus=(GpuState(), GpuState(), GpuState())))
+    with opened(backend):
+        first = [*backend.discover()]
+        node.set(NvmlState(gpus=(GpuState(uuid=GPU(1)), GpuState(uuid=GPU(2), is_lost=True))))
+        later = [*backend.discover()]
+    assert [device.id for device in later] == [first[1].id]
+    assert later[0].health.is_healthy
+    assert caplog.messages[0].endswith("it is left out, since nobody knows which one it is")
+
+
+@pytest.mark.parametrize(("uuid", "why"), [("", "it has no UUID"), ("\udcff", "'utf-8' codec can't decode byte 0xff")])
+def test_a_gpu_whose_uuid_is_none_leaves_the_others_listed(
+    make: Make, caplog: pytest.LogCaptureFixture, uuid: str, why: str
+) -> None:
+    _, backend = make(NvmlState(gpus=(GpuState(uuid=uuid), GpuState())))
+    assert [*found(backend)] == [GPU(1)]
+    assert why in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -2,72 +2,89 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Iterable
+from typing import Any
 
 import attrs
 
 import kdp
+from kdp.allocation import Sharing, share
 from kdp_example_nvidia_gpu.fake import NvmlState
 from kdp_example_nvidia_gpu.watching import pids_of
 
-from .support import MIG, Make, opened
+from .support import MIG, Make, change, opened, watching
 
 GPU = NvmlState.uuid
+CALLS = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2")
 
 
-class Report:
-    """What a backend reports, in order."""
-
-    def __init__(self) -> None:
-        self.stopping = threading.Event()
-        self.said: list[tuple[str, ...]] = []
-
-    def rescan(self) -> None:
-        """Nothing to see here."""
-
-    def fault(self, ids_or_unit: str | Iterable[str], reason: str, *, kind: str = "fault") -> None:
-        self.said.append((str(ids_or_unit), reason, kind))
-
-    def clear(self, ids_or_unit: str | Iterable[str], *, kind: str = "fault") -> None:
-        self.said.append((str(ids_or_unit), kind))
-
-    def until(self, count: int) -> None:
-        deadline = time.monotonic() + 20
-        while len(self.said) < count and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert len(self.said) == count, self.said
-
-
-def _give_back(make: Make, **options: object) -> tuple[list[tuple[str, ...]], Report]:
-    node, backend = make(**options)
-    report = Report()
-    with opened(backend):
-        device = next(iter(backend.discover()))
-        thread = threading.Thread(target=backend.watch, args=[report])
-        thread.start()
-        try:
-            node.change(0, pids=(4711, 42))
-            allocation = kdp.Allocation(resource="nvidia.com/gpu", devices=(device,), deadline=time.monotonic() + 60)
-            deadline = time.monotonic() + 20
-            while not report.said and options and time.monotonic() < deadline:
-                backend.released(allocation)
-                time.sleep(0.01)
-            backend.released(allocation)
-            busy = [*report.said]
-            node.change(0, pids=())
-            report.until(len(busy) * 2)
-            return busy, report
-        finally:
-            report.stopping.set()
-            thread.join()
+def released(device: kdp.Device, resource: str = "nvidia.com/gpu") -> kdp.Allocation:
+    """Return the allocation of a container that has ended."""
+    return kdp.Allocation(resource=resource, devices=(device,), deadline=time.monotonic() + 60)
 
 
 def test_a_gpu_with_a_process_on_it_is_unhealthy_until_it_is_idle(make: Make) -> None:
-    busy, report = _give_back(make, require_idle=True)
-    assert busy == [(GPU(0), "in use by pid 42, 4711", "busy")]
-    assert report.said[1] == (GPU(0), "busy")
+    node, backend = make(require_idle=True)
+    node.change(0, pids=(4711, 42))
+    with opened(backend), watching(backend) as report:
+        backend.released(released(backend.discover()[0]))
+        report.until(1)
+        node.change(0, pids=())
+        report.until(2)
+    assert report.said == [(GPU(0), "in use by pid 42, 4711", "busy"), (GPU(0), "busy")]
+
+
+def test_a_question_that_fails_does_not_make_a_gpu_idle(make: Make) -> None:
+    node, backend = make(require_idle=True)
+    failing = attrs.evolve(node.state, failing=tuple((call, 999, 0) for call in CALLS))
+    with opened(backend), watching(backend) as report:
+        device = backend.discover()[0]
+        node.set(failing)
+        backend.released(released(device))
+        report.until(1)
+        node.set(change(attrs.evolve(failing, failing=()), 0, pids=(4711,)))
+        report.until(2)
+        node.set(change(failing, 0, pids=(4711,)))
+        backend.released(released(device))  # asks at once
+        node.set(attrs.evolve(failing, failing=()))
+        report.until(3)
+    unknown = "perhaps in use: NVML does not tell who computes on it: Unknown Error (NVML error 999)"
+    assert report.said == [
+        (GPU(0), unknown, "busy"),
+        (GPU(0), "in use by pid 4711", "busy"),
+        (GPU(0), "busy"),
+    ]
+
+
+def test_a_gpu_that_is_lost_while_it_is_in_use_stays_so(make: Make) -> None:
+    node, backend = make(require_idle=True)
+    node.change(0, pids=(4711,))
+    with opened(backend), watching(backend) as report:
+        device = backend.discover()[0]
+        backend.released(released(device))
+        report.until(1)
+        node.change(0, is_lost=True)
+        assert not backend.discover()[0].health.is_healthy
+        backend.released(released(device))  # asks at once
+        node.change(0, is_lost=False, pids=())
+        backend.discover()
+        report.until(2)
+    assert report.said == [(GPU(0), "in use by pid 4711", "busy"), (GPU(0), "busy")]
+
+
+def test_a_shared_gpu_is_asked_when_the_last_container_has_given_it_back(make: Make) -> None:
+    node, backend = make(require_idle=True)
+    node.change(0, pids=(4711,))
+    shared: Any = share(backend, Sharing(replicas=2))
+    with opened(backend), watching(backend) as report:
+        held = [released(device, "nvidia.com/gpu.shared") for device in shared.discover()[:2]]
+        for allocation in held:
+            shared.allocate(allocation)
+        shared.released(held[0])
+        node.change(0, pids=(42,))
+        shared.released(held[1])
+        report.until(1)
+    assert report.said == [(GPU(0), "in use by pid 42", "busy")]
 
 
 def test_by_default_nobody_asks(make: Make) -> None:
@@ -86,6 +103,5 @@ def test_older_libraries_are_asked_in_their_way(make: Make) -> None:
         assert pids_of(handle) == [7]
         node.set(attrs.evolve(node.state, failing=(("nvmlDeviceGetComputeRunningProcesses_v3", 13, -1),)))
         assert pids_of(handle) == [7]
-        calls = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2")
-        node.set(attrs.evolve(node.state, failing=tuple((call, 3, -1) for call in calls)))
+        node.set(attrs.evolve(node.state, failing=tuple((call, 3, -1) for call in CALLS)))
         assert pids_of(handle) is None

@@ -46,7 +46,21 @@ from kdp_example_nvidia_gpu import NvidiaGpu
         ),
         ({"imex_required": True}, "imex_required: no channel is required; set imex_channels=0, or remove it"),
         ({"hold_down": 0.0}, "hold_down=0: must be a number of seconds above 0, or none; valid is 60"),
-        ({"driver_root": "nvidia"}, "driver_root=nvidia: must be an absolute path; valid is /run/nvidia/driver"),
+        (
+            {"driver_root": "nvidia"},
+            "driver_root=nvidia: must be an absolute path without '..'; valid is /run/nvidia/driver",
+        ),
+        (
+            {"dev_root": "/a/../b"},
+            "dev_root=/a/../b: must be an absolute path without '..'; valid is /run/nvidia/driver",
+        ),
+        (
+            {"strategies": ["cdi"], "cdi_kind": "nonsense"},
+            (
+                "cdi_kind=nonsense: CDI kind 'nonsense': must be vendor/class, each starting with a letter, ending in a letter or "
+                "digit, of letters, digits, '-', '_', '.'; valid is for example 'example.com/widget'"
+            ),
+        ),
         (
             {"xids": ["79"]},
             "xids: '79' must be CODE=ignore, CODE=fatal or CODE=condition, CODE a number or 'all'; valid is 63=ignore",

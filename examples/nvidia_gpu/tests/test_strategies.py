@@ -9,7 +9,7 @@ from typing_extensions import override
 import kdp
 import kdp.hardware
 from kdp_example_nvidia_gpu import NvidiaGpu
-from kdp_example_nvidia_gpu.fake import NvmlState
+from kdp_example_nvidia_gpu.fake import GpuState, MigState, NvmlState
 from kdp_example_nvidia_gpu.nvml import find_library
 from kdp_example_nvidia_gpu.options import Strategy
 from kdp_example_nvidia_gpu.runtime import RUNTIME_PLACES, is_default, runtime_evidence
@@ -98,10 +98,24 @@ def test_cdi_wants_a_spec_and_sees_when_it_comes_and_gets_old(make_node: MakeNod
             text = "kind: nvidia.com/gpu\ndevices:\n" + "".join(f"- name: {n}\n" for n in names)
         node.tree.write(f"/var/run/cdi/{name}", text)
         node.tree.write("/etc/cdi/broken.yaml", "{")
+        node.tree.write("/etc/cdi/no-date.yaml", "kind: a.b/c\ndevices: []\nbuilt: 2024-13-45\n")
+        node.tree.write("/etc/cdi/deep.yaml", "[" * 5000)
         healthy = [d.id for d in backend.discover() if d.health.is_healthy]
         assert healthy == names
         node.tree.remove(f"/var/run/cdi/{name}")
         assert not [d.id for d in backend.discover() if d.health.is_healthy]
+
+
+def test_an_instance_whose_name_is_none_for_cdi_leaves_the_others_listed(make: Make) -> None:
+    """As that of a driver before 470."""
+    old = MigState(index=0, uuid=f"MIG-{GPU(1)}/7/0")
+    _, backend = make(
+        NvmlState(gpus=(GpuState(), GpuState(is_mig=True, instances=(old,)))), strategies=["cdi"], mig="mixed"
+    )
+    devices = found(backend)
+    assert [*devices] == [GPU(0), old.uuid]
+    assert devices[GPU(0)].edits.cdi_devices == (f"nvidia.com/gpu={GPU(0)}",)
+    assert not devices[old.uuid].health.is_healthy
 
 
 # -- NVIDIA's container runtime -------------------------------------------------------------------------------------------

@@ -95,7 +95,8 @@ class NvidiaGpu(kdp.DeviceBackend):
             mps_shm: The shared memory of the MPS control daemon on the node.
             xids: Changes of the table of XIDs: `63=ignore`, `31=fatal`, `74=condition`, `all=ignore`.
             hold_down: Seconds without a new error after which a GPU that answers is healthy again; none: never.
-            require_idle: A GPU that was given back is Unhealthy until no process computes on it. Not with shared GPUs.
+            require_idle: A GPU that was given back is Unhealthy until no process computes on it; one that is shared,
+                when the last container has given it back. Not with `mps`.
             power_limits: DRA: whether a claim may limit its GPUs' power (`powerLimit`); the plugin must be root.
             time_slices: DRA: whether a claim may set the length of time slices (`sharing`), by the driver's `nvidia-smi`; the
                 plugin must be root.

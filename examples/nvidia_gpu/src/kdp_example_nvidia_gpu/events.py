@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import logging
 from typing import TYPE_CHECKING, Any, final
 
 import attrs
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 __all__ = ["Event", "EventSet", "address_of"]
-
-logger = logging.getLogger(__name__)
 
 NO_INSTANCE = 0xFFFFFFFF
 
@@ -47,10 +44,14 @@ def address_of(handle: Any) -> int | None:
 
 @final
 class EventSet:
-    """The events of some GPUs; a context manager. For one thread, which may not be interrupted while it waits."""
+    """The events of some GPUs; a context manager. For one thread, which may not be interrupted while it waits.
+
+    Attributes:
+        silent: The GPUs that tell no events, and why.
+    """
 
     def __init__(self, handles: Mapping[str, Any]) -> None:
-        """Ask for the events of these GPUs, by UUID; one that has none is told, and polled only.
+        """Ask for the events of these GPUs, by UUID; one that has none is polled only.
 
         Raises:
             kdp.NotReady: The driver is gone.
@@ -58,6 +59,7 @@ class EventSet:
         """
         self._set: Any = must(pynvml.nvmlEventSetCreate)
         self._uuids: dict[int | None, str] = {}
+        self.silent: dict[str, str] = {}
         for uuid, handle in handles.items():
             supported = ask(pynvml.nvmlDeviceGetSupportedEventTypes, handle)
             # A driver that does not say what it has may refuse all because of the one that it has not.
@@ -67,9 +69,7 @@ class EventSet:
                     raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
                 pynvml.nvmlDeviceRegisterEvents(handle, wanted, self._set)
             except pynvml.NVMLError as error:
-                logger.warning(
-                    "%s: NVML tells no events of it (%s); its errors are not seen, only its loss", uuid, error
-                )
+                self.silent[uuid] = str(error)
             else:
                 self._uuids[address_of(handle)] = uuid
 
@@ -93,7 +93,7 @@ class EventSet:
             kdp.NotReady: The driver is gone.
             GpuLost: Waiting failed, as it does when a GPU is lost.
         """
-        data = must(_wait, self._set, milliseconds)
+        data = must(wait_for_event, self._set, milliseconds)
         if data is None:
             return None
         return Event(
@@ -104,7 +104,7 @@ class EventSet:
         )
 
 
-def _wait(events: Any, milliseconds: int) -> Any:
+def wait_for_event(events: Any, milliseconds: int) -> Any:
     try:
         return pynvml.nvmlEventSetWait_v2(events, milliseconds)
     except pynvml.NVMLError as error:

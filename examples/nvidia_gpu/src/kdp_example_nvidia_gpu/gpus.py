@@ -152,6 +152,19 @@ def _recovery_action(handle: Any) -> int | None:
     return action
 
 
+@attrs.frozen
+class _Lost:
+    """A GPU that does not answer.
+
+    Attributes:
+        why: The reason.
+        facts: What it has told before; None: not even which one it is.
+    """
+
+    why: str
+    facts: _Facts | None
+
+
 class Scanner:
     """Finds the GPUs, and remembers them: one that is lost does not tell any more which one it is."""
 
@@ -196,16 +209,24 @@ class Scanner:
             count = must(pynvml.nvmlDeviceGetCount)
         except GpuLost as error:
             raise kdp.NotReady(f"NVML does not tell how many GPUs there are: {error}") from None
-        found = [gpu for index in range(count) if (gpu := self._gpu(index)) is not None]
+        answers = {index: self._gpu(index) for index in range(count)}
+        there = {gpu.uuid for gpu in answers.values() if isinstance(gpu, Gpu)}
+        for index, answer in answers.items():
+            if isinstance(answer, _Lost) and (gpu := self._identified(index, answer, there)) is not None:
+                there.add(gpu.uuid)
+                answers[index] = gpu
+        found = [gpu for gpu in answers.values() if isinstance(gpu, Gpu)]
         self._seen = {gpu.index: gpu for gpu in found}
         self._instances = {instance.uuid: instance for gpu in found for instance in gpu.instances}
         return found
 
-    def _gpu(self, index: int) -> Gpu | None:
+    def _gpu(self, index: int) -> Gpu | _Lost:
         facts: _Facts | None = None
         try:
             handle = must(pynvml.nvmlDeviceGetHandleByIndex, index)
             uuid = must(pynvml.nvmlDeviceGetUUID, handle)
+            if not uuid:
+                raise GpuLost("it has no UUID")
             facts = self._facts.get(uuid) or self._read(uuid, handle)
             is_mig = is_enabled(handle)
             if is_mig is None:
@@ -223,7 +244,7 @@ class Scanner:
                 handle=handle,
             )
         except GpuLost as error:
-            return self._lost(index, str(error), facts)
+            return _Lost(str(error), facts)
         if facts.is_complete:
             self._facts[uuid] = facts
         self._told.discard(index)
@@ -235,16 +256,18 @@ class Scanner:
             self._partitions[uuid] = partitions(handle)
         return self._partitions[uuid]
 
-    def _lost(self, index: int, why: str, facts: _Facts | None) -> Gpu | None:
+    def _identified(self, index: int, lost: _Lost, there: set[str]) -> Gpu | None:
+        """Return the GPU that was lost: the one that had this index, unless that is there under another one by now."""
         known = self._seen.get(index)
-        if known is None and facts is not None:
-            known = Gpu(index=index, facts=facts)
-        if known is None:
+        if lost.facts is not None:
+            uuid = lost.facts.uuid
+            known = next((gpu for gpu in self._seen.values() if gpu.uuid == uuid), Gpu(index=index, facts=lost.facts))
+        if known is None or known.uuid in there:
             if index not in self._told:
-                logger.error("GPU %d: %s; it is left out, since nobody knows which one it is", index, why)
+                logger.error("GPU %d: %s; it is left out, since nobody knows which one it is", index, lost.why)
                 self._told.add(index)
             return None
-        return attrs.evolve(known, problem=why, handle=None)
+        return attrs.evolve(known, index=index, problem=lost.why, handle=None)
 
     def _read(self, uuid: str, handle: Any) -> _Facts:
         pci = ask(pynvml.nvmlDeviceGetPciInfo_v3, handle)

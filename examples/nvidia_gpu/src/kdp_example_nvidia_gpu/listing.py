@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import kdp
@@ -80,7 +82,11 @@ class Listing:
                 )
             wanted = self._options.mig_profiles
             return [self._partition(gpu, part) for part in gpu.partitions if not wanted or part.profile in wanted]
-        return [self._device(gpu, instance, mixed_up) for instance in gpu.instances if self._is_served(instance)]
+        return [
+            self._device(gpu, instance, mixed_up or self._unlike(instance))
+            for instance in gpu.instances
+            if self._is_served(instance)
+        ]
 
     def counters(self) -> dict[str, dict[str, int]]:
         """Return what the partitions of each GPU share, by counter set."""
@@ -91,24 +97,38 @@ class Listing:
         return self._options.mig == "dynamic" and gpu.is_mig
 
     def _is_served(self, instance: Instance) -> bool:
-        if instance.profile is None and self._options.mig == "mixed":
+        if instance.profile is None and (self._options.mig == "mixed" or self._options.mig_profiles):
             self.complaints.append(
-                f"{instance.uuid}: the driver does not tell its profile, so it has no resource; it is left out"
+                f"{instance.uuid}: the driver does not tell its profile, so nobody knows its resource; it is left out"
             )
             return False
         return not self._options.mig_profiles or instance.profile in self._options.mig_profiles
 
     def _mixed_up(self) -> str | None:
         """Return why ``single`` cannot be, because not all are of one kind."""
-        kinds: dict[str, int] = {}
-        for gpu in self._gpus:
-            served = [i for i in gpu.instances if self._is_served(i)]
-            for kind in [str(i.profile) for i in served] if gpu.is_mig else ["whole GPU"]:
-                kinds[kind] = kinds.get(kind, 0) + 1
+        kinds = self._kinds
         if len(kinds) < 2:
             return None
         there = ", ".join(f"{count} x {kind}" for kind, count in sorted(kinds.items()))
         return f"mig=single wants one MIG profile on all GPUs, here are {there}; make them equal, or set mig=mixed"
+
+    def _unlike(self, instance: Instance) -> str | None:
+        """Return why ``single`` cannot serve an instance beside the others."""
+        if self._options.mig != "single" or instance.profile is not None or not self._kinds:
+            return None
+        return f"the driver does not tell its profile, so nobody knows whether it is {next(iter(self._kinds))} as the others"
+
+    @functools.cached_property
+    def _kinds(self) -> dict[str, int]:
+        """How many of each kind are served, as far as the driver tells what they are."""
+        wanted = self._options.mig_profiles
+        kinds = [
+            kind
+            for gpu in self._gpus
+            for kind in ([i.profile for i in gpu.instances] if gpu.is_mig else ["whole GPU"])
+            if kind is not None and (not gpu.is_mig or not wanted or kind in wanted)
+        ]
+        return dict(Counter(kinds))
 
     def _check_profiles(self) -> None:
         wanted = self._options.mig_profiles
@@ -116,7 +136,7 @@ class Listing:
             return
         known = {profile for gpu in self._gpus if gpu.is_mig and gpu.handle for profile in profile_names(gpu.handle)}
         for profile in wanted:
-            if known and profile not in known:
+            if known and profile.rpartition("c.")[2] not in known:  # compute instances are parts of what they are in
                 self.complaints.append(
                     f"mig_profiles: no GPU of this node has the profile {profile!r}; they have {', '.join(sorted(known))}"
                 )
@@ -136,13 +156,17 @@ class Listing:
         resource = options.resource
         if instance is not None and options.mig == "mixed":
             resource = options.mig_resource(str(instance.profile))
+        try:
+            edits = edits_of(gpu, instance, self._nodes, self._channels, options)
+        except kdp.InvalidValueError as error:  # the driver's old names of instances are none for CDI
+            problem, edits = problem or str(error), kdp.ContainerEdits()
         return kdp.Device(
             id=uuid if part is None else f"{uuid}/{part}",
             unit=gpu.uuid,
             resource=resource,
             health=kdp.Health.healthy() if problem is None else kdp.Health.unhealthy(problem),
             numa_nodes=gpu.facts.numa_nodes,
-            edits=edits_of(gpu, instance, self._nodes, self._channels, options),
+            edits=edits,
             attributes={**self._attributes(gpu, instance), **self._for_claims(gpu, instance)},
             capacity=_capacity(gpu, instance),
             handle=gpu,

@@ -1,7 +1,7 @@
 """MIG: the instances that a GPU is divided into, the names of their profiles, and their device nodes.
 
 A profile is named as NVIDIA's tools name it: ``1g.10gb`` is one slice and 10 GB; ``1c.3g.20gb`` one compute slice of an
-instance with three; ``1g.10gb+me`` has the media engines. A resource's name has ``.`` for the ``+``.
+instance with three; ``1g.10gb+me`` has the media engines, ``1g.24gb-me`` none. A resource's name has ``.`` for the ``+``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import kdp.hardware
 
-__all__ = ["Instance", "MigMinors", "instances", "is_enabled", "profile_names"]
+__all__ = ["PROFILE", "Instance", "MigMinors", "instances", "is_enabled", "profile_names"]
 
 _MOST = 8
 """Instances looked for where the driver does not say how many there can be; 7 is the most today."""
@@ -34,7 +34,10 @@ _ENGINES = {
     "ofaEngines": "Ofa",
 }
 
-_PROFILE = re.compile(r"\bMIG ((?:\d+c\.)?\d+g\.\d+gb(?:[+.][\w.+-]+)?)")
+PROFILE = r"(?:\d+c\.)?\d+g\.\d+gb(?:[-+.][\w.+-]+)?"
+"""The name of a profile, as a regular expression."""
+
+_NAMED = re.compile(rf"\bMIG ({PROFILE})")
 _MINOR = re.compile(r"gpu(?P<gpu>\d+)/gi(?P<gi>\d+)(?:/ci(?P<ci>\d+))?/access")
 
 
@@ -90,7 +93,7 @@ def instances(handle: Any, gpu_memory_mib: int | None, before: Mapping[str, Inst
     for index in range(ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or _MOST):
         device = ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
         uuid = None if device is None else ask(pynvml.nvmlDeviceGetUUID, device)
-        if uuid is None:
+        if not uuid:
             continue
         attributes = ask(pynvml.nvmlDeviceGetAttributes_v2, device)
         found.append(
@@ -123,7 +126,7 @@ def _completed(before: Instance | None, **facts: Any) -> Instance:
 
 def _profile_of(name: str | None, attributes: Any, gpu_memory_mib: int | None) -> str | None:
     """Return the profile that newer drivers tell in the name, or that follows from slices and memory."""
-    told = _PROFILE.search(name or "")
+    told = _NAMED.search(name or "")
     if told is not None:
         return told[1]
     if attributes is None or not gpu_memory_mib:

@@ -86,6 +86,8 @@ def must(call: Callable[..., Any], *arguments: Any) -> Any:
         if error.value in _LOST:
             raise GpuLost(f"it is lost: {reason(error)}") from None
         raise GpuLost(f"{call.__name__} failed: {reason(error)}") from None
+    except ValueError as error:  # of nvidia-ml-py: bytes that are no text
+        raise GpuLost(f"{call.__name__} failed: {reason(error)}") from None
 
 
 def _gone(error: Any) -> str:

@@ -9,6 +9,7 @@ import attrs
 
 import kdp
 
+from .mig import PROFILE
 from .xids import XidPolicy
 
 __all__ = ["Feature", "MigMode", "Naming", "Options", "Strategy"]
@@ -25,8 +26,6 @@ MAX_MPS_CLIENTS_BEFORE = 16
 
 MAX_IMEX_CHANNEL = (1 << 20) - 1
 """The highest number of a device node."""
-
-_PROFILE = re.compile(r"(\d+c\.)?\d+g\.\d+gb([+.][\w.+-]+)?\Z")
 
 
 @attrs.frozen(kw_only=True)
@@ -83,7 +82,7 @@ class Options:
         found += [
             f"mig_profiles: {profile!r} must be a profile as nvidia-smi names it; valid is 1g.10gb"
             for profile in self.mig_profiles
-            if not _PROFILE.match(profile)
+            if not re.fullmatch(PROFILE, profile)
         ]
         if not 0 <= self.mps <= MAX_MPS_CLIENTS or self.mps == 1:
             found.append(f"mps={self.mps}: must be 0 (off) or the 2 to {MAX_MPS_CLIENTS} containers that share a GPU")
@@ -100,8 +99,13 @@ class Options:
             found.append(f"mps={self.mps}: contradicts require_idle: the MPS server itself is a process on the GPU")
         for name in ("driver_root", "driver_mount", "dev_root", "mps_pipe", "mps_shm"):
             path: str = getattr(self, name)
-            if not path.startswith("/"):
-                found.append(f"{name}={path}: must be an absolute path; valid is /run/nvidia/driver")
+            if not path.startswith("/") or ".." in path.split("/"):
+                found.append(f"{name}={path}: must be an absolute path without '..'; valid is /run/nvidia/driver")
+        if "cdi" in self.strategies:
+            try:
+                kdp.ContainerEdits(cdi_devices=[f"{self.cdi_kind}=0"])
+            except kdp.InvalidValueError as error:
+                found.append(f"cdi_kind={self.cdi_kind}: {error}")
         if len(set(self.imex_channels)) != len(self.imex_channels):
             found.append(f"imex_channels={_joined(self.imex_channels)}: one is there twice; name each once")
         found += [

@@ -75,5 +75,5 @@ def _names(text: str) -> frozenset[str]:
         spec: Any = yaml.safe_load(text)  # of which JSON is a part
         kind, devices = spec["kind"], cast("list[Any]", spec["devices"])
         return frozenset(f"{kind}={device['name']}" for device in devices)
-    except (yaml.YAMLError, TypeError, KeyError):
+    except (yaml.YAMLError, ValueError, TypeError, KeyError, RecursionError):  # it is anybody's file
         return frozenset()

@@ -14,12 +14,12 @@ import attrs
 
 from .events import Event, EventSet
 from .gpus import Gpu, is_remap_pending, problem_of
-from .nvml import GpuLost, ask, pynvml
+from .nvml import GpuLost, pynvml, reason
 from .recovery import AGAIN, Recovery
-from .xids import Severity
+from .xids import Severity, XidPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     import kdp
 
@@ -38,11 +38,20 @@ LOOK = 1.0
 
 
 def pids_of(handle: Any) -> list[int] | None:
-    """Return the processes that compute on a GPU or MIG instance; None: NVML does not say."""
+    """Return the processes that compute on a GPU or MIG instance; None: this NVML never says.
+
+    Raises:
+        GpuLost: It does not say it now.
+    """
+    why: Exception | None = None
     for call in ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"):
-        found = ask(getattr(pynvml, call), handle)
-        if found is not None:
-            return sorted(process.pid for process in found)
+        try:
+            return sorted(process.pid for process in getattr(pynvml, call)(handle))
+        except pynvml.NVMLError as error:
+            is_unknown_to_it = error.value in (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+            why = why or (None if is_unknown_to_it else error)
+    if why is not None:
+        raise GpuLost(reason(why))
     return None
 
 
@@ -79,6 +88,7 @@ class Watcher:
         self._lock = threading.Lock()
         self._report: kdp.Reporter | None = None
         self._told = ""
+        self._silent: dict[str, str] = {}
         self._next_look = 0.0
         self._next_scan = 0.0
 
@@ -101,6 +111,7 @@ class Watcher:
                 handles = self._wanted()
                 try:
                     with EventSet(handles) as events:
+                        self._tell_silent(events.silent)
                         self._while_same(handles, events, report)
                 except GpuLost as error:
                     self._tell(f"waiting for events failed: {error}; looking at all GPUs instead")
@@ -135,6 +146,12 @@ class Watcher:
             logger.warning("%s", text)
         self._told = text
 
+    def _tell_silent(self, silent: Mapping[str, str]) -> None:
+        for uuid, why in silent.items():
+            if self._silent.get(uuid) != why:
+                logger.warning("%s: NVML tells no events of it (%s); its errors are not seen, only its loss", uuid, why)
+        self._silent = {**silent}
+
     # -- errors --------------------------------------------------------------------------------------------------------
 
     def _happened(self, event: Event, report: kdp.Reporter) -> None:
@@ -144,7 +161,9 @@ class Watcher:
         xid = self._options.xids.of(event.xid)
         text = f"XID {xid.code}: {xid.name}"
         if xid.severity is Severity.APPLICATION:
-            logger.info("%s: %s; an application's error, the GPU is well", event.uuid, text)
+            is_usual = XidPolicy().of(event.xid) == xid
+            why = "an application's error, the GPU is well" if is_usual else "ignored, as the option xids says"
+            logger.info("%s: %s; %s", event.uuid, text, why)
             return
         if xid.severity is not Severity.NOTICE:
             targets = self._targets(event)
@@ -185,12 +204,11 @@ class Watcher:
             # Nothing tells that a GPU is back, and with a long poll_interval nobody would look.
             self._next_scan = now + min(AGAIN, self._options.hold_down or AGAIN)
             report.rescan()
-        with self._lock:
-            busy = list(self._busy)
-        if busy and now >= self._next_look:
+        if self._busy and now >= self._next_look:
             self._next_look = now + LOOK
-            for target in busy:
-                self._look_who(target, report)
+            with self._lock:
+                for target in [*self._busy]:
+                    self._look_who(target, report)
 
     def _problem(self, target: str) -> str | None:
         """Return what is still wrong with the GPU of a target; one that is no longer there has nothing."""
@@ -208,22 +226,35 @@ class Watcher:
 
     def must_be_idle(self, target: str) -> None:
         """See to it that a GPU that was given back is Unhealthy until nobody computes on it."""
-        if self._report is not None:
-            self._look_who(target, self._report)
+        with self._lock:
+            self._busy.setdefault(target, "")
+            if self._report is not None:  # else `run` looks when it begins
+                self._look_who(target, self._report)
 
     def _look_who(self, target: str, report: kdp.Reporter) -> None:
-        handle = self._known.handle(target)
-        pids = None if handle is None else pids_of(handle)
-        if pids is None and handle is not None:
-            self._tell(f"{target}: NVML does not tell who computes on it, so require_idle has no effect")
-        reason = f"in use by pid {', '.join(map(str, pids))}" if pids else ""
-        with self._lock:
-            before = self._busy.pop(target, "")
-            if reason:
-                self._busy[target] = reason
-        if reason and reason != before:
-            report.fault(target, reason, kind="busy")
-            logger.warning("%s was given back and is %s", target, reason, extra={"device_id": target})
-        elif before and not reason:
+        """Say who uses a GPU, if that is another answer than the last one. With the lock."""
+        before = self._busy.pop(target)
+        now = self._use_of(target, before)
+        if now:
+            self._busy[target] = now
+        if now and now != before:
+            report.fault(target, now, kind="busy")
+            logger.warning("%s was given back and is %s", target, now, extra={"device_id": target})
+        elif before and not now:
             report.clear(target, kind="busy")
             logger.info("%s is idle again", target, extra={"device_id": target})
+
+    def _use_of(self, target: str, before: str) -> str:
+        """Return who uses a GPU, in words; nothing: nobody, or it is no longer there. Until NVML says so, nobody has left."""
+        if self._known.gpu_of(target) is None:
+            return ""
+        handle = self._known.handle(target)
+        try:
+            if handle is None:
+                raise GpuLost("it is lost")
+            pids = pids_of(handle)
+        except GpuLost as error:
+            return before or f"perhaps in use: NVML does not tell who computes on it: {error}"
+        if pids is None:
+            self._tell(f"{target}: NVML does not tell who computes on it, so require_idle has no effect")
+        return f"in use by pid {', '.join(map(str, pids))}" if pids else ""

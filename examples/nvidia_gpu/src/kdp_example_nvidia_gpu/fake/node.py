@@ -107,7 +107,7 @@ class FakeNode:
         """Make the hardware so, with the files that belong to it."""
         self.state = state
         new = self.file.with_name("new")
-        new.write_text(state.text)
+        new.write_text(state.text, errors="surrogateescape")
         if (self.file.parent / LIBRARY).exists():
             self._files()
         os.replace(new, self.file)

@@ -48,6 +48,7 @@ class GpuState:
         remap_failed: Whether they cannot be replaced.
         recovery_action: What the driver wants, NVML_GPU_RECOVERY_ACTION_*.
         pids: Who computes on it.
+        uuid: Its UUID; None: one that follows from its index.
     """
 
     name: str = "NVIDIA H200"
@@ -63,6 +64,7 @@ class GpuState:
     remap_failed: bool = False
     recovery_action: int = 0
     pids: tuple[int, ...] = ()
+    uuid: str | None = None
 
 
 _PROFILES: dict[str, str] = {
@@ -120,7 +122,7 @@ class NvmlState:
         for index, gpu in enumerate(self.gpus):
             minor = index if gpu.minor is None else gpu.minor
             lines.append(
-                f"gpu {index} uuid={self.uuid(index)} name={gpu.name.replace(' ', '_')} minor={minor} "
+                f"gpu {index} uuid={self.uuid(index) if gpu.uuid is None else gpu.uuid} name={gpu.name.replace(' ', '_')} minor={minor} "
                 f"bus=0000{self.bus(index).upper()} mem={gpu.memory_mib} cc={gpu.compute} numa={gpu.numa_node} "
                 f"mig={int(gpu.is_mig)} lost={int(gpu.is_lost)} nvlinks={len(gpu.nvlinks)} "
                 f"pending={int(gpu.remap_pending)} failure={int(gpu.remap_failed)} action={gpu.recovery_action}"
