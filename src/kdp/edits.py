@@ -28,7 +28,7 @@ from typing import Generic, Literal, TypeVar, get_args
 import attrs
 
 from .errors import EditConflictError, InvalidValueError
-from .names import check_absolute_path, check_cdi_device_name, check_env_name, is_utf8
+from .names import check_absolute_path, check_cdi_device_name, check_env_name, check_env_variable, is_utf8
 
 __all__ = ["ContainerEdits", "DeviceNode", "Hook", "Mount"]
 
@@ -104,7 +104,15 @@ class Mount:
 def _text_tuple(value: Iterable[str]) -> tuple[str, ...]:
     if isinstance(value, str):
         raise InvalidValueError(f"{value!r}: must be a sequence of texts, not one text; valid is ['--flag', 'value']")
-    return tuple(value)
+    items = tuple(value)
+    for item in items:
+        if not isinstance(item, str) or not is_utf8(item):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidValueError(f"{item!r}: must be UTF-8 text; valid is ['--flag', 'value']")
+    return items
+
+
+def _hook_env(value: Iterable[str]) -> tuple[str, ...]:
+    return tuple(check_env_variable(variable) for variable in _text_tuple(value))
 
 
 def _hook_name(value: HookName) -> HookName:
@@ -116,8 +124,12 @@ def _hook_name(value: HookName) -> HookName:
 
 
 def _timeout(value: int | None) -> int | None:
-    if value is not None and value <= 0:
-        raise InvalidValueError(f"OCI hook's timeout {value!r}: must be a number of seconds above 0, or None")
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 2**63:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidValueError(
+            f"OCI hook's timeout {value!r}: must be a whole number of seconds above 0 and below 2**63, or None; valid is 30"
+        )
     return value
 
 
@@ -136,7 +148,7 @@ class Hook:
     name: HookName = attrs.field(converter=_hook_name)
     path: str = attrs.field(converter=_host_path)
     args: tuple[str, ...] = attrs.field(default=(), converter=_text_tuple)
-    env: tuple[str, ...] = attrs.field(default=(), converter=_text_tuple)
+    env: tuple[str, ...] = attrs.field(default=(), converter=_hook_env)
     timeout: int | None = attrs.field(default=None, converter=_timeout)
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "check_counter_name",
     "check_device_id",
     "check_env_name",
+    "check_env_variable",
     "check_label_name",
     "check_label_value",
     "check_resource_name",
@@ -231,6 +232,21 @@ def check_env_name(value: str) -> str:
         raise _refuse(
             "environment variable", value, "must be printable and without '=' and spaces", "WIDGET_VISIBLE_DEVICES"
         )
+    return value
+
+
+def check_env_variable(value: str) -> str:
+    """Check an environment variable as ``NAME=VALUE``; the value may be empty.
+
+    Raises:
+        InvalidNameError: It has no name, or a container runtime could not set it.
+    """
+    kind, example = "environment variable", "WIDGET=0"
+    if not isinstance(value, str) or value.find("=") <= 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise _refuse(kind, value, "must be NAME=VALUE", example)
+    check_env_name(value.partition("=")[0])
+    if "\0" in value or not is_utf8(value):
+        raise _refuse(kind, value, "the value must be UTF-8 without a NUL", example)
     return value
 
 

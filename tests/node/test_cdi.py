@@ -109,6 +109,10 @@ WRONG: list[dict[str, Any]] = [
     {"devices": [{"name": "w", "containerEdits": {"env": ["A=1"]}, "extra": 1}]},
     {"devices": [{"name": "w", "containerEdits": {"deviceNodes": [{"path": "/dev/w", "permissions": "rx"}]}}]},
     {"containerEdits": {"hooks": [{"hookName": "sometime", "path": "/bin/true"}]}},
+    {"containerEdits": {"hooks": [{"hookName": "prestart", "path": "/bin/true", "env": ["NOEQ"]}]}},
+    {"containerEdits": {"hooks": [{"hookName": "prestart", "path": "/bin/true", "env": ["=0"]}]}},
+    {"containerEdits": {"hooks": [{"hookName": "prestart", "path": "/bin/true", "timeout": True}]}},
+    {"containerEdits": {"hooks": [{"hookName": "prestart", "path": "/bin/true", "timeout": 2**63}]}},
 ]
 
 

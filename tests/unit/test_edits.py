@@ -52,8 +52,36 @@ def test_paths_may_be_path_objects() -> None:
 def test_a_hook_runs_at_a_time_that_the_runtime_knows() -> None:
     with pytest.raises(InvalidValueError, match="OCI hook 'sometime': must be one of prestart, createRuntime, "):
         Hook(name="sometime", path="/bin/true")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
-    with pytest.raises(InvalidValueError, match="timeout 0: must be a number of seconds above 0, or None"):
+    with pytest.raises(InvalidValueError, match="timeout 0: must be a whole number of seconds above 0"):
         Hook(name="prestart", path="/bin/true", timeout=0)
+
+
+@pytest.mark.parametrize(
+    ("variable", "message"),
+    [
+        ("NOEQ", r"^environment variable 'NOEQ': must be NAME=VALUE; valid is for example 'WIDGET=0'$"),
+        ("=0", r"^environment variable '=0': must be NAME=VALUE; "),
+        ("A B=0", r"^environment variable 'A B': must be printable and without '=' and spaces; "),
+        ("A=\0", r"^environment variable 'A=\\x00': the value must be UTF-8 without a NUL; "),
+        ("A=\udc80", r"^'A=\\udc80': must be UTF-8 text; "),
+        (1, r"^1: must be UTF-8 text; "),
+    ],
+)
+def test_a_hook_whose_variable_a_runtime_refuses_does_not_spoil_a_whole_cdi_file(variable: Any, message: str) -> None:
+    with pytest.raises(InvalidValueError, match=message):
+        Hook(name="prestart", path="/bin/true", env=[variable])
+    assert Hook(name="prestart", path="/bin/true", env=["A=", "B=1=2"]).env == ("A=", "B=1=2")
+
+
+@pytest.mark.parametrize("timeout", [True, 1.5, 2**63, "5"])
+def test_a_hook_whose_timeout_a_runtime_cannot_count_does_not_spoil_a_whole_cdi_file(timeout: Any) -> None:
+    with pytest.raises(InvalidValueError, match=r"^OCI hook's timeout .*: must be a whole number of seconds above 0"):
+        Hook(name="prestart", path="/bin/true", timeout=timeout)
+
+
+def test_an_argument_of_a_hook_that_is_no_utf_8_is_refused_before_a_cdi_file_is_written() -> None:
+    with pytest.raises(InvalidValueError, match=r"^'\\udc80': must be UTF-8 text; valid is \['--flag', 'value'\]$"):
+        Hook(name="prestart", path="/bin/true", args=["\udc80"])
 
 
 def test_one_text_is_no_sequence_of_texts() -> None:

@@ -15,7 +15,7 @@ import attrs
 
 from ..edits import Hook
 from ..errors import InvalidValueError
-from ..names import check_absolute_path, check_cdi_device_name, check_cdi_kind, check_env_name
+from ..names import check_absolute_path, check_cdi_device_name, check_cdi_kind, check_env_variable
 
 __all__ = ["CdiDevice", "CdiEdits", "CdiMount", "CdiNetDevice", "CdiNode", "CdiSpec"]
 
@@ -48,13 +48,7 @@ def _texts(values: Iterable[str]) -> tuple[str, ...]:
 
 
 def _env(values: Iterable[str]) -> tuple[str, ...]:
-    variables = tuple(values)
-    for variable in variables:
-        name, equals, _ = variable.partition("=")
-        if not equals:
-            raise InvalidValueError(f"CDI environment variable {variable!r}: must be NAME=VALUE; valid is 'WIDGET=0'")
-        check_env_name(name)
-    return variables
+    return tuple(check_env_variable(variable) for variable in values)
 
 
 def _mapping(value: Mapping[str, str]) -> Mapping[str, str]:
