@@ -40,6 +40,11 @@ SPECS = {
     "a typed mount": CdiEdits(mounts=[CdiMount(host_path="/etc", container_path="/w", type="bind")]),
     "a hook": CdiEdits(hooks=[kdp.Hook(name="createContainer", path="/bin/true", args=["true"], timeout=5)]),
     "groups": CdiEdits(additional_gids=[44]),
+    "the highest numbers": CdiEdits(
+        device_nodes=[CdiNode(path="/dev/null", file_mode=2**32 - 1, uid=2**32 - 1, gid=2**32 - 1)],
+        hooks=[kdp.Hook(name="prestart", path="/bin/true", env=["A="], timeout=2**63 - 1)],
+        additional_gids=[2**32 - 1],
+    ),
     "a network interface": CdiEdits(net_devices=[CdiNetDevice(host_interface_name="ib0", name="net1")]),
 }
 
@@ -100,6 +105,8 @@ def test_a_rendered_device_resolves(judge: Judge, tmp_path: Path) -> None:
     assert judge(tmp_path)["devices"] == ["kdp.example.com/widget=x_mlx5_5f0_2f3"]
 
 
+NET = {"hostInterfaceName": "ib0", "name": "net1"}
+
 WRONG: list[dict[str, Any]] = [
     {"cdiVersion": "0.3.0"},
     {"kind": "3m.com/widget"},
@@ -111,6 +118,16 @@ WRONG: list[dict[str, Any]] = [
     {"containerEdits": {"hooks": [{"hookName": "sometime", "path": "/bin/true"}]}},
     {"containerEdits": {"hooks": [{"hookName": "prestart", "path": "/bin/true", "env": ["NOEQ"]}]}},
     {"containerEdits": {"hooks": [{"hookName": "prestart", "path": "/bin/true", "env": ["=0"]}]}},
+    {"containerEdits": {"deviceNodes": [{"path": "/dev/w", "fileMode": -1}]}},
+    {"containerEdits": {"deviceNodes": [{"path": "/dev/w", "fileMode": 2**32}]}},
+    {"containerEdits": {"deviceNodes": [{"path": "/dev/w", "uid": -1}]}},
+    {"containerEdits": {"deviceNodes": [{"path": "/dev/w", "uid": 2**40}]}},
+    {"containerEdits": {"deviceNodes": [{"path": "/dev/w", "gid": True}]}},
+    {"containerEdits": {"additionalGids": [2**40]}, "cdiVersion": "0.7.0"},
+    {"containerEdits": {"additionalGids": [True]}, "cdiVersion": "0.7.0"},
+    {"containerEdits": {"netDevices": [NET, {**NET, "name": "net2"}]}, "cdiVersion": "1.1.0"},
+    {"containerEdits": {"netDevices": [NET, {**NET, "hostInterfaceName": "ib1"}]}, "cdiVersion": "1.1.0"},
+    {"containerEdits": {"netDevices": [{**NET, "name": ""}]}, "cdiVersion": "1.1.0"},
     {"containerEdits": {"hooks": [{"hookName": "prestart", "path": "/bin/true", "timeout": True}]}},
     {"containerEdits": {"hooks": [{"hookName": "prestart", "path": "/bin/true", "timeout": 2**63}]}},
 ]

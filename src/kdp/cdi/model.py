@@ -24,6 +24,8 @@ _T = TypeVar("_T")
 _VERSIONS = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "1.1.0")
 """Versions that added something, of those that are still read; 0.8.0 and 1.0.0 added nothing."""
 
+_MOST_UINT32 = 2**32 - 1
+
 
 def _container_path(value: str) -> str:
     return check_absolute_path(value, kind="container path")
@@ -51,6 +53,27 @@ def _env(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(check_env_variable(variable) for variable in values)
 
 
+def _uint32(value: int, *, kind: str, least: int = 0, example: str) -> int:
+    """Check what the reference library reads into 32 bits without a sign."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _MOST_UINT32:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidValueError(
+            f"CDI {kind} {value!r}: must be a whole number from {least} to {_MOST_UINT32}; valid is {example}"
+        )
+    return value
+
+
+def _file_mode(value: int | None) -> int | None:
+    return None if value is None else _uint32(value, kind="device node file mode", example="0o660")
+
+
+def _uid(value: int | None) -> int | None:
+    return None if value is None else _uint32(value, kind="device node uid", example="1000")
+
+
+def _gid(value: int | None) -> int | None:
+    return None if value is None else _uint32(value, kind="device node gid", example="44")
+
+
 def _mapping(value: Mapping[str, str]) -> Mapping[str, str]:
     return MappingProxyType(dict(value))
 
@@ -76,9 +99,9 @@ class CdiNode:
     path: str = attrs.field(converter=_container_path)
     host_path: str | None = attrs.field(default=None, converter=_optional_host_path)
     permissions: str = attrs.field(default="rw", converter=_permissions)
-    file_mode: int | None = None
-    uid: int | None = None
-    gid: int | None = None
+    file_mode: int | None = attrs.field(default=None, converter=_file_mode)
+    uid: int | None = attrs.field(default=None, converter=_uid)
+    gid: int | None = attrs.field(default=None, converter=_gid)
 
     @property
     def version(self) -> str:
@@ -125,6 +148,12 @@ class CdiMount:
         )
 
 
+def _interface_name(value: str) -> str:
+    if not isinstance(value, str) or not value:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidValueError(f"CDI network interface {value!r}: must be text and not empty; valid is 'net1'")
+    return value
+
+
 @attrs.frozen(kw_only=True)
 class CdiNetDevice:
     """A network interface that moves into the container's network namespace.
@@ -134,8 +163,8 @@ class CdiNetDevice:
         name: Its name in the container.
     """
 
-    host_interface_name: str = attrs.field(validator=attrs.validators.min_len(1))
-    name: str = attrs.field(validator=attrs.validators.min_len(1))
+    host_interface_name: str = attrs.field(converter=_interface_name)
+    name: str = attrs.field(converter=_interface_name)
 
     def as_json(self) -> dict[str, Any]:
         """Return it as it stands in a file."""
@@ -163,14 +192,24 @@ def _hooks(values: Iterable[Hook]) -> tuple[Hook, ...]:
 
 
 def _net_devices(values: Iterable[CdiNetDevice]) -> tuple[CdiNetDevice, ...]:
-    return _tuple_of(CdiNetDevice, values)
+    devices = _tuple_of(CdiNetDevice, values)
+    _differ("on the node", [device.host_interface_name for device in devices])
+    _differ("in the container", [device.name for device in devices])
+    return devices
+
+
+def _differ(where: str, names: list[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InvalidValueError(
+                f"CDI network interface {name!r}: is there twice {where}; names must differ; valid are 'net1' and 'net2'"
+            )
+        seen.add(name)
 
 
 def _gids(values: Iterable[int]) -> tuple[int, ...]:
-    gids = _tuple_of(int, values)
-    if any(gid <= 0 for gid in gids):
-        raise InvalidValueError(f"CDI additional groups {list(gids)}: must be above 0; valid is [44]")
-    return gids
+    return tuple(_uint32(value, kind="additional group", least=1, example="44") for value in values)
 
 
 @attrs.frozen(kw_only=True)
@@ -182,7 +221,7 @@ class CdiEdits:
         device_nodes: Device nodes.
         mounts: Mounts.
         hooks: OCI hooks.
-        net_devices: Network interfaces.
+        net_devices: Network interfaces; their names differ, on the node and in the container.
         additional_gids: Groups of the container's process; never 0.
     """
 

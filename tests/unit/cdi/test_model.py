@@ -76,7 +76,7 @@ def test_a_file_says_what_is_there_and_no_more() -> None:
         (lambda: spec(ENV, name="-"), "CDI device name 'kdp.example.com/widget=-0'"),
         (lambda: CdiSpec(kind=KIND, devices=[CdiDevice(name="w", edits=ENV)] * 2), "device 'w' is there twice"),
         (lambda: CdiEdits(env=["WIDGET"]), "'WIDGET': must be NAME=VALUE"),
-        (lambda: CdiEdits(additional_gids=[0]), "must be above 0"),
+        (lambda: CdiEdits(additional_gids=[0]), "CDI additional group 0: must be a whole number from 1 to 4294967295"),
         (
             lambda: CdiEdits(device_nodes=["/dev/w"]),  # type: ignore[list-item] # pyright: ignore[reportArgumentType]
             "'/dev/w': must be a CdiNode, this is a str",
@@ -89,3 +89,46 @@ def test_a_file_says_what_is_there_and_no_more() -> None:
 def test_what_the_specification_forbids_is_refused(wrong: Any, sentence: str) -> None:
     with pytest.raises(InvalidValueError, match=sentence):
         wrong()
+
+
+@pytest.mark.parametrize("number", [-1, 2**32, 2**40, True, 1.5, "7"])
+@pytest.mark.parametrize(
+    ("field", "sentence"),
+    [
+        ("file_mode", "CDI device node file mode {}: must be a whole number from 0 to 4294967295; valid is 0o660"),
+        ("uid", "CDI device node uid {}: must be a whole number from 0 to 4294967295; valid is 1000"),
+        ("gid", "CDI device node gid {}: must be a whole number from 0 to 4294967295; valid is 44"),
+        ("additional_gids", "CDI additional group {}: must be a whole number from 1 to 4294967295; valid is 44"),
+    ],
+)
+def test_a_number_that_does_not_fit_into_32_bits_does_not_spoil_a_whole_file(
+    field: str, number: Any, sentence: str
+) -> None:
+    fields: dict[str, Any] = {field: [44, number]} if field == "additional_gids" else {"path": "/dev/w", field: number}
+    with pytest.raises(InvalidValueError) as caught:
+        (CdiEdits if field == "additional_gids" else CdiNode)(**fields)
+    assert str(caught.value) == sentence.format(repr(number))
+
+
+def test_every_number_that_fits_into_32_bits_stays() -> None:
+    for number in (0, 2**32 - 1):
+        node = CdiNode(path="/dev/w", file_mode=number, uid=number, gid=number)
+        assert (node.file_mode, node.uid, node.gid) == (number, number, number)
+    assert CdiEdits(additional_gids=[1, 2**32 - 1]).additional_gids == (1, 2**32 - 1)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "sentence"),
+    [
+        ([("ib0", "net1"), ("ib0", "net2")], "^CDI network interface 'ib0': is there twice on the node; .* valid are "),
+        ([("ib0", "net1"), ("ib1", "net1")], "^CDI network interface 'net1': is there twice in the container; "),
+        ([("", "net1")], "^CDI network interface '': must be text and not empty; valid is 'net1'$"),
+        ([("ib0", "")], "^CDI network interface '': must be text and not empty; "),
+        ([("ib0", 1)], "^CDI network interface 1: must be text and not empty; "),
+    ],
+)
+def test_a_network_interface_that_is_there_twice_or_nameless_does_not_spoil_a_whole_file(
+    pairs: list[tuple[str, Any]], sentence: str
+) -> None:
+    with pytest.raises(InvalidValueError, match=sentence):
+        CdiEdits(net_devices=[CdiNetDevice(host_interface_name=host, name=name) for host, name in pairs])
