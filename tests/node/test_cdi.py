@@ -67,7 +67,7 @@ def judge() -> Judge:
 
 @pytest.mark.parametrize("what", SPECS)
 @pytest.mark.parametrize("name", ["w-0", "0000:3b:00.0", cdi_device_name("mlx5_0/3")])
-@pytest.mark.parametrize("resource", ["example.com/widget", "3m.com/mig-1g.5gb"])
+@pytest.mark.parametrize("resource", ["example.com/widget", "3m.com/mig-1g.5gb", "example.com/w_x"])
 def test_every_spec_resolves_with_the_lowest_version(
     judge: Judge, tmp_path: Path, what: str, name: str, resource: str
 ) -> None:

@@ -10,10 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from typing_extensions import override
 
 import kdp
+from kdp.cdi import cdi_kind
 from kdp.plugin.cdi import CdiOptions
 from kdp.plugin.inventory import Inventory
 from kdp.testing import AdmissionError, AdmittedPod, Pod, SimulatedKubelet
@@ -209,3 +211,18 @@ async def test_a_resource_that_is_gone_takes_its_file_along(
         manager.rescan()
         await until(lambda: not manager.status().resources)
         assert os.listdir(options().directory) == []
+
+
+async def test_a_resource_with_a_dot_and_one_with_an_underscore_do_not_overwrite_each_other(
+    k137: SimulatedKubelet, options: Options
+) -> None:
+    resources = {"example.com/w.x": "w-0", "example.com/w_x": "w-1"}
+    devices = [attrs.evolve(widget(id_), resource=resource) for resource, id_ in resources.items()]
+    async with connected(k137, Widgets(*devices, resource=None), cdi=options()) as manager:
+        await until(lambda: manager.is_ready)
+        for resource, id_ in resources.items():
+            reply = (await k137.admit(Pod.asking({resource: 1}))).reply()
+            assert reply.cdi_devices == (f"{cdi_kind(resource)}={id_}",)
+    documents = [json.loads(file.read_text()) for file in options().directory.iterdir()]
+    described = {f"{each['kind']}={device['name']}" for each in documents for device in each["devices"]}
+    assert described == {f"{cdi_kind(resource)}={id_}" for resource, id_ in resources.items()}

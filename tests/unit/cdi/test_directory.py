@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kdp.cdi import CdiDevice, CdiDirectory, CdiEdits, CdiNode, CdiSpec, parse_spec
+from kdp.cdi import CdiDevice, CdiDirectory, CdiEdits, CdiNode, CdiSpec, cdi_kind, parse_spec
 from kdp.errors import CdiWriteError
 from kdp.hardware import Host
 
@@ -107,6 +107,21 @@ def test_only_files_of_ours_that_serve_nobody_are_removed(tmp_path: Path) -> Non
         "vendor.json",
         ".kdp_being-written.tmp",
     }
+
+
+def test_the_file_of_a_resource_whose_kind_was_another_before_goes_with_its_devices(tmp_path: Path) -> None:
+    """Until then it does no harm, and a container that starts again finds the old names."""
+    directory, host = CdiDirectory(tmp_path), Host(tmp_path / "host")
+    node = tmp_path / "host" / "dev" / "w"
+    node.parent.mkdir(parents=True)
+    node.touch()
+    for kind in ("kdp.example.com/w_x", cdi_kind("example.com/w_x")):
+        directory.write(spec("w-0", kind=kind, node="/dev/w"))
+    old, new = directory.file("kdp.example.com/w_x"), directory.file(cdi_kind("example.com/w_x"))
+    assert directory.remove_stale(host) == []
+    assert sorted(tmp_path.glob("*.json")) == sorted([old, new])
+    node.unlink()
+    assert sorted(directory.remove_stale(host)) == sorted([old, new])
 
 
 def test_a_removed_kind_leaves_nothing(tmp_path: Path) -> None:

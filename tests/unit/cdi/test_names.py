@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import re
+
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kdp.cdi import cdi_device_name, cdi_kind, device_id_of
 from kdp.errors import InvalidNameError
-from kdp.names import check_cdi_device_name, check_device_id
+from kdp.names import check_cdi_device_name, check_cdi_kind, check_device_id
+
+from ..strategies import effort, resource_names
 
 IDS = st.text(min_size=1, max_size=63).filter(lambda text: text.isprintable() and not any(c.isspace() for c in text))
 
@@ -16,11 +20,54 @@ IDS = st.text(min_size=1, max_size=63).filter(lambda text: text.isprintable() an
     [
         ("example.com/widget", "kdp.example.com/widget"),
         ("example.com/mig-1g.5gb", "kdp.example.com/mig-1g_5gb"),
+        ("nvidia.com/mig-1g.10gb", "kdp.nvidia.com/mig-1g_10gb"),
+        ("example.com/GPU-deadbeef", "kdp.example.com/GPU-deadbeef"),
+        ("example.com/xeon", "kdp.example.com/xeon"),
         ("3m.com/4k", "kdp.3m.com/x4k"),
+        ("3m.com/x4k", "kdp.3m.com/x4k-7edfd37c"),
+        ("example.com/w.x", "kdp.example.com/w_x"),
+        ("example.com/w_x", "kdp.example.com/w_x-5b4ce595"),
+        ("example.com/w.x-5b4ce595", "kdp.example.com/w_x-5b4ce595-ca78a4e5"),
     ],
 )
 def test_a_resource_has_a_kind(resource: str, kind: str) -> None:
     assert cdi_kind(resource) == kind
+
+
+@given(resource_names)
+def test_every_resource_has_a_kind_that_each_version_and_runtime_takes(resource: str) -> None:
+    kind = check_cdi_kind(cdi_kind(resource))
+    assert "." not in kind.partition("/")[2]
+
+
+@given(resource_names.filter(lambda name: not re.search(r"_|/x[0-9]|-[0-9a-f]{8}\Z", name)))
+def test_the_kind_of_a_usual_resource_has_no_digest(resource: str) -> None:
+    domain, _, name = resource.partition("/")
+    assert cdi_kind(resource) == f"kdp.{domain}/{'x' * name[0].isdigit()}{name.replace('.', '_')}"
+
+
+@st.composite
+def neighbours(draw: st.DrawFn) -> tuple[str, str]:
+    """Two names of resources that differ in what a class cannot have, or of which one is like the class of the other."""
+    one = draw(st.from_regex(r"[ax1]([-ax1._]{0,6}[ax1])?", fullmatch=True))
+    other = draw(
+        st.sampled_from([one, f"x{one}", one.removeprefix("x"), cdi_kind(f"example.com/{one}").partition("/")[2]])
+    )
+    other = "".join(draw(st.sampled_from("._")) if char in "._" else char for char in other)
+    assume(other and other[0] not in "-._")
+    return f"example.com/{one}", f"example.com/{other}"
+
+
+@given(neighbours())
+@effort(500)
+def test_two_resources_that_differ_in_a_dot_or_an_x_never_share_a_kind(pair: tuple[str, str]) -> None:
+    one, other = pair
+    assert (cdi_kind(one) == cdi_kind(other)) == (one == other)
+
+
+@given(resource_names, resource_names)
+def test_two_resources_never_share_a_kind(one: str, other: str) -> None:
+    assert (cdi_kind(one) == cdi_kind(other)) == (one == other)
 
 
 @pytest.mark.parametrize("plain", ["w-0", "0000:3b:00.0", "GPU-8f1c", "x-1", "a"])
