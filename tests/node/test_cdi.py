@@ -34,6 +34,7 @@ ENV = CdiEdits(env=["WIDGET=0"])
 
 SPECS = {
     "a variable": ENV,
+    "all that YAML has rules for": CdiEdits(env=["A=\x01\n\x7f\x85\x9f\u2028\ufeff\ufffe\uffffü\U0001f600"]),
     "a node": CdiEdits(device_nodes=[CdiNode(path="/dev/null", file_mode=0o660, uid=1, gid=44)]),
     "a node of another name": CdiEdits(device_nodes=[CdiNode(path="/dev/w", host_path="/dev/null", permissions="r")]),
     "a mount": CdiEdits(mounts=[CdiMount(host_path="/etc", container_path="/w", options=["rbind", "ro"])]),

@@ -7,6 +7,7 @@ at most 1.0.0), so a spec must say no more than it needs.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -25,6 +26,9 @@ _VERSIONS = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "1.1.0")
 """Versions that added something, of those that are still read; 0.8.0 and 1.0.0 added nothing."""
 
 _MOST_UINT32 = 2**32 - 1
+
+_NOT_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+"""What JSON takes in a text, and the YAML reader of the reference library refuses or folds; it takes their escapes."""
 
 
 def _container_path(value: str) -> str:
@@ -341,4 +345,5 @@ class CdiSpec:
 
     def encode(self) -> bytes:
         """Return the bytes of its file."""
-        return json.dumps(self.as_json(), indent=2, ensure_ascii=False).encode() + b"\n"
+        text = json.dumps(self.as_json(), indent=2, ensure_ascii=False)
+        return _NOT_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode() + b"\n"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kdp import Hook
-from kdp.cdi import CdiDevice, CdiEdits, CdiMount, CdiNetDevice, CdiNode, CdiSpec
+from kdp.cdi import CdiDevice, CdiEdits, CdiMount, CdiNetDevice, CdiNode, CdiSpec, parse_spec
 from kdp.errors import InvalidValueError
 
 KIND = "kdp.example.com/widget"
@@ -132,3 +132,9 @@ def test_a_network_interface_that_is_there_twice_or_nameless_does_not_spoil_a_wh
 ) -> None:
     with pytest.raises(InvalidValueError, match=sentence):
         CdiEdits(net_devices=[CdiNetDevice(host_interface_name=host, name=name) for host, name in pairs])
+
+
+def test_a_character_that_yaml_refuses_does_not_spoil_a_whole_file() -> None:
+    whole = spec(CdiEdits(env=["A=\x7f\x85\u2028\ufeff\ufffeü\U0001f600"]))
+    assert r"A=\u007f\u0085\u2028\ufeff\ufffeü" in whole.encode().decode()
+    assert parse_spec(whole.encode(), where="w") == whole
