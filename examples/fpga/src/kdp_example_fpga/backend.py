@@ -177,7 +177,7 @@ class Fpga(kdp.DeviceBackend):
             raise _Unnamed(f"{port.directory.path}: {port.directory.integer('id').problem}")
         if accelerator is None or (interface.value is None and interface.problem is not None):
             raise _Unnamed(f"port {port.id}: {port.accelerator.problem or interface.problem}")
-        if interface.value is None and not self._is_settled(board):
+        if interface.value is None and not board.is_virtual and not self._is_settled(board):
             self._is_unsettled = True
             raise _Unnamed(f"port {port.id}: its board has come just now, and may still name an interface")
         return kdp.Device(
@@ -194,9 +194,10 @@ class Fpga(kdp.DeviceBackend):
     def _of_region(self, board: dfl.Board, wrong: list[str], told: dict[str, str]) -> kdp.Device:
         interface = board.interface.value
         if interface is None:
-            raise _Unnamed(
-                f"board {board.address}: " + (board.interface.problem or "it has no region that could be programmed")
-            )
+            why = "it has no region that could be programmed"
+            if board.is_virtual:
+                why = "it is a virtual function, which cannot be programmed; mode=af gives its port"
+            raise _Unnamed(f"board {board.address}: {board.interface.problem or why}")
         of_ports = [
             f"port {port.id}: {fault}"
             for port in board.ports

@@ -4,7 +4,7 @@ Sources: the kernel's Documentation/fpga/dfl.rst and Documentation/ABI/testing/s
 sysfs-class-fpga-region. A board has one management engine (FME) and some ports, each with an accelerator. The numbers in
 ``region0``, ``dfl-fme.0`` and ``dfl-port.0`` are given in the order of coming, and shift when a board is unplugged: a port is
 known by its PCI function's address and its own ``id``. With SR-IOV a port may be moved to a virtual function; the
-engine stays with the physical one.
+engine stays with the physical one, also when the virtual one is given to a guest, which sees a port without an engine.
 """
 
 from __future__ import annotations
@@ -59,14 +59,16 @@ class Board:
         address: Its physical PCI function.
         interface: The id of the interface that its regions are programmed for. Neither value nor problem: it has no such
             region, or not yet, for its driver makes the ports a moment before.
-        engine: The attributes of its management engine; None: the engine is gone, or not there yet.
+        engine: The attributes of its management engine; None: the engine is gone, or not there yet, or elsewhere.
         ports: Its ports, by address and number.
+        is_virtual: Whether it is a virtual function without its physical one, as in a guest: a port, and never an engine.
     """
 
     address: str
     interface: Known
     engine: kdp.hardware.Directory | None
     ports: tuple[Port, ...]
+    is_virtual: bool = False
 
 
 @final
@@ -86,6 +88,9 @@ class _Driver:
     port: str
     interface: str
 
+
+_VIRTUAL = {hex(device) for device in (0xBCBF, 0xBCC1, 0x09C5, 0x0B2C, 0xBCCF)}
+"""The device ids of virtual functions, of all that the kernel's driver knows (drivers/fpga/dfl-pci.c)."""
 
 _DRIVERS = (
     _Driver(
@@ -107,6 +112,7 @@ def scan(host: kdp.hardware.Host, memory: Memory) -> list[Board]:
     """Return the boards that are there, by address."""
     engines: dict[str, tuple[kdp.hardware.Directory, _Driver]] = {}
     regions: list[kdp.hardware.Directory] = []
+    functions: dict[str, kdp.hardware.PciFunction] = {}
     ports: dict[str, list[Port]] = {}
     for driver in _DRIVERS:
         for entry in host.directories(driver.boards):
@@ -116,24 +122,33 @@ def scan(host: kdp.hardware.Host, memory: Memory) -> list[Board]:
                 continue
             if (function := entry.pci) is None:
                 continue
-            board = (function.physical_function or function).address
+            # A virtual function that is being removed loses the link first, and its engine is where it was.
+            physical = memory.recall(f"{function.path}/physfn", function.link("physfn"), None).value
+            board = physical or function.address
+            if physical is None:
+                functions[board] = function
             for engine in entry.children(driver.engine):
                 engines.setdefault(board, (engine, driver))
             for directory in entry.children(driver.port):
                 ports.setdefault(board, []).append(_port(function.address, directory, memory))
-    return [
-        Board(
-            address,
-            _interface(address, *engines[address], regions, memory)
-            if address in engines
-            else _remembered(
-                f"{address}/interface", Known(None, f"the management engine of {address} is gone"), memory
-            ),
-            engines[address][0] if address in engines else None,
-            tuple(sorted(ports.get(address, []), key=lambda port: (port.address, port.number or 0))),
-        )
-        for address in sorted(engines.keys() | ports.keys())
-    ]
+    boards: list[Board] = []
+    for address in sorted(engines.keys() | ports.keys()):
+        of_board = tuple(sorted(ports.get(address, []), key=lambda port: (port.address, port.number or 0)))
+        if address in engines:
+            interface = _interface(address, *engines[address], regions, memory)
+            boards.append(Board(address, interface, engines[address][0], of_board))
+        elif address in functions and _is_virtual(functions[address], memory):
+            boards.append(Board(address, Known(None), None, of_board, is_virtual=True))
+        else:
+            gone = Known(None, f"the management engine of {address} is gone")
+            boards.append(Board(address, _remembered(f"{address}/interface", gone, memory), None, of_board))
+    return boards
+
+
+def _is_virtual(function: kdp.hardware.PciFunction, memory: Memory) -> bool:
+    device = function.device
+    said = None if device is None or device > 0xFFFF else hex(device)
+    return memory.recall(f"{function.path}/device", said, None).value in _VIRTUAL
 
 
 def _port(address: str, directory: kdp.hardware.Directory, memory: Memory) -> Port:

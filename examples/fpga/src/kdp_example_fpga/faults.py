@@ -43,7 +43,7 @@ def of_board(board: Board, ignored: Collection[str], managers: Sequence[kdp.hard
         managers: What programs boards, of all of them: the entries of the class ``fpga_manager``.
     """
     if board.engine is None:
-        return [f"the management engine of {board.address} is gone"]
+        return [] if board.is_virtual else [f"the management engine of {board.address} is gone"]
     faults = _set(board.engine, _ENGINE, ignored)
     for manager in managers:
         if manager.path.startswith(f"{board.engine.path}/"):

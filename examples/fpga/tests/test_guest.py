@@ -1,0 +1,100 @@
+"""A guest that was given a virtual function: its port is there, and the management engine stays with the host."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from kdp.testing import SysfsTree
+from kdp.testing.pytest_plugin import NodeFrom
+from kdp_example_fpga import Fpga
+from kdp_example_fpga.backend import Mode
+
+BARE = "fpga.intel.com/af-d8424dc4a4a3c413f89e433683f9040b"
+
+
+def _guest(tree: SysfsTree, device: int = 0x09C5, region: str = "fpga_region/region0", name: str = "dfl") -> str:
+    """Make a function with one port and no engine, as a guest has it that was given a virtual function."""
+    top = f"{tree.pci_function('0000:00:05.0', vendor=0x8086, device=device)}/{region}"
+    port = f"{top}/{name}-port.0"
+    tree.write(f"{port}/id", 1)
+    tree.write(f"{port}/afu_id", BARE.rpartition("-")[2])
+    tree.write(f"{port}/errors/errors", "0x0")
+    tree.write(f"{port}/uevent", f"DEVNAME={name}-port.0")
+    tree.link(f"/sys/class/{region}", top)
+    return port
+
+
+@pytest.mark.parametrize("device", [0xBCBF, 0xBCC1, 0x09C5, 0x0B2C, 0xBCCF])
+@pytest.mark.parametrize(
+    ("top", "name"), [("fpga_region/region0", "dfl"), ("fpga/intel-fpga-dev.0", "intel-fpga")], ids=["dfl", "opae"]
+)
+def test_a_virtual_function_in_a_guest_was_taken_for_a_board_on_its_way_out(
+    sysfs_tree: SysfsTree, device: int, top: str, name: str
+) -> None:
+    running = Fpga(sysfs_tree.host)
+    assert running.discover() == []
+    _guest(sysfs_tree, device, top, name)
+    for backend in (Fpga(sysfs_tree.host), running):
+        (found,) = backend.discover()
+        assert (found.id, found.unit, found.resource) == ("0000:00:05.0-port1", "0000:00:05.0", BARE)
+        assert found.health.is_healthy
+        assert [node.host_path for node in found.edits.device_nodes] == [f"/dev/{name}-port.0"]
+
+
+@pytest.mark.parametrize("mode", ["region", "regiondevel"])
+def test_a_virtual_function_in_a_guest_cannot_be_programmed(
+    sysfs_tree: SysfsTree, caplog: pytest.LogCaptureFixture, mode: Mode
+) -> None:
+    _guest(sysfs_tree)
+    assert Fpga(sysfs_tree.host, mode=mode).discover() == []
+    assert caplog.messages == [
+        "left out: board 0000:00:05.0: it is a virtual function, which cannot be programmed; mode=af gives its port"
+    ]
+
+
+def test_the_error_of_a_port_in_a_guest_is_seen(sysfs_tree: SysfsTree) -> None:
+    port = _guest(sysfs_tree)
+    sysfs_tree.write(f"{port}/errors/errors", "0x1")
+    (found,) = Fpga(sysfs_tree.host).discover()
+    assert str(found.health) == "Unhealthy (port_errors is 0x1)"
+
+
+@pytest.mark.parametrize("device", [0xBCBD, 0xBCC0, 0x09C4, 0x0B30, 0x0B2B, 0xBCCE])
+def test_a_physical_function_without_its_engine_is_no_guests(
+    sysfs_tree: SysfsTree, caplog: pytest.LogCaptureFixture, device: int
+) -> None:
+    _guest(sysfs_tree, device)
+    assert Fpga(sysfs_tree.host).discover() == []
+    assert caplog.messages == ["left out: port 0000:00:05.0-port1: the management engine of 0000:00:05.0 is gone"]
+
+
+@pytest.mark.parametrize("says", ["", "garbage", "9" * 4000, None], ids=["empty", "garbage", "long", "fails"])
+def test_a_guests_function_that_does_not_say_what_it_is_keeps_its_name(sysfs_tree: SysfsTree, says: str | None) -> None:
+    _guest(sysfs_tree)
+    backend = Fpga(sysfs_tree.host)
+    before = backend.discover()
+    assert len(before) == 1
+    attribute = "/sys/bus/pci/devices/0000:00:05.0/device"
+    if says is None:
+        sysfs_tree.fail(attribute, errno.EINVAL)
+    else:
+        sysfs_tree.write(attribute, says)
+    assert backend.discover() == before
+    assert Fpga(sysfs_tree.host).discover() == []
+
+
+def test_a_virtual_function_that_lost_its_link_first_is_no_guests(node_from: NodeFrom) -> None:
+    """The kernel removes the link to the physical function, then the function: pci_iov_remove_virtfn."""
+    node = node_from(Path(__file__).with_name("data") / "dfl-6.1.tar.gz")
+    physical = "0000:41:00.0"
+    port = _guest(node, region="fpga_region/region7")
+    function = port.partition("/fpga_region/")[0]
+    node.link(f"{function}/physfn", f"/sys/bus/pci/devices/{physical}")
+    backend = Fpga(node.host)
+    before = backend.discover()
+    assert [device.unit for device in before if device.id.startswith("0000:00:05.0")] == [physical]
+    node.path(f"{function}/physfn").unlink()
+    assert backend.discover() == before
