@@ -188,9 +188,9 @@ def test_whatever_one_attribute_says_the_other_card_is_as_before(sysfs_tree: Sys
 
 
 def test_a_serial_number_with_odd_signs_makes_an_id_all_the_same(sysfs_tree: SysfsTree) -> None:
-    _card(sysfs_tree, "0000:3b:00", TWINS, "S 1/\u00e4" * 30)
-    _card(sysfs_tree, "0000:3c:00", TWINS, "S 1/\u00e4" * 30)
-    _card(sysfs_tree, "0000:3d:00", TWINS, "S 1/\u00e4" * 31)
+    _card(sysfs_tree, "0000:3b:00", TWINS, "S 1/#" * 30)
+    _card(sysfs_tree, "0000:3c:00", TWINS, "S 1/#" * 30)
+    _card(sysfs_tree, "0000:3d:00", TWINS, "S 1/#" * 31)
 
     assert [len(device.edits.device_nodes) for device in Fpga(sysfs_tree.host).discover()] == [2, 1]
 

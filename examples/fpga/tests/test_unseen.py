@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -142,3 +143,48 @@ def test_cards_of_other_kinds_may_say_one_serial_number(sysfs_tree: SysfsTree) -
     devices = Fpga(sysfs_tree.host).discover()
     assert [device.id for device in devices] == ["0000:3b:00.1", "0000:3c:00.1", "10000:e1:00.1"]
     assert all(device.health.is_healthy for device in devices)
+
+
+@pytest.mark.parametrize(
+    "says",
+    [b"\xff" * 64, b"1601\xff\n", "gr\u00fcn\n".encode(), b"a\0b\n", b"a\x1bb\n"],
+    ids=["ones", "no UTF-8", "no ASCII", "NUL", "escape"],
+)
+@pytest.mark.parametrize("name", ["VBNV", "timestamp"])
+def test_a_shell_that_is_no_text_was_a_resource_of_its_own(
+    sysfs_tree: SysfsTree, caplog: pytest.LogCaptureFixture, name: str, says: bytes
+) -> None:
+    user = _card(sysfs_tree, "0000:3b:00")
+    _card(sysfs_tree, "0000:3c:00")
+    backend = Fpga(sysfs_tree.host)
+    before = backend.discover()
+    sysfs_tree.path(f"{user}/rom.u/{name}").write_bytes(says)
+    first, second = backend.discover()
+    assert (first.id, first.resource, second) == (before[0].id, before[0].resource, before[1])
+    assert f"{user}/rom.u/{name} says " in str(first.health)
+    assert str(first.health).endswith("; expected printable ASCII)")
+    assert caplog.messages == []
+
+    assert Fpga(sysfs_tree.host).discover() == [second]
+    (message,) = caplog.messages
+    assert message.startswith(f"left out: card 0000:3b:00.1: {user}/rom.u/{name} says ")
+
+
+def test_a_card_whose_timestamp_was_never_read_was_a_resource_of_its_own(sysfs_tree: SysfsTree) -> None:
+    user = _card(sysfs_tree, "0000:3b:00")
+    sysfs_tree.fail(f"{user}/rom.u/timestamp", errno.EINVAL)
+    backend = Fpga(sysfs_tree.host)
+    assert backend.discover() == []
+    sysfs_tree.heal(f"{user}/rom.u/timestamp")
+    assert [device.resource for device in backend.discover()] == [f"amd.com/{SHELL}-1"]
+
+
+def test_a_serial_number_that_is_no_text_made_another_card(sysfs_tree: SysfsTree) -> None:
+    user = _card(sysfs_tree, "0000:3b:00", TWINS)
+    _card(sysfs_tree, "0000:3c:00", TWINS)
+    backend = Fpga(sysfs_tree.host)
+    before = backend.discover()
+    assert [device.id for device in before] == ["card-S1"]
+    for place in ("xmc.u", "xmc.u.256.0"):
+        sysfs_tree.path(f"{user}/{place}/serial_num").write_bytes(b"\xff" * 32)
+    assert backend.discover() == before

@@ -241,6 +241,10 @@ class Fpga(kdp.DeviceBackend):
         if shell is None:
             raise _Unnamed(f"card {first.address}: {first.shell.problem}")
         is_twin = _TWINS in shell
+        exact = self._shell_names == "exact" or not is_twin
+        timestamp = first.timestamp.value if exact else None
+        if exact and timestamp is None:
+            raise _Unnamed(f"card {first.address}: {first.timestamp.problem}")
         nodes: list[str | None] = []
         wrong: list[str] = []
         for function in members:
@@ -258,8 +262,6 @@ class Fpga(kdp.DeviceBackend):
             )
         if is_twin and self._card_unit == "card" and first.serial.value is None:
             wrong.append(f"{first.serial.problem}: which functions are one card cannot be known")
-        exact = self._shell_names == "exact" or not is_twin
-        timestamp = first.timestamp.value if exact else None
         places = [function.directory.numa_nodes for function in members]
         return kdp.Device(
             id=name,

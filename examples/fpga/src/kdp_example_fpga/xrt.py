@@ -107,10 +107,18 @@ def _serial(function: kdp.hardware.PciFunction, memory: Memory) -> Known:
 
 
 def _said(function: kdp.hardware.PciFunction, folder: str, name: str, memory: Memory) -> Known:
-    """Return what an attribute of the first folder that matches says; its number may differ after each reset."""
+    """Return what an attribute of the first folder that matches says; its number may differ after each reset.
+
+    xocl prints the bytes of the card's ROM as they are (VBNV_show in its feature_rom.c), so a card that fails may say anything.
+    """
     reading = next((place.text(name) for place in function.children(folder)), function.child(folder).text(name))
-    problem = reading.problem or (None if reading.value else f"{reading.path} is empty")
-    return memory.recall(f"{function.path}/{folder}/{name}", reading.value or None, problem)
+    value, problem = reading.value or None, reading.problem
+    if value is None:
+        problem = problem or f"{reading.path} is empty"
+    elif not (value.isascii() and value.isprintable()):
+        problem = f"{reading.path} says {value[:40]!r}; expected printable ASCII"
+        value = None
+    return memory.recall(f"{function.path}/{folder}/{name}", value, problem)
 
 
 def _slot(function: kdp.hardware.PciFunction) -> str:
