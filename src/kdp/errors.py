@@ -31,6 +31,8 @@ Rule 3: a vendor raises only `NotReady` and `AllocationError`; everything else t
 
 from __future__ import annotations
 
+import re
+
 __all__ = [
     "AllocationError",
     "AlreadyConnectedError",
@@ -208,13 +210,26 @@ class PluginDirectoryGoneError(KdpError):
     """
 
 
+def said(error: BaseException) -> str:
+    """Return an exception's own words; those of one that fails to tell them are its class's name."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - whatever a class of others does
+        return type(error).__name__
+
+
+def lasting(text: str) -> str:
+    """Return a text without the places of objects in memory: they are others each time, and no news."""
+    return re.sub(r" at 0x[0-9a-f]+", "", text)
+
+
 def sentence(error: BaseException) -> str:
     """Return what may leave the process of an error: one line of text, without traceback, cut to 1 KiB.
 
     Errors of kdp and those that vendors raise on purpose speak for themselves; of any other exception only the
     class is named, because its text may hold anything.
     """
-    text = " ".join(str(error).split()) if isinstance(error, KdpError) else ""
+    text = " ".join(said(error).split()) if isinstance(error, KdpError) else ""
     text = text or f"internal error ({type(error).__name__}); the plugin's log has the details"
     encoded = text.encode(errors="replace")  # an odd file name may hold what UTF-8 cannot say
     if len(encoded) <= MAX_SENTENCE_BYTES:

@@ -3,6 +3,9 @@
 A ``def`` hook runs in a daemon thread that is its own. A thread that hangs in a blocking call is left to it: the caller
 gets its error at the deadline, no other hook waits, and the process can end. Thread pools cannot give that: they share
 threads between hooks and are joined at exit.
+
+An ``async def`` hook runs in a task that is its own, so that what it does to the task that it runs in, as to cancel it, is
+not done to its caller.
 """
 
 from __future__ import annotations
@@ -16,14 +19,31 @@ import time
 from collections.abc import Callable
 from typing import Any, cast
 
+import anyio
+
 from .backend import DeviceBackend, is_overridden
-from .errors import AllocationError, HookFailedError, HookTimeoutError, InvalidValueError, NotReady, sentence
+from .errors import (
+    AllocationError,
+    HookFailedError,
+    HookTimeoutError,
+    InvalidValueError,
+    NotReady,
+    lasting,
+    said,
+    sentence,
+)
 
 __all__ = ["Hooks", "check_state"]
 
 logger = logging.getLogger(__name__)
 
-_Job = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
+GRACE = 0.1
+"""Seconds that a cancelled ``async def`` hook has to release what it holds before its caller goes on without it."""
+
+_Outcome = tuple[Any, BaseException | None]
+"""What a hook returned and what it raised: a future could not carry each exception, and would let some end the loop."""
+
+_Job = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[_Outcome]"]
 
 
 class _Lane:
@@ -36,9 +56,9 @@ class _Lane:
         self.lock = asyncio.Lock()
         self.last_failure = ""
 
-    def submit(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
+    def submit(self, call: Callable[[], Any]) -> asyncio.Future[_Outcome]:
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[Any] = loop.create_future()
+        done: asyncio.Future[_Outcome] = loop.create_future()
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._thread.start()
@@ -60,21 +80,10 @@ class _Lane:
             except BaseException as error:  # noqa: BLE001 - also a vendor library's SystemExit is the hook's bug
                 failure = error
             try:
-                loop.call_soon_threadsafe(_finish, done, result, failure)
+                loop.call_soon_threadsafe(done.set_result, (result, failure))
             except RuntimeError:  # the loop is closed: nobody waits any more
                 return
             del job, call, result, failure, done  # an idle thread must not keep the last call's objects
-
-
-def _finish(done: asyncio.Future[Any], result: Any, failure: BaseException | None) -> None:
-    if done.cancelled():
-        return
-    if failure is None:
-        done.set_result(result)
-    elif isinstance(failure, Exception) and not isinstance(failure, StopIteration):
-        done.set_exception(failure)
-    else:  # a future cannot carry these
-        done.set_exception(RuntimeError(f"the hook raised {type(failure).__name__}"))
 
 
 class _Limit:
@@ -136,10 +145,28 @@ class Hooks:
                 await lane.lock.acquire()
         except TimeoutError:
             raise self._timeout(hook, limit) from None
-        method = getattr(self._backend, hook)
-        if inspect.iscoroutinefunction(method):
-            return await self._call_async(lane, hook, method, args, limit, then)
-        return await self._call_thread(lane, hook, method, args, limit, then)
+        try:
+            done = _begun(lane, getattr(self._backend, hook), args, then)
+        except Exception as error:  # a property, as which the vendor wrote the hook
+            lane.lock.release()
+            raise self._failed(lane, hook, error) from error
+        # Not this call's end but the hook's own return frees the hook for the next call.
+        done.add_done_callback(lambda _: lane.lock.release())
+        try:
+            finished, _ = await asyncio.wait({done}, timeout=limit.left)
+        except asyncio.CancelledError:
+            await _cancel(done)
+            raise
+        if not finished:
+            await _cancel(done)
+            raise self._timeout(hook, limit)
+        result, failure = (None, asyncio.CancelledError()) if done.cancelled() else done.result()
+        if isinstance(failure, (NotReady, AllocationError)):
+            raise failure
+        if failure is not None:
+            raise self._failed(lane, hook, failure) from failure
+        lane.last_failure = ""
+        return result
 
     async def idle(self, hook: str, *, deadline: float) -> None:
         """Wait until no call of a hook is running any more, also none whose caller was answered at its deadline.
@@ -157,58 +184,6 @@ class Hooks:
         except TimeoutError:
             raise self._timeout(hook, limit) from None
 
-    async def _call_async(
-        self, lane: _Lane, hook: str, method: Any, args: Any, limit: _Limit, then: Callable[[Any], Any] | None
-    ) -> Any:
-        scope = asyncio.timeout(limit.left)
-        try:
-            async with scope:
-                result = await method(*args)
-                if then:
-                    result = then(result)
-        except (NotReady, AllocationError):
-            raise
-        except TimeoutError as error:
-            if scope.expired():
-                raise self._timeout(hook, limit) from None
-            raise self._failed(lane, hook, error) from error
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            raise self._failed(lane, hook, error) from error  # something inside the hook was cancelled, not the hook
-        except GeneratorExit:  # the loop is thrown away
-            raise
-        except BaseException as error:  # also a vendor library's SystemExit is the hook's bug
-            raise self._failed(lane, hook, error) from error
-        finally:
-            lane.lock.release()
-        lane.last_failure = ""
-        return result
-
-    async def _call_thread(
-        self, lane: _Lane, hook: str, method: Any, args: Any, limit: _Limit, then: Callable[[Any], Any] | None
-    ) -> Any:
-        def run() -> Any:
-            result = _not_awaitable(method(*args))
-            return then(result) if then else result
-
-        done = lane.submit(run)
-        # Not this call's end but the hook's own return frees the hook for the next call.
-        done.add_done_callback(lambda _: lane.lock.release())
-        done.add_done_callback(_forget)
-        finished, _ = await asyncio.wait({done}, timeout=limit.left)
-        if not finished:
-            raise self._timeout(hook, limit)
-        try:
-            result = done.result()
-        except (NotReady, AllocationError):
-            raise
-        except Exception as error:
-            raise self._failed(lane, hook, error) from error
-        lane.last_failure = ""
-        return result
-
     def _timeout(self, hook: str, limit: _Limit) -> HookTimeoutError:
         # The same words while it lasts, so that it is told once.
         return HookTimeoutError(
@@ -216,7 +191,7 @@ class Hooks:
         )
 
     def _failed(self, lane: _Lane, hook: str, error: BaseException) -> HookFailedError:
-        failure = f"{type(error).__name__}: {error}"
+        failure = lasting(f"{type(error).__name__}: {said(error)}")
         if failure != lane.last_failure:
             lane.last_failure = failure
             logger.error("%s() of %s failed", hook, self._label, exc_info=error)
@@ -225,6 +200,36 @@ class Hooks:
         return HookFailedError(
             f"{hook}() of {self._label} raised {type(error).__name__}; the plugin's log has the details"
         )
+
+
+def _begun(
+    lane: _Lane, method: Any, args: tuple[Any, ...], then: Callable[[Any], Any] | None
+) -> asyncio.Future[_Outcome]:
+    """Begin a call, in a task or in the lane's thread."""
+    if not inspect.iscoroutinefunction(method):
+
+        def call() -> Any:
+            result = _not_awaitable(method(*args))
+            return then(result) if then else result
+
+        return lane.submit(call)
+
+    async def run() -> _Outcome:
+        try:
+            result = await method(*args)
+            return then(result) if then else result, None
+        except BaseException as error:  # noqa: BLE001 - as in a thread; a task would end the loop with some of them
+            return None, error
+
+    return asyncio.get_running_loop().create_task(run())
+
+
+async def _cancel(done: asyncio.Future[_Outcome]) -> None:
+    """Cancel a hook that runs in a task, and give it a moment; a thread cannot be cancelled."""
+    if isinstance(done, asyncio.Task):
+        done.cancel()
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait({done}, timeout=GRACE)
 
 
 def check_state(state: object) -> dict[str, Any]:
@@ -258,9 +263,3 @@ def _not_awaitable(result: Any) -> Any:
         f"it is a def that returned {type(result).__name__!r}, which is not awaited: declare it with async def, or "
         "return its result"
     )
-
-
-def _forget(done: asyncio.Future[Any]) -> None:
-    """Take the exception of a call whose caller may be gone, so that asyncio does not complain that nobody did."""
-    if not done.cancelled():
-        done.exception()

@@ -27,11 +27,12 @@ from typing import TYPE_CHECKING, Any, final
 import anyio
 import attrs
 
+from .attributes import check_attributes
 from .backend import is_overridden
 from .backoff import Backoff
 from .device_nodes import DeviceNodes
 from .devices import Device
-from .errors import HookError, InvalidValueError, KdpError, NotReady, sentence
+from .errors import HookError, InvalidValueError, KdpError, NotReady, lasting, sentence
 from .health import DeviceHealth, HealthChange, HealthMonitor, HealthState
 from .hooks import Hooks
 from .latest import Latest
@@ -219,8 +220,7 @@ class Supervisor:
         hooks: How the backend's hooks are called.
 
     Raises:
-        ConfigurationError: Thresholds contradict each other.
-        InvalidNameError: The kubelet would not accept the name of a static resource.
+        ConfigurationError: An attribute of the backend is wrong, or thresholds contradict each other.
     """
 
     def __init__(
@@ -235,6 +235,7 @@ class Supervisor:
         observe: Callable[[HealthChange], object] | None = None,
         policy: str | None = None,
     ) -> None:
+        check_attributes(backend)
         self.backend = backend
         self.label = type(backend).__name__
         self.deadlines = deadlines or Deadlines()
@@ -258,7 +259,6 @@ class Supervisor:
         self._not_ready: str | None = _NOT_YET
         self._opened_scope: anyio.CancelScope | None = None
         self._backoff = Backoff()
-        static_resources(backend)
 
     # -- what others ask for -------------------------------------------------------------------------------------------
 
@@ -396,14 +396,15 @@ class Supervisor:
     def _examine(self, found: Any) -> _Findings:
         """Check what ``discover`` returned and look at the device nodes. Runs in the hook's thread."""
         try:
-            devices = tuple(found)
+            iterator = iter(found)
         except TypeError:
-            raise InvalidValueError(f"it returned {found!r}: must be an iterable of kdp.Device") from None
+            raise InvalidValueError(f"it returned {lasting(repr(found))}: must be an iterable of kdp.Device") from None
+        devices = tuple(iterator)
         seen: set[str] = set()
         for device in devices:
             if not isinstance(device, Device):
                 raise InvalidValueError(
-                    f"it returned {device!r}: must be a kdp.Device, this is a {type(device).__name__}"
+                    f"it returned {lasting(repr(device))}: must be a kdp.Device, this is a {type(device).__name__}"
                 )
             if device.id in seen:
                 raise InvalidValueError(f"it returned device id {device.id!r} twice: ids must be unique in the process")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -10,15 +11,16 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from typing_extensions import override
 
 import kdp
-from kdp.errors import AllocationError, HookFailedError, HookTimeoutError, NotReady
+from kdp.errors import AllocationError, HookFailedError, HookTimeoutError, NotReady, sentence
 from kdp.hooks import Hooks
 
 SHORT = 0.05
@@ -173,34 +175,78 @@ async def test_what_a_hook_may_raise_comes_through(make: Make, make_hook: Any, e
 
 @pytest.mark.parametrize("make_hook", [raising, raising_async])
 @pytest.mark.parametrize(
-    ("error", "named"),
+    "error",
     [
-        (OSError("secret"), "OSError"),
-        (TimeoutError("secret"), "TimeoutError"),
-        (StopIteration("secret"), "RuntimeError"),
-        (StopAsyncIteration("secret"), None),
-        (SystemExit(3), None),
-        (KeyboardInterrupt(), None),
-        (asyncio.CancelledError("secret"), None),
-        (BaseExceptionGroup("secret", [SystemExit(3)]), None),
-        (MemoryError(), "MemoryError"),
+        OSError("secret"),
+        TimeoutError("secret"),
+        StopIteration("secret"),
+        StopAsyncIteration("secret"),
+        SystemExit(3),
+        KeyboardInterrupt(),
+        GeneratorExit(),
+        asyncio.CancelledError("secret"),
+        BaseExceptionGroup("secret", [SystemExit(3)]),
+        MemoryError(),
     ],
-    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+    ids=lambda error: type(error).__name__,
 )
 async def test_anything_else_is_a_bug_of_the_hook_and_ends_nothing(
-    make: Make, make_hook: Any, error: BaseException, named: str | None
+    make: Make, make_hook: Any, error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
     hooks = make(discover=make_hook(error), open=lambda: "fine")
     message = await failing(hooks, HookFailedError)
-    assert message.startswith(f"discover() of Backend raised {named or ''}")
-    assert message.endswith("; the plugin's log has the details")
-    assert "secret" not in message
+    # Python itself makes a RuntimeError of a StopIteration in a coroutine.
+    is_renamed = isinstance(error, StopIteration) and make_hook is raising_async
+    named = "RuntimeError" if is_renamed else type(error).__name__
+    assert message == f"discover() of Backend raised {named}; the plugin's log has the details"
     assert await failing(hooks, HookFailedError) == message, "it can be called again"
     assert await hooks.call("open", deadline=LONG) == "fine"
+    (record,) = caplog.records
+    assert record.exc_info is not None
+    logged = record.exc_info[1]
+    assert (logged.__cause__ if logged and is_renamed else logged) is error
 
 
-async def test_a_generator_exit_of_a_def_hook_is_a_bug_too(make: Make) -> None:
-    assert "raised" in await failing(make(discover=raising(GeneratorExit())), HookFailedError)
+class Untold(Exception):
+    """As one whose ``__str__`` has a typing error."""
+
+    @override
+    def __str__(self) -> str:
+        return self.nothing  # type: ignore[attr-defined,no-any-return]
+
+
+@pytest.mark.parametrize("make_hook", [raising, raising_async])
+async def test_an_exception_that_fails_to_tell_its_text_ends_nothing(make: Make, make_hook: Any) -> None:
+    message = await failing(make(discover=make_hook(Untold())), HookFailedError)
+    assert message == "discover() of Backend raised Untold; the plugin's log has the details"
+
+
+async def test_what_is_raised_on_purpose_with_what_has_no_text_ends_nothing(make: Make) -> None:
+    with pytest.raises(NotReady) as caught:
+        await make(discover=raising(NotReady(Untold()))).call("discover", deadline=LONG)
+    assert sentence(caught.value) == "NotReady"
+
+
+async def test_a_hook_that_is_a_property_that_raises_can_be_called_again() -> None:
+    class Property(Backend):
+        @property
+        @override
+        def discover(self) -> Any:
+            raise OSError("not yet")
+
+    hooks = Hooks(Property())
+    message = "discover() of Property raised OSError; the plugin's log has the details"
+    assert [await failing(hooks, HookFailedError) for _ in range(2)] == [message, message]
+
+
+async def test_where_an_object_lies_in_memory_is_no_news(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    def discover() -> None:
+        raise OSError(f"{object()} is gone")
+
+    hooks = make(discover=discover)
+    kept = [await failing(hooks, HookFailedError), object()]
+    await failing(hooks, HookFailedError)
+    assert len(caplog.records) == 1, kept
 
 
 async def test_our_own_words_about_a_wrong_value_come_through(make: Make) -> None:
@@ -384,6 +430,41 @@ async def test_a_hook_whose_own_task_was_cancelled_has_failed_and_its_caller_goe
 
     message = await failing(make(discover=discover), HookFailedError)
     assert message.startswith("discover() of Backend raised CancelledError")
+
+
+@pytest.mark.parametrize("then", [anyio.lowlevel.checkpoint, anyio.sleep_forever], ids=["at once", "later"])
+async def test_a_hook_that_cancels_the_task_that_it_runs_in_has_failed_and_its_caller_goes_on(
+    make: Make, then: Callable[[], Awaitable[None]]
+) -> None:
+    """As libraries for deadlines do that are older than `asyncio.timeout`."""
+
+    async def discover() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await then()
+
+    message = await failing(make(discover=discover), HookFailedError)
+    assert message.startswith("discover() of Backend raised CancelledError")
+
+
+async def test_an_async_hook_that_does_not_let_a_cancellation_pass_costs_its_caller_only_the_deadline(
+    make: Make,
+) -> None:
+    free = asyncio.Event()
+
+    async def discover() -> str:
+        while not free.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await free.wait()
+        return "late"
+
+    hooks = make(discover=discover)
+    await failing(hooks, HookTimeoutError, deadline=SHORT)
+    message = await failing(hooks, HookTimeoutError, deadline=SHORT)
+    assert "it is not called again before" in message
+    free.set()
+    assert await hooks.call("discover", deadline=LONG) == "late"
 
 
 async def test_an_async_hook_may_time_out_by_itself(make: Make) -> None:

@@ -1,8 +1,54 @@
 from __future__ import annotations
 
-import pytest
+from collections.abc import AsyncIterator, Iterator
 
-from kdp.supervisor import pause_after
+import pytest
+from typing_extensions import override
+
+import kdp
+from kdp.errors import HookFailedError
+from kdp.hardware import Host
+from kdp.supervisor import discover_once, pause_after
+
+
+class Generator(kdp.DeviceBackend):
+    resource = "example.com/widget"
+
+    @override
+    def discover(self) -> Iterator[kdp.Device]:
+        yield kdp.Device(id="w0")
+        raise TypeError("of the vendor's own")
+
+
+class AsyncGenerator(kdp.DeviceBackend):
+    resource = "example.com/widget"
+
+    @override
+    async def discover(self) -> AsyncIterator[kdp.Device]:  # type: ignore[override]  # a vendor's mistake
+        yield kdp.Device(id="w0")
+
+
+@pytest.mark.anyio
+async def test_a_type_error_inside_a_generator_is_the_hooks_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(HookFailedError) as caught:
+        await discover_once(Generator(), host=Host())
+    assert str(caught.value) == "discover() of Generator raised TypeError; the plugin's log has the details"
+    assert "of the vendor's own" in caplog.text
+
+
+@pytest.mark.anyio
+async def test_what_is_no_iterable_is_called_the_same_each_time() -> None:
+    told: set[str] = set()
+    for _ in range(3):
+        with pytest.raises(HookFailedError) as caught:
+            await discover_once(AsyncGenerator(), host=Host())
+        told.add(str(caught.value))
+    assert told == {
+        (
+            "discover() of AsyncGenerator: it returned <async_generator object AsyncGenerator.discover>: must be an iterable "
+            "of kdp.Device"
+        )
+    }
 
 
 @pytest.mark.parametrize(

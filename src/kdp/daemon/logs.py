@@ -12,12 +12,13 @@ from __future__ import annotations
 import logging
 import os
 import select
-import sys
 import threading
 import time
 from typing import TYPE_CHECKING, final
 
 from typing_extensions import override
+
+from .patience import PatientHandler
 
 if TYPE_CHECKING:
     from .settings import Settings
@@ -93,10 +94,6 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, default=str, ensure_ascii=False)
 
 
-class _Handler(logging.StreamHandler):  # type: ignore[type-arg]  # generic in the stubs only
-    """Ours, to be found again by `configure`."""
-
-
 def configure(settings: Settings) -> None:
     """Send the root logger's lines to stderr in the form and from the level that the settings say. Idempotent.
 
@@ -104,9 +101,9 @@ def configure(settings: Settings) -> None:
     """
     root = logging.getLogger()
     formatter = JsonFormatter() if settings.log_format == "json" else TextFormatter()
-    ours = [handler for handler in root.handlers if isinstance(handler, _Handler)]
+    ours = [handler for handler in root.handlers if isinstance(handler, PatientHandler)]
     if not root.handlers:
-        ours = [_Handler(sys.stderr)]
+        ours = [PatientHandler()]
         root.addHandler(ours[0])
         logging.captureWarnings(True)
         threading.excepthook = _log_dead_thread

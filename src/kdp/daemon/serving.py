@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, NoReturn, Unpack, final
 
 import attrs
 
+from ..attributes import check_attributes
 from ..backend import DeviceBackend
 from ..errors import ConfigurationError, InvalidValueError, KdpError
 from ..hardware import Host
-from ..names import check_resource_name
 from ..thresholds import policy_of
 from .exclusive import OneMode, key_of
 from .settings import ServeOptions, Settings, from_environment, from_keywords, resolve
@@ -71,23 +71,13 @@ def check_backends(backends: Sequence[object]) -> tuple[DeviceBackend, ...]:
         owner = type(backend).__name__
         if any(backend is other for other in checked):
             raise ConfigurationError(f"backend {owner}: the same object was given twice")
-        if backend.policy is not None:
-            from ..allocation.policies import check_policy
-
-            try:
-                check_policy(backend.policy)
-            except InvalidValueError as error:
-                raise ConfigurationError(f"{owner}.policy: {error}") from None
+        check_attributes(backend)
+        if backend.resource in owners:
+            raise ConfigurationError(
+                f"resource {backend.resource!r} is named by two backends, {owners[backend.resource]} and {owner}; "
+                f"a resource belongs to one backend"
+            )
         if backend.resource is not None:
-            try:
-                check_resource_name(backend.resource)
-            except InvalidValueError as error:
-                raise ConfigurationError(f"{owner}.resource: {error}") from None
-            if backend.resource in owners:
-                raise ConfigurationError(
-                    f"resource {backend.resource!r} is named by two backends, {owners[backend.resource]} and {owner}; "
-                    f"a resource belongs to one backend"
-                )
             owners[backend.resource] = owner
         checked.append(backend)
     return tuple(checked)

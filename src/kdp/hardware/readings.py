@@ -82,14 +82,24 @@ def read(path: str, get: Callable[[], bytes]) -> Reading[str]:
     return Reading(path, data.decode(errors="replace").strip().strip("\0").strip())
 
 
+_MOST_DIGITS = 64
+"""No attribute is a longer number, and Python refuses to write one of 4,300 digits."""
+
+
 def parse_integer(text: str) -> int:
     """Return a decimal number, or a hexadecimal one that says so with ``0x``."""
-    return int(text, 16 if text.lower().startswith(("0x", "-0x")) else 10)
+    return _number(text, 16 if text.lower().startswith(("0x", "-0x")) else 10)
 
 
 def parse_hexadecimal(text: str) -> int:
     """Return a hexadecimal number, with ``0x`` in front or without."""
-    return int(text, 16)
+    return _number(text, 16)
+
+
+def _number(text: str, base: int) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise ValueError(text)
+    return int(text, base)
 
 
 def parse_flag(text: str) -> bool:

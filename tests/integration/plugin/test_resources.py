@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import attrs
 import pytest
 from typing_extensions import override
@@ -104,6 +106,24 @@ async def test_a_backend_that_is_not_ready_leaves_the_others_alone(k137: Simulat
         await k137.restart()
         await k137.until(allocatable={RESOURCE: 1})
         assert not registers(k137, OTHER)
+
+
+@dataclasses.dataclass
+class Equal(kdp.DeviceBackend):
+    """As vendors write it: it has ``__eq__``, and so no hash."""
+
+    count: int
+    resource: str = RESOURCE
+
+    @override
+    def discover(self) -> list[kdp.Device]:
+        return [kdp.Device(id=f"{self.resource[-1]}{number}") for number in range(self.count)]
+
+
+async def test_a_backend_may_be_a_dataclass(kubelet: SimulatedKubelet) -> None:
+    async with connected(kubelet, Equal(2), Equal(2, OTHER)) as manager:
+        await kubelet.until(allocatable={RESOURCE: 2, OTHER: 2})
+        assert manager.is_ready
 
 
 async def test_two_backends_cannot_name_one_resource() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -51,6 +52,13 @@ def failing(code: int) -> Reading[str]:
 def test_a_value_is_what_the_kernel_means(parse, text: str, value: object) -> None:  # type: ignore[no-untyped-def]
     reading = of(text).parsed(parse, "something")
     assert (reading.value, reading.problem, reading.errno) == (value, None, None)
+
+
+@pytest.mark.parametrize("parse", [parse_integer, parse_hexadecimal])
+def test_a_number_of_thousands_of_digits_is_none(parse: Callable[[str], int]) -> None:
+    """Python reads it with the base 16, and then cannot write it."""
+    with pytest.raises(ValueError, match=r"^0x"):
+        parse("0x" + 4000 * "f")
 
 
 @pytest.mark.parametrize("parse", [parse_integer, parse_hexadecimal, parse_flag, parse_numbers])
