@@ -30,6 +30,7 @@ from ..manifests import (
 )
 from .invocation import Invocation
 from .options import backend_options, refusing, setting_options
+from .yaml_text import to_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -150,14 +151,14 @@ def command(
             )
             documents = daemon_set(deployment, placement)
             if kind == "yaml":
-                written = {"": _yaml(documents)}
+                written = {"": to_yaml(documents)}
             else:
                 written = {
-                    "kustomization.yaml": _yaml([kustomization(deployment, placement)]),
-                    workload_file(deployment): _yaml(documents[-1:]),
+                    "kustomization.yaml": to_yaml([kustomization(deployment, placement)]),
+                    workload_file(deployment): to_yaml(documents[-1:]),
                 }
                 if deployment.cluster is not None:
-                    written["driver.yaml"] = _yaml([d for d in documents[:-1] if d["kind"] != "ConfigMap"])
+                    written["driver.yaml"] = to_yaml([d for d in documents[:-1] if d["kind"] != "ConfigMap"])
         head = _head(click.get_current_context().meta[_ARGUMENTS], deployment)
         written = {name: head + text for name, text in written.items()}
         if kind == "kustomize":
@@ -399,22 +400,6 @@ def _without_output(arguments: list[str]) -> list[str]:
         elif not argument.startswith(("--output=", "-o")):
             kept.append(argument)
     return kept
-
-
-def _yaml(documents: list[dict[str, Any]]) -> str:
-    import yaml
-
-    class Dumper(yaml.SafeDumper):
-        @override
-        def ignore_aliases(self, data: object) -> bool:
-            return True
-
-    def represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-        style = "|" if "\n" in text else None
-        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)  # pyright: ignore[reportUnknownMemberType]
-
-    Dumper.add_representer(str, represent)
-    return "---\n".join(yaml.dump(each, Dumper=Dumper, sort_keys=False, width=1000) for each in documents)
 
 
 def _write(written: Mapping[str, str], output: Path | None) -> None:

@@ -121,6 +121,17 @@ def test_the_hook_may_be_async(target: str) -> None:
     assert made(f"{target}:Late")[-1]["spec"]["template"]["spec"]["hostNetwork"] is True
 
 
+def test_a_label_that_kubectl_would_take_for_a_bool_or_a_number_is_quoted(target: str) -> None:
+    labels = [f"--node-selector=example.com/{text}={text}" for text in ("y", "1e3", "0o17")]
+
+    result = invoke(f"{target}:Widgets", "--image=i", "--name=n", *labels)
+
+    assert "example.com/y: 'y'\n" in result.stdout
+    assert "example.com/1e3: '1e3'\n" in result.stdout
+    assert "example.com/0o17: '0o17'\n" in result.stdout
+    assert "  name: 'n'\n" in result.stdout
+
+
 def test_files_go_into_a_config_map(target: str, tmp_path: Path) -> None:
     (tmp_path / "kdp.yaml").write_text("poll-interval: 60\nhost-root: /node\nset: {count: 2}\n")
     (tmp_path / "a b.json").write_text("{}")
