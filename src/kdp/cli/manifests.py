@@ -25,6 +25,7 @@ from ..manifests import (
     daemon_set,
     deployment_of,
     kustomization,
+    on_one_line,
     unit,
     workload_file,
 )
@@ -384,11 +385,18 @@ def _head(arguments: list[str], deployment: Deployment) -> str:
     reasons = deployment.reasons()
     width = max(len(what) for what, _ in reasons)
     lines = [
-        f"Written by: kdp manifests {shlex.join(_without_output(arguments))}",
+        f"Written by: kdp manifests {' '.join(map(_shell_word, _without_output(arguments)))}",
         "The process is given:",
         *(f"  {what:{width}}  {why}" for what, why in reasons),
     ]
     return "".join(f"# {line}\n" for line in lines)
+
+
+def _shell_word(argument: str) -> str:
+    if argument.isprintable():
+        return shlex.quote(argument)
+    escaped = argument.replace("\\", "\\\\").replace("'", "\\'")
+    return f"$'{on_one_line(escaped)}'"
 
 
 def _without_output(arguments: list[str]) -> list[str]:

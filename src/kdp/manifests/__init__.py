@@ -7,7 +7,7 @@ into the words of Kubernetes and of systemd. Reading files and asking the backen
 from __future__ import annotations
 
 from .cluster import Cluster
-from .deployment import CONFIG_DIR, Deployment, Folder, deployment_of
+from .deployment import CONFIG_DIR, Deployment, Folder, deployment_of, on_one_line
 from .kubernetes import Placement, daemon_set, kustomization, workload_file
 from .systemd import unit
 
@@ -20,6 +20,7 @@ __all__ = [
     "daemon_set",
     "deployment_of",
     "kustomization",
+    "on_one_line",
     "unit",
     "workload_file",
 ]

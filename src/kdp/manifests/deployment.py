@@ -22,7 +22,7 @@ from .cluster import Cluster
 if TYPE_CHECKING:
     from ..backend import Needs
 
-__all__ = ["CONFIG_DIR", "Deployment", "Folder", "deployment_of"]
+__all__ = ["CONFIG_DIR", "Deployment", "Folder", "deployment_of", "on_one_line"]
 
 CONFIG_DIR: Final = "/etc/kdp"
 """Where the container has the files that were given."""
@@ -40,6 +40,13 @@ _PORT: Final = 8080
 
 _FIELDS: Final = {"node_name": "spec.nodeName", "pod_uid": "metadata.uid"}
 """Which field of its pod a DRA driver has each of these settings from."""
+
+
+def on_one_line(text: str) -> str:
+    r"""Return a text whose characters that do not print, as a line's end, are written as in C: their bytes, ``\x0a``."""
+    return "".join(
+        c if c.isprintable() else "".join(f"\\x{byte:02x}" for byte in c.encode(errors="surrogateescape")) for c in text
+    )
 
 
 @final
@@ -105,13 +112,13 @@ class Deployment:
     def reasons(self) -> list[tuple[str, str]]:
         """Return what it is given, in words, with the reason: for people who review it."""
         told = [
-            (f"{folder.path}{' (to write)' if folder.writable else ''}", folder.why)
+            (f"{on_one_line(folder.path)}{' (to write)' if folder.writable else ''}", folder.why)
             for folder in sorted(self.folders, key=lambda folder: folder.path)
         ]
         if not self.is_controller:
             told.append(("user root", "the kubelet's directories are root's"))
         told += [
-            (f"open {node}", "the backend opens it itself; a container is privileged for it")
+            (f"open {on_one_line(node)}", "the backend opens it itself; a container is privileged for it")
             for node in self.opened_nodes
         ]
         told += [(f"capability {name}", "the backend asks for it") for name in self.capabilities]

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from ..errors import InvalidValueError
+from .deployment import on_one_line
 from .kubernetes import check_label
 
 if TYPE_CHECKING:
@@ -58,14 +59,15 @@ def unit(deployment: Deployment, *, executable: str) -> str:
         executable: The command ``kdp`` on the node, an absolute path.
 
     Raises:
-        InvalidValueError: The path is not absolute, or the deployment's name is no DNS label.
+        InvalidValueError: The executable's path is not absolute, a path has control characters, or the deployment's name is no
+            DNS label.
     """
     check_label("name", deployment.name)
     if not executable.startswith("/"):
         raise InvalidValueError(
             f"executable {executable!r}: must be an absolute path on the node; valid is '/usr/local/bin/kdp'"
         )
-    arguments = (executable, "run", deployment.target, *deployment.options)
+    arguments = ("run", deployment.target, *deployment.options)
     lines = [
         "[Unit]",
         f"Description=Kubernetes device plugin {deployment.name}",
@@ -80,7 +82,7 @@ def unit(deployment: Deployment, *, executable: str) -> str:
         "TimeoutStartSec=infinity",
         "# Alive: the event loop answers. A hook that hangs does not keep it from that.",
         "WatchdogSec=60",
-        f"ExecStart={' '.join(map(_quoted, arguments))}",
+        f"ExecStart={' '.join((_path(executable), *map(_argument, arguments)))}",
         "ExecReload=/bin/kill -HUP $MAINPID",
         "Restart=always",
         "RestartSec=1",
@@ -96,7 +98,7 @@ def unit(deployment: Deployment, *, executable: str) -> str:
         f"CapabilityBoundingSet={' '.join(f'CAP_{name}' for name in deployment.capabilities)}",
         f"AmbientCapabilities={' '.join(f'CAP_{name}' for name in deployment.capabilities)}",
         "DevicePolicy=closed",
-        *(f"DeviceAllow={_quoted(node)} rw" for node in deployment.opened_nodes),
+        *(f"DeviceAllow={_path(node)} rw" for node in deployment.opened_nodes),
         *(["ProtectHome=yes"] if not _is_at_home(deployment) else ["ProtectHome=read-only"]),
         "",
         "# What it is not.",
@@ -117,20 +119,38 @@ def _writable(deployment: Deployment) -> Iterator[str]:
     for folder in deployment.folders:
         setting, base = next(((s, b) for b, s in _MADE_BY_SYSTEMD.items() if folder.path.startswith(b)), ("", ""))
         if folder.made and setting:
-            yield f"{setting}={PurePosixPath(folder.path).relative_to(base)}"
+            yield f"{setting}={_path(str(PurePosixPath(folder.path).relative_to(base)))}"
             if setting == "RuntimeDirectory":
                 yield "RuntimeDirectoryPreserve=yes"
         elif folder.writable:
             if folder.made:
-                yield f"ExecStartPre=+/bin/mkdir -p {_quoted(folder.path)}"
-            yield f"ReadWritePaths={_quoted(folder.path)}"
+                yield f"ExecStartPre=+/bin/mkdir -p {_argument(folder.path)}"
+            yield f"ReadWritePaths={_path(folder.path)}"
 
 
 def _is_at_home(deployment: Deployment) -> bool:
     return any(folder.path.startswith(("/home", "/root", "/run/user")) for folder in deployment.folders)
 
 
-def _quoted(argument: str) -> str:
-    """Return a word as systemd reads it (systemd.service(5), "Command lines" and "Specifiers")."""
-    escaped = argument.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
-    return f'"{escaped}"' if escaped != argument or not escaped or any(c in " \t;'" for c in escaped) else argument
+def _argument(text: str) -> str:
+    """Return an argument of a command, where systemd expands variables (systemd.service(5), "Command lines")."""
+    return _word(text.replace("$", "$$"))
+
+
+def _path(path: str) -> str:
+    """Return a path.
+
+    Raises:
+        InvalidValueError: It does not print, and systemd knows no escapes for that in paths.
+    """
+    if not path.isprintable():
+        raise InvalidValueError(
+            f"path {path!r}: a systemd unit cannot name it; expected one without newlines and other control characters"
+        )
+    return _word(path)
+
+
+def _word(text: str) -> str:
+    """Return a word as systemd reads it (systemd.syntax(7), "Quoting"; systemd.unit(5), "Specifiers")."""
+    escaped = on_one_line(text.replace("\\", "\\\\").replace('"', '\\"')).replace("%", "%%")
+    return f'"{escaped}"' if escaped != text or not text or any(c in " ;'$" for c in text) else text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +231,23 @@ def test_its_head_says_how_it_was_made_but_not_where_it_was_put(target: str, tmp
     assert result.exit_code == 0, result.output
     head = out.read_text().splitlines()[0]
     assert head == f"# Written by: kdp manifests {target}:Widgets --image i --set count=2"
+
+
+@pytest.mark.parametrize("kind", ["yaml", "systemd"])
+def test_a_newline_in_an_argument_does_not_leave_the_head(target: str, kind: str) -> None:
+    given = "--set=file=/a\nb\x85c\u2028d'\\"
+
+    result = invoke(f"{target}:Widgets", "--image=i", f"--format={kind}", given)
+
+    assert result.exit_code == 0, result.output
+    head, *rest = result.stdout.splitlines()
+    assert head.endswith(rf"--format={kind} $'--set=file=/a\x0ab\xc2\x85c\xe2\x80\xa8d\'\\'")
+    assert rest[0] == "# The process is given:"
+    words = head.removeprefix("# Written by: kdp manifests ")
+    done = subprocess.run(["bash", "-c", f"printf '%s\\0' {words}"], capture_output=True, check=True)
+    assert os.fsdecode(done.stdout).split("\0")[-2] == given
+    if kind == "yaml":
+        assert given in container(list(yaml.safe_load_all(result.stdout)))["args"]
 
 
 GOLDEN = sorted(path for path in ROOT.glob("examples/*/manifests/*") if path.is_file())

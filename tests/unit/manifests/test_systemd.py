@@ -59,9 +59,39 @@ def test_a_home_is_shown_only_if_something_in_it_is_read() -> None:
 
 
 def test_words_reach_the_command_as_they_are() -> None:
-    made = settings(text(options=("--set=a=b c", '--set=q="x"', "--set=p=100%", "--set=d=$HOME")))
+    made = settings(text(options=("--set=a=b c", '--set=q="x"', "--set=p=100%", "--set=d=$HOME", "", ";")))
 
-    assert made["ExecStart"][0].endswith('run widgets "--set=a=b c" "--set=q=\\"x\\"" "--set=p=100%%" "--set=d=$$HOME"')
+    assert made["ExecStart"][0].endswith(
+        'run widgets "--set=a=b c" "--set=q=\\"x\\"" "--set=p=100%%" "--set=d=$$HOME" "" ";"'
+    )
+
+
+def test_an_argument_with_a_newline_stays_one_argument() -> None:
+    made = settings(
+        text(target="a\tb:C", options=("--set=a=b\nUser=nobody", "--set=n=\\n", "--set=r=\udcff", "--set=e=é"))
+    )
+
+    assert made["ExecStart"][0].endswith(
+        ' run "a\\x09b:C" "--set=a=b\\x0aUser=nobody" "--set=n=\\\\n" "--set=r=\\xff" --set=e=é'
+    )
+    assert made["User"] == ["root"]
+
+
+@pytest.mark.parametrize("path", ["/opt/a\nUser=nobody", "/var/lib/a\nUser=nobody"])
+def test_a_path_with_a_newline_is_refused(path: str) -> None:
+    folder = Folder(name="n", path=path, seen_at=path, writable=True, made=True, why="state")
+
+    with pytest.raises(
+        InvalidValueError, match=r"path '.*\\nUser=nobody': a systemd unit cannot name it; expected one without"
+    ):
+        text(folders=(folder,))
+
+
+def test_a_dollar_in_a_path_is_not_doubled() -> None:
+    """It is no argument: nothing expands variables there."""
+    folder = Folder(name="n", path='/opt/$a%b\\c"d', seen_at="/n", writable=True, why="state")
+
+    assert settings(text(folders=(folder,)))["ReadWritePaths"] == ['"/opt/$a%%b\\\\c\\"d"']
 
 
 def test_the_command_must_have_its_whole_path() -> None:
@@ -79,7 +109,7 @@ def analyze() -> str:
 
 def test_systemd_finds_nothing_wrong(analyze: str, tmp_path: Path) -> None:
     file = tmp_path / "kdp-widgets.service"
-    file.write_text(text(opened_nodes=("/dev/hwrng",), options=("--set=a=b c",)))
+    file.write_text(text(opened_nodes=("/dev/hwrng",), options=("--set=a=b c", "--set=a=b\nc", "--set=p=100%")))
 
     done = subprocess.run([analyze, "verify", "--man=no", str(file)], capture_output=True, text=True, check=False)
 
