@@ -160,6 +160,7 @@ class Needs:
             Kubernetes has no right for one node: such a container is privileged. A systemd unit has one.
         capabilities: Linux capabilities, as ``SYS_ADMIN``; normally none.
         host_network: Whether it must run in the node's network namespace.
+        host_pid: Whether it must see the node's processes, as who asks for the processes on a device.
 
     Raises:
         InvalidValueError: A path is not absolute, or a capability no name of one.
@@ -170,6 +171,7 @@ class Needs:
     opened_nodes: tuple[str, ...] = attrs.field(default=(), converter=_tuple, validator=_check_paths)
     capabilities: tuple[str, ...] = attrs.field(default=(), converter=_capabilities, validator=_check_capabilities)
     host_network: bool = False
+    host_pid: bool = False
 
 
 class Reporter(Protocol):

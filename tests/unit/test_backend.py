@@ -69,7 +69,7 @@ def test_the_defaults_do_nothing() -> None:
     assert backend.links([]) == {}
     assert backend.counters() == {}
     assert backend.config is None
-    assert backend.needs() == Needs(host_paths=(), capabilities=(), host_network=False)
+    assert backend.needs() == Needs(host_paths=(), capabilities=(), host_network=False, host_pid=False)
     assert (backend.poll_interval, backend.stale_after, dict(backend.joined_env)) == (5.0, 30.0, {})
 
 

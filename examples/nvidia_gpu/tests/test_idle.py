@@ -95,6 +95,13 @@ def test_by_default_nobody_asks(make: Make) -> None:
     assert idle.unused_hooks == ()
 
 
+def test_its_manifest_lets_it_see_the_nodes_processes(make: Make) -> None:
+    _, idle = make(require_idle=True)
+    _, backend = make()
+    assert idle.needs().host_pid
+    assert not backend.needs().host_pid
+
+
 def test_older_libraries_are_asked_in_their_way(make: Make) -> None:
     node, backend = make(MIG, mig="mixed")
     node.change(0, pids=(7,))

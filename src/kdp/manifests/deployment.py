@@ -85,6 +85,7 @@ class Deployment:
         opened_nodes: Device nodes that it opens.
         capabilities: Linux capabilities.
         host_network: Whether it runs in the node's network namespace.
+        host_pid: Whether it sees the node's processes.
         http: Where it answers probes; None: nowhere.
         restarts_with: A mark that changes when the process must be started anew to see changed files.
         fields: Variables that a pod gets from fields of its own, by name.
@@ -99,6 +100,7 @@ class Deployment:
     opened_nodes: tuple[str, ...] = ()
     capabilities: tuple[str, ...] = ()
     host_network: bool = False
+    host_pid: bool = False
     http: Address | None = None
     restarts_with: str | None = None
     fields: Mapping[str, str] = attrs.field(factory=dict[str, str])
@@ -124,6 +126,8 @@ class Deployment:
         told += [(f"capability {name}", "the backend asks for it") for name in self.capabilities]
         if self.host_network:
             told.append(("the node's network", "the backend asks for it"))
+        if self.host_pid:
+            told.append(("the node's processes", "the backend asks for it"))
         if self.cluster is not None:
             told += [(f"{', '.join(rule.verbs)} {rule.resource}", rule.why) for rule in self.cluster.rules]
         return told
@@ -193,6 +197,7 @@ def deployment_of(
         opened_nodes=needs.opened_nodes,
         capabilities=needs.capabilities,
         host_network=needs.host_network,
+        host_pid=needs.host_pid,
         http=http,
         restarts_with=restarts_with,
         fields=fields,

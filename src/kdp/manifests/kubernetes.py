@@ -167,6 +167,8 @@ def _pod(deployment: Deployment, placement: Placement) -> Document:
         spec["runtimeClassName"] = placement.runtime_class
     if deployment.host_network:
         spec["hostNetwork"] = True
+    if deployment.host_pid:
+        spec["hostPID"] = True
     spec["containers"] = [_container(deployment, placement)]
     spec["volumes"] = [
         {

@@ -102,7 +102,7 @@ def unit(deployment: Deployment, *, executable: str) -> str:
         *(["ProtectHome=yes"] if not _is_at_home(deployment) else ["ProtectHome=read-only"]),
         "",
         "# What it is not.",
-        *_HARDENING,
+        *(each for each in _HARDENING if each not in _too_much(deployment)),
         "",
         "[Install]",
         "WantedBy=multi-user.target",
@@ -126,6 +126,12 @@ def _writable(deployment: Deployment) -> Iterator[str]:
             if folder.made:
                 yield f"ExecStartPre=+/bin/mkdir -p {_argument(folder.path)}"
             yield f"ReadWritePaths={_path(folder.path)}"
+
+
+def _too_much(deployment: Deployment) -> Iterator[str]:
+    """Tell what would hide something that it needs."""
+    if deployment.host_pid:
+        yield "ProtectProc=invisible"
 
 
 def _is_at_home(deployment: Deployment) -> bool:

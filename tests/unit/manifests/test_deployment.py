@@ -114,12 +114,15 @@ def test_on_the_node_itself_everything_is_where_it_is() -> None:
 
 
 def test_each_thing_that_it_is_given_has_a_reason() -> None:
-    made = deployment(Needs(capabilities=["CAP_NET_ADMIN"], opened_nodes=["/dev/hwrng"], host_network=True))
+    made = deployment(
+        Needs(capabilities=["CAP_NET_ADMIN"], opened_nodes=["/dev/hwrng"], host_network=True, host_pid=True)
+    )
 
     told = dict(made.reasons())
     assert told["capability NET_ADMIN"]
     assert told["open /dev/hwrng"]
     assert told["the node's network"]
+    assert told["the node's processes"]
     assert told["/var/lib/kdp (to write)"]
     assert all(told.values())
 

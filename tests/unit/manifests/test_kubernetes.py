@@ -92,7 +92,7 @@ def test_it_needs_no_account_and_is_there_before_the_pods_that_want_its_devices(
     assert pod(made)["priorityClassName"] == "system-node-critical"
     assert made[-1]["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"] == 0
     assert "serviceAccountName" not in pod(made)
-    assert "hostNetwork" not in pod(made)
+    assert not {"hostNetwork", "hostPID"} & {*pod(made)}
 
 
 def test_where_it_runs_is_the_admins_choice() -> None:
@@ -110,6 +110,10 @@ def test_where_it_runs_is_the_admins_choice() -> None:
     assert pod(made)["runtimeClassName"] == "nvidia"
     assert pod(made)["hostNetwork"] is True
     assert "seLinuxOptions" not in container(made)["securityContext"]
+
+
+def test_who_asks_for_the_nodes_processes_sees_them() -> None:
+    assert pod(daemon_set(deployment(host_pid=True), PLACEMENT))["hostPID"] is True
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,11 @@ def test_a_home_is_shown_only_if_something_in_it_is_read() -> None:
     assert settings(text(folders=(*FOLDERS, driver)))["ProtectHome"] == ["read-only"]
 
 
+def test_processes_are_hidden_but_for_who_asks_for_them() -> None:
+    assert settings(text())["ProtectProc"] == ["invisible"]
+    assert "ProtectProc" not in settings(text(host_pid=True))
+
+
 def test_words_reach_the_command_as_they_are() -> None:
     made = settings(text(options=("--set=a=b c", '--set=q="x"', "--set=p=100%", "--set=d=$HOME", "", ";")))
 

@@ -324,7 +324,12 @@ class NvidiaGpu(kdp.DeviceBackend):
         opened = () if options.uses_runtime else (f"{dev}/nvidiactl", *sorted(self.host.glob(f"{dev}/nvidia[0-9]*")))
         changes = options.power_limits or options.time_slices or options.mig == "dynamic"
         capabilities = ("SYS_ADMIN",) if changes else ()
-        return kdp.Needs(host_paths=tuple(sorted(paths)), opened_nodes=opened, capabilities=capabilities)
+        return kdp.Needs(
+            host_paths=tuple(sorted(paths)),
+            opened_nodes=opened,
+            capabilities=capabilities,
+            host_pid=options.require_idle,
+        )
 
 
 def _kept(device: kdp.Device, before: kdp.Device | None) -> kdp.Device:
