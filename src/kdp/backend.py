@@ -147,6 +147,10 @@ def _check_paths(_needs: object, field: attrs.Attribute[tuple[str, ...]], paths:
             )
 
 
+def _check_nodes(needs: object, field: attrs.Attribute[tuple[str, ...]], nodes: tuple[str, ...]) -> None:
+    _check_paths(needs, field, tuple(node for node in nodes if not node.startswith(("char-", "block-"))))
+
+
 @final
 @attrs.frozen(kw_only=True)
 class Needs:
@@ -157,7 +161,10 @@ class Needs:
             the directory: a mounted file stays the one that it was.
         writable_paths: Directories of the node that the backend writes to.
         opened_nodes: Device nodes that the backend itself opens, as ``/dev/hwrng``; to look at one needs no right.
-            Kubernetes has no right for one node: such a container is privileged. A systemd unit has one.
+            Kubernetes has no right for one node: such a container is privileged. A systemd unit has one. Nodes that
+            may not be there where the manifest is written are named by their group in ``/proc/devices``, as ``char-nvidia*``.
+        injected_nodes: The same, of nodes that a runtime as NVIDIA's puts into the plugin's own container: that needs no
+            right for them, a systemd unit does.
         capabilities: Linux capabilities, as ``SYS_ADMIN``; normally none.
         host_network: Whether it must run in the node's network namespace.
         host_pid: Whether it must see the node's processes, as who asks for the processes on a device.
@@ -168,7 +175,8 @@ class Needs:
 
     host_paths: tuple[str, ...] = attrs.field(default=(), converter=_tuple, validator=_check_paths)
     writable_paths: tuple[str, ...] = attrs.field(default=(), converter=_tuple, validator=_check_paths)
-    opened_nodes: tuple[str, ...] = attrs.field(default=(), converter=_tuple, validator=_check_paths)
+    opened_nodes: tuple[str, ...] = attrs.field(default=(), converter=_tuple, validator=_check_nodes)
+    injected_nodes: tuple[str, ...] = attrs.field(default=(), converter=_tuple, validator=_check_nodes)
     capabilities: tuple[str, ...] = attrs.field(default=(), converter=_capabilities, validator=_check_capabilities)
     host_network: bool = False
     host_pid: bool = False

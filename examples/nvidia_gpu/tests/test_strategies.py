@@ -4,10 +4,12 @@ import json
 import os
 
 import pytest
+from click.testing import CliRunner
 from typing_extensions import override
 
 import kdp
 import kdp.hardware
+from kdp.cli.app import kdp as command
 from kdp_example_nvidia_gpu import NvidiaGpu
 from kdp_example_nvidia_gpu.fake import GpuState, MigState, NvmlState
 from kdp_example_nvidia_gpu.nvml import find_library
@@ -195,10 +197,9 @@ def test_needs_declares_all_that_is_read(make_node: MakeNode, strategies: list[S
     _LOOKED.clear()
     assert found(backend)
     needs = backend.needs()
-    declared = (*needs.host_paths, *map(os.path.dirname, needs.opened_nodes))
     assert _LOOKED
-    assert [path for path in _LOOKED if not any(f"{path}/".startswith(f"{held}/") for held in declared)] == []
-    assert ("/etc/cdi" in declared) == ("cdi" in strategies)
+    assert [path for path in _LOOKED if not any(f"{path}/".startswith(f"{held}/") for held in needs.host_paths)] == []
+    assert ("/etc/cdi" in needs.host_paths) == ("cdi" in strategies)
 
 
 def test_needs_declares_where_the_library_is_looked_for(make_node: MakeNode) -> None:
@@ -207,7 +208,18 @@ def test_needs_declares_where_the_library_is_looked_for(make_node: MakeNode) -> 
     _LOOKED.clear()
     assert find_library(backend.host, "/") is not None
     needs = backend.needs()
-    declared = (*needs.host_paths, *map(os.path.dirname, needs.opened_nodes))
     # NVML opens these itself: in a container that no NVIDIA runtime has started, only a privileged one may.
-    assert needs.opened_nodes == ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia1")
-    assert [path for path in _LOOKED if not any(f"{path}/".startswith(f"{held}/") for held in declared)] == []
+    assert (needs.opened_nodes, needs.injected_nodes) == (("char-nvidia*",), ())
+    assert [path for path in _LOOKED if not any(f"{path}/".startswith(f"{held}/") for held in needs.host_paths)] == []
+
+
+@pytest.mark.parametrize("strategy", ["envvar", "volume-mounts", "device-nodes", "cdi"])
+def test_a_unit_may_open_what_nvml_opens_as_no_runtime_brings_it(strategy: Strategy) -> None:
+    """Also where the unit is written on a machine without a GPU."""
+    arguments = ["manifests", "nvidia-gpu", "--format=systemd", f"--set=strategies={strategy}"]
+
+    result = CliRunner().invoke(command, [*arguments, "--set=dev_root=/run/nvidia/driver"])
+
+    assert result.exit_code == 0, result.output
+    assert "DevicePolicy=closed\n" in result.stdout
+    assert "\nDeviceAllow=char-nvidia* rw\n" in result.stdout

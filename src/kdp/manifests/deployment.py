@@ -82,7 +82,8 @@ class Deployment:
         options: The command's options, as flags.
         folders: The node's directories.
         files: The files that it reads in `CONFIG_DIR`, by name; a container's only.
-        opened_nodes: Device nodes that it opens.
+        opened_nodes: Device nodes that it opens, or groups of them.
+        injected_nodes: The same, but a container has them from its runtime.
         capabilities: Linux capabilities.
         host_network: Whether it runs in the node's network namespace.
         host_pid: Whether it sees the node's processes.
@@ -98,6 +99,7 @@ class Deployment:
     folders: tuple[Folder, ...] = ()
     files: Mapping[str, str] = attrs.field(factory=dict[str, str])
     opened_nodes: tuple[str, ...] = ()
+    injected_nodes: tuple[str, ...] = ()
     capabilities: tuple[str, ...] = ()
     host_network: bool = False
     host_pid: bool = False
@@ -122,6 +124,10 @@ class Deployment:
         told += [
             (f"open {on_one_line(node)}", "the backend opens it itself; a container is privileged for it")
             for node in self.opened_nodes
+        ]
+        told += [
+            (f"open {on_one_line(node)}", "the backend opens it itself; a container has it from its runtime")
+            for node in self.injected_nodes
         ]
         told += [(f"capability {name}", "the backend asks for it") for name in self.capabilities]
         if self.host_network:
@@ -195,6 +201,7 @@ def deployment_of(
         folders=(*own, *_read(needs, nodes, root)),
         files=files or {},
         opened_nodes=needs.opened_nodes,
+        injected_nodes=needs.injected_nodes,
         capabilities=needs.capabilities,
         host_network=needs.host_network,
         host_pid=needs.host_pid,
@@ -249,7 +256,7 @@ def _same(name: str, path: Path, why: str, *, writable: bool = False, made: bool
 
 def _read(needs: Needs, nodes: Iterable[str], root: Path) -> Iterable[Folder]:
     """Tell what the backend needs, each directory once and none that is in another."""
-    looked_at = [*nodes, *needs.opened_nodes]
+    looked_at = [*nodes, *(node for node in needs.opened_nodes if node.startswith("/"))]
     reasons = {_whole(posixpath.dirname(path)): "look at device nodes" for path in looked_at}
     reasons |= {_whole(path): "the backend reads it" for path in needs.host_paths}
     read = [

@@ -59,8 +59,8 @@ def unit(deployment: Deployment, *, executable: str) -> str:
         executable: The command ``kdp`` on the node, an absolute path.
 
     Raises:
-        InvalidValueError: The executable's path is not absolute, a path has control characters, or the deployment's name is no
-            DNS label.
+        InvalidValueError: The executable's path is not absolute, a path has control characters, a node is not below ``/dev``, or
+            the deployment's name is no DNS label.
     """
     check_label("name", deployment.name)
     if not executable.startswith("/"):
@@ -98,7 +98,7 @@ def unit(deployment: Deployment, *, executable: str) -> str:
         f"CapabilityBoundingSet={' '.join(f'CAP_{name}' for name in deployment.capabilities)}",
         f"AmbientCapabilities={' '.join(f'CAP_{name}' for name in deployment.capabilities)}",
         "DevicePolicy=closed",
-        *(f"DeviceAllow={_path(node)} rw" for node in deployment.opened_nodes),
+        *_allowed(deployment),
         *(["ProtectHome=yes"] if not _is_at_home(deployment) else ["ProtectHome=read-only"]),
         "",
         "# What it is not.",
@@ -126,6 +126,20 @@ def _writable(deployment: Deployment) -> Iterator[str]:
             if folder.made:
                 yield f"ExecStartPre=+/bin/mkdir -p {_argument(folder.path)}"
             yield f"ReadWritePaths={_path(folder.path)}"
+
+
+def _allowed(deployment: Deployment) -> Iterator[str]:
+    """Tell the device nodes that it may open."""
+    nodes = (*deployment.opened_nodes, *deployment.injected_nodes)
+    if nodes:
+        yield "# What is not there when it starts stays forbidden: start it anew after a driver was loaded."
+    for node in nodes:
+        if not node.startswith(("/dev/", "char-", "block-")):
+            raise InvalidValueError(
+                f"node {node!r}: a systemd unit may open nodes below /dev only; expected such a node, or its group in "
+                f"/proc/devices, as 'char-nvidia*'"
+            )
+        yield f"DeviceAllow={_path(node)} rw"
 
 
 def _too_much(deployment: Deployment) -> Iterator[str]:

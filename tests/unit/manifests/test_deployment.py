@@ -127,6 +127,16 @@ def test_each_thing_that_it_is_given_has_a_reason() -> None:
     assert all(told.values())
 
 
+def test_what_a_runtime_brings_into_a_container_needs_no_directory_there() -> None:
+    made = deployment(Needs(opened_nodes=["char-widget*", "/dev/hwrng"], injected_nodes=["char-card*", "/dev/x/card"]))
+
+    assert (made.opened_nodes, made.injected_nodes) == (("char-widget*", "/dev/hwrng"), ("char-card*", "/dev/x/card"))
+    assert paths(made) == OWN | {"/dev"}
+    told = dict(made.reasons())
+    assert told["open char-widget*"].endswith("a container is privileged for it")
+    assert told["open char-card*"].endswith("a container has it from its runtime")
+
+
 PARTS = st.sampled_from(["dev", "sys", "a", "b", "ab", "A"])
 PATHS = st.lists(PARTS, min_size=1, max_size=4).map(lambda parts: "/" + "/".join(parts))
 
@@ -166,6 +176,7 @@ def test_whatever_is_asked_for_is_covered_once_under_names_of_its_own(
             r"writable_paths '/opt/../etc': must be an absolute path .* without '\.\.'",
         ),
         ({"opened_nodes": ["/dev/"]}, "opened_nodes '/dev/'.* a slash at its end"),
+        ({"injected_nodes": ["nvidia*"]}, "injected_nodes 'nvidia\\*': must be an absolute path"),
         ({"capabilities": ["SYS ADMIN"]}, "capability 'SYS ADMIN': must be .* valid is 'SYS_ADMIN'"),
     ],
 )

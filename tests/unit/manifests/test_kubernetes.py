@@ -61,6 +61,8 @@ def test_only_to_open_a_node_it_is_privileged_as_the_api_takes_it() -> None:
     security = container(daemon_set(deployment(opened_nodes=("/dev/hwrng",)), PLACEMENT))["securityContext"]
 
     assert security == {"runAsUser": 0, "readOnlyRootFilesystem": True, "privileged": True}
+    brought = container(daemon_set(deployment(injected_nodes=("/dev/card",)), PLACEMENT))["securityContext"]
+    assert "privileged" not in brought
 
 
 def test_the_probes_ask_where_it_answers() -> None:

@@ -51,6 +51,19 @@ def test_it_may_write_where_it_must_and_open_what_it_names() -> None:
     assert "DeviceAllow" not in plain
 
 
+def test_it_may_open_what_a_containers_runtime_would_bring() -> None:
+    made = settings(text(opened_nodes=("/dev/a b%",), injected_nodes=("char-nvidia*", "/dev/card")))
+
+    assert made["DeviceAllow"] == ['"/dev/a b%%" rw', "char-nvidia* rw", "/dev/card rw"]
+
+
+def test_a_node_that_systemd_would_ignore_is_refused() -> None:
+    with pytest.raises(
+        InvalidValueError, match="node '/run/driver/dev/card': a systemd unit may open nodes below /dev"
+    ):
+        text(opened_nodes=("/run/driver/dev/card",))
+
+
 def test_a_home_is_shown_only_if_something_in_it_is_read() -> None:
     driver = Folder(name="h", path="/home/kubernetes/bin/widget", seen_at="/h", why="driver")
 
@@ -114,7 +127,8 @@ def analyze() -> str:
 
 def test_systemd_finds_nothing_wrong(analyze: str, tmp_path: Path) -> None:
     file = tmp_path / "kdp-widgets.service"
-    file.write_text(text(opened_nodes=("/dev/hwrng",), options=("--set=a=b c", "--set=a=b\nc", "--set=p=100%")))
+    nodes = {"opened_nodes": ("/dev/hwrng",), "injected_nodes": ("char-nvidia*",)}
+    file.write_text(text(**nodes, options=("--set=a=b c", "--set=a=b\nc", "--set=p=100%")))
 
     done = subprocess.run([analyze, "verify", "--man=no", str(file)], capture_output=True, text=True, check=False)
 

@@ -304,13 +304,11 @@ class NvidiaGpu(kdp.DeviceBackend):
     @override
     def needs(self) -> kdp.Needs:
         options = self.options
-        paths = {"/sys", "/proc/driver"}
+        paths = {"/sys", "/proc/driver", f"{options.dev_root.rstrip('/')}/dev"}
         if options.driver_root != "/":
             paths.add(options.driver_root)
         elif self._library is None and not options.uses_runtime:
             paths |= LIBRARY_PLACES  # NVIDIA's runtime would put it into the plugin's own container
-        if "device-nodes" in options.strategies or options.uses_runtime:
-            paths.add(f"{options.dev_root.rstrip('/')}/dev")
         if options.uses_runtime and options.nvidia_runtime is None:
             paths |= {*map(posixpath.dirname, runtime.RUNTIME_PLACES), "/etc/containerd"}
         if "cdi" in options.strategies:
@@ -319,14 +317,14 @@ class NvidiaGpu(kdp.DeviceBackend):
             paths |= TOOL_PLACES
         if options.mps:
             paths.add(options.mps_pipe)
-        # NVIDIA's runtime gives the plugin's own container the nodes that NVML opens; without it nobody does.
-        dev = f"{options.dev_root.rstrip('/')}/dev"
-        opened = () if options.uses_runtime else (f"{dev}/nvidiactl", *sorted(self.host.glob(f"{dev}/nvidia[0-9]*")))
+        # What NVML opens. NVIDIA's runtime gives it to the plugin's own container; without it nobody does.
+        nodes = ("char-nvidia*",)
         changes = options.power_limits or options.time_slices or options.mig == "dynamic"
         capabilities = ("SYS_ADMIN",) if changes else ()
         return kdp.Needs(
             host_paths=tuple(sorted(paths)),
-            opened_nodes=opened,
+            opened_nodes=() if options.uses_runtime else nodes,
+            injected_nodes=nodes if options.uses_runtime else (),
             capabilities=capabilities,
             host_pid=options.require_idle,
         )
