@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import kdp
+from kdp.cli.app import kdp as command
 from kdp_example_nvidia_gpu.fake import FakeNode, GpuState, NvmlState
 from kdp_example_nvidia_gpu.mps import daemon_problem
 
@@ -32,6 +34,15 @@ def _daemon(node: FakeNode) -> Generator[None]:
         yield
     (folder / "control").unlink()
     folder.rmdir()
+
+
+def test_a_unit_sees_the_daemons_directory_below_tmp() -> None:
+    arguments = ["manifests", "nvidia-gpu", "--format=systemd", "--set=mps=4"]
+    result = CliRunner().invoke(command, arguments)
+    shared = CliRunner().invoke(command, [*arguments, "--set=mps_pipe=/run/nvidia-mps"])
+    assert (result.exit_code, shared.exit_code) == (0, 0)
+    assert "PrivateTmp" not in result.stdout
+    assert "\nPrivateTmp=yes\n" in shared.stdout
 
 
 def _allocation(*devices: kdp.Device) -> kdp.Allocation:

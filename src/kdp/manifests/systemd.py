@@ -14,7 +14,7 @@ from .deployment import on_one_line
 from .kubernetes import check_label
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from .deployment import Deployment
 
@@ -48,6 +48,9 @@ _HARDENING: Final = (
     "UMask=0022",
 )
 
+_HOMES: Final = ("/home", "/root", "/run/user")
+_TEMPORARY: Final = ("/tmp", "/var/tmp")  # noqa: S108
+
 _MADE_BY_SYSTEMD: Final = {"/var/lib/": "StateDirectory", "/run/": "RuntimeDirectory", "/var/run/": "RuntimeDirectory"}
 
 
@@ -67,6 +70,9 @@ def unit(deployment: Deployment, *, executable: str) -> str:
         raise InvalidValueError(
             f"executable {executable!r}: must be an absolute path on the node; valid is '/usr/local/bin/kdp'"
         )
+    # What it is given, and what its arguments name: the program, the class's file, files of parameters.
+    places = [folder.path for folder in deployment.folders]
+    places += [executable, deployment.target, *(option.rpartition("=")[2] for option in deployment.options)]
     arguments = ("run", deployment.target, *deployment.options)
     lines = [
         "[Unit]",
@@ -99,10 +105,10 @@ def unit(deployment: Deployment, *, executable: str) -> str:
         f"AmbientCapabilities={' '.join(f'CAP_{name}' for name in deployment.capabilities)}",
         "DevicePolicy=closed",
         *_allowed(deployment),
-        *(["ProtectHome=yes"] if not _is_at_home(deployment) else ["ProtectHome=read-only"]),
+        *(["ProtectHome=read-only"] if _is_any_below(places, _HOMES) else ["ProtectHome=yes"]),
         "",
         "# What it is not.",
-        *(each for each in _HARDENING if each not in _too_much(deployment)),
+        *(each for each in _HARDENING if each not in _too_much(deployment, places)),
         "",
         "[Install]",
         "WantedBy=multi-user.target",
@@ -142,14 +148,16 @@ def _allowed(deployment: Deployment) -> Iterator[str]:
         yield f"DeviceAllow={_path(node)} rw"
 
 
-def _too_much(deployment: Deployment) -> Iterator[str]:
+def _too_much(deployment: Deployment, places: Iterable[str]) -> Iterator[str]:
     """Tell what would hide something that it needs."""
     if deployment.host_pid:
         yield "ProtectProc=invisible"
+    if _is_any_below(places, _TEMPORARY):
+        yield "PrivateTmp=yes"
 
 
-def _is_at_home(deployment: Deployment) -> bool:
-    return any(folder.path.startswith(("/home", "/root", "/run/user")) for folder in deployment.folders)
+def _is_any_below(places: Iterable[str], folders: Iterable[str]) -> bool:
+    return any(f"{place}/".startswith(f"{folder}/") for place in places for folder in folders)
 
 
 def _argument(text: str) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from kdp.errors import InvalidValueError
@@ -25,7 +25,7 @@ FOLDERS = (
 
 def text(**changes: Any) -> str:
     given: dict[str, Any] = {"name": "kdp-widgets", "target": "widgets", "folders": FOLDERS}
-    return unit(Deployment(**{**given, **changes}), executable=str(Path(sys.executable).with_name("kdp")))
+    return unit(Deployment(**{**given, **changes}), executable="/bin/true")
 
 
 def settings(unit: str) -> dict[str, list[str]]:
@@ -69,11 +69,25 @@ def test_a_home_is_shown_only_if_something_in_it_is_read() -> None:
 
     assert settings(text())["ProtectHome"] == ["yes"]
     assert settings(text(folders=(*FOLDERS, driver)))["ProtectHome"] == ["read-only"]
+    assert settings(text(options=("--config=/root/kdp.yaml",)))["ProtectHome"] == ["read-only"]
 
 
 def test_processes_are_hidden_but_for_who_asks_for_them() -> None:
     assert settings(text())["ProtectProc"] == ["invisible"]
     assert "ProtectProc" not in settings(text(host_pid=True))
+
+
+@pytest.mark.parametrize("path", ["/tmp", "/tmp/nvidia-mps", "/var/tmp/a/b"])
+def test_the_nodes_tmp_is_not_hidden_from_who_needs_something_there(path: str) -> None:
+    folder = Folder(name="t", path=path, seen_at=path, why="the backend reads it")
+
+    assert "PrivateTmp" not in settings(text(folders=(*FOLDERS, folder)))
+    assert settings(text(folders=(*FOLDERS, attrs.evolve(folder, path="/tmpfs"))))["PrivateTmp"] == ["yes"]
+
+
+@pytest.mark.parametrize("given", [{"options": ("--set=file=/tmp/a",)}, {"target": "/tmp/a.py:Widgets"}])
+def test_a_file_in_tmp_that_an_argument_names_is_not_hidden(given: dict[str, Any]) -> None:
+    assert "PrivateTmp" not in settings(text(**given))
 
 
 def test_words_reach_the_command_as_they_are() -> None:
