@@ -91,7 +91,8 @@ class Rdma(kdp.DeviceBackend):
             resource_prefix: The domain of names in the file that have none; default ``rdma``, in the mode vf ``intel.com``.
             rdma_hca_max: Mode pool: how many containers may have the pool at a time; default 100.
             slots: Mode hca: how many containers may have each adapter at a time; default 1.
-            ports: Whether an adapter is healthy with ``any`` port active, or with ``all``.
+            ports: Whether an adapter, in the mode vf that of the physical function, is healthy with ``any`` port active, or with
+                ``all``.
             vendors: PCI vendor ids, as 15b3; default: all.
             device_ids: PCI device ids, as 1017; default: all.
             drivers: Drivers of the PCI function, as mlx5_core; default: all.
@@ -216,9 +217,10 @@ class Rdma(kdp.DeviceBackend):
     def _functions(
         self, hcas: Sequence[Hca], manager: str | None, complaints: set[str], *, shared: bool
     ) -> list[kdp.Device]:
-        functions = read_functions(self.host, hcas)
+        memory, all_ports = self._known.memory, self._all_ports
+        functions = read_functions(self.host, hcas, memory, all_ports=all_ports)
         if any(selector.aux_types for held in self._config.vfs for selector in held.selectors):
-            functions += read_subfunctions(self.host, hcas)
+            functions += read_subfunctions(self.host, hcas, memory, all_ports=all_ports)
         self._interfaces |= {name for held in functions for name in (*held.interfaces, *held.parent_interfaces)}
         left_out: list[str] = []
         found = vf_devices(self.host, self._config.vfs, functions, manager, shared=shared, left_out=left_out)

@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from .hca import Hca, link_type_of, owner_of, representors
+from .hca import Hca, link_type_of, owner_of
+from .uplinks import card_bond, interface_fault, representors, uplinks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import kdp.hardware
+
+    from .uplinks import Memory
 
 __all__ = ["Vdpa", "VirtualFunction", "read_functions", "read_subfunctions"]
 
@@ -115,8 +118,17 @@ class VirtualFunction:
         return self.driver.replace("-", "_").split("_")
 
 
-def read_functions(host: kdp.hardware.Host, hcas: Sequence[Hca]) -> list[VirtualFunction]:
-    """Return the virtual functions of network controllers, by physical function and number."""
+def read_functions(
+    host: kdp.hardware.Host, hcas: Sequence[Hca], memory: Memory, *, all_ports: bool
+) -> list[VirtualFunction]:
+    """Return the virtual functions of network controllers, by physical function and number.
+
+    Args:
+        host: The node's files.
+        hcas: The adapters.
+        memory: Of the last look.
+        all_ports: Whether each port of the physical function must be active, or one.
+    """
     by_address = _by_owner(hcas)
     found: list[VirtualFunction] = []
     routed = _default_routes(host)
@@ -129,16 +141,18 @@ def read_functions(host: kdp.hardware.Host, hcas: Sequence[Hca]) -> list[Virtual
             continue
         if parent.path not in parents:
             parents[parent.path] = {held.address: number for number, held in parent.virtual_functions.items()}
-            faults[parent.path] = _uplink_fault(host, parent, by_address.get(parent.address, ()))
-        common = _read(function, function, parent, faults[parent.path], by_address, routed)
+            faults[parent.path] = _uplink_fault(parent, by_address, memory, all_ports=all_ports)
+        common = _read(function, function, parent, faults[parent.path], by_address, routed, memory)
         found.append(
             _with_own(function, common, parents[parent.path].get(function.address), vdpa.get(function.address))
         )
     return sorted(found, key=_place)
 
 
-def read_subfunctions(host: kdp.hardware.Host, hcas: Sequence[Hca]) -> list[VirtualFunction]:
-    """Return the subfunctions of network controllers, by physical function and number."""
+def read_subfunctions(
+    host: kdp.hardware.Host, hcas: Sequence[Hca], memory: Memory, *, all_ports: bool
+) -> list[VirtualFunction]:
+    """Return the subfunctions of network controllers, by physical function and number. See `read_functions`."""
     by_owner = _by_owner(hcas)
     routed = _default_routes(host)
     faults: dict[str, str | None] = {}
@@ -148,8 +162,8 @@ def read_subfunctions(host: kdp.hardware.Host, hcas: Sequence[Hca]) -> list[Virt
         if parent is None or (parent.class_code or 0) >> 16 != NETWORK_CONTROLLER:
             continue
         if parent.path not in faults:
-            faults[parent.path] = _uplink_fault(host, parent, by_owner.get(parent.address, ()))
-        common = _read(entry, parent, parent, faults[parent.path], by_owner, routed)
+            faults[parent.path] = _uplink_fault(parent, by_owner, memory, all_ports=all_ports)
+        common = _read(entry, parent, parent, faults[parent.path], by_owner, routed, memory)
         found.append(attrs.evolve(common, number=entry.integer("sfnum").value, aux_type="sf"))
     return sorted(found, key=_place)
 
@@ -165,10 +179,14 @@ def _read(
     uplink_fault: str | None,
     hcas: Mapping[str, Sequence[Hca]],
     routed: frozenset[str],
+    memory: Memory,
 ) -> VirtualFunction:
     """Return what both kinds tell; a subfunction is described by the PCI function that is its parent."""
     host = entry.host
-    interfaces, parent_interfaces = tuple(child.name for child in entry.children("net/*")), tuple(_interfaces(parent))
+    interfaces = tuple(child.name for child in entry.children("net/*"))
+    of_parent = parent.children("net/*")
+    others = representors(of_parent, memory)
+    parent_interfaces = tuple(child.name for child in of_parent if child.name not in others)
     mine = tuple(hcas.get(entry.name, ()))
     types = [link_type_of(host.net_interface(name)) for name in (*interfaces, *parent_interfaces)]
     types += [kind for hca in (*mine, *hcas.get(parent.address, ())) for kind in sorted(hca.link_types)]
@@ -195,9 +213,9 @@ def _with_own(
 ) -> VirtualFunction:
     """Return it with what only a virtual function has."""
     keys = [
-        function.host.directory(f"{hca.path}/ports/{port.number}/pkeys").hexadecimal("0")
+        port.hexadecimal("pkeys/0")
         for hca in common.hcas
-        for port in hca.ports
+        for port in function.host.directory(hca.path).children("ports/*")
     ]
     return attrs.evolve(
         common,
@@ -219,13 +237,6 @@ def _by_owner(hcas: Sequence[Hca]) -> dict[str, list[Hca]]:
     return found
 
 
-def _interfaces(parent: kdp.hardware.PciFunction) -> list[str]:
-    """Return the interfaces of a physical function's own ports."""
-    found = parent.children("net/*")
-    others = representors(found)
-    return [entry.name for entry in found if entry.name not in others]
-
-
 def _vdpa_devices(host: kdp.hardware.Host) -> dict[str, Vdpa]:
     """Return the vDPA devices by the address of their PCI function. Whoever makes one names it; its node is of another device below."""
     found: dict[str, Vdpa] = {}
@@ -239,17 +250,39 @@ def _vdpa_devices(host: kdp.hardware.Host) -> dict[str, Vdpa]:
     return found
 
 
-def _uplink_fault(host: kdp.hardware.Host, parent: kdp.hardware.PciFunction, hcas: Sequence[Hca]) -> str | None:
-    """Return why nothing gets out of a physical function; one of its ports is enough."""
-    faults = [hca.unhealthy_because(all_ports=False) for hca in hcas]
+def _uplink_fault(
+    parent: kdp.hardware.PciFunction, hcas: Mapping[str, Sequence[Hca]], memory: Memory, *, all_ports: bool
+) -> str | None:
+    """Return why nothing gets out of a physical function."""
+    faults = [hca.unhealthy_because(all_ports=all_ports) for hca in hcas.get(parent.address, ())]
     if not faults:
-        states = {name: held.state for name in _interfaces(parent) if (held := host.net_interface(name)) is not None}
-        faults = [
-            f"{name} is {state}" if state in ("down", "lowerlayerdown", "notpresent") else None
-            for name, state in states.items()
-        ]
+        ways = uplinks(parent.children("net/*"), memory)
+        faults = [_way_fault(way, parent, hcas, memory, all_ports=all_ports) for way in ways]
     told = [fault for fault in faults if fault is not None]
-    return f"its uplink: {'; '.join(told)}" if told and len(told) == len(faults) else None
+    return f"its uplink: {'; '.join(told)}" if told and (all_ports or len(told) == len(faults)) else None
+
+
+def _way_fault(
+    way: kdp.hardware.Directory,
+    parent: kdp.hardware.PciFunction,
+    hcas: Mapping[str, Sequence[Hca]],
+    memory: Memory,
+    *,
+    all_ports: bool,
+) -> str | None:
+    """Return why nothing gets out through an interface of a physical function without an adapter.
+
+    In a bond of the card's functions (VF LAG) one of them has the adapter of all, and its port is the bond.
+    """
+    master, card = way.link("master"), parent.address.rpartition(".")[0]
+    of_card = [hca for address, held in hcas.items() if address.rpartition(".")[0] == card for hca in held]
+    sharing = [hca for hca in of_card if master in hca.interfaces]
+    bond = master if sharing else card_bond(way, memory)
+    fault = interface_fault(way.host, bond or way.name, memory)
+    if fault is not None or not sharing:
+        return fault
+    told = [told for hca in sharing if (told := hca.unhealthy_because(all_ports=all_ports)) is not None]
+    return f"{bond}: {'; '.join(told)}" if told else None
 
 
 def _default_routes(host: kdp.hardware.Host) -> frozenset[str]:
@@ -262,7 +295,7 @@ def _default_routes(host: kdp.hardware.Host) -> frozenset[str]:
     todo = [*found]
     while todo:
         interface = host.net_interface(todo.pop())
-        lower = set() if interface is None else {*interface.lower} - found
+        lower = set[str]() if interface is None else {*interface.lower} - found
         found |= lower
         todo += lower
     return frozenset(found)

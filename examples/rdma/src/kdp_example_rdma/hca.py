@@ -1,4 +1,4 @@
-"""RDMA adapters (HCAs) as sysfs tells them: ports, device nodes, memory node, health.
+"""RDMA adapters (HCAs) as sysfs tells them: device nodes, memory node, health. Their ports are in `ports`.
 
 What is odd about them, and why each is read as it is:
 
@@ -6,11 +6,8 @@ What is odd about them, and why each is read as it is:
 * An adapter that is removed while a process holds its node open stays in ``/sys/class/infiniband``, "4: ACTIVE", without nodes. So
   health is node and class entry and port state.
 * Soft-RoCE has no ``device``; iWARP has no umad; newer kernels give RoCE no issm. What is not there is not missing.
-* A port has 1024 GIDs, of which most fail: only the first one's interface is read.
 * Two adapters may say one GUID: soft-RoCE makes it of the hardware address, which an interface shares with its VLANs. And a
   subfunction's may be zero, as a virtual function's.
-* In switchdev mode mlx5 gives the physical function's adapter a port, and the function an interface, for each virtual function: its
-  representor. One that is up says nothing of the way out.
 """
 
 from __future__ import annotations
@@ -21,61 +18,30 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-import kdp.hardware
+from .ports import Port, read_ports
+from .uplinks import Memory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
+
+    import kdp.hardware
 
 __all__ = [
     "Hca",
     "HcaFacts",
     "Known",
-    "Port",
     "link_type_of",
     "node_of",
     "owner_of",
     "rdma_cm",
     "read_hcas",
-    "representors",
     "shares_namespaces",
 ]
 
-ACTIVE = 4
-
-_STATES = {
-    1: "DOWN",
-    2: "INIT: no subnet manager has configured it",
-    3: "ARMED: the subnet manager has not activated it yet",
-    5: "ACTIVE_DEFER: its link has just failed",
-}
-_PHYSICAL = {
-    "Polling": "no signal, is the cable plugged in and its other end up?",
-    "Disabled": "its interface is set down, or the port is disabled",
-    "LinkErrorRecovery": "the link recovers from errors",
-}
 _LINK_TYPES = {1: "ether", 32: "infiniband"}
 
 _GUID = re.compile(r"[0-9a-f]{16}")
 _NUMBER = re.compile(r"[0-9]{1,9}")
-_REPRESENTOR = re.compile(r"(c\d+)?pf\d+((vf|sf)\d+)?")
-"""What ``phys_port_name`` of a representor says; the port itself is ``p0`` (the kernel's devlink-port.rst)."""
-
-
-@attrs.frozen(kw_only=True)
-class Port:
-    """A port of an adapter.
-
-    Attributes:
-        number: Its number; the first is 1.
-        link_layer: ``InfiniBand``, ``Ethernet``; empty: unknown.
-        rate: As ``100 Gb/sec (4X EDR)``.
-        fault: Why nothing can be sent through it; None: it is active.
-    """
-
-    number: int
-    link_layer: str
-    rate: str
-    fault: str | None
 
 
 @attrs.frozen(kw_only=True)
@@ -145,7 +111,7 @@ class Hca:
         """
         if self.fault is not None:
             return self.fault
-        faults = [f"{self.name} port {port.number} is {port.fault}" for port in self.ports if port.fault is not None]
+        faults = [f"{self.name} {port.fault}" for port in self.ports if port.fault is not None]
         if not self.ports:
             return f"{self.name} has no ports"
         return "; ".join(faults) if faults and (all_ports or len(faults) == len(self.ports)) else None
@@ -158,10 +124,12 @@ class Known:
     Attributes:
         facts: Facts by path.
         shared: GUIDs that two adapters said: neither has it for an id, also when the other is gone.
+        memory: What attributes of ports and interfaces said.
     """
 
     facts: dict[str, HcaFacts] = attrs.field(factory=dict[str, HcaFacts])
     shared: set[str] = attrs.field(factory=set[str])
+    memory: Memory = attrs.field(factory=Memory)
 
 
 def read_hcas(host: kdp.hardware.Host, known: Known | None = None) -> list[Hca]:
@@ -173,6 +141,7 @@ def read_hcas(host: kdp.hardware.Host, known: Known | None = None) -> list[Hca]:
             and what cannot be read just now keeps its last value, so that no id changes because an attribute fails once.
     """
     known = Known() if known is None else known
+    known.memory.turn()
     verbs: dict[str, list[kdp.hardware.Directory]] = {}
     for name in ("infiniband_verbs", "infiniband_mad"):
         for entry in host.class_devices(name):
@@ -189,6 +158,7 @@ def read_hcas(host: kdp.hardware.Host, known: Known | None = None) -> list[Hca]:
             names[path] if times[names[path]] == 1 else f"{names[path]}-{entry.name}",
             facts[path],
             verbs.get(entry.name, ()),
+            known.memory,
         )
         for path, entry in entries.items()
     ]
@@ -251,13 +221,6 @@ def link_type_of(interface: kdp.hardware.NetInterface | None) -> str | None:
     return None if interface is None else _LINK_TYPES.get(interface.link_type or 0)
 
 
-def representors(interfaces: Sequence[kdp.hardware.Directory]) -> set[str]:
-    """Return which of a function's interfaces stand for a virtual function or subfunction; one that is alone is its port's."""
-    if len(interfaces) == 1:
-        return set()
-    return {each.name for each in interfaces if _REPRESENTOR.fullmatch(each.text("phys_port_name").or_else(""))}
-
-
 def _facts(entry: kdp.hardware.Directory, last: HcaFacts | None) -> HcaFacts:
     guid = entry.text("node_guid").or_else("").replace(":", "").lower()
     guid = guid if _GUID.fullmatch(guid) and guid.strip("0") else ""
@@ -292,22 +255,15 @@ _TOLD = [field.name for field in attrs.fields(HcaFacts) if field.name != "is_vir
 
 
 def _read(
-    entry: kdp.hardware.Directory, identity: str, facts: HcaFacts, nodes: Iterable[kdp.hardware.Directory]
+    entry: kdp.hardware.Directory,
+    identity: str,
+    facts: HcaFacts,
+    nodes: Iterable[kdp.hardware.Directory],
+    memory: Memory,
 ) -> Hca:
-    host = entry.host
-    ports = entry.children("ports/*")
-    mine = entry.child("device").children("net/*")
-    others = representors(mine)
-    interfaces: dict[str, kdp.hardware.NetInterface | None] = {
-        child.name: kdp.hardware.NetInterface(host, child.path) for child in mine if child.name not in others
-    }
-    ndevs = {port.path: port.text("gid_attrs/ndevs/0").or_else("") for port in ports}
-    for name in (entry.text("parent").or_else(""), *ndevs.values()):
-        if _is_name(name) and name not in others and name not in interfaces:
-            interfaces[name] = host.net_interface(name)
-    read_ports = tuple(_port(port) for port in ports if _NUMBER.fullmatch(port.name) and ndevs[port.path] not in others)
+    ports, interfaces = read_ports(entry, memory, guid=facts.guid, is_pci=facts.address is not None)
     types = {link_type_of(interface) for interface in interfaces.values()}
-    types |= {{"Ethernet": "ether", "InfiniBand": "infiniband"}.get(port.link_layer) for port in read_ports}
+    types |= {{"Ethernet": "ether", "InfiniBand": "infiniband"}.get(port.link_layer) for port in ports}
     held = {entry.name: node_of(entry) for entry in nodes}
     fault = None
     if not any(name.startswith("uverbs") for name in held):
@@ -322,36 +278,8 @@ def _read(
         facts=facts,
         interfaces=tuple(interfaces),
         link_types=frozenset(kind for kind in types if kind is not None),
-        ports=read_ports,
+        ports=ports,
         nodes=tuple(node for node in held.values() if node is not None),
         missing=tuple(name for name, node in held.items() if node is None),
         fault=fault,
     )
-
-
-def _is_name(text: str) -> bool:
-    """Return whether this may be the name of an interface, as the kernel's dev_valid_name() has it."""
-    return 0 < len(text) < 16 and text not in (".", "..") and not any(c in "/:\0" or c.isspace() for c in text)
-
-
-def _port(port: kdp.hardware.Directory) -> Port:
-    layer = port.text("link_layer").or_else("")
-    return Port(
-        number=int(port.name),
-        link_layer=layer,
-        rate=port.text("rate").or_else(""),
-        fault=_port_fault(port),
-    )
-
-
-def _port_fault(port: kdp.hardware.Directory) -> str | None:
-    state = port.text("state").parsed(lambda text: int(text.partition(":")[0]), "a port's state such as 4: ACTIVE")
-    if state.value is None:
-        return f"in an unknown state: {state.problem}"
-    if state.value == ACTIVE:
-        return None
-    if state.value != 1:
-        return _STATES.get(state.value, f"in the unknown state {state.value}")
-    physical = port.text("phys_state").or_else("").partition(":")[2].strip()
-    reason = ": ".join(part for part in (physical, _PHYSICAL.get(physical)) if part)
-    return f"DOWN ({reason})" if reason else "DOWN"

@@ -1,0 +1,258 @@
+"""Switchdev mode, where a physical function's adapter has ports, and the function interfaces, that are no way out of the node.
+
+The trees are made by hand, after the kernel's drivers/infiniband/hw/mlx5/ib_rep.c and eswitch.c.
+"""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from kdp.testing import SysfsTree
+from kdp_example_rdma import Rdma
+
+from .conftest import DOWN, GUID, Node, found
+
+ETHERNET = {"link_layer": "Ethernet", "lid": "0x0", "sm_lid": "0x0"}
+FIRST, SECOND = "0000:3b:00.0", "0000:3b:00.1"
+OF_FIRST, OF_SECOND = "0000:3b:00.2", "0000:3b:01.2"
+ADAPTER = "0c42a10300000001-0"
+
+
+def _interface(node: Node, directory: str, name: str, port: str, *, state: str = "up", switch: str = "") -> None:
+    node.net(directory, name, state=state)
+    node.tree.write(f"{directory}/net/{name}/phys_port_name", port)
+    if switch:
+        node.tree.write(f"{directory}/net/{name}/phys_switch_id", switch)
+    else:
+        node.tree.fail(f"{directory}/net/{name}/phys_switch_id", errno.EOPNOTSUPP)
+
+
+def _state(tree: SysfsTree, name: str, state: str) -> None:
+    tree.write(f"/sys/class/net/{name}/operstate", state)
+
+
+@pytest.fixture
+def without_gids(sysfs_tree: SysfsTree) -> SysfsTree:
+    """A function in switchdev mode with two virtual ones. The uplink's port is the last; of that of the function itself there is nothing."""
+    node = Node(sysfs_tree)
+    directory = node.pci(FIRST, numa=0)
+    node.hca("mlx5_0", directory, guid=GUID(1), ports=[{**ETHERNET, **DOWN}, *([ETHERNET] * 3)])
+    for number in range(1, 5):
+        sysfs_tree.fail(f"/sys/class/infiniband/mlx5_0/ports/{number}/gid_attrs/ndevs/0", errno.EINVAL)
+    _interface(node, directory, "eth0", "p0", switch="e41d")
+    for number in range(2):
+        _interface(node, directory, f"eth0_{number}", f"pf0vf{number}", switch="e41d")
+        function = node.vf(FIRST, number, f"0000:3b:00.{number + 2}", numa=0)
+        node.hca(f"mlx5_{number + 1}", function, guid=GUID(0), ports=[ETHERNET])
+    return sysfs_tree
+
+
+def _bond(tree: SysfsTree, *, switches: tuple[str, str] = ("", ""), marked: bool = False) -> Node:
+    """Two functions of one card, each with a virtual one and its representor, below one bond."""
+    node = Node(tree)
+    bond = "/sys/devices/virtual/net/bond0"
+    tree.link("/sys/class/net/bond0", bond)
+    tree.write(f"{bond}/operstate", "up")
+    if marked:
+        tree.write(f"{bond}/bonding/mode", "802.3ad 4")
+    for number, (parent, address, switch) in enumerate(
+        zip((FIRST, SECOND), (OF_FIRST, OF_SECOND), switches, strict=True)
+    ):
+        directory = node.pci(parent, numa=0)
+        _interface(node, directory, f"ens{number}", f"p{number}", switch=switch)
+        _interface(node, directory, f"pf{number}rep0", f"pf{number}vf0", switch=switch)
+        tree.link(f"{directory}/net/ens{number}/master", bond)
+        tree.link(f"{bond}/lower_ens{number}", f"{directory}/net/ens{number}")
+        function = node.vf(parent, 0, address, numa=0)
+        node.hca(f"mlx5_{number + 2}", function, guid=GUID(0), ports=[ETHERNET])
+    return node
+
+
+@pytest.fixture
+def card_bond(sysfs_tree: SysfsTree) -> SysfsTree:
+    """A bond that the card makes: the first function has the adapter, whose ports are the bond and the second one's representor."""
+    node = _bond(sysfs_tree)
+    ports = [{**ETHERNET, "gid_attrs/ndevs/0": "bond0"}, {**ETHERNET, "gid_attrs/ndevs/0": "pf1rep0"}]
+    node.hca("mlx5_bond_0", sysfs_tree.host.resolve(f"/sys/bus/pci/devices/{FIRST}"), guid=GUID(1), ports=ports)
+    return sysfs_tree
+
+
+def _port_down(tree: SysfsTree) -> None:
+    for name, value in DOWN.items():
+        tree.write(f"/sys/class/infiniband/mlx5_bond_0/ports/1/{name}", value)
+
+
+def _reasons(backend: Rdma) -> dict[str, str | None]:
+    return {id_: device.health.reason for id_, device in found(backend).items()}
+
+
+# -- ports --------------------------------------------------------------------------------------------------------------
+
+
+def test_representors_whose_ports_have_no_gids_kept_an_adapter_healthy(without_gids: SysfsTree) -> None:
+    adapter, functions = Rdma(without_gids.host, mode="hca", if_names=["eth0"]), Rdma(without_gids.host, mode="vf")
+    device = found(adapter)[ADAPTER]
+    assert device.health.is_healthy  # though a port is DOWN: which is the uplink's nobody says
+    assert {name: device.attributes[name] for name in ("interfaces", "ports", "activePorts", "linkLayer", "speed")} == {
+        "interfaces": "eth0",
+        "ports": 1,
+        "activePorts": 1,
+        "linkLayer": "Ethernet",
+        "speed": 100,
+    }
+    assert {*_reasons(functions).values()} == {None}
+    _state(without_gids, "eth0", "down")
+    assert _reasons(adapter) == {ADAPTER: "mlx5_0 uplink eth0 is down"}
+    assert {*_reasons(functions).values()} == {"its uplink: mlx5_0 uplink eth0 is down"}
+
+
+def test_an_uplink_that_is_up_while_no_port_is_active_is_none(without_gids: SysfsTree) -> None:
+    for number in (2, 3, 4):
+        without_gids.write(f"/sys/class/infiniband/mlx5_0/ports/{number}/state", DOWN["state"])
+    reasons = _reasons(Rdma(without_gids.host, mode="hca", if_names=["eth0"]))
+    assert reasons == {ADAPTER: "mlx5_0 uplink eth0 is up, and none of the ports is ACTIVE"}
+
+
+def test_a_representor_that_is_alone_is_no_uplink(without_gids: SysfsTree) -> None:
+    """Somebody has taken the uplink into a container."""
+    for name in ("eth0", "eth0_1"):
+        without_gids.remove(f"/sys/devices/pci0000:3b/{FIRST}/net/{name}")
+    assert _reasons(Rdma(without_gids.host, mode="hca"))[ADAPTER] == "mlx5_0 uplink is not to be seen"
+
+
+def test_a_function_that_leaves_switchdev_mode_has_all_its_ports_again(without_gids: SysfsTree) -> None:
+    backend = Rdma(without_gids.host, mode="hca", if_names=["eth0"])
+    assert found(backend)[ADAPTER].attributes["ports"] == 1
+    for number in range(2):
+        without_gids.remove(f"/sys/devices/pci0000:3b/{FIRST}/net/eth0_{number}")
+    without_gids.fail("/sys/class/net/eth0/phys_switch_id", errno.EOPNOTSUPP)
+    assert found(backend)[ADAPTER].attributes["ports"] == 4
+
+
+def test_a_representor_below_the_other_function_of_a_bond_kept_the_adapter_healthy(card_bond: SysfsTree) -> None:
+    backend = Rdma(card_bond.host, mode="hca", if_names=["bond0"])
+    device = found(backend)[ADAPTER]
+    assert (device.attributes["interfaces"], device.attributes["ports"]) == ("ens0,bond0", 1)
+    _port_down(card_bond)
+    (reason,) = _reasons(backend).values()
+    assert (reason or "").startswith("mlx5_bond_0 port 1 is DOWN (Polling")
+
+
+def test_a_port_whose_interface_cannot_be_read_at_first_is_the_one_that_is_left(card_bond: SysfsTree) -> None:
+    card_bond.fail("/sys/class/infiniband/mlx5_bond_0/ports/1/gid_attrs/ndevs/0", errno.EINVAL)
+    _port_down(card_bond)
+    (reason,) = [reason for id_, reason in _reasons(Rdma(card_bond.host, mode="hca")).items() if id_ == ADAPTER]
+    assert (reason or "").startswith("mlx5_bond_0 port 1 is DOWN")
+
+
+_PORTS = [f"/sys/class/infiniband/mlx5_bond_0/ports/{number}/gid_attrs/ndevs/0" for number in (1, 2)]
+_INTERFACES = [
+    f"/sys/class/net/{name}/{attribute}"
+    for name in ("ens0", "ens1", "pf0rep0", "pf1rep0")
+    for attribute in ("phys_port_name", "operstate")
+]
+
+
+@pytest.mark.parametrize("how", ["absent", "empty", "EINVAL"])
+@pytest.mark.parametrize("is_down", [False, True])
+def test_an_attribute_that_fails_later_changes_no_verdict(card_bond: SysfsTree, is_down: bool, how: str) -> None:
+    if is_down:
+        _port_down(card_bond)
+        for name in ("bond0", "ens0", "ens1"):
+            _state(card_bond, name, "down")
+    backends = [Rdma(card_bond.host, mode="hca", ports="all", if_names=["ens0"]), Rdma(card_bond.host, mode="vf")]
+    before = [_reasons(backend) for backend in backends]
+    assert {reason is None for reasons in before for reason in reasons.values()} == {not is_down}
+    for attribute in (*_PORTS, *_INTERFACES, "/sys/class/net/bond0/operstate"):
+        kept = card_bond.path(card_bond.host.resolve(attribute)).read_bytes()
+        if how == "EINVAL":
+            card_bond.fail(attribute, errno.EINVAL)
+        elif how == "empty":
+            card_bond.write(attribute, "")
+        else:
+            card_bond.remove(card_bond.host.resolve(attribute))
+        assert [_reasons(backend) for backend in backends for _ in range(2)] == [before[0]] * 2 + [before[1]] * 2
+        if how == "EINVAL":
+            card_bond.heal(attribute)
+        else:
+            card_bond.write(attribute, kept.decode())
+
+
+# -- bonds --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_leg_of_the_cards_bond_took_its_functions_out(card_bond: SysfsTree) -> None:
+    """Failover is what the bond is for."""
+    backend = Rdma(card_bond.host, mode="vf")
+    _state(card_bond, "ens1", "down")
+    assert _reasons(backend) == {OF_FIRST: None, OF_SECOND: None}
+    _state(card_bond, "ens0", "down")
+    _state(card_bond, "bond0", "down")
+    _port_down(card_bond)
+    reasons = _reasons(backend)
+    assert (reasons[OF_FIRST] or "").startswith("its uplink: mlx5_bond_0 port 1 is DOWN")
+    assert reasons[OF_SECOND] == "its uplink: bond0 is down"
+    _state(card_bond, "bond0", "up")
+    assert _reasons(backend)[OF_SECOND] == (
+        "its uplink: bond0 has nothing below it that is up: ens0 is down, ens1 is down"
+    )
+    _state(card_bond, "ens0", "up")
+    assert (_reasons(backend)[OF_SECOND] or "").startswith("its uplink: bond0: mlx5_bond_0 port 1 is DOWN")
+
+
+@pytest.mark.parametrize(
+    ("switches", "marked", "is_of_card"),
+    [
+        (("e41d", "e41d"), True, True),
+        (("e41d", "e41d"), False, False),  # a bridge, as of Open vSwitch
+        (("e41d", "f00d"), True, False),
+        (("", ""), True, False),
+    ],
+)
+def test_a_bond_is_the_cards_if_both_functions_are_of_one_switch(
+    sysfs_tree: SysfsTree, switches: tuple[str, str], marked: bool, is_of_card: bool
+) -> None:
+    node = _bond(sysfs_tree, switches=switches, marked=marked)
+    functions = Rdma(sysfs_tree.host, mode="vf", is_rdma=False)
+    _state(sysfs_tree, "ens1", "down")
+    assert _reasons(functions) == {OF_FIRST: None, OF_SECOND: None if is_of_card else "its uplink: ens1 is down"}
+    directory = sysfs_tree.host.resolve(f"/sys/bus/pci/devices/{FIRST}")
+    node.hca("mlx5_bond_0", directory, guid=GUID(1), ports=[{**ETHERNET, **DOWN}, ETHERNET, ETHERNET])
+    adapter = Rdma(sysfs_tree.host, mode="hca", if_names=["ens0"])
+    assert found(adapter)[ADAPTER].attributes["interfaces"] == ("ens0,bond0" if is_of_card else "ens0")
+    _state(sysfs_tree, "ens0", "down")
+    _state(sysfs_tree, "ens1", "up")
+    assert _reasons(adapter) == {ADAPTER: None if is_of_card else "mlx5_bond_0 uplink ens0 is down"}
+
+
+def test_soft_roce_on_a_bond_makes_it_no_bond_of_the_card(sysfs_tree: SysfsTree) -> None:
+    _bond(sysfs_tree)
+    path = "/sys/devices/virtual/infiniband/rxe0"
+    files = {"node_guid": GUID(9), "parent": "bond0", "ports/1/state": "4: ACTIVE", "ports/1/link_layer": "Ethernet"}
+    for name, value in files.items():
+        sysfs_tree.write(f"{path}/{name}", value)
+    sysfs_tree.link("/sys/class/infiniband/rxe0", path)
+    _state(sysfs_tree, "ens1", "down")
+    assert _reasons(Rdma(sysfs_tree.host, mode="vf"))[OF_SECOND] == "its uplink: ens1 is down"
+
+
+def test_soft_roce_on_a_representor_is_an_adapter(without_gids: SysfsTree) -> None:
+    path = "/sys/devices/virtual/infiniband/rxe0"
+    files = {"node_guid": GUID(9), "ports/1/state": "4: ACTIVE", "ports/1/gid_attrs/ndevs/0": "eth0_0"}
+    for name, value in files.items():
+        without_gids.write(f"{path}/{name}", value)
+    without_gids.link("/sys/class/infiniband/rxe0", path)
+    device = found(Rdma(without_gids.host, mode="hca", if_names=["eth0_0"]))["0c42a10300000009-0"]
+    assert device.attributes["ports"] == 1
+
+
+def test_all_ports_of_the_uplink_were_not_asked_for_in_the_mode_vf(sysfs_tree: SysfsTree) -> None:
+    """The option said nothing."""
+    node = Node(sysfs_tree)
+    node.hca("mlx4_0", node.pci(FIRST, numa=0), guid=GUID(1), ports=[{}, DOWN])
+    node.hca("mlx4_1", node.vf(FIRST, 0, OF_FIRST, numa=0), guid=GUID(2), ports=[{}, {}])
+    assert _reasons(Rdma(sysfs_tree.host, mode="vf")) == {OF_FIRST: None}
+    (reason,) = _reasons(Rdma(sysfs_tree.host, mode="vf", ports="all")).values()
+    assert (reason or "").startswith("its uplink: mlx4_0 port 2 is DOWN")
