@@ -101,6 +101,7 @@ AUX = '{"resourceList": [{"resourceName": "a", "deviceType": "auxNetDevice", "se
         ("pool", "", "f: the JSON is cut off at line 1, column 1; give the whole file"),
         ("pool", "{,}", "f: is no JSON at line 1, column 2: Expecting property name enclosed in double quotes"),
         ("pool", "[" * 100_000, "f: is nested too deeply to be a configuration"),
+        ("pool", POOL.join(['{"configList": [', "]}"]).replace(": 1,", f": {'9' * 5001},"), "f: has a number with too many digits to be a configuration"),
         ("pool", "[]", 'f: the document: a list must be an object; valid is for example {"configList": [...]}'),
         ("pool", SRIOV, "f: the document: this is a configuration of sriov-network-device-plugin, and mode is pool; set mode to vf"),
         ("vf", SHARED, "f: the document: this is a configuration of k8s-rdma-shared-dev-plugin, and mode is vf; set mode to pool or hca"),
@@ -152,7 +153,17 @@ def test_ranges() -> None:
     assert functions_of("eth0") == Functions("eth0", None)
     assert functions_of("eth0#0") == Functions("eth0", frozenset({0}))
     assert functions_of("eth0#0, 2-4") == Functions("eth0", frozenset({0, 2, 3, 4}))
-    for nonsense in ("", "#1", "eth0#", "eth0#a", "eth0#1-", "eth0#4-2", "eth0#1#2", "eth0#0-99999"):
+    for nonsense in (
+        "",
+        "#1",
+        "eth0#",
+        "eth0#a",
+        "eth0#1-",
+        "eth0#4-2",
+        "eth0#1#2",
+        "eth0#0-99999",
+        f"eth0#{'1' * 5001}",
+    ):
         assert functions_of(nonsense) is None
 
 
@@ -181,6 +192,19 @@ def test_options_that_contradict_each_other(tmp_path: Path, options: dict[str, A
 def test_a_bad_resource_is_told(tmp_path: Path) -> None:
     with pytest.raises(kdp.ConfigurationError, match=r"^resource: resource name 'hca'"):
         Rdma(kdp.hardware.Host(tmp_path), resource="hca")
+
+
+def test_a_number_with_too_many_digits_ended_the_look_that_read_the_file_again(
+    node: SysfsTree, write_config: Write, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write_config(SHARED)
+    backend = Rdma(node.host, config=path)
+    write_config(SHARED.replace("300", "9" * 5001))
+    assert len(backend.discover()) == 1000
+    assert (
+        f"{path}: has a number with too many digits to be a configuration; the configuration before stays in force"
+        in (caplog.messages)
+    )
 
 
 def test_a_file_that_changes_is_in_force_and_a_broken_one_changes_nothing(

@@ -45,7 +45,7 @@ POOL_PREFIX, VF_PREFIX = "rdma", "intel.com"
 """The domains that the Go plugins give to names without one; pods in use ask for these."""
 
 _HEXADECIMAL = re.compile(r"(0x)?([0-9a-f]{1,8})")
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_RANGE = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
 
 
 @attrs.frozen(kw_only=True)

@@ -120,7 +120,7 @@ def parse(text: str, file: str) -> Item:
     """Return the document of a JSON text.
 
     Raises:
-        kdp.ConfigurationError: It is no JSON, or is cut off.
+        kdp.ConfigurationError: It is no JSON, is cut off, or is too much of something.
     """
     try:
         value = json.loads(text)
@@ -131,4 +131,6 @@ def parse(text: str, file: str) -> Item:
         raise kdp.ConfigurationError(f"{file}: is no JSON at {place}: {error.msg}") from error
     except RecursionError as error:
         raise kdp.ConfigurationError(f"{file}: is nested too deeply to be a configuration") from error
+    except ValueError as error:  # Python makes no number of more than 4300 digits
+        raise kdp.ConfigurationError(f"{file}: has a number with too many digits to be a configuration") from error
     return Item(file, "", value, [])
