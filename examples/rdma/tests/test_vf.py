@@ -164,6 +164,42 @@ def test_the_first_resource_and_of_it_the_first_selector_has_a_function(node: Sy
     assert devices[PASSED].numa_nodes == ()
 
 
+def test_what_leaves_a_function_out_was_not_told(
+    node: SysfsTree, write_config: Write, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The one that was meant was shown among the others, without a word of is_rdma, which nobody had set."""
+    assert Rdma(node.host, mode="vf", drivers=["vfio-pci"]).discover() == []
+    assert caplog.messages == [
+        (
+            "rdma/vf: no virtual function is selected; there are "
+            f"{OWN} (15b3:101c, mlx5_core, of eth0/0000:d8:00.0; left out by drivers), "
+            f"{PASSED} (15b3:101c, vfio-pci, of eth0/0000:d8:00.0; left out by is_rdma=true), "
+            f"{AWAY} (15b3:101c, mlx5_core, of eth0/0000:d8:00.0; left out by drivers)"
+        )
+    ]
+    caplog.clear()
+    # Of several selectors the nearest counts.
+    far, near = {"vendors": ["8086"], "linkTypes": ["infiniband"]}, {"pfNames": ["eth0#5", "eth0#1"], "isRdma": True}
+    assert _backend(node, write_config, far, near).discover() == []
+    (message,) = caplog.messages
+    left_out = [part.partition(")")[0] for part in message.split("left out by ")[1:]]
+    assert left_out == ["pfNames", "isRdma=true", "pfNames"]
+    caplog.clear()
+    assert Rdma(node.host, mode="vf", device_ids=["1"], drivers=["vfio-pci"]).discover() == []
+    assert "left out by device_ids, drivers)" in caplog.messages[0]
+
+
+def test_a_resource_whose_functions_another_has_was_told_that_there_are_none(
+    node: SysfsTree, write_config: Write, caplog: pytest.LogCaptureFixture
+) -> None:
+    lists = [{"resourceName": name, "selectors": [{"vendors": ["15b3"]}]} for name in ("a", "b")]
+    backend = Rdma(node.host, mode="vf", config=write_config({"resourceList": lists}))
+    assert {device.resource for device in backend.discover()} == {"intel.com/a"}
+    assert caplog.messages == [
+        f"intel.com/b: left out because they are of intel.com/a already: {OWN}, {PASSED}, {AWAY}"
+    ]
+
+
 def test_a_function_is_as_healthy_as_its_uplink_not_as_its_own_port(node: SysfsTree) -> None:
     backend = Rdma(node.host, mode="vf")
     assert all(device.health.is_healthy for device in backend.discover())  # though the ports of both are DOWN

@@ -225,16 +225,6 @@ class Rdma(kdp.DeviceBackend):
         left_out: list[str] = []
         found = vf_devices(self.host, self._config.vfs, functions, manager, shared=shared, left_out=left_out)
         complaints.update(left_out)
-        for config in self._config.vfs:
-            if not any(device.resource == config.resource for device in found):
-                there = ", ".join(
-                    f"{held.address} ({held.vendor}:{held.device}, {held.driver or 'no driver'}, of "
-                    f"{'/'.join((*held.parent_interfaces, held.parent))})"
-                    for held in functions[:8]
-                )
-                complaints.add(
-                    f"{config.resource}: no virtual function is selected; there are {there or 'none on this node'}"
-                )
         return found
 
     @override

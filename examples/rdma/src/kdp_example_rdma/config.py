@@ -139,12 +139,14 @@ class VfConfig:
         selectors: The first that fits a function says what its container gets.
         with_numa: Whether the memory node is told.
         extra: More for the variable ``…_INFO``: by PCI address, or for all by ``*``.
+        names: What the admin calls the fields of the selectors.
     """
 
     resource: str
     selectors: tuple[VfSelector, ...]
     with_numa: bool = True
     extra: Mapping[str, Mapping[str, str]] = attrs.field(factory=dict[str, Mapping[str, str]])
+    names: Mapping[str, str] = attrs.field(factory=dict[str, str])
 
     @property
     def variable(self) -> str:
@@ -332,6 +334,7 @@ _VF_SELECTORS = {
     "vdpaType": "vdpa_type",
     "auxTypes": "aux_types",
 }
+_NAMES = {**{field: name for name, field in _VF_SELECTORS.items()}, "is_rdma": "isRdma=true", "aux_types": "deviceType"}
 _NOT_OF_SUBFUNCTIONS = ("pciAddresses", "acpiIndexes", "pKeys", "vdpaType")
 _NOT_HERE = {"ddpProfiles": "DDP profiles"}
 
@@ -367,6 +370,7 @@ def _vf(item: Item, prefix: str) -> VfConfig:
             address: {name: held.text('"x"') for name, held in info.mapping('{"token": "x"}').items()}
             for address, info in extra.items()
         },
+        names=_NAMES,
     )
 
 

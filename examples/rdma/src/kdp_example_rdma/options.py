@@ -32,6 +32,9 @@ __all__ = ["Options"]
 DEFAULTS = {"pool": f"{POOL_PREFIX}/hca_shared_devices", "hca": f"{POOL_PREFIX}/hca", "vf": f"{POOL_PREFIX}/vf"}
 """The resource's name, by mode."""
 
+_NAMES = {"devices": "device_ids", "is_rdma": "is_rdma=true"}
+"""What fields of `VfSelector` are called here, if not as there."""
+
 _BELONGS_TO = {"rdma_hca_max": ("pool",), "if_names": ("pool", "hca"), "pf_names": ("vf",), "is_rdma": ("vf",)}
 
 
@@ -101,7 +104,7 @@ class Options:
                 pf_names=_parents(self.pf_names or ()),
                 is_rdma=True if self.is_rdma is None else self.is_rdma,
             )
-            return Config(vfs=(VfConfig(resource=resource, selectors=(selector,)),))
+            return Config(vfs=(VfConfig(resource=resource, selectors=(selector,), names=_NAMES),))
         selectors = Selectors(
             vendors=vendors,
             device_ids=devices,

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from .functions import VirtualFunction
     from .hca import Hca
 
-__all__ = ["hca_fits", "vf_fits"]
+__all__ = ["hca_fits", "vf_misfits"]
 
 
 def hca_fits(selectors: Selectors, hca: Hca) -> bool:
@@ -26,28 +26,30 @@ def hca_fits(selectors: Selectors, hca: Hca) -> bool:
     )
 
 
-def vf_fits(selector: VfSelector, function: VirtualFunction, *, is_rdma: bool) -> bool:
-    """Return whether a virtual function is meant.
+def vf_misfits(selector: VfSelector, function: VirtualFunction, *, is_rdma: bool) -> list[str]:
+    """Return the fields of a selector that leave a virtual function out; none: it is meant.
 
     Args:
         selector: The selector.
         function: The function.
         is_rdma: Whether it has an RDMA adapter, be it visible here or in a container.
     """
-    return (
-        (function.aux_type in selector.aux_types if selector.aux_types else not function.aux_type)
-        and (not selector.vdpa_type or (function.vdpa is not None and function.vdpa.kind == selector.vdpa_type))
-        and _one_of(selector.vendors, [function.vendor])
-        and _one_of(selector.devices, [function.device])
-        and _one_of(selector.drivers, [function.driver])
-        and _one_of(selector.pci_addresses, [function.address])
-        and _one_of(selector.acpi_indexes, [function.acpi_index])
-        and _of_parent(selector.pf_names, function.parent_interfaces, function.number)
-        and _of_parent(selector.root_devices, [function.parent], function.number)
-        and _one_of(selector.link_types, [function.link_type])
-        and (not selector.p_keys or function.p_key in selector.p_keys)
-        and (is_rdma or not selector.is_rdma)
-    )
+    vdpa = "" if function.vdpa is None else function.vdpa.kind
+    fits = {
+        "aux_types": function.aux_type in selector.aux_types if selector.aux_types else not function.aux_type,
+        "vdpa_type": not selector.vdpa_type or vdpa == selector.vdpa_type,
+        "vendors": _one_of(selector.vendors, [function.vendor]),
+        "devices": _one_of(selector.devices, [function.device]),
+        "drivers": _one_of(selector.drivers, [function.driver]),
+        "pci_addresses": _one_of(selector.pci_addresses, [function.address]),
+        "acpi_indexes": _one_of(selector.acpi_indexes, [function.acpi_index]),
+        "pf_names": _of_parent(selector.pf_names, function.parent_interfaces, function.number),
+        "root_devices": _of_parent(selector.root_devices, [function.parent], function.number),
+        "link_types": _one_of(selector.link_types, [function.link_type]),
+        "p_keys": not selector.p_keys or function.p_key in selector.p_keys,
+        "is_rdma": is_rdma or not selector.is_rdma,
+    }
+    return [name for name, does in fits.items() if not does]
 
 
 def _one_of(wanted: Collection[str], there: Iterable[str]) -> bool:

@@ -15,7 +15,7 @@ import attrs
 import kdp
 import kdp.hardware
 
-from .selectors import vf_fits
+from .selectors import vf_misfits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,43 +72,63 @@ def vf_devices(
     """
     found: list[kdp.Device] = []
     without_rdma: dict[str, list[str]] = {}
+    taken: dict[tuple[str, str], list[str]] = {}
+    misfits_of: dict[str, list[tuple[VirtualFunction, list[str]]]] = {config.resource: [] for config in configs}
     for function in functions:
         # In the exclusive mode the adapter of a container's function is to be seen in that container only.
         may_be_away = not shared and function.driver != "" and not function.is_for_programs
-        is_rdma = bool(function.hcas) or may_be_away
-        chosen = _chosen(configs, function, is_rdma=is_rdma)
-        if chosen is None:
-            meant = None if is_rdma or function.is_for_programs else _chosen(configs, function, is_rdma=True)
-            if meant is not None:
-                without_rdma.setdefault(meant[0].resource, []).append(function.address)
+        judged = [
+            (config, *_nearest(config, function, is_rdma=bool(function.hcas) or may_be_away)) for config in configs
+        ]
+        for config, _, misfits in judged:
+            misfits_of[config.resource].append((function, misfits))
+        meant = [(config, selector) for config, selector, misfits in judged if not misfits]
+        for config, _ in meant[1:]:
+            taken.setdefault((meant[0][0].resource, config.resource), []).append(function.address)
+        if not meant:
+            lost = next((config for config, _, misfits in judged if misfits == ["is_rdma"]), None)
+            if lost is not None and not function.is_for_programs:
+                without_rdma.setdefault(lost.resource, []).append(function.address)
         elif function.carries_default_route:
             left_out.append(
-                f"{chosen[0].resource}: {function.address} ({', '.join(function.interfaces)}) carries the node's default route "
+                f"{meant[0][0].resource}: {function.address} ({', '.join(function.interfaces)}) carries the node's default route "
                 "and is left out"
             )
         else:
             try:
-                found.append(_device(host, *chosen, function, rdma_cm))
+                found.append(_device(host, *meant[0], function, rdma_cm))
             except kdp.KdpError as error:  # whatever a function says, it is its own affair
-                left_out.append(f"{chosen[0].resource}: {function.address} is left out: {error}")
+                left_out.append(f"{meant[0][0].resource}: {function.address} is left out: {error}")
     for resource, addresses in without_rdma.items():
-        some = ", ".join(addresses[:_NAMED]) + (", ..." if len(addresses) > _NAMED else "")
-        left_out.append(f"{resource}: left out because no RDMA adapter is to be seen: {some}")
+        left_out.append(f"{resource}: left out because no RDMA adapter is to be seen: {_some(addresses)}")
+    for (first, second), addresses in taken.items():
+        left_out.append(f"{second}: left out because they are of {first} already: {_some(addresses)}")
+    for config in configs:
+        judged_by = misfits_of[config.resource]
+        if config.resource not in without_rdma and all(misfits for _, misfits in judged_by):
+            left_out.append(_nothing(config, judged_by))
     return found
 
 
-def _chosen(
-    configs: Sequence[VfConfig], function: VirtualFunction, *, is_rdma: bool
-) -> tuple[VfConfig, VfSelector] | None:
-    return next(
-        (
-            (config, selector)
-            for config in configs
-            for selector in config.selectors
-            if vf_fits(selector, function, is_rdma=is_rdma)
-        ),
-        None,
+def _some(addresses: Sequence[str]) -> str:
+    return ", ".join(addresses[:_NAMED]) + (", ..." if len(addresses) > _NAMED else "")
+
+
+def _nearest(config: VfConfig, function: VirtualFunction, *, is_rdma: bool) -> tuple[VfSelector, list[str]]:
+    """Return the selector of a resource that leaves a function out by the fewest fields, and these; the first that means it is such."""
+    judged = [(selector, vf_misfits(selector, function, is_rdma=is_rdma)) for selector in config.selectors]
+    return min(judged, key=lambda held: (len(held[1]), held[1] != ["is_rdma"]))
+
+
+def _nothing(config: VfConfig, judged: Sequence[tuple[VirtualFunction, Sequence[str]]]) -> str:
+    """Return the sentence that nothing is selected: what is there, and what leaves it out, the nearest first."""
+    there = ", ".join(
+        f"{held.address} ({held.vendor}:{held.device}, {held.driver or 'no driver'}, of "
+        f"{'/'.join((*held.parent_interfaces, held.parent))}; left out by "
+        f"{', '.join(config.names.get(name, name) for name in misfits)})"
+        for held, misfits in sorted(judged, key=lambda held: len(held[1]))[:_NAMED]
     )
+    return f"{config.resource}: no virtual function is selected; there are {there or 'none on this node'}"
 
 
 def _device(
