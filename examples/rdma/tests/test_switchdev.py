@@ -180,6 +180,20 @@ def test_an_attribute_that_fails_later_changes_no_verdict(card_bond: SysfsTree, 
             card_bond.write(attribute, kept.decode())
 
 
+def test_an_interface_whose_attribute_fails_later_changes_no_verdict(without_gids: SysfsTree) -> None:
+    backend = Rdma(without_gids.host, mode="hca", ports="all", if_names=["eth0"])
+    for state, reason in (("up", None), ("down", "mlx5_0 uplink eth0 is down")):
+        _state(without_gids, "eth0", state)
+        for name in ("eth0", "eth0_0", "eth0_1"):
+            for attribute in ("phys_port_name", "phys_switch_id", "operstate"):
+                assert _reasons(backend) == {ADAPTER: reason}
+                without_gids.fail(f"/sys/class/net/{name}/{attribute}", errno.EINVAL)
+                assert _reasons(backend) == {ADAPTER: reason}, (name, attribute)
+                without_gids.heal(f"/sys/class/net/{name}/{attribute}")
+    without_gids.fail("/sys/class/net/eth0/operstate", errno.EINVAL)
+    assert _reasons(Rdma(without_gids.host, mode="hca"))[ADAPTER] == "mlx5_0 uplink eth0 is unknown"
+
+
 # -- bonds --------------------------------------------------------------------------------------------------------------
 
 
@@ -187,6 +201,8 @@ def test_a_leg_of_the_cards_bond_took_its_functions_out(card_bond: SysfsTree) ->
     """Failover is what the bond is for."""
     backend = Rdma(card_bond.host, mode="vf")
     _state(card_bond, "ens1", "down")
+    assert _reasons(backend) == {OF_FIRST: None, OF_SECOND: None}
+    card_bond.remove(f"/sys/devices/pci0000:3b/{SECOND}/net/ens1/master")  # what is below the bond says the same
     assert _reasons(backend) == {OF_FIRST: None, OF_SECOND: None}
     _state(card_bond, "ens0", "down")
     _state(card_bond, "bond0", "down")

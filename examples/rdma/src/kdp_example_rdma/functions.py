@@ -213,9 +213,9 @@ def _with_own(
 ) -> VirtualFunction:
     """Return it with what only a virtual function has."""
     keys = [
-        port.hexadecimal("pkeys/0")
+        function.host.directory(f"{hca.path}/ports/{number}/pkeys").hexadecimal("0")
         for hca in common.hcas
-        for port in function.host.directory(hca.path).children("ports/*")
+        for number in range(1, len(hca.ports) + 1)
     ]
     return attrs.evolve(
         common,
@@ -274,15 +274,18 @@ def _way_fault(
 
     In a bond of the card's functions (VF LAG) one of them has the adapter of all, and its port is the bond.
     """
-    master, card = way.link("master"), parent.address.rpartition(".")[0]
+    card = parent.address.rpartition(".")[0]
     of_card = [hca for address, held in hcas.items() if address.rpartition(".")[0] == card for hca in held]
-    sharing = [hca for hca in of_card if master in hca.interfaces]
-    bond = master if sharing else card_bond(way, memory)
+    sharing = [(hca, name) for hca in of_card for name in hca.interfaces if _is_above(name, way)]
+    bond = sharing[0][1] if sharing else card_bond(way, memory)
     fault = interface_fault(way.host, bond or way.name, memory)
-    if fault is not None or not sharing:
-        return fault
-    told = [told for hca in sharing if (told := hca.unhealthy_because(all_ports=all_ports)) is not None]
-    return f"{bond}: {'; '.join(told)}" if told else None
+    told = [told for hca, _ in sharing if (told := hca.unhealthy_because(all_ports=all_ports)) is not None]
+    return fault if fault is not None or not told else f"{bond}: {'; '.join(told)}"
+
+
+def _is_above(name: str, interface: kdp.hardware.Directory) -> bool:
+    above = interface.host.net_interface(name)
+    return above is not None and interface.name in above.lower
 
 
 def _default_routes(host: kdp.hardware.Host) -> frozenset[str]:
