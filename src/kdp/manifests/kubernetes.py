@@ -187,7 +187,8 @@ def _container(deployment: Deployment, placement: Placement) -> Document:
         "name": "plugin",
         "image": placement.image,
         "command": ["kdp"],
-        "args": ["run", deployment.target, *deployment.options],
+        # To Kubernetes $(NAME) is a variable and $$ a $.
+        "args": [text.replace("$", "$$") for text in ("run", deployment.target, *deployment.options)],
         "securityContext": _security(deployment, placement),
     }
     if deployment.fields:

@@ -50,6 +50,12 @@ def test_it_has_no_privileges_unless_the_backend_asks() -> None:
     }
 
 
+def test_kubernetes_takes_nothing_of_an_argument_for_a_variable() -> None:
+    made = container(daemon_set(deployment(options=("--set=name=$(HOME) and $$",)), PLACEMENT))
+
+    assert made["args"] == ["run", "widgets", "--set=name=$$(HOME) and $$$$"]
+
+
 def test_a_capability_is_added_to_none() -> None:
     security = container(daemon_set(deployment(capabilities=("NET_ADMIN",)), PLACEMENT))["securityContext"]
 
