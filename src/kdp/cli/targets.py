@@ -21,7 +21,7 @@ import attrs
 from ..backend import DeviceBackend
 from ..daemon.process import loading
 from ..daemon.signals import Stopped
-from ..errors import ConfigurationError, InvalidValueError, KdpError, sentence
+from ..errors import ConfigurationError, InvalidValueError, KdpError, said, sentence
 from ..hardware import Host
 from .convert import ConversionError, convert, describe
 
@@ -146,8 +146,12 @@ def _load_file(target: str, path: Path) -> ModuleType:
     return module
 
 
+_PASSED_ON = (KeyboardInterrupt, Stopped)
+"""What a person or a signal ended, and the vendor's code did not."""
+
+
 def _load_error(target: str, error: BaseException) -> BaseException:
-    if isinstance(error, (ConfigurationError, KeyboardInterrupt, Stopped)):
+    if isinstance(error, (ConfigurationError, *_PASSED_ON)):
         return error
     return ConfigurationError(f"target {target!r}: loading it failed with {_told(error)}")
 
@@ -156,7 +160,7 @@ def _told(error: BaseException) -> str:
     """Return class, text and place of a vendor's exception in one line."""
     if isinstance(error, KdpError):
         return sentence(error)
-    text = " ".join(str(error).split())
+    text = " ".join(said(error).split())
     trace = error.__traceback__
     place = ""
     while trace is not None:
@@ -166,7 +170,8 @@ def _told(error: BaseException) -> str:
         trace = trace.tb_next
     if isinstance(error, SyntaxError):
         place = ""  # its text has it
-    return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"
+    name = type(error).__name__
+    return f"{name}: {text}{place}" if text not in ("", name) else f"{name}{place}"
 
 
 @final
@@ -193,8 +198,10 @@ class Recipe:
         try:
             return self.cls(**self.arguments)
         except (ConfigurationError, InvalidValueError) as error:  # a sentence for the admin already
-            raise ConfigurationError(f"target {self.target!r}: {error}") from error
-        except Exception as error:
+            raise ConfigurationError(f"target {self.target!r}: {said(error)}") from error
+        except _PASSED_ON:
+            raise
+        except BaseException as error:
             given = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items() if name != "host")
             raise ConfigurationError(
                 f"target {self.target!r}: {self.cls.__name__}({given}) failed with {_told(error)}"

@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
+import kdp
 from kdp import ConfigurationError, DeviceBackend
 from kdp.cli.targets import Recipe, assign, load
 from kdp.daemon.settings import Given
+from kdp.daemon.signals import Stopped
 from kdp.hardware import Host
 
 WIDGETS = """
@@ -153,6 +156,7 @@ def test_a_target_that_is_no_backend_is_told_what_was_found_and_expected(
         ("x = 1\nraise ValueError('boom')", "ValueError: boom ({path}, line 2)"),
         ("def f(:", "SyntaxError: invalid syntax (failing_for_a_test.py, line 1)"),
         ("import sys; sys.exit(4)", "SystemExit: 4 ({path}, line 1)"),
+        ("class E(Exception):\n    def __str__(self): 1 / 0\nraise E", "E ({path}, line 3)"),
     ],
 )
 @pytest.mark.parametrize("form", ["failing_for_a_test:X", "failing_for_a_test.py:X"])
@@ -256,6 +260,37 @@ def test_a_constructor_that_raises_is_told_with_its_arguments(write: Write) -> N
     with pytest.raises(ConfigurationError) as caught:
         recipe.make()
     assert "Widgets(path=PosixPath('x'), count=-1) failed with ValueError: count is negative (" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("statement", "failure"),
+    [
+        ("raise SystemExit(7)", "SystemExit: 7"),
+        ("raise GeneratorExit", "GeneratorExit"),
+        ("raise type('E', (Exception,), {'__str__': lambda self: 1 / 0})()", "E"),
+    ],
+)
+def test_a_constructor_ends_nothing_and_needs_no_words(write: Write, statement: str, failure: str) -> None:
+    path = write(
+        f"import kdp\nclass X(kdp.DeviceBackend):\n    def __init__(self): {statement}\n    def discover(self): ...\n"
+    )
+    with pytest.raises(ConfigurationError) as caught:
+        Recipe("x", load("widgets_for_a_test.py:X"), {}).make()
+    assert str(caught.value) == f"target 'x': X() failed with {failure} ({path}, line 3)"
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, Stopped])
+def test_who_ends_the_command_ends_it_in_a_constructor_too(end: type[BaseException]) -> None:
+    class Interrupted(kdp.DeviceBackend):
+        def __init__(self) -> None:
+            raise end
+
+        @override
+        def discover(self) -> list[kdp.Device]:
+            return []
+
+    with pytest.raises(end):
+        Recipe("x", Interrupted, {}).make()
 
 
 def test_a_constructor_that_refuses_a_value_is_told_in_its_own_words(write: Write) -> None:
