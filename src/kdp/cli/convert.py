@@ -61,6 +61,8 @@ def describe(kind: Any) -> str:
         words = [describe(member) for member in arguments if member is not types.NoneType]
         return " or ".join([*words, "none"] if types.NoneType in arguments else words)
     if _is_list(kind):
+        if places := _places(kind):
+            return f"{len(places)} values, with commas: {', then '.join(map(describe, places))}"
         return f"a list, with commas, of {describe(_element(kind))}"
     return f"a {getattr(kind, '__name__', kind)}, as JSON"
 
@@ -157,9 +159,10 @@ def _list(value: object, kind: Any) -> Any:
     if not isinstance(value, (list, tuple)):
         raise ConversionError(describe(kind))
     items = cast("Sequence[object]", value)
+    places = _places(kind) or (_element(kind),) * len(items)
     try:
-        converted = [convert(item, _element(kind)) for item in items]
-    except ConversionError:
+        converted = [convert(item, place) for item, place in zip(items, places, strict=True)]
+    except ValueError:  # one does not fit, or their number
         raise ConversionError(describe(kind)) from None
     shape: Any = get_origin(kind) or kind
     return cast("Any", shape)(converted) if shape in (tuple, set, frozenset) else converted
@@ -203,6 +206,12 @@ def _is_enum(kind: Any) -> bool:
 
 def _is_list(kind: Any) -> bool:
     return (get_origin(kind) or kind) in _LISTS
+
+
+def _places(kind: Any) -> tuple[Any, ...]:
+    """Return the types of a tuple with a fixed number of values, as ``tuple[int, str]``."""
+    arguments = get_args(kind)
+    return () if get_origin(kind) is not tuple or arguments[-1:] == (...,) else arguments
 
 
 def _element(kind: Any) -> Any:
