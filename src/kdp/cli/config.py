@@ -95,8 +95,8 @@ def _parse(path: Path) -> object:
     kind = {".json": "JSON", ".toml": "TOML"}.get(path.suffix.lower(), "YAML")
     try:
         return _PARSERS[kind](text)
-    except ValueError as error:
-        reason = " ".join(str(error).split())
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())
         raise ConfigurationError(f"configuration file {path}: is not valid {kind}: {reason}") from None
 
 

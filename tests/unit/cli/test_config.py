@@ -51,6 +51,8 @@ def test_no_file_and_an_empty_file_say_nothing(tmp_path: Path) -> None:
         ("c.yaml", "a: [", "is not valid YAML: while parsing a flow"),
         ("c.json", "{", "is not valid JSON: Expecting property name"),
         ("c.toml", "a = ", "is not valid TOML: Invalid value (at "),
+        ("c.json", f"{'[' * 5000}{']' * 5000}", "is not valid JSON: it is nested too deeply"),
+        ("c.yaml", f"{'[' * 5000}{']' * 5000}", "is not valid YAML: it is nested too deeply"),
         ("c.yaml", "set: 3", "'set' must be a mapping of constructor parameters to values, this is a int; valid is"),
     ],
 )
