@@ -15,7 +15,7 @@ import click
 from click.core import ParameterSource
 
 from ..daemon.process import silence_grpc
-from .options import Refusal
+from .options import Refusal, Seconds
 
 if TYPE_CHECKING:
     from ..testing.conformance.model import CheckResult
@@ -95,7 +95,7 @@ _NOT_FOR = {
 )
 @click.option(
     "--deadline",
-    type=click.FloatRange(min=0, min_open=True, max=3600),
+    type=Seconds(most=3600),
     metavar="SECONDS",
     default=30.0,
     show_default=True,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from typing_extensions import override
 
 from ..daemon.settings import SETTINGS, Setting
-from ..errors import ConfigurationError, InvalidValueError
+from ..errors import ConfigurationError, InvalidValueError, said
 
-__all__ = ["Refusal", "backend_options", "refusing", "setting_options"]
+__all__ = ["Refusal", "Seconds", "backend_options", "refusing", "setting_options"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -20,6 +22,20 @@ class Refusal(click.ClickException):
     """Something that was given is wrong: one sentence, exit code 2."""
 
     exit_code = 2
+
+
+class Seconds(click.FloatRange):
+    """A finite number of seconds above 0; `click.FloatRange` takes NaN for a number in every range."""
+
+    def __init__(self, *, most: float | None = None) -> None:
+        super().__init__(min=0, min_open=True, max=most)
+
+    @override
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        seconds = super().convert(value, param, ctx)
+        if not math.isfinite(seconds):
+            self.fail(f"{seconds} is no number of seconds.", param, ctx)
+        return seconds
 
 
 class refusing:
@@ -31,7 +47,7 @@ class refusing:
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         """Translate."""
         if isinstance(error, (ConfigurationError, InvalidValueError)):
-            raise Refusal(str(error)) from None
+            raise Refusal(said(error)) from None
 
 
 def setting_options(*names: str) -> Callable[[_Function], _Function]:

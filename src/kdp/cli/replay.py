@@ -11,7 +11,7 @@ import click
 
 from ..daemon.process import silence_grpc
 from .interruption import Interrupted, unless_interrupted
-from .options import Refusal, refusing
+from .options import Refusal, Seconds, refusing
 
 if TYPE_CHECKING:
     from ..testing.recording import Report
@@ -26,7 +26,7 @@ _KEPT_LINES = 20
 @click.argument("program", metavar="-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option(
     "--deadline",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Seconds(),
     metavar="SECONDS",
     default=10.0,
     show_default=True,

@@ -8,7 +8,6 @@ this run. No code of the vendor runs in this process.
 from __future__ import annotations
 
 import json
-import math
 import os
 import time
 from contextlib import suppress
@@ -20,7 +19,7 @@ from typing_extensions import override
 from ..daemon.process import silence_grpc
 from ..daemon.settings import SETTINGS
 from ..errors import ConfigurationError
-from .options import backend_options, refusing, setting_options
+from .options import Seconds, backend_options, refusing, setting_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,7 +61,7 @@ __all__ = ["command"]
 )
 @click.option(
     "--deadline",
-    type=click.FloatRange(min=0, min_open=True, max=math.inf, max_open=True),
+    type=Seconds(),
     metavar="SECONDS",
     default=20.0,
     show_default=True,

@@ -192,6 +192,14 @@ def test_the_host_root_reaches_the_backend(tmp_path: Path) -> None:
     assert "root1" in result.output
 
 
+@pytest.mark.parametrize("seconds", ["nan", "inf", "0", "-1"])
+@pytest.mark.parametrize("command", ["simulate", "conformance", "replay"])
+def test_a_deadline_is_a_number_of_seconds(command: str, seconds: str) -> None:
+    result = CliRunner().invoke(kdp, [command, "--deadline", seconds, "x", "y"])
+    assert result.exit_code == 2
+    assert "Error: Invalid value for '--deadline': " in result.stderr
+
+
 def test_without_the_extra_the_command_says_what_to_install() -> None:
     code = "import sys; sys.modules['click'] = None; from kdp.cli import main; main()"
     result = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60)
