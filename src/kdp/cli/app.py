@@ -67,6 +67,6 @@ def kdp() -> None:
       kdp run widgets.py:Widgets         serve the kubelet of this node
       kdp manifests widgets.py:Widgets   what deploys it, with no more rights than it needs
 
-    Every option can also be given as a variable KDP_... or, with --config, in a file; flags win over variables, and
-    variables over the file.
+    Options whose help names a variable KDP_... can also be given by it, and those of 'kdp run' in a file, with --config.
+    Flags win over variables, and variables over the file.
     """  # noqa: D301 - click's mark for a block that keeps its lines

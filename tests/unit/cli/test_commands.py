@@ -200,6 +200,14 @@ def test_a_deadline_is_a_number_of_seconds(command: str, seconds: str) -> None:
     assert "Error: Invalid value for '--deadline': " in result.stderr
 
 
+def test_what_help_says_of_files_is_so(tmp_path: Path) -> None:
+    """Only what `kdp run` takes can be given in a file, not --output."""
+    (tmp_path / "c.yaml").write_text("output: json\n")
+    assert "those of 'kdp run' in a file" in " ".join(CliRunner().invoke(kdp, ["--help"]).output.split())
+    result = CliRunner().invoke(kdp, ["devices", "x", "--config", f"{tmp_path}/c.yaml"])
+    assert (result.exit_code, "unknown key 'output'" in result.stderr) == (2, True)
+
+
 def test_without_the_extra_the_command_says_what_to_install() -> None:
     code = "import sys; sys.modules['click'] = None; from kdp.cli import main; main()"
     result = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60)
