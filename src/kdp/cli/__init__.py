@@ -10,8 +10,13 @@ command line, the environment or the configuration file is wrong. ``kdp run`` ha
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 __all__ = ["main"]
 
@@ -20,6 +25,9 @@ _OF_THE_EXTRA = ("click", "cattrs", "rich", "yaml")
 
 def main() -> NoReturn:
     """Run the command of ``sys.argv`` and end the process."""
+    if sys.argv[1:2] == ["run"]:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, _stop)  # until `kdp.daemon.signals` is loaded
     try:
         from .app import kdp
 
@@ -32,3 +40,7 @@ def main() -> NoReturn:
         )
         raise SystemExit(2) from None
     raise SystemExit(0)
+
+
+def _stop(_number: int, _frame: FrameType | None) -> None:
+    os._exit(0)  # nothing has begun yet that would have to end in order

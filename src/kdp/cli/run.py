@@ -31,7 +31,7 @@ def command(targets: tuple[str, ...], assignments: tuple[str, ...], config: Path
     Exit codes:
       0  asked to stop
       1  internal failure: a bug of kdp
-      2  the configuration, a target or a parameter is wrong
+      2  the configuration, a target, a parameter or a limit of the process is wrong
       3  the plugin directory is unlinked: only a new process (a new mount) helps
     """  # noqa: D301 - click's mark for a block that keeps its lines
     with refusing():

@@ -11,7 +11,7 @@ code meaning
 ==== ===========================================================================
 0    asked to stop (SIGTERM or SIGINT), also when a hook of the vendor still hangs
 1    internal failure: a bug of kdp; the log has the traceback
-2    the configuration, a target or a parameter is wrong; one sentence says what
+2    the configuration, a target, a parameter or a limit of the process is wrong
 3    the plugin directory is unlinked under us: only a new process can help
 ==== ===========================================================================
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import resource
 import sys
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, NoReturn, Unpack
@@ -28,6 +29,9 @@ logger = logging.getLogger(__name__)
 loading: ContextVar[str | None] = ContextVar("kdp_loading", default=None)
 """The target whose module is being loaded by the command: its last line must not start to serve then."""
 
+_LEAST_FILES = 32
+"""So many files must a process be able to open: with fewer, gRPC's C core may crash before anything can be said."""
+
 STOPPED, FAILED, MISCONFIGURED, DIRECTORY_GONE = 0, 1, 2, 3
 
 
@@ -43,8 +47,13 @@ def prepare_process() -> Signals:
     """Take over what must be ours before any code of the vendor runs: signals, and the C core's voice.
 
     Raises:
-        ConfigurationError: This is not the main thread.
+        ConfigurationError: This is not the main thread, or too few files may be open.
     """
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files != resource.RLIM_INFINITY and files < _LEAST_FILES:
+        raise ConfigurationError(
+            f"only {files} file descriptors may be open (ulimit -n), too few for gRPC; give this process {_LEAST_FILES} or more"
+        )
     silence_grpc()
     signals = Signals()
     signals.start()
@@ -112,7 +121,6 @@ def _run_loop(plan: Plan, signals: Signals, read_again: Callable[[], Plan] | Non
     async def main() -> None:
         import asyncio
 
-        _keep_what_is_loaded()
         daemon = Daemon(plan, read_again=read_again, changed=lambda new: logs.configure(new.settings))
         notifier = Notifier(os.environ)
         telling = asyncio.create_task(notifier.follow(daemon.status))
@@ -124,6 +132,7 @@ def _run_loop(plan: Plan, signals: Signals, read_again: Callable[[], Plan] | Non
 
         with anyio.CancelScope() as scope:
             signals.attach(asyncio.get_running_loop(), stop=stop, reload=daemon.reload)
+            _keep_what_is_loaded()  # a signal that broke into the loading of gRPC would crash it
             await daemon.serve()
 
     try:

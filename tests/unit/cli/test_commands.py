@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from click.testing import CliRunner
@@ -206,6 +207,52 @@ def test_what_help_says_of_files_is_so(tmp_path: Path) -> None:
     assert "those of 'kdp run' in a file" in " ".join(CliRunner().invoke(kdp, ["--help"]).output.split())
     result = CliRunner().invoke(kdp, ["devices", "x", "--config", f"{tmp_path}/c.yaml"])
     assert (result.exit_code, "unknown key 'output'" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
+def test_run_is_stopped_as_it_says_from_its_first_line_on(number: str) -> None:
+    code = (
+        "import os, signal, sys\n"
+        "class Signal:\n"
+        "    def find_spec(self, name, *more):\n"
+        f"        if name == 'kdp.cli.app': os.kill(os.getpid(), signal.{number})\n"
+        "sys.meta_path.insert(0, Signal())\n"
+        "sys.argv = ['kdp', 'run', 'nothing']\n"
+        "from kdp.cli import main; main()"
+    )
+    result = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_run_is_not_interrupted_in_the_middle_of_loading_grpc(tmp_path: Path) -> None:
+    """It crashed: the C core does not survive half a start."""
+    (tmp_path / "w.py").write_text(
+        f"""{TARGET}
+import os, signal, sys
+
+class Signal:
+    def find_spec(self, name, *more):
+        if name == "grpc._cython":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Signal())
+"""
+    )
+    with TemporaryDirectory(prefix="kdp-") as root:  # short, as the paths of sockets are
+        command = [sys.executable, "-m", "kdp", "run", f"{tmp_path}/w.py:Widgets", "--kubelet-root", root]
+        result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0
+    assert "stopping, as SIGINT asks" in result.stderr
+
+
+def test_run_says_that_too_few_files_may_be_open(target: str) -> None:
+    """With less than it needs, gRPC's C core crashes, or a module cannot be read in the middle of the start."""
+    command = ["sh", "-c", 'ulimit -n 18; exec "$@"', "sh", sys.executable, "-m", "kdp", "run", target]
+    result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 2
+    assert result.stderr == (
+        "Error: only 18 file descriptors may be open (ulimit -n), too few for gRPC; give this process 32 or more\n"
+    )
 
 
 def test_without_the_extra_the_command_says_what_to_install() -> None:
