@@ -2,10 +2,10 @@
 
 One file for each command, loaded when it is called. `targets` finds and makes the vendor's class, `config` reads the
 file, `options` are the flags that commands share, `invocation` puts all of it together. What a command says to people
-goes to stdout; logs and errors go to stderr.
+goes to stdout; logs and errors go to stderr (`streams`).
 
-Exit codes of every command: 0 done, 1 the answer is no (a discovery failed, a plugin did not pass), 2 something in the
-command line, the environment or the configuration file is wrong. ``kdp run`` has those of `kdp.daemon`.
+Exit codes of every command: 0 done, 1 the answer is no (a discovery failed, a plugin did not pass) or could not be
+written, 2 something in the command line, the environment or the configuration file is wrong. ``kdp run`` has those of `kdp.daemon`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import os
 import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn
+
+from . import streams
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -28,6 +30,7 @@ def main() -> NoReturn:
     if sys.argv[1:2] == ["run"]:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _stop)  # until `kdp.daemon.signals` is loaded
+    streams.prepare()
     try:
         from .app import kdp
 
@@ -39,6 +42,8 @@ def main() -> NoReturn:
             f"kdp: the command needs {error.name}, which comes with the extra 'cli': pip install 'kdp-sdk[cli]'\n"
         )
         raise SystemExit(2) from None
+    except SystemExit as end:
+        raise SystemExit(streams.finish(end.code)) from None
     raise SystemExit(0)
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -12,6 +11,7 @@ from ..devices import Quantity, Version
 from ..errors import KdpError, sentence
 from .invocation import Invocation
 from .options import backend_options, refusing, setting_options
+from .streams import console, document
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -54,6 +54,7 @@ def command(target: str, assignments: tuple[str, ...], config: Path | None, outp
 
     from ..supervisor import discover_once
 
+    out = document()
     with refusing():
         plan = Invocation(targets=(target,), assignments=assignments, config=config, flags=flags).plan()
         (backend,) = plan.served()
@@ -75,9 +76,9 @@ def command(target: str, assignments: tuple[str, ...], config: Path | None, outp
         resources = {
             name: [as_json(device) | _held_by(holders, name, device) for device in held] for name, held in found.items()
         }
-        click.echo(json.dumps({"resources": resources}, indent=2))
+        click.echo(json.dumps({"resources": resources}, indent=2), file=out)
     else:
-        _print_tables(found, holders or {})
+        _print_tables(out, found, holders or {})
 
 
 def _held_by(holders: Mapping[tuple[str, str], str] | None, resource: str, device: Device) -> dict[str, object]:
@@ -137,20 +138,17 @@ def _plain(value: Any) -> object:
     return value.text if isinstance(value, (Quantity, Version)) else value
 
 
-def _print_tables(found: Mapping[str, tuple[Device, ...]], holders: Mapping[tuple[str, str], str]) -> None:
-    from rich.console import Console
-
-    # A pipe has no width: lines there are as long as they need to be, so that grep finds whole ids.
-    console = Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else 10_000)
+def _print_tables(out: TextIO, found: Mapping[str, tuple[Device, ...]], holders: Mapping[tuple[str, str], str]) -> None:
+    screen = console(out)
     if not found:
-        console.print("no devices, and the class names no resource of its own")
+        screen.print("no devices, and the class names no resource of its own")
     for position, (resource, devices) in enumerate(found.items()):
         healthy = sum(device.health.is_healthy for device in devices)
         if position:
-            console.print()
-        console.print(f"{resource}: {_count(len(devices), 'device')}, {healthy} healthy")
+            screen.print()
+        screen.print(f"{resource}: {_count(len(devices), 'device')}, {healthy} healthy")
         if devices:
-            console.print(_table(devices, [holders.get((resource, device.id), "") for device in devices]))
+            screen.print(_table(devices, [holders.get((resource, device.id), "") for device in devices]))
 
 
 def _table(devices: tuple[Device, ...], held_by: Sequence[str]) -> RenderableType:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from ..errors import ConfigurationError, InvalidValueError, KdpError, sentence
 from .invocation import Invocation
 from .options import Refusal, backend_options, refusing, setting_options
+from .streams import console, document
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,6 +74,7 @@ def command(
     from ..allocation import explain
     from ..allocation.preferences import policy_in_force
 
+    out = document()
     with refusing():
         plan = Invocation(targets=(target,), assignments=assignments, config=config, flags=flags).plan()
         (backend,) = plan.served()
@@ -92,9 +93,9 @@ def command(
         devices = _available(_of_resource(found, resource), available)
         choice = explain(policy, devices, size, must_include=must_include or (), topology=topology)
     if output == "json":
-        click.echo(json.dumps(_as_json(choice), indent=2))
+        click.echo(json.dumps(_as_json(choice), indent=2), file=out)
     else:
-        _print(choice, len(devices))
+        _print(out, choice, len(devices))
 
 
 async def _look(backend: DeviceBackend, host: Host) -> tuple[Mapping[str, tuple[Device, ...]], Topology | None]:
@@ -144,13 +145,12 @@ def _as_json(choice: Choice) -> dict[str, object]:
     }
 
 
-def _print(choice: Choice, available: int) -> None:
-    from rich.console import Console
+def _print(out: TextIO, choice: Choice, available: int) -> None:
     from rich.table import Table
 
-    console = Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else 10_000)
+    screen = console(out)
     proof = "nothing is better" if choice.proven else "not proven: the search ended at its budget"
-    console.print(
+    screen.print(
         f"{', '.join(choice.chosen)}: {len(choice.chosen)} of {available}, by policy {choice.policy}; {proof}; "
         f"{choice.milliseconds:g} ms"
     )
@@ -161,7 +161,7 @@ def _print(choice: Choice, available: int) -> None:
     table.add_row("devices", ",".join(choice.chosen), *((",".join(rival.chosen),) if rival else ()))
     for name, value in choice.objective.items():
         table.add_row(name, _number(value), *((_number(rival.objective[name]),) if rival else ()))
-    console.print(table)
+    screen.print(table)
 
 
 def _number(value: float | None) -> str:

@@ -12,6 +12,7 @@ import click
 from ..daemon.process import silence_grpc
 from .interruption import Interrupted, unless_interrupted
 from .options import Refusal, Seconds, refusing
+from .streams import console
 
 if TYPE_CHECKING:
     from ..testing.recording import Report
@@ -108,12 +109,10 @@ def tell_output(said: str) -> None:
 
 
 def _print(report: Report) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    # A pipe has no width: lines there are as long as they need to be.
-    console = Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else 10_000)
+    screen = console(sys.stdout)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("LINE", "TIME", "CALL", "VERDICT", "DIFFERENCE"):
         table.add_column(name, overflow="fold")
@@ -122,5 +121,5 @@ def _print(report: Report) -> None:
         where = (str(step.line) if step.line else "", f"{step.time:.3f} s", step.what, step.verdict)
         table.add_row(*(Text(cell, style=style) for cell in where), "\n".join(step.differences))
     if report.steps:
-        console.print(table)
-    console.print(report.sentence)
+        screen.print(table)
+    screen.print(report.sentence)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -34,6 +35,7 @@ def command(targets: tuple[str, ...], assignments: tuple[str, ...], config: Path
       2  the configuration, a target, a parameter or a limit of the process is wrong
       3  the plugin directory is unlinked: only a new process (a new mount) helps
     """  # noqa: D301 - click's mark for a block that keeps its lines
+    sys.stdout = sys.__stdout__  # it is the vendor's: nothing of ours is written there
     with refusing():
         signals = prepare_process()
         invocation = Invocation(targets=targets, assignments=assignments, config=config, flags=flags)

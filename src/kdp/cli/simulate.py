@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -152,8 +151,7 @@ class _Teller:
     def tell(self, event: str, line: str, fields: Mapping[str, object], *, at: float | None = None) -> None:
         """Tell one thing that happened, at this time of `time.monotonic`; default: now."""
         seconds = max(0.0, (time.monotonic() if at is None else at) - self._start)
-        with suppress(BrokenPipeError):
-            self._write(event, seconds, line, fields)
+        self._write(event, seconds, line, fields)
 
     def _write(self, event: str, seconds: float, line: str, fields: Mapping[str, object]) -> None:
         first, *rest = line.split("\n")

@@ -9,6 +9,7 @@ import click
 from ..errors import KdpError, sentence
 from .invocation import Invocation
 from .options import Refusal, backend_options, refusing, setting_options
+from .streams import document
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,6 +70,7 @@ def command(
     from ..hardware.redact import KINDS
     from ..hardware.redact import redact as leave_out
 
+    out = document()
     kinds = [kind.strip() for kind in redact.split(",") if kind.strip()]
     if unknown := sorted({*kinds} - {*KINDS}):
         raise Refusal(f"--redact: {unknown[0]!r} is not known; known are {', '.join(KINDS)}")
@@ -106,7 +108,7 @@ def command(
         snapshots.write(taken, Path(file))
     except OSError as error:
         raise click.ClickException(f"{file} cannot be written: {error.strerror}") from None
-    click.echo(_summary(taken, file, redacted if kinds else None))
+    click.echo(_summary(taken, file, redacted if kinds else None), file=out)
 
 
 def _discovered(plan: Plan) -> Mapping[str, tuple[Device, ...]]:

@@ -1,0 +1,86 @@
+"""stdout and stderr of the command: neither can end it, and stdout can be the command's alone (`document`).
+
+What cannot be written is dropped, and told when all is done: with a sentence and exit code 1, or not at all where the
+reader has closed its end of the pipe (``kdp devices ... | head -1``): that is its choice, and the exit code is what it
+would have been.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+from typing_extensions import override
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+    from rich.console import Console
+
+__all__ = ["console", "document", "finish", "prepare"]
+
+
+class _Descriptor(io.FileIO):
+    """Takes everything; `problem` is why some of it is lost."""
+
+    problem: OSError | None = None
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number, "w", closefd=False)
+
+    @override
+    def write(self, data: ReadableBuffer, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            self.problem = error
+            return memoryview(data).nbytes
+
+
+_stdout: _Descriptor | None = None
+
+
+def prepare() -> None:
+    """Take over stdout and stderr of this process."""
+    global _stdout
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:  # closed: the next file would get its number, and what is written to stderr would go there
+            os.open(os.devnull, os.O_RDONLY)
+    _stdout = _Descriptor(os.dup(1))
+    sys.stdout = _text(_stdout, sys.stdout, line_buffering=_stdout.isatty())
+    sys.stderr = _text(_Descriptor(2), sys.stderr, line_buffering=True)
+
+
+def document() -> TextIO:
+    """Return stdout for what the command itself says; what anybody else prints from now on goes to stderr."""
+    own, sys.stdout = sys.stdout, sys.stderr
+    if _stdout is not None:
+        os.dup2(2, 1)  # for C code and child processes
+    return own
+
+
+def finish(code: int | str | None) -> int | str | None:
+    """Return the exit code; what was to be written to stdout and could not be is told."""
+    if _stdout is None or _stdout.problem is None or isinstance(_stdout.problem, BrokenPipeError):
+        return code
+    sys.stderr.write(f"Error: stdout cannot be written: {_stdout.problem.strerror}\n")
+    return code or 1
+
+
+def console(file: TextIO) -> Console:
+    """Return what writes tables there. A pipe has no width: lines there are as long as they need to be for grep."""
+    from rich.console import Console
+
+    return Console(file=file, markup=False, highlight=False, width=None if file.isatty() else 10_000)
+
+
+def _text(descriptor: _Descriptor, before: TextIO | None, *, line_buffering: bool) -> TextIO:
+    return io.TextIOWrapper(
+        io.BufferedWriter(descriptor),
+        encoding=before.encoding if before else "utf-8",
+        errors="backslashreplace",
+        line_buffering=line_buffering,
+    )
