@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 from typing_extensions import override
@@ -31,6 +31,7 @@ from ..manifests import (
 )
 from .invocation import Invocation
 from .options import backend_options, refusing, setting_options
+from .streams import document
 from .yaml_text import to_yaml
 
 if TYPE_CHECKING:
@@ -132,6 +133,7 @@ def command(
       0  written
       2  the target, an option or the configuration is wrong
     """  # noqa: D301 - click's mark for a block that keeps its lines
+    out = document()
     with refusing():
         if kind != "systemd" and image is None:
             raise ConfigurationError(
@@ -164,7 +166,7 @@ def command(
         written = {name: head + text for name, text in written.items()}
         if kind == "kustomize":
             written |= deployment.files
-        _write(written, output)
+        _write(written, output, out)
 
 
 # -- what is deployed ------------------------------------------------------------------------------------------------------
@@ -410,9 +412,9 @@ def _without_output(arguments: list[str]) -> list[str]:
     return kept
 
 
-def _write(written: Mapping[str, str], output: Path | None) -> None:
+def _write(written: Mapping[str, str], output: Path | None, out: TextIO) -> None:
     if output is None:
-        click.echo(written[""], nl=False)
+        click.echo(written[""], nl=False, file=out)
         return
     try:
         if "" in written:
