@@ -118,7 +118,7 @@ class PluginManager(Lifetime):
         self._plugins: dict[str, DevicePlugin] = {}
         self._owners: dict[str, Supervisor] = {}
         self._claims = threading.Lock()
-        self._ids: dict[str, DeviceBackend] = {}
+        self._ids: dict[int, tuple[DeviceBackend, frozenset[str]]] = {}  # a backend may have no hash
         self._claimed: dict[str, DeviceBackend] = {}
         self._gone: Latest[PluginDirectoryGoneError | None] = Latest(None)
         for backend in backends:
@@ -271,7 +271,7 @@ class PluginManager(Lifetime):
             if self._cdi is None:
                 check_renderable(device.edits)
         with self._claims:
-            taken = {i: other for i, other in self._ids.items() if other is not backend}
+            taken = {i: other for other, ids in self._ids.values() if other is not backend for i in ids}
             for device in devices:
                 if device.id in taken:
                     raise InvalidValueError(
@@ -287,4 +287,4 @@ class PluginManager(Lifetime):
                     )
                 SocketNames(self._directory, resource)
             self._claimed.update(dict.fromkeys(resources, backend))
-            self._ids = taken | dict.fromkeys((device.id for device in devices), backend)
+            self._ids[id(backend)] = backend, frozenset(device.id for device in devices)
