@@ -128,12 +128,13 @@ class Hooks:
             hook: Its name.
             *args: Its arguments.
             deadline: Seconds until the caller is answered, waiting for an earlier call included; None: no limit.
-            then: What to do with the result, in the hook's own thread (it may block, as consuming a generator does).
+            then: What to do with the result, in the hook's own thread (it may block, as consuming a generator does) or task.
 
         Raises:
             NotReady: The hook said so.
             AllocationError: The hook said so.
-            HookTimeoutError: The deadline is over. A ``def`` hook may still be running.
+            HookTimeoutError: The deadline is over. The hook may still be running: a ``def`` hook, or one that lets no cancellation
+                pass.
             HookFailedError: The hook raised something else. The log has the traceback, once for each new failure.
         """
         lane = self._lanes.get(hook)

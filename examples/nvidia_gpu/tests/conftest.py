@@ -54,6 +54,12 @@ def make(make_node: MakeNode) -> Callable[..., tuple[FakeNode, NvidiaGpu]]:
 
 
 @pytest.fixture
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backend looks who is on its GPUs a hundred times a second; without XIDs it does not wait for events between."""
+    monkeypatch.setattr("kdp_example_nvidia_gpu.watching.LOOK", 0.01)
+
+
+@pytest.fixture
 def figure(record_property: Callable[[str, object], None]) -> Figure:
     """Report a measured time in milliseconds: in the output of ``-s``, and in a summary where one is made."""
 

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import attrs
+import pytest
 
 import kdp
 from kdp.allocation import Sharing, share
@@ -13,6 +14,8 @@ from kdp_example_nvidia_gpu.fake import NvmlState
 from kdp_example_nvidia_gpu.watching import pids_of
 
 from .support import MIG, Make, change, opened, watching
+
+pytestmark = pytest.mark.usefixtures("looks_often")
 
 GPU = NvmlState.uuid
 CALLS = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2")
@@ -24,7 +27,7 @@ def released(device: kdp.Device, resource: str = "nvidia.com/gpu") -> kdp.Alloca
 
 
 def test_a_gpu_with_a_process_on_it_is_unhealthy_until_it_is_idle(make: Make) -> None:
-    node, backend = make(require_idle=True)
+    node, backend = make(require_idle=True, xids=["all=ignore"])
     node.change(0, pids=(4711, 42))
     with opened(backend), watching(backend) as report:
         backend.released(released(backend.discover()[0]))
@@ -35,7 +38,7 @@ def test_a_gpu_with_a_process_on_it_is_unhealthy_until_it_is_idle(make: Make) ->
 
 
 def test_a_question_that_fails_does_not_make_a_gpu_idle(make: Make) -> None:
-    node, backend = make(require_idle=True)
+    node, backend = make(require_idle=True, xids=["all=ignore"])
     failing = attrs.evolve(node.state, failing=tuple((call, 999, 0) for call in CALLS))
     with opened(backend), watching(backend) as report:
         device = backend.discover()[0]
@@ -57,7 +60,7 @@ def test_a_question_that_fails_does_not_make_a_gpu_idle(make: Make) -> None:
 
 
 def test_a_gpu_that_is_lost_while_it_is_in_use_stays_so(make: Make) -> None:
-    node, backend = make(require_idle=True)
+    node, backend = make(require_idle=True, xids=["all=ignore"])
     node.change(0, pids=(4711,))
     with opened(backend), watching(backend) as report:
         device = backend.discover()[0]
@@ -73,7 +76,7 @@ def test_a_gpu_that_is_lost_while_it_is_in_use_stays_so(make: Make) -> None:
 
 
 def test_a_shared_gpu_is_asked_when_the_last_container_has_given_it_back(make: Make) -> None:
-    node, backend = make(require_idle=True)
+    node, backend = make(require_idle=True, xids=["all=ignore"])
     node.change(0, pids=(4711,))
     shared: Any = share(backend, Sharing(replicas=2))
     with opened(backend), watching(backend) as report:
@@ -90,13 +93,13 @@ def test_a_shared_gpu_is_asked_when_the_last_container_has_given_it_back(make: M
 def test_by_default_nobody_asks(make: Make) -> None:
     """So kdp does not follow the pods for nothing."""
     _, backend = make()
-    _, idle = make(require_idle=True)
+    _, idle = make(require_idle=True, xids=["all=ignore"])
     assert backend.unused_hooks == ("released",)
     assert idle.unused_hooks == ()
 
 
 def test_its_manifest_lets_it_see_the_nodes_processes(make: Make) -> None:
-    _, idle = make(require_idle=True)
+    _, idle = make(require_idle=True, xids=["all=ignore"])
     _, backend = make()
     assert idle.needs().host_pid
     assert not backend.needs().host_pid

@@ -14,6 +14,7 @@ from .support import Make, opened, watching
 GPU = NvmlState.uuid
 
 
+@pytest.mark.usefixtures("looks_often")
 def test_what_lasts_is_told_once(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     """Waiting fails each second, and each time all GPUs are asked for their events anew."""
     failing = (("nvmlEventSetWait_v2", 999, -1), ("nvmlDeviceRegisterEvents", 3, 1))

@@ -39,6 +39,9 @@ class _Descriptor(io.FileIO):
 
 
 _stdout: _Descriptor | None = None
+_own: TextIO | None = None
+"""What `document` returned: whoever calls a command in his process, as click's runner of tests, reads its file later, and
+without a reference it would be closed."""
 
 
 def prepare() -> None:
@@ -56,7 +59,9 @@ def prepare() -> None:
 
 def document() -> TextIO:
     """Return stdout for what the command itself says; what anybody else prints from now on goes to stderr."""
-    own, sys.stdout = sys.stdout, sys.stderr
+    global _own
+    own = _own = sys.stdout
+    sys.stdout = sys.stderr
     if _stdout is not None:
         os.dup2(2, 1)  # for C code and child processes
     return own
