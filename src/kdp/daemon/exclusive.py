@@ -14,10 +14,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import hashlib
 import logging
 import os
 import random
+import zlib
 from typing import TYPE_CHECKING, Final, Literal, Self, final
 
 from ..kubelet.paths import DEFAULT_ROOT
@@ -51,7 +51,8 @@ def key_of(backend: DeviceBackend, kubelet_root: Path) -> str:
     name = backend.resource or f"{type(backend).__module__}.{type(backend).__qualname__}"
     if kubelet_root == DEFAULT_ROOT:
         return name
-    return f"{name}@{hashlib.sha256(os.fsencode(kubelet_root)).hexdigest()[:8]}"
+    # No secret, and hashlib is a hundredth of a process's start.
+    return f"{name}@{zlib.crc32(os.fsencode(kubelet_root)):08x}"
 
 
 @final

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import resource
 import sys
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, NoReturn, Unpack
@@ -49,8 +48,8 @@ def prepare_process() -> Signals:
     Raises:
         ConfigurationError: This is not the main thread, or too few files may be open.
     """
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if files != resource.RLIM_INFINITY and files < _LEAST_FILES:
+    files = os.sysconf("SC_OPEN_MAX")
+    if 0 <= files < _LEAST_FILES:  # below 0: without a limit
         raise ConfigurationError(
             f"only {files} file descriptors may be open (ulimit -n), too few for gRPC; give this process {_LEAST_FILES} or more"
         )
