@@ -56,11 +56,12 @@ class Memory:
 
     def text(self, interface: kdp.hardware.Directory, name: str) -> str:
         """Return what an interface's attribute says or has said; that it has none of this is an answer, and replaces the last."""
-        reading = interface.text(name)
         key = f"{interface.path}/{name}"
+        if key in self._now:  # several questions of one look are about it
+            return self._now[key]
+        reading = interface.text(name)
         if reading.errno == errno.EOPNOTSUPP:
             self._last.pop(key, None)
-            self._now.pop(key, None)
         return self.keep(key, reading.or_else(""))
 
 
