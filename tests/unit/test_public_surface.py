@@ -56,6 +56,7 @@ SURFACE: dict[str, list[str]] = {
         "Directory",
         "DirectoryWatch",
         "Host",
+        "LastKnown",
         "LinkEvent",
         "LinkWatch",
         "NetInterface",

@@ -3,6 +3,7 @@
 * `Host` is the node's file system: everything begins there.
 * `Directory` is a directory of sysfs or procfs with typed readers; each returns a `Reading`, a value or the reason why there
   is none. `PciFunction` (with `PciLink`) and `NetInterface` are directories that know their attributes.
+* `LastKnown` keeps what attributes said, so that one that fails for once renames no device.
 * `attributes_of` makes attributes of a `kdp.Device` of what was read.
 * `UeventWatch` waits for the kernel's word of devices (`Uevent`), `LinkWatch` for that of network interfaces (`LinkEvent`),
   `DirectoryWatch` for names in directories.
@@ -22,6 +23,7 @@ from .watch import DirectoryWatch
 if TYPE_CHECKING:
     from .directory import Directory
     from .facts import attributes_of
+    from .lastknown import LastKnown
     from .links import LinkEvent, LinkWatch
     from .net import NetInterface
     from .pci import PciFunction, PciLink
@@ -32,6 +34,7 @@ __all__ = [
     "Directory",
     "DirectoryWatch",
     "Host",
+    "LastKnown",
     "LinkEvent",
     "LinkWatch",
     "NetInterface",
@@ -45,6 +48,7 @@ __all__ = [
 
 _HOMES = {
     "Directory": "directory",
+    "LastKnown": "lastknown",
     "LinkEvent": "links",
     "LinkWatch": "links",
     "NetInterface": "net",

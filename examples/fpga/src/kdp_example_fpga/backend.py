@@ -20,12 +20,13 @@ import kdp
 import kdp.hardware
 
 from . import dfl, faults, names, xrt
-from .memory import Known, Memory
 from .programming import FpgaConfig, told
 from .temperature import Thermometer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from .known import Known
 
 __all__ = ["Fpga", "Mode"]
 
@@ -112,7 +113,7 @@ class Fpga(kdp.DeviceBackend):
         # The annotation says to Intel's hook, in runtimes that find it by annotations, that it is meant.
         annotations = {"com.intel.fpga.mode": "fpga.intel.com/region"} if self._mode == "region" and annotation else {}
         self._region_edits = kdp.ContainerEdits(annotations=annotations, hooks=hooks)
-        self._memory = Memory()
+        self._last = kdp.hardware.LastKnown()
         self._others: set[str] = set()
         self._twins: dict[str, set[str]] = {}
         self._places: dict[str, tuple[int, ...]] = {}
@@ -122,9 +123,9 @@ class Fpga(kdp.DeviceBackend):
 
     @override
     def discover(self) -> list[kdp.Device]:
-        boards = dfl.scan(self.host, self._memory)
-        functions, left_out = xrt.scan(self.host, self._memory, self._others)
-        self._memory.scanned()
+        with self._last.scan():
+            boards = dfl.scan(self.host, self._last)
+            functions, left_out = xrt.scan(self.host, self._last, self._others)
         self._thermometer.keep({board.address for board in boards} | {function.address for function in functions})
         self._settle(boards)
         if len(self._places) > 2 * sum(len(board.ports) for board in boards):

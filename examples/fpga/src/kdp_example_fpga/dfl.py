@@ -16,7 +16,7 @@ import attrs
 
 import kdp.hardware
 
-from .memory import Known, Memory
+from .known import Known
 from .names import is_blank, is_id
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ _DRIVERS = (
 )
 
 
-def scan(host: kdp.hardware.Host, memory: Memory) -> list[Board]:
+def scan(host: kdp.hardware.Host, last: kdp.hardware.LastKnown) -> list[Board]:
     """Return the boards that are there, by address."""
     engines: dict[str, tuple[kdp.hardware.Directory, _Driver]] = {}
     regions: list[kdp.hardware.Directory] = []
@@ -123,42 +123,42 @@ def scan(host: kdp.hardware.Host, memory: Memory) -> list[Board]:
             if (function := entry.pci) is None:
                 continue
             # A virtual function that is being removed loses the link first, and its engine is where it was.
-            physical = memory.recall(f"{function.path}/physfn", function.link("physfn"), None).value
+            physical = last.recall(f"{function.path}/physfn", function.link("physfn"))
             board = physical or function.address
             if physical is None:
                 functions[board] = function
             for engine in entry.children(driver.engine):
                 engines.setdefault(board, (engine, driver))
             for directory in entry.children(driver.port):
-                ports.setdefault(board, []).append(_port(function.address, directory, memory))
+                ports.setdefault(board, []).append(_port(function.address, directory, last))
     boards: list[Board] = []
     for address in sorted(engines.keys() | ports.keys()):
         of_board = tuple(sorted(ports.get(address, []), key=lambda port: (port.address, port.number or 0)))
         if address in engines:
-            interface = _interface(address, *engines[address], regions, memory)
+            interface = _interface(address, *engines[address], regions, last)
             boards.append(Board(address, interface, engines[address][0], of_board))
-        elif address in functions and _is_virtual(functions[address], memory):
+        elif address in functions and _is_virtual(functions[address], last):
             boards.append(Board(address, Known(None), None, of_board, is_virtual=True))
         else:
             gone = Known(None, f"the management engine of {address} is gone")
-            boards.append(Board(address, _remembered(f"{address}/interface", gone, memory), None, of_board))
+            boards.append(Board(address, _remembered(f"{address}/interface", gone, last), None, of_board))
     return boards
 
 
-def _is_virtual(function: kdp.hardware.PciFunction, memory: Memory) -> bool:
+def _is_virtual(function: kdp.hardware.PciFunction, last: kdp.hardware.LastKnown) -> bool:
     device = function.device
     said = None if device is None or device > 0xFFFF else hex(device)
-    return memory.recall(f"{function.path}/device", said, None).value in _VIRTUAL
+    return last.recall(f"{function.path}/device", said) in _VIRTUAL
 
 
-def _port(address: str, directory: kdp.hardware.Directory, memory: Memory) -> Port:
+def _port(address: str, directory: kdp.hardware.Directory, last: kdp.hardware.LastKnown) -> Port:
     number = directory.integer("id")
-    known = memory.recall(number.path, None if number.value is None else str(number.value), number.problem)
+    known = last.recall(number.path, None if number.value is None else str(number.value))
     accelerator = directory.text("afu_id")
     return Port(
         address,
-        None if known.value is None else int(known.value),
-        _remembered(accelerator.path, _id(accelerator), memory),
+        None if known is None else int(known),
+        _remembered(accelerator.path, _id(accelerator), last),
         directory,
         directory.node,
     )
@@ -169,7 +169,7 @@ def _interface(
     engine: kdp.hardware.Directory,
     driver: _Driver,
     regions: Iterable[kdp.hardware.Directory],
-    memory: Memory,
+    last: kdp.hardware.LastKnown,
 ) -> Known:
     above, _, name = driver.interface.rpartition("/")
     mine = (region for region in regions if region.path.startswith(f"{engine.path}/"))
@@ -187,14 +187,14 @@ def _interface(
     else:
         found = Known(None, f"{engine.path} names no interface" + ("" if engine.driver else ": it has no driver"))
     # By the board and not by the engine: a port keeps its name when the engine goes first.
-    known = _remembered(f"{board}/interface", found, memory)
+    known = _remembered(f"{board}/interface", found, last)
     return Known(None) if known.value is None and not there and engine.driver else known
 
 
-def _remembered(path: str, found: Known, memory: Memory) -> Known:
+def _remembered(path: str, found: Known, last: kdp.hardware.LastKnown) -> Known:
     """Return what is known of an id now, or with its problem what was before; else a blank one, so that it has a name."""
-    known = memory.recall(path, found.value if found.problem is None else None, found.problem)
-    return known if known.value is not None else found
+    value = last.recall(path, found.value if found.problem is None else None)
+    return Known(value, found.problem) if value is not None else found
 
 
 def _id(reading: kdp.hardware.Reading[str]) -> Known:

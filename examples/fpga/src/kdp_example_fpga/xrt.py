@@ -13,7 +13,7 @@ import attrs
 
 import kdp.hardware
 
-from .memory import Known, Memory
+from .known import Known
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,12 +52,12 @@ class Function:
     directory: kdp.hardware.PciFunction
 
 
-def scan(host: kdp.hardware.Host, memory: Memory, others: set[str]) -> tuple[list[Function], list[str]]:
+def scan(host: kdp.hardware.Host, last: kdp.hardware.LastKnown, others: set[str]) -> tuple[list[Function], list[str]]:
     """Return the user functions that are there, by address, and a sentence for each card that has none.
 
     Args:
         host: The node's files.
-        memory: What attributes said last.
+        last: What attributes said.
         others: Functions of other vendors, from the last time; a server has hundreds, and they stay what they are.
     """
     entries = host.glob("/sys/bus/pci/devices/*")
@@ -77,22 +77,22 @@ def scan(host: kdp.hardware.Host, memory: Memory, others: set[str]) -> tuple[lis
         for slot, function in managers.items()
         if slot not in {_slot(user) for user in users}
     ]
-    return [_function(function, managers, memory) for function in users], left_out
+    return [_function(function, managers, last) for function in users], left_out
 
 
 def _function(
     function: kdp.hardware.PciFunction,
     managers: Mapping[str, kdp.hardware.PciFunction],
-    memory: Memory,
+    last: kdp.hardware.LastKnown,
 ) -> Function:
     manager = managers.get(_slot(function))
     instance = manager.integer("instance").value if manager is not None else None
     render = next((entry for entry in function.children("drm/renderD*")), None)
     return Function(
         address=function.address,
-        shell=_said(function, "rom*", "VBNV", memory),
-        timestamp=_said(function, "rom*", "timestamp", memory),
-        serial=_serial(function, memory),
+        shell=_said(function, "rom*", "VBNV", last),
+        timestamp=_said(function, "rom*", "timestamp", last),
+        serial=_serial(function, last),
         render_node=None if render is None else f"/dev/dri/{render.name}",
         dma_node=f"/dev/xfpga/dma.qdma.u{_number(function)}.0" if function.children("dma.qdma.u*") else None,
         management_node=None if instance is None else f"/dev/xclmgmt{instance}",
@@ -101,12 +101,12 @@ def _function(
     )
 
 
-def _serial(function: kdp.hardware.PciFunction, memory: Memory) -> Known:
-    newer = _said(function, "hwmon_sdm.u.*", "serial_num", memory)
-    return newer if newer.value is not None else _said(function, "xmc.u.*", "serial_num", memory)
+def _serial(function: kdp.hardware.PciFunction, last: kdp.hardware.LastKnown) -> Known:
+    newer = _said(function, "hwmon_sdm.u.*", "serial_num", last)
+    return newer if newer.value is not None else _said(function, "xmc.u.*", "serial_num", last)
 
 
-def _said(function: kdp.hardware.PciFunction, folder: str, name: str, memory: Memory) -> Known:
+def _said(function: kdp.hardware.PciFunction, folder: str, name: str, last: kdp.hardware.LastKnown) -> Known:
     """Return what an attribute of the first folder that matches says; its number may differ after each reset.
 
     xocl prints the bytes of the card's ROM as they are (VBNV_show in its feature_rom.c), so a card that fails may say anything.
@@ -118,7 +118,7 @@ def _said(function: kdp.hardware.PciFunction, folder: str, name: str, memory: Me
     elif not (value.isascii() and value.isprintable()):
         problem = f"{reading.path} says {value[:40]!r}; expected printable ASCII"
         value = None
-    return memory.recall(f"{function.path}/{folder}/{name}", value, problem)
+    return Known(last.recall(f"{function.path}/{folder}/{name}", value), problem)
 
 
 def _slot(function: kdp.hardware.PciFunction) -> str:

@@ -151,6 +151,10 @@ class Rdma(kdp.DeviceBackend):
             self._file.refresh()
             if self._file.current is not self._config:
                 self._apply(self._file.current)
+        with self._known.last.scan():
+            return self._scan()
+
+    def _scan(self) -> list[kdp.Device]:
         complaints = set(self._config.warnings)
         hcas = read_hcas(self.host, self._known)
         self._interfaces = frozenset(name for hca in hcas for name in hca.interfaces)
@@ -217,10 +221,10 @@ class Rdma(kdp.DeviceBackend):
     def _functions(
         self, hcas: Sequence[Hca], manager: str | None, complaints: set[str], *, shared: bool
     ) -> list[kdp.Device]:
-        memory, all_ports = self._known.memory, self._all_ports
-        functions = read_functions(self.host, hcas, memory, all_ports=all_ports)
+        last, all_ports = self._known.last, self._all_ports
+        functions = read_functions(self.host, hcas, last, all_ports=all_ports)
         if any(selector.aux_types for held in self._config.vfs for selector in held.selectors):
-            functions += read_subfunctions(self.host, hcas, memory, all_ports=all_ports)
+            functions += read_subfunctions(self.host, hcas, last, all_ports=all_ports)
         self._interfaces |= {name for held in functions for name in (*held.interfaces, *held.parent_interfaces)}
         left_out: list[str] = []
         found = vf_devices(self.host, self._config.vfs, functions, manager, shared=shared, left_out=left_out)

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     import kdp.hardware
 
-    from .uplinks import Memory
 
 __all__ = ["Vdpa", "VirtualFunction", "read_functions", "read_subfunctions"]
 
@@ -119,14 +118,14 @@ class VirtualFunction:
 
 
 def read_functions(
-    host: kdp.hardware.Host, hcas: Sequence[Hca], memory: Memory, *, all_ports: bool
+    host: kdp.hardware.Host, hcas: Sequence[Hca], last: kdp.hardware.LastKnown, *, all_ports: bool
 ) -> list[VirtualFunction]:
     """Return the virtual functions of network controllers, by physical function and number.
 
     Args:
         host: The node's files.
         hcas: The adapters.
-        memory: Of the last look.
+        last: What attributes of interfaces said.
         all_ports: Whether each port of the physical function must be active, or one.
     """
     by_address = _by_owner(hcas)
@@ -141,8 +140,8 @@ def read_functions(
             continue
         if parent.path not in parents:
             parents[parent.path] = {held.address: number for number, held in parent.virtual_functions.items()}
-            faults[parent.path] = _uplink_fault(parent, by_address, memory, all_ports=all_ports)
-        common = _read(function, function, parent, faults[parent.path], by_address, routed, memory)
+            faults[parent.path] = _uplink_fault(parent, by_address, last, all_ports=all_ports)
+        common = _read(function, function, parent, faults[parent.path], by_address, routed, last)
         found.append(
             _with_own(function, common, parents[parent.path].get(function.address), vdpa.get(function.address))
         )
@@ -150,7 +149,7 @@ def read_functions(
 
 
 def read_subfunctions(
-    host: kdp.hardware.Host, hcas: Sequence[Hca], memory: Memory, *, all_ports: bool
+    host: kdp.hardware.Host, hcas: Sequence[Hca], last: kdp.hardware.LastKnown, *, all_ports: bool
 ) -> list[VirtualFunction]:
     """Return the subfunctions of network controllers, by physical function and number. See `read_functions`."""
     by_owner = _by_owner(hcas)
@@ -162,8 +161,8 @@ def read_subfunctions(
         if parent is None or (parent.class_code or 0) >> 16 != NETWORK_CONTROLLER:
             continue
         if parent.path not in faults:
-            faults[parent.path] = _uplink_fault(parent, by_owner, memory, all_ports=all_ports)
-        common = _read(entry, parent, parent, faults[parent.path], by_owner, routed, memory)
+            faults[parent.path] = _uplink_fault(parent, by_owner, last, all_ports=all_ports)
+        common = _read(entry, parent, parent, faults[parent.path], by_owner, routed, last)
         found.append(attrs.evolve(common, number=entry.integer("sfnum").value, aux_type="sf"))
     return sorted(found, key=_place)
 
@@ -179,13 +178,13 @@ def _read(
     uplink_fault: str | None,
     hcas: Mapping[str, Sequence[Hca]],
     routed: frozenset[str],
-    memory: Memory,
+    last: kdp.hardware.LastKnown,
 ) -> VirtualFunction:
     """Return what both kinds tell; a subfunction is described by the PCI function that is its parent."""
     host = entry.host
     interfaces = tuple(child.name for child in entry.children("net/*"))
     of_parent = parent.children("net/*")
-    others = representors(of_parent, memory)
+    others = representors(of_parent, last)
     parent_interfaces = tuple(child.name for child in of_parent if child.name not in others)
     mine = tuple(hcas.get(entry.name, ()))
     types = [link_type_of(host.net_interface(name)) for name in (*interfaces, *parent_interfaces)]
@@ -251,13 +250,17 @@ def _vdpa_devices(host: kdp.hardware.Host) -> dict[str, Vdpa]:
 
 
 def _uplink_fault(
-    parent: kdp.hardware.PciFunction, hcas: Mapping[str, Sequence[Hca]], memory: Memory, *, all_ports: bool
+    parent: kdp.hardware.PciFunction,
+    hcas: Mapping[str, Sequence[Hca]],
+    last: kdp.hardware.LastKnown,
+    *,
+    all_ports: bool,
 ) -> str | None:
     """Return why nothing gets out of a physical function."""
     faults = [hca.unhealthy_because(all_ports=all_ports) for hca in hcas.get(parent.address, ())]
     if not faults:
-        ways = uplinks(parent.children("net/*"), memory)
-        faults = [_way_fault(way, parent, hcas, memory, all_ports=all_ports) for way in ways]
+        ways = uplinks(parent.children("net/*"), last)
+        faults = [_way_fault(way, parent, hcas, last, all_ports=all_ports) for way in ways]
     told = [fault for fault in faults if fault is not None]
     return f"its uplink: {'; '.join(told)}" if told and (all_ports or len(told) == len(faults)) else None
 
@@ -266,7 +269,7 @@ def _way_fault(
     way: kdp.hardware.Directory,
     parent: kdp.hardware.PciFunction,
     hcas: Mapping[str, Sequence[Hca]],
-    memory: Memory,
+    last: kdp.hardware.LastKnown,
     *,
     all_ports: bool,
 ) -> str | None:
@@ -277,8 +280,8 @@ def _way_fault(
     card = parent.address.rpartition(".")[0]
     of_card = [hca for address, held in hcas.items() if address.rpartition(".")[0] == card for hca in held]
     sharing = [(hca, name) for hca in of_card for name in hca.interfaces if _is_above(name, way)]
-    bond = sharing[0][1] if sharing else card_bond(way, memory)
-    fault = interface_fault(way.host, bond or way.name, memory)
+    bond = sharing[0][1] if sharing else card_bond(way, last)
+    fault = interface_fault(way.host, bond or way.name, last)
     told = [told for hca, _ in sharing if (told := hca.unhealthy_because(all_ports=all_ports)) is not None]
     return fault if fault is not None or not told else f"{bond}: {'; '.join(told)}"
 

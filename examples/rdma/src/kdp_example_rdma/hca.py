@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+import kdp.hardware
+
 from .ports import Port, read_ports
-from .uplinks import Memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    import kdp.hardware
 
 __all__ = [
     "Hca",
@@ -124,15 +123,15 @@ class Known:
     Attributes:
         facts: Facts by path.
         shared: GUIDs that two adapters said: neither has it for an id, also when the other is gone.
-        memory: What attributes of ports and interfaces said.
+        last: What attributes of ports and interfaces said.
     """
 
     facts: dict[str, HcaFacts] = attrs.field(factory=dict[str, HcaFacts])
     shared: set[str] = attrs.field(factory=set[str])
-    memory: Memory = attrs.field(factory=Memory)
+    last: kdp.hardware.LastKnown = attrs.field(factory=kdp.hardware.LastKnown)
 
 
-def read_hcas(host: kdp.hardware.Host, known: Known | None = None) -> list[Hca]:
+def read_hcas(host: kdp.hardware.Host, known: Known) -> list[Hca]:
     """Return the adapters of the node, mlx5_2 before mlx5_10.
 
     Args:
@@ -140,8 +139,6 @@ def read_hcas(host: kdp.hardware.Host, known: Known | None = None) -> list[Hca]:
         known: From the last time; replaced by what is known now. Facts are read again where the GUID is another or one is missing,
             and what cannot be read just now keeps its last value, so that no id changes because an attribute fails once.
     """
-    known = Known() if known is None else known
-    known.memory.turn()
     verbs: dict[str, list[kdp.hardware.Directory]] = {}
     for name in ("infiniband_verbs", "infiniband_mad"):
         for entry in host.class_devices(name):
@@ -158,7 +155,7 @@ def read_hcas(host: kdp.hardware.Host, known: Known | None = None) -> list[Hca]:
             names[path] if times[names[path]] == 1 else f"{names[path]}-{entry.name}",
             facts[path],
             verbs.get(entry.name, ()),
-            known.memory,
+            known.last,
         )
         for path, entry in entries.items()
     ]
@@ -259,9 +256,9 @@ def _read(
     identity: str,
     facts: HcaFacts,
     nodes: Iterable[kdp.hardware.Directory],
-    memory: Memory,
+    last: kdp.hardware.LastKnown,
 ) -> Hca:
-    ports, interfaces = read_ports(entry, memory, guid=facts.guid, is_pci=facts.address is not None)
+    ports, interfaces = read_ports(entry, last, guid=facts.guid, is_pci=facts.address is not None)
     types = {link_type_of(interface) for interface in interfaces.values()}
     types |= {{"Ethernet": "ether", "InfiniBand": "infiniband"}.get(port.link_layer) for port in ports}
     held = {entry.name: node_of(entry) for entry in nodes}

@@ -20,7 +20,6 @@ from .uplinks import card_bond, interface_fault, is_of_switch, is_representor, i
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .uplinks import Memory
 
 __all__ = ["Interfaces", "Port", "read_ports"]
 
@@ -59,55 +58,55 @@ class Port:
 
 
 def read_ports(
-    entry: kdp.hardware.Directory, memory: Memory, *, guid: str, is_pci: bool
+    entry: kdp.hardware.Directory, last: kdp.hardware.LastKnown, *, guid: str, is_pci: bool
 ) -> tuple[tuple[Port, ...], Interfaces]:
     """Return an adapter's own ports, and its network interfaces by name; None: one that is not to be seen here.
 
     Args:
         entry: The adapter.
-        memory: Of the last look.
+        last: What attributes of interfaces said.
         guid: Its GUID: of another adapter nothing is remembered.
         is_pci: Whether it is of a PCI function; what is not, as soft-RoCE, may be on top of a representor.
     """
     host = entry.host
     ports = [port for port in entry.children("ports/*") if _NUMBER.fullmatch(port.name)]
     mine = entry.child("device").children("net/*")
-    others = representors(mine, memory)
+    others = representors(mine, last)
     interfaces: Interfaces = {
         child.name: kdp.hardware.NetInterface(host, child.path) for child in mine if child.name not in others
     }
-    names = {port.path: _interface_of(port, memory, f"{guid} {len(ports)}") for port in ports}
+    names = {port.path: _interface_of(port, last, f"{guid} {len(ports)}") for port in ports}
     for name in (entry.text("parent").or_else(""), *names.values()):
         if _is_name(name) and name not in others and name not in interfaces:
             interface = host.net_interface(name)
-            if is_pci and interface is not None and is_representor(interface, memory):
+            if is_pci and interface is not None and is_representor(interface, last):
                 others.add(name)  # in a bond of the card's functions also below another of these
             else:
                 interfaces[name] = interface
     own = [port for port in ports if names[port.path] not in others]
-    if not (is_pci and len(ports) > 1 and (others or any(_is_of_switchdev(each, memory) for each in mine))):
+    if not (is_pci and len(ports) > 1 and (others or any(_is_of_switchdev(each, last) for each in mine))):
         return tuple(_port(port) for port in own), interfaces
-    known = [port for port in own if _is_way_out(names[port.path], mine, interfaces, memory)]
+    known = [port for port in own if _is_way_out(names[port.path], mine, interfaces, last)]
     if known or len(own) < 2:
         return tuple(_port(port) for port in known or own), interfaces
-    ways = [way for way in uplinks(mine, memory) if not is_representor(way, memory)]
-    bonds = {way.name: card_bond(way, memory) for way in ways}
+    ways = [way for way in uplinks(mine, last) if not is_representor(way, last)]
+    bonds = {way.name: card_bond(way, last) for way in ways}
     interfaces.update((bond, host.net_interface(bond)) for bond in bonds.values() if bond is not None)
-    return tuple(_uplink(host, bond or name, own, memory) for name, bond in (bonds or {"": None}).items()), interfaces
+    return tuple(_uplink(host, bond or name, own, last) for name, bond in (bonds or {"": None}).items()), interfaces
 
 
-def _interface_of(port: kdp.hardware.Directory, memory: Memory, of: str) -> str:
+def _interface_of(port: kdp.hardware.Directory, last: kdp.hardware.LastKnown, of: str) -> str:
     """Return the name of a port's interface; empty: nobody says.
 
     Of its 1024 GIDs most fail, so only the first one's interface is read.
     """
     said = port.text("gid_attrs/ndevs/0").or_else("")
-    name = memory.keep(f"{port.path} {of}", said)
+    name = last.recall(f"{port.path} {of}", said or None) or ""
     return name if said or (_is_name(name) and port.host.net_interface(name) is not None) else ""
 
 
-def _is_of_switchdev(interface: kdp.hardware.Directory, memory: Memory) -> bool:
-    return is_representor(interface, memory) or is_of_switch(interface, memory)
+def _is_of_switchdev(interface: kdp.hardware.Directory, last: kdp.hardware.LastKnown) -> bool:
+    return is_representor(interface, last) or is_of_switch(interface, last)
 
 
 def _is_name(text: str) -> bool:
@@ -119,18 +118,20 @@ def _is_way_out(
     name: str,
     mine: Sequence[kdp.hardware.Directory],
     interfaces: Interfaces,
-    memory: Memory,
+    last: kdp.hardware.LastKnown,
 ) -> bool:
     """Return whether an interface is known to be no representor: an uplink, or what is on top of one, as a bond."""
     if any(each.name == name for each in mine):
-        return any(each.name == name for each in uplinks(mine, memory))
+        return any(each.name == name for each in uplinks(mine, last))
     interface = interfaces.get(name)
-    return interface is not None and (interface.pci is None or is_uplink(interface, memory))
+    return interface is not None and (interface.pci is None or is_uplink(interface, last))
 
 
-def _uplink(host: kdp.hardware.Host, name: str, ports: Sequence[kdp.hardware.Directory], memory: Memory) -> Port:
+def _uplink(
+    host: kdp.hardware.Host, name: str, ports: Sequence[kdp.hardware.Directory], last: kdp.hardware.LastKnown
+) -> Port:
     """Return the port of an interface, of which nobody says which it is; all have the same rate. No name: there is none."""
-    fault = interface_fault(host, name, memory, must_be_up=True) if name else "is not to be seen"
+    fault = interface_fault(host, name, last, must_be_up=True) if name else "is not to be seen"
     if fault is None and all(_port_fault(port) is not None for port in ports):
         fault = f"{name} is up, and none of the ports is ACTIVE"
     return attrs.evolve(_port(ports[0]), fault=None if fault is None else f"uplink {fault}")

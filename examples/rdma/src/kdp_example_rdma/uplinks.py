@@ -13,15 +13,12 @@ import errno
 import re
 from typing import TYPE_CHECKING
 
-import attrs
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import kdp.hardware
 
 __all__ = [
-    "Memory",
     "card_bond",
     "interface_fault",
     "is_of_switch",
@@ -38,94 +35,79 @@ _UPLINK = re.compile(r"p\d+(s\d+)?")
 _DOWN = ("down", "lowerlayerdown", "notpresent")
 
 
-@attrs.define
-class Memory:
-    """What attributes said at the last look: what one said stays while it fails."""
-
-    _last: dict[str, str] = attrs.field(factory=dict[str, str])
-    _now: dict[str, str] = attrs.field(factory=dict[str, str])
-
-    def turn(self) -> None:
-        """Begin a look; what the one before did not ask for is forgotten."""
-        self._last, self._now = self._now, {}
-
-    def keep(self, key: str, said: str) -> str:
-        """Return what was said, or the last that was where that is nothing; empty: nothing ever was."""
-        self._now[key] = said = said or self._now.get(key) or self._last.get(key, "")
-        return said
-
-    def text(self, interface: kdp.hardware.Directory, name: str) -> str:
-        """Return what an interface's attribute says or has said; that it has none of this is an answer, and replaces the last."""
-        key = f"{interface.path}/{name}"
-        if key in self._now:  # several questions of one look are about it
-            return self._now[key]
-        reading = interface.text(name)
-        if reading.errno == errno.EOPNOTSUPP:
-            self._last.pop(key, None)
-        return self.keep(key, reading.or_else(""))
+def _said(interface: kdp.hardware.Directory, name: str, last: kdp.hardware.LastKnown) -> str:
+    """Return what an interface's attribute says or has said; that it has none of this is an answer, and replaces the last."""
+    key = f"{interface.path}/{name}"
+    if last.was_asked(key):  # several questions of one scan are about it
+        return last.recall(key, None) or ""
+    reading = interface.text(name)
+    said = "" if reading.errno == errno.EOPNOTSUPP else reading.value or None
+    return last.recall(key, said) or ""
 
 
-def is_representor(interface: kdp.hardware.Directory, memory: Memory) -> bool:
+def is_representor(interface: kdp.hardware.Directory, last: kdp.hardware.LastKnown) -> bool:
     """Return whether an interface says that it stands for a virtual function or subfunction."""
-    return _REPRESENTOR.fullmatch(memory.text(interface, "phys_port_name")) is not None
+    return _REPRESENTOR.fullmatch(_said(interface, "phys_port_name", last)) is not None
 
 
-def is_uplink(interface: kdp.hardware.Directory, memory: Memory) -> bool:
+def is_uplink(interface: kdp.hardware.Directory, last: kdp.hardware.LastKnown) -> bool:
     """Return whether an interface says that it is a port of the card."""
-    return _UPLINK.fullmatch(memory.text(interface, "phys_port_name")) is not None
+    return _UPLINK.fullmatch(_said(interface, "phys_port_name", last)) is not None
 
 
-def is_of_switch(interface: kdp.hardware.Directory, memory: Memory) -> bool:
+def is_of_switch(interface: kdp.hardware.Directory, last: kdp.hardware.LastKnown) -> bool:
     """Return whether an interface says that its function is in switchdev mode."""
-    return memory.text(interface, "phys_switch_id") != ""
+    return _said(interface, "phys_switch_id", last) != ""
 
 
-def representors(interfaces: Sequence[kdp.hardware.Directory], memory: Memory) -> set[str]:
+def representors(interfaces: Sequence[kdp.hardware.Directory], last: kdp.hardware.LastKnown) -> set[str]:
     """Return which of a function's interfaces stand for a virtual function or subfunction; one that is alone is its port's."""
     if len(interfaces) == 1:
         return set()
-    return {each.name for each in interfaces if is_representor(each, memory)}
+    return {each.name for each in interfaces if is_representor(each, last)}
 
 
-def uplinks(interfaces: Sequence[kdp.hardware.Directory], memory: Memory) -> list[kdp.hardware.Directory]:
+def uplinks(interfaces: Sequence[kdp.hardware.Directory], last: kdp.hardware.LastKnown) -> list[kdp.hardware.Directory]:
     """Return which of a function's interfaces are its ways out: those that say so, else those that are no representors."""
     if len(interfaces) == 1:
         return [*interfaces]
-    told = [each for each in interfaces if is_uplink(each, memory)]
-    others = representors(interfaces, memory)
+    told = [each for each in interfaces if is_uplink(each, last)]
+    others = representors(interfaces, last)
     return told or [each for each in interfaces if each.name not in others]
 
 
-def card_bond(uplink: kdp.hardware.Directory, memory: Memory) -> str | None:
+def card_bond(uplink: kdp.hardware.Directory, last: kdp.hardware.LastKnown) -> str | None:
     """Return the bond that an uplink shares with another of the same card in switchdev mode; None: there is none."""
     master = uplink.link("master")
     bond = None if master is None else uplink.host.net_interface(master)
-    if bond is None or not bond.child("bonding").exists or not is_of_switch(uplink, memory):
+    if bond is None or not bond.child("bonding").exists or not is_of_switch(uplink, last):
         return None
     legs = [leg for name in bond.lower if name != uplink.name and (leg := uplink.host.net_interface(name)) is not None]
-    switch = memory.text(uplink, "phys_switch_id")
-    return bond.name if any(memory.text(leg, "phys_switch_id") == switch for leg in legs) else None
+    switch = _said(uplink, "phys_switch_id", last)
+    return bond.name if any(_said(leg, "phys_switch_id", last) == switch for leg in legs) else None
 
 
-def interface_fault(host: kdp.hardware.Host, name: str, memory: Memory, *, must_be_up: bool = False) -> str | None:
+def interface_fault(
+    host: kdp.hardware.Host, name: str, last: kdp.hardware.LastKnown, *, must_be_up: bool = False
+) -> str | None:
     """Return why nothing gets out through an interface, as ``eth0 is down``; None: it does.
 
     Args:
         host: The node's files.
         name: Its name. Of a bond one of those below it must not be down.
-        memory: Of the last look.
+        last: What attributes of interfaces said.
         must_be_up: Whether one that does not say how it is has a fault.
     """
     interface = host.net_interface(name)
     if interface is None:
         return f"{name} is gone" if must_be_up else None
-    state = _state(interface, memory)
+    state = _state(interface, last)
     if state in _DOWN or (must_be_up and state != "up"):
         return f"{name} is {state}"
     below = [held for lower in interface.lower if (held := host.net_interface(lower)) is not None]
-    down = [f"{held.name} is {state}" for held in below if (state := _state(held, memory)) in _DOWN]
+    down = [f"{held.name} is {state}" for held in below if (state := _state(held, last)) in _DOWN]
     return f"{name} has nothing below it that is up: {', '.join(down)}" if below and len(down) == len(below) else None
 
 
-def _state(interface: kdp.hardware.Directory, memory: Memory) -> str:
-    return memory.text(interface, "operstate") or "unknown"
+def _state(interface: kdp.hardware.Directory, last: kdp.hardware.LastKnown) -> str:
+    return _said(interface, "operstate", last) or "unknown"
