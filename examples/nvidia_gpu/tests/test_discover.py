@@ -137,6 +137,19 @@ def test_mig_single_with_several_kinds_says_so_and_hands_out_none(make: Make) ->
     }
 
 
+@pytest.mark.parametrize("error", [10, 12, 15, 999])
+def test_mig_single_where_one_gpu_does_not_tell_its_mode_at_first_serves_the_others(make: Make, error: int) -> None:
+    """It was counted as a whole GPU, and every instance of the node was Unhealthy beside it."""
+    same = GpuState(is_mig=True, instances=(MigState(index=0),))
+    failing = NvmlState(gpus=(same, same), failing=(("nvmlDeviceGetMigMode", error, 1),))
+    node, backend = make(failing, mig="single")
+    told, lost = found(backend).values()
+    assert told.health.is_healthy
+    assert (lost.id, lost.health.reason) == (GPU(1), "it does not tell whether it is in MIG mode")
+    node.set(attrs.evolve(failing, failing=()))
+    assert [device.health.is_healthy for device in found(backend).values()] == [True, True]
+
+
 @pytest.mark.parametrize("call", ["nvmlDeviceGetAttributes_v2", "nvmlDeviceGetMemoryInfo"])
 def test_mig_single_where_one_gpu_does_not_tell_its_profiles_serves_the_others(
     make: Make, caplog: pytest.LogCaptureFixture, call: str
@@ -165,6 +178,19 @@ def test_a_part_of_an_instance_that_is_asked_for_is_known_by_its_instance(
     )
     assert [*_resources(found(backend))] == ["nvidia.com/mig-1c.3g.71gb"]
     assert not caplog.messages
+
+
+@pytest.mark.parametrize(
+    ("mig", "profile"),
+    [("mixed", "3c.3g.71gb"), ("mixed", "5c.3g.71gb"), ("mixed", "1c.9g.99gb"), ("dynamic", "1c.3g.71gb")],
+)
+def test_a_part_that_no_instance_can_have_was_waited_for_in_silence(
+    make: Make, caplog: pytest.LogCaptureFixture, mig: str, profile: str
+) -> None:
+    _, backend = make(NvmlState(gpus=(GpuState(is_mig=True),)), mig=mig, mig_profiles=[profile])
+    assert not found(backend)
+    (told,) = (line for line in caplog.messages if line.startswith("mig_profiles"))
+    assert told.startswith(f"mig_profiles: no GPU of this node has the profile {profile!r}; they have 1g.18gb, ")
 
 
 def test_mig_none_does_not_hand_out_a_gpu_in_mig_mode(make: Make) -> None:

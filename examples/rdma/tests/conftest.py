@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+import anyio
 import pytest
+from typing_extensions import override
 
 import kdp
 import kdp.hardware
@@ -19,6 +22,28 @@ RECORDED: Final = Path(__file__).parents[3] / "tests/data/hardware"
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+class Watched(Rdma):
+    """The backend without polling, which tells when its watch listens: that asks for a discovery of its own then."""
+
+    def __init__(self, host: kdp.hardware.Host, **options: Any) -> None:
+        super().__init__(host, **options)
+        self.poll_interval = 3600
+        self.health_policy = kdp.HealthPolicy(successes=2, recheck=0.05)
+        self._discoveries = 0
+        self._listening = threading.Event()
+
+    @override
+    def discover(self) -> list[kdp.Device]:
+        found = super().discover()
+        self._discoveries += 1
+        if self._discoveries > 1:
+            self._listening.set()
+        return found
+
+    async def listens(self) -> None:
+        assert await anyio.to_thread.run_sync(self._listening.wait, 10)
 
 
 class Node:

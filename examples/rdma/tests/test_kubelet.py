@@ -10,14 +10,11 @@ from typing import Any
 
 import anyio
 import pytest
-from typing_extensions import override
 
-import kdp
-import kdp.hardware
 from kdp.testing import AdmissionError, Pod, SimulatedKubelet, SysfsTree
 from kdp_example_rdma import Rdma
 
-from .conftest import DOWN, RECORDED
+from .conftest import DOWN, RECORDED, Watched
 
 pytestmark = pytest.mark.anyio
 
@@ -34,28 +31,6 @@ def figure(record_property: Callable[[str, object], None]) -> Figure:
         print(text)
 
     return report
-
-
-class Watched(Rdma):
-    """The backend without polling, which tells when its watch listens: that asks for a discovery of its own then."""
-
-    def __init__(self, host: kdp.hardware.Host, **options: Any) -> None:
-        super().__init__(host, **options)
-        self.poll_interval = 3600
-        self.health_policy = kdp.HealthPolicy(successes=2, recheck=0.05)
-        self._discoveries = 0
-        self._listening = threading.Event()
-
-    @override
-    def discover(self) -> list[kdp.Device]:
-        found = super().discover()
-        self._discoveries += 1
-        if self._discoveries > 1:
-            self._listening.set()
-        return found
-
-    async def listens(self) -> None:
-        assert await anyio.to_thread.run_sync(self._listening.wait, 10)
 
 
 def _healthy(kubelet: SimulatedKubelet, resource: str) -> set[str]:

@@ -6,13 +6,14 @@ The trees are made by hand, after the kernel's drivers/infiniband/hw/mlx5/ib_rep
 from __future__ import annotations
 
 import errno
+from typing import Any
 
 import pytest
 
-from kdp.testing import SysfsTree
+from kdp.testing import SimulatedKubelet, SysfsTree
 from kdp_example_rdma import Rdma
 
-from .conftest import DOWN, GUID, Node, found
+from .conftest import DOWN, GUID, Node, Watched, found
 
 ETHERNET = {"link_layer": "Ethernet", "lid": "0x0", "sm_lid": "0x0"}
 FIRST, SECOND = "0000:3b:00.0", "0000:3b:00.1"
@@ -49,12 +50,13 @@ def without_gids(sysfs_tree: SysfsTree) -> SysfsTree:
     return sysfs_tree
 
 
-def _bond(tree: SysfsTree, *, switches: tuple[str, str] = ("", ""), marked: bool = False) -> Node:
-    """Two functions of one card, each with a virtual one and its representor, below one bond."""
+def _bond(tree: SysfsTree, *, switches: tuple[str, str] = ("", ""), marked: bool = False, virtual: int = 2) -> Node:
+    """Two functions of one card below one bond, each with a representor and, as far as so many are there, its virtual one."""
     node = Node(tree)
     bond = "/sys/devices/virtual/net/bond0"
     tree.link("/sys/class/net/bond0", bond)
     tree.write(f"{bond}/operstate", "up")
+    tree.write(f"{bond}/ifindex", "9")
     if marked:
         tree.write(f"{bond}/bonding/mode", "802.3ad 4")
     for number, (parent, address, switch) in enumerate(
@@ -65,8 +67,9 @@ def _bond(tree: SysfsTree, *, switches: tuple[str, str] = ("", ""), marked: bool
         _interface(node, directory, f"pf{number}rep0", f"pf{number}vf0", switch=switch)
         tree.link(f"{directory}/net/ens{number}/master", bond)
         tree.link(f"{bond}/lower_ens{number}", f"{directory}/net/ens{number}")
-        function = node.vf(parent, 0, address, numa=0)
-        node.hca(f"mlx5_{number + 2}", function, guid=GUID(0), ports=[ETHERNET])
+        if number < virtual:
+            function = node.vf(parent, 0, address, numa=0)
+            node.hca(f"mlx5_{number + 2}", function, guid=GUID(0), ports=[ETHERNET])
     return node
 
 
@@ -241,6 +244,27 @@ def test_a_bond_is_the_cards_if_both_functions_are_of_one_switch(
     _state(sysfs_tree, "ens0", "down")
     _state(sysfs_tree, "ens1", "up")
     assert _reasons(adapter) == {ADAPTER: None if is_of_card else "mlx5_bond_0 uplink ens0 is down"}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("has_adapter", [False, True])
+@pytest.mark.parametrize("changes", ["bond0", "ens1"])
+async def test_the_cards_bond_and_its_other_leg_went_unheard(
+    sysfs_tree: SysfsTree, kubelet: SimulatedKubelet, plugin_for: Any, changes: str, has_adapter: bool
+) -> None:
+    """Virtual functions stayed as they were until the next poll."""
+    node = _bond(sysfs_tree, switches=("e41d", "e41d"), marked=True, virtual=1)
+    if has_adapter:
+        directory = sysfs_tree.host.resolve(f"/sys/bus/pci/devices/{FIRST}")
+        node.hca("mlx5_bond_0", directory, guid=GUID(1), ports=[ETHERNET] * 3)
+    _state(sysfs_tree, "ens0", "down" if changes == "ens1" else "up")
+    async with plugin_for(backend := Watched(sysfs_tree.host, mode="vf"), host=sysfs_tree.host):
+        await kubelet.until(allocatable={"rdma/vf": 1})
+        await backend.listens()
+        for state, count in (("down", 0), ("up", 1)):
+            _state(sysfs_tree, changes, state)
+            sysfs_tree.link_event(changes, state=state)
+            await kubelet.until(allocatable={"rdma/vf": count})
 
 
 def test_soft_roce_on_a_bond_makes_it_no_bond_of_the_card(sysfs_tree: SysfsTree) -> None:

@@ -6,7 +6,6 @@ one device node exists. The kubelet is neither required nor waited for: kdp wait
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from ..errors import InvalidValueError
@@ -50,8 +49,6 @@ _HARDENING: Final = (
 
 _HOMES: Final = ("/home", "/root", "/run/user")
 _TEMPORARY: Final = ("/tmp", "/var/tmp")  # noqa: S108
-
-_MADE_BY_SYSTEMD: Final = {"/var/lib/": "StateDirectory", "/run/": "RuntimeDirectory", "/var/run/": "RuntimeDirectory"}
 
 
 def unit(deployment: Deployment, *, executable: str) -> str:
@@ -120,15 +117,11 @@ def _writable(deployment: Deployment) -> Iterator[str]:
     """Tell the directories that it may write to.
 
     One that others make and that is not there yet fails the start, which is tried again each second: ignored, it would
-    stay read-only for as long as the process lives.
+    stay read-only for as long as the process lives. StateDirectory= and its kin would give the process what is there
+    already, with another owner and mode (systemd.exec(5)), and it may be shared with others.
     """
     for folder in deployment.folders:
-        setting, base = next(((s, b) for b, s in _MADE_BY_SYSTEMD.items() if folder.path.startswith(b)), ("", ""))
-        if folder.made and setting:
-            yield f"{setting}={_path(str(PurePosixPath(folder.path).relative_to(base)))}"
-            if setting == "RuntimeDirectory":
-                yield "RuntimeDirectoryPreserve=yes"
-        elif folder.writable:
+        if folder.writable:
             if folder.made:
                 yield f"ExecStartPre=+/bin/mkdir -p {_argument(folder.path)}"
             yield f"ReadWritePaths={_path(folder.path)}"

@@ -40,15 +40,27 @@ def settings(unit: str) -> dict[str, list[str]]:
 def test_it_may_write_where_it_must_and_open_what_it_names() -> None:
     made = settings(text(opened_nodes=("/dev/hwrng",), capabilities=("NET_ADMIN",)))
 
-    assert made["ReadWritePaths"] == ["/var/lib/kubelet/device-plugins", '"/opt/my state"']
-    assert made["ExecStartPre"] == ['+/bin/mkdir -p "/opt/my state"']
-    assert (made["StateDirectory"], made["RuntimeDirectory"]) == (["kdp"], ["cdi"])
-    assert made["RuntimeDirectoryPreserve"] == ["yes"]
+    its = ["/var/lib/kdp", "/var/run/cdi", '"/opt/my state"']
+    assert made["ReadWritePaths"] == ["/var/lib/kubelet/device-plugins", *its]
+    assert made["ExecStartPre"] == [f"+/bin/mkdir -p {path}" for path in its]
     assert (made["DevicePolicy"], made["DeviceAllow"]) == (["closed"], ["/dev/hwrng rw"])
     assert made["CapabilityBoundingSet"] == ["CAP_NET_ADMIN"]
     plain = settings(text())
     assert plain["CapabilityBoundingSet"] == [""]
     assert "DeviceAllow" not in plain
+
+
+def test_a_directory_of_others_keeps_its_owner_and_mode() -> None:
+    """As StateDirectory, one that the backend only reads became the process's own, with all that is in it."""
+    read = Folder(name="w", path="/var/lib/widgetd", seen_at="/w", made=True, why="the backend reads it")
+    written = Folder(
+        name="p", path="/run/widgetd", seen_at="/p", made=True, writable=True, why="the backend writes to it"
+    )
+
+    made = settings(text(folders=(read, written)))
+
+    assert not made.keys() & {"StateDirectory", "RuntimeDirectory"}
+    assert (made["ReadWritePaths"], made["ExecStartPre"]) == (["/run/widgetd"], ["+/bin/mkdir -p /run/widgetd"])
 
 
 def test_it_may_open_what_a_containers_runtime_would_bring() -> None:

@@ -99,7 +99,7 @@ class Gpu:
     Attributes:
         index: Its number, which may be another after a reboot.
         facts: What never changes of it.
-        is_mig: Whether it is in MIG mode.
+        is_mig: Whether it is in MIG mode; None: it has not said so yet, and is lost.
         instances: Its MIG instances.
         problem: Why it cannot be used; None: it can.
         partitions: What it can be divided into; none, unless it is in MIG mode.
@@ -109,7 +109,7 @@ class Gpu:
 
     index: int
     facts: _Facts
-    is_mig: bool = False
+    is_mig: bool | None = False
     instances: tuple[Instance, ...] = ()
     problem: str | None = None
     partitions: tuple[Partition, ...] = attrs.field(default=(), repr=False)
@@ -261,7 +261,10 @@ class Scanner:
         known = self._seen.get(index)
         if lost.facts is not None:
             uuid = lost.facts.uuid
-            known = next((gpu for gpu in self._seen.values() if gpu.uuid == uuid), Gpu(index=index, facts=lost.facts))
+            known = next(
+                (gpu for gpu in self._seen.values() if gpu.uuid == uuid),
+                Gpu(index=index, facts=lost.facts, is_mig=None),
+            )
         if known is None or known.uuid in there:
             if index not in self._told:
                 logger.error("GPU %d: %s; it is left out, since nobody knows which one it is", index, lost.why)

@@ -16,7 +16,7 @@ from .partitions import counters, set_name
 from .strategies import edits_of, name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from .gpus import Gpu
     from .mig import Instance
@@ -94,7 +94,7 @@ class Listing:
         return {name: counted for name, counted in found.items() if counted}
 
     def _is_divided(self, gpu: Gpu) -> bool:
-        return self._options.mig == "dynamic" and gpu.is_mig
+        return self._options.mig == "dynamic" and gpu.is_mig is True
 
     def _is_served(self, instance: Instance) -> bool:
         if instance.profile is None and (self._options.mig == "mixed" or self._options.mig_profiles):
@@ -125,6 +125,7 @@ class Listing:
         kinds = [
             kind
             for gpu in self._gpus
+            if gpu.is_mig is not None
             for kind in ([i.profile for i in gpu.instances] if gpu.is_mig else ["whole GPU"])
             if kind is not None and (not gpu.is_mig or not wanted or kind in wanted)
         ]
@@ -136,10 +137,17 @@ class Listing:
             return
         known = {profile for gpu in self._gpus if gpu.is_mig and gpu.handle for profile in profile_names(gpu.handle)}
         for profile in wanted:
-            if known and profile.rpartition("c.")[2] not in known:  # compute instances are parts of what they are in
+            if known and not self._may_be_there(profile, known):
                 self.complaints.append(
                     f"mig_profiles: no GPU of this node has the profile {profile!r}; they have {', '.join(sorted(known))}"
                 )
+
+    def _may_be_there(self, profile: str, known: Collection[str]) -> bool:
+        """Return whether instances can have a profile, or parts of them, as 1c.3g.71gb: with less than all of its compute slices."""
+        part, _, whole = profile.partition("c.")
+        return profile in known or (
+            self._options.mig != "dynamic" and whole in known and int(part) < int(whole.partition("g")[0])
+        )
 
     def _device(self, gpu: Gpu, instance: Instance | None, problem: str | None, part: int | None = None) -> kdp.Device:
         options = self._options

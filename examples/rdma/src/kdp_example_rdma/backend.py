@@ -23,6 +23,7 @@ from .options import Options
 from .pools import ADAPTERS, adapter_devices, pool_devices
 from .reload import ConfigFile
 from .selectors import hca_fits
+from .uplinks import judged_with
 from .vfs import info_variable, vf_devices
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class Rdma(kdp.DeviceBackend):
             self._file = ConfigFile(config, mode, resource_prefix)
         self._config = options.config(mode) if self._file is None else self._file.current
         self._known = Known()
-        self._interfaces: frozenset[str] = frozenset()
+        self._interfaces = set[str]()
         self._complaints: set[str] = set()
         self._interval: int | None = None
         self._made: dict[str, tuple[object, list[kdp.Device], list[str]]] = {}
@@ -157,7 +158,9 @@ class Rdma(kdp.DeviceBackend):
     def _scan(self) -> list[kdp.Device]:
         complaints = set(self._config.warnings)
         hcas = read_hcas(self.host, self._known)
-        self._interfaces = frozenset(name for hca in hcas for name in hca.interfaces)
+        self._interfaces = {name for hca in hcas for name in hca.interfaces}
+        own = {name for hca in hcas if not hca.facts.is_virtual for name in hca.interfaces}
+        self._interfaces |= judged_with(self.host, own)
         manager = rdma_cm(self.host) if hcas else None
         if hcas and manager is None:
             complaints.add(WITHOUT_RDMA_CM)
@@ -225,7 +228,8 @@ class Rdma(kdp.DeviceBackend):
         functions = read_functions(self.host, hcas, last, all_ports=all_ports)
         if any(selector.aux_types for held in self._config.vfs for selector in held.selectors):
             functions += read_subfunctions(self.host, hcas, last, all_ports=all_ports)
-        self._interfaces |= {name for held in functions for name in (*held.interfaces, *held.parent_interfaces)}
+        self._interfaces |= {name for held in functions for name in held.interfaces}
+        self._interfaces |= judged_with(self.host, {name for held in functions for name in held.parent_interfaces})
         left_out: list[str] = []
         found = vf_devices(self.host, self._config.vfs, functions, manager, shared=shared, left_out=left_out)
         complaints.update(left_out)

@@ -14,7 +14,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import kdp.hardware
 
@@ -24,6 +24,7 @@ __all__ = [
     "is_of_switch",
     "is_representor",
     "is_uplink",
+    "judged_with",
     "representors",
     "uplinks",
 ]
@@ -107,6 +108,19 @@ def interface_fault(
     below = [held for lower in interface.lower if (held := host.net_interface(lower)) is not None]
     down = [f"{held.name} is {state}" for held in below if (state := _state(held, last)) in _DOWN]
     return f"{name} has nothing below it that is up: {', '.join(down)}" if below and len(down) == len(below) else None
+
+
+def judged_with(host: kdp.hardware.Host, names: Iterable[str]) -> set[str]:
+    """Return interfaces, and all others whose state may decide whether anything gets out through them: of a bond each part's."""
+    found = {*names}
+    for interface in [*map(host.net_interface, found)]:
+        master = None if interface is None else interface.link("master")
+        bond = None if master is None else host.net_interface(master)
+        if interface is not None:
+            found.update(interface.lower)
+        if bond is not None and bond.child("bonding").exists:
+            found.update((bond.name, *bond.lower))
+    return found
 
 
 def _state(interface: kdp.hardware.Directory, last: kdp.hardware.LastKnown) -> str:
