@@ -82,6 +82,8 @@ def _policy(value: Any) -> None:
 def _unused_hooks(value: Any) -> None:
     if isinstance(value, str) or not isinstance(value, Collection):
         raise InvalidValueError(f"{value!r} must be a collection of hooks' names; valid is ('released',)")
+    for name in value:  # pyright: ignore[reportUnknownVariableType]
+        _text(name, "a hook's name; valid is 'released'")
 
 
 def _is_number(value: Any) -> bool:

@@ -284,7 +284,8 @@ class DeviceBackend(abc.ABC):
         """Acquire what the other hooks need (load a library, open a handle).
 
         Called before everything else, and again after `kdp.NotReady`. Deadline 60 s. An exception is logged and open
-        is tried again with growing pauses (0.1 s to 5 s); ``close`` is not called after a failed ``open``.
+        is tried again with growing pauses (0.1 s to 5 s); ``close`` is not called after a failed ``open``. One that returns
+        after its deadline has opened all the same: it is not called again.
         """
 
     def close(self) -> Awaitable[None] | None:

@@ -60,8 +60,9 @@ class _Lane:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[_Outcome] = loop.create_future()
         if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            thread.start()  # may fail, as at a container's limit of processes: the next call tries again
+            self._thread = thread
         self._jobs.put((call, loop, done))
         return done
 

@@ -20,7 +20,7 @@ from .kubelet.server import hold_core
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
-    from anyio.abc import TaskGroup, TaskStatus
+    from anyio.abc import TaskGroup
 
     from .supervisor import Supervisor
 
@@ -79,6 +79,8 @@ class Lifetime(AsyncContextManagerMixin, abc.ABC):
         self._supervisors: list[Supervisor] = []
         self._everything: anyio.CancelScope
         self._discovering: anyio.CancelScope
+        self._begun: anyio.Event
+        self._leaving: anyio.Event
         self._discovered: anyio.Event
         self._tasks: TaskGroup
 
@@ -116,24 +118,29 @@ class Lifetime(AsyncContextManagerMixin, abc.ABC):
     @asynccontextmanager
     async def __asynccontextmanager__(self) -> AsyncGenerator[Self]:
         self._everything, self._discovering = anyio.CancelScope(shield=True), anyio.CancelScope()
-        self._discovered = anyio.Event()
+        self._begun, self._leaving, self._discovered = anyio.Event(), anyio.Event(), anyio.Event()
         async with anyio.create_task_group() as tasks:
-            # Shielded, too: it waits for nothing, and what has begun must end in order.
-            with anyio.CancelScope(shield=True):
-                await tasks.start(self._run)
+            tasks.start_soon(self._run)
             try:
+                await self._begun.wait()
                 yield self
             finally:
-                with anyio.CancelScope(shield=True):
-                    await self._stop()
+                # Not awaited here: asyncio's own `Task.cancel`, which no shield holds back, would break it off. The group waits.
+                self._leaving.set()
 
-    async def _run(self, *, task_status: TaskStatus[None]) -> None:
+    async def _run(self) -> None:
         # Shielded: a cancelled body must not take the tasks down before the orderly stop.
         with self._everything:
             async with hold_core(), anyio.create_task_group() as self._tasks:
                 self._begin()
                 self._tasks.start_soon(self._discover)
-                task_status.started()
+                self._begun.set()
+                try:
+                    await self._leaving.wait()
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await self._stop()
+                    self._everything.cancel()
 
     async def _discover(self) -> None:
         try:
@@ -154,4 +161,3 @@ class Lifetime(AsyncContextManagerMixin, abc.ABC):
         async with anyio.create_task_group() as closing:
             for supervisor in self._supervisors:
                 closing.start_soon(supervisor.shutdown, left)
-        self._everything.cancel()

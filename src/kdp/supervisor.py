@@ -16,6 +16,7 @@ fails or hangs keeps the last known devices; after ``stale_after`` they are Unhe
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import threading
@@ -32,7 +33,7 @@ from .backend import is_overridden
 from .backoff import Backoff
 from .device_nodes import DeviceNodes
 from .devices import Device
-from .errors import HookError, InvalidValueError, KdpError, NotReady, lasting, sentence
+from .errors import HookError, HookTimeoutError, InvalidValueError, KdpError, NotReady, lasting, sentence
 from .health import DeviceHealth, HealthChange, HealthMonitor, HealthState
 from .hooks import Hooks
 from .latest import Latest
@@ -65,6 +66,9 @@ _NOT_YET = "it has not discovered anything yet"
 
 RESCAN_GAP = 0.05
 """Seconds between the starts of two discoveries that events asked for."""
+
+OPEN_GRACE = 1.5
+"""Seconds that the stop waits for an ``open`` in flight, which must be closed if it succeeds."""
 
 RETRY_AFTER = 5.0
 """Seconds after which a failed discovery is repeated, unless ``poll_interval`` is shorter."""
@@ -316,15 +320,23 @@ class Supervisor:
 
     async def shutdown(self, seconds: float) -> None:
         """Close the backend if it is open, within so many seconds, and let its threads end."""
-        await self._close(seconds)
+        until = time.monotonic() + seconds
+        with contextlib.suppress(HookTimeoutError):
+            await self.hooks.idle("open", deadline=min(seconds, OPEN_GRACE))
+        await self._close(max(0.1, until - time.monotonic()))
         for timer in (self._stale_timer, self._hold_timer):
             if timer is not None:
                 timer.cancel()
         self.hooks.close()
 
     async def _open(self) -> None:
-        if self.hooks.overridden("open"):
-            await self.hooks.call("open", deadline=self.deadlines.open)
+        await self.hooks.idle("open", deadline=self.deadlines.open)
+        if not self._is_open and self.hooks.overridden("open"):
+            await self.hooks.call("open", deadline=self.deadlines.open, then=self._opened)
+        self._is_open = True
+
+    def _opened(self, _: object) -> None:
+        """Note that it is open, in the hook's thread: also when its caller has given up by now."""
         self._is_open = True
 
     async def _close(self, seconds: float) -> None:

@@ -41,6 +41,8 @@ class Widgets(kdp.DeviceBackend):
         ("joined_env", {"A": 1}, "{'A': 1} must map variables to separators; valid is {'WIDGETS': ','}"),
         ("policy", 3, "3 must be the name of a policy or None; valid is 'packed'"),
         ("unused_hooks", None, "None must be a collection of hooks' names; valid is ('released',)"),
+        ("unused_hooks", ["released", 1], "1 must be a hook's name; valid is 'released'"),
+        ("unused_hooks", [["released"]], "['released'] must be a hook's name; valid is 'released'"),
         ("unused_hooks", "released", "'released' must be a collection of hooks' names; valid is ('released',)"),
     ],
 )

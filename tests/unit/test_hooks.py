@@ -227,6 +227,22 @@ async def test_what_is_raised_on_purpose_with_what_has_no_text_ends_nothing(make
     assert sentence(caught.value) == "NotReady"
 
 
+async def test_a_thread_that_could_not_be_started_once_is_started_by_the_next_call(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As at a container's limit of processes. The hook was never called again, and was said to hang."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    hooks = make(discover=list)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(HookFailedError, match=r"discover\(\) of Backend raised RuntimeError"):
+            await hooks.call("discover", deadline=LONG)
+    assert await hooks.call("discover", deadline=LONG) == []
+
+
 async def test_a_hook_that_is_a_property_that_raises_can_be_called_again() -> None:
     class Property(Backend):
         @property

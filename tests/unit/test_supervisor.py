@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator, Iterator
 
+import anyio
+import anyio.to_thread
 import pytest
 from typing_extensions import override
 
 import kdp
-from kdp.errors import HookFailedError
+from kdp.errors import HookFailedError, HookTimeoutError
 from kdp.hardware import Host
-from kdp.supervisor import discover_once, pause_after
+from kdp.supervisor import Deadlines, Supervisor, discover_once, pause_after
 
 
 class Generator(kdp.DeviceBackend):
@@ -56,3 +59,54 @@ async def test_what_is_no_iterable_is_called_the_same_each_time() -> None:
 )
 def test_discoveries_begin_an_interval_apart_unless_they_are_slow(took: float, rest: float) -> None:
     assert pause_after(took, interval=5.0) == pytest.approx(rest)
+
+
+class LateToOpen(kdp.DeviceBackend):
+    """Its first ``open`` returns when it is told to, after its deadline; then it is open."""
+
+    resource = "example.com/widget"
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.may_open, self.has_opened = threading.Event(), threading.Event()
+
+    @override
+    def open(self) -> None:
+        self.calls.append("open")
+        self.may_open.wait()
+        self.has_opened.set()
+
+    @override
+    def close(self) -> None:
+        self.calls.append("close")
+
+    @override
+    def discover(self) -> list[kdp.Device]:
+        return [kdp.Device(id="w0")]
+
+
+@pytest.mark.anyio
+async def test_an_open_that_returns_after_its_deadline_is_not_called_again_and_is_closed() -> None:
+    backend = LateToOpen()
+    supervisor = Supervisor(backend, host=Host(), deadlines=Deadlines(open=0.05))
+    for _ in range(2):
+        with pytest.raises(HookTimeoutError, match=r"open\(\) of LateToOpen did not return within 0.05 s"):
+            await supervisor.once()
+    backend.may_open.set()
+    assert await anyio.to_thread.run_sync(backend.has_opened.wait, 60)
+    found = await supervisor.once()
+    assert [device.id for device in found["example.com/widget"]] == ["w0"]
+    await supervisor.shutdown(60)
+    assert backend.calls == ["open", "close"]
+
+
+@pytest.mark.anyio
+async def test_an_open_in_flight_at_the_stop_is_closed_when_it_has_returned() -> None:
+    backend = LateToOpen()
+    supervisor = Supervisor(backend, host=Host(), deadlines=Deadlines(open=0.05))
+    with pytest.raises(HookTimeoutError):
+        await supervisor.once()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(supervisor.shutdown, 60)
+        backend.may_open.set()
+    assert backend.calls == ["open", "close"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import os
+import select
 import sys
 from typing import TYPE_CHECKING, TextIO
 
@@ -32,7 +33,9 @@ class _Descriptor(io.FileIO):
     @override
     def write(self, data: ReadableBuffer, /) -> int:
         try:
-            return super().write(data)
+            while (written := super().write(data)) is None:  # whoever gave it to us made it non-blocking
+                select.select([], [self], [])
+            return written
         except OSError as error:
             self.problem = error
             return memoryview(data).nbytes

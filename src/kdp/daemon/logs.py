@@ -9,21 +9,21 @@ carries, and ``exc`` with a traceback. No other key ever appears, so that a log 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
-import select
 import threading
 import time
 from typing import TYPE_CHECKING, final
 
 from typing_extensions import override
 
-from .patience import PatientHandler
+from .patience import PatientHandler, duplicate, write_some
 
 if TYPE_CHECKING:
     from .settings import Settings
 
-__all__ = ["EXTRA_KEYS", "JsonFormatter", "TextFormatter", "configure", "write_now"]
+__all__ = ["EXTRA_KEYS", "JsonFormatter", "TextFormatter", "configure", "write_now", "write_out"]
 
 EXTRA_KEYS = {
     "resource": "the extended resource",
@@ -131,8 +131,14 @@ def write_now(level: int, message: str) -> None:
     formatter = handlers[0].formatter if handlers else None
     record = logging.LogRecord(__name__, level, __file__, 0, message, None, None)
     line = (formatter or TextFormatter()).format(record)
-    try:
-        if select.select([], [2], [], 0)[1]:
-            os.write(2, f"{line}\n".encode())
-    except OSError:
-        pass  # stderr is closed: there is nobody to tell
+    write_out(f"{line}\n")
+
+
+def write_out(text: str, seconds: float = 0.0) -> None:
+    """Write what stderr takes within so many seconds, without anybody's locks."""
+    with contextlib.suppress(OSError):  # stderr is closed: there is nobody to tell
+        file = duplicate(2)
+        try:
+            write_some(file, text.encode(errors="backslashreplace"), seconds)
+        finally:
+            os.close(file)

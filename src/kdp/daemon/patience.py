@@ -1,13 +1,14 @@
 """`PatientHandler`: writes log lines to stderr, and does not wait for whoever reads it.
 
-A pipe that nobody reads, as that of a runtime whose disk is full, blocks who writes to it; while one thread waits there with
-the handler's lock all others wait for that, and the loop with them. Here a line that stderr does not take at once waits in
-memory, until the next line or the process's end.
+A pipe that nobody reads, as that of a runtime whose disk is full, or a terminal, as of a connection that hangs, blocks who writes
+to it; while one thread waits there with the handler's lock all others wait for that, and the loop with them. Here a line that stderr
+does not take at once waits in memory, until the next line or the process's end.
 """
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import logging
 import os
 import select
@@ -17,13 +18,46 @@ from typing import final
 
 from typing_extensions import override
 
-__all__ = ["PatientHandler"]
+__all__ = ["PatientHandler", "duplicate", "write_some"]
 
 _MOST_BYTES = 256 << 10
 """What waits at most; beyond it the oldest lines go, and their number is told."""
 
 _LAST_WAIT = 0.3
 """Seconds for which the lines that still wait at the process's end are tried."""
+
+
+def duplicate(file: int) -> int:
+    """Return a descriptor of one's own for what is written to; whoever writes to it with `write_some` need not wait.
+
+    Raises:
+        OSError: There is no such file.
+    """
+    if os.isatty(
+        file
+    ):  # one with room for a byte is ready, and a longer line would wait: so opened anew, not to wait ever
+        with contextlib.suppress(OSError):
+            return os.open(f"/proc/self/fd/{file}", os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
+    return os.dup(file)
+
+
+def write_some(file: int, data: bytes, seconds: float = 0.0) -> int:
+    """Write what is taken within so many seconds, and return how many bytes that was.
+
+    Raises:
+        OSError: Nobody can read it.
+    """
+    until = time.monotonic() + seconds
+    ready = select.poll()
+    ready.register(file, select.POLLOUT)
+    done = 0
+    try:
+        while done < len(data) and ready.poll(max(0.0, 1000 * (until - time.monotonic()))):
+            # A pipe that is ready takes so much without waiting for its reader.
+            done += os.write(file, data[done : done + select.PIPE_BUF])
+    except BlockingIOError:
+        pass
+    return done
 
 
 @final
@@ -36,9 +70,11 @@ class PatientHandler(logging.StreamHandler):  # type: ignore[type-arg]  # generi
         self._waiting: collections.deque[bytes] = collections.deque()
         self._size = 0
         self._lost = 0
+        self._process = os.getpid()
+        self._is_writing = False
         try:
             # Our own: the number of one that a library closes is soon another file's.
-            self._file: int | None = os.dup(sys.stderr.fileno())
+            self._file: int | None = duplicate(sys.stderr.fileno())
         except (OSError, ValueError, AttributeError):
             self._file = None
 
@@ -52,6 +88,9 @@ class PatientHandler(logging.StreamHandler):  # type: ignore[type-arg]  # generi
         except Exception as error:  # noqa: BLE001 - whatever a vendor's arguments do; logging's own word of it would wait
             place = f"{record.pathname}:{record.lineno}"
             line = f"{place}: a log line could not be written ({type(error).__name__})\n".encode(errors="replace")
+        if os.getpid() != self._process:  # a child has its parent's lines, which its parent writes
+            self._process, self._is_writing = os.getpid(), False
+            self._clear()
         self._waiting.append(line)
         self._size += len(line)
         while self._size > _MOST_BYTES and len(self._waiting) > 1:
@@ -66,7 +105,8 @@ class PatientHandler(logging.StreamHandler):  # type: ignore[type-arg]  # generi
             return
         self.acquire()
         try:
-            self._write(self._file, _LAST_WAIT)
+            if os.getpid() == self._process:
+                self._write(self._file, _LAST_WAIT)
         finally:
             self.release()
 
@@ -75,21 +115,24 @@ class PatientHandler(logging.StreamHandler):  # type: ignore[type-arg]  # generi
 
     def _write(self, file: int, seconds: float) -> None:
         """Write what waits, as far as stderr takes it within so many seconds."""
+        if self._is_writing:  # a signal's handler logs, in the middle of this: what goes on below takes its line
+            return
+        self._is_writing = True
         until = time.monotonic() + seconds
-        ready = select.poll()
-        ready.register(file, select.POLLOUT)
         try:
             while self._begun or self._next():
-                if not ready.poll(max(0.0, 1000 * (until - time.monotonic()))):
+                self._begun = self._begun[write_some(file, self._begun, until - time.monotonic()) :]
+                if self._begun:
                     return
-                # A pipe that is ready takes so much without waiting for its reader.
-                self._begun = self._begun[os.write(file, self._begun[: select.PIPE_BUF]) :]
-        except BlockingIOError:
-            return
         except OSError:  # there is nobody to tell
-            self._begun = b""
-            self._waiting.clear()
-            self._size = 0
+            self._clear()
+        finally:
+            self._is_writing = False
+
+    def _clear(self) -> None:
+        self._begun = b""
+        self._waiting.clear()
+        self._size = 0
 
     def _next(self) -> bool:
         """Begin with the next line; before the first one after a loss comes the word of it."""

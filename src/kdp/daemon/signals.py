@@ -20,7 +20,6 @@ import logging
 import os
 import select
 import signal
-import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any, final
@@ -41,6 +40,9 @@ GRACE = 1.85
 
 _STOP = (signal.SIGTERM, signal.SIGINT)
 _HANDLED = (*_STOP, signal.SIGHUP, signal.SIGQUIT)
+_DUMP_SECONDS = 0.3
+"""Seconds for which the stacks are tried to be written; a request to stop waits so long."""
+
 _LOOK = 0
 """No signal has this number: it makes the thread look at its deadline."""
 
@@ -144,13 +146,15 @@ class Signals:
     def _dump(self) -> None:
         import faulthandler
 
-        sys.stderr.write("SIGQUIT: the stacks of all threads\n")
-        sys.stderr.flush()
-        faulthandler.dump_traceback(all_threads=True)
+        # Not into stderr: what nobody reads would hold this thread, and with it all others, since it writes without letting them run.
+        with open(os.memfd_create("stacks"), "w+", errors="replace") as file:
+            faulthandler.dump_traceback(file, all_threads=True)
+            file.seek(0)
+            text = f"SIGQUIT: the stacks of all threads\n{file.read()}"
         if self._loop is not None:
             for task in asyncio.all_tasks(self._loop):
-                sys.stderr.write(f"Task {task.get_name()} (most recent call last):\n{_awaiting(task.get_coro())}")
-        sys.stderr.flush()
+                text += f"Task {task.get_name()} (most recent call last):\n{_awaiting(task.get_coro())}"
+        logs.write_out(text, _DUMP_SECONDS)
 
 
 def _awaiting(coroutine: Any) -> str:

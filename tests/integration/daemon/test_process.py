@@ -287,6 +287,36 @@ async def test_sigquit_shows_all_stacks_and_goes_on(start: Start, kubelet: Simul
         assert (await plugin.stop())[0] == 0
 
 
+UNREAD = """
+def open(self):
+    import os
+    _, full = os.pipe()
+    os.set_blocking(full, False)
+    try:
+        while True:
+            os.write(full, b"x" * 4096)
+    except BlockingIOError:
+        os.set_blocking(full, True)
+    os.dup2(full, 2)
+"""
+
+
+def _has_pending_signals(pid: int) -> bool:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return any(int(line.split()[1], 16) for line in lines if line.startswith("ShdPnd"))
+
+
+async def test_stacks_that_nobody_reads_keep_no_process_from_its_end(start: Start, kubelet: SimulatedKubelet) -> None:
+    """The thread that ends the process in any case waited in the pipe for ever."""
+    async with start(program(UNREAD)) as plugin:
+        await kubelet.until(streaming=RESOURCE)
+        plugin.process.send_signal(signal.SIGQUIT)
+        with anyio.fail_after(AT_LAST):
+            while await to_thread.run_sync(_has_pending_signals, plugin.process.pid):  # noqa: ASYNC110 - the kernel is asked
+                await anyio.sleep(0.01)
+        assert (await plugin.stop())[0] == 0
+
+
 # Logs ------------------------------------------------------------------------------------------------------------------
 
 

@@ -107,3 +107,17 @@ def test_what_stdout_cannot_encode_is_escaped(devices: list[str]) -> None:
     result = shell(devices, environment={"PYTHONIOENCODING": "ascii"})
     assert (result.returncode, result.stderr) == (0, "")
     assert "Unhealthy (d\\xe9faut \\u2603)" in result.stdout
+
+
+def test_a_pipe_that_does_not_wait_takes_all_of_it(devices: list[str]) -> None:
+    """A program that shares its stdout may leave it non-blocking; the rest of a JSON document was a traceback."""
+    devices[-1] += "Many"
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    command = [*devices, "--output", "json"]
+    with subprocess.Popen(command, stdout=writer, stderr=subprocess.PIPE) as process, open(reader, "rb") as read:
+        os.close(writer)
+        found = read.read()  # much more than a pipe holds
+        assert process.stderr is not None
+        assert (process.wait(60), process.stderr.read()) == (0, b"")
+    assert len(json.loads(found)["resources"]["example.com/many"]) == 3000

@@ -151,3 +151,62 @@ def test_the_lines_that_wait_at_the_end_are_written_if_somebody_reads() -> None:
     assert (ended.returncode, ended.stdout) == (0, "written\n")
     for descriptor in (unread, writer):
         os.close(descriptor)
+
+
+LINES_FOR_A_TERMINAL = """
+import logging
+from kdp.daemon.patience import PatientHandler
+logging.getLogger().addHandler(PatientHandler())
+for number in range(2000):
+    logging.warning("%s", f"{number} " + 150 * "x")
+print("written", flush=True)
+"""
+
+
+def test_a_terminal_that_nobody_reads_does_not_hold_a_line() -> None:
+    """It is ready with room for a byte, and waited for room for the line, with the lock."""
+    unread, terminal = os.openpty()
+    command = [sys.executable, "-c", LINES_FOR_A_TERMINAL]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=terminal, text=True, timeout=DEADLINE, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "written\n")
+    assert os.read(unread, 4).startswith(b"0 xx")
+    for descriptor in (unread, terminal):
+        os.close(descriptor)
+
+
+def test_a_child_does_not_write_its_parents_lines(pipe: Pipe) -> None:
+    lines = [f"{number} {'x' * 5000}" for number in range(20)]
+    for line in lines:
+        pipe.logger.warning("%s", line)
+    found = pipe.read()
+    child = os.fork()
+    if child == 0:  # pragma: no cover - another process
+        try:
+            record("of the child", pipe)
+            pipe.handler.flush()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert pipe.read() == ["of the child"]
+    text = "".join(found)
+    while text != "".join(lines):
+        pipe.handler.flush()
+        more = pipe.read()
+        assert more
+        text += "".join(more)
+
+
+def test_what_a_signals_handler_logs_in_the_middle_of_a_line_is_one_line(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+
+    def interrupted(file: int, data: bytes) -> int:
+        written = write(file, data)
+        monkeypatch.setattr(os, "write", write)
+        pipe.logger.warning("of the handler")
+        return written
+
+    monkeypatch.setattr(os, "write", interrupted)
+    pipe.logger.warning("of the program")
+    assert pipe.read() == ["of the program", "of the handler"]

@@ -1,0 +1,58 @@
+"""`kdp.serve` as a DRA driver in a program that cancels its task as asyncio does, which no shield of anyio's holds back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+import pytest
+from tests.unit.dra.claims_world import Widgets
+
+from kdp.daemon.serving import serve
+from kdp.kubelet import KubeletPaths
+from kdp.testing.dra.kubelet import SimulatedDraKubelet
+from kdp.testing.dra.objects import node
+from kdp.testing.dra.server import SimulatedApiServer
+
+from .helpers import DRIVER
+from .test_publisher import kubeconfig
+
+DEADLINE = 60.0
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("again_after", [None, 0, 3, 30])
+async def test_a_cancelled_driver_ends_in_order_whenever_that_is_and_how_often(
+    tmp_path_factory: pytest.TempPathFactory, again_after: int | None
+) -> None:
+    folder: Path = tmp_path_factory.mktemp("d")
+    async with SimulatedApiServer() as server, SimulatedDraKubelet(server.ask, folder) as kubelet:
+        await server.ask("POST", "/api/v1/nodes", node())
+        for begun_for in (*range(20), 40, 80, 160, 320):
+            service = asyncio.create_task(
+                serve(
+                    Widgets("w0"),
+                    mode="dra",
+                    node_name="node0",
+                    kubelet_root=kubelet.root,
+                    kubeconfig=kubeconfig(folder, server.url),
+                    state_dir=folder / "state",
+                    cdi_dir=folder / "cdi",
+                )
+            )
+            for count in (begun_for, again_after):
+                if count is not None:
+                    for _ in range(count):
+                        await anyio.lowlevel.cancel_shielded_checkpoint()
+                    service.cancel()
+            ended, _ = await asyncio.wait({service}, timeout=DEADLINE)
+            assert ended, f"cancelled after {begun_for} turns it has not ended"
+            assert service.cancelled()
+            paths = KubeletPaths.under(kubelet.root)
+            assert not [*await anyio.to_thread.run_sync(os.listdir, paths.plugins_registry_dir)]
+            assert not [*(paths.plugins_dir / DRIVER).glob("*.sock")]
