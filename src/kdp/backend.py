@@ -291,8 +291,9 @@ class DeviceBackend(abc.ABC):
     def close(self) -> Awaitable[None] | None:
         """Give back what ``open`` acquired.
 
-        Called once for each successful ``open``, after ``watch`` was told to stop and no other hook is called any
-        more (one that hangs may still be running). Deadline 60 s, but at the process's stop what is left of 2 s.
+        Called once for each successful ``open``, after ``watch`` was told to stop and the other hooks have returned (what
+        hangs for 1 s, or half of the deadline, may still be running). Deadline 60 s, but at the process's stop what is left
+        of 2 s.
         An exception is logged and changes nothing.
         """
 

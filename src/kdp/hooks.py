@@ -11,6 +11,7 @@ not done to its caller.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import logging
 import queue
@@ -185,6 +186,13 @@ class Hooks:
                 return
         except TimeoutError:
             raise self._timeout(hook, limit) from None
+
+    async def quiet(self, seconds: float) -> None:
+        """Wait until no hook is running but ``watch`` and ``close``, or so many seconds."""
+        limit = _Limit(seconds)
+        for hook in self._lanes.keys() - {"watch", "close"}:
+            with contextlib.suppress(HookTimeoutError):
+                await self.idle(hook, deadline=limit.left or 0.0)
 
     def _timeout(self, hook: str, limit: _Limit) -> HookTimeoutError:
         # The same words while it lasts, so that it is told once.

@@ -15,6 +15,7 @@ import attrs
 from anyio import AsyncContextManagerMixin
 from typing_extensions import override
 
+from .errors import ConfigurationError
 from .kubelet.server import hold_core
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class Lifetime(AsyncContextManagerMixin, abc.ABC):
 
     def __init__(self) -> None:
         self._supervisors: list[Supervisor] = []
+        self._was_entered = False
         self._everything: anyio.CancelScope
         self._discovering: anyio.CancelScope
         self._begun: anyio.Event
@@ -117,6 +119,9 @@ class Lifetime(AsyncContextManagerMixin, abc.ABC):
     @override
     @asynccontextmanager
     async def __asynccontextmanager__(self) -> AsyncGenerator[Self]:
+        if self._was_entered:
+            raise ConfigurationError(f"{type(self).__name__} was entered before, and begins only once; make a new one")
+        self._was_entered = True
         self._everything, self._discovering = anyio.CancelScope(shield=True), anyio.CancelScope()
         self._begun, self._leaving, self._discovered = anyio.Event(), anyio.Event(), anyio.Event()
         async with anyio.create_task_group() as tasks:

@@ -16,7 +16,6 @@ fails or hangs keeps the last known devices; after ``stale_after`` they are Unhe
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
 import threading
@@ -33,7 +32,7 @@ from .backend import is_overridden
 from .backoff import Backoff
 from .device_nodes import DeviceNodes
 from .devices import Device
-from .errors import HookError, HookTimeoutError, InvalidValueError, KdpError, NotReady, lasting, sentence
+from .errors import HookError, InvalidValueError, KdpError, NotReady, lasting, sentence
 from .health import DeviceHealth, HealthChange, HealthMonitor, HealthState
 from .hooks import Hooks
 from .latest import Latest
@@ -67,8 +66,8 @@ _NOT_YET = "it has not discovered anything yet"
 RESCAN_GAP = 0.05
 """Seconds between the starts of two discoveries that events asked for."""
 
-OPEN_GRACE = 1.5
-"""Seconds that the stop waits for an ``open`` in flight, which must be closed if it succeeds."""
+QUIET_SECONDS = 1.0
+"""Seconds that ``close`` waits for other hooks to return, at most half of what it has itself; one that hangs does not keep it."""
 
 RETRY_AFTER = 5.0
 """Seconds after which a failed discovery is repeated, unless ``poll_interval`` is shorter."""
@@ -279,7 +278,12 @@ class Supervisor:
         self._publish(self._monitor.clear(ids, kind=kind, now=time.monotonic()))
 
     async def call(self, hook: str, *args: Any, deadline: float, then: Callable[[Any], Any] | None = None) -> Any:
-        """Call a hook for a protocol; as `Hooks.call`, and `NotReady` also closes the backend and opens it again."""
+        """Call a hook for a protocol; as `Hooks.call`, and `NotReady` also closes the backend and opens it again.
+
+        Until it has discovered again no hook is called: it may be closed.
+        """
+        if self._not_ready is not None:
+            raise NotReady(f"{self.label} is not ready: {self._not_ready}")
         try:
             return await self.hooks.call(hook, *args, deadline=deadline, then=then)
         except NotReady as error:
@@ -320,10 +324,7 @@ class Supervisor:
 
     async def shutdown(self, seconds: float) -> None:
         """Close the backend if it is open, within so many seconds, and let its threads end."""
-        until = time.monotonic() + seconds
-        with contextlib.suppress(HookTimeoutError):
-            await self.hooks.idle("open", deadline=min(seconds, OPEN_GRACE))
-        await self._close(max(0.1, until - time.monotonic()))
+        await self._close(seconds)
         for timer in (self._stale_timer, self._hold_timer):
             if timer is not None:
                 timer.cancel()
@@ -340,12 +341,14 @@ class Supervisor:
         self._is_open = True
 
     async def _close(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        await self.hooks.quiet(min(seconds / 2, QUIET_SECONDS))
         if not self._is_open:
             return
         self._is_open = False
         if self.hooks.overridden("close"):
             try:
-                await self.hooks.call("close", deadline=seconds)
+                await self.hooks.call("close", deadline=max(0.1, until - time.monotonic()))
             except KdpError as error:
                 logger.warning("%s: %s; going on", self.label, sentence(error))
 

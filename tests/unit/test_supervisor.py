@@ -110,3 +110,49 @@ async def test_an_open_in_flight_at_the_stop_is_closed_when_it_has_returned() ->
         tasks.start_soon(supervisor.shutdown, 60)
         backend.may_open.set()
     assert backend.calls == ["open", "close"]
+
+
+class Slow(kdp.DeviceBackend):
+    """Its ``discover`` is told when to return, and says so."""
+
+    resource = "example.com/widget"
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.has_begun, self.may_return = threading.Event(), threading.Event()
+
+    @override
+    def discover(self) -> list[kdp.Device]:
+        self.has_begun.set()
+        self.may_return.wait(60)
+        self.calls.append("discovered")
+        return []
+
+    @override
+    def close(self) -> None:
+        self.calls.append("closed")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_close_waits_for_a_hook_that_is_running_and_not_for_one_that_hangs(hangs: bool) -> None:
+    backend = Slow()
+    supervisor = Supervisor(backend, host=Host())
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(supervisor.run)
+        assert await anyio.to_thread.run_sync(backend.has_begun.wait, 60)
+        tasks.cancel_scope.cancel()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(supervisor.shutdown, 0.5)
+        if not hangs:
+            backend.may_return.set()
+    assert backend.calls == (["closed"] if hangs else ["discovered", "closed"])
+    backend.may_return.set()
+
+
+@pytest.mark.anyio
+async def test_no_hook_is_called_for_a_protocol_while_the_backend_is_not_ready() -> None:
+    """One was, between ``close`` and ``open``; and ``counters`` that said so was asked as fast as it could."""
+    supervisor = Supervisor(Slow(), host=Host())
+    with pytest.raises(kdp.NotReady, match="Slow is not ready: it has not discovered anything yet"):
+        await supervisor.call("counters", deadline=60.0)

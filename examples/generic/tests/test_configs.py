@@ -89,6 +89,8 @@ def _video(tree: Tree) -> None:
     tree.node(*(f"/dev/video{i}" for i in range(3)))
     tree.link("/dev/v4l/by-path/pci-0000:00:14.0-usb-0:1:1.0-video-index0", "../../video0")
     tree.link("/dev/v4l/by-path/pci-0000:00:14.0-usb-0:1:1.0-video-index1", "../../video1")
+    tree.link("/dev/v4l/by-path/pci-0000:00:14.0-usbv2-0:1:1.0-video-index0", "../../video0")
+    tree.link("/dev/v4l/by-path/pci-0000:00:14.0-usbv2-0:1:1.0-video-index1", "../../video1")
     tree.link("/dev/v4l/by-path/platform-fe801000.csi-video-index0", "../../video2")
 
 

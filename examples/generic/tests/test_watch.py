@@ -143,6 +143,30 @@ async def test_a_link_that_udev_makes_is_seen(tree: Tree, backend: Callable[[str
         await node.until(lambda: node.ids == ["usb-a"])
 
 
+async def test_a_link_on_the_way_that_leads_elsewhere_left_the_watch_deaf(
+    tree: Tree, backend: Callable[[str], Generic]
+) -> None:
+    tree.node("/dev/real/widget0", "/dev/other/widget1")
+    tree.link("/dev/alias", "real")
+    async with _running(backend(_config("/dev/alias/widget*"))) as node:
+        tree.link("/dev/draft", "other")
+        (tree.root / "dev/draft").rename(tree.root / "dev/alias")
+        await node.until(lambda: node.ids == ["widget1"])
+        tree.node("/dev/other/widget2")
+        await node.until(lambda: node.ids == ["widget1", "widget2"])
+
+
+async def test_a_directory_above_that_is_renamed_left_the_watch_deaf(
+    tree: Tree, backend: Callable[[str], Generic]
+) -> None:
+    tree.node("/dev/a/b/widget0")
+    async with _running(backend(_config("/dev/a/b/widget*"))) as node:
+        (tree.root / "dev/a").rename(tree.root / "dev/gone")
+        await node.until(lambda: not node.ids)
+        tree.node("/dev/a/b/widget1")
+        await node.until(lambda: node.ids == ["widget1"])
+
+
 async def test_other_names_in_the_directory_cause_no_discovery(tree: Tree, backend: Callable[[str], Generic]) -> None:
     tree.directory("/dev")
     async with _running(backend(_config("/dev/widget*"))) as node:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 import stat
@@ -122,10 +123,17 @@ def test_a_node_that_is_gone_is_told_in_words(tree: SysfsTree) -> None:
         backend.allocate(devices)
 
 
-@pytest.mark.parametrize("wrong", [{"count": 0}, {"patience": 0.0}, {"patience": -1.0}])
+@pytest.mark.parametrize("wrong", [{"count": 0}, {"patience": 0.0}, {"patience": -1.0}, {"patience": math.nan}])
 def test_a_number_that_makes_no_sense_is_refused(tree: SysfsTree, wrong: dict[str, float]) -> None:
     with pytest.raises(kdp.ConfigurationError, match="must be more than 0; valid is count=10"):
         Hwrng(tree.host, **wrong)  # type: ignore[arg-type]
+
+
+def test_a_node_that_is_no_absolute_path_is_refused(tree: SysfsTree) -> None:
+    with pytest.raises(
+        kdp.ConfigurationError, match="node 'hwrng' must be an absolute path of the node; valid is /dev/hwrng"
+    ):
+        Hwrng(tree.host, node="hwrng")
 
 
 async def test_pods_get_it_while_it_works_and_the_sentence_while_it_does_not(tmp_path: Path) -> None:

@@ -119,6 +119,8 @@ def _yaml(text: str) -> object:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from None
+    except IndexError:  # PyYAML's, of a number without digits
+        raise ValueError("there is an empty number") from None
 
 
 _PARSERS = {"JSON": _json, "TOML": _toml, "YAML": _yaml}

@@ -120,7 +120,7 @@ def _simple(value: object, kind: Any) -> Any:
             # 0x10 as in sysfs; a float of a file is no whole number.
             return int(value, 0) if isinstance(value, str) and "x" in value.lower() else int(str(value))
         return kind(str(value)) if kind is not float else float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise ConversionError(describe(kind)) from None
 
 

@@ -68,18 +68,22 @@ class Invocation:
         return any(isinstance(value, Host) for recipe in self._recipes for value in recipe.arguments.values())
 
     def parameters(self) -> list[tuple[str, tuple[str, ...], object]]:
-        """Return the constructor's parameters that flags or variables gave: name, texts, and the value they became.
+        """Return the constructor's parameters that flags or variables gave, and the files that the configuration file names.
 
-        After `plan`, with one target.
+        After `plan`, with one target. Each is a name, texts, and the value they became.
         """
         (recipe,) = self._recipes
         found: list[tuple[str, tuple[str, ...], object]] = []
-        for name, given in _given(self.assignments).items():
+        stronger = _given(self.assignments)
+        for name, given in _merged(read_config(self.config), stronger).items():
             short = addressed(name, self.targets)[1]
             taken = next(key for key in recipe.arguments if key == short or key.upper() == short.upper())
+            made = recipe.arguments[taken]
+            if name not in stronger and not (isinstance(made, Path) and made.is_file()):
+                continue
             value = given.value
             texts = cast("list[object]", value) if isinstance(value, list) else [value]
-            found.append((taken, tuple(map(str, texts)), recipe.arguments[taken]))
+            found.append((taken, tuple(map(str, texts)), made))
         return found
 
     def _host_for(self, settings: Settings) -> Host:
@@ -90,9 +94,9 @@ class Invocation:
         return self._host[1]
 
     def _made(self, host: Host, file: ConfigFile) -> tuple[DeviceBackend, ...]:
-        stronger = _given(self.assignments)
-        hidden = {name.upper() for name in stronger}
-        given = {name: value for name, value in file.parameters.items() if name.upper() not in hidden} | stronger
+        # Without a target there is nothing that a variable could be meant for; what is meant for nothing is an error in a flag.
+        stronger = _given(self.assignments) if self.targets else _from_flags(self.assignments)
+        given = _merged(file, stronger)
         for target in self.targets:
             if target not in self._classes:
                 self._classes[target] = load(target)
@@ -102,6 +106,11 @@ class Invocation:
             agreed(self._backends, host)
             self._recipes = recipes
         return self._backends
+
+
+def _merged(file: ConfigFile, stronger: Mapping[str, Given]) -> dict[str, Given]:
+    hidden = {name.upper() for name in stronger}
+    return {**{name: value for name, value in file.parameters.items() if name.upper() not in hidden}, **stronger}
 
 
 def _given(assignments: Sequence[str]) -> dict[str, Given]:

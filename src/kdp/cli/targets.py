@@ -332,4 +332,4 @@ def _unknown(
         f"{cls.__name__} has {', '.join(k for k, p in parameters[target].items() if not _is_host(p.annotation)) or 'none'}"
         for target, cls in targets.items()
     ]
-    return f"{label}: there is no parameter {name!r}; {'; '.join(sides)}"
+    return f"{label}: there is no parameter {name!r}; {'; '.join(sides) or 'name the TARGET that has it'}"

@@ -38,7 +38,11 @@ class _Threads:
             jobs = self._free.pop()  # the last one that became free, so that the others come to their end
         except IndexError:
             jobs = queue.SimpleQueue()
-            threading.Thread(target=self._work, args=(jobs,), name="kdp-dra-disk", daemon=True).start()
+            try:
+                threading.Thread(target=self._work, args=(jobs,), name="kdp-dra-disk", daemon=True).start()
+            except RuntimeError:  # as at a container's limit of processes: slow is better than not at all
+                job()()
+                return
         jobs.put(job)
 
     def _work(self, jobs: _Jobs) -> None:

@@ -97,7 +97,12 @@ class Ledger:
 
     async def adopt(self) -> list[Saved]:
         """Return what dead processes have left; may block for as long as the disk does. The next `save` must hold it."""
-        return cast("list[Saved]", await self._in_thread(self._adopt))
+        try:
+            return cast("list[Saved]", await self._in_thread(self._adopt))
+        except RuntimeError as error:
+            self._say(f"{self._directory} is not read: {error}")
+            self.has_neighbours = True  # for all that is known
+            return []
 
     async def save(self, allocations: Sequence[Saved], *, patience: float = SAVE_PATIENCE) -> bool:
         """Replace the file, and remove the adopted ones: what they held is in it. Waits no longer than ``patience``.
@@ -112,7 +117,9 @@ class Ledger:
                 return bool(await self._in_thread(lambda: self._save(allocations, number)))
         except TimeoutError:
             self._say(f"{self._directory} has not taken the allocations within {patience:g} s")
-            return False
+        except RuntimeError as error:
+            self._say(f"{self._directory} has not taken the allocations: {error}")
+        return False
 
     def close(self) -> None:
         """Let the thread end when it is free, and the file go on without us."""
@@ -132,8 +139,9 @@ class Ledger:
                 loop.call_soon_threadsafe(_finish, done, result)
 
         if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name=f"kdp-state-{self._stem}", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._work, name=f"kdp-state-{self._stem}", daemon=True)
+            thread.start()  # may fail with RuntimeError, as at a container's limit of processes: the next call tries again
+            self._thread = thread
         self._jobs.put((job, finish))
         return await done
 

@@ -126,6 +126,15 @@ async def test_a_backend_may_be_a_dataclass(kubelet: SimulatedKubelet) -> None:
         assert manager.is_ready
 
 
+async def test_what_was_served_once_is_not_served_again_in_silence(kubelet: SimulatedKubelet) -> None:
+    async with connected(kubelet, Widgets("w0")) as manager:
+        await kubelet.until(allocatable={RESOURCE: 1})
+    with pytest.raises(
+        kdp.ConfigurationError, match="PluginManager was entered before, and begins only once; make a new one"
+    ):
+        await manager.__aenter__()
+
+
 async def test_two_backends_cannot_name_one_resource() -> None:
     with pytest.raises(kdp.ConfigurationError, match="two backends serve"):
         PluginManager([Widgets("w0"), Widgets("w1")])

@@ -83,6 +83,7 @@ def test_values_become_what_the_annotation_says(value: object, kind: Any, expect
         ("0xzz", int, "a whole number (int); valid is 4"),
         (4.5, int, "a whole number (int); valid is 4"),
         (True, int, "a whole number (int); valid is 4"),
+        (10**400, float, "a number (float); valid is 2.5"),
         ("much", float, "a number (float); valid is 2.5"),
         ("maybe", bool, "true or false (bool); valid is true"),
         (1, bool, "true or false (bool); valid is true"),

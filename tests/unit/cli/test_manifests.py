@@ -151,6 +151,22 @@ def test_files_go_into_a_config_map(target: str, tmp_path: Path) -> None:
     assert changed["spec"]["template"]["metadata"]["annotations"] != marks
 
 
+def test_a_file_that_the_configuration_file_names_goes_along(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was named as before, where the container has nothing."""
+    (tmp_path / "kdp.yaml").write_text("set: {file: f.json, count: 2}\n")
+    (tmp_path / "f.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+
+    config, daemon_set = made(f"{target}:Widgets", "--config=kdp.yaml")
+
+    assert config["data"].keys() == {"kdp.yaml", "f.json"}
+    assert container([daemon_set])["args"][2:4] == ["--set=file=/etc/kdp/f.json", "--config=/etc/kdp/kdp.yaml"]
+    result = invoke("widgets.py:Widgets", "--format=systemd", "--config=kdp.yaml", "--executable=/opt/kdp")
+    assert f" --set=file={tmp_path}/f.json --config={tmp_path}/kdp.yaml\n" in result.stdout
+
+
 def test_a_host_root_of_the_file_is_the_containers(target: str, tmp_path: Path) -> None:
     (tmp_path / "kdp.yaml").write_text("host-root: /node\n")
 

@@ -112,6 +112,16 @@ def test_a_discovery_that_fails_is_told_and_its_reads_are_kept(module: str, tmp_
     assert set(health(f"{module}:Rdma", file)) == {"rxe0", "rxe1"}
 
 
+def test_variables_that_are_meant_for_a_class_keep_nobody_from_a_snapshot_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in the container of a plugin."""
+    monkeypatch.setenv("KDP_SET_COUNT", "4")
+    file = tmp_path / "n.tar.gz"
+    run("snapshot", "-o", file, "--snapshot", RECORDED / "rxe-6.1-active.tar.gz")
+    assert file.exists()
+
+
 def test_a_class_that_does_not_take_a_host_is_told(module: str, tmp_path: Path) -> None:
     said = run("snapshot", f"{module}:Blind", "-o", tmp_path / "n.tar.gz")
     assert "has no parameter of type kdp.hardware.Host, so nobody knows what it reads" in said
@@ -126,6 +136,7 @@ def test_a_class_that_does_not_take_a_host_is_told(module: str, tmp_path: Path) 
             ["snapshot", "-o", "/none/x.tar.gz"],
             "--output: /none/x.tar.gz cannot be written, its directory does not exist",
         ),
+        (["snapshot", "-o", "x", "--set", "a=1"], "--set a: there is no parameter 'a'; name the TARGET that has it"),
         (["snapshot", "-o", "x", "--redact", "names"], "--redact: 'names' is not known; known are serials, addresses"),
         (["devices", "{}:Rdma", "--snapshot", "/none"], "snapshot /none: cannot be read (No such file or directory)"),
         (["devices", "{}:Rdma", "--snapshot", "{}"], "is no snapshot; expected a .tar.gz as kdp snapshot writes it"),

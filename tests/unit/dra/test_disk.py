@@ -70,3 +70,14 @@ async def test_whoever_takes_a_thread_as_it_ends_is_served(monkeypatch: pytest.M
     with anyio.fail_after(30):
         for number in range(500):
             assert await offload(lambda number=number: number) == number  # type: ignore[misc]
+
+
+async def test_what_no_thread_can_be_started_for_is_done_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As at a container's limit of processes: it ended the driver."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(disk, "_threads", disk._Threads())
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert await offload(lambda: 7) == 7

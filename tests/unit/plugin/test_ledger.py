@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,27 @@ async def test_a_disk_that_hangs_holds_nobody_up(
     assert [each["uid"] for each in json.loads((tmp_path / name).read_text())["allocations"]] == ["u1", "u2"]
     ledger.close()
     os.close(read_end)
+
+
+async def test_a_thread_that_could_not_be_started_once_is_started_by_the_next_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As at a container's limit of processes: it ended the process, or nothing was saved any more."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    ledger = Ledger(tmp_path, RESOURCE)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        assert await ledger.adopt() == []
+        assert ledger.has_neighbours  # so that it is asked again
+        assert not await ledger.save([ONE])
+    assert "is not read: can't start new thread" in caplog.text
+    assert await ledger.adopt() == []
+    assert not ledger.has_neighbours
+    assert await ledger.save([ONE])
+    ledger.close()
 
 
 async def test_a_draft_of_a_killed_process_is_removed(tmp_path: Path) -> None:

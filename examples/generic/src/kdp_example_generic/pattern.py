@@ -185,26 +185,23 @@ class Pattern:
         return Found(path=path, label=label, captures=numbered | keys, keys=keys)
 
     def directories(self, host: kdp.hardware.Host) -> dict[str, set[Part]]:
-        """Return the directories of the node, links resolved, in which a new name could lead to a match.
+        """Return the directories of the node, links resolved, in which a name matters: each on the way to a match.
 
-        Of a path that does not exist yet that is the nearest parent that does.
+        Any of them may be renamed, or be a link that is made anew. Of a path that does not exist yet it is the parents that do.
 
         Returns:
             For each directory the names that matter in it.
         """
         needed: dict[str, set[Part]] = {}
         paths = [""]
-        for i, part in enumerate(self.parts):
-            last = i == len(self.parts) - 1
+        for part in self.parts:
             below: list[str] = []
             for path in paths:
                 real = _real_directory(host, path or "/")
                 if real is None:
                     continue
-                children = _children(host, path, part)
-                if last or part.regex is not None or not children:
-                    needed.setdefault(real, set()).add(part)
-                below += children
+                needed.setdefault(real, set()).add(part)
+                below += _children(host, path, part)
             paths = below
         return needed
 

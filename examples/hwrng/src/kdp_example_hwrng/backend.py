@@ -7,6 +7,7 @@ depend on ``prepare_container`` alone.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 
@@ -39,9 +40,11 @@ class Hwrng(kdp.DeviceBackend):
             patience: Seconds in which the generator must give the self-test's bytes.
 
         Raises:
-            kdp.ConfigurationError: A number is not positive.
+            kdp.ConfigurationError: A number is not positive, or the node's path is not absolute.
         """
-        if count < 1 or patience <= 0:
+        if not node.startswith("/"):
+            raise kdp.ConfigurationError(f"node {node!r} must be an absolute path of the node; valid is /dev/hwrng")
+        if count < 1 or not 0 < patience < math.inf:
             raise kdp.ConfigurationError(
                 f"count {count} and patience {patience} must be more than 0; valid is count=10"
             )
