@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from pathlib import Path
 
@@ -26,6 +27,10 @@ DEADLINE = 60.0
 pytestmark = pytest.mark.anyio
 
 
+# With the lowest versions of the libraries a connection whose making is cancelled is left to the garbage collector.
+@pytest.mark.filterwarnings(
+    "ignore:Exception ignored in. <(socket|function _SelectorTransport):pytest.PytestUnraisableExceptionWarning"
+)
 @pytest.mark.parametrize("again_after", [None, 0, 3, 30])
 async def test_a_cancelled_driver_ends_in_order_whenever_that_is_and_how_often(
     tmp_path_factory: pytest.TempPathFactory, again_after: int | None
@@ -56,3 +61,4 @@ async def test_a_cancelled_driver_ends_in_order_whenever_that_is_and_how_often(
             paths = KubeletPaths.under(kubelet.root)
             assert not [*await anyio.to_thread.run_sync(os.listdir, paths.plugins_registry_dir)]
             assert not [*(paths.plugins_dir / DRIVER).glob("*.sock")]
+    gc.collect()  # here, and not in the middle of another test
