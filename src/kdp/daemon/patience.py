@@ -33,9 +33,8 @@ def duplicate(file: int) -> int:
     Raises:
         OSError: There is no such file.
     """
-    if os.isatty(
-        file
-    ):  # one with room for a byte is ready, and a longer line would wait: so opened anew, not to wait ever
+    if os.isatty(file):
+        # One with room for a byte is ready, and a longer line would wait: so it is opened anew, not to wait ever.
         with contextlib.suppress(OSError):
             return os.open(f"/proc/self/fd/{file}", os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
     return os.dup(file)
