@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
@@ -13,3 +14,19 @@ def keeps_the_signals() -> Iterator[None]:
     """No test takes over the signals of the process that runs the others: `kdp run` belongs into one of its own."""
     yield
     assert "kdp-signals" not in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.fixture
+def without_threads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[None]]:
+    """Within its context no thread can be started, as at a container's limit of processes."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    @contextmanager
+    def without() -> Generator[None]:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            yield
+
+    return without

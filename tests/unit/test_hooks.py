@@ -12,6 +12,7 @@ import sys
 import threading
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import anyio
@@ -228,18 +229,12 @@ async def test_what_is_raised_on_purpose_with_what_has_no_text_ends_nothing(make
 
 
 async def test_a_thread_that_could_not_be_started_once_is_started_by_the_next_call(
-    make: Make, monkeypatch: pytest.MonkeyPatch
+    make: Make, without_threads: Callable[[], AbstractContextManager[None]]
 ) -> None:
     """As at a container's limit of processes. The hook was never called again, and was said to hang."""
-
-    def refuse(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
     hooks = make(discover=list)
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", refuse)
-        with pytest.raises(HookFailedError, match=r"discover\(\) of Backend raised RuntimeError"):
-            await hooks.call("discover", deadline=LONG)
+    with without_threads(), pytest.raises(HookFailedError, match=r"discover\(\) of Backend raised RuntimeError"):
+        await hooks.call("discover", deadline=LONG)
     assert await hooks.call("discover", deadline=LONG) == []
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import anyio
 import anyio.lowlevel
@@ -72,12 +74,10 @@ async def test_whoever_takes_a_thread_as_it_ends_is_served(monkeypatch: pytest.M
             assert await offload(lambda number=number: number) == number  # type: ignore[misc]
 
 
-async def test_what_no_thread_can_be_started_for_is_done_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_no_thread_can_be_started_for_is_done_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, without_threads: Callable[[], AbstractContextManager[None]]
+) -> None:
     """As at a container's limit of processes: it ended the driver."""
-
-    def refuse(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
     monkeypatch.setattr(disk, "_threads", disk._Threads())
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    assert await offload(lambda: 7) == 7
+    with without_threads():
+        assert await offload(lambda: 7) == 7

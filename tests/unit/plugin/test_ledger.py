@@ -3,7 +3,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -134,16 +135,11 @@ async def test_a_disk_that_hangs_holds_nobody_up(
 
 
 async def test_a_thread_that_could_not_be_started_once_is_started_by_the_next_call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, without_threads: Callable[[], AbstractContextManager[None]], caplog: pytest.LogCaptureFixture
 ) -> None:
     """As at a container's limit of processes: it ended the process, or nothing was saved any more."""
-
-    def refuse(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
     ledger = Ledger(tmp_path, RESOURCE)
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", refuse)
+    with without_threads():
         assert await ledger.adopt() == []
         assert ledger.has_neighbours  # so that it is asked again
         assert not await ledger.save([ONE])
