@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from .claims import Claim, NetworkData  # noqa: TC004 - attrs reads no annotation
 
-__all__ = ["Allocation", "DeviceBackend", "Needs", "PreferRequest", "Reporter", "is_overridden"]
+__all__ = ["Allocation", "DeviceBackend", "Needs", "PreferRequest", "Reporter", "WrappedBackend", "is_overridden"]
 
 _dict = cast("Callable[[], dict[str, Any]]", dict)  # the alias dict[str, Any], called, takes five times as long
 
@@ -285,7 +285,8 @@ class DeviceBackend(abc.ABC):
 
         Called before everything else, and again after `kdp.NotReady`. Deadline 60 s. An exception is logged and open
         is tried again with growing pauses (0.1 s to 5 s); ``close`` is not called after a failed ``open``. One that returns
-        after its deadline has opened all the same: it is not called again.
+        after its deadline has opened all the same: it is not called again. One that returns after the stop is followed by
+        ``close``, unless the object is served again meanwhile, as after a reload: then it counts for that.
         """
 
     def close(self) -> Awaitable[None] | None:
@@ -301,9 +302,9 @@ class DeviceBackend(abc.ABC):
         """Wait for events of the hardware and report them, for as long as the backend is open.
 
         Called once after each ``open`` and the first ``discover``, from a thread of its own (``def``), so it may block
-        for ever; it should look at ``report.stopping`` when it can. ``async def``: cancelled at the close. It adds to
-        polling and never replaces it. Returning is fine and final until the next open; an exception is logged and
-        ``watch`` is called again with growing pauses.
+        for ever; it should look at ``report.stopping`` when it can, because until it has returned it is not called again.
+        ``async def``: cancelled at the close. It adds to polling and never replaces it. Returning is fine and final until
+        the next open; an exception is logged and ``watch`` is called again with growing pauses.
         """
 
     def allocate(self, devices: Allocation) -> ContainerEdits | Awaitable[ContainerEdits]:
@@ -386,6 +387,16 @@ class DeviceBackend(abc.ABC):
         nodes needs none of this. May block; has no deadline. An exception ends the command with one sentence.
         """
         return Needs()
+
+
+class WrappedBackend(DeviceBackend):
+    """A backend whose hooks call those of another one.
+
+    Attributes:
+        inner: The other one, which the vendor made; no wrapped one itself.
+    """
+
+    inner: DeviceBackend
 
 
 OPTIONAL_HOOKS: Final = frozenset(

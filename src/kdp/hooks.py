@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import inspect
 import logging
 import queue
@@ -19,10 +20,11 @@ import threading
 import time
 from collections.abc import Callable
 from typing import Any, cast
+from weakref import WeakValueDictionary
 
 import anyio
 
-from .backend import DeviceBackend, is_overridden
+from .backend import DeviceBackend, WrappedBackend, is_overridden
 from .errors import (
     AllocationError,
     HookFailedError,
@@ -34,7 +36,7 @@ from .errors import (
     sentence,
 )
 
-__all__ = ["Hooks", "check_state"]
+__all__ = ["Hooks", "Instance", "check_state"]
 
 logger = logging.getLogger(__name__)
 
@@ -52,40 +54,78 @@ class _Lane:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._jobs: queue.SimpleQueue[_Job | None] | None = None
         self.lock = asyncio.Lock()
         self.last_failure = ""
 
     def submit(self, call: Callable[[], Any]) -> asyncio.Future[_Outcome]:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[_Outcome] = loop.create_future()
-        if self._thread is None:
-            thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-            thread.start()  # may fail, as at a container's limit of processes: the next call tries again
-            self._thread = thread
+        if self._jobs is None:
+            jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+            # May fail, as at a container's limit of processes: the next call tries again.
+            threading.Thread(target=_work, args=(jobs,), name=self._name, daemon=True).start()
+            self._jobs = jobs
         self._jobs.put((call, loop, done))
         return done
 
     def end(self) -> None:
-        """Let the thread end when it is free; a stuck one stays behind as a daemon."""
-        if self._thread is not None:
+        """Let the thread end when it is free; a stuck one stays behind as a daemon. A later call has a new one."""
+        if self._jobs is not None:
             self._jobs.put(None)
+        self._jobs = None
+        self.last_failure = ""
 
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            call, loop, done = job
-            result: Any = None
-            failure: BaseException | None = None
-            try:
-                result = call()
-            except BaseException as error:  # noqa: BLE001 - also a vendor library's SystemExit is the hook's bug
-                failure = error
-            try:
-                loop.call_soon_threadsafe(done.set_result, (result, failure))
-            except RuntimeError:  # the loop is closed: nobody waits any more
-                return
-            del job, call, result, failure, done  # an idle thread must not keep the last call's objects
+
+def _work(jobs: queue.SimpleQueue[_Job | None]) -> None:
+    """Do one lane's calls in its thread."""
+    while (job := jobs.get()) is not None:
+        call, loop, done = job
+        result: Any = None
+        failure: BaseException | None = None
+        try:
+            result = call()
+        except BaseException as error:  # noqa: BLE001 - also a vendor library's SystemExit is the hook's bug
+            failure = error
+        try:
+            loop.call_soon_threadsafe(done.set_result, (result, failure))
+        except RuntimeError:  # the loop is closed: nobody waits any more
+            return
+        del job, call, result, failure, done  # an idle thread must not keep the last call's objects
+
+
+class Instance:
+    """What all those share who serve one backend object in one loop, as the managers before and after a reload.
+
+    A hook that hangs outlives the one who called it, and its successor must know. So this lives for as long as one of them
+    does, or a call.
+
+    Attributes:
+        lanes: The calls of each hook.
+        is_open: Whether ``open`` has returned and ``close`` was not called since.
+        close_until: Until when ``close`` may take, on `time.monotonic`'s clock, if it is running.
+        holders: Those who need it open.
+    """
+
+    def __init__(self, backend: DeviceBackend) -> None:
+        self._backend = backend  # kept, so that no other object gets its id
+        self.lanes: dict[str, _Lane] = {}
+        self.is_open = False
+        self.close_until = 0.0
+        self.holders: set[object] = set()
+
+    @classmethod
+    def of(cls, backend: DeviceBackend) -> Instance:
+        """Return that of an object in the running loop."""
+        inner = backend.inner if isinstance(backend, WrappedBackend) else backend
+        key = id(inner), asyncio.get_running_loop()  # it may have no hash
+        found = _instances.get(key)
+        if found is None:
+            found = _instances[key] = cls(inner)
+        return found
+
+
+_instances: WeakValueDictionary[tuple[int, asyncio.AbstractEventLoop], Instance] = WeakValueDictionary()
 
 
 class _Limit:
@@ -110,12 +150,20 @@ class Hooks:
     def __init__(self, backend: DeviceBackend) -> None:
         self._backend = backend
         self._label = type(backend).__name__
-        self._lanes: dict[str, _Lane] = {}
+        self._instance: Instance | None = None
+
+    @property
+    def instance(self) -> Instance:
+        """What is shared with those who serve the same object; to be read in the loop."""
+        if self._instance is None:
+            self._instance = Instance.of(self._backend)
+        return self._instance
 
     def close(self) -> None:
         """Let all threads end that can."""
-        for lane in self._lanes.values():
-            lane.end()
+        if self._instance is not None:
+            for lane in self._instance.lanes.values():
+                lane.end()
 
     def overridden(self, hook: str) -> bool:
         """Return whether the vendor wrote this hook."""
@@ -139,9 +187,10 @@ class Hooks:
                 pass.
             HookFailedError: The hook raised something else. The log has the traceback, once for each new failure.
         """
-        lane = self._lanes.get(hook)
+        lanes = self.instance.lanes
+        lane = lanes.get(hook)
         if lane is None:
-            lane = self._lanes[hook] = _Lane(f"kdp-{self._label}.{hook}")
+            lane = lanes[hook] = _Lane(f"kdp-{self._label}.{hook}")
         limit = _Limit(deadline)
         try:
             async with asyncio.timeout(deadline):
@@ -154,7 +203,7 @@ class Hooks:
             lane.lock.release()
             raise self._failed(lane, hook, error) from error
         # Not this call's end but the hook's own return frees the hook for the next call.
-        done.add_done_callback(lambda _: lane.lock.release())
+        done.add_done_callback(functools.partial(self._returned, lane))
         try:
             finished, _ = await asyncio.wait({done}, timeout=limit.left)
         except asyncio.CancelledError:
@@ -171,13 +220,21 @@ class Hooks:
         lane.last_failure = ""
         return result
 
-    async def idle(self, hook: str, *, deadline: float) -> None:
+    def _returned(self, lane: _Lane, _: object) -> None:  # a method, and so it keeps the `Instance` until then
+        lane.lock.release()
+
+    def is_running(self, hook: str) -> bool:
+        """Return whether a call of a hook is running, also one whose caller was answered at its deadline."""
+        lane = self.instance.lanes.get(hook)
+        return lane is not None and lane.lock.locked()
+
+    async def idle(self, hook: str, *, deadline: float | None) -> None:
         """Wait until no call of a hook is running any more, also none whose caller was answered at its deadline.
 
         Raises:
             HookTimeoutError: One still is.
         """
-        lane = self._lanes.get(hook)
+        lane = self.instance.lanes.get(hook)
         if lane is None:
             return
         limit = _Limit(deadline)
@@ -190,7 +247,7 @@ class Hooks:
     async def quiet(self, seconds: float) -> None:
         """Wait until no hook is running but ``watch`` and ``close``, or so many seconds."""
         limit = _Limit(seconds)
-        for hook in self._lanes.keys() - {"watch", "close"}:
+        for hook in self.instance.lanes.keys() - {"watch", "close"}:
             with contextlib.suppress(HookTimeoutError):
                 await self.idle(hook, deadline=limit.left or 0.0)
 

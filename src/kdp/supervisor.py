@@ -32,11 +32,12 @@ from .backend import is_overridden
 from .backoff import Backoff
 from .device_nodes import DeviceNodes
 from .devices import Device
-from .errors import HookError, InvalidValueError, KdpError, NotReady, lasting, sentence
+from .errors import HookError, HookTimeoutError, InvalidValueError, NotReady, lasting, sentence
 from .health import DeviceHealth, HealthChange, HealthMonitor, HealthState
 from .hooks import Hooks
 from .latest import Latest
 from .names import check_resource_name
+from .opening import Opening
 from .thresholds import policy_of
 
 if TYPE_CHECKING:
@@ -52,8 +53,6 @@ __all__ = [
     "Deadlines",
     "Discovery",
     "Supervisor",
-    "discover_linked",
-    "discover_once",
     "pause_after",
     "resource_of",
     "static_resources",
@@ -66,8 +65,8 @@ _NOT_YET = "it has not discovered anything yet"
 RESCAN_GAP = 0.05
 """Seconds between the starts of two discoveries that events asked for."""
 
-QUIET_SECONDS = 1.0
-"""Seconds that ``close`` waits for other hooks to return, at most half of what it has itself; one that hangs does not keep it."""
+WATCH_SECONDS = 10.0
+"""Seconds after which a ``watch`` is complained about that was told to stop at the last close and has not."""
 
 RETRY_AFTER = 5.0
 """Seconds after which a failed discovery is repeated, unless ``poll_interval`` is shorter."""
@@ -243,6 +242,9 @@ class Supervisor:
         self.label = type(backend).__name__
         self.deadlines = deadlines or Deadlines()
         self.hooks = Hooks(backend)
+        self._opening = Opening(
+            backend, self.hooks, open_seconds=self.deadlines.open, close_seconds=self.deadlines.close
+        )
         self.preferred: Counter[str] = Counter()
         self.preferences = _preferences(backend, policy, self.preferred)
         self.discovery = Latest(Discovery(devices=None, problem=_NOT_YET))
@@ -258,7 +260,6 @@ class Supervisor:
         self._failing: str | None = None
         self._wake = anyio.Event()
         self._nodes = DeviceNodes(host)
-        self._is_open = False
         self._not_ready: str | None = _NOT_YET
         self._opened_scope: anyio.CancelScope | None = None
         self._backoff = Backoff()
@@ -298,12 +299,12 @@ class Supervisor:
             while True:
                 self._wake = anyio.Event()
                 try:
-                    await self._open()
+                    await self._opening.open()
                 except (NotReady, HookError) as error:
                     self._drop(sentence(error))
                 else:
                     await self._while_open()
-                    await self._close(self.deadlines.close)
+                    await self._opening.close()
                 with anyio.move_on_after(self._backoff.next()):
                     await self._wake.wait()  # SIGHUP, or a device node that came: no need to wait
 
@@ -313,7 +314,7 @@ class Supervisor:
         Raises:
             KdpError: The backend is not ready, or a hook misbehaved.
         """
-        await self._open()
+        await self._opening.open()
         found: _Findings = await self.hooks.call("discover", deadline=self.deadlines.discover, then=self._examine)
         resources: dict[str, tuple[Device, ...]] = dict.fromkeys(found.resources, ())
         self._monitor.probed(found.devices, found.faults, time.monotonic())
@@ -324,33 +325,10 @@ class Supervisor:
 
     async def shutdown(self, seconds: float) -> None:
         """Close the backend if it is open, within so many seconds, and let its threads end."""
-        await self._close(seconds)
+        await self._opening.end(seconds)
         for timer in (self._stale_timer, self._hold_timer):
             if timer is not None:
                 timer.cancel()
-        self.hooks.close()
-
-    async def _open(self) -> None:
-        await self.hooks.idle("open", deadline=self.deadlines.open)
-        if not self._is_open and self.hooks.overridden("open"):
-            await self.hooks.call("open", deadline=self.deadlines.open, then=self._opened)
-        self._is_open = True
-
-    def _opened(self, _: object) -> None:
-        """Note that it is open, in the hook's thread: also when its caller has given up by now."""
-        self._is_open = True
-
-    async def _close(self, seconds: float) -> None:
-        until = time.monotonic() + seconds
-        await self.hooks.quiet(min(seconds / 2, QUIET_SECONDS))
-        if not self._is_open:
-            return
-        self._is_open = False
-        if self.hooks.overridden("close"):
-            try:
-                await self.hooks.call("close", deadline=max(0.1, until - time.monotonic()))
-            except KdpError as error:
-                logger.warning("%s: %s; going on", self.label, sentence(error))
 
     async def _while_open(self) -> None:
         """Discover and watch until a hook says `NotReady`."""
@@ -517,6 +495,12 @@ class Supervisor:
 
     async def _watch_forever(self, reporter: _Reporter) -> None:
         backoff = Backoff()
+        try:
+            await self.hooks.idle("watch", deadline=WATCH_SECONDS)
+        except HookTimeoutError as error:
+            logger.warning(
+                "%s: %s, so that only polling sees changes: look at report.stopping", self.label, sentence(error)
+            )
         while True:
             try:
                 await self.hooks.call("watch", reporter, deadline=None)
@@ -578,37 +562,3 @@ class Supervisor:
             faults = self._nodes.faults(self._found.devices if self._found else ())
             self._publish(self._monitor.nodes(faults, time.monotonic()))
             self.rescan()
-
-
-async def discover_linked(
-    backend: DeviceBackend, *, host: Host
-) -> tuple[Mapping[str, tuple[Device, ...]], Topology | None]:
-    """Do as `discover_once` does, and ask how the units are linked; None: the backend has no ``links``.
-
-    Raises:
-        KdpError: The backend is not ready, or a hook misbehaved.
-    """
-    supervisor = Supervisor(backend, host=host)
-    try:
-        found = await supervisor.once()
-        devices = tuple(device for held in found.values() for device in held)
-        return found, await supervisor.links(devices) if supervisor.hooks.overridden("links") else None
-    finally:
-        with anyio.CancelScope(shield=True):
-            await supervisor.shutdown(supervisor.deadlines.close)
-
-
-async def discover_once(backend: DeviceBackend, *, host: Host) -> Mapping[str, tuple[Device, ...]]:
-    """Open a backend, discover once, close it, and return its devices by resource; for commands, not for plugins.
-
-    A statically named resource is there also with no devices.
-
-    Raises:
-        KdpError: The backend is not ready, or a hook misbehaved.
-    """
-    supervisor = Supervisor(backend, host=host)
-    try:
-        return await supervisor.once()
-    finally:
-        with anyio.CancelScope(shield=True):
-            await supervisor.shutdown(supervisor.deadlines.close)

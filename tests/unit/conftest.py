@@ -17,16 +17,19 @@ def keeps_the_signals() -> Iterator[None]:
 
 
 @pytest.fixture
-def without_threads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[None]]:
-    """Within its context no thread can be started, as at a container's limit of processes."""
-
-    def refuse(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
+def without_threads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[list[str]]]:
+    """Within its context no thread can be started, as at a container's limit of processes; it gives the names of those refused."""
 
     @contextmanager
-    def without() -> Generator[None]:
+    def without() -> Generator[list[str]]:
+        refused: list[str] = []
+
+        def refuse(thread: threading.Thread) -> None:
+            refused.append(thread.name)
+            raise RuntimeError("can't start new thread")
+
         with monkeypatch.context() as patch:
             patch.setattr(threading.Thread, "start", refuse)
-            yield
+            yield refused
 
     return without

@@ -229,7 +229,7 @@ async def test_what_is_raised_on_purpose_with_what_has_no_text_ends_nothing(make
 
 
 async def test_a_thread_that_could_not_be_started_once_is_started_by_the_next_call(
-    make: Make, without_threads: Callable[[], AbstractContextManager[None]]
+    make: Make, without_threads: Callable[[], AbstractContextManager[list[str]]]
 ) -> None:
     """As at a container's limit of processes. The hook was never called again, and was said to hang."""
     hooks = make(discover=list)

@@ -11,7 +11,8 @@ from typing_extensions import override
 import kdp
 from kdp.errors import HookFailedError, HookTimeoutError
 from kdp.hardware import Host
-from kdp.supervisor import Deadlines, Supervisor, discover_once, pause_after
+from kdp.once import discover_once
+from kdp.supervisor import Deadlines, Supervisor, pause_after
 
 
 class Generator(kdp.DeviceBackend):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast, final
 import attrs
 from typing_extensions import override
 
-from ..backend import Allocation, DeviceBackend, PreferRequest, Reporter, is_overridden
+from ..backend import Allocation, DeviceBackend, PreferRequest, Reporter, WrappedBackend, is_overridden
 from ..devices import Device
 from ..errors import AllocationError, InvalidNameError, InvalidValueError
 from .distinct import one_of_each_unit
@@ -74,7 +74,7 @@ def remember_held(backend: DeviceBackend, ids: Iterable[str]) -> None:
         backend.hold(ids)
 
 
-class _Shared(DeviceBackend):
+class _Shared(WrappedBackend):
     """What all shared backends have in common; the hooks are added by `share`."""
 
     def __init__(self, inner: DeviceBackend, sharing: Sharing) -> None:

@@ -52,7 +52,7 @@ def command(target: str, assignments: tuple[str, ...], config: Path | None, outp
     """  # noqa: D301 - click's mark for a block that keeps its lines
     import anyio
 
-    from ..supervisor import discover_once
+    from ..once import discover_once
 
     out = document()
     with refusing():

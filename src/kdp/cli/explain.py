@@ -99,7 +99,7 @@ def command(
 
 
 async def _look(backend: DeviceBackend, host: Host) -> tuple[Mapping[str, tuple[Device, ...]], Topology | None]:
-    from ..supervisor import discover_linked
+    from ..once import discover_linked
 
     return await discover_linked(backend, host=host)
 

@@ -114,7 +114,7 @@ def command(
 def _discovered(plan: Plan) -> Mapping[str, tuple[Device, ...]]:
     import anyio
 
-    from ..supervisor import discover_once
+    from ..once import discover_once
 
     (backend,) = plan.backends
 

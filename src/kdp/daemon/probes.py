@@ -36,6 +36,9 @@ logger = logging.getLogger(__name__)
 LOOP_DEADLINE = 1.0
 """Seconds within which the event loop must answer; the kubelet's own probes wait 1 s by default."""
 
+START_AGAIN = 1.0
+"""Seconds after which a thread that could not be started is tried again; those who probe meanwhile wait in the backlog."""
+
 _BLOCKED = f"the event loop has not turned for {LOOP_DEADLINE:g} s: a hook of the backend blocks it"
 
 _T = TypeVar("_T")
@@ -78,8 +81,9 @@ class Probes:
                 f"http address {str(address)!r}: cannot listen there ({error.strerror or error}); choose another one, "
                 f"or port 0 for any free one"
             ) from error
-        self._thread = threading.Thread(target=self._serve, name="kdp-probes", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
+        self._start_later: asyncio.TimerHandle | None = None
+        self._start()
         logger.info("health probes at %s/livez and %s/readyz", self.url, self.url, extra={"address": self.url})
 
     @property
@@ -93,10 +97,24 @@ class Probes:
         if self._is_closing:
             return
         self._is_closing = True
+        if self._start_later is not None:
+            self._start_later.cancel()
         with contextlib.suppress(OSError):
             self._server.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread, which sleeps without a timeout
-        self._thread.join(1.0)
+        if self._thread is not None:
+            self._thread.join(1.0)
         self._server.server_close()
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._serve, name="kdp-probes", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # as at a container's limit of processes
+            if self._start_later is None:
+                logger.error("nobody answers the health probes yet: %s; trying again", error)
+            self._start_later = self._loop.call_later(START_AGAIN, self._start)
+        else:
+            self._thread = thread
 
     def _serve(self) -> None:
         while not self._is_closing:

@@ -260,6 +260,34 @@ async def test_sighup_reads_the_configuration_again(start: Start, kubelet: Simul
         assert (await plugin.stop())[0] == 0
 
 
+SLOW_OPEN = """
+def open(self):
+    say("opening")
+    while not os.path.exists("may-open"):
+        threading.Event().wait(0.01)
+    say("opened")
+
+def close(self): say("closed")
+"""
+
+
+async def test_a_new_configuration_while_open_was_slow_opened_twice(
+    start: Start, kubelet: SimulatedKubelet, tmp_path: Path
+) -> None:
+    config, may_open = tmp_path / "c.yaml", tmp_path / "may-open"
+    config.write_text("set: {count: 3}\n")
+    source = program(SLOW_OPEN).replace('"may-open"', repr(str(may_open)))
+    async with start(f"import os\n{source}", "W", "--config", str(config)) as plugin:
+        await plugin.says("opening")
+        config.write_text("set: {count: 3}\npoll-interval: 7\n")
+        plugin.process.send_signal(signal.SIGHUP)
+        await plugin.says("starting anew with the changed configuration")
+        may_open.touch()
+        await kubelet.until(allocatable={RESOURCE: 3}, streaming=RESOURCE)
+        assert (await plugin.stop())[0] == 0
+    assert [line for line in plugin.lines if line in ("opening", "opened", "closed")] == ["opening", "opened", "closed"]
+
+
 async def test_replicas_come_from_flags_and_a_file(start: Start, kubelet: SimulatedKubelet, tmp_path: Path) -> None:
     config = tmp_path / "c.yaml"
     config.write_text("replicas-for: {w1: 3}\nreplica-limit: 1\n")

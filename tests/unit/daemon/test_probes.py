@@ -7,13 +7,14 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 
 import anyio
 import pytest
 from anyio import to_thread
 
 from kdp import ConfigurationError
+from kdp.daemon import probes as probes_module
 from kdp.daemon.probes import Probes, Readiness
 from kdp.daemon.settings import Address
 
@@ -121,6 +122,33 @@ async def test_after_closing_nobody_listens_and_no_thread_stays() -> None:
     assert "kdp-probes" not in {thread.name for thread in threading.enumerate()}
     with pytest.raises(OSError, match="All connection attempts failed"):
         await anyio.connect_tcp("127.0.0.1", int(probes.url.rpartition(":")[2]))
+
+
+async def test_a_thread_that_could_not_be_started_ended_the_process(
+    without_threads: Callable[[], AbstractContextManager[list[str]]],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(probes_module, "START_AGAIN", 0.01)
+    with without_threads() as refused:
+        probes = Probes(LOCAL, lambda: READY)
+        with anyio.fail_after(10):
+            while refused.count("kdp-probes") < 2:  # noqa: ASYNC110 - a plain list
+                await anyio.sleep(0.01)
+    with closing(probes):
+        assert await asked(probes, "/livez") == (200, "ok\n")
+    assert caplog.text.count("nobody answers the health probes yet: can't start new thread; trying again") == 1
+
+
+async def test_closed_before_its_thread_could_be_started_it_starts_none(
+    without_threads: Callable[[], AbstractContextManager[list[str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probes_module, "START_AGAIN", 0.0)
+    with without_threads():
+        probes = Probes(LOCAL, lambda: READY)
+        probes.close()
+    await anyio.wait_all_tasks_blocked()
+    assert "kdp-probes" not in {thread.name for thread in threading.enumerate()}
 
 
 async def test_the_idle_server_does_not_wake_up() -> None:

@@ -75,7 +75,7 @@ async def test_whoever_takes_a_thread_as_it_ends_is_served(monkeypatch: pytest.M
 
 
 async def test_what_no_thread_can_be_started_for_is_done_all_the_same(
-    monkeypatch: pytest.MonkeyPatch, without_threads: Callable[[], AbstractContextManager[None]]
+    monkeypatch: pytest.MonkeyPatch, without_threads: Callable[[], AbstractContextManager[list[str]]]
 ) -> None:
     """As at a container's limit of processes: it ended the driver."""
     monkeypatch.setattr(disk, "_threads", disk._Threads())

@@ -135,7 +135,7 @@ async def test_a_disk_that_hangs_holds_nobody_up(
 
 
 async def test_a_thread_that_could_not_be_started_once_is_started_by_the_next_call(
-    tmp_path: Path, without_threads: Callable[[], AbstractContextManager[None]], caplog: pytest.LogCaptureFixture
+    tmp_path: Path, without_threads: Callable[[], AbstractContextManager[list[str]]], caplog: pytest.LogCaptureFixture
 ) -> None:
     """As at a container's limit of processes: it ended the process, or nothing was saved any more."""
     ledger = Ledger(tmp_path, RESOURCE)

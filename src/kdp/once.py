@@ -1,0 +1,53 @@
+"""One look at a backend, for commands: open, discover, close."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+
+from .supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .allocation import Topology
+    from .backend import DeviceBackend
+    from .devices import Device
+    from .hardware import Host
+
+__all__ = ["discover_linked", "discover_once"]
+
+
+async def discover_linked(
+    backend: DeviceBackend, *, host: Host
+) -> tuple[Mapping[str, tuple[Device, ...]], Topology | None]:
+    """Do as `discover_once` does, and ask how the units are linked; None: the backend has no ``links``.
+
+    Raises:
+        KdpError: The backend is not ready, or a hook misbehaved.
+    """
+    supervisor = Supervisor(backend, host=host)
+    try:
+        found = await supervisor.once()
+        devices = tuple(device for held in found.values() for device in held)
+        return found, await supervisor.links(devices) if supervisor.hooks.overridden("links") else None
+    finally:
+        with anyio.CancelScope(shield=True):
+            await supervisor.shutdown(supervisor.deadlines.close)
+
+
+async def discover_once(backend: DeviceBackend, *, host: Host) -> Mapping[str, tuple[Device, ...]]:
+    """Open a backend, discover once, close it, and return its devices by resource; for commands, not for plugins.
+
+    A statically named resource is there also with no devices.
+
+    Raises:
+        KdpError: The backend is not ready, or a hook misbehaved.
+    """
+    supervisor = Supervisor(backend, host=host)
+    try:
+        return await supervisor.once()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await supervisor.shutdown(supervisor.deadlines.close)
