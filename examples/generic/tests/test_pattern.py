@@ -85,6 +85,14 @@ def test_a_group_that_did_not_match_is_empty(tree: Tree) -> None:
     ]
 
 
+def test_an_expression_for_a_hidden_name_found_nothing(tree: Tree) -> None:
+    tree.node("/dev/.widget1", "/dev/.widget2", "/dev/widget1")
+
+    assert _paths(Pattern.regular(r"/dev/\.widget\d"), tree) == ["/dev/.widget1", "/dev/.widget2"]
+    assert _paths(Pattern.regular(r"/dev/[.]widget(\d)"), tree) == ["/dev/.widget1", "/dev/.widget2"]
+    assert _paths(Pattern.regular(r"/dev/.?widget\d"), tree) == ["/dev/widget1"]
+
+
 def test_an_alternative_reaches_no_further_than_its_name(tree: Tree) -> None:
     tree.node("/dev/a1", "/dev/b1", "/b1")
 

@@ -131,7 +131,9 @@ class Pattern:
                 raise ValueError(
                     f"must be a regular expression for each name between the slashes, but {name!r} is none: {error}"
                 ) from None
-            parts.append(Part(name, regex, "*") if _REGEX.search(name) else Part(name, None, name))
+            # As for shell patterns, hidden names are meant only by what begins with a dot.
+            candidates = ".*" if name.startswith((r"\.", "[.]")) else "*"
+            parts.append(Part(name, regex, candidates) if _REGEX.search(name) else Part(name, None, name))
         try:
             whole = re.compile("".join(f"/(?:{part.text})" for part in parts))
         except re.error as error:
