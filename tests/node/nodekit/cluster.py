@@ -33,6 +33,10 @@ Object = dict[str, Any]
 """An object of the API, as JSON has it."""
 
 NODE: Final = "node0"
+POD_SECONDS: Final = 150.0
+"""Deadline of what a pod does. A kubelet that may not read its claim yet, because the API server's authorizer has heard of the pod
+later than it, asks again at its next sync, which is 60 to 90 s later."""
+
 _API: Final = "10.0.0.1"
 _ADDRESS: Final = "10.0.0.2"
 _ETCD: Final = "http://127.0.0.1:2379"
@@ -434,7 +438,9 @@ featureGates: {json.dumps(self._gates)}
         events = await self.list("v1/events", namespace=namespace)
         return "\n".join(f"{e['involvedObject']['name']}: {e['reason']}: {e.get('message')}" for e in events)
 
-    async def until_pod(self, name: str, phase: str, *, namespace: str = "default", seconds: float = 60.0) -> Object:
+    async def until_pod(
+        self, name: str, phase: str, *, namespace: str = "default", seconds: float = POD_SECONDS
+    ) -> Object:
         """Wait until a pod is in this phase (``Running``: and all its containers are ready), and return it."""
 
         def is_so(pod: Object) -> bool:
@@ -468,7 +474,7 @@ featureGates: {json.dumps(self._gates)}
         """Return what a pod's container printed."""
         return await self.kubectl("logs", f"--namespace={namespace}", pod, *arguments)
 
-    async def until_said(self, pod: str, text: str, *, namespace: str = "default", seconds: float = 60.0) -> str:
+    async def until_said(self, pod: str, text: str, *, namespace: str = "default", seconds: float = POD_SECONDS) -> str:
         """Wait until the pod's containers have printed this, in this or an earlier run, and return all they printed."""
 
         def said() -> str:
