@@ -145,11 +145,14 @@ class Hooks:
 
     Args:
         backend: The vendor's object.
+
+    Attributes:
+        label: What texts call it: its class's name.
     """
 
     def __init__(self, backend: DeviceBackend) -> None:
         self._backend = backend
-        self._label = type(backend).__name__
+        self.label = type(backend).__name__
         self._instance: Instance | None = None
 
     @property
@@ -190,7 +193,7 @@ class Hooks:
         lanes = self.instance.lanes
         lane = lanes.get(hook)
         if lane is None:
-            lane = lanes[hook] = _Lane(f"kdp-{self._label}.{hook}")
+            lane = lanes[hook] = _Lane(f"kdp-{self.label}.{hook}")
         limit = _Limit(deadline)
         try:
             async with asyncio.timeout(deadline):
@@ -254,18 +257,18 @@ class Hooks:
     def _timeout(self, hook: str, limit: _Limit) -> HookTimeoutError:
         # The same words while it lasts, so that it is told once.
         return HookTimeoutError(
-            f"{hook}() of {self._label} did not return within {limit.seconds:g} s; it is not called again before it has"
+            f"{hook}() of {self.label} did not return within {limit.seconds:g} s; it is not called again before it has"
         )
 
     def _failed(self, lane: _Lane, hook: str, error: BaseException) -> HookFailedError:
         failure = lasting(f"{type(error).__name__}: {said(error)}")
         if failure != lane.last_failure:
             lane.last_failure = failure
-            logger.error("%s() of %s failed", hook, self._label, exc_info=error)
+            logger.error("%s() of %s failed", hook, self.label, exc_info=error)
         if isinstance(error, InvalidValueError):  # our own words about the vendor's value: they may leave the process
-            return HookFailedError(f"{hook}() of {self._label}: {sentence(error)}")
+            return HookFailedError(f"{hook}() of {self.label}: {sentence(error)}")
         return HookFailedError(
-            f"{hook}() of {self._label} raised {type(error).__name__}; the plugin's log has the details"
+            f"{hook}() of {self.label} raised {type(error).__name__}; the plugin's log has the details"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import anyio
@@ -9,7 +10,7 @@ import anyio
 from .supervisor import Supervisor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncGenerator, Mapping
 
     from .allocation import Topology
     from .backend import DeviceBackend
@@ -27,14 +28,10 @@ async def discover_linked(
     Raises:
         KdpError: The backend is not ready, or a hook misbehaved.
     """
-    supervisor = Supervisor(backend, host=host)
-    try:
+    async with _supervised(backend, host) as supervisor:
         found = await supervisor.once()
         devices = tuple(device for held in found.values() for device in held)
         return found, await supervisor.links(devices) if supervisor.hooks.overridden("links") else None
-    finally:
-        with anyio.CancelScope(shield=True):
-            await supervisor.shutdown(supervisor.deadlines.close)
 
 
 async def discover_once(backend: DeviceBackend, *, host: Host) -> Mapping[str, tuple[Device, ...]]:
@@ -45,9 +42,15 @@ async def discover_once(backend: DeviceBackend, *, host: Host) -> Mapping[str, t
     Raises:
         KdpError: The backend is not ready, or a hook misbehaved.
     """
+    async with _supervised(backend, host) as supervisor:
+        return await supervisor.once()
+
+
+@asynccontextmanager
+async def _supervised(backend: DeviceBackend, host: Host) -> AsyncGenerator[Supervisor]:
     supervisor = Supervisor(backend, host=host)
     try:
-        return await supervisor.once()
+        yield supervisor
     finally:
         with anyio.CancelScope(shield=True):
             await supervisor.shutdown(supervisor.deadlines.close)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from .errors import HookTimeoutError, KdpError, sentence
 
 if TYPE_CHECKING:
-    from .backend import DeviceBackend
     from .hooks import Hooks
 
 __all__ = ["Opening"]
@@ -34,14 +33,12 @@ class Opening:
     """Opens and closes one backend, for one of those who serve it.
 
     Args:
-        backend: The vendor's object.
         hooks: How its hooks are called.
         open_seconds: What ``open`` gets.
         close_seconds: What ``close`` gets.
     """
 
-    def __init__(self, backend: DeviceBackend, hooks: Hooks, *, open_seconds: float, close_seconds: float) -> None:
-        self._label = type(backend).__name__
+    def __init__(self, hooks: Hooks, *, open_seconds: float, close_seconds: float) -> None:
         self._hooks = hooks
         self._open_seconds = open_seconds
         self._close_seconds = close_seconds
@@ -76,16 +73,18 @@ class Opening:
         An ``open`` that is still running then is followed by ``close`` when it has returned.
         """
         self._hooks.instance.holders.discard(self)
-        await self._close(seconds, only_unheld=True)
+        await self._end(seconds)
         if self._hooks.is_running("open"):
             task = asyncio.create_task(self._end_late())
             _late.add(task)
             task.add_done_callback(_late.discard)
-        self._hooks.close()
 
     async def _end_late(self) -> None:
         await self._hooks.idle("open", deadline=None)
-        await self._close(self._close_seconds, only_unheld=True)
+        await self._end(self._close_seconds)
+
+    async def _end(self, seconds: float) -> None:
+        await self._close(seconds, only_unheld=True)
         self._hooks.close()
 
     async def _close(self, seconds: float, *, only_unheld: bool) -> None:
@@ -100,4 +99,4 @@ class Opening:
             try:
                 await self._hooks.call("close", deadline=max(0.1, until - time.monotonic()))
             except KdpError as error:
-                logger.warning("%s: %s; going on", self._label, sentence(error))
+                logger.warning("%s: %s; going on", self._hooks.label, sentence(error))

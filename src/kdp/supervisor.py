@@ -239,12 +239,10 @@ class Supervisor:
     ) -> None:
         check_attributes(backend)
         self.backend = backend
-        self.label = type(backend).__name__
         self.deadlines = deadlines or Deadlines()
         self.hooks = Hooks(backend)
-        self._opening = Opening(
-            backend, self.hooks, open_seconds=self.deadlines.open, close_seconds=self.deadlines.close
-        )
+        self.label = self.hooks.label
+        self._opening = Opening(self.hooks, open_seconds=self.deadlines.open, close_seconds=self.deadlines.close)
         self.preferred: Counter[str] = Counter()
         self.preferences = _preferences(backend, policy, self.preferred)
         self.discovery = Latest(Discovery(devices=None, problem=_NOT_YET))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import anyio
@@ -25,14 +25,11 @@ class Gate:
     """A place in a hook: who comes there says so, and goes on when told to."""
 
     def __init__(self) -> None:
-        self.reached, self.is_free = threading.Event(), threading.Event()
+        self.reached, self.is_free, self.passed = threading.Event(), threading.Event(), threading.Event()
 
     def wait(self) -> None:
         self.reached.set()
         self.is_free.wait(LONG)
-
-    async def until_reached(self) -> None:
-        assert await anyio.to_thread.run_sync(self.reached.wait, LONG)
 
 
 class Gated(kdp.DeviceBackend):
@@ -50,6 +47,7 @@ class Gated(kdp.DeviceBackend):
         if hook in self.gates:
             self.gates[hook].wait()
             self.calls.append(f"{hook} returns")
+            self.gates[hook].passed.set()
 
     @override
     def open(self) -> None:
@@ -70,10 +68,15 @@ def supervisor_of(backend: kdp.DeviceBackend, **seconds: float) -> Supervisor:
     return Supervisor(backend, host=Host(), deadlines=Deadlines(**seconds))
 
 
-async def run_until(supervisor: Supervisor, reached: Callable[[], object], *, stop_seconds: float = 0.1) -> None:
-    """Serve until something is reached, and stop as a manager does."""
-    async with running(supervisor, stop_seconds=stop_seconds):
-        await anyio.to_thread.run_sync(reached)
+async def come(event: threading.Event) -> None:
+    """Wait for what a hook's thread tells."""
+    assert await anyio.to_thread.run_sync(event.wait, LONG)
+
+
+async def run_until(supervisor: Supervisor, reached: threading.Event) -> None:
+    """Serve until something is reached, and stop without waiting for it."""
+    async with running(supervisor, stop_seconds=0.1):
+        await come(reached)
 
 
 @asynccontextmanager
@@ -92,6 +95,51 @@ async def discovered(supervisor: Supervisor) -> None:
 
 
 @pytest.mark.anyio
+async def test_an_open_that_returns_after_its_deadline_is_not_called_again_and_is_closed() -> None:
+    backend = Gated("open")
+    supervisor = supervisor_of(backend, open=0.05)
+    for _ in range(2):
+        with pytest.raises(HookTimeoutError, match=r"open\(\) of Gated did not return within 0.05 s"):
+            await supervisor.once()
+    backend.gates["open"].is_free.set()
+    await come(backend.gates["open"].passed)
+    found = await supervisor.once()
+    assert [device.id for device in found["example.com/widget"]] == ["w0"]
+    await supervisor.shutdown(LONG)
+    assert backend.calls == ["open", "open returns", "discover", "close"]
+
+
+@pytest.mark.anyio
+async def test_an_open_in_flight_at_the_stop_is_closed_when_it_has_returned() -> None:
+    backend = Gated("open")
+    supervisor = supervisor_of(backend, open=0.05)
+    with pytest.raises(HookTimeoutError):
+        await supervisor.once()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(supervisor.shutdown, LONG)
+        backend.gates["open"].is_free.set()
+    assert backend.calls == ["open", "open returns", "close"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_close_waits_for_a_hook_that_is_running_and_not_for_one_that_hangs(hangs: bool) -> None:
+    backend = Gated("discover")
+    gate = backend.gates["discover"]
+    supervisor = supervisor_of(backend)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(supervisor.run)
+        await come(gate.reached)
+        tasks.cancel_scope.cancel()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(supervisor.shutdown, 0.5)
+        if not hangs:
+            gate.is_free.set()
+    assert backend.calls == ["open", "discover", *([] if hangs else ["discover returns"]), "close"]
+    gate.is_free.set()
+
+
+@pytest.mark.anyio
 @pytest.mark.parametrize("is_shared", [False, True], ids=["alone", "shared"])
 async def test_a_reload_while_open_was_slow_opened_twice(is_shared: bool) -> None:
     backend = Gated("open")
@@ -100,7 +148,7 @@ async def test_a_reload_while_open_was_slow_opened_twice(is_shared: bool) -> Non
         return share(backend, Sharing(replicas=2)) if is_shared else backend
 
     gate = backend.gates["open"]
-    await run_until(supervisor_of(served()), gate.reached.wait)
+    await run_until(supervisor_of(served()), gate.reached)
     successor = supervisor_of(served())
     async with running(successor):
         await anyio.wait_all_tasks_blocked()
@@ -113,9 +161,9 @@ async def test_a_reload_while_open_was_slow_opened_twice(is_shared: bool) -> Non
 @pytest.mark.anyio
 async def test_an_open_that_returned_after_the_stop_was_never_closed() -> None:
     backend = Gated("open")
-    await run_until(supervisor_of(backend), backend.gates["open"].reached.wait)
+    await run_until(supervisor_of(backend), backend.gates["open"].reached)
     backend.gates["open"].is_free.set()
-    assert await anyio.to_thread.run_sync(backend.was_closed.wait, LONG)
+    await come(backend.was_closed)
     assert backend.calls == ["open", "open returns", "close"]
 
 
@@ -182,7 +230,7 @@ async def test_a_close_that_hangs_beyond_its_deadline_keeps_nobody() -> None:
 @pytest.mark.anyio
 async def test_a_hook_that_hangs_is_not_called_beside_it_by_whoever_serves_next() -> None:
     backend = Gated("discover")
-    await run_until(supervisor_of(backend), backend.gates["discover"].reached.wait)
+    await run_until(supervisor_of(backend), backend.gates["discover"].reached)
     successor = supervisor_of(backend, discover=0.1)
     with pytest.raises(HookTimeoutError, match=r"discover\(\) of Gated did not return within 0.1 s"):
         await successor.once()
@@ -215,7 +263,7 @@ async def test_a_watch_that_does_not_stop_is_complained_about_and_called_again_w
     monkeypatch.setattr(supervisor_module, "WATCH_SECONDS", 0.05)
     backend = Deaf("watch")
     gate = backend.gates["watch"]
-    await run_until(supervisor_of(backend), gate.reached.wait)
+    await run_until(supervisor_of(backend), gate.reached)
     successor = supervisor_of(backend)
     async with running(successor):
         with anyio.fail_after(LONG):
@@ -236,7 +284,7 @@ async def test_a_watch_that_does_not_stop_is_complained_about_and_called_again_w
 @pytest.mark.anyio
 async def test_another_object_of_the_class_is_opened_for_itself() -> None:
     one, other = Gated("open"), Gated()
-    await run_until(supervisor_of(one), one.gates["open"].reached.wait)
+    await run_until(supervisor_of(one), one.gates["open"].reached)
     supervisor = supervisor_of(other)
     async with running(supervisor):
         await discovered(supervisor)
