@@ -11,7 +11,7 @@ EXAMPLES := $(wildcard examples/*/pyproject.toml)
 EXAMPLE_PACKAGES := $(patsubst %/pyproject.toml,-e ./%,$(EXAMPLES))
 
 # What mypy reads; pyright has its own list in pyproject.toml.
-TYPED := src tests scripts $(wildcard examples demo benchmarks)
+TYPED := src testkit tests scripts $(wildcard examples demo benchmarks)
 SPACE := $(subst ,, )
 
 # Processes that share the tests, more than processors since many wait; 0 runs them in one, which a debugger needs.
@@ -49,7 +49,7 @@ hardware-tools: ## unpack QEMU and a kernel for the tests on hardware, and compi
 
 test-hardware: $(VENV)/.ready ## run the tests on hardware: guests with a kernel and devices of their own
 	@sh tests/hardware/packages.sh || [ -s tests/hardware/bin/.unanswered ]
-	@$(PYTHON_IN) -m compileall -q src tests examples # a guest, which may not write here, takes twenty times as long to do it
+	@$(PYTHON_IN) -m compileall -q src testkit tests examples # a guest, which may not write here, takes twenty times as long to do it
 	@$(PYTHON_IN) -m pytest tests/hardware --durations=10 $(ARGS)
 
 simulation: $(VENV)/.ready ## write docs/explanation/simulation.md from the comparison with the real device managers
@@ -85,9 +85,10 @@ types: $(VENV)/.ready ## check the types with mypy and pyright
 layers: $(VENV)/.ready ## check who imports whom
 	@$(VENV)/bin/lint-imports --no-logo
 
-build: $(VENV)/.ready ## build the sdist, and the wheel from it, into dist/
+build: $(VENV)/.ready ## build the sdists and wheels of all distributions into dist/
 	@rm -rf dist
-	@$(PYTHON_IN) -m build --outdir dist .
+	@for each in . testkit $(patsubst %/pyproject.toml,%,$(wildcard examples/nvidia_gpu/pyproject.toml examples/fpga/pyproject.toml examples/rdma/pyproject.toml)); do \
+	  $(PYTHON_IN) -m build --outdir dist $$each || exit; done
 
 proto: $(PROTO_VENV)/.ready ## generate the code of kdp.proto again
 	@$(PROTO_VENV)/bin/python scripts/proto.py
@@ -98,17 +99,17 @@ floors: $(FLOORS_VENV)/.ready ## run the tests with the lowest versions that kdp
 clean: ## remove what was built, and the environments
 	@rm -rf dist build .venv .venv-proto .venv-floors .venv-floors.txt .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@rm -f .coverage .coverage.*
-	@find src tests scripts examples demo benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+	@find src testkit tests scripts examples demo benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
-$(VENV)/.ready: pyproject.toml $(EXAMPLES)
-	@sh scripts/environment.sh $(VENV) -e ".[cli,kube,metrics,testing]" $(EXAMPLE_PACKAGES) --group dev
+$(VENV)/.ready: pyproject.toml testkit/pyproject.toml $(EXAMPLES)
+	@sh scripts/environment.sh $(VENV) -e ".[cli,kube,metrics,testing]" -e ./testkit $(EXAMPLE_PACKAGES) --group dev
 	@touch $@
 
 $(PROTO_VENV)/.ready: pyproject.toml
 	@sh scripts/environment.sh $(PROTO_VENV) --group proto
 	@touch $@
 
-$(FLOORS_VENV)/.ready: pyproject.toml $(EXAMPLES)
+$(FLOORS_VENV)/.ready: pyproject.toml testkit/pyproject.toml $(EXAMPLES)
 	@python=$$(sh scripts/python.sh) && "$$python" scripts/floors.py > $(FLOORS_VENV).txt
-	@sh scripts/environment.sh $(FLOORS_VENV) -c $(FLOORS_VENV).txt -e ".[cli,kube,metrics,testing]" $(EXAMPLE_PACKAGES) --group test
+	@sh scripts/environment.sh $(FLOORS_VENV) -c $(FLOORS_VENV).txt -e ".[cli,kube,metrics,testing]" -e ./testkit $(EXAMPLE_PACKAGES) --group test
 	@touch $@

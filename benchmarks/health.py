@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 import kdp
-from kdp.health import HealthMonitor
+from kdp.supervision.health import HealthMonitor
 
 from .kubelets import Client, plugin_socket
 from .processes import program

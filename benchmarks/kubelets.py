@@ -30,7 +30,7 @@ RESOURCE = "example.com/widget"
 @contextmanager
 def kubelet(root: Path) -> Iterator[Process]:
     """Run a kubelet on this root directory; it listens when the context is entered."""
-    command = [sys.executable, "-m", "kdp.testing.process", "--root", str(root)]
+    command = [sys.executable, "-m", "kdp_testkit.process", "--root", str(root)]
     with Process(command, log=root / "kubelet.log") as process:
         process.event("listening")
         yield process

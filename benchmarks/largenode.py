@@ -7,8 +7,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kdp.hardware.standins import NODES, UNREADABLE, parse_nodes
-from kdp_example_nvidia_gpu.fake import FakeNode, GpuState, NvmlState, compile_library
+from kdp.hardware.fake_nodes import NODES, UNREADABLE, parse_nodes
+from kdp_nvidia_gpu.fake import FakeNode, GpuState, NvmlState, compile_library
 
 if TYPE_CHECKING:
     from kdp.testing import SysfsTree

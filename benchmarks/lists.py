@@ -8,9 +8,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import kdp
-from kdp.plugin.inventory import MAX_LIST_BYTES, Inventory
-from kdp.plugin.list_buffer import ListBuffer
-from kdp.plugin.wire import encode_device, worst_case_bytes
+from kdp.deviceplugin.inventory import MAX_LIST_BYTES, Inventory
+from kdp.deviceplugin.list_buffer import ListBuffer
+from kdp.deviceplugin.wire import encode_device, worst_case_bytes
 
 from .kubelets import RESOURCE, Client, plugin_socket
 from .processes import Process, program

@@ -159,7 +159,7 @@ class Plugin(Child):
 
 
 class Kubelet(Child):
-    """``python -m kdp.testing.process``: the simulated kubelet as a process of its own, which can be killed.
+    """``python -m kdp_testkit.process``: the simulated kubelet as a process of its own, which can be killed.
 
     Args:
         root: Its root directory.
@@ -179,7 +179,7 @@ class Kubelet(Child):
         self._asked = 0
         self._socket = root / "device-plugins" / "kubelet.sock"
         before = _identity(self._socket)
-        command = [sys.executable, "-m", "kdp.testing.process", "--root", os.fspath(root), "--profile", profile]
+        command = [sys.executable, "-m", "kdp_testkit.process", "--root", os.fspath(root), "--profile", profile]
         command += [f"--start-delay={start_delay}", f"--listen-delay={listen_delay}"]
         super().__init__(command, deadline=deadline)
         try:

@@ -10,15 +10,20 @@ import re
 import sys
 import tomllib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-PROJECT = Path(__file__).resolve().parent.parent / "pyproject.toml"
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECTS = (ROOT / "pyproject.toml", ROOT / "testkit" / "pyproject.toml")
 
 
-def constraints(project: Path = PROJECT) -> list[str]:
+def constraints(*projects: Path) -> list[str]:
     """Turn each ``name>=version`` into ``name==version``.
 
     Args:
-        project: The pyproject.toml to read.
+        *projects: Each pyproject.toml to read; without one, those of kdp and of its test kit.
 
     Returns:
         One constraint for each dependency, those of the extras included, sorted.
@@ -26,17 +31,23 @@ def constraints(project: Path = PROJECT) -> list[str]:
     Raises:
         SystemExit: A dependency declares no lower bound.
     """
-    table = tomllib.loads(project.read_text("utf-8"))["project"]
-    declared: list[str] = list(table["dependencies"])
-    for extra in table["optional-dependencies"].values():
-        declared += extra
     pins: set[str] = set()
-    for requirement in declared:
+    for project, requirement in _requirements(projects or PROJECTS):
+        if requirement.startswith("kdp-"):
+            continue  # of this repository: of the same version, not of a lowest one
         match = re.match(r"(?P<name>[A-Za-z0-9._-]+)(?:\[.*?\])?>=(?P<version>[0-9][0-9.]*)", requirement)
         if match is None:
             raise SystemExit(f"{project.name}: {requirement!r} has no lower bound; write it as name>=version")
         pins.add(f"{match['name']}=={match['version']}")
     return sorted(pins, key=str.lower)
+
+
+def _requirements(projects: Iterable[Path]) -> Iterator[tuple[Path, str]]:
+    for project in projects:
+        table = tomllib.loads(project.read_text("utf-8"))["project"]
+        for declared in (table["dependencies"], *table.get("optional-dependencies", {}).values()):
+            for requirement in declared:
+                yield project, requirement
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from typing_extensions import override
 
 from kdp.cli.app import kdp as command
 from kdp.daemon.settings import SETTINGS
-from kdp.testing.conformance import CHECKS
+from kdp_testkit.conformance import CHECKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,16 +40,16 @@ KUBELET = DOCS / "explanation" / "kubelet.md"
 
 MODULES = (
     "kdp",
-    "kdp.backend",
-    "kdp.edits",
+    "kdp.model.backend",
+    "kdp.model.edits",
     "kdp.errors",
-    "kdp.health",
+    "kdp.supervision.health",
     "kdp.allocation",
     "kdp.daemon",
     "kdp.hardware",
     "kdp.testing",
-    "kdp.testing.events",
-    "kdp.plugin",
+    "kdp_testkit.events",
+    "kdp.deviceplugin",
     "kdp.kubelet",
 )
 """In the order in which a vendor meets them. What two of them have is told once, where it comes first."""

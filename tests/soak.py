@@ -19,9 +19,9 @@ import anyio
 from typing_extensions import override
 
 import kdp
+from kdp.deviceplugin.manager import PluginManager
+from kdp.deviceplugin.tracking.pace import Pace
 from kdp.kubelet import KubeletPaths
-from kdp.plugin.manager import PluginManager
-from kdp.plugin.pace import Pace
 from kdp.testing import AdmissionError, AdmittedPod, Pod
 
 __all__ = ["ALLOCATIONS", "Kubelet", "soak"]

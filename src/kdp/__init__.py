@@ -20,15 +20,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .backend import Allocation, DeviceBackend, Needs, PreferRequest, Reporter
-from .devices import Device, Health, Quantity, Version
-from .edits import ContainerEdits, DeviceNode, Hook, Mount
 from .errors import AllocationError, ConfigurationError, InvalidValueError, KdpError, NotReady
-from .thresholds import HealthPolicy
+from .model.backend import Allocation, DeviceBackend, Needs, PreferRequest, Reporter
+from .model.devices import Device, Health, Quantity, Version
+from .model.edits import ContainerEdits, DeviceNode, Hook, Mount
+from .model.health_policy import HealthPolicy
 
 if TYPE_CHECKING:
-    from .claims import BindingConditions, Claim, NetworkData, RequestPolicy, Taint
     from .daemon import run, serve
+    from .model.claims import BindingConditions, Claim, NetworkData, RequestPolicy, Taint
 
 __all__ = [
     "Allocation",
@@ -76,7 +76,7 @@ def __getattr__(name: str) -> object:
                 gc.enable()
         return getattr(daemon, name)
     if name in ("BindingConditions", "Claim", "NetworkData", "RequestPolicy", "Taint"):
-        from . import claims
+        from .model import claims
 
         found: object = getattr(claims, name)
         globals()[name] = found

@@ -28,9 +28,9 @@ from kdp.kubelet.server import start_server, stop_server
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as pb
 from kdp.proto.pluginregistration.v1 import api_pb2 as registration
 from kdp.proto.podresources.v1 import api_pb2 as podresources
-from kdp.testing.conformance.backend import SECRET, SLOW, process_usage
-from kdp.testing.conformance.model import Route
-from kdp.testing.conformance.subject import Ending, Instance, Staging, Subject, Usage
+from kdp_testkit.conformance.backend import SECRET, SLOW, process_usage
+from kdp_testkit.conformance.model import Route
+from kdp_testkit.conformance.subject import Ending, Instance, Staging, Subject, Usage
 
 RESOURCE = "example.com/bare"
 STREAM_WAIT = 1.0

@@ -11,10 +11,10 @@ import anyio
 import attrs
 from typing_extensions import override
 
-from kdp.testing.conformance import CHECKS, CheckResult, run_checks
-from kdp.testing.conformance.kubelet import MakeKubelet, simulated
-from kdp.testing.conformance.model import Route
-from kdp.testing.profiles import DEFAULT_PROFILE
+from kdp_testkit.conformance import CHECKS, CheckResult, run_checks
+from kdp_testkit.conformance.kubelet import MakeKubelet, simulated
+from kdp_testkit.conformance.model import Route
+from kdp_testkit.profiles import DEFAULT_PROFILE
 
 from .broken import BareSubject
 

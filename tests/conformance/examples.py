@@ -22,18 +22,18 @@ import anyio
 
 import kdp
 import kdp.hardware
-import kdp_example_fpga
 import kdp_example_generic
 import kdp_example_hwrng
 import kdp_example_minimal
-import kdp_example_nvidia_gpu
-import kdp_example_rdma
+import kdp_fpga
+import kdp_nvidia_gpu
+import kdp_rdma
 from kdp.testing import SysfsTree
-from kdp.testing.conformance import CHECKS, ConformanceReport, run_checks
-from kdp.testing.conformance.backend import BackendSubject
-from kdp.testing.conformance.kubelet import MakeKubelet, simulated
-from kdp.testing.conformance.model import Route
-from kdp_example_nvidia_gpu.fake import FakeNode, GpuState, NvmlState, compile_library
+from kdp_nvidia_gpu.fake import FakeNode, GpuState, NvmlState, compile_library
+from kdp_testkit.conformance import CHECKS, ConformanceReport, run_checks
+from kdp_testkit.conformance.backend import BackendSubject
+from kdp_testkit.conformance.kubelet import MakeKubelet, simulated
+from kdp_testkit.conformance.model import Route
 
 from .twice import judged
 
@@ -81,19 +81,19 @@ def nvidia_gpu(directory: Path) -> Callable[[], kdp.DeviceBackend]:
     state = NvmlState(gpus=(GpuState(), GpuState(numa_node=1), GpuState()))
     node = FakeNode(directory / ROOTS["nvidia-gpu"], library=compile_library(directory), state=state)
     os.environ["FAKE_NVML"] = str(node.file)  # the library that a process has loaded first is the one it keeps
-    return partial(kdp_example_nvidia_gpu.NvidiaGpu, node.host, strategies=["device-nodes"])
+    return partial(kdp_nvidia_gpu.NvidiaGpu, node.host, strategies=["device-nodes"])
 
 
 def fpga(directory: Path) -> Callable[[], kdp.DeviceBackend]:
     """Make examples/fpga on a node that was recorded: two boards with three ports."""
     node = SysfsTree(directory / ROOTS["fpga"], snapshot=BOARDS)
-    return partial(kdp_example_fpga.Fpga, node.host)
+    return partial(kdp_fpga.Fpga, node.host)
 
 
 def rdma(directory: Path) -> Callable[[], kdp.DeviceBackend]:
     """Make examples/rdma on the recorded adapters of another kernel."""
     node = SysfsTree(directory / ROOTS["rdma"], snapshot=ADAPTERS)
-    return partial(kdp_example_rdma.Rdma, node.host, mode="hca", slots=2)
+    return partial(kdp_rdma.Rdma, node.host, mode="hca", slots=2)
 
 
 def hwrng(_directory: Path) -> Callable[[], kdp.DeviceBackend]:

@@ -12,7 +12,7 @@ import pytest
 from typing_extensions import override
 
 import kdp
-from kdp.testing.conformance import Levers, check_backend
+from kdp_testkit.conformance import Levers, check_backend
 
 TOUCHED = [4, 6, 7, 8, 9, 11, 38, 42, 43, 44, 48, 49, 50, 51, 52, 53, 54, 55, 56, 58, 64]
 """The checks for which the kit reaches into the backend."""
@@ -169,8 +169,8 @@ async def test_a_backend_that_never_registers_is_told_once() -> None:
         def open(self) -> None:
             raise kdp.NotReady("the widget driver is not loaded")
 
-    from kdp.testing.conformance import run_checks
-    from kdp.testing.conformance.backend import BackendSubject
+    from kdp_testkit.conformance import run_checks
+    from kdp_testkit.conformance.backend import BackendSubject
 
     report = await run_checks(BackendSubject(NotReady), only=[33, 34], meeting=0.5)
     assert dict(report.summary) == {"passed": 0, "failed": 1, "not_applicable": 1}

@@ -8,11 +8,11 @@ from pathlib import Path
 import attrs
 import pytest
 
-from kdp.testing.conformance import CHECKS, ConformanceReport, run_checks
-from kdp.testing.conformance.backend import process_usage
-from kdp.testing.conformance.model import Route
-from kdp.testing.conformance.subject import Usage
-from kdp.testing.life import Life
+from kdp_testkit.conformance import CHECKS, ConformanceReport, run_checks
+from kdp_testkit.conformance.backend import process_usage
+from kdp_testkit.conformance.model import Route
+from kdp_testkit.conformance.subject import Usage
+from kdp_testkit.kubelet_process import Life
 
 from . import broken
 from .broken import BareSubject

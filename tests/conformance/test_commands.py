@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from kdp.testing.conformance import run_checks
-from kdp.testing.conformance.command import CommandSubject
+from kdp_testkit.conformance import run_checks
+from kdp_testkit.conformance.command import CommandSubject
 
 KDP = Path(sys.executable).with_name("kdp")
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kdp.testing.conformance import CHECKS
-from kdp.testing.conformance.model import Route
+from kdp_testkit.conformance import CHECKS
+from kdp_testkit.conformance.model import Route
 
 from .examples import MISSING, judge, listed
 

@@ -87,8 +87,8 @@ def test_widgets(conformance):
 
 def test_the_plugin_loads_nothing_before_it_is_used() -> None:
     code = (
-        "import sys, kdp.testing.conformance.marker\n"
-        "print([name for name in ('grpc', 'anyio', 'kdp.testing.kubelet') if name in sys.modules])"
+        "import sys, kdp_testkit.conformance.marker\n"
+        "print([name for name in ('grpc', 'anyio', 'kdp_testkit.kubelet') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = done.stdout.strip()

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import attrs
 
-from kdp.testing.conformance import ConformanceReport
+from kdp_testkit.conformance import ConformanceReport
 
 __all__ = ["judged"]
 

@@ -21,7 +21,7 @@ WITH_BLOCKS = [page for page in PAGES if any(block.category == "executed" for bl
 @pytest.mark.parametrize("page", WITH_BLOCKS, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_block_of_a_page_does_what_the_page_says(page: Path, tmp_path: Path) -> None:
     wanted = [block for block in blocks_of(page) if block.category == "executed"]
-    if shutil.which("gcc") is None and any("kdp_example_nvidia_gpu.fake" in block.text for block in wanted):
+    if shutil.which("gcc") is None and any("kdp_nvidia_gpu.fake" in block.text for block in wanted):
         pytest.skip("gcc is missing, which makes the library of examples/nvidia_gpu")
     reader = Reader(tmp_path)
 

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/reference/dra-errors.md"
-SOURCE = sorted((ROOT / "src/kdp/dra").glob("*.py"))
+SOURCE = sorted(file for room in ("dra", "cluster") for file in (ROOT / "src/kdp" / room).rglob("*.py"))
 ANY = "…"
 FOR_PEOPLE = ("ClaimError", "_Mistake", "_wrong", "ServeError", "NotReady")
 """Whatever is raised as one of these is read by a pod's author or a node's admin."""

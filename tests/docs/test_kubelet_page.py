@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kdp.testing.conformance import CHECKS
+from kdp_testkit.conformance import CHECKS
 
 from .blocks import ROOT
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.repository
 PAGE = ROOT / "docs" / "explanation" / "kubelet.md"
 DRA_PAGE = ROOT / "docs" / "explanation" / "dra.md"
 
-FOLDERS = ("src", "docs", "examples", "tests", "benchmarks", "demo", "scripts")
+FOLDERS = ("src", "testkit", "docs", "examples", "tests", "benchmarks", "demo", "scripts")
 
 _NUMBER = r"\d+(?:\.\d+)*"
 _CITED = rf"(?:section ({_NUMBER}(?: and {_NUMBER})?)|sections ({_NUMBER}(?:(?:, | and ){_NUMBER})*))"
@@ -103,7 +103,7 @@ def test_every_section_that_is_cited_is_a_heading() -> None:
 
 
 def test_the_modules_of_dra_cite_the_dra_contract() -> None:
-    folders = [ROOT / "src" / "kdp" / "dra", ROOT / "src" / "kdp" / "testing" / "dra"]
+    folders = [ROOT / "src" / "kdp" / "dra", ROOT / "testkit" / "src" / "kdp_testkit" / "dra"]
     modules = [path for folder in folders for path in folder.rglob("*.py")]
     assert {path.name: cited(path.read_text()) for path in modules if cited(path.read_text())} == {}
     assert sum(bool(cited_of_dra(path.read_text())) for path in modules) >= 5

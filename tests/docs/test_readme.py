@@ -14,8 +14,8 @@ import anyio
 import pytest
 import yaml
 
+from kdp.deviceplugin.session import State
 from kdp.kubelet.paths import DEFAULT_ROOT
-from kdp.plugin.session import State
 from kdp.testing import SimulatedKubelet
 from kdp_example_generic.config import read
 
@@ -142,7 +142,7 @@ def test_the_table_of_failures_agrees_with_the_generated_one(monkeypatch: pytest
 
 
 def test_the_drawn_session_has_the_states_that_there_are() -> None:
-    drawings = [block.text for page in PAGES if page.name == "house.md" for block in blocks_of(page)]
+    drawings = [block.text for page in PAGES if page.name == "architecture.md" for block in blocks_of(page)]
     (session,) = [text for text in drawings if "CONNECTED" in text]
 
     drawn = set(re.findall(r"\b[A-Z_]{4,}\b", session))
@@ -157,7 +157,7 @@ def test_the_layers_that_are_drawn_are_those_that_are_enforced() -> None:
     (drawing,) = [
         block.text
         for page in PAGES
-        if page.name == "house.md"
+        if page.name == "architecture.md"
         for block in blocks_of(page)
         if block.text.startswith("cli\n")
     ]

@@ -75,7 +75,7 @@ def run_tests_in_guest(run_in_guest: RunInGuest, record_property: Callable[[str,
             kind,
             [
                 *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--color=no", "--durations=5"),
-                *("-p", "anyio", "-p", "kdp.testing.pytest_plugin"),
+                *("-p", "anyio", "-p", "kdp_testkit.pytest_plugin"),
                 *("-o", "junit_family=xunit1", "--junitxml=/out/report.xml", INSIDE / name),
             ],
             limit=limit,

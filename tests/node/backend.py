@@ -12,8 +12,8 @@ from anyio.abc import TaskStatus
 from typing_extensions import override
 
 import kdp
+from kdp.deviceplugin.manager import PluginManager
 from kdp.kubelet import KubeletPaths
-from kdp.plugin.manager import PluginManager
 
 __all__ = ["RESOURCE", "Figure", "Instance", "Widgets", "eventually", "running"]
 

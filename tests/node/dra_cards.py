@@ -17,8 +17,8 @@ import anyio
 from typing_extensions import override
 
 import kdp
+from kdp.cluster.client import KubeApi
 from kdp.dra.driver import DraDriver
-from kdp.dra.kube import KubeApi
 
 KINDS = ("whole", "half", "link", "drive", "fan")
 

@@ -16,9 +16,9 @@ import attrs
 from typing_extensions import override
 
 import kdp
+from kdp.cluster.client import KubeApi
 from kdp.dra import plugin
 from kdp.dra.driver import DraDriver
-from kdp.dra.kube import KubeApi
 
 
 @attrs.frozen(kw_only=True)

@@ -18,10 +18,10 @@ import anyio
 from typing_extensions import override
 
 import kdp
-from kdp.claims import Claim
+from kdp.cluster.client import KubeApi
+from kdp.dra.claims.prepare import Outcome, Preparer
 from kdp.dra.driver import DraDriver
-from kdp.dra.kube import KubeApi
-from kdp.dra.prepare import Outcome, Preparer
+from kdp.model.claims import Claim
 
 from ..killer import Killer
 from .dra_driver import Widgets

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from tests.dra_recorder import RecordingDriver
 from tests.slice_cases import good
 
-from kdp.testing.dra import objects
+from kdp_testkit.dra import objects
 
 Object = dict[str, Any]
 Ask = Callable[..., Awaitable[Object]]

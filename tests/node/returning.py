@@ -13,9 +13,9 @@ from pathlib import Path
 from typing_extensions import override
 
 import kdp
+from kdp.deviceplugin.manager import PluginManager
+from kdp.deviceplugin.tracking.pace import Pace
 from kdp.kubelet import KubeletPaths
-from kdp.plugin.manager import PluginManager
-from kdp.plugin.pace import Pace
 
 PACE = Pace(gap=0.3, look=0.2, settling=0.0, between=0.05, after_connect=0.2, period=1.0)
 

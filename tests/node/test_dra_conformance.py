@@ -6,10 +6,10 @@ import pytest
 from tests.conformance.dra.broken import BareSubject
 from tests.conformance.dra.rich import kdp_itself
 from tests.conformance.twice import judged
-from tests.unit.dra.claims_world import Widgets
+from tests.unit.dra.claims.claims_world import Widgets
 
-from kdp.testing.conformance.dra.backend import DraBackendSubject
-from kdp.testing.conformance.dra.runner import CHECKS, run_dra_checks
+from kdp_testkit.conformance.dra.backend import DraBackendSubject
+from kdp_testkit.conformance.dra.runner import CHECKS, run_dra_checks
 
 
 @pytest.mark.parametrize("profile", ["k134", "k136", "k137"])

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from kdp.testing import SysfsTree
-from kdp_example_nvidia_gpu.fake import GpuState, NvmlState, compile_library
+from kdp_nvidia_gpu.fake import GpuState, NvmlState, compile_library
 
 from .conftest import Namespace
 from .deploy import DEVICES, Nodes

@@ -14,12 +14,12 @@ import attrs
 import pytest
 from typing_extensions import override
 
-from kdp.testing.dra import drivers
-from kdp.testing.dra import life as lives
-from kdp.testing.dra.claims import ClaimCache, ClaimEntry
-from kdp.testing.dra.health import HealthCache
-from kdp.testing.dra.life import DraLife
-from kdp.testing.dra.profiles import PROFILES
+from kdp_testkit.dra import drivers
+from kdp_testkit.dra import kubelet_process as lives
+from kdp_testkit.dra.claims import ClaimCache, ClaimEntry
+from kdp_testkit.dra.health import HealthCache
+from kdp_testkit.dra.kubelet_process import DraLife
+from kdp_testkit.dra.profiles import PROFILES
 
 from .dra_manager_scenarios import SCENARIOS, play_real, play_simulated, take_over
 from .dra_scenarios import DRIVER

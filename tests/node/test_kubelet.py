@@ -10,8 +10,8 @@ from typing_extensions import override
 
 import kdp
 from kdp.cdi import CdiDirectory, CdiSpec, cdi_kind, render_device
+from kdp.deviceplugin.tracking.pace import Pace
 from kdp.hardware import Host
-from kdp.plugin.pace import Pace
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
 
 from .backend import RESOURCE, Figure, Widgets, eventually, running

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from kdp_example_nvidia_gpu.fake import GpuState, NvmlState, compile_library
+from kdp_nvidia_gpu.fake import GpuState, NvmlState, compile_library
 
 from .backend import Figure
 from .deploy import Nodes

@@ -12,7 +12,7 @@ import pytest
 from typing_extensions import override
 
 import kdp
-from kdp.plugin.manager import PluginManager
+from kdp.deviceplugin.manager import PluginManager
 from kdp.testing import AdmissionError, Container, ContainerStartError, DeviceSpec, Pod
 
 from .backend import RESOURCE, Figure, Instance, Widgets, eventually, running

@@ -23,11 +23,11 @@ import attrs
 import pytest
 
 import kdp
-from kdp.dra import publication
-from kdp.dra.api import ApiError
-from kdp.dra.kube import KubeApi
-from kdp.dra.publisher import Publisher
-from kdp.dra.slices import Pool
+from kdp.cluster.api import ApiError
+from kdp.cluster.client import KubeApi
+from kdp.dra.publishing import planner
+from kdp.dra.publishing.publisher import Publisher
+from kdp.dra.publishing.slices import Pool
 
 from .conftest import MakeCluster
 from .nodekit import Cluster
@@ -236,7 +236,7 @@ async def test_publish_wipe_edit_and_conflict(driver: Driver) -> None:
         (owner,) = {json.dumps(item["metadata"]["ownerReferences"]) for item in await driver.stored()}
         assert json.loads(owner)[0]["uid"] == node["metadata"]["uid"]
 
-        for wait in (publication.SLICE_GAP, 0.0):  # the second time right after they were made again
+        for wait in (planner.SLICE_GAP, 0.0):  # the second time right after they were made again
             await anyio.sleep(wait)
             start = time.monotonic()
             await cluster.api("DELETE", f"{PATH}?fieldSelector=spec.nodeName={NODE}")

@@ -15,8 +15,8 @@ import pytest
 from typing_extensions import override
 
 import kdp
+from kdp.deviceplugin.tracking.pace import Pace
 from kdp.kubelet.podresources import Holder, PodResources
-from kdp.plugin.pace import Pace
 from kdp.testing import AdmissionError, Container, Pod
 
 from . import returning
@@ -115,7 +115,7 @@ async def test_a_release_that_raises_is_repeated(devmgr: DeviceManager, monkeypa
                 raise OSError("the card does not answer")
             super().released(devices)
 
-    monkeypatch.setattr("kdp.plugin.holdings.RETRY_FIRST", 0.2)
+    monkeypatch.setattr("kdp.deviceplugin.tracking.allocations.RETRY_FIRST", 0.2)
     backend = Stubborn("w0")
     async with running(devmgr.paths, backend, pace=QUICK):
         await devmgr.until(allocatable={RESOURCE: 1})

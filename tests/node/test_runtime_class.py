@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from kdp_example_nvidia_gpu.fake import FakeNode, GpuState, NvmlState, compile_library
+from kdp_nvidia_gpu.fake import FakeNode, GpuState, NvmlState, compile_library
 
 from .conftest import MakeCluster, Namespace
 from .nodekit import Cluster

@@ -11,12 +11,12 @@ import pytest
 from tests.slice_cases import BAD, STRICTER, Case, good
 
 import kdp
-from kdp.dra.dropped import dropped_fields, publishable
-from kdp.dra.limits import Limits
+from kdp.dra.claims.parameters import read_parameters
 from kdp.dra.names import device_id_of
-from kdp.dra.parameters import read_parameters
-from kdp.dra.slices import Pool, PoolSlice, pool_slices, writes
-from kdp.dra.validation import problems_of_slice
+from kdp.dra.publishing.feature_gates import dropped_fields, publishable
+from kdp.dra.publishing.limits import Limits
+from kdp.dra.publishing.slices import Pool, PoolSlice, pool_slices, writes
+from kdp.dra.publishing.validation import problems_of_slice
 
 from .conftest import MakeCluster, Namespace
 from .deploy import pod

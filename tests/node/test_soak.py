@@ -14,5 +14,5 @@ from .nodekit import DeviceManager
 async def test_each_release_is_told_once_and_none_of_a_held_device(
     devmgr: DeviceManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figure: Figure
 ) -> None:
-    monkeypatch.setattr("kdp.plugin.holdings.FIRST_LOOK", 0.02)
+    monkeypatch.setattr("kdp.deviceplugin.tracking.allocations.FIRST_LOOK", 0.02)
     await soak(devmgr, tmp_path, figure, name=devmgr.minor.release, allocations=ALLOCATIONS)

@@ -30,7 +30,7 @@ HEAVY = (
     "kdp.cli",
     "kdp.daemon",
     "kdp.dra",
-    "kdp.plugin",
+    "kdp.deviceplugin",
     "kdp.proto",
     "kdp.testing",
     "lightkube",

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 import kdp
-from kdp.edits import Hook
+from kdp.model.edits import Hook
 
 EFFORT = int(os.environ.get("KDP_TEST_EFFORT", "1"))
 """How many times the usual number of examples; from 2 on they differ from run to run."""

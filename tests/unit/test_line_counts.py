@@ -12,7 +12,7 @@ from pathlib import Path
 
 import kdp
 import kdp.hardware
-from kdp.backend import is_overridden
+from kdp.model.backend import is_overridden
 
 ROOT = Path(__file__).parents[2]
 

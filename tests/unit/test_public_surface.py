@@ -67,7 +67,7 @@ SURFACE: dict[str, list[str]] = {
         "UeventWatch",
         "attributes_of",
     ],
-    "kdp.health": ["DeviceHealth", "HealthChange", "HealthMonitor", "HealthState"],
+    "kdp.supervision.health": ["DeviceHealth", "HealthChange", "HealthMonitor", "HealthState"],
     "kdp.allocation": [
         "Choice",
         "Override",
@@ -83,7 +83,7 @@ SURFACE: dict[str, list[str]] = {
         "share",
     ],
     "kdp.kubelet": ["KubeletPaths", "KubeletState", "KubeletView", "KubeletWatch", "look"],
-    "kdp.plugin": ["DevicePlugin", "PluginManager", "ResourceStatus", "Status"],
+    "kdp.deviceplugin": ["DevicePlugin", "PluginManager", "ResourceStatus", "Status"],
     "kdp.testing": [
         "AdmissionError",
         "AdmittedContainer",

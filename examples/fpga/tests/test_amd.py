@@ -9,8 +9,8 @@ import pytest
 
 import kdp
 from kdp.testing import SysfsTree
-from kdp_example_fpga import Fpga
-from kdp_example_fpga.names import shell_resource
+from kdp_fpga import Fpga
+from kdp_fpga.names import shell_resource
 
 SHELL = "xilinx_u200_gen3x16_xdma_base_2"
 TWINS = "xilinx_u30_gen3x4_base_2"

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 import kdp
-from kdp.dra.limits import Limits
-from kdp.dra.parameters import check_declared, read_parameters
-from kdp.dra.slices import Pool, pool_slices
-from kdp.dra.specs import check_edits
-from kdp.dra.standard import standard_attributes
-from kdp.testing.pytest_plugin import NodeFrom
-from kdp_example_fpga import Fpga
-from kdp_example_fpga.programming import FpgaConfig
+from kdp.dra.claims.cdi_specs import check_edits
+from kdp.dra.claims.parameters import check_declared, read_parameters
+from kdp.dra.publishing.limits import Limits
+from kdp.dra.publishing.slices import Pool, pool_slices
+from kdp.dra.standard_attributes import standard_attributes
+from kdp_fpga import Fpga
+from kdp_fpga.programming import FpgaConfig
+from kdp_testkit.pytest_plugin import NodeFrom
 
 NODE = Path(__file__).with_name("data") / "dfl-6.1.tar.gz"
 

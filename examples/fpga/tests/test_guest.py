@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kdp.testing import SysfsTree
-from kdp.testing.pytest_plugin import NodeFrom
-from kdp_example_fpga import Fpga
-from kdp_example_fpga.backend import Mode
+from kdp_fpga import Fpga
+from kdp_fpga.backend import Mode
+from kdp_testkit.pytest_plugin import NodeFrom
 
 BARE = "fpga.intel.com/af-d8424dc4a4a3c413f89e433683f9040b"
 

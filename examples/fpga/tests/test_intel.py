@@ -14,8 +14,8 @@ import pytest
 import kdp
 import kdp.hardware
 from kdp.testing import SysfsTree
-from kdp_example_fpga import Fpga
-from kdp_example_fpga.backend import Mode
+from kdp_fpga import Fpga
+from kdp_fpga.backend import Mode
 
 DATA = Path(__file__).with_name("data")
 TWO_PORTS = "fpga.intel.com/af-992.d84.mSarbWySWmiqvKfYTFRXONhCTcSko8QT-J5DNoP5BAs"

@@ -9,8 +9,8 @@ import pytest
 
 import kdp
 from kdp.testing import Container, Pod, SimulatedKubelet, SysfsTree
-from kdp.testing.pytest_plugin import PluginFor
-from kdp_example_fpga import Fpga
+from kdp_fpga import Fpga
+from kdp_testkit.pytest_plugin import PluginFor
 
 DATA = Path(__file__).with_name("data")
 TWO_PORTS = "fpga.intel.com/af-992.d84.mSarbWySWmiqvKfYTFRXONhCTcSko8QT-J5DNoP5BAs"

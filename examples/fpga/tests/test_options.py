@@ -10,7 +10,7 @@ import pytest
 
 import kdp
 from kdp.testing import SysfsTree
-from kdp_example_fpga import Fpga
+from kdp_fpga import Fpga
 
 
 def test_kdp_finds_the_backend_by_its_entry_point() -> None:

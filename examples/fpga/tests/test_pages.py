@@ -8,8 +8,8 @@ from pathlib import Path
 
 import yaml
 
-from kdp.testing.pytest_plugin import NodeFrom
-from kdp_example_fpga import Fpga
+from kdp_fpga import Fpga
+from kdp_testkit.pytest_plugin import NodeFrom
 
 HERE = Path(__file__).parents[1]
 PAGE = (HERE.parents[1] / "docs/backends/fpga.md").read_text()

@@ -17,7 +17,7 @@ from tests.drawn_nodes import FEW, MANY, SHAPES, attributes_of, break_attribute,
 
 import kdp
 from kdp.testing import SysfsTree
-from kdp_example_fpga import Fpga
+from kdp_fpga import Fpga
 
 Mode = Literal["af", "region", "regiondevel"]
 BOARDS: Final = (

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kdp.testing import SysfsTree
-from kdp_example_fpga import Fpga
+from kdp_fpga import Fpga
 
 DATA = Path(__file__).with_name("data")
 FIRST, SECOND = "0000:41:00.0", "0000:81:00.0"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 import kdp_example_minimal
-from kdp.dra.limits import Limits
+from kdp.dra.claims.cdi_specs import check_edits
 from kdp.dra.names import driver_name
-from kdp.dra.slices import Pool, pool_slices
-from kdp.dra.specs import check_edits
-from kdp.dra.validation import problems_of_pool, problems_of_slice
+from kdp.dra.publishing.limits import Limits
+from kdp.dra.publishing.slices import Pool, pool_slices
+from kdp.dra.publishing.validation import problems_of_pool, problems_of_slice
 
 
 @pytest.mark.parametrize("version", ["v1.34.9", "v1.36.2", "v1.37.1"])

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 import pytest
 
-from kdp_example_nvidia_gpu import NvidiaGpu
-from kdp_example_nvidia_gpu.fake import FakeNode, NvmlState, compile_library
+from kdp_nvidia_gpu import NvidiaGpu
+from kdp_nvidia_gpu.fake import FakeNode, NvmlState, compile_library
 
 Figure = Callable[[str, float], None]
 
@@ -56,7 +56,7 @@ def make(make_node: MakeNode) -> Callable[..., tuple[FakeNode, NvidiaGpu]]:
 @pytest.fixture
 def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """A backend looks who is on its GPUs a hundred times a second; without XIDs it does not wait for events between."""
-    monkeypatch.setattr("kdp_example_nvidia_gpu.watching.LOOK", 0.01)
+    monkeypatch.setattr("kdp_nvidia_gpu.watching.LOOK", 0.01)
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ import attrs
 
 import kdp
 from kdp.testing import SimulatedKubelet
-from kdp_example_nvidia_gpu import NvidiaGpu
-from kdp_example_nvidia_gpu.fake import FakeNode, GpuState, MigState, NvmlState
+from kdp_nvidia_gpu import NvidiaGpu
+from kdp_nvidia_gpu.fake import FakeNode, GpuState, MigState, NvmlState
 
 Make = Callable[..., tuple[FakeNode, NvidiaGpu]]
 """The fixture ``make``."""

@@ -6,8 +6,8 @@ import inspect
 import re
 from pathlib import Path
 
-from kdp_example_nvidia_gpu import NvidiaGpu
-from kdp_example_nvidia_gpu.xids import XIDS, Severity
+from kdp_nvidia_gpu import NvidiaGpu
+from kdp_nvidia_gpu.xids import XIDS, Severity
 
 PAGE = Path(__file__).parents[3] / "docs/backends/nvidia-gpu.md"
 

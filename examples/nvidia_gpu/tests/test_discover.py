@@ -8,8 +8,8 @@ import attrs
 import pytest
 
 import kdp
-from kdp_example_nvidia_gpu import NvidiaGpu
-from kdp_example_nvidia_gpu.fake import FakeNode, GpuState, MigState, NvmlState, compile_library
+from kdp_nvidia_gpu import NvidiaGpu
+from kdp_nvidia_gpu.fake import FakeNode, GpuState, MigState, NvmlState, compile_library
 
 from .conftest import MakeNode
 from .support import DIVIDED, MIG, Make, change, found, opened
@@ -321,9 +321,9 @@ def test_a_driver_that_is_unloaded_closes_the_backend(make: Make) -> None:
 
 
 OLD = """
-import sys, kdp_example_nvidia_gpu as example
+import sys, kdp_nvidia_gpu as example
 from pathlib import Path
-from kdp_example_nvidia_gpu.fake import FakeNode, NvmlState
+from kdp_nvidia_gpu.fake import FakeNode, NvmlState
 node = FakeNode(Path(sys.argv[1]), library=Path(sys.argv[2]))
 backend = example.NvidiaGpu(node.host, strategies=["device-nodes"], mig="mixed")
 backend.open()

@@ -8,12 +8,12 @@ import attrs
 import pytest
 
 import kdp
-from kdp.dra.limits import Limits
-from kdp.dra.slices import Pool, pool_slices
-from kdp.dra.standard import standard_attributes
-from kdp_example_nvidia_gpu import GpuConfig, NvidiaGpu
-from kdp_example_nvidia_gpu.fake import NvmlState
-from kdp_example_nvidia_gpu.nvml import pynvml
+from kdp.dra.publishing.limits import Limits
+from kdp.dra.publishing.slices import Pool, pool_slices
+from kdp.dra.standard_attributes import standard_attributes
+from kdp_nvidia_gpu import GpuConfig, NvidiaGpu
+from kdp_nvidia_gpu.fake import NvmlState
+from kdp_nvidia_gpu.nvml import pynvml
 
 from .support import MIG, Make, found, opened
 

@@ -11,12 +11,12 @@ import attrs
 import pytest
 
 import kdp
-from kdp.dra.limits import Limits
-from kdp.dra.slices import Pool, pool_slices
-from kdp_example_nvidia_gpu import NvidiaGpu
-from kdp_example_nvidia_gpu.events import Event
-from kdp_example_nvidia_gpu.fake import FakeNode, GpuState, NvmlState
-from kdp_example_nvidia_gpu.nvml import pynvml
+from kdp.dra.publishing.limits import Limits
+from kdp.dra.publishing.slices import Pool, pool_slices
+from kdp_nvidia_gpu import NvidiaGpu
+from kdp_nvidia_gpu.events import Event
+from kdp_nvidia_gpu.fake import FakeNode, GpuState, NvmlState
+from kdp_nvidia_gpu.nvml import pynvml
 
 from .support import Make, found, opened
 

@@ -11,19 +11,19 @@ from typing import Any
 import anyio
 import pytest
 
-from kdp.dra.checkpoint import Record, Store
+from kdp.cluster.client import KubeApi
+from kdp.dra.claims.checkpoint import Record, Store
 from kdp.dra.driver import DraDriver
-from kdp.dra.kube import KubeApi
 from kdp.dra.names import device_name
 from kdp.errors import CheckpointError
 from kdp.kubelet import KubeletPaths
-from kdp.testing.dra import objects
-from kdp.testing.dra.kubelet import SimulatedDraKubelet
-from kdp.testing.dra.life import DraTimings
-from kdp.testing.dra.pods import DraPod, PodStartError
-from kdp.testing.dra.server import SimulatedApiServer
-from kdp_example_nvidia_gpu import NvidiaGpu
-from kdp_example_nvidia_gpu.fake import FakeNode
+from kdp_nvidia_gpu import NvidiaGpu
+from kdp_nvidia_gpu.fake import FakeNode
+from kdp_testkit.dra import objects
+from kdp_testkit.dra.kubelet import SimulatedDraKubelet
+from kdp_testkit.dra.kubelet_process import DraTimings
+from kdp_testkit.dra.pods import DraPod, PodStartError
+from kdp_testkit.dra.server import SimulatedApiServer
 
 from .support import Make, opened
 from .test_dynamic import STATE, part, there

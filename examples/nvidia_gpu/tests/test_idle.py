@@ -10,8 +10,8 @@ import pytest
 
 import kdp
 from kdp.allocation import Sharing, share
-from kdp_example_nvidia_gpu.fake import NvmlState
-from kdp_example_nvidia_gpu.watching import pids_of
+from kdp_nvidia_gpu.fake import NvmlState
+from kdp_nvidia_gpu.watching import pids_of
 
 from .support import MIG, Make, change, opened, watching
 

@@ -7,8 +7,8 @@ import json
 import pytest
 
 import kdp
-from kdp_example_nvidia_gpu import NvidiaGpu
-from kdp_example_nvidia_gpu.fake import FakeNode, NvmlState
+from kdp_nvidia_gpu import NvidiaGpu
+from kdp_nvidia_gpu.fake import FakeNode, NvmlState
 
 from .conftest import MakeNode
 from .support import Make, found, opened

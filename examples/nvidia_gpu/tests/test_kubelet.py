@@ -10,7 +10,7 @@ import pytest
 
 from kdp.allocation import Override, Sharing, share
 from kdp.testing import Pod, SimulatedKubelet
-from kdp_example_nvidia_gpu.fake import GpuState, MigState, NvmlState
+from kdp_nvidia_gpu.fake import GpuState, MigState, NvmlState
 
 from .support import DIVIDED, MIG, Figure, Make, serving
 

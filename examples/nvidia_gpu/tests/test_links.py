@@ -5,7 +5,7 @@ import itertools
 import attrs
 
 from kdp.allocation import Topology, explain
-from kdp_example_nvidia_gpu.fake import GpuState, NvmlState
+from kdp_nvidia_gpu.fake import GpuState, NvmlState
 
 from .support import NVSWITCH, Make, change, opened
 

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 import kdp
 from kdp.cli.app import kdp as command
-from kdp_example_nvidia_gpu.fake import FakeNode, GpuState, NvmlState
-from kdp_example_nvidia_gpu.mps import daemon_problem
+from kdp_nvidia_gpu.fake import FakeNode, GpuState, NvmlState
+from kdp_nvidia_gpu.mps import daemon_problem
 
 from .support import Make, found, opened
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import attrs
 import pytest
 
-from kdp_example_nvidia_gpu import NvidiaGpu
-from kdp_example_nvidia_gpu.events import EventSet
-from kdp_example_nvidia_gpu.fake import FakeNode, GpuState, NvmlState
-from kdp_example_nvidia_gpu.fake.node import SOURCE
+from kdp_nvidia_gpu import NvidiaGpu
+from kdp_nvidia_gpu.events import EventSet
+from kdp_nvidia_gpu.fake import FakeNode, GpuState, NvmlState
+from kdp_nvidia_gpu.fake.node import SOURCE
 
 from .support import DIVIDED, Make, opened
 

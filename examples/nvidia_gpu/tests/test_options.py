@@ -8,7 +8,7 @@ import pytest
 
 import kdp
 import kdp.hardware
-from kdp_example_nvidia_gpu import NvidiaGpu
+from kdp_nvidia_gpu import NvidiaGpu
 
 
 @pytest.mark.parametrize(

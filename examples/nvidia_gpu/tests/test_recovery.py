@@ -6,8 +6,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from kdp_example_nvidia_gpu.recovery import AGAIN, Recovery
-from kdp_example_nvidia_gpu.xids import XIDS, Severity, XidPolicy
+from kdp_nvidia_gpu.recovery import AGAIN, Recovery
+from kdp_nvidia_gpu.xids import XIDS, Severity, XidPolicy
 
 HOLD = 10.0
 

@@ -10,11 +10,11 @@ from typing_extensions import override
 import kdp
 import kdp.hardware
 from kdp.cli.app import kdp as command
-from kdp_example_nvidia_gpu import NvidiaGpu
-from kdp_example_nvidia_gpu.fake import GpuState, MigState, NvmlState
-from kdp_example_nvidia_gpu.nvml import find_library
-from kdp_example_nvidia_gpu.options import Strategy
-from kdp_example_nvidia_gpu.runtime import RUNTIME_PLACES, is_default, runtime_evidence
+from kdp_nvidia_gpu import NvidiaGpu
+from kdp_nvidia_gpu.fake import GpuState, MigState, NvmlState
+from kdp_nvidia_gpu.nvml import find_library
+from kdp_nvidia_gpu.options import Strategy
+from kdp_nvidia_gpu.runtime import RUNTIME_PLACES, is_default, runtime_evidence
 
 from .conftest import MakeNode
 from .support import MIG, Make, found, opened

@@ -8,10 +8,10 @@ import attrs
 import pytest
 
 import kdp
-from kdp.dra.parameters import check_declared, read_parameters
-from kdp_example_nvidia_gpu import GpuConfig, NvidiaGpu
-from kdp_example_nvidia_gpu.fake import FakeNode, NvmlState
-from kdp_example_nvidia_gpu.power import Sharing, TimeSlicing
+from kdp.dra.claims.parameters import check_declared, read_parameters
+from kdp_nvidia_gpu import GpuConfig, NvidiaGpu
+from kdp_nvidia_gpu.fake import FakeNode, NvmlState
+from kdp_nvidia_gpu.power import Sharing, TimeSlicing
 
 from .support import MIG, Make, opened
 

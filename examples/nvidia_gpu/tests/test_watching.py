@@ -7,7 +7,7 @@ import time
 import attrs
 import pytest
 
-from kdp_example_nvidia_gpu.fake import NvmlState
+from kdp_nvidia_gpu.fake import NvmlState
 
 from .support import Make, opened, watching
 
@@ -35,7 +35,7 @@ def test_what_lasts_is_told_once(make: Make, caplog: pytest.LogCaptureFixture) -
 def test_an_error_that_the_admin_ignores_is_not_said_to_be_an_applications(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", logger="kdp_example_nvidia_gpu")
+    caplog.set_level("INFO", logger="kdp_nvidia_gpu")
     node, backend = make(xids=["79=ignore"])
     with opened(backend):
         backend.discover()

@@ -13,7 +13,7 @@ from typing_extensions import override
 import kdp
 import kdp.hardware
 from kdp.testing import SysfsTree
-from kdp_example_rdma import Rdma
+from kdp_rdma import Rdma
 
 RECORDED: Final = Path(__file__).parents[3] / "tests/data/hardware"
 """Trees of soft-RoCE on real kernels; how they were made is told beside them."""

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import kdp
 import kdp.hardware
 from kdp.testing import SysfsTree
-from kdp_example_rdma import Rdma
-from kdp_example_rdma.config import Functions, Mode, Selectors, VfSelector, functions_of, read
+from kdp_rdma import Rdma
+from kdp_rdma.config import Functions, Mode, Selectors, VfSelector, functions_of, read
 
 Write = Callable[[Any], Path]
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 import kdp
-from kdp.dra.limits import Limits
-from kdp.dra.slices import Pool, pool_slices
-from kdp.dra.specs import check_edits
-from kdp.dra.standard import standard_attributes
+from kdp.dra.claims.cdi_specs import check_edits
+from kdp.dra.publishing.limits import Limits
+from kdp.dra.publishing.slices import Pool, pool_slices
+from kdp.dra.standard_attributes import standard_attributes
 from kdp.testing import SysfsTree
-from kdp_example_rdma import Rdma
+from kdp_rdma import Rdma
 
 VERSIONS = pytest.mark.parametrize("version", ["v1.34.9", "v1.36.2", "v1.37.1"])
 

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from kdp.testing import AdmissionError, Pod, SimulatedKubelet, SysfsTree
-from kdp_example_rdma import Rdma
+from kdp_rdma import Rdma
 
 from .conftest import DOWN, RECORDED, Watched
 

@@ -21,7 +21,7 @@ from tests.drawn_nodes import FEW, MANY, SHAPES, attributes_of, break_attribute,
 
 import kdp
 from kdp.testing import SysfsTree
-from kdp_example_rdma import Rdma
+from kdp_rdma import Rdma
 
 from .conftest import Node
 

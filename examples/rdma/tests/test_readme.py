@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 import kdp.hardware
-from kdp_example_rdma import Rdma
+from kdp_rdma import Rdma
 
 HERE = Path(__file__).parents[1]
 PAGE = (HERE.parents[1] / "docs/backends/rdma.md").read_text()

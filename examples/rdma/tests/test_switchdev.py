@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kdp.testing import SimulatedKubelet, SysfsTree
-from kdp_example_rdma import Rdma
+from kdp_rdma import Rdma
 
 from .conftest import DOWN, GUID, Node, Watched, found
 

@@ -13,7 +13,7 @@ from typing_extensions import override
 import kdp
 import kdp.hardware
 from kdp.testing import SysfsTree
-from kdp_example_rdma import Rdma
+from kdp_rdma import Rdma
 
 from .conftest import GUID, RECORDED, found, nodes_of, recorded
 

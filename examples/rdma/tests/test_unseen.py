@@ -13,7 +13,7 @@ import pytest
 
 import kdp
 from kdp.testing import SysfsTree
-from kdp_example_rdma import Rdma
+from kdp_rdma import Rdma
 
 from .conftest import DOWN, GUID, Node, found, nodes_of
 

@@ -20,7 +20,7 @@ from .problem import Choice, Found, Problem, Rival, Term, shown
 from .topology import Topology
 
 if TYPE_CHECKING:
-    from ..devices import Device
+    from ..model.devices import Device
 
 __all__ = ["BUDGET", "POLICIES", "Policy", "check_policy", "choose", "explain"]
 

@@ -10,7 +10,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from ..backend import is_overridden
+from ..model.backend import is_overridden
 from .policies import BUDGET, POLICIES, Policy, check_policy
 from .problem import Problem
 from .topology import Topology
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Sequence
 
-    from ..backend import DeviceBackend, PreferRequest
+    from ..model.backend import DeviceBackend, PreferRequest
 
 __all__ = ["Preferences", "policy_in_force"]
 

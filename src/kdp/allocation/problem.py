@@ -14,8 +14,8 @@ from typing import final
 
 import attrs
 
-from ..devices import Device
 from ..errors import InvalidValueError
+from ..model.devices import Device
 
 __all__ = ["Choice", "Found", "OutOfTime", "Problem", "Rival", "Term", "natural", "shown"]
 

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any, cast, final
 import attrs
 from typing_extensions import override
 
-from ..backend import Allocation, DeviceBackend, PreferRequest, Reporter, WrappedBackend, is_overridden
-from ..devices import Device
 from ..errors import AllocationError, InvalidNameError, InvalidValueError
+from ..model.backend import Allocation, DeviceBackend, PreferRequest, Reporter, WrappedBackend, is_overridden
+from ..model.devices import Device
 from .distinct import one_of_each_unit
 from .problem import Problem
 from .sharing import base_id, replica_id
 
 if TYPE_CHECKING:
-    from ..edits import ContainerEdits
+    from ..model.edits import ContainerEdits
     from .sharing import Sharing
 
 __all__ = ["remember_held", "share"]

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Literal, final
 import attrs
 
 from ..errors import InvalidNameError, InvalidValueError
-from ..names import MAX_DEVICE_ID_LENGTH, MAX_REPLICAS, check_resource_name
+from ..model.names import MAX_DEVICE_ID_LENGTH, MAX_REPLICAS, check_resource_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..devices import Device
+    from ..model.devices import Device
 
 __all__ = [
     "MAX_BASE_ID_LENGTH",

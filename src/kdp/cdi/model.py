@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 import attrs
 
-from ..edits import Hook
 from ..errors import InvalidValueError
-from ..names import check_absolute_path, check_cdi_device_name, check_cdi_kind, check_env_variable
+from ..model.edits import Hook
+from ..model.names import check_absolute_path, check_cdi_device_name, check_cdi_kind, check_env_variable
 
 __all__ = ["CdiDevice", "CdiEdits", "CdiMount", "CdiNetDevice", "CdiNode", "CdiSpec"]
 

@@ -21,7 +21,7 @@ import hashlib
 import re
 
 from ..errors import InvalidNameError
-from ..names import check_cdi_device_name, check_resource_name
+from ..model.names import check_cdi_device_name, check_resource_name
 
 __all__ = ["cdi_device_name", "cdi_kind", "device_id_of"]
 

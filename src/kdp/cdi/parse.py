@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from ..edits import Hook
 from ..errors import InvalidValueError
+from ..model.edits import Hook
 from .model import CdiDevice, CdiEdits, CdiMount, CdiNetDevice, CdiNode, CdiSpec
 
 if TYPE_CHECKING:

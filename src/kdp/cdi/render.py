@@ -13,9 +13,9 @@ from .names import cdi_device_name
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from ..devices import Device
-    from ..edits import ContainerEdits, DeviceNode, Mount
     from ..hardware import Host
+    from ..model.devices import Device
+    from ..model.edits import ContainerEdits, DeviceNode, Mount
 
 __all__ = ["render_device", "render_edits"]
 

@@ -12,31 +12,35 @@ from .. import __version__
 
 __all__ = ["kdp"]
 
-_COMMANDS = (
-    "run",
-    "devices",
-    "explain",
-    "simulate",
-    "snapshot",
-    "manifests",
-    "conformance",
-    "record",
-    "replay",
-    "unpublish",
-)
+_COMMANDS = ("run", "devices", "explain", "snapshot", "manifests", "unpublish")
+_ENTRY_POINTS = "kdp.commands"
+_OF_THE_TESTKIT = ("conformance", "record", "replay", "simulate")
 
 
 class _Commands(click.Group):
+    """kdp's own commands first, then those that other distributions bring by an entry point."""
+
     @override
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
+        from importlib.metadata import entry_points
+
+        return [*_COMMANDS, *sorted({point.name for point in entry_points(group=_ENTRY_POINTS)} - {*_COMMANDS})]
 
     @override
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
-            return None
-        command: click.Command = importlib.import_module(f".{cmd_name}", __package__).command
-        return command
+        if cmd_name in _COMMANDS:
+            own: click.Command = importlib.import_module(f".{cmd_name}", __package__).command
+            return own
+        from importlib.metadata import entry_points
+
+        for point in entry_points(group=_ENTRY_POINTS, name=cmd_name):
+            brought: click.Command = point.load()
+            return brought
+        if cmd_name in _OF_THE_TESTKIT:
+            raise click.UsageError(
+                f"kdp {cmd_name} comes with the distribution kdp-testkit: pip install 'kdp-sdk[testing]'", ctx
+            )
+        return None
 
 
 def _show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:

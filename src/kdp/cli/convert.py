@@ -13,7 +13,7 @@ import types
 from collections.abc import Collection, Iterable, Sequence
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
-from ..devices import Quantity, Version
+from ..model.devices import Quantity, Version
 
 __all__ = ["ConversionError", "convert", "describe"]
 

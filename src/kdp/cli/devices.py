@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from ..devices import Quantity, Version
 from ..errors import KdpError, sentence
+from ..model.devices import Quantity, Version
 from .invocation import Invocation
 from .options import backend_options, refusing, setting_options
 from .streams import console, document
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from ..devices import Device
-    from ..edits import ContainerEdits
+    from ..model.devices import Device
+    from ..model.edits import ContainerEdits
 
 __all__ = ["as_json", "command", "edits_as_json"]
 
@@ -52,7 +52,7 @@ def command(target: str, assignments: tuple[str, ...], config: Path | None, outp
     """  # noqa: D301 - click's mark for a block that keeps its lines
     import anyio
 
-    from ..once import discover_once
+    from ..supervision.discover import discover_once
 
     out = document()
     with refusing():

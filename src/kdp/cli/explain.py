@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..allocation import Choice, Topology
-    from ..backend import DeviceBackend
-    from ..devices import Device
     from ..hardware import Host
+    from ..model.backend import DeviceBackend
+    from ..model.devices import Device
 
 __all__ = ["command"]
 
@@ -99,7 +99,7 @@ def command(
 
 
 async def _look(backend: DeviceBackend, host: Host) -> tuple[Mapping[str, tuple[Device, ...]], Topology | None]:
-    from ..once import discover_linked
+    from ..supervision.discover import discover_linked
 
     return await discover_linked(backend, host=host)
 

@@ -12,12 +12,12 @@ from typing import cast, final
 
 import attrs
 
-from ..backend import DeviceBackend
 from ..daemon.serving import Plan, check_backends, host_of
 from ..daemon.settings import SETTINGS, Given, Settings, from_environment, resolve
 from ..errors import ConfigurationError
 from ..hardware import Host
-from ..hardware.agreement import agreed
+from ..hardware.shared_host import agreed
+from ..model.backend import DeviceBackend
 from .config import ConfigFile
 from .config import read as read_config
 from .targets import Recipe, addressed, assign, load

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 import click
 from typing_extensions import override
 
-from ..backend import DeviceBackend, Needs, is_overridden
 from ..daemon.settings import SETTINGS
 from ..errors import ConfigurationError, InvalidValueError, KdpError, sentence
 from ..hardware import Host
@@ -29,6 +28,7 @@ from ..manifests import (
     unit,
     workload_file,
 )
+from ..model.backend import DeviceBackend, Needs, is_overridden
 from .invocation import Invocation
 from .options import backend_options, refusing, setting_options
 from .streams import document
@@ -292,7 +292,7 @@ def _nodes(backend: DeviceBackend, plan: Plan) -> list[str] | None:
     """Return the device nodes of what is discovered here; None: the discovery failed."""
     import anyio
 
-    from ..once import discover_once
+    from ..supervision.discover import discover_once
 
     async def discover() -> list[str]:
         assert plan.host is not None  # an invocation's plan has one

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..daemon.serving import Plan
-    from ..devices import Device
     from ..hardware import Host
-    from ..hardware.snapshots import Snapshot
+    from ..hardware.snapshot.archive import Snapshot
+    from ..model.devices import Device
 
 __all__ = ["command"]
 
@@ -65,10 +65,10 @@ def command(
     """  # noqa: D301 - click's mark for a block that keeps its lines
     from pathlib import Path
 
-    from ..hardware import snapshots
-    from ..hardware.capture import RecordingHost, capture, generic_paths, siblings
-    from ..hardware.redact import KINDS
-    from ..hardware.redact import redact as leave_out
+    from ..hardware.snapshot import archive
+    from ..hardware.snapshot.capture import RecordingHost, capture, generic_paths, siblings
+    from ..hardware.snapshot.redact import KINDS
+    from ..hardware.snapshot.redact import redact as leave_out
 
     out = document()
     kinds = [kind.strip() for kind in redact.split(",") if kind.strip()]
@@ -105,7 +105,7 @@ def command(
         taken = capture(host, generic_paths(host))
     redacted = leave_out(taken, kinds)
     try:
-        snapshots.write(taken, Path(file))
+        archive.write(taken, Path(file))
     except OSError as error:
         raise click.ClickException(f"{file} cannot be written: {error.strerror}") from None
     click.echo(_summary(taken, file, redacted if kinds else None), file=out)
@@ -114,7 +114,7 @@ def command(
 def _discovered(plan: Plan) -> Mapping[str, tuple[Device, ...]]:
     import anyio
 
-    from ..once import discover_once
+    from ..supervision.discover import discover_once
 
     (backend,) = plan.backends
 

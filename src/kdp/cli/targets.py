@@ -18,11 +18,11 @@ from typing import Any, final
 
 import attrs
 
-from ..backend import DeviceBackend
 from ..daemon.process import loading
 from ..daemon.signals import Stopped
 from ..errors import ConfigurationError, InvalidValueError, KdpError, said, sentence
 from ..hardware import Host
+from ..model.backend import DeviceBackend
 from .convert import ConversionError, convert, describe
 
 if typing.TYPE_CHECKING:

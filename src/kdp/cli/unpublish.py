@@ -58,8 +58,8 @@ def command(driver: str, pool: str | None, kubeconfig: str | None) -> None:
 
 
 async def _remove(kubeconfig: Path | None, driver: str, pool: str) -> int:
+    from ..cluster.client import KubeApi
     from ..dra.controller import remove_pool
-    from ..dra.kube import KubeApi
 
     async with KubeApi(kubeconfig) as api:
         return await remove_pool(api, driver, pool)

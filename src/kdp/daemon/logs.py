@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, final
 
 from typing_extensions import override
 
-from .patience import PatientHandler, duplicate, write_some
+from .stderr_handler import PatientHandler, duplicate, write_some
 
 if TYPE_CHECKING:
     from .settings import Settings

@@ -19,7 +19,7 @@ from .signals import Signals
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..backend import DeviceBackend
+    from ..model.backend import DeviceBackend
 
 __all__ = ["loading", "prepare_process", "run", "run_plan", "silence_grpc"]
 
@@ -108,7 +108,7 @@ def run_plan(plan: Plan, *, signals: Signals, read_again: Callable[[], Plan] | N
 
 def _keep_what_is_loaded() -> None:
     """Take gRPC and all that is loaded by now out of the garbage collector's rounds: it lives as long as the process."""
-    from ..plugin import manager  # noqa: F401 # pyright: ignore[reportUnusedImport]
+    from ..deviceplugin import manager  # noqa: F401 # pyright: ignore[reportUnusedImport]
 
     gc.freeze()
     gc.enable()

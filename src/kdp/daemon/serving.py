@@ -18,24 +18,24 @@ from typing import TYPE_CHECKING, NoReturn, Unpack, final
 
 import attrs
 
-from ..attributes import check_attributes
-from ..backend import DeviceBackend
 from ..errors import ConfigurationError, InvalidValueError, KdpError
 from ..hardware import Host
-from ..thresholds import policy_of
-from .exclusive import OneMode, key_of
+from ..model.backend import DeviceBackend
+from ..model.health_policy import policy_of
+from ..supervision.backend_validation import check_attributes
+from .mode_lock import OneMode, key_of
 from .settings import ServeOptions, Settings, from_environment, from_keywords, resolve
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
+    from ..cluster.api import ClusterApi
+    from ..deviceplugin import manager as plugin
+    from ..deviceplugin.cdi import CdiOptions
     from ..dra import controller
     from ..dra import driver as dra
-    from ..dra.api import ClusterApi
-    from ..dra.steps import PublisherStatus
-    from ..health import DeviceHealth
-    from ..plugin import manager as plugin
-    from ..plugin.cdi import CdiOptions
+    from ..dra.publishing.actions import PublisherStatus
+    from ..supervision.health import DeviceHealth
     from .probes import Readiness
 
     Manager = plugin.PluginManager | dra.DraDriver | controller.PoolController
@@ -298,7 +298,7 @@ async def _managing(plan: Plan) -> AsyncGenerator[Manager]:
     if settings.snapshot is not None:
         logger.warning("hardware is that of %s: what pods are given need not exist on this node", settings.snapshot)
     if settings.mode != "device-plugin":
-        from ..dra.kube import KubeApi
+        from ..cluster.client import KubeApi
 
         made = _driver if settings.mode == "dra" else _controller
         async with KubeApi(settings.kubeconfig) as api, made(plan, api) as manager:
@@ -310,7 +310,7 @@ async def _managing(plan: Plan) -> AsyncGenerator[Manager]:
 
 def _plugins(plan: Plan) -> plugin.PluginManager:
     # Loads gRPC: late, so that settings and targets are checked before anything is paid for.
-    from ..plugin.manager import PluginManager
+    from ..deviceplugin.manager import PluginManager
 
     settings = plan.settings
     return PluginManager(
@@ -370,7 +370,7 @@ def _controller(plan: Plan, api: ClusterApi) -> controller.PoolController:
 def _cdi(settings: Settings) -> CdiOptions | None:
     if settings.cdi == "off":
         return None
-    from ..plugin.cdi import CdiOptions
+    from ..deviceplugin.cdi import CdiOptions
 
     return CdiOptions(directory=settings.cdi_dir, only=settings.cdi == "only", names=settings.cdi_names)
 

@@ -19,16 +19,16 @@ import attrs
 
 from ..errors import ConfigurationError
 from ..kubelet.paths import DEFAULT_ROOT, KubeletPaths
-from ..names import MAX_REPLICAS
-from . import values
-from .values import Address
+from ..model.names import MAX_REPLICAS
+from . import parsers
+from .parsers import Address
 
 if TYPE_CHECKING:
     import os
 
     from ..allocation import Sharing
-    from ..claims import TaintEffect  # noqa: TC004 - attrs reads no annotation
-    from ..thresholds import HealthPolicy
+    from ..model.claims import TaintEffect  # noqa: TC004 - attrs reads no annotation
+    from ..model.health_policy import HealthPolicy
 
 __all__ = [
     "SETTINGS",
@@ -105,38 +105,38 @@ class Settings:
         kubeconfig: DRA: how to reach the API server; None: with the pod's account.
         health_taint: DRA: the effect of the taint of an unhealthy device; None: it gets none.
         device_status: DRA: whether claims say in ``status.devices`` that their devices are ready; it needs more permissions.
-        device_metadata: DRA: whether containers get a file that describes their devices (`kdp.dra.metadata`).
+        device_metadata: DRA: whether containers get a file that describes their devices (`kdp.dra.claims.metadata`).
     """
 
     kubelet_root: Path = attrs.field(
-        default=DEFAULT_ROOT, metadata=_about(values.path, "DIR", "The kubelet's directory, as this process sees it.")
+        default=DEFAULT_ROOT, metadata=_about(parsers.path, "DIR", "The kubelet's directory, as this process sees it.")
     )
     device_plugin_dir: Path | None = attrs.field(
         default=None,
         metadata=_about(
-            values.path, "DIR", "Where kubelet.sock is; default: device-plugins below the kubelet's directory."
+            parsers.path, "DIR", "Where kubelet.sock is; default: device-plugins below the kubelet's directory."
         ),
     )
     plugins_registry_dir: Path | None = attrs.field(
         default=None,
         metadata=_about(
-            values.path, "DIR", "The plugin watcher's directory; default: plugins_registry below the kubelet's."
+            parsers.path, "DIR", "The plugin watcher's directory; default: plugins_registry below the kubelet's."
         ),
     )
     pod_resources_dir: Path | None = attrs.field(
         default=None,
         metadata=_about(
-            values.path, "DIR", "Where the pod-resources API is; default: pod-resources below the kubelet's directory."
+            parsers.path, "DIR", "Where the pod-resources API is; default: pod-resources below the kubelet's directory."
         ),
     )
     pods_api_dir: Path | None = attrs.field(
         default=None,
-        metadata=_about(values.path, "DIR", "Where the pods API is; default: pods-api below the kubelet's directory."),
+        metadata=_about(parsers.path, "DIR", "Where the pods API is; default: pods-api below the kubelet's directory."),
     )
     registration: Literal["kubelet", "watcher"] = attrs.field(
         default="kubelet",
         metadata=_about(
-            values.choice("kubelet", "watcher"),
+            parsers.choice("kubelet", "watcher"),
             "kubelet|watcher",
             "Call the kubelet at kubelet.sock, or be found by its plugin watcher.",
         ),
@@ -144,7 +144,7 @@ class Settings:
     poll_interval: float | Literal["keep"] | None = attrs.field(
         default="keep",
         metadata=_about(
-            values.poll_interval,
+            parsers.poll_interval,
             "SECONDS",
             "Between two discoveries; 'none': never; default: what each backend says.",
         ),
@@ -152,7 +152,7 @@ class Settings:
     health_policy: Mapping[str, float | None] | None = attrs.field(
         default=None,
         metadata=_about(
-            values.health_policy,
+            parsers.health_policy,
             "NAME=NUMBER,...",
             "Thresholds of health over each backend's own, as 'failures=2,hold_down=30'.",
         ),
@@ -160,30 +160,30 @@ class Settings:
     host_root: Path = attrs.field(
         default=Path("/"),
         metadata=_about(
-            values.path, "DIR", "Where the node's root directory is mounted, for backends that read /sys and /dev."
+            parsers.path, "DIR", "Where the node's root directory is mounted, for backends that read /sys and /dev."
         ),
     )
     snapshot: Path | None = attrs.field(
         default=None,
         metadata=_about(
-            values.path, "FILE", "Work on another node's files, as kdp snapshot wrote them, instead of on this node's."
+            parsers.path, "FILE", "Work on another node's files, as kdp snapshot wrote them, instead of on this node's."
         ),
     )
     cdi: Literal["off", "beside", "only"] = attrs.field(
         default="off",
         metadata=_about(
-            values.choice("off", "beside", "only"),
+            parsers.choice("off", "beside", "only"),
             "off|beside|only",
             "Describe devices by CDI: beside device nodes, or alone where the runtime is known to do CDI.",
         ),
     )
     cdi_dir: Path = attrs.field(
-        default=Path("/var/run/cdi"), metadata=_about(values.path, "DIR", "Where the runtime finds CDI files.")
+        default=Path("/var/run/cdi"), metadata=_about(parsers.path, "DIR", "Where the runtime finds CDI files.")
     )
     cdi_names: Literal["field", "annotation", "both"] = attrs.field(
         default="field",
         metadata=_about(
-            values.choice("field", "annotation", "both"),
+            parsers.choice("field", "annotation", "both"),
             "field|annotation|both",
             "Where Allocate's reply has CDI names: CRI's field, an annotation for older runtimes, or both.",
         ),
@@ -191,30 +191,30 @@ class Settings:
     state_dir: Path | None = attrs.field(
         default=DEFAULT_STATE_DIR,
         metadata=_about(
-            values.path_or_none,
+            parsers.path_or_none,
             "DIR",
             "Save allocations here until they are released; 'none': nowhere, a killed process forgets them.",
         ),
     )
     http: Address | None = attrs.field(
         default=None,
-        metadata=_about(values.address, "ADDRESS", "Answer /livez and /readyz here, as ':8080'; default: nowhere."),
+        metadata=_about(parsers.address, "ADDRESS", "Answer /livez and /readyz here, as ':8080'; default: nowhere."),
     )
     log_format: Literal["text", "json"] = attrs.field(
         default="text",
-        metadata=_about(values.choice("text", "json"), "text|json", "Lines for people, or one JSON object a line."),
+        metadata=_about(parsers.choice("text", "json"), "text|json", "Lines for people, or one JSON object a line."),
     )
     log_level: Literal["debug", "info", "warning", "error"] = attrs.field(
         default="info",
         metadata=_about(
-            values.choice("debug", "info", "warning", "error"), "debug|info|warning|error", "The least that is logged."
+            parsers.choice("debug", "info", "warning", "error"), "debug|info|warning|error", "The least that is logged."
         ),
     )
 
     policy: Literal["first", "packed", "spread", "numa", "linked", "none"] | None = attrs.field(
         default=None,
         metadata=_about(
-            values.choice("first", "packed", "spread", "numa", "linked", "none"),
+            parsers.choice("first", "packed", "spread", "numa", "linked", "none"),
             "NAME",
             "Which devices to prefer: first, packed, spread, numa or linked; 'none': the kubelet chooses; default: what "
             "each backend says.",
@@ -223,7 +223,7 @@ class Settings:
     replicas: int | None = attrs.field(
         default=None,
         metadata=_about(
-            values.number(1, MAX_REPLICAS, 4),
+            parsers.number(1, MAX_REPLICAS, 4),
             "NUMBER",
             "Share each device: advertise it so many times. It isolates nothing.",
         ),
@@ -231,7 +231,7 @@ class Settings:
     replicas_for: tuple[tuple[str, int], ...] = attrs.field(
         default=(),
         metadata=_about(
-            values.replicas_for,
+            parsers.replicas_for,
             "SELECTOR=NUMBER,...",
             "Share some devices otherwise: by a pattern of ids, or unit=, resource= or ATTRIBUTE=PATTERN; the first "
             "that fits counts.",
@@ -240,7 +240,7 @@ class Settings:
     replica_placement: Literal["spread", "packed", "distinct"] = attrs.field(
         default="spread",
         metadata=_about(
-            values.choice("spread", "packed", "distinct"),
+            parsers.choice("spread", "packed", "distinct"),
             "spread|packed|distinct",
             "Prefer replicas of the least used devices, of as few as possible, or of different ones that the policy "
             "chooses.",
@@ -249,13 +249,13 @@ class Settings:
     replica_limit: int | None = attrs.field(
         default=None,
         metadata=_about(
-            values.number(1, None, 1), "NUMBER", "The most replicas a container may ask for; default: any number."
+            parsers.number(1, None, 1), "NUMBER", "The most replicas a container may ask for; default: any number."
         ),
     )
     replica_resource: Literal["same", "shared"] = attrs.field(
         default="same",
         metadata=_about(
-            values.choice("same", "shared"),
+            parsers.choice("same", "shared"),
             "same|shared",
             "The name of shared devices' resource; 'shared' appends '.shared'.",
         ),
@@ -264,19 +264,19 @@ class Settings:
     mode: Literal["device-plugin", "dra", "dra-controller"] = attrs.field(
         default="device-plugin",
         metadata=_about(
-            values.choice("device-plugin", "dra", "dra-controller"),
+            parsers.choice("device-plugin", "dra", "dra-controller"),
             "device-plugin|dra|dra-controller",
             "How the devices are served: by a device plugin, or by a DRA driver; dra-controller: publish a pool of devices that are no "
             "node's.",
         ),
     )
     node_name: str | None = attrs.field(
-        default=None, metadata=_about(values.text, "NAME", "DRA: the node's name, as the API server has it.")
+        default=None, metadata=_about(parsers.text, "NAME", "DRA: the node's name, as the API server has it.")
     )
     driver_name: str | None = attrs.field(
         default=None,
         metadata=_about(
-            values.driver_name,
+            parsers.driver_name,
             "NAME",
             "DRA: the driver's name; default: of example.com/widget it is widget.example.com.",
         ),
@@ -284,7 +284,7 @@ class Settings:
     pool: str | None = attrs.field(
         default=None,
         metadata=_about(
-            values.pool,
+            parsers.pool,
             "NAME",
             "DRA: the pool of devices that are no node's own, which a controller publishes; default: they are the node's.",
         ),
@@ -292,7 +292,7 @@ class Settings:
     pool_nodes: tuple[tuple[str, str], ...] = attrs.field(
         default=(),
         metadata=_about(
-            values.labels,
+            parsers.labels,
             "LABEL=VALUE,...|all",
             "DRA, of a controller: the labels of the nodes that can use the pool's devices; default: all nodes can.",
         ),
@@ -300,17 +300,17 @@ class Settings:
     pod_uid: str | None = attrs.field(
         default=None,
         metadata=_about(
-            values.text, "UID", "DRA: the UID of the pod that this is, so that it can overlap with its successor."
+            parsers.text, "UID", "DRA: the UID of the pod that this is, so that it can overlap with its successor."
         ),
     )
     kubeconfig: Path | None = attrs.field(
         default=None,
-        metadata=_about(values.path, "FILE", "DRA: how to reach the API server; default: with the pod's account."),
+        metadata=_about(parsers.path, "FILE", "DRA: how to reach the API server; default: with the pod's account."),
     )
     health_taint: TaintEffect | None = attrs.field(
         default="NoSchedule",
         metadata=_about(
-            values.taint,
+            parsers.taint,
             "NoSchedule|NoExecute|None|off",
             "DRA: the effect of the taint of an unhealthy device; None only informs; off: there is no taint.",
         ),
@@ -318,7 +318,7 @@ class Settings:
     device_status: Literal["off", "on"] = attrs.field(
         default="off",
         metadata=_about(
-            values.choice("off", "on"),
+            parsers.choice("off", "on"),
             "off|on",
             "DRA: whether claims say in status.devices that their devices are ready; it needs more permissions.",
         ),
@@ -326,7 +326,7 @@ class Settings:
     device_metadata: Literal["off", "on"] = attrs.field(
         default="off",
         metadata=_about(
-            values.choice("off", "on"), "off|on", "DRA: whether containers get a file that describes their devices."
+            parsers.choice("off", "on"), "off|on", "DRA: whether containers get a file that describes their devices."
         ),
     )
 
@@ -399,7 +399,7 @@ class Setting:
         """
         try:
             return self.parse(given.value)
-        except values.Unacceptable as error:
+        except parsers.Unacceptable as error:
             raise ConfigurationError(f"{given.label}: {given.value!r} {error}") from None
 
 

@@ -11,7 +11,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from ..errors import InvalidValueError
-from ..quantities import Amount, Quantity, exact
+from ..model.quantities import Amount, Quantity, exact
 
 if TYPE_CHECKING:
     from decimal import Decimal

@@ -16,26 +16,26 @@ import anyio
 from typing_extensions import override
 
 from ..errors import ConfigurationError
-from ..hardware.agreement import agreed
-from ..lifetime import Lifetime
-from ..supervisor import Supervisor
+from ..hardware.shared_host import agreed
+from ..supervision.service import Lifetime
+from ..supervision.supervisor import Supervisor
 from .driver import Status, check_devices, driver_of
 from .names import check_pool_name
-from .offering import Offering
 from .plugin import DriverStatus
-from .publisher import Publisher
-from .slices import Pool
+from .publishing.feed import Offering
+from .publishing.publisher import Publisher
+from .publishing.slices import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import EllipsisType
 
-    from ..backend import DeviceBackend
-    from ..claims import TaintEffect
+    from ..cluster.api import ClusterApi
     from ..hardware import Host
-    from ..health import HealthChange
-    from ..supervisor import Deadlines
-    from .api import ClusterApi
+    from ..model.backend import DeviceBackend
+    from ..model.claims import TaintEffect
+    from ..supervision.health import HealthChange
+    from ..supervision.supervisor import Deadlines
 
 __all__ = ["PoolController", "remove_pool"]
 

@@ -1,4 +1,4 @@
-"""`DraDriver`: backends as DRA drivers, one driver for each; the counterpart of `kdp.plugin.manager.PluginManager`."""
+"""`DraDriver`: backends as DRA drivers, one driver for each; the counterpart of `kdp.deviceplugin.manager.PluginManager`."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ import attrs
 from typing_extensions import override
 
 from ..errors import ConfigurationError
-from ..hardware.agreement import agreed
+from ..hardware.boot_id import boot_id_of
+from ..hardware.shared_host import agreed
 from ..kubelet import KubeletPaths
-from ..lifetime import BaseStatus, Lifetime
-from ..supervisor import Supervisor
-from .boot_id import boot_id_of
+from ..supervision.service import BaseStatus, Lifetime
+from ..supervision.supervisor import Supervisor
+from .claims.cdi_specs import check_edits
+from .claims.parameters import check_declared
 from .names import check_driver_name, driver_name
-from .parameters import check_declared
 from .plugin import COLLECT_GRACE, DraPlugin, DriverStatus
-from .publisher import Publisher
-from .slices import Pool
-from .specs import check_edits
+from .publishing.publisher import Publisher
+from .publishing.slices import Pool
 
 if TYPE_CHECKING:
     from types import EllipsisType
 
-    from ..backend import DeviceBackend
-    from ..claims import TaintEffect
-    from ..devices import Device
+    from ..cluster.api import ClusterApi
     from ..hardware import Host
-    from ..health import HealthChange
-    from ..supervisor import Deadlines
-    from .api import ClusterApi
-    from .offering import SlicePublisher
+    from ..model.backend import DeviceBackend
+    from ..model.claims import TaintEffect
+    from ..model.devices import Device
+    from ..supervision.health import HealthChange
+    from ..supervision.supervisor import Deadlines
+    from .publishing.feed import SlicePublisher
 
 __all__ = ["DraDriver", "Status", "check_devices", "driver_of"]
 
@@ -82,9 +82,9 @@ class DraDriver(Lifetime):
         deadlines: What hooks get.
         health: Whether the kubelet is told of the devices' health, for the pods' status.
         health_taint: The effect of the taint that an unhealthy device has; None: it has none.
-        device_status: Whether claims say in ``status.devices`` that their devices are ready (`kdp.dra.reported`). It needs
+        device_status: Whether claims say in ``status.devices`` that their devices are ready (`kdp.dra.claims.status`). It needs
             more permissions: DRA contract section 3.5.
-        device_metadata: Whether containers get a file that describes their devices (`kdp.dra.metadata`).
+        device_metadata: Whether containers get a file that describes their devices (`kdp.dra.claims.metadata`).
         health_policy: Thresholds of health that differ from the backends' own (`kdp.HealthPolicy`), by name.
         observe: Called on the loop with each change of a device's health; must not block. What it raises is logged.
         boot_id: Which boot of the node this is; None: as the kernel says.

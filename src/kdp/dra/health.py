@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from ..claims import Taint
-from .claims import health_key
+from ..model.claims import Taint
+from .claims.plan import health_key
 from .names import device_name
 from .wire import DeviceReport, encode_health
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
     import grpc
 
-    from ..claims import TaintEffect
-    from ..devices import Device
-    from ..latest import Latest
-    from ..supervisor import Discovery
+    from ..concurrency.observable import Latest
+    from ..model.claims import TaintEffect
+    from ..model.devices import Device
+    from ..supervision.supervisor import Discovery
 
     _Context = grpc.aio.ServicerContext[Any, Any]
 

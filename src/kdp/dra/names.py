@@ -27,7 +27,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ..errors import InvalidNameError
-from ..names import check_resource_name
+from ..model.names import check_resource_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -20,35 +20,35 @@ from typing import TYPE_CHECKING, final
 import anyio
 import attrs
 
-from ..backoff import Backoff
 from ..cdi import CdiDirectory
+from ..cluster.events import Announcer
+from ..concurrency.backoff import Backoff
 from ..errors import CheckpointError, sentence
-from ..health import DeviceHealth
 from ..kubelet.server import ServeError, SocketServer
 from ..kubelet.sockets import is_answered, missing_right, remove_dead
-from ..lifetime import DRAIN_SECONDS
-from .announce import Announcer
+from ..supervision.health import DeviceHealth
+from ..supervision.service import DRAIN_SECONDS
+from .claims.prepare import Preparer
+from .claims.status import DeviceStatuses
 from .health import HealthStreams
-from .offering import Offering, SlicePublisher
-from .prepare import Preparer
-from .reported import DeviceStatuses
+from .publishing.actions import PublisherStatus
+from .publishing.exclusivity import until_vacant
+from .publishing.feed import Offering, SlicePublisher
 from .servicer import Registration, Servicer, versions
 from .sockets import DriverSockets
-from .standard import StandardAttributes
-from .steps import PublisherStatus
-from .vacancy import until_vacant
+from .standard_attributes import StandardAttributes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ..claims import TaintEffect
-    from ..devices import AttributeValue, Device
+    from ..cluster.api import ClusterApi
     from ..hardware import Host
     from ..kubelet import KubeletPaths
-    from ..supervisor import Supervisor
-    from .api import ClusterApi
-    from .slices import Pool
+    from ..model.claims import TaintEffect
+    from ..model.devices import AttributeValue, Device
+    from ..supervision.supervisor import Supervisor
+    from .publishing.slices import Pool
 
 __all__ = ["DraPlugin", "DriverStatus", "SlicePublisher"]
 

@@ -1,6 +1,6 @@
 """A `kdp.Device` as an entry of a ResourceSlice, and counter sets as the API has them.
 
-Nothing is judged here: what the API does not take is rendered as it is, and `kdp.dra.validation` names its field. Names are
+Nothing is judged here: what the API does not take is rendered as it is, and `kdp.dra.publishing.validation` names its field. Names are
 sorted, so that equal devices are equal bytes.
 """
 
@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..devices import Version
 from ..errors import InvalidValueError
+from ..model.devices import Version
 from .amounts import canonical
 from .names import device_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..claims import RequestPolicy, Taint
-    from ..devices import AttributeValue, Device
-    from ..quantities import Amount
+    from ..model.claims import RequestPolicy, Taint
+    from ..model.devices import AttributeValue, Device
+    from ..model.quantities import Amount
 
 __all__ = ["render_counters", "render_device"]
 
@@ -28,7 +28,7 @@ def render_device(device: Device, standard: Mapping[str, AttributeValue]) -> dic
 
     Args:
         device: The device.
-        standard: More attributes; see `kdp.dra.standard`.
+        standard: More attributes; see `kdp.dra.standard_attributes`.
     """
     rendered: dict[str, Any] = {"name": device_name(device.id)}
     attributes = {**standard, **device.attributes}

@@ -15,9 +15,9 @@ from . import wire
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ..claims import Claim
+    from ..model.claims import Claim
+    from .claims.prepare import Outcome, Preparer
     from .health import HealthStreams
-    from .prepare import Outcome, Preparer
 
     _Context = grpc.aio.ServicerContext[Any, Any]
 

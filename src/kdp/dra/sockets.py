@@ -30,7 +30,7 @@ from typing import final
 import attrs
 
 from ..kubelet.sockets import hidden
-from ..names import MAX_SOCKET_PATH_BYTES, check_socket_path
+from ..model.names import MAX_SOCKET_PATH_BYTES, check_socket_path
 
 __all__ = ["DriverSockets"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from ..claims import Claim
+from ..model.claims import Claim
 from ..proto.dra.v1 import api_pb2 as pb
 from ..proto.drahealth.v1 import api_pb2 as health_pb
 from ..proto.pluginregistration.v1 import api_pb2 as registration_pb
@@ -18,7 +18,7 @@ from ..proto.pluginregistration.v1 import api_pb2 as registration_pb
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from .prepare import Outcome
+    from .claims.prepare import Outcome
 
 __all__ = [
     "DeviceReport",

@@ -17,18 +17,18 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from .events.directories import DirectoryWatch
 from .host import Host
-from .watch import DirectoryWatch
 
 if TYPE_CHECKING:
+    from .attributes import attributes_of
     from .directory import Directory
-    from .facts import attributes_of
+    from .events.links import LinkEvent, LinkWatch
+    from .events.uevents import Uevent, UeventWatch
     from .lastknown import LastKnown
-    from .links import LinkEvent, LinkWatch
     from .net import NetInterface
     from .pci import PciFunction, PciLink
     from .readings import Reading
-    from .uevents import Uevent, UeventWatch
 
 __all__ = [
     "Directory",
@@ -49,15 +49,15 @@ __all__ = [
 _HOMES = {
     "Directory": "directory",
     "LastKnown": "lastknown",
-    "LinkEvent": "links",
-    "LinkWatch": "links",
+    "LinkEvent": "events.links",
+    "LinkWatch": "events.links",
     "NetInterface": "net",
     "PciFunction": "pci",
     "PciLink": "pci",
     "Reading": "readings",
-    "Uevent": "uevents",
-    "UeventWatch": "uevents",
-    "attributes_of": "facts",
+    "Uevent": "events.uevents",
+    "UeventWatch": "events.uevents",
+    "attributes_of": "attributes",
 }
 
 

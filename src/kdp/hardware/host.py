@@ -25,10 +25,10 @@ from .resolving import READ_ONLY, Below, open_straight, resolve
 
 if TYPE_CHECKING:
     from .directory import Directory
+    from .fake_nodes import StandIns  # noqa: TC004 - attrs reads no annotation
     from .net import NetInterface
     from .pci import PciFunction
     from .readings import Reading
-    from .standins import StandIns  # noqa: TC004 - attrs reads no annotation
 
 __all__ = ["Host"]
 
@@ -46,7 +46,7 @@ def _root(value: str | os.PathLike[str]) -> Path:
 def _stand_ins_of(root: Path) -> StandIns | None:
     if root is _SLASH:
         return None
-    from .standins import StandIns  # late: no node has any
+    from .fake_nodes import StandIns  # late: no node has any
 
     return StandIns.of(root)
 
@@ -75,7 +75,7 @@ class Host:
         Raises:
             ConfigurationError: The file cannot be read, is no snapshot, is cut off, of a newer format, or not safe.
         """
-        from .snapshots import host_of
+        from .snapshot.archive import host_of
 
         return host_of(file)
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..devices import MAX_NUMA_NODE
+from ..model.devices import MAX_NUMA_NODE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, final
 import anyio
 import grpc
 
-from ..backoff import Backoff
-from ..latest import Latest
+from ..concurrency.backoff import Backoff
+from ..concurrency.observable import Latest
 from ..proto.pods.v1alpha1 import api_pb2 as pb
 from .channel import open_channel
 

@@ -32,9 +32,9 @@ from pathlib import Path
 import anyio
 import attrs
 
+from ..concurrency.observable import Latest
 from ..errors import PluginDirectoryGoneError
 from ..hardware import DirectoryWatch
-from ..latest import Latest
 
 __all__ = ["KubeletState", "KubeletView", "KubeletWatch", "look"]
 

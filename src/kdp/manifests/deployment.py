@@ -20,7 +20,7 @@ from ..daemon.settings import SETTINGS, Address, Settings
 from .cluster import Cluster
 
 if TYPE_CHECKING:
-    from ..backend import Needs
+    from ..model.backend import Needs
 
 __all__ = ["CONFIG_DIR", "Deployment", "Folder", "deployment_of", "on_one_line"]
 

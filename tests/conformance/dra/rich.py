@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.unit.dra.claims_world import Widgets
+from tests.unit.dra.claims.claims_world import Widgets
 from typing_extensions import override
 
 import kdp
-from kdp.testing.conformance.dra.backend import DraBackendSubject
+from kdp_testkit.conformance.dra.backend import DraBackendSubject
 
 _EDITS = kdp.ContainerEdits(env={"PART": "1"})
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from kdp.testing.conformance.dra.backend import DraBackendSubject
-from kdp.testing.conformance.dra.runner import CHECKS, run_dra_checks
-from kdp.testing.conformance.dra.scene import DraScene
-from kdp.testing.dra.events import DriverGone
+from kdp_testkit.conformance.dra.backend import DraBackendSubject
+from kdp_testkit.conformance.dra.runner import CHECKS, run_dra_checks
+from kdp_testkit.conformance.dra.scene import DraScene
+from kdp_testkit.dra.events import DriverGone
 
 from ..twice import judged
 from .broken import BareSubject

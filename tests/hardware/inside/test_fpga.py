@@ -18,8 +18,8 @@ from tests.hardware.dfl_board import DflBoard
 import kdp
 import kdp.hardware
 from kdp.testing import SimulatedKubelet
-from kdp.testing.pytest_plugin import PluginFor
-from kdp_example_fpga import Fpga
+from kdp_fpga import Fpga
+from kdp_testkit.pytest_plugin import PluginFor
 
 Figure = Callable[[str, float, str], None]
 

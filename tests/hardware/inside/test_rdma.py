@@ -21,8 +21,8 @@ from typing_extensions import override
 import kdp
 import kdp.hardware
 from kdp.testing import SimulatedKubelet
-from kdp.testing.pytest_plugin import PluginFor
-from kdp_example_rdma import Rdma
+from kdp_rdma import Rdma
+from kdp_testkit.pytest_plugin import PluginFor
 
 Figure = Callable[[str, float, str], None]
 

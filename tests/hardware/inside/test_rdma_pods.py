@@ -20,8 +20,8 @@ from typing_extensions import override
 
 import kdp
 import kdp.hardware
-from kdp.plugin import PluginManager
-from kdp_example_rdma import Rdma
+from kdp.deviceplugin import PluginManager
+from kdp_rdma import Rdma
 
 Figure = Callable[[str, float, str], None]
 

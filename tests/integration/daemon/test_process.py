@@ -311,7 +311,7 @@ async def test_sigquit_shows_all_stacks_and_goes_on(start: Start, kubelet: Simul
         plugin.process.send_signal(signal.SIGQUIT)
         await plugin.says("SIGQUIT: the stacks of all threads")
         await plugin.says("in watch")
-        await plugin.says("kdp/plugin/manager.py")
+        await plugin.says("kdp/deviceplugin/manager.py")
         assert (await plugin.stop())[0] == 0
 
 

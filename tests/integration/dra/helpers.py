@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from tests.unit.dra.claims_world import Claims, until
+from tests.unit.dra.claims.claims_world import Claims, until
 
 import kdp
-from kdp.claims import Claim
+from kdp.concurrency.observable import Latest
 from kdp.dra.driver import DraDriver
-from kdp.dra.steps import PublisherStatus
+from kdp.dra.publishing.actions import PublisherStatus
 from kdp.kubelet import KubeletPaths
 from kdp.kubelet.channel import open_channel
-from kdp.latest import Latest
+from kdp.model.claims import Claim
 from kdp.proto.dra.v1 import api_pb2 as v1
 from kdp.proto.dra.v1beta1 import api_pb2 as v1beta1
 from kdp.proto.drahealth.v1 import api_pb2 as health

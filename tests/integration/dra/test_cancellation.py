@@ -11,13 +11,13 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 import pytest
-from tests.unit.dra.claims_world import Widgets
+from tests.unit.dra.claims.claims_world import Widgets
 
 from kdp.daemon.serving import serve
 from kdp.kubelet import KubeletPaths
-from kdp.testing.dra.kubelet import SimulatedDraKubelet
-from kdp.testing.dra.objects import node
-from kdp.testing.dra.server import SimulatedApiServer
+from kdp_testkit.dra.kubelet import SimulatedDraKubelet
+from kdp_testkit.dra.objects import node
+from kdp_testkit.dra.server import SimulatedApiServer
 
 from .helpers import DRIVER
 from .test_publisher import kubeconfig

@@ -14,14 +14,14 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.unit.dra.claims_world import Widgets
+from tests.unit.dra.claims.claims_world import Widgets
 
 import kdp
+from kdp.cluster.client import KubeApi
 from kdp.dra.controller import PoolController, remove_pool
-from kdp.dra.kube import KubeApi
-from kdp.testing.dra import objects
-from kdp.testing.dra.pods import DraPod
-from kdp.testing.dra.rules import Account
+from kdp_testkit.dra import objects
+from kdp_testkit.dra.pods import DraPod
+from kdp_testkit.dra.rules import Account
 
 from .test_simulated import CLAIMS, DRIVER, PROFILES, SLICES, Node, driver_on, node_of
 

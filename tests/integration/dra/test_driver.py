@@ -9,17 +9,19 @@ from pathlib import Path
 import anyio
 import grpc
 import pytest
-from tests.unit.dra.claim_objects import claim, result
-from tests.unit.dra.claims_world import Widgets, until
+from tests.unit.dra.claims.claim_objects import claim, result
+from tests.unit.dra.claims.claims_world import Widgets, until
 from typing_extensions import override
 
 import kdp
-from kdp.claims import TaintEffect
-from kdp.dra import health, plugin, prepare, vacancy
-from kdp.dra.claims import health_key
+from kdp.dra import health, plugin
+from kdp.dra.claims import prepare
+from kdp.dra.claims.plan import health_key
 from kdp.dra.driver import DraDriver
-from kdp.dra.steps import PublisherStatus
+from kdp.dra.publishing import exclusivity
+from kdp.dra.publishing.actions import PublisherStatus
 from kdp.errors import ConfigurationError
+from kdp.model.claims import TaintEffect
 
 from .helpers import DRIVER, heard, running
 
@@ -241,7 +243,7 @@ async def test_a_sick_device_has_the_taint_of_the_policy(folder: Path, effect: T
 async def test_nothing_is_published_while_a_device_plugin_offers_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(vacancy, "LOOK_PAUSE", 0.01)
+    monkeypatch.setattr(exclusivity, "LOOK_PAUSE", 0.01)
     backend = Widgets("w0")
     async with running(folder, backend, wait=False) as driver:
         driver.api.allocatable = {Widgets.resource: "3"}
@@ -295,7 +297,7 @@ async def test_what_somebody_must_do_something_about_is_an_event_once(
 ) -> None:
     for name in ("PATIENCE", "ANNOUNCE_PAUSE"):
         monkeypatch.setattr(plugin, name, 0.02)
-    monkeypatch.setattr(vacancy, "LOOK_PAUSE", 0.01)
+    monkeypatch.setattr(exclusivity, "LOOK_PAUSE", 0.01)
     claims = folder / "plugins" / DRIVER / "claims"
     claims.mkdir(parents=True)
     (claims / "the-uid.json").write_bytes(b"\xef\xbb\xbf{")

@@ -10,11 +10,11 @@ import anyio
 import pytest
 
 import kdp
-from kdp.dra.kube import KubeApi
-from kdp.dra.publisher import Publisher, PublisherStatus
-from kdp.dra.slices import Pool
-from kdp.testing.dra.objects import node
-from kdp.testing.dra.server import SimulatedApiServer
+from kdp.cluster.client import KubeApi
+from kdp.dra.publishing.publisher import Publisher, PublisherStatus
+from kdp.dra.publishing.slices import Pool
+from kdp_testkit.dra.objects import node
+from kdp_testkit.dra.server import SimulatedApiServer
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 PART = kdp.Device(id="part", consumes={"card": {"memory": 1}})

@@ -12,16 +12,16 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
-from tests.unit.dra.claims_world import Widgets
+from tests.unit.dra.claims.claims_world import Widgets
 
 from kdp.daemon.serving import serve
-from kdp.dra import vacancy
+from kdp.dra.publishing import exclusivity
 from kdp.kubelet import KubeletPaths
 from kdp.kubelet.channel import open_channel
 from kdp.proto.dra.v1 import api_pb2 as v1
-from kdp.testing.dra.kubelet import SimulatedDraKubelet
-from kdp.testing.dra.objects import allocation, claim, node, result
-from kdp.testing.dra.server import SimulatedApiServer
+from kdp_testkit.dra.kubelet import SimulatedDraKubelet
+from kdp_testkit.dra.objects import allocation, claim, node, result
+from kdp_testkit.dra.server import SimulatedApiServer
 
 from .helpers import DRIVER
 from .test_publisher import kubeconfig
@@ -60,7 +60,7 @@ class Probe:
 async def test_a_driver_is_ready_when_its_devices_are_published_and_tells_claims(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(vacancy, "LOOK_PAUSE", 0.02)
+    monkeypatch.setattr(exclusivity, "LOOK_PAUSE", 0.02)
     caplog.set_level("INFO")
     folder: Path = tmp_path_factory.mktemp("d")
     probe = Probe(caplog)

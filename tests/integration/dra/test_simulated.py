@@ -17,18 +17,18 @@ from typing import Any
 import anyio
 import attrs
 import pytest
-from tests.unit.dra.claims_world import Widgets
+from tests.unit.dra.claims.claims_world import Widgets
 
+from kdp.cluster.client import KubeApi
 from kdp.dra import plugin
 from kdp.dra.driver import DraDriver
-from kdp.dra.kube import KubeApi
 from kdp.kubelet import KubeletPaths
 from kdp.testing import events as common
-from kdp.testing.dra import events, objects
-from kdp.testing.dra.kubelet import SimulatedDraKubelet
-from kdp.testing.dra.life import DraTimings
-from kdp.testing.dra.pods import DraContainer, DraPod, PodStartError
-from kdp.testing.dra.server import SimulatedApiServer
+from kdp_testkit.dra import events, objects
+from kdp_testkit.dra.kubelet import SimulatedDraKubelet
+from kdp_testkit.dra.kubelet_process import DraTimings
+from kdp_testkit.dra.pods import DraContainer, DraPod, PodStartError
+from kdp_testkit.dra.server import SimulatedApiServer
 
 DRIVER = "widget.example.com"
 PROFILES = ["k134", "k136", "k137"]

@@ -9,10 +9,10 @@ from typing import Protocol
 
 import pytest
 
-from kdp.plugin.manager import PluginManager
+from kdp.deviceplugin.manager import PluginManager
 from kdp.testing import SimulatedKubelet
 
-from ..plugin.helpers import RESOURCE, Block, until
+from ..deviceplugin.helpers import RESOURCE, Block, until
 from . import catalogue
 from .catalogue import Fault, Row
 

@@ -18,7 +18,7 @@ import anyio.abc
 
 from kdp.kubelet import KubeletPaths
 
-from ..plugin.helpers import PATIENCE, until
+from ..deviceplugin.helpers import PATIENCE, until
 
 CHILD = Path(__file__).with_name("child.py")
 

@@ -14,10 +14,10 @@ import pytest
 from typing_extensions import override
 
 import kdp
-from kdp.plugin.manager import PluginManager
+from kdp.deviceplugin.manager import PluginManager
 from kdp.testing import SimulatedKubelet
 
-from ..plugin.helpers import QUICK, RESOURCE, Block, Widgets, connected, lists, registers, running, until
+from ..deviceplugin.helpers import QUICK, RESOURCE, Block, Widgets, connected, lists, registers, running, until
 from .catalogue import Fault
 from .conftest import Said, Saw, state_of
 

@@ -12,7 +12,7 @@ from typing_extensions import override
 import kdp
 from kdp.testing import AdmissionError, CallError, ContainerStartError, Pod, SimulatedKubelet
 
-from ..plugin.helpers import QUICK, RESOURCE, Block, Widgets, connected, registers, until
+from ..deviceplugin.helpers import QUICK, RESOURCE, Block, Widgets, connected, registers, until
 from .catalogue import Fault
 from .conftest import Said, Saw, state_of
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from kdp.plugin import registration, session
+from kdp.deviceplugin import registration, session
 from kdp.testing import SimulatedKubelet
 
-from ..plugin.helpers import RESOURCE, Widgets, connected, own_sockets, registers, running, until
+from ..deviceplugin.helpers import RESOURCE, Widgets, connected, own_sockets, registers, running, until
 from .catalogue import Fault
 from .conftest import Said, Saw, state_of
 

@@ -7,10 +7,20 @@ import time
 
 import pytest
 
-from kdp.plugin import registration
+from kdp.deviceplugin import registration
 from kdp.testing import ScenarioError, SimulatedKubelet, events
 
-from ..plugin.helpers import PROFILES, RESOURCE, Figure, Widgets, connected, lists, registered_times, registers, until
+from ..deviceplugin.helpers import (
+    PROFILES,
+    RESOURCE,
+    Figure,
+    Widgets,
+    connected,
+    lists,
+    registered_times,
+    registers,
+    until,
+)
 from .catalogue import Fault
 from .conftest import Said, Saw, state_of
 

@@ -10,7 +10,7 @@ import pytest
 from kdp.proto.podresources.v1 import api_pb2 as podresources
 from kdp.testing import Container, Pod, ScenarioError, SimulatedKubelet
 
-from ..plugin.helpers import RESOURCE, Widgets, connected, registers
+from ..deviceplugin.helpers import RESOURCE, Widgets, connected, registers
 
 W0 = podresources.ContainerDevices(resource_name=RESOURCE, device_ids=["w0"])
 

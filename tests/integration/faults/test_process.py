@@ -14,7 +14,7 @@ import pytest
 
 from kdp.testing import CallError, SimulatedKubelet, events
 
-from ..plugin.helpers import RESOURCE, Figure, lists, own_sockets, registers, until
+from ..deviceplugin.helpers import RESOURCE, Figure, lists, own_sockets, registers, until
 from .catalogue import Fault
 from .conftest import Saw
 from .process import child

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kdp.plugin import session
+from kdp.deviceplugin import session
 from kdp.testing import ScenarioError, SimulatedKubelet, events
 
-from ..plugin.helpers import RESOURCE, Widgets, connected, registered_times, registers, running, until
+from ..deviceplugin.helpers import RESOURCE, Widgets, connected, registered_times, registers, running, until
 from .conftest import Said
 
 

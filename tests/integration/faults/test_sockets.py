@@ -10,7 +10,7 @@ import pytest
 
 from kdp.testing import ScenarioError, SimulatedKubelet
 
-from ..plugin.helpers import RESOURCE, Figure, Widgets, connected, lists, own_sockets, registers, running, until
+from ..deviceplugin.helpers import RESOURCE, Figure, Widgets, connected, lists, own_sockets, registers, running, until
 from .catalogue import Fault
 from .conftest import Said, Saw
 from .process import child

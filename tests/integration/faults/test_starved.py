@@ -11,9 +11,9 @@ import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from kdp.testing import Pod, ScenarioError, SimulatedKubelet, events
-from kdp.testing.faults.process import Moment
+from kdp_testkit.faults.process import Moment
 
-from ..plugin.helpers import RESOURCE, Figure, lists, own_sockets, registers, until
+from ..deviceplugin.helpers import RESOURCE, Figure, lists, own_sockets, registers, until
 from .catalogue import Fault
 from .conftest import Saw
 from .process import child
@@ -72,7 +72,7 @@ async def test_a_process_without_cpu_goes_on_where_it_was(k: SimulatedKubelet, f
     """Its own deadlines of 0.5 s pass while it is stopped for one second; fifteen change nothing but the time."""
     if state == "registering":
         k.faults.delay_register(0.3)
-    async with child(k.paths, patch={"kdp.plugin.session.STREAM_DEADLINE": 0.5}) as plugin:
+    async with child(k.paths, patch={"kdp.deviceplugin.session.STREAM_DEADLINE": 0.5}) as plugin:
         match state:
             case "registering":
                 await k.until(lambda: registers(k))

@@ -9,7 +9,7 @@ import pytest
 import kdp
 from kdp.testing import ScenarioError, SimulatedKubelet, events
 
-from ..plugin.helpers import RESOURCE, Figure, Widgets, connected, lists, registers, running, until
+from ..deviceplugin.helpers import RESOURCE, Figure, Widgets, connected, lists, registers, running, until
 from .conftest import Said
 
 

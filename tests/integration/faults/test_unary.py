@@ -12,7 +12,17 @@ from typing_extensions import override
 import kdp
 from kdp.testing import ScenarioError, SimulatedKubelet
 
-from ..plugin.helpers import RESOURCE, Block, Figure, Widgets, connected, registered_times, registers, running, until
+from ..deviceplugin.helpers import (
+    RESOURCE,
+    Block,
+    Figure,
+    Widgets,
+    connected,
+    registered_times,
+    registers,
+    running,
+    until,
+)
 
 
 class Named(Widgets):

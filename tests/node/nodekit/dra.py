@@ -1,6 +1,6 @@
 """`DraManager`: the kubelet's own DRA manager as a process, with the simulated kubelet's manners.
 
-What a test says to `kdp.testing.dra.kubelet.SimulatedDraKubelet` it can say to this: the same pods, the same errors, the
+What a test says to `kdp_testkit.dra.kubelet.SimulatedDraKubelet` it can say to this: the same pods, the same errors, the
 same names. It is devmgr with an API server, real or simulated.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import anyio
 
-from kdp.testing.dra.pods import DraPod, PodStartError, PodStopError
+from kdp_testkit.dra.pods import DraPod, PodStartError, PodStopError
 
 from .devmgr import DeviceManager, NotReached
 from .tools import Minor

@@ -26,11 +26,11 @@ from typing_extensions import override
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
 from kdp.proto.pluginregistration.v1 import api_pb2 as registration
 from kdp.testing import AdmissionError, AdmittedPod, CallError, ListedDevice, Pod, ScenarioError, events
-from kdp.testing.events import EventLog
-from kdp.testing.faults import Faults, RegisterFault
-from kdp.testing.profiles import profile_named
-from kdp.testing.registry import Refusal
-from kdp.testing.wire import PluginConnection, decode_devices, settle
+from kdp_testkit.events import EventLog
+from kdp_testkit.faults import Faults, RegisterFault
+from kdp_testkit.profiles import profile_named
+from kdp_testkit.registry import Refusal
+from kdp_testkit.wire import PluginConnection, decode_devices, settle
 
 from .devmgr import DeviceManager, DeviceManagerEnded
 from .recorder import Listed, Recorder
@@ -38,7 +38,7 @@ from .tools import MINORS, Minor
 
 if TYPE_CHECKING:
     from kdp.testing import SimulatedKubelet
-    from kdp.testing.events import Event
+    from kdp_testkit.events import Event
 
 __all__ = ["ObservedKubelet", "real"]
 

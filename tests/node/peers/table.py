@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import attrs
 
-from kdp.testing.conformance import CHECKS
+from kdp_testkit.conformance import CHECKS
 
 __all__ = ["DATA", "PAGE", "Judgement", "page", "read", "write"]
 

@@ -19,8 +19,8 @@ from kdp import Device, InvalidValueError
 from kdp.allocation import Override, Sharing, share
 from kdp.allocation.shared import _WRAPPERS, remember_held
 from kdp.allocation.sharing import base_id, replica_id
-from kdp.backend import Allocation, is_overridden
-from kdp.names import MAX_DEVICE_ID_LENGTH
+from kdp.model.backend import Allocation, is_overridden
+from kdp.model.names import MAX_DEVICE_ID_LENGTH
 
 from ..strategies import device_ids, effort
 

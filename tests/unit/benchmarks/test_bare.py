@@ -16,8 +16,8 @@ from benchmarks.programs import api_pb2, bare, hooked, names, widgets
 from typing_extensions import override
 
 import kdp
-from kdp.plugin import PluginManager
-from kdp.plugin.wire import encode_device
+from kdp.deviceplugin import PluginManager
+from kdp.deviceplugin.wire import encode_device
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as kdp_pb2
 from kdp.testing import SimulatedKubelet, events
 

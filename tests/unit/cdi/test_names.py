@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kdp.cdi import cdi_device_name, cdi_kind, device_id_of
 from kdp.errors import InvalidNameError
-from kdp.names import check_cdi_device_name, check_cdi_kind, check_device_id
+from kdp.model.names import check_cdi_device_name, check_cdi_kind, check_device_id
 
 from ..strategies import effort, resource_names
 

@@ -15,7 +15,7 @@ from kdp.daemon.settings import Settings
 
 def record(message: str, *args: object, error: BaseException | None = None, **extra: object) -> logging.LogRecord:
     info = (type(error), error, error.__traceback__) if error is not None else None
-    made = logging.LogRecord("kdp.plugin", logging.WARNING, __file__, 1, message, args, info)
+    made = logging.LogRecord("kdp.deviceplugin", logging.WARNING, __file__, 1, message, args, info)
     made.created, made.msecs = 1_700_000_000.25, 250.0
     vars(made).update(extra)
     return made
@@ -23,7 +23,7 @@ def record(message: str, *args: object, error: BaseException | None = None, **ex
 
 def test_a_text_line_has_time_level_logger_and_sentence() -> None:
     line = TextFormatter().format(record("%s: registered", "example.com/widget"))
-    assert line == "2023-11-14T22:13:20.250Z WARNING kdp.plugin: example.com/widget: registered"
+    assert line == "2023-11-14T22:13:20.250Z WARNING kdp.deviceplugin: example.com/widget: registered"
 
 
 def test_a_text_line_adds_only_what_the_sentence_does_not_say() -> None:
@@ -40,7 +40,7 @@ def test_a_json_line_has_documented_keys_only() -> None:
     assert line == {
         "ts": "2023-11-14T22:13:20.250Z",
         "level": "warning",
-        "logger": "kdp.plugin",
+        "logger": "kdp.deviceplugin",
         "msg": "gone: x",
         "device_id": "w0",
     }

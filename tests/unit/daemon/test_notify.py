@@ -11,8 +11,8 @@ import anyio
 import pytest
 
 from kdp.daemon.notify import Notifier, in_words
-from kdp.plugin.manager import Status
-from kdp.plugin.plugin import ResourceStatus
+from kdp.deviceplugin.manager import Status
+from kdp.deviceplugin.plugin import ResourceStatus
 
 READY = Status(
     resources={

@@ -20,7 +20,7 @@ from kdp.daemon import serving
 from kdp.daemon.serving import Daemon, Plan, check_backends, serve
 from kdp.daemon.settings import Address, Settings
 from kdp.errors import PluginDirectoryGoneError
-from kdp.health import DeviceHealth, HealthState
+from kdp.supervision.health import DeviceHealth, HealthState
 
 
 class Widgets(kdp.DeviceBackend):

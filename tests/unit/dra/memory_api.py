@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from kdp.dra.api import ApiError, Slices, WatchEvent
+from kdp.cluster.api import ApiError, Slices, WatchEvent
 
 Object = dict[str, Any]
 OF_GATES: Mapping[str, tuple[str, ...]] = {

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdp.backend import Needs
 from kdp.daemon.settings import Address, Settings
 from kdp.errors import InvalidValueError
 from kdp.manifests import Deployment, deployment_of
+from kdp.model.backend import Needs
 
 from ..strategies import effort
 

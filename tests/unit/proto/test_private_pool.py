@@ -97,6 +97,6 @@ def test_a_message_class_says_where_it_comes_from() -> None:
 
 def test_the_pure_python_implementation_is_not_loaded_beside_the_c_library() -> None:
     """protobuf's own way to a pool loads it, and a plugin's start waits for that."""
-    code = "import sys, kdp.plugin.wire; sys.exit('google.protobuf.internal.python_message' in sys.modules)"
+    code = "import sys, kdp.deviceplugin.wire; sys.exit('google.protobuf.internal.python_message' in sys.modules)"
     environment = os.environ | {"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "upb"}
     assert subprocess.run([sys.executable, "-c", code], env=environment, timeout=60, check=False).returncode == 0

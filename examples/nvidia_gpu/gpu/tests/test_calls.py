@@ -14,9 +14,9 @@ import pytest
 
 import kdp
 import kdp.hardware
-from kdp_example_nvidia_gpu import NvidiaGpu
-from kdp_example_nvidia_gpu.events import EventSet
-from kdp_example_nvidia_gpu.nvml import GpuLost, pynvml
+from kdp_nvidia_gpu import NvidiaGpu
+from kdp_nvidia_gpu.events import EventSet
+from kdp_nvidia_gpu.nvml import GpuLost, pynvml
 
 NEEDED = {"nvmlInitWithFlags", "nvmlShutdown", "nvmlDeviceGetCount_v2", "nvmlErrorString"}
 IDENTITY = {"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID"}

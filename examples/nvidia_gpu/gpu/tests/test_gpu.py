@@ -18,9 +18,9 @@ import pytest
 import kdp
 import kdp.hardware
 from kdp.testing import Pod, SimulatedKubelet
-from kdp_example_nvidia_gpu import NvidiaGpu
-from kdp_example_nvidia_gpu.events import EventSet
-from kdp_example_nvidia_gpu.nvml import pynvml
+from kdp_nvidia_gpu import NvidiaGpu
+from kdp_nvidia_gpu.events import EventSet
+from kdp_nvidia_gpu.nvml import pynvml
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -1,0 +1,107 @@
+"""`ClusterApi`: what a DRA driver asks of the API server, and `ApiError`: how that fails.
+
+Objects are what JSON has, as dicts; each method is one request and may be cancelled. Nothing here retries: whoever asks knows
+whether and when it is worth it. `kdp.cluster.client` is the one that speaks to a real server; a test may bring its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, final
+
+import attrs
+
+from ..errors import KdpError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping
+
+__all__ = ["ApiError", "ClusterApi", "Slices", "WatchEvent"]
+
+Object = dict[str, Any]
+
+
+@final
+class ApiError(KdpError):
+    """The API server refused a request, or was not reached.
+
+    Args:
+        message: A sentence: what was asked, and the server's own words.
+        status: The HTTP status; 0: there was no answer.
+        reason: The server's word for it, as ``Conflict``; "": it gave none.
+        retry_after: Seconds that the server asks to wait; None: it does not say.
+    """
+
+    def __init__(self, message: str, *, status: int = 0, reason: str = "", retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.retry_after = retry_after
+
+
+@final
+@attrs.frozen
+class Slices:
+    """Some ResourceSlices, and the version of the whole collection, from which they can be watched."""
+
+    items: Sequence[Object]
+    resource_version: str
+
+
+@final
+@attrs.frozen
+class WatchEvent:
+    """One event of a watch; of a ``BOOKMARK`` only the object's resource version means something."""
+
+    kind: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+    item: Object
+
+
+class ClusterApi(Protocol):
+    """The API server as a driver sees it. asyncio only; safe to use from several tasks."""
+
+    async def version(self) -> str:
+        """Return the server's version, as ``v1.37.1``.
+
+        Raises:
+            ApiError: As all methods do.
+        """
+        ...
+
+    async def node(self, name: str) -> Object:
+        """Return a Node: for its UID, and for what it still says is allocatable."""
+        ...
+
+    async def claim(self, namespace: str, name: str) -> Object:
+        """Return a ResourceClaim."""
+        ...
+
+    async def update_claim_status(self, claim: Mapping[str, Any]) -> Object:
+        """Replace a claim's status; 409 if the claim has another resource version by now."""
+        ...
+
+    async def slices(self, *, driver: str, node: str | None = None) -> Slices:
+        """Return a driver's slices: those of one node, or all."""
+        ...
+
+    def watch_slices(
+        self, *, driver: str, node: str | None = None, resource_version: str
+    ) -> AsyncGenerator[WatchEvent, None]:
+        """Yield what changes from a version on, until the server ends the watch; 410 if the version is too old."""
+        ...
+
+    async def create_slice(self, item: Mapping[str, Any]) -> Object:
+        """Create a slice and return it as stored; 409 if its name is taken."""
+        ...
+
+    async def update_slice(self, item: Mapping[str, Any]) -> Object:
+        """Replace a slice and return it as stored; 409 if it has another resource version by now."""
+        ...
+
+    async def delete_slice(self, item: Mapping[str, Any]) -> None:
+        """Delete a slice if it is still just this one, by UID and resource version; 404 if it is gone, 409 if it is not."""
+        ...
+
+    async def create_event(self, event: Mapping[str, Any]) -> Object:
+        """Create an Event in the namespace that it names."""
+        ...

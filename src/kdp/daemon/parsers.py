@@ -1,0 +1,230 @@
+"""How a setting's value is read: text, or a value of the right type, becomes what `Settings` holds.
+
+Each reader raises `Unacceptable` with the rule that the value breaks and a valid example; whose value it was is known, and
+said, in `kdp.daemon.settings`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, cast, final
+
+import attrs
+from typing_extensions import override
+
+from ..errors import InvalidValueError
+from ..model.health_policy import HealthPolicy
+from ..model.names import MAX_REPLICAS, check_label_name, check_label_value
+
+if TYPE_CHECKING:
+    from ..model.claims import TaintEffect
+
+__all__ = [
+    "Address",
+    "Unacceptable",
+    "address",
+    "choice",
+    "driver_name",
+    "health_policy",
+    "labels",
+    "number",
+    "path",
+    "path_or_none",
+    "poll_interval",
+    "pool",
+    "replicas_for",
+    "taint",
+    "text",
+]
+
+
+@final
+@attrs.frozen
+class Address:
+    """Where the probes listen.
+
+    Attributes:
+        host: Name or address; empty: every address of the machine.
+        port: 0: any free one, told in the log.
+    """
+
+    host: str
+    port: int
+
+    @override
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Unacceptable(ValueError):
+    """The text is the rule that the value breaks, ending in a valid example."""
+
+
+def path(value: object) -> Path:
+    """Read a path, made absolute."""
+    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
+        raise Unacceptable("must be a path; valid is '/var/lib/kubelet'")
+    return Path(os.fspath(value)).absolute()
+
+
+def path_or_none(value: object) -> Path | None:
+    """Read a path, or ``none``."""
+    if value is None or (isinstance(value, str) and value.strip().lower() == "none"):
+        return None
+    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
+        raise Unacceptable("must be a path, or 'none' for nowhere; valid is '/var/lib/kdp'")
+    return Path(os.fspath(value)).absolute()
+
+
+def choice(*choices: str) -> Callable[[object], str]:
+    """Return what reads one of these words, in any case."""
+
+    def parse(value: object) -> str:
+        if isinstance(value, str) and value.lower() in choices:
+            return value.lower()
+        raise Unacceptable(f"must be one of {', '.join(choices)}; valid is {choices[0]!r}")
+
+    return parse
+
+
+def number(least: int, most: int | None, example: int) -> Callable[[object], int]:
+    """Return what reads a whole number within limits; None: there is no upper one."""
+    limits = f"from {least} to {most}" if most is not None else f"of {least} or more"
+
+    def parse(value: object) -> int:
+        digits = str(value).strip()
+        if isinstance(value, (int, str)) and not isinstance(value, bool) and digits.isascii() and digits.isdigit():
+            whole = int(digits)
+            if whole >= least and (most is None or whole <= most):
+                return whole
+        raise Unacceptable(f"must be a whole number {limits}; valid is {example}")
+
+    return parse
+
+
+def replicas_for(value: object) -> tuple[tuple[str, int], ...]:
+    """Read ``SELECTOR=NUMBER`` pairs, in their order."""
+    rule = "must be SELECTOR=NUMBER, several with commas, or in a file a mapping; valid is 'model=A100*=8,gpu-1=1'"
+    if isinstance(value, str):
+        parts = [part.strip().rpartition("=") for part in value.split(",") if part.strip()]
+        pairs: list[tuple[object, object]] = [(selector, number) for selector, _, number in parts]
+    elif isinstance(value, Mapping):
+        pairs = list(cast("Mapping[object, object]", value).items())
+    else:
+        raise Unacceptable(rule)
+    parse = number(1, MAX_REPLICAS, 4)
+    checked: list[tuple[str, int]] = []
+    for selector, given in pairs:
+        if not isinstance(selector, str) or not selector or selector.endswith("="):
+            raise Unacceptable(rule)
+        try:
+            checked.append((selector, parse(given)))
+        except Unacceptable as error:
+            raise Unacceptable(f"gives {selector!r} {given!r} replicas: the number {error}") from None
+    if not checked:
+        raise Unacceptable(rule)
+    return tuple(checked)
+
+
+def poll_interval(value: object) -> float | None:
+    """Read seconds, or ``none`` for never."""
+    if value is None or (isinstance(value, str) and value.strip().lower() in ("none", "never")):
+        return None
+    rule = "must be a number of seconds above 0, or 'none' for never; valid is 5"
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise Unacceptable(rule)
+    try:
+        seconds = float(value)
+    except ValueError:
+        raise Unacceptable(rule) from None
+    if not 0 < seconds < math.inf:
+        raise Unacceptable(rule)
+    return seconds
+
+
+def health_policy(value: object) -> dict[str, float | None]:
+    """Read thresholds of health by name."""
+    if isinstance(value, HealthPolicy):
+        value = attrs.asdict(value)
+    if not isinstance(value, (str, Mapping)):
+        raise Unacceptable("must be thresholds by name; valid is 'failures=2,hold_down=30'")
+    try:
+        return HealthPolicy.numbers(cast("str | Mapping[str, float | None]", value))
+    except InvalidValueError as error:
+        raise Unacceptable(f"is refused: {error}") from None
+
+
+def text(value: object) -> str:
+    """Read a text that is not empty."""
+    if not isinstance(value, str) or not value.strip():
+        raise Unacceptable("must be a text; valid is 'node-0'")
+    return value.strip()
+
+
+def driver_name(value: object) -> str:
+    """Read a DRA driver's name."""
+    from ..dra.names import check_driver_name
+
+    try:
+        return check_driver_name(text(value))
+    except InvalidValueError as error:
+        raise Unacceptable(f"is refused: {error}") from None
+
+
+def pool(value: object) -> str:
+    """Read the name of a DRA pool."""
+    from ..dra.names import check_pool_name
+
+    try:
+        return check_pool_name(text(value))
+    except InvalidValueError as error:
+        raise Unacceptable(f"is refused: {error}") from None
+
+
+def labels(value: object) -> tuple[tuple[str, str], ...]:
+    """Read ``LABEL=VALUE`` pairs, sorted; none: ``all``."""
+    rule = "must be LABEL=VALUE, several with commas, or 'all'; valid is 'example.com/fabric=a'"
+    if isinstance(value, str) and value.strip().lower() == "all":
+        return ()
+    if isinstance(value, str):
+        parts = [part.strip().partition("=") for part in value.split(",") if part.strip()]
+        if not all(equals for _, equals, _ in parts):
+            raise Unacceptable(rule)
+        pairs: list[tuple[object, object]] = [(name, text) for name, _, text in parts]
+    elif isinstance(value, Mapping):
+        pairs = list(cast("Mapping[object, object]", value).items())
+    else:
+        raise Unacceptable(rule)
+    try:
+        found = {check_label_name(cast("str", name)): check_label_value(cast("str", text)) for name, text in pairs}
+    except InvalidValueError as error:
+        raise Unacceptable(f"is refused: {error}") from None
+    if len(found) < len(pairs) or not found:
+        raise Unacceptable(rule)
+    return tuple(sorted(found.items()))
+
+
+def taint(value: object) -> TaintEffect | None:
+    """Read a taint's effect; None: ``off``."""
+    effects: dict[str, TaintEffect | None] = {"off": None, "noschedule": "NoSchedule", "noexecute": "NoExecute"}
+    effects["none"] = "None"
+    if isinstance(value, str) and value.lower() in effects:
+        return effects[value.lower()]
+    raise Unacceptable("must be one of NoSchedule, NoExecute, None, off; valid is 'NoExecute'")
+
+
+def address(value: object) -> Address:
+    """Read where to listen."""
+    rule = "must be ADDRESS:PORT, or :PORT for every address; valid is ':8080' or '[::1]:8080'"
+    if isinstance(value, Address):
+        return value
+    if not isinstance(value, str):
+        raise Unacceptable(rule)
+    host, colon, port = value.strip().rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535 or (":" in host and not bracketed):
+        raise Unacceptable(rule)
+    return Address(host[1:-1] if bracketed else host, int(port))

@@ -1,0 +1,290 @@
+"""`PluginManager`: many resources, of one or several backends, each with its own socket and state.
+
+A resource exists while its backend names it or a device of it is listed; none takes another one down.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NoReturn
+
+import anyio
+import attrs
+from typing_extensions import override
+
+from ..concurrency.observable import Latest
+from ..errors import ConfigurationError, InvalidValueError, PluginDirectoryGoneError
+from ..hardware.shared_host import agreed
+from ..kubelet import KubeletPaths, KubeletWatch
+from ..supervision.service import BaseStatus, Lifetime
+from ..supervision.supervisor import Deadlines, Discovery, Supervisor, resource_of, static_resources
+from .plugin import DevicePlugin, ResourceStatus, Route
+from .sockets import SocketNames
+from .tracking.tracker import Usage
+from .wire import check_renderable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import EllipsisType
+
+    from ..hardware import Host
+    from ..model.backend import DeviceBackend
+    from ..model.devices import Device
+    from ..supervision.health import HealthChange
+    from .cdi import CdiOptions
+    from .tracking.pace import Pace
+
+__all__ = ["PluginManager", "Status"]
+
+
+@attrs.frozen(kw_only=True)
+class Status(BaseStatus):
+    """Where everything stands.
+
+    Attributes:
+        resources: Each resource by its name.
+        backends: For each backend, in the order given, its class's name and why it is not ready (None: it is).
+    """
+
+    resources: Mapping[str, ResourceStatus]
+
+    @property
+    @override
+    def parts(self) -> Mapping[str, ResourceStatus]:
+        """What is served: the resources; one is ready when the kubelet holds a stream of it."""
+        return self.resources
+
+
+class PluginManager(Lifetime):
+    """Runs device plugins for backends; an async context manager (asyncio only).
+
+    Leaving the context is the orderly stop: streams end first, calls in flight get 1.5 s, own sockets are unlinked, no
+    empty list is sent, backends are closed. It takes less than 2 s whatever a vendor's call does; cancellation of the
+    body counts as leaving.
+
+    Args:
+        backends: The vendors' objects.
+        paths: The kubelet's directories; default: those of a normal kubelet.
+        registration: By kubelet.sock or through the plugin watcher.
+        host: The node's files; default: what the backends were made with, else this machine's.
+        poll_interval: Seconds between discoveries, over every backend's own; None: only on events; ``...``: as the
+            backends say.
+        deadlines: What hooks get.
+        cdi: How CDI is used; None: not at all.
+        health_policy: Thresholds of health that differ from the backends' own (`kdp.HealthPolicy`), by name.
+        observe: Called on the loop with each change of a device's health, for metrics and events; must not block. What
+            it raises is logged and changes nothing.
+        state_dir: Where allocations are saved until they are released, so that a killed process forgets none; None:
+            nowhere.
+        pace: How often the kubelet is asked what pods hold.
+        policy: Which devices to prefer, over every backend's own; ``none``: the kubelet chooses; None: as they say.
+
+    Raises:
+        ConfigurationError: No backend, two backends with one static resource, or thresholds that contradict each other.
+        InvalidNameError: A static resource's name breaks the rules, or its socket's path would be too long.
+    """
+
+    def __init__(
+        self,
+        backends: Sequence[DeviceBackend],
+        *,
+        paths: KubeletPaths | None = None,
+        registration: Route = "kubelet",
+        host: Host | None = None,
+        poll_interval: float | EllipsisType | None = ...,
+        deadlines: Deadlines | None = None,
+        cdi: CdiOptions | None = None,
+        health_policy: Mapping[str, float | None] | None = None,
+        observe: Callable[[HealthChange], object] | None = None,
+        state_dir: Path | None = None,
+        pace: Pace | None = None,
+        policy: str | None = None,
+    ) -> None:
+        super().__init__()
+        if not backends:
+            raise ConfigurationError("there is no backend to run: give at least one kdp.DeviceBackend")
+        self._paths = paths or KubeletPaths.under()
+        self._route: Route = registration
+        self._cdi = cdi
+        self._host = agreed(backends, host)
+        watcher = registration == "watcher"
+        self._directory = self._paths.plugins_registry_dir if watcher else self._paths.device_plugin_dir
+        self._kubelet = KubeletWatch(self._directory)
+        self._usage = Usage(self._paths, state_dir=state_dir, pace=pace)
+        self._plugins: dict[str, DevicePlugin] = {}
+        self._owners: dict[str, Supervisor] = {}
+        self._claims = threading.Lock()
+        self._ids: dict[int, tuple[DeviceBackend, frozenset[str]]] = {}  # a backend may have no hash
+        self._claimed: dict[str, DeviceBackend] = {}
+        self._gone: Latest[PluginDirectoryGoneError | None] = Latest(None)
+        for backend in backends:
+            supervisor = Supervisor(
+                backend,
+                host=self._host,
+                poll_interval=poll_interval,
+                check=functools.partial(self._check, backend),
+                deadlines=deadlines,
+                health_policy=health_policy,
+                observe=observe,
+                policy=policy,
+            )
+            for resource in static_resources(backend):
+                if resource in self._owners:
+                    raise ConfigurationError(
+                        f"two backends serve {resource}: {self._owners[resource].label} and {supervisor.label}; give one "
+                        "of them another resource"
+                    )
+                SocketNames(self._directory, resource)
+                self._owners[resource] = supervisor
+                self._claimed[resource] = backend
+            self._supervisors.append(supervisor)
+
+    # -- what others ask for -------------------------------------------------------------------------------------------
+
+    @override
+    def status(self) -> Status:
+        """Return where everything stands now."""
+        waiting = (
+            ResourceStatus(resource=name, state="waiting", reason=s.discovery.value.problem, devices=0, healthy=0)
+            for name, s in self._owners.items()
+            if name not in self._plugins
+        )
+        return Status(
+            resources={s.resource: s for s in (*waiting, *(plugin.status for plugin in self._plugins.values()))},
+            backends=self._problems,
+        )
+
+    @property
+    def preferred(self) -> Mapping[str, int]:
+        """How often the kubelet's questions which devices to prefer were ``answered`` by a policy.
+
+        Of those, what was ``remembered`` and what is ``unproven`` to be the best; and beside them ``empty``: left to the
+        kubelet, because something went wrong.
+        """
+        return sum((supervisor.preferred for supervisor in self._supervisors), Counter[str]())
+
+    async def failed(self) -> NoReturn:
+        """Wait for ever, unless something happens that only a new process can cure.
+
+        Raises:
+            PluginDirectoryGoneError: The plugin directory was unlinked under us.
+        """
+        while (error := self._gone.value) is None:
+            await self._gone.after(self._gone.version)
+        raise error
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    @override
+    def _begin(self) -> None:
+        if self._cdi is not None:
+            from ..cdi import CdiDirectory
+
+            CdiDirectory(self._cdi.directory).remove_stale(self._host)
+        self._tasks.start_soon(self._watch_kubelet)
+        self._tasks.start_soon(self._usage.run)
+
+    async def _watch_kubelet(self) -> None:
+        try:
+            await self._kubelet.run()
+        except PluginDirectoryGoneError as error:
+            self._gone.set(error)
+
+    @override
+    async def _end(self, until: float) -> None:
+        for plugin in self._plugins.values():
+            plugin.stop()
+        await self._discovered.wait()
+        for plugin in self._plugins.values():
+            await plugin.stopped.wait()
+        await self._usage.settle(max(0.1, until - time.monotonic()))
+
+    # -- devices -------------------------------------------------------------------------------------------------------
+
+    @override
+    async def _follow(self, supervisor: Supervisor) -> None:
+        """Hand each discovery to the resources; also when only tombstones expire."""
+        version = supervisor.discovery.version
+        while True:
+            with anyio.move_on_after(self._until_expiry(supervisor)):
+                await supervisor.discovery.after(version)
+            version = supervisor.discovery.version
+            self._apply(supervisor, supervisor.discovery.value)
+
+    def _until_expiry(self, supervisor: Supervisor) -> float:
+        times = [p.inventory.next_expiry for name, p in self._plugins.items() if self._owners[name] is supervisor]
+        return max(0.0, min((t for t in times if t is not None), default=float("inf")) - time.monotonic())
+
+    def _apply(self, supervisor: Supervisor, found: Discovery) -> None:
+        # A discovery may come just after the stop: nobody would tell its plugins.
+        if found.devices is None or self._discovering.cancel_called:
+            return
+        mine = [name for name, owner in self._owners.items() if owner is supervisor]
+        groups: dict[str, dict[str, Device]] = {name: {} for name in (*mine, *found.resources)}
+        static = supervisor.backend.resource
+        for device in found.devices:  # ten thousand times for each change, so that no call is made where none is needed
+            if device.exists:  # the kubelet has no word for a partition that is still to be made
+                name = device.resource or static or resource_of(device, supervisor.backend)
+                group = groups.get(name)
+                if group is None:
+                    group = groups[name] = {}
+                group[device.id] = device
+        for name, group in groups.items():
+            for other, plugin in self._plugins.items():
+                if other != name and (moved := plugin.inventory.tombstones & group.keys()):
+                    plugin.forget(moved)  # an id is unique in the process: it lives where it is now
+            self._owners[name] = supervisor
+            plugin = self._plugins.get(name) or self._start(name, supervisor)
+            plugin.update(group.values())
+            if name not in found.resources and plugin.is_empty:
+                del self._plugins[name], self._owners[name]
+                with self._claims:
+                    del self._claimed[name]
+                self._usage.detach(name)
+                plugin.withdraw()
+
+    def _start(self, resource: str, supervisor: Supervisor) -> DevicePlugin:
+        plugin = self._plugins[resource] = DevicePlugin(
+            resource,
+            supervisor=supervisor,
+            paths=self._paths,
+            route=self._route,
+            kubelet=self._kubelet,
+            host=self._host,
+            cdi=self._cdi,
+            usage=self._usage,
+        )
+        self._usage.attach(plugin)
+        self._tasks.start_soon(plugin.run)
+        return plugin
+
+    def _check(self, backend: DeviceBackend, devices: Sequence[Device], static: Sequence[str]) -> None:
+        """Refuse devices that this protocol cannot serve, or that another backend already has. In a hook's thread.
+
+        The claims are made here and not when the devices are taken, because two backends discover at the same time.
+        """
+        for device in devices:
+            if self._cdi is None:
+                check_renderable(device.edits)
+        with self._claims:
+            taken = {i: other for other, ids in self._ids.values() if other is not backend for i in ids}
+            for device in devices:
+                if device.id in taken:
+                    raise InvalidValueError(
+                        f"device id {device.id!r} is also one of {type(taken[device.id]).__name__}: an id must be unique "
+                        "in the process, also over resources; add a prefix"
+                    )
+            resources = {resource_of(device, backend) for device in devices} | set(static)
+            for resource in sorted(resources):
+                owner = self._claimed.get(resource, backend)
+                if owner is not backend:
+                    raise InvalidValueError(
+                        f"resource {resource} is already served by {type(owner).__name__}; choose another name"
+                    )
+                SocketNames(self._directory, resource)
+            self._claimed.update(dict.fromkeys(resources, backend))
+            self._ids[id(backend)] = backend, frozenset(device.id for device in devices)

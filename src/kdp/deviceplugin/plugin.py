@@ -1,0 +1,468 @@
+"""`DevicePlugin`: one resource; drives its session and its inventory against the real world.
+
+All decisions are the session's and the inventory's. Here is only the doing: events come through one mailbox, commands
+are obeyed one after another, and each change of state is told in one log line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
+
+import anyio
+import attrs
+
+from ..concurrency.backoff import Backoff
+from ..concurrency.observable import Latest
+from ..errors import ListTooLargeError, RegistrationError, RegistrationRefusedError
+from ..kubelet import KubeletPaths, KubeletState, KubeletWatch
+from ..kubelet.server import ServeError, SocketServer
+from ..kubelet.sockets import missing_right, remove_dead
+from ..supervision.health import DeviceHealth
+from ..supervision.service import DRAIN_SECONDS
+from .inventory import Change, Inventory
+from .registration import dial, register
+from .servicer import Servicer
+from .session import (
+    Close,
+    Closed,
+    Command,
+    Disbelieved,
+    Event,
+    KubeletGone,
+    KubeletHere,
+    ListReady,
+    Register,
+    Registered,
+    RegisterFailed,
+    Serve,
+    Served,
+    ServeFailed,
+    Session,
+    State,
+    Stop,
+    Tick,
+)
+from .sockets import SocketNames
+from .wire import encode_device, worst_case_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    import grpc
+    from anyio.abc import TaskGroup
+
+    from ..hardware import Host
+    from ..model.devices import Device, Health
+    from ..supervision.supervisor import Supervisor
+    from .cdi import CdiOptions, ResourceCdi
+    from .tracking.tracker import Usage
+
+__all__ = ["DevicePlugin", "ResourceStatus", "Route"]
+
+logger = logging.getLogger(__name__)
+
+Route = Literal["kubelet", "watcher"]
+"""How to register: with kubelet.sock, or by a socket that the kubelet's plugin watcher finds (contract section 3)."""
+
+_CONNECTED = "connected"
+
+_MOST_LINES = 5
+"""More devices than this that change together are told in one line."""
+
+
+@attrs.frozen(kw_only=True)
+class ResourceStatus:
+    """Where one resource stands.
+
+    Attributes:
+        resource: Its name.
+        state: The session's state, as ``connected``.
+        reason: Why it is not connected; None: it is, or nothing is wrong yet.
+        devices: How many devices are listed.
+        healthy: How many of them are healthy.
+        faults: How those are that are not simply healthy, by id; since when on `time.monotonic`'s clock. Those that have
+            vanished are not among them.
+        holders: Which pod holds a device, as ``namespace/pod (container)`` by device id, as of the last time that the
+            kubelet was asked; None: it was not, because nothing depended on it, or it does not say.
+    """
+
+    resource: str
+    state: str
+    reason: str | None
+    devices: int
+    healthy: int
+    faults: Mapping[str, DeviceHealth] = attrs.field(factory=dict[str, DeviceHealth])
+    holders: Mapping[str, str] | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the kubelet holds a stream of this resource."""
+        return self.state == State.CONNECTED.value
+
+
+def _resource_cdi(resource: str, cdi: CdiOptions, host: Host, supervisor: Supervisor) -> ResourceCdi:
+    from .cdi import ResourceCdi  # late: few plugins pay for it
+
+    return ResourceCdi(resource, cdi, host, supervisor.backend.joined_env)
+
+
+class DevicePlugin:
+    """Serves one extended resource to the kubelet.
+
+    Args:
+        resource: The extended resource's name.
+        supervisor: The backend that the devices are of.
+        paths: The kubelet's directories.
+        route: See `Route`.
+        kubelet: Says whether a kubelet is there.
+        host: The node's files.
+        usage: Knows what pods hold.
+        cdi: How CDI is used; None: not at all.
+
+    Attributes:
+        supervisor: As given.
+        inventory: The device table.
+        stopped: Set when `run` has ended.
+
+    Raises:
+        InvalidNameError: No socket name fits into the directory.
+    """
+
+    def __init__(
+        self,
+        resource: str,
+        *,
+        supervisor: Supervisor,
+        paths: KubeletPaths,
+        route: Route,
+        kubelet: KubeletWatch,
+        host: Host,
+        usage: Usage,
+        cdi: CdiOptions | None = None,
+    ) -> None:
+        self.resource = resource
+        self.inventory = Inventory(encode=encode_device, worst_case=worst_case_bytes)
+        self.supervisor = supervisor
+        self._paths = paths
+        self._watcher = route == "watcher"
+        self._directory: Path = paths.plugins_registry_dir if self._watcher else paths.device_plugin_dir
+        self._names = SocketNames(self._directory, resource)
+        self._kubelet = kubelet
+        self._host = host
+        self._cdi = None if cdi is None else _resource_cdi(resource, cdi, host, supervisor)
+        self._usage = usage
+        self._session = Session(backoff=Backoff(), watcher=self._watcher)
+        self._mailbox: asyncio.Queue[Event] = asyncio.Queue()
+        self._changed: Latest[None] = Latest(None)
+        self._list_problem: str | None = None
+        self._dialed: grpc.aio.Channel | None = None
+        self._server: SocketServer | None = None
+        self._servicer: Servicer | None = None
+        self._known: object | None = None
+        self._told: set[str] = set()
+        self.stopped = anyio.Event()
+
+    # -- devices -------------------------------------------------------------------------------------------------------
+
+    def update(self, devices: Iterable[Device]) -> None:
+        """Take the whole truth about this resource's devices. A list that cannot be sent changes nothing."""
+        try:
+            change = self.inventory.update(devices, time.monotonic())
+        except ListTooLargeError as error:
+            if str(error) != self._list_problem:
+                logger.error("%s: %s", self.resource, error, extra={"resource": self.resource})
+            self._list_problem = str(error)
+            return
+        self._list_problem = None
+        self._describe()  # before the kubelet hears of them
+        self._announce(change)
+        self._usage.vanished(self.resource, self.inventory.tombstones)
+        self._mailbox.put_nowait(ListReady())
+
+    def _describe(self) -> None:
+        snapshot = self.inventory.snapshot
+        if self._cdi is not None and snapshot is not None:
+            self._cdi.update(snapshot.devices.values())
+
+    def withdraw(self) -> None:
+        """Stop because the resource is there no more."""
+        if self._cdi is not None:
+            self._cdi.withdraw()
+        self.stop()
+
+    def forget(self, ids: Iterable[str]) -> None:
+        """Drop these tombstones now: no pod holds the devices, or they are back under another resource."""
+        self._announce(self.inventory.forget(ids))
+        self._describe()
+        self._usage.vanished(self.resource, self.inventory.tombstones)
+
+    def adopt(self, held: Mapping[str, Sequence[int]]) -> None:
+        """List devices as tombstones that pods hold, each with its NUMA nodes: they vanished before this process came."""
+        self._announce(self.inventory.adopt(held, time.monotonic()))
+        self._usage.vanished(self.resource, self.inventory.tombstones)
+
+    def hold(self, ids: Iterable[str]) -> None:
+        """Keep these tombstones: pods hold the devices."""
+        self.inventory.hold(ids, time.monotonic())
+
+    @property
+    def connected_generation(self) -> int | None:
+        """The generation whose stream the kubelet holds; None: none."""
+        return self._session.generation if self._session.state is State.CONNECTED else None
+
+    def disbelieve(self, generation: int, reason: str) -> None:
+        """Begin a new generation, because the kubelet does not believe what this one says."""
+        self._mailbox.put_nowait(Disbelieved(generation, reason))
+
+    def _announce(self, change: Change) -> None:
+        by_health: dict[Health, list[str]] = {}
+        for transition in change.transitions:
+            device = transition.device
+            if transition.before is not None or not device.health.is_healthy:  # a new, healthy device is no news
+                by_health.setdefault(device.health, []).append(device.id)
+        unhealthy = [device_id for health, ids in by_health.items() if not health.is_healthy for device_id in ids]
+        if unhealthy and self._session.state is State.CONNECTED:
+            self._usage.wonder(self.resource, unhealthy)
+        for health, ids in by_health.items():
+            level = logging.INFO if health.is_healthy else logging.WARNING
+            self._log_devices(level, ids, f"now {health}")
+        self._log_devices(logging.INFO, change.removed, "no longer listed")
+        if change.topology_lost_by is not None:
+            logger.warning(
+                "%s: device %s has no NUMA node, so none is told for the whole resource",
+                self.resource,
+                change.topology_lost_by,
+            )
+        if change.on_wire:
+            self._changed.set(None)
+
+    def _log_devices(self, level: int, ids: Sequence[str], what: str) -> None:
+        """Log one line for each device, or one for all where many changed together."""
+        if len(ids) > _MOST_LINES:
+            what = f"{len(ids)} devices are {what}: {', '.join(ids[:_MOST_LINES])}, ..."
+            logger.log(level, "%s: %s", self.resource, what, extra={"resource": self.resource})
+            return
+        for device_id in ids:
+            extra = {"resource": self.resource, "device_id": device_id}
+            logger.log(level, "%s: device %s is %s", self.resource, device_id, what, extra=extra)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is listed, not even a tombstone."""
+        snapshot = self.inventory.snapshot
+        return snapshot is not None and not snapshot.devices
+
+    # -- status --------------------------------------------------------------------------------------------------------
+
+    @property
+    def status(self) -> ResourceStatus:
+        """Where the resource stands now."""
+        snapshot = self.inventory.snapshot
+        devices = snapshot.devices.values() if snapshot else ()
+        faults = self.supervisor.discovery.value.health
+        holders = self._usage.holders(self.resource)
+        return ResourceStatus(
+            resource=self.resource,
+            state=self._session.state.value,
+            reason=self._reason(),
+            devices=len(devices),
+            healthy=sum(device.health.is_healthy for device in devices),
+            faults={i: health for i, health in faults.items() if snapshot and i in snapshot.devices},
+            holders=None if holders is None else {i: str(holder) for i, holder in holders.items()},
+        )
+
+    def _reason(self) -> str | None:
+        session = self._session
+        if session.state is State.CONNECTED:
+            return None
+        if self.inventory.snapshot is None:
+            return self._list_problem or "there is no device list yet"
+        view = self._kubelet.view.value
+        if session.state is State.WAITING and not self._watcher and view.state is not KubeletState.LISTENING:
+            refused = view.state in (KubeletState.DENIED, KubeletState.UNREADABLE)
+            right = missing_right(errno.EACCES) if refused else ""
+            return f"{view.state.value} ({self._paths.kubelet_socket}){right}"
+        return session.reason
+
+    def _tell(self) -> None:
+        """Log a change of state once; what goes on while it lasts is not news."""
+        session = self._session
+        if session.state is State.CONNECTED:
+            if _CONNECTED not in self._told:
+                self._told = {_CONNECTED}
+                status = self.status
+                logger.info(
+                    "%s: connected to the kubelet, devices: %d, healthy: %d",
+                    self.resource,
+                    status.devices,
+                    status.healthy,
+                    extra={"resource": self.resource},
+                )
+            return
+        reason = self._reason()
+        if reason is not None and reason not in self._told and session.state in (State.WAITING, State.LOST):
+            self._told = self._told - {_CONNECTED} | {reason}
+            logger.warning(
+                "%s: not registered: %s; trying again", self.resource, reason, extra={"resource": self.resource}
+            )
+
+    def _tell_of_lost_socket(self) -> None:
+        if self._session.state is State.CONNECTED and self._server is not None and not self._server.is_in_place:
+            text = "the plugin's socket file was removed; its stream lives, so it is kept until that ends"
+            if text not in self._told:
+                self._told.add(text)
+                logger.warning("%s: %s", self.resource, text, extra={"resource": self.resource})
+
+    # -- the driver ----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Serve until `stop`. Cancellation ends it at once, without the grace that `stop` gives."""
+        remove_dead(self._directory, self._names.has_made)
+        self._known = self._kubelet.view.value.identity
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._follow_kubelet)
+                while self._session.state is not State.STOPPED:
+                    event = await self._next_event()
+                    for command in self._session.handle(event, time.monotonic()):
+                        await self._obey(command, tasks)
+                    await self._prepare()
+                    self._usage.session(self.resource)
+                    self._tell()
+                tasks.cancel_scope.cancel()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._close(0.0)
+            self.stopped.set()
+
+    def stop(self) -> None:
+        """Ask for the orderly stop: calls in flight get `DRAIN_SECONDS`, streams end, then `run` returns."""
+        self._mailbox.put_nowait(Stop())
+
+    async def _next_event(self) -> Event:
+        deadline = self._session.deadline
+        if deadline is None:
+            return await self._mailbox.get()
+        try:
+            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                return await self._mailbox.get()
+        except TimeoutError:
+            return Tick()
+
+    async def _obey(self, command: Command, tasks: TaskGroup) -> None:
+        match command:
+            case Serve(generation):
+                await self._serve(generation)
+            case Register(generation) if self._watcher:
+                self._publish(generation)
+            case Register(generation):
+                tasks.start_soon(self._register, generation)
+            case Close(generation):
+                await self._close(DRAIN_SECONDS if self._session.state is State.STOPPED else 0.0)
+                self._mailbox.put_nowait(Closed(generation))
+                self._kubelet.look()
+
+    async def _serve(self, generation: int) -> None:
+        if not self._watcher:
+            self._dialed = dial(self._paths)  # gRPC connects in threads of its own while the server is made
+        self._describe()  # /var/run/cdi is empty after a reboot, and others may have cleaned it
+        try:
+            server = await self._have_server(generation)
+            if not self._watcher:
+                server.publish()
+        except ServeError as error:
+            self._mailbox.put_nowait(ServeFailed(generation, str(error)))
+        else:
+            self._mailbox.put_nowait(Served(generation))
+
+    async def _prepare(self) -> None:
+        """Make the next server while a new kubelet's socket does not listen yet: its wipe is over by then."""
+        view = self._kubelet.view.value
+        comes = view.state is KubeletState.DEAD and view.identity != self._known  # else it has ended and left its file
+        if comes and self._session.state is State.WAITING and self.inventory.snapshot is not None:
+            with contextlib.suppress(ServeError):  # said when it matters
+                await self._have_server(self._session.generation + 1)
+
+    async def _have_server(self, generation: int) -> SocketServer:
+        """Return this generation's server, which listens under its hidden name; it may have been made before."""
+        if self._server is not None:
+            if self._server.is_in_place:
+                return self._server
+            await self._server.stop()  # it was wiped after all, before anybody has found it
+        self._servicer = Servicer(
+            self.resource,
+            generation,
+            supervisor=self.supervisor,
+            inventory=self.inventory,
+            changed=self._changed,
+            host=self._host,
+            usage=self._usage,
+            post=self._mailbox.put_nowait,
+            watcher=self._watcher,
+            cdi=self._cdi,
+        )
+        self._server = SocketServer(self._names.path(generation), self._servicer.handlers())
+        await self._server.start()
+        return self._server
+
+    def _publish(self, generation: int) -> None:
+        """Let the plugin watcher find the socket; its calls are the answer."""
+        assert self._server is not None
+        try:
+            self._server.publish()
+        except ServeError as error:
+            self._mailbox.put_nowait(RegisterFailed(generation, str(error)))
+
+    async def _register(self, generation: int) -> None:
+        dialed, self._dialed = self._dialed, None
+        assert dialed is not None
+        assert self._server is not None
+        assert self._servicer is not None
+        try:
+            await register(dialed, self._paths, self._server, self.resource, self._servicer.options)
+        except RegistrationError as error:
+            permanent = isinstance(error, RegistrationRefusedError)
+            self._mailbox.put_nowait(RegisterFailed(generation, str(error), permanent=permanent))
+        else:
+            self._mailbox.put_nowait(Registered(generation))
+
+    async def _close(self, drain: float) -> None:
+        """End the current server: no new connection, then the calls in flight, then the streams.
+
+        The plugin watcher closes the connection when the socket's file goes, so on its route the file goes last.
+        """
+        dialed, server, servicer = self._dialed, self._server, self._servicer
+        self._dialed = self._server = self._servicer = None
+        if dialed is not None:  # it came to no Register
+            await dialed.close()
+        if server is None or servicer is None:
+            return
+        if not self._watcher:
+            server.unlink()
+        try:
+            await servicer.settle(drain)
+        finally:  # a cancellation does not wait for the calls, but for the server
+            servicer.end_streams()
+            await server.stop()
+
+    async def _follow_kubelet(self) -> None:
+        version = -1
+        while True:
+            view = await self._kubelet.view.after(version)
+            version = self._kubelet.view.version
+            listening = view.state is KubeletState.LISTENING
+            if listening:
+                self._known = view.identity
+            self._mailbox.put_nowait(KubeletHere(view.identity) if listening else KubeletGone())
+            self._tell_of_lost_socket()
+            registering = self._session.state in (State.REGISTERING, State.AWAITING_STREAM)
+            if registering and self._server is not None and not self._server.is_in_place:
+                reason = "the plugin's socket was removed while it was being registered"
+                self._mailbox.put_nowait(RegisterFailed(self._session.generation, reason))

@@ -1,0 +1,399 @@
+"""The RPCs that the kubelet calls: from wire values to the backend and back, and what each failure tells the pod.
+
+Every call works on one immutable snapshot of the inventory. Whatever goes wrong inside becomes a status with one
+sentence; no exception of a vendor reaches gRPC, which would send its text to the pod.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import time
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import grpc
+
+from ..errors import (
+    AllocationError,
+    CdiWriteError,
+    EditConflictError,
+    HookError,
+    HookTimeoutError,
+    InvalidValueError,
+    KdpError,
+    NotReady,
+    sentence,
+)
+from ..model.backend import Allocation, PreferRequest
+from ..model.edits import ContainerEdits
+from ..supervision.hooks import check_state
+from . import wire
+from .inventory import Cursor, Inventory, Snapshot
+from .session import Contacted, Registered, RegisterFailed, StreamClosed, StreamOpened
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ..concurrency.observable import Latest
+    from ..hardware import Host
+    from ..model.devices import Device
+    from ..supervision.supervisor import Supervisor
+    from .cdi import ResourceCdi
+    from .tracking.tracker import Usage
+
+    _Context = grpc.aio.ServicerContext[Any, Any]
+
+__all__ = ["Servicer"]
+
+logger = logging.getLogger(__name__)
+
+_Code = grpc.StatusCode
+
+SLOW = 1.0
+"""Seconds after which an Allocate is worth a log line: the kubelet admits no other pod meanwhile."""
+
+LAST_WORDS = 0.3
+"""Seconds to send the answers of calls that were cut short at the stop."""
+
+HEARD = 0.05
+"""Seconds between the last answer and the end of the streams: both travel on one connection, and a client that reads
+them together may see the end first and drop the answer."""
+
+MARGIN = 0.5
+"""Seconds before the kubelet's own deadline at which we answer, so that our sentence is the one it shows."""
+
+
+class Servicer:
+    """Serves one generation of one resource.
+
+    Args:
+        resource: The extended resource's name.
+        generation: Goes into every event.
+        supervisor: The backend.
+        inventory: The device table.
+        changed: Changes with every new snapshot.
+        host: The node's files.
+        usage: Knows what pods hold.
+        post: Takes the session's events.
+        watcher: Whether the plugin watcher's Registration service is served too.
+        cdi: The resource's CDI side; None: it has none.
+    """
+
+    def __init__(
+        self,
+        resource: str,
+        generation: int,
+        *,
+        supervisor: Supervisor,
+        inventory: Inventory,
+        changed: Latest[None],
+        host: Host,
+        usage: Usage,
+        post: Callable[[StreamOpened | StreamClosed | Contacted | Registered | RegisterFailed], None],
+        watcher: bool,
+        cdi: ResourceCdi | None = None,
+    ) -> None:
+        self._resource = resource
+        self._generation = generation
+        self._supervisor = supervisor
+        self._inventory = inventory
+        self._changed = changed
+        self._host = host
+        self._usage = usage
+        self._post = post
+        self._watcher = watcher
+        self._cdi = cdi
+        self._ended = False
+        self._calls: set[asyncio.Task[Any]] = set()
+        self._drained = False
+        hooks = supervisor.hooks
+        self._asks_backend = hooks.overridden("allocate")
+        self.options = wire.PluginOptions(
+            pre_start_required=hooks.overridden("prepare_container"),
+            preferred_allocation=hooks.overridden("prefer") or supervisor.preferences is not None,
+        )
+
+    def handlers(self) -> list[grpc.GenericRpcHandler]:
+        """Return the services for a gRPC server."""
+        unary = grpc.unary_unary_rpc_method_handler
+        services = [
+            grpc.method_handlers_generic_handler(
+                "v1beta1.DevicePlugin",
+                {
+                    "GetDevicePluginOptions": unary(self._options, wire.decode_nothing, wire.encode_options),
+                    # No serializer: the inventory hands out bytes that are ready to be sent.
+                    "ListAndWatch": grpc.unary_stream_rpc_method_handler(self._list_and_watch, wire.decode_nothing),
+                    "GetPreferredAllocation": unary(self._prefer, wire.decode_prefer, wire.encode_prefer),
+                    "Allocate": unary(self._allocate, wire.decode_allocate, wire.encode_allocate),
+                    "PreStartContainer": unary(self._pre_start, wire.decode_pre_start, wire.encode_nothing),
+                },
+            )
+        ]
+        if self._watcher:
+            services.append(
+                grpc.method_handlers_generic_handler(
+                    "pluginregistration.Registration",
+                    {
+                        "GetInfo": unary(self._get_info, wire.decode_nothing, wire.encode_plugin_info),
+                        "NotifyRegistrationStatus": unary(
+                            self._notify, wire.decode_registration_status, wire.encode_nothing
+                        ),
+                    },
+                )
+            )
+        return services
+
+    # -- stopping ------------------------------------------------------------------------------------------------------
+
+    def end_streams(self) -> None:
+        """End all ListAndWatch streams, in good order and without another list (contract section 11)."""
+        self._ended = True
+        self._changed.set(None)
+
+    async def settle(self, seconds: float) -> None:
+        """Wait until no call is in flight; after so many seconds the rest are answered that the plugin is stopping.
+
+        Comes before `end_streams`: when its stream ends the kubelet closes the connection, and with it every call that
+        still waits for its answer.
+        """
+        if not self._calls:
+            return
+        await asyncio.wait(tuple(self._calls), timeout=seconds)
+        self._drained = True
+        for task in tuple(self._calls):
+            task.cancel()
+        if self._calls:
+            await asyncio.wait(tuple(self._calls), timeout=LAST_WORDS)
+        await asyncio.sleep(HEARD)
+
+    async def _in_flight(self, context: _Context, work: Any) -> Any:
+        """Run a call so that `settle` can end it with our own sentence."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)  # when the answer is sent, not when it is known
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if not self._drained:
+                raise  # the kubelet has lost interest
+            task.uncancel()
+            await context.abort(_Code.UNAVAILABLE, "plugin is stopping")
+        except KdpError as error:
+            await self._fail(context, error)
+        except Exception as error:
+            logger.exception("%s: internal error in a call of the kubelet", self._resource)
+            await context.abort(_Code.INTERNAL, sentence(error))
+
+    async def _fail(self, context: _Context, error: KdpError) -> NoReturn:
+        match error:
+            case HookTimeoutError():
+                code = _Code.DEADLINE_EXCEEDED
+            case HookError():
+                code = _Code.INTERNAL
+            case NotReady():
+                code = _Code.UNAVAILABLE
+            case AllocationError():
+                code = _Code.FAILED_PRECONDITION
+            case _:
+                code = _Code.INVALID_ARGUMENT
+        await context.abort(code, sentence(error))
+
+    # -- ListAndWatch --------------------------------------------------------------------------------------------------
+
+    async def _list_and_watch(self, _: None, context: _Context) -> None:
+        self._post(StreamOpened(self._generation))
+        cursor = Cursor()
+        try:
+            while not self._ended:
+                version = self._changed.version
+                step = self._inventory.next(cursor, time.monotonic())
+                if isinstance(step, Snapshot):
+                    cursor.version, cursor.sent_at = step.version, time.monotonic()
+                    # Waits while the kubelet does not read: meanwhile newer lists replace each other unsent.
+                    await context.write(self._inventory.message)
+                elif step is not None:
+                    await asyncio.sleep(step)
+                else:
+                    await self._changed.after(version)
+        finally:
+            self._post(StreamClosed(self._generation))
+
+    # -- the unary calls -----------------------------------------------------------------------------------------------
+
+    async def _options(self, _: None, context: _Context) -> wire.PluginOptions:
+        return self.options
+
+    async def _allocate(self, requests: Sequence[Sequence[str]], context: _Context) -> list[wire.ContainerReply]:
+        async def work() -> list[wire.ContainerReply]:
+            return [await self._allocate_container(ids) for ids in requests]
+
+        return await self._in_flight(context, work())  # type: ignore[no-any-return]
+
+    async def _allocate_container(self, ids: Sequence[str]) -> wire.ContainerReply:
+        started = time.monotonic()
+        until = started + self._supervisor.deadlines.allocate
+        wanted = sorted(set(ids))  # the kubelet's order is random and means nothing
+        async with self._usage.allocating(self._resource, wanted, until=until) as lease:
+            allocation = Allocation(resource=self._resource, devices=self._healthy(wanted), deadline=until)
+            reply = await self._reply(allocation)
+            await lease.give(allocation)
+        took = time.monotonic() - started
+        if took > SLOW:
+            logger.warning("%s: Allocate took %.1f s; no other pod is admitted meanwhile", self._resource, took)
+        return reply
+
+    async def _reply(self, allocation: Allocation) -> wire.ContainerReply:
+        if self._asks_backend:
+            limit = max(0.0, allocation.deadline - time.monotonic())
+            reply: wire.ContainerReply = await self._supervisor.call(
+                "allocate", allocation, deadline=limit, then=functools.partial(self._check_and_render, allocation)
+            )
+            return reply
+        try:
+            edits = ContainerEdits.merge(
+                [(device.id, device.edits) for device in allocation.devices],
+                joined_env=self._supervisor.backend.joined_env,
+            )
+        except EditConflictError as error:
+            raise AllocationError(f"{self._resource}: {error}") from error
+        try:
+            return self._render(allocation, edits)
+        except InvalidValueError as error:
+            raise AllocationError(f"{self._resource}: {error}") from error
+
+    def _check_and_render(self, allocation: Allocation, edits: Any) -> wire.ContainerReply:
+        """Check and render what ``allocate`` returned, and check the state that it left. Runs in the hook's thread."""
+        check_state(allocation.state)
+        if not isinstance(edits, ContainerEdits):
+            raise InvalidValueError(f"it returned {edits!r}: must be kdp.ContainerEdits")
+        return self._render(allocation, edits)
+
+    def _render(self, allocation: Allocation, edits: ContainerEdits) -> wire.ContainerReply:
+        if self._cdi is None:
+            return wire.render(edits, self._host)
+        try:
+            return self._cdi.reply(allocation, edits)
+        except CdiWriteError as error:
+            raise AllocationError(f"{self._resource}: {error}") from error
+
+    @property
+    def _table(self) -> Mapping[str, Device]:
+        snapshot = self._inventory.snapshot
+        return snapshot.devices if snapshot else {}
+
+    def _known(self, ids: Sequence[str]) -> tuple[Device, ...]:
+        if not ids:
+            raise InvalidValueError(f"{self._resource}: the request names no device")
+        table = self._table
+        for device_id in ids:
+            if device_id not in table:
+                raise InvalidValueError(
+                    f"{self._resource} has no device {device_id!r}; the kubelet's list may be outdated"
+                )
+        return tuple([table[device_id] for device_id in ids])
+
+    def _healthy(self, ids: Sequence[str]) -> tuple[Device, ...]:
+        devices = self._known(ids)
+        for device in devices:
+            if not device.health.is_healthy:
+                raise AllocationError(f"{self._resource}: device {device.id} is unhealthy: {device.health.reason}")
+        return devices
+
+    async def _prefer(self, queries: Sequence[wire.PreferQuery], context: _Context) -> list[Sequence[str]]:
+        # An error would fail the pod (contract section 7), so nothing here raises but a cancellation.
+        async def work() -> list[Sequence[str]]:
+            return [await self._prefer_container(query) for query in queries]
+
+        return await self._in_flight(context, work())  # type: ignore[no-any-return]
+
+    async def _prefer_container(self, query: wire.PreferQuery) -> Sequence[str]:
+        if not self.options.preferred_allocation:
+            return ()
+        try:
+            table = self._table
+            request = PreferRequest(
+                resource=self._resource,
+                available=tuple(table[i] for i in query.available if i in table),
+                must_include=tuple(table[i] for i in query.must_include if i in table),
+                size=query.size,
+            )
+            ids, what = await self._preferred(request)
+            fault = f"{what} {wrong}" if what and (wrong := _preference_fault(ids, query)) else None
+        except KdpError as error:
+            ids, fault = (), sentence(error)
+        except Exception as error:  # an error would fail the pod, whoever's fault it is
+            logger.exception("%s: internal error while choosing devices", self._resource)
+            ids, fault = (), sentence(error)
+        if fault is not None:
+            self._supervisor.preferred["empty"] += 1
+            logger.warning("%s: no preference: %s", self._resource, fault)
+            return ()
+        return ids
+
+    async def _preferred(self, request: PreferRequest) -> tuple[Sequence[str], str]:
+        """Return the ids to prefer, and who says so: the hook, or where it has no opinion the policy."""
+        supervisor = self._supervisor
+        if supervisor.hooks.overridden("prefer"):
+            ids = await supervisor.call("prefer", request, deadline=supervisor.deadlines.prefer, then=_listed)
+            if ids is not None:
+                return ids, "prefer()"
+        if supervisor.preferences is None:
+            return (), ""
+        return supervisor.preferences.answer(request), "the policy"
+
+    async def _pre_start(self, ids: Sequence[str], context: _Context) -> None:
+        async def work() -> None:
+            if not self.options.pre_start_required:
+                return
+            limit = self._supervisor.deadlines.prepare_container
+            remaining: float | None = context.time_remaining()
+            if remaining is not None:  # pyright: ignore[reportUnnecessaryComparison] - without a deadline it is
+                limit = max(0.0, min(limit, remaining - MARGIN))
+            allocation = Allocation(
+                resource=self._resource,
+                devices=self._known(sorted(set(ids))),
+                deadline=time.monotonic() + limit,
+                state=self._usage.state(self._resource, ids),
+            )
+            await self._supervisor.call(
+                "prepare_container", allocation, deadline=limit, then=lambda _: check_state(allocation.state)
+            )
+            await self._usage.keep_state(allocation)
+
+        await self._in_flight(context, work())
+
+    # -- the plugin watcher's calls ------------------------------------------------------------------------------------
+
+    async def _get_info(self, _: None, context: _Context) -> str:
+        self._post(Contacted(self._generation))
+        return self._resource
+
+    async def _notify(self, result: wire.RegistrationResult, context: _Context) -> None:
+        if result.registered:
+            self._post(Registered(self._generation))
+        else:
+            permanent = "is invalid" in result.error or "not among plugin supported versions" in result.error
+            reason = f"the kubelet's plugin watcher did not register the plugin: {result.error}"
+            self._post(RegisterFailed(self._generation, reason, permanent=permanent))
+
+
+def _listed(ids: Any) -> tuple[str, ...] | None:
+    if ids is None:
+        return None
+    if isinstance(ids, str):
+        raise InvalidValueError(f"it returned {ids!r}: must be a sequence of device ids or None")
+    return tuple(ids)
+
+
+def _preference_fault(ids: Sequence[str], query: wire.PreferQuery) -> str | None:
+    """Return why the kubelet would not use this answer as it is (contract section 7); None: it would."""
+    chosen = set(ids)
+    if len(chosen) != len(ids) or len(ids) != query.size:
+        return f"returned {len(ids)} ids ({len(chosen)} different), asked were {query.size}"
+    if foreign := sorted(chosen - set(query.available)):
+        return f"returned {foreign[0]!r}, which is not available"
+    if missing := sorted(set(query.must_include) - chosen):
+        return f"left out {missing[0]!r}, which must be included"
+    return None

@@ -1,0 +1,223 @@
+"""The CDI spec of a claim: what a container gets that uses it, one file a claim.
+
+Each device of the claim has what is its own; what the backend's ``allocate`` adds for a whole request, and variables that
+several devices join, go with the request's first device. A device that gives nothing has no name: runtimes refuse it.
+
+============== ========================================================================
+kind           ``<driver>/claim``
+file           ``kdp_<driver>_claim_<claim uid>.json``
+device         ``<claim uid>:<request>:<device>``, and ``:<share id>`` behind a share
+============== ========================================================================
+
+A name is never used for anything else, since runtimes and kubelets remember it; and it is always the same for the same
+result, since a kubelet up to 1.36 keeps an old answer beside the new one. A request's ``/`` is a ``.``.
+
+The claim itself is in an annotation, so that the state of claims can be found again if it is lost.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, cast
+
+import attrs
+
+from ...cdi import CdiDevice, CdiSpec, cdi_device_name
+from ...cdi.names import qualified
+from ...cdi.render import render_edits
+from ...errors import InvalidValueError
+from ...model.claims import Claim, NetworkData
+from ...model.edits import ContainerEdits, Mount
+from .checkpoint import Answer, Record, SavedPart
+from .plan import Part, Use
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ...hardware import Host
+    from ...model.devices import Device
+
+__all__ = ["Rendered", "check_edits", "kind_of", "record_of", "render_part", "spec_of"]
+
+
+def kind_of(driver: str) -> str:
+    """Return the CDI kind of a driver's claims."""
+    return f"{driver}/claim"
+
+
+def check_edits(edits: ContainerEdits) -> None:
+    """Refuse what a CDI spec cannot carry.
+
+    Raises:
+        InvalidValueError: There are annotations.
+    """
+    if edits.annotations:
+        name = next(iter(edits.annotations))
+        raise InvalidValueError(
+            f"annotation {name!r}: a DRA driver gives devices by CDI, which has no annotations of containers; leave it out"
+        )
+
+
+@attrs.frozen(kw_only=True)
+class Rendered:
+    """What a part of a claim gives to a container.
+
+    Attributes:
+        devices: The devices of the spec.
+        answers: The devices of the answer.
+    """
+
+    devices: tuple[CdiDevice, ...]
+    answers: tuple[Answer, ...]
+
+
+def render_part(
+    claim: Claim,
+    part: Part,
+    devices: Sequence[Device],
+    edits: ContainerEdits,
+    *,
+    driver: str,
+    host: Host,
+    joined_env: Iterable[str],
+    metadata: Mount | None = None,
+    network: Mapping[str, NetworkData] | None = None,
+) -> Rendered:
+    """Return what a part of a claim gives to a container. Blocks for some stat(2) calls.
+
+    Args:
+        claim: The claim.
+        part: The part.
+        devices: Its devices, in the order of its uses.
+        edits: What ``allocate`` returned for all of them.
+        driver: The driver's name.
+        host: The node's files.
+        joined_env: Variables that belong to no single device.
+        metadata: What mounts the request's metadata file; None: there is none.
+        network: What ``allocate`` knows of network interfaces, by device id.
+
+    Raises:
+        InvalidValueError: A device node or a mount's source is not there, CDI cannot carry the edits, or ``network`` names
+            what is none of the devices.
+    """
+    check_edits(edits)
+    told = _network(network or {}, part)
+    for node in edits.device_nodes:
+        host.device_node(node.host_path)
+    for mount in edits.mounts:
+        if not host.exists(mount.host_path):
+            raise InvalidValueError(f"mount source {mount.host_path} does not exist; a container could not be made")
+    joined = frozenset(joined_env)
+    owns = [_own(device.edits, edits, joined) for device in devices]
+    found: list[CdiDevice] = []
+    answers: list[Answer] = []
+    for position, (use, own) in enumerate(zip(part.uses, owns, strict=True)):
+        given = own
+        if not position:
+            described = ContainerEdits(mounts=() if metadata is None else [metadata])
+            given = ContainerEdits.merge((("", own), ("", _rest(edits, owns)), ("the device metadata", described)))
+        spec = render_edits(given, host)
+        ids: list[str] = []
+        if spec:
+            device = CdiDevice(name=_name(claim, use), edits=spec)
+            found.append(device)
+            ids.append(qualified(kind_of(driver), device.name))
+        ids += edits.cdi_devices if not position else ()
+        answers.append(
+            Answer(
+                request=use.base,
+                pool=use.pool,
+                name=use.name,
+                cdi_ids=tuple(ids),
+                share_id=use.share_id,
+                network=told.get(use.device_id, {}),
+            )
+        )
+    return Rendered(devices=tuple(found), answers=tuple(answers))
+
+
+def _network(network: Mapping[str, NetworkData], part: Part) -> dict[str, dict[str, Any]]:
+    """Return network data as the API has it, by device id."""
+    ids = {use.device_id for use in part.uses}
+    found: dict[str, dict[str, Any]] = {}
+    for device_id, data in network.items():
+        if device_id not in ids or not isinstance(data, NetworkData):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidValueError(
+                f"network[{device_id!r}] = {data!r}: must be a kdp.NetworkData of one of the devices {', '.join(sorted(ids))}"
+            )
+        fields = (
+            ("interfaceName", data.interface_name),
+            ("ips", list(data.ips)),
+            ("hardwareAddress", data.hardware_address),
+        )
+        found[device_id] = {name: value for name, value in fields if value}
+    return found
+
+
+def _name(claim: Claim, use: Use) -> str:
+    parts = [claim.uid, use.request.replace("/", "."), use.name, *([use.share_id] if use.share_id else [])]
+    return cdi_device_name(":".join(parts))
+
+
+def _own(own: ContainerEdits, given: ContainerEdits, joined: frozenset[str]) -> ContainerEdits:
+    """Return what is a device's own of what a request is given."""
+    return ContainerEdits(
+        env={name: text for name, text in own.env.items() if name not in joined and given.env.get(name) == text},
+        device_nodes=[node for node in own.device_nodes if node in given.device_nodes],
+        mounts=[mount for mount in own.mounts if mount in given.mounts],
+        hooks=[hook for hook in own.hooks if hook in given.hooks],
+    )
+
+
+def _rest(given: ContainerEdits, owns: Sequence[ContainerEdits]) -> ContainerEdits:
+    """Return what no device has of its own."""
+    env = {(name, text) for own in owns for name, text in own.env.items()}
+    nodes = {node for own in owns for node in own.device_nodes}
+    mounts = {mount for own in owns for mount in own.mounts}
+    hooks = {hook for own in owns for hook in own.hooks}
+    return ContainerEdits(
+        env={name: text for name, text in given.env.items() if (name, text) not in env},
+        device_nodes=[node for node in given.device_nodes if node not in nodes],
+        mounts=[mount for mount in given.mounts if mount not in mounts],
+        hooks=[hook for hook in given.hooks if hook not in hooks],
+    )
+
+
+def spec_of(driver: str, claim: Claim, parts: Iterable[Part], devices: Sequence[CdiDevice]) -> CdiSpec | None:
+    """Return a claim's spec; None: it gives nothing."""
+    if not devices:
+        return None
+    body = {
+        "claim": attrs.asdict(claim, recurse=False),
+        "parts": [
+            {
+                "request": part.request,
+                "resource": part.resource,
+                "uses": [attrs.asdict(use, recurse=False) for use in part.uses],
+            }
+            for part in parts
+        ],
+    }
+    text = json.dumps(body, separators=(",", ":"))
+    return CdiSpec(kind=kind_of(driver), devices=devices, annotations={f"{driver}/claim": text})
+
+
+def record_of(spec: CdiSpec) -> Record | None:
+    """Return what is known of a claim by its spec alone; None: nothing.
+
+    The state that the backend left is lost, so the record says that the claim may be in any state.
+    """
+    try:
+        body: Mapping[str, Any] = json.loads(spec.annotations[spec.kind])
+        parts = [
+            Part(request=each["request"], resource=each["resource"], uses=tuple(Use(**use) for use in each["uses"]))
+            for each in body["parts"]
+        ]
+        return Record(
+            claim=Claim(**cast("dict[str, Any]", body["claim"])),
+            is_complete=False,
+            boot_id="",
+            parts=tuple(SavedPart(part=part) for part in parts),
+        )
+    except (ValueError, TypeError, KeyError):
+        return None

@@ -1,0 +1,409 @@
+"""What is remembered of each claim: one file a claim, in a directory that outlives the process.
+
+::
+
+    <data dir>/claims/<claim uid>.json
+    {"format":"kdp-dra-claim","version":1,"readable_by":1,"sha256":"…"}
+    {"claim":{…},"is_complete":true,"boot_id":"…","parts":[…],"devices":[…],"spec":{…},"config":[…]}
+
+* The digest is over the bytes of the second line as they lie on the disk, so that a field more or less is no damage.
+* A file is replaced whole, and synced before it gets its name: whoever reads it finds the old one or the new one. A new
+  name and one that goes are synced, too. Where a name stays, a loss of power may bring the old file back; it says less, and
+  what it does not say is done again.
+* ``started`` is on the disk before the backend is asked to touch hardware, ``complete`` when the CDI spec is there. What
+  is only started may be in any state, and both Prepare and Unprepare know what to do with it.
+* A later version may add fields: it says by which version its files can still be read, and this one keeps the fields
+  that it does not know. Both ways of an update work, forth and back.
+* A file that is broken, or of a version that says that we cannot read it, is set aside under another name and said.
+
+Several processes may work on the same directory, as in a rolling update: `Locks` has one lock for each claim and one for
+the whole, as ranges of one file. The kernel drops them when their holder dies.
+
+Everything here blocks for the disk; `kdp.concurrency.threads.offload` takes it off the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import struct
+import tempfile
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, final
+from urllib.parse import quote
+
+import attrs
+
+from ...errors import CheckpointError
+from ...model.claims import Claim
+from .plan import Part, Use
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+    from pathlib import Path
+
+__all__ = ["Answer", "Locks", "Record", "SavedPart", "Store"]
+
+logger = logging.getLogger(__name__)
+
+FORMAT: Final = "kdp-dra-claim"
+VERSION: Final = 1
+READABLE_BY: Final = 1
+"""The oldest version that can read what this one writes."""
+
+LOCK_PATIENCE = 30.0
+"""Seconds that another process may work on a claim before we give up; the kubelet waits for 45."""
+
+LOCK_PAUSE = 0.02
+_WHOLE = 0
+
+_T = TypeVar("_T")
+_Json = dict[str, Any]
+
+
+@final
+@attrs.frozen(kw_only=True)
+class SavedPart:
+    """One call of ``allocate``, and what is left of it.
+
+    Attributes:
+        part: What it was about.
+        state: What the backend's hooks left.
+        is_released: Whether ``released`` was told.
+    """
+
+    part: Part
+    state: Mapping[str, Any] = attrs.field(factory=dict[str, Any], hash=False)
+    is_released: bool = False
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Answer:
+    """One device in the answer to the kubelet.
+
+    Attributes:
+        request: The request's base name.
+        pool: The pool's name.
+        name: The device's name in the API.
+        cdi_ids: What the container runtime is to add; may be none.
+        share_id: Which share of it; "": it is not shared.
+        network: What is known of its network interface, as the API has it; not a part of the answer itself.
+    """
+
+    request: str
+    pool: str
+    name: str
+    cdi_ids: tuple[str, ...] = ()
+    share_id: str = ""
+    network: Mapping[str, Any] = attrs.field(factory=dict[str, Any], hash=False)
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Record:
+    """One claim.
+
+    Attributes:
+        claim: Its names.
+        is_complete: Whether it is prepared; otherwise its hardware may be in any state.
+        boot_id: The boot of the node in which that was; "": unknown.
+        parts: The calls of ``allocate``.
+        devices: The answer to the kubelet.
+        spec: The CDI spec, as JSON has it; None: it needs none.
+        config: The parameters that it was prepared with, as the API has them.
+        more: Fields of a later version.
+    """
+
+    claim: Claim
+    is_complete: bool
+    boot_id: str
+    parts: tuple[SavedPart, ...] = ()
+    devices: tuple[Answer, ...] = ()
+    spec: Mapping[str, Any] | None = None
+    config: tuple[Mapping[str, Any], ...] = ()
+    more: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
+
+    @property
+    def uses(self) -> tuple[Use, ...]:
+        """The devices that the claim has."""
+        return tuple(use for saved in self.parts for use in saved.part.uses)
+
+    def encode(self) -> bytes:
+        """Return the bytes of its file."""
+        body = {
+            **self.more,
+            "claim": attrs.asdict(self.claim, recurse=False),
+            "is_complete": self.is_complete,
+            "boot_id": self.boot_id,
+            "parts": [
+                {
+                    "request": saved.part.request,
+                    "resource": saved.part.resource,
+                    "uses": [attrs.asdict(use, recurse=False) for use in saved.part.uses],
+                    "state": saved.state,
+                    "is_released": saved.is_released,
+                }
+                for saved in self.parts
+            ],
+            "devices": [attrs.asdict(device, recurse=False) for device in self.devices],
+            "spec": self.spec,
+            "config": list(self.config),
+        }
+        payload = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass")
+        head = {
+            "format": FORMAT,
+            "version": VERSION,
+            "readable_by": READABLE_BY,
+            "sha256": hashlib.sha256(payload).hexdigest(),
+        }
+        return json.dumps(head, separators=(",", ":")).encode() + b"\n" + payload
+
+    @classmethod
+    def decode(cls, data: bytes) -> Record:
+        """Return what is in a file.
+
+        Raises:
+            CheckpointError: It is broken, or cannot be read by this version; the text says which.
+        """
+        line, _, payload = data.partition(b"\n")
+        try:
+            head = json.loads(line)
+            if not isinstance(head, dict) or head.get("format") != FORMAT:  # pyright: ignore[reportUnknownMemberType]
+                raise CheckpointError("it does not begin as a file of kdp does")
+            if cast("_Json", head)["readable_by"] > VERSION:
+                raise CheckpointError(f"it is of version {head['version']}, and this kdp knows version {VERSION} only")
+            if hashlib.sha256(payload).hexdigest() != head["sha256"]:
+                raise CheckpointError("its content does not have the digest that it should have; it is cut or changed")
+            return cls._of_body(json.loads(payload))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise CheckpointError(f"it is broken ({type(error).__name__}: {error})") from None
+
+    @classmethod
+    def _of_body(cls, body: _Json) -> Record:
+        own = {field.name for field in attrs.fields(cls)}
+        return cls(
+            claim=_known(Claim, body["claim"]),
+            is_complete=bool(body["is_complete"]),
+            boot_id=str(body["boot_id"]),
+            parts=tuple(
+                SavedPart(
+                    part=Part(
+                        request=each["request"],
+                        resource=each["resource"],
+                        uses=tuple(_known(Use, use) for use in each["uses"]),
+                    ),
+                    state=dict(each["state"]),
+                    is_released=bool(each["is_released"]),
+                )
+                for each in body["parts"]
+            ),
+            devices=tuple(_known(Answer, {**each, "cdi_ids": tuple(each["cdi_ids"])}) for each in body["devices"]),
+            spec=body["spec"],
+            config=tuple(body["config"]),
+            more={name: value for name, value in body.items() if name not in own},
+        )
+
+
+def _known(cls: type[_T], fields: _Json) -> _T:
+    """Make an object of those fields that this version knows."""
+    names = {field.name for field in attrs.fields(cast("Any", cls))}
+    return cls(**{name: value for name, value in fields.items() if name in names})
+
+
+class Store:
+    """The records of one driver. All methods block.
+
+    Args:
+        directory: Where the files are; made when it is needed.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.set_aside: list[str] = []
+
+    def _file(self, uid: str) -> Path:
+        return self.directory / f"{quote(uid, safe='')}.json"
+
+    def read(self, uid: str) -> Record | None:
+        """Return a claim's record; None: there is none, or none that can be read: that one is set aside.
+
+        Raises:
+            CheckpointError: The disk does not give it.
+        """
+        return self._read(self._file(uid))
+
+    def all(self) -> list[Record]:
+        """Return all records, in the order of their UIDs.
+
+        Raises:
+            CheckpointError: The disk does not give them.
+        """
+        try:
+            files = sorted(self.directory.glob("[!.]*.json"))
+        except OSError as error:
+            raise self._error(self.directory, "read", error) from None
+        return [record for record in map(self._read, files) if record is not None]
+
+    def write(self, record: Record, *, must_last: bool = True) -> None:
+        """Replace a claim's record; when it returns, it is on the disk.
+
+        Args:
+            record: The record.
+            must_last: Whether a new one must outlive a loss of power; otherwise there may be none after it.
+
+        Raises:
+            CheckpointError: It is not, and the old one is still there.
+        """
+        file = self._file(record.claim.uid)
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            is_new = not file.exists()
+            handle, draft = tempfile.mkstemp(prefix=".", suffix=".draft", dir=self.directory)
+            try:
+                with open(handle, "wb") as stream:
+                    stream.write(record.encode())
+                    stream.flush()
+                    os.fsync(stream.fileno())
+                os.rename(draft, file)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(draft)
+                raise
+            if is_new and must_last:
+                self._sync()
+        except OSError as error:
+            raise self._error(file, "written", error) from None
+
+    def remove(self, uid: str) -> None:
+        """Forget a claim.
+
+        Raises:
+            CheckpointError: It is still there.
+        """
+        file = self._file(uid)
+        try:
+            file.unlink(missing_ok=True)
+            self._sync()
+        except FileNotFoundError:  # not even the directory
+            return
+        except OSError as error:
+            raise self._error(file, "removed", error) from None
+
+    def remove_drafts(self, older_than: float = 60.0) -> None:
+        """Remove what processes have left that were killed while they wrote."""
+        with contextlib.suppress(OSError):
+            for draft in self.directory.glob(".*.draft"):
+                if time.time() - draft.stat().st_mtime > older_than:
+                    draft.unlink()
+
+    def _read(self, file: Path) -> Record | None:
+        try:
+            return Record.decode(file.read_bytes())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._error(file, "read", error) from None
+        except CheckpointError as error:
+            aside = file.with_name(f"{file.name}.set-aside-{time.time_ns()}")
+            try:
+                file.rename(aside)
+            except OSError as refused:
+                raise CheckpointError(f"{file}: {error}; nor can it be set aside: {refused.strerror}") from None
+            logger.error("%s: %s; set aside as %s", file, error, aside.name, extra={"path": str(aside)})
+            self.set_aside.append(file.name.removesuffix(".json"))
+            return None
+
+    def _sync(self) -> None:
+        """Have the directory itself on the disk: a new name, or one that is gone."""
+        descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    @staticmethod
+    def _error(path: Path, what: str, error: OSError) -> CheckpointError:
+        return CheckpointError(
+            f"{path} cannot be {what}: {error.strerror}; what claims have must be kept there over a restart"
+        )
+
+
+class Locks:
+    """Locks that processes share: one for each claim, one for the whole. asyncio only.
+
+    Ranges of bytes of one file, by open file descriptions, so that the kernel gives them back when a process dies. A lock
+    of the whole file excludes all of them; drivers that are written with the Go helper take that one.
+
+    Args:
+        file: The file; made when it is needed.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._held: dict[int, tuple[asyncio.Lock, int]] = {}
+
+    def claim(self, uid: str) -> contextlib.AbstractAsyncContextManager[None]:
+        """Work on a claim alone."""
+        digest = hashlib.sha256(uid.encode(errors="surrogatepass")).digest()
+        return self._range(1 + int.from_bytes(digest[:7], "big"), f"claim {uid}")
+
+    def whole(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """Compare all claims with one another, alone; to be held briefly, inside a claim's."""
+        return self._range(_WHOLE, "the claims")
+
+    @contextlib.asynccontextmanager
+    async def _range(self, start: int, what: str) -> AsyncGenerator[None]:
+        lock, users = self._held.get(start, (None, 0))
+        lock = lock or asyncio.Lock()  # first in first out among ourselves
+        self._held[start] = lock, users + 1
+        try:
+            async with lock:
+                descriptor = await self._acquire(start, what)
+                try:
+                    yield
+                finally:
+                    os.close(descriptor)
+        finally:
+            lock, users = self._held[start]
+            if users == 1:
+                del self._held[start]
+            else:
+                self._held[start] = lock, users - 1
+
+    async def _acquire(self, start: int, what: str) -> int:
+        until = time.monotonic() + LOCK_PATIENCE
+        try:
+            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise CheckpointError(f"{self._file} cannot be opened: {error.strerror}; mount it writable") from None
+        try:
+            while not _lock(descriptor, start):
+                if time.monotonic() > until:
+                    raise CheckpointError(
+                        f"another process of this driver has worked on {what} for {LOCK_PATIENCE:g} s; it is tried again"
+                    )
+                await asyncio.sleep(LOCK_PAUSE)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+
+def _lock(descriptor: int, start: int) -> bool:
+    """Lock one byte for as long as the file is open; false: somebody else has. Systems without locks lock nobody out."""
+    request = struct.pack("hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, start, 1, 0)
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
+    except (BlockingIOError, PermissionError):
+        return False
+    except OSError:
+        return True
+    return True

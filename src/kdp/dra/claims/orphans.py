@@ -1,0 +1,122 @@
+"""`Leftovers`: claims whose record is lost, claims that nobody unprepares, and files that were never finished.
+
+Source: DRA contract section 3.4.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from ...cdi import CdiDirectory, parse_spec
+from ...cluster.api import ApiError
+from ...concurrency.threads import offload
+from ...errors import InvalidValueError
+from .cdi_specs import kind_of, record_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from ...model.claims import Claim
+    from .checkpoint import Locks, Record, Store
+
+__all__ = ["Leftovers"]
+
+logger = logging.getLogger(__name__)
+
+
+class Leftovers:
+    """What earlier lives of a driver, and a kubelet that forgets, have left on the disk. asyncio only.
+
+    Args:
+        driver: The driver's name.
+        store: The records.
+        locks: One thing at a time for each claim, in all processes.
+        cdi: Where container runtimes find specs.
+        fetch: Asks the API for a claim; raises `ApiError`.
+    """
+
+    def __init__(
+        self,
+        driver: str,
+        *,
+        store: Store,
+        locks: Locks,
+        cdi: CdiDirectory,
+        fetch: Callable[[Claim], Awaitable[Mapping[str, Any]]],
+    ) -> None:
+        self._driver = driver
+        self._kind = kind_of(driver)
+        self._store = store
+        self._locks = locks
+        self._cdi = cdi
+        self._fetch = fetch
+        self._missing: dict[str, float] = {}
+
+    async def recover(self) -> list[str]:
+        """Make the records of claims anew that only their CDI specs tell of; returns their UIDs.
+
+        Raises:
+            CheckpointError: The disk does not take it.
+        """
+        made: list[str] = []
+        known = {record.claim.uid for record in await offload(self._store.all)}
+        for uid in await offload(lambda: self._cdi.parts(self._kind)):
+            if uid in known:
+                continue
+            async with self._locks.claim(uid):
+                if await offload(lambda uid=uid: self._recover(uid)):  # type: ignore[misc]
+                    made.append(uid)
+                    logger.warning("%s: claim %s was found again by its CDI spec", self._driver, uid)
+        return made
+
+    def _recover(self, uid: str) -> bool:
+        record = self.rebuilt(uid)
+        if record is None or self._store.read(uid) is not None:
+            return False
+        self._store.write(record)
+        return True
+
+    def rebuilt(self, uid: str) -> Record | None:
+        """Return a record made from a claim's CDI spec; None: there is none, or it says nothing. Blocks."""
+        file = self._cdi.file(self._kind, uid)
+        try:
+            record = record_of(parse_spec(file.read_bytes(), where=str(file)))
+        except (OSError, InvalidValueError):
+            return None
+        return record if record is not None and record.claim.uid == uid else None
+
+    async def gone(self, *, grace: float) -> list[Claim]:
+        """Return claims with a record that are gone from the API for so many seconds. A claim that cannot be asked for is not.
+
+        Removes unfinished files, too. Not only at the start: then they are too young.
+
+        Raises:
+            CheckpointError: The disk does not say what there is.
+        """
+        await offload(self._remove_drafts)
+        records = await offload(self._store.all)
+        self._missing = {uid: at for uid, at in self._missing.items() if uid in {r.claim.uid for r in records}}
+        found: list[Claim] = []
+        for claim in [record.claim for record in records]:
+            gone = await self._is_gone(claim)
+            if gone is None:
+                continue
+            if not gone:
+                self._missing.pop(claim.uid, None)
+                continue
+            if time.monotonic() - self._missing.setdefault(claim.uid, time.monotonic()) >= grace:
+                found.append(claim)
+        return found
+
+    def _remove_drafts(self) -> None:
+        self._store.remove_drafts()
+        self._cdi.remove_drafts()
+
+    async def _is_gone(self, claim: Claim) -> bool | None:
+        try:
+            item = await self._fetch(claim)
+        except ApiError as error:
+            return True if error.status == 404 else None
+        return bool(item.get("metadata", {}).get("uid") != claim.uid)

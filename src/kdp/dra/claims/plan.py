@@ -1,0 +1,304 @@
+"""What a ResourceClaim asks of this driver: which devices, for which requests, with which parameters. Without I/O.
+
+The scheduler has chosen the devices; the driver only has the last word, because the object comes from the API and the
+devices from here and now. What is not for this driver is left alone; everything else that does not fit is a `ClaimError`
+with a sentence for the claim's author.
+
+* Requests keep their full name, as ``gpu/large``, for parameters and hooks; the kubelet gets the base name, ``gpu``.
+* A device belongs to one claim at a time. Of a shared device several may have a share each, and admin access disturbs
+  nobody. The scheduler keeps to it; a claim for which it did not is refused, and whoever has the device keeps it.
+* One allocation of a backend is one request of a claim. A request that got two shares of one device is two allocations,
+  since an allocation has one share of each device.
+
+Source: ``resource.k8s.io/v1`` ResourceClaim; DRA contract section 3.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, final
+
+import attrs
+
+from ...errors import ClaimError, InvalidValueError
+from ...model.claims import Claim
+from ...model.quantities import Quantity
+from ..names import device_name
+from .parameters import Declared, Parameters, read_parameters
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ...model.devices import Device
+
+__all__ = ["Part", "Plan", "Use", "check_free", "health_key", "plan_of", "result_keys"]
+
+
+POD_CLAIM = "resource.kubernetes.io/pod-claim-name"
+"""The annotation of a claim that was made of a template."""
+
+
+def _amounts(value: Mapping[str, str]) -> Mapping[str, str]:
+    return dict(value)
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Use:
+    """One device as a claim has it: what is to be remembered of a result of the allocation.
+
+    Attributes:
+        request: The request's full name.
+        pool: The pool's name.
+        name: The device's name in the API.
+        device_id: Its id here.
+        share_id: Which share of it; "": it is not shared.
+        is_admin: Whether it is admin access.
+        consumed: What the claim has of its capacities.
+    """
+
+    request: str
+    pool: str
+    name: str
+    device_id: str
+    share_id: str = ""
+    is_admin: bool = False
+    consumed: Mapping[str, str] = attrs.field(factory=dict[str, str], converter=_amounts, hash=False)
+
+    @property
+    def base(self) -> str:
+        """The request's name as the kubelet knows it."""
+        return self.request.partition("/")[0]
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """Which result of an allocation it is."""
+        return self.request, self.pool, self.name, self.share_id
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Part:
+    """What one call of ``allocate`` is about.
+
+    Attributes:
+        request: The request's full name.
+        resource: The extended resource that the devices are of.
+        uses: Its devices.
+    """
+
+    request: str
+    resource: str
+    uses: tuple[Use, ...]
+
+    @property
+    def consumed(self) -> Mapping[str, Mapping[str, Quantity]]:
+        """What the claim has of the devices' capacities, by device id and capacity."""
+        return {
+            use.device_id: {name: Quantity(amount) for name, amount in use.consumed.items()}
+            for use in self.uses
+            if use.consumed
+        }
+
+    @property
+    def share_id(self) -> Mapping[str, str]:
+        """Which shares they are, by device id."""
+        return {use.device_id: use.share_id for use in self.uses if use.share_id}
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether it is admin access, which a request has to all of its devices or to none."""
+        return any(use.is_admin for use in self.uses)
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Plan:
+    """What the preparation of a claim has to do.
+
+    Attributes:
+        claim: The claim.
+        parts: The calls of ``allocate``; none: the claim has no device of this driver.
+        parameters: What the claim and its class ask for.
+        config: The entries that say so, as they are in the API.
+        pod_claim: What the pod calls the claim, if it was made of a template; "": it was not.
+    """
+
+    claim: Claim
+    parts: tuple[Part, ...]
+    parameters: Parameters
+    config: tuple[Mapping[str, Any], ...]
+    pod_claim: str = ""
+
+    @property
+    def uses(self) -> tuple[Use, ...]:
+        """All devices of the claim, in the order of the allocation's results within each request."""
+        return tuple(use for part in self.parts for use in part.uses)
+
+
+def health_key(driver: str) -> str:
+    """Return the key of the taint that an unhealthy device has."""
+    return f"{driver}/unhealthy"
+
+
+def result_keys(item: Mapping[str, Any], claim: Claim, driver: str) -> frozenset[tuple[str, str, str, str]]:
+    """Return which devices of a driver are allocated to a claim, as `Use.key` names them.
+
+    Raises:
+        ClaimError: It is another claim, or is not allocated.
+    """
+    results = _allocation(item, claim).get("devices", {}).get("results") or ()
+    return frozenset(
+        (each["request"], each["pool"], each["device"], each.get("shareID") or "")
+        for each in results
+        if each.get("driver") == driver
+    )
+
+
+def plan_of(
+    item: Mapping[str, Any],
+    claim: Claim,
+    *,
+    driver: str,
+    pool: str,
+    devices: Mapping[str, Device],
+    resource_of: Callable[[Device], str],
+    declared: Declared,
+) -> Plan:
+    """Return what the preparation of a claim has to do.
+
+    Args:
+        item: The ResourceClaim as the API server has it.
+        claim: Which one the kubelet means.
+        driver: The driver's name.
+        pool: The pool's name.
+        devices: The driver's devices by their ids.
+        resource_of: Returns a device's extended resource.
+        declared: The backend's ``config``.
+
+    Raises:
+        ClaimError: It is another claim, is not allocated, or asks for what cannot be given; a sentence for its author.
+    """
+    allocated = _allocation(item, claim).get("devices", {})
+    entries = tuple(allocated.get("config") or ())
+    ours = [each for each in allocated.get("results") or () if each.get("driver") == driver]
+    if not ours:
+        return Plan(claim=claim, parts=(), parameters=Parameters(), config=())
+    by_name = {device_name(device_id): device for device_id, device in devices.items()}
+    groups: dict[tuple[str, str, int], list[Use]] = {}
+    seen: dict[tuple[str, str], int] = {}
+    uses: list[Use] = []
+    for result in ours:
+        device = by_name.get(result["device"]) if result["pool"] == pool else None
+        if device is None:
+            raise ClaimError(
+                f"device {result['device']} of pool {result['pool']}: is not there any more; {driver} on this node has "
+                f"{len(devices)} devices in pool {pool}"
+            )
+        _check_health(device, result, driver)
+        use = _use(result, device, driver)
+        uses.append(use)
+        count = seen.get((use.request, use.device_id), 0)
+        seen[use.request, use.device_id] = count + 1
+        groups.setdefault((use.request, resource_of(device), count), []).append(use)
+    _check_apart(uses)
+    return Plan(
+        claim=claim,
+        parts=tuple(Part(request=name, resource=kind, uses=tuple(group)) for (name, kind, _), group in groups.items()),
+        parameters=read_parameters(entries, driver=driver, declared=declared),
+        config=tuple(entry for entry in entries if (entry.get("opaque") or {}).get("driver") == driver),
+        pod_claim=_pod_claim(item),
+    )
+
+
+def _pod_claim(item: Mapping[str, Any]) -> str:
+    annotations: Mapping[str, str] = item["metadata"].get("annotations") or {}
+    return annotations.get(POD_CLAIM, "")
+
+
+def _allocation(item: Mapping[str, Any], claim: Claim) -> Mapping[str, Any]:
+    """Return the allocation of an object that must be the claim that is meant."""
+    uid = item.get("metadata", {}).get("uid")
+    if uid != claim.uid:
+        raise ClaimError(
+            f"claim {claim.namespace}/{claim.name}: was replaced, its UID is {uid} and not {claim.uid}; delete the pod "
+            "that uses the old one"
+        )
+    allocation: Mapping[str, Any] | None = item.get("status", {}).get("allocation")
+    if not allocation:
+        raise ClaimError(f"claim {claim.namespace}/{claim.name}: is not allocated; the scheduler must do it first")
+    return allocation
+
+
+def check_free(uses: Sequence[Use], held: Iterable[tuple[Claim, Iterable[Use]]]) -> None:
+    """Check that no other claim has one of these devices.
+
+    Args:
+        uses: What a claim is to get.
+        held: What the others have.
+
+    Raises:
+        ClaimError: One has.
+    """
+    wanted = {(use.pool, use.name): use for use in uses if not use.is_admin}
+    for other, theirs in held:
+        for use in theirs:
+            mine = wanted.get((use.pool, use.name))
+            if mine is not None and _collide(mine, use):
+                raise ClaimError(
+                    f"device {use.name}: is already prepared for claim {other.namespace}/{other.name} ({other.uid}); "
+                    "it cannot be had twice"
+                )
+
+
+def _collide(one: Use, other: Use) -> bool:
+    """Whether two claims cannot have a device at once like this."""
+    if one.is_admin or other.is_admin:
+        return False
+    return not one.share_id or not other.share_id or one.share_id == other.share_id
+
+
+def _check_apart(uses: Sequence[Use]) -> None:
+    """Check that a claim does not have a device twice itself."""
+    for position, use in enumerate(uses):
+        for other in uses[:position]:
+            if (use.pool, use.name) == (other.pool, other.name) and _collide(use, other):
+                raise ClaimError(
+                    f"device {use.name}: is allocated to the requests {other.request} and {use.request} of the claim; it "
+                    "cannot be had twice"
+                )
+
+
+def _use(result: Mapping[str, Any], device: Device, driver: str) -> Use:
+    consumed: dict[str, str] = {}
+    amounts: Mapping[str, Any] = result.get("consumedCapacity") or {}
+    for name, amount in amounts.items():
+        own = name.removeprefix(f"{driver}/")  # a name without a domain is the driver's
+        consumed[own if own in device.capacity else name] = _amount(device, name, amount)
+    return Use(
+        request=result["request"],
+        pool=result["pool"],
+        name=result["device"],
+        device_id=device.id,
+        share_id=result.get("shareID") or "",
+        is_admin=bool(result.get("adminAccess")),
+        consumed=consumed,
+    )
+
+
+def _amount(device: Device, name: str, amount: object) -> str:
+    try:
+        return Quantity(str(amount)).text
+    except InvalidValueError as error:
+        raise ClaimError(f"device {device_name(device.id)}: consumed capacity {name}: {error}") from None
+
+
+def _check_health(device: Device, result: Mapping[str, Any], driver: str) -> None:
+    """Refuse a sick device, unless whoever asks for it has said that it may be one."""
+    if device.health.is_healthy or result.get("adminAccess"):
+        return
+    key = health_key(driver)
+    for toleration in result.get("tolerations") or ():
+        if toleration.get("key") == key or (not toleration.get("key") and toleration.get("operator") == "Exists"):
+            return
+    raise ClaimError(f"device {device_name(device.id)}: is unhealthy: {device.health.reason}")

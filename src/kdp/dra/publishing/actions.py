@@ -1,0 +1,110 @@
+"""What a `Publication` says: the next thing to ask of the API server, and where its pool stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, final
+
+import attrs
+
+from .feature_gates import Dropped
+
+__all__ = [
+    "Create",
+    "Delete",
+    "PublisherStatus",
+    "ReadOwner",
+    "ReadSlices",
+    "ReadVersion",
+    "Step",
+    "Update",
+    "Wait",
+    "Watch",
+    "Write",
+]
+
+
+@final
+@attrs.frozen
+class ReadVersion:
+    """Ask for the server's version."""
+
+
+@final
+@attrs.frozen
+class ReadOwner:
+    """Ask for the node that owns the slices."""
+
+    node: str
+
+
+@final
+@attrs.frozen
+class ReadSlices:
+    """List the slices."""
+
+
+@final
+@attrs.frozen
+class Watch:
+    """Begin to watch the slices from a resource version on; there is no other watch then."""
+
+    resource_version: str
+
+
+@final
+@attrs.frozen(eq=False)
+class Create:
+    """Create a slice."""
+
+    item: Mapping[str, Any]
+
+
+@final
+@attrs.frozen(eq=False)
+class Update:
+    """Replace a slice."""
+
+    item: Mapping[str, Any]
+
+
+@final
+@attrs.frozen(eq=False)
+class Delete:
+    """Delete a slice."""
+
+    item: Mapping[str, Any]
+
+
+@final
+@attrs.frozen
+class Wait:
+    """Do nothing until something happens, or until a time; None: for ever."""
+
+    until: float | None
+
+
+Write = Create | Update | Delete
+Step = ReadVersion | ReadOwner | ReadSlices | Watch | Write | Wait
+
+
+@final
+@attrs.frozen(kw_only=True)
+class PublisherStatus:
+    """What the API server has of a pool.
+
+    Attributes:
+        generation: The pool's newest generation that is whole; 0: nothing is published yet.
+        slices: How many slices that one has.
+        is_current: Whether it is what was published last, or as much of it as this server can hold.
+        problem: Why it is not, as a sentence; None: nothing is known to be wrong.
+        withheld: The ids of devices that are not published, each with the feature gate that the server lacks.
+        dropped: Fields that the server left out, one of each gate.
+    """
+
+    generation: int = 0
+    slices: int = 0
+    is_current: bool = False
+    problem: str | None = None
+    withheld: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    dropped: tuple[Dropped, ...] = ()

@@ -1,0 +1,77 @@
+"""Whether a node still offers a driver's devices by a device plugin; they are not published as long as it does.
+
+The scheduler keeps account of the two ways apart, so that one device would be given away twice. The node object says what is
+offered, whoever offers it: a plugin of kdp's or of anybody, alive or just killed. Pods that still have devices of a plugin that
+is gone are not in it: who changes from one to the other drains the node first.
+
+Source: DRA contract section 3.7.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from ...cluster.api import ApiError
+from ...errors import InvalidValueError
+from ...model.quantities import Quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from ...cluster.api import ClusterApi
+
+__all__ = ["offered", "until_vacant"]
+
+LOOK_PAUSE = 3.0
+"""Seconds between two looks at the node."""
+
+
+def offered(node: Mapping[str, Any], resources: Iterable[str]) -> dict[str, str]:
+    """Return which of the resources a Node still has to give, and how much.
+
+    Args:
+        node: The Node; what it says that is no quantity counts as offered.
+        resources: Names of extended resources.
+    """
+    status: Mapping[str, Any] = node.get("status") or {}
+    allocatable: Mapping[str, Any] = status.get("allocatable") or {}
+    return {name: str(allocatable[name]) for name in sorted(set(resources)) if _is_some(allocatable.get(name, "0"))}
+
+
+async def until_vacant(api: ClusterApi, node: str, resources: Iterable[str], *, told: Callable[[str], object]) -> None:
+    """Wait until a node offers none of the resources by a device plugin.
+
+    Args:
+        api: The API server.
+        node: The node's name.
+        resources: Names of extended resources; none: nothing is asked.
+        told: Called with a sentence after each look that does not end the wait; must not block.
+    """
+    names = frozenset(resources)
+    while names:
+        pause = LOOK_PAUSE
+        try:
+            found = offered(await api.node(node), names)
+        except ApiError as error:
+            told(f"whether a device plugin still offers {', '.join(sorted(names))} is not known: {error}")
+            pause = max(pause, error.retry_after or 0.0)
+        else:
+            if not found:
+                return
+            what = " and ".join(f"{amount} of {name}" for name, amount in found.items())
+            told(
+                f"node {node} still offers {what} by a device plugin, and devices can be offered in one way only: drain the "
+                f"node of pods that use them and end the plugin, as by deleting its DaemonSet; the slices are published as "
+                f"soon as the node shows 0"
+            )
+        await anyio.sleep(pause * random.uniform(0.8, 1.0))  # noqa: S311 - not all nodes at once
+
+
+def _is_some(amount: object) -> bool:
+    try:
+        return Quantity(str(amount)).value > 0
+    except InvalidValueError:
+        return True

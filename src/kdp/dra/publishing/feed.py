@@ -1,0 +1,135 @@
+"""`Offering`: hands what is known of a backend's devices to a publisher, whenever it is something new."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Protocol, final
+
+from ...concurrency.threads import offload
+from ...errors import HookError, InvalidValueError, NotReady, sentence
+from ...model.devices import counter_sets
+from ..health import tainted
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from ...concurrency.observable import Latest
+    from ...model.claims import TaintEffect
+    from ...model.devices import AttributeValue, Device
+    from ...model.quantities import Amount
+    from ...supervision.supervisor import Supervisor
+    from .actions import PublisherStatus
+
+__all__ = ["Offering", "SlicePublisher"]
+
+logger = logging.getLogger(__name__)
+
+COUNTERS_SECONDS = 30.0
+"""What the hook ``counters`` gets."""
+
+
+class SlicePublisher(Protocol):
+    """Who writes a pool's devices to the API server; `kdp.dra.publishing.publisher.Publisher` does.
+
+    Attributes:
+        status: What the API server has.
+    """
+
+    status: Latest[PublisherStatus]
+
+    def publish(
+        self,
+        devices: Sequence[Device],
+        *,
+        counters: Mapping[str, Mapping[str, Amount]] | None = None,
+        standard: Mapping[str, Mapping[str, AttributeValue]] | None = None,
+    ) -> None:
+        """Say what the pool has from now on."""
+        ...
+
+    async def run(self) -> None:
+        """Publish until cancelled."""
+        ...
+
+
+@final
+class Offering:
+    """See the module; one for each publisher.
+
+    Args:
+        driver: The driver's name.
+        supervisor: The backend.
+        publisher: Who writes the slices.
+        health_taint: The effect of the taint of an unhealthy device; None: it has none.
+        standard: Returns the standard attributes of devices, by id; called in a thread. None: they have none.
+        make_sure: Waits until these devices may be published, and returns whether that took a while; None: they may.
+
+    Attributes:
+        problem: Why what is known is not published, as a sentence; None: it is, as far as this is concerned.
+    """
+
+    def __init__(
+        self,
+        driver: str,
+        supervisor: Supervisor,
+        publisher: SlicePublisher,
+        *,
+        health_taint: TaintEffect | None,
+        standard: Callable[[Sequence[Device]], Mapping[str, Mapping[str, AttributeValue]]] | None = None,
+        make_sure: Callable[[Sequence[Device]], Awaitable[bool]] | None = None,
+    ) -> None:
+        self._driver = driver
+        self._supervisor = supervisor
+        self._publisher = publisher
+        self._health_taint: TaintEffect | None = health_taint
+        self._standard = standard
+        self._make_sure = make_sure
+        self.problem: str | None = None
+
+    async def run(self) -> None:
+        """Hand over until cancelled."""
+        discovery = self._supervisor.discovery
+        told: Any = None
+        while True:
+            version, found = discovery.version, discovery.value
+            if found.devices is not None:
+                if self._make_sure is not None and await self._make_sure(found.devices):
+                    self.problem = None
+                    continue  # it took a while
+                try:
+                    counters = await self._counters()
+                except (HookError, NotReady) as error:
+                    self.say(f"{sentence(error)}; the slices stay as they are")
+                else:
+                    self.problem = None
+                    devices = tainted(found.devices, self._driver, self._health_taint)
+                    standard = await self._standard_of(devices)
+                    if (devices, counters, standard) != told:
+                        told = devices, counters, standard
+                        self._publisher.publish(devices, counters=counters, standard=standard)
+            await discovery.after(version)
+
+    def say(self, problem: str) -> None:
+        """Log why what is known of the devices is not published, once."""
+        if problem != self.problem:
+            self.problem = problem
+            logger.warning("%s: %s", self._driver, problem, extra={"driver": self._driver})
+
+    async def _standard_of(self, devices: Sequence[Device]) -> Mapping[str, Mapping[str, AttributeValue]]:
+        standard = self._standard
+        return {} if standard is None else await offload(lambda: standard(devices))
+
+    async def _counters(self) -> Mapping[str, Mapping[str, Amount]]:
+        if not self._supervisor.hooks.overridden("counters"):
+            return {}
+
+        def examine(value: Any) -> Mapping[str, Mapping[str, Amount]]:
+            try:
+                return counter_sets(value, "counters")
+            except (AttributeError, TypeError):
+                raise InvalidValueError(f"it returned {value!r}: must map counter sets to their counters") from None
+
+        found: Mapping[str, Mapping[str, Amount]] = await self._supervisor.call(
+            "counters", deadline=COUNTERS_SECONDS, then=examine
+        )
+        return found

@@ -1,0 +1,438 @@
+"""The ResourceSlices of a pool, made of its devices, and what has to be written so that the API server has them.
+
+`pool_slices` is a pure function: devices, counters and the leaves of before go in, slices come out; equal input gives equal
+bytes. The order of the devices is the order in which the scheduler tries them (``k8s.io/dynamic-resource-allocation``
+``structured/internal``): it goes through slices by name and through a slice's devices from the first.
+
+Counters lie in slices of their own since Kubernetes 1.35; before, in the slice of the devices that consume them, so that
+devices with a counter set in common cannot be divided there (`Limits.combined`).
+
+`writes` compares with what is stored. A generation is what consumers take for one state of the pool, so only a change that one
+write can make keeps it:
+
+* nothing differs: nothing is written;
+* one slice differs, or one is gone, and the number of slices stays: that one is written, the generation stays;
+* anything else: all are written with the next generation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, final
+
+import attrs
+
+from ...errors import InvalidSlicesError, InvalidValueError
+from ...model.devices import AttributeValue, Device
+from ..names import check_driver_name, device_name, slice_name
+from ..render import render_counters, render_device
+from .packing import LAST, Item, Leaf, place
+from .validation import Problem, problems_of_pool, problems_of_slice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ...model.quantities import Amount
+    from .limits import Limits
+
+__all__ = ["API_VERSION", "Memory", "Pool", "PoolSlice", "Writes", "is_stored", "leaves_of", "pool_slices", "writes"]
+
+API_VERSION = "resource.k8s.io/v1"
+
+DEVICES_WITH_MORE = 64
+"""Devices of a slice where one may have a taint, a list or counters; 1.34 takes 128, but it may be upgraded any day."""
+
+_FIRST_OF_COUNTERS = LAST + 1
+_NAME = re.compile(r"([0-9a-f]{5})-")
+_Object = dict[str, Any]
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Pool:
+    """Whose devices they are, and from where they can be used.
+
+    Attributes:
+        driver: The driver's name.
+        name: The pool's; normally that of the node.
+        nodes: The field of the slices that says so: ``{"nodeName": "node-0"}``, ``{"allNodes": True}``, or
+            ``{"nodeSelector": {...}}``.
+    """
+
+    driver: str = attrs.field(converter=check_driver_name)
+    name: str
+    nodes: Mapping[str, Any]
+
+    @classmethod
+    def of_node(cls, driver: str, node: str) -> Pool:
+        """Return the pool of a node's own devices."""
+        return cls(driver=driver, name=node, nodes={"nodeName": node})
+
+    @classmethod
+    def of_network(cls, driver: str, name: str, labels: Mapping[str, str]) -> Pool:
+        """Return a pool of devices that are no node's own, as those of a network or a fabric.
+
+        Args:
+            driver: The driver's name.
+            name: The pool's.
+            labels: What the nodes have that can use them; none: all nodes can.
+        """
+        if not labels:
+            return cls(driver=driver, name=name, nodes={"allNodes": True})
+        wanted = [{"key": key, "operator": "In", "values": [labels[key]]} for key in sorted(labels)]
+        return cls(
+            driver=driver, name=name, nodes={"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": wanted}]}}
+        )
+
+
+@final
+@attrs.frozen(kw_only=True)
+class PoolSlice:
+    """One slice as it should be.
+
+    Attributes:
+        position: Its place among the pool's slices.
+        name: The object's name.
+        body: Its ``spec`` without generation and number of slices.
+    """
+
+    position: int
+    name: str
+    body: Mapping[str, Any]
+
+    def as_object(self, generation: int, count: int, owners: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+        """Return the whole object.
+
+        Args:
+            generation: The pool's.
+            count: The number of slices of the pool.
+            owners: References to its owners.
+        """
+        metadata: _Object = {"name": self.name}
+        if owners:
+            metadata["ownerReferences"] = [dict(owner) for owner in owners]
+        pool = {**self.body["pool"], "generation": generation, "resourceSliceCount": count}
+        return {
+            "apiVersion": API_VERSION,
+            "kind": "ResourceSlice",
+            "metadata": metadata,
+            "spec": {**self.body, "pool": pool},
+        }
+
+
+# -- from devices to slices --------------------------------------------------------------------------------------------
+
+
+@final
+class Memory:
+    """What `pool_slices` made of a pool the last time, so that the next time costs what has changed.
+
+    It changes no result. One for each pool; a call that raises leaves it as it was.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[str, _Entry] = {}
+        self._slices: dict[int, PoolSlice] = {}
+        self._limits: Limits | None = None
+        self._layout: tuple[object, tuple[Leaf, ...]] | None = None
+
+    def entry(self, device: Device, standard: Mapping[str, AttributeValue]) -> _Entry:
+        """Return how a device is called and rendered."""
+        known = self._entries.get(device.id)
+        if known is not None and _is_rendered_alike(known.device, device) and known.standard == standard:
+            return known
+        return _Entry(device, standard, device_name(device.id), render_device(device, standard))
+
+    def place(self, items: Sequence[Item], room: tuple[int, ...], leaves: Sequence[Leaf]) -> tuple[Leaf, ...]:
+        """Do as `layout.place` does: the same items stay where they are."""
+        if self._layout is not None and self._layout == ((items, room), tuple(leaves)):
+            return self._layout[1]
+        placed = place(items, room, leaves)
+        self._layout = (items, room), placed
+        return placed
+
+    def slice(self, made: PoolSlice) -> PoolSlice:
+        """Return the slice of before if this one is no other."""
+        known = self._slices.get(made.position)
+        return known if known is not None and known == made else made
+
+    def is_valid(self, made: PoolSlice, limits: Limits) -> bool:
+        """Return whether it is a slice of before, which has been judged by the same limits."""
+        return self._limits == limits and self._slices.get(made.position) is made
+
+    def keep(self, entries: Mapping[str, _Entry], slices: Sequence[PoolSlice], limits: Limits) -> None:
+        """Remember what is valid."""
+        self._entries = dict(entries)
+        self._slices = {each.position: each for each in slices}
+        self._limits = limits
+
+
+def _is_rendered_alike(before: Device, device: Device) -> bool:
+    if before is device:
+        return True
+    kinds = [[type(value) for value in each.attributes.values()] for each in (before, device)]
+    return before == device and kinds[0] == kinds[1]  # 1 equals True
+
+
+@final
+@attrs.frozen
+class _Entry:
+    device: Device
+    standard: Mapping[str, AttributeValue]
+    name: str
+    rendered: _Object
+
+
+def pool_slices(
+    devices: Sequence[Device],
+    *,
+    pool: Pool,
+    limits: Limits,
+    counters: Mapping[str, Mapping[str, Amount]] | None = None,
+    standard: Mapping[str, Mapping[str, AttributeValue]] | None = None,
+    plain: bool = False,
+    previous: Iterable[Mapping[str, Any] | PoolSlice] = (),
+    memory: Memory | None = None,
+) -> tuple[PoolSlice, ...]:
+    """Return the slices of a pool, at least one.
+
+    Args:
+        devices: All its devices, those to be preferred first.
+        pool: The pool.
+        limits: Those of the server.
+        counters: What there is, by counter set and counter.
+        standard: The standard attributes of the devices, by their ids.
+        plain: Whether no device will ever have a taint, a list, or counters: only then does a slice hold 128 devices.
+            Otherwise it is 64 from the start, because the first taint would make a larger slice invalid.
+        previous: The slices of before, or the objects that the API server has; they are changed as little as possible.
+        memory: What is remembered from call to call; None: nothing.
+
+    Raises:
+        InvalidSlicesError: The server would refuse them, or the scheduler would ignore the pool.
+    """
+    memory = memory or Memory()
+    entries = {device.id: memory.entry(device, (standard or {}).get(device.id, {})) for device in devices}
+    ids = _ids(entries[device.id] for device in devices)
+    sets = {name: render_counters(name, (counters or {})[name]) for name in sorted(counters or {})}
+    is_plain = plain and not any(device.taints or device.consumes for device in devices)
+    devices_per_slice = limits.devices if is_plain else DEVICES_WITH_MORE
+    leaves = leaves_of(previous)
+    items = [Item((name,), (1,)) for name in ids]
+    room: tuple[int, ...] = (devices_per_slice,)
+    if limits.combined:
+        items = _families(devices, sets)
+        room = (devices_per_slice, limits.counters_per_slice, limits.consumed_per_slice)
+    placed = memory.place(items, room, [leaf for leaf in leaves if leaf.position <= LAST])
+    by_name = {entry.name: entry.rendered for entry in entries.values()}
+    head: _Object = {"driver": pool.driver, "pool": {"name": pool.name}, **pool.nodes}
+    found: list[PoolSlice] = []
+    for leaf in placed:
+        body = {**head, "devices": [by_name[name] for name in leaf.names]} if leaf.names else head
+        own = _sets_of(body.get("devices", []), sets) if limits.combined else []
+        found.append(_slice(leaf.position, {**body, "sharedCounters": own} if own else body))
+    if sets and not limits.combined:
+        before = [attrs.evolve(leaf, position=leaf.position - LAST) for leaf in leaves if leaf.position > LAST]
+        for leaf in place([Item((name,), (1,)) for name in sets], (limits.sets_per_slice,), before):
+            body = {**head, "sharedCounters": [sets[name] for name in leaf.names]}
+            found.append(_slice(leaf.position + LAST, body))
+    found = [memory.slice(each) for each in found]
+    _check(found, limits, ids, memory)
+    memory.keep(entries, found, limits)
+    return tuple(found)
+
+
+def _slice(position: int, body: _Object) -> PoolSlice:
+    return PoolSlice(position=position, name=slice_name(position, body["driver"], body["pool"]["name"]), body=body)
+
+
+def _ids(entries: Iterable[_Entry]) -> dict[str, str]:
+    """Return the devices' ids by their names."""
+    found: dict[str, str] = {}
+    for entry in entries:
+        name, device_id = entry.name, entry.device.id
+        if name in found:
+            raise InvalidValueError(
+                f"devices {found[name]!r} and {device_id!r}: both are named {name!r} in the API; give them other ids"
+            )
+        found[name] = device_id
+    return found
+
+
+def _families(devices: Sequence[Device], sets: Mapping[str, _Object]) -> list[Item]:
+    """Put devices together that have a counter set in common, in the order of the first of each family."""
+    home_of: dict[str, int] = {}
+    families: dict[int, list[int]] = {}
+    for index, device in enumerate(devices):
+        joined = sorted({home_of[name] for name in device.consumes if name in home_of})
+        home = joined[0] if joined else index
+        members = [*(member for other in joined for member in families.pop(other)), index]
+        families[home] = members
+        home_of.update({name: home for member in members for name in devices[member].consumes})
+    return [_family([devices[index] for index in sorted(families[home])], sets) for home in sorted(families)]
+
+
+def _family(members: Sequence[Device], sets: Mapping[str, _Object]) -> Item:
+    named = {name for device in members for name in device.consumes}
+    shared = sum(len(sets[name]["counters"]) for name in named if name in sets)
+    consumed = sum(len(counters) for device in members for counters in device.consumes.values())
+    return Item(tuple(device_name(device.id) for device in members), (len(members), shared, consumed))
+
+
+def _sets_of(devices: Iterable[Mapping[str, Any]], sets: Mapping[str, _Object]) -> list[_Object]:
+    wanted = {each["counterSet"] for device in devices for each in device.get("consumesCounters", ())}
+    return [counters for name, counters in sets.items() if name in wanted]
+
+
+def _check(slices: Sequence[PoolSlice], limits: Limits, ids: Mapping[str, str], memory: Memory) -> None:
+    items = [each.as_object(1, len(slices)) for each in slices]
+    problems = [
+        attrs.evolve(problem, path=f"slices[{index}].{problem.path}")
+        for index, item in enumerate(items)
+        if not memory.is_valid(slices[index], limits)
+        for problem in problems_of_slice(item, limits)
+    ]
+    known = {problem.path for problem in problems}
+    problems += [problem for problem in problems_of_pool(items) if problem.path not in known]
+    if not problems:
+        return
+    first = problems[0]
+    whose = _whose(first, items, ids)
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    raise InvalidSlicesError(
+        f"{whose}{first.path}: {first.message}{more}", paths=tuple(problem.path for problem in problems)
+    )
+
+
+_DEVICE = re.compile(r"slices\[(\d+)\]\.spec\.devices\[(\d+)\]")
+
+
+def _whose(problem: Problem, items: Sequence[Mapping[str, Any]], ids: Mapping[str, str]) -> str:
+    match = _DEVICE.match(problem.path)
+    if match is None:
+        return ""
+    name = items[int(match[1])]["spec"]["devices"][int(match[2])]["name"]
+    return f"device {ids.get(name, name)!r}: "
+
+
+def leaves_of(slices: Iterable[Mapping[str, Any] | PoolSlice]) -> tuple[Leaf, ...]:
+    """Return where the devices and counter sets lie in slices, ours or stored ones; strange objects are left out."""
+    found: dict[int, Leaf] = {}
+    for each in slices:
+        if isinstance(each, PoolSlice):
+            position, spec = each.position, each.body
+        else:
+            match = _NAME.match(each["metadata"]["name"])
+            if match is None:
+                continue
+            position, spec = int(match[1], 16), each["spec"]
+        kind = "devices" if position <= LAST else "sharedCounters"
+        found[position] = Leaf(position, tuple(entry["name"] for entry in spec.get(kind, ())))
+    return tuple(found[position] for position in sorted(found))
+
+
+# -- what is to be written ---------------------------------------------------------------------------------------------
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Writes:
+    """What has to be done, in this order.
+
+    Attributes:
+        generation: The pool's generation afterwards.
+        delete: Stored objects that have no place any more.
+        update: The new objects for stored ones, with their UID and resource version.
+        create: New objects.
+    """
+
+    generation: int
+    delete: tuple[Mapping[str, Any], ...] = ()
+    update: tuple[Mapping[str, Any], ...] = ()
+    create: tuple[Mapping[str, Any], ...] = ()
+
+    def __bool__(self) -> bool:
+        """Return whether anything is to be done."""
+        return bool(self.delete or self.update or self.create)
+
+
+def writes(
+    wanted: Sequence[PoolSlice],
+    stored: Iterable[Mapping[str, Any]],
+    *,
+    last: int = 0,
+    owners: Sequence[Mapping[str, Any]] = (),
+) -> Writes:
+    """Return what has to be written so that the API server has the wanted slices.
+
+    Args:
+        wanted: All slices of a pool.
+        stored: The objects of this driver and pool that the server has.
+        last: The generation that was written last, which consumers may remember also when all slices are gone.
+        owners: References to the owners that all objects should have.
+    """
+    there = {item["metadata"]["name"]: item for item in stored}
+    newest = max((item["spec"]["pool"]["generation"] for item in there.values()), default=0)
+    names = {each.name for each in wanted}
+    count = len(wanted)
+    delete = tuple(item for name, item in there.items() if name not in names)
+    kept = {name: item for name, item in there.items() if name in names}
+    differ = [each for each in wanted if each.name in kept and not is_stored(each, kept[each.name], owners)]
+    missing = [each for each in wanted if each.name not in kept]
+    is_one_state = all(
+        item["spec"]["pool"]["generation"] == newest and item["spec"]["pool"]["resourceSliceCount"] == count
+        for item in kept.values()
+    )
+    is_of_old = all(item["spec"]["pool"]["generation"] < newest for item in delete)
+    if kept and is_one_state and is_of_old and newest >= last and len(differ) + len(missing) <= 1:
+        generation, update = newest, differ
+    else:
+        generation, update = max(newest, last) + 1, [each for each in wanted if each.name in kept]
+    return Writes(
+        generation=generation,
+        delete=delete,
+        update=tuple(_updated(each.as_object(generation, count, owners), kept[each.name]) for each in update),
+        create=tuple(each.as_object(generation, count, owners) for each in missing),
+    )
+
+
+def is_stored(wanted: PoolSlice, stored: Mapping[str, Any], owners: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether an object of the server is a slice as it should be; generation and number of slices aside."""
+    pool = {"name": stored["spec"]["pool"]["name"]}
+    spec = {**stored["spec"], "pool": pool, "devices": [_without_times(d) for d in stored["spec"].get("devices", ())]}
+    body = {**wanted.body, "devices": list(wanted.body.get("devices", ()))}
+    return spec == body and stored["metadata"].get("ownerReferences", []) == [dict(owner) for owner in owners]
+
+
+def _without_times(device: Mapping[str, Any]) -> Mapping[str, Any]:
+    if "taints" not in device:
+        return device
+    taints = [{key: value for key, value in taint.items() if key != "timeAdded"} for taint in device["taints"]]
+    return {**device, "taints": taints}
+
+
+def _updated(item: dict[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the object for a PUT: a taint that stays keeps the time at which it was added, and others what is theirs."""
+    metadata = stored["metadata"]
+    kept = ("uid", "resourceVersion", "labels", "annotations", "finalizers")
+    item["metadata"] |= {key: metadata[key] for key in kept if key in metadata}
+    times = {
+        (device["name"], *_identity(taint)): taint["timeAdded"]
+        for device in stored["spec"].get("devices", ())
+        for taint in device.get("taints", ())
+        if "timeAdded" in taint
+    }
+    if "devices" in item["spec"]:
+        item["spec"]["devices"] = [_with_times(device, times) for device in item["spec"]["devices"]]
+    return item
+
+
+def _identity(taint: Mapping[str, str]) -> tuple[str, str, str]:
+    return taint["key"], taint.get("value", ""), taint["effect"]
+
+
+def _with_times(device: Mapping[str, Any], times: Mapping[tuple[str, str, str, str], str]) -> Mapping[str, Any]:
+    if "taints" not in device:
+        return device
+    found = [(taint, times.get((device["name"], *_identity(taint)))) for taint in device["taints"]]
+    return {**device, "taints": [{**taint, "timeAdded": time} if time else taint for taint, time in found]}

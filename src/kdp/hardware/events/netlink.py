@@ -1,0 +1,187 @@
+"""`EventWatch`: wait for events from a netlink socket of the kernel, or from a file at the root of a tree that is no real node.
+
+Multicast netlink may lose messages (ENOBUFS) and says so; the caller looks at everything then.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, final
+
+import anyio
+
+from .directories import DirectoryWatch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+    from typing import Self
+
+    from ..host import Host
+
+__all__ = ["EventWatch"]
+
+E = TypeVar("E")
+
+_BUFFER = 1 << 20
+"""Bytes of messages that may wait for us: a node with many devices tells some thousands at once when a driver is loaded."""
+
+
+class EventWatch(ABC, Generic[E]):
+    """What `UeventWatch` and `LinkWatch` have in common; each says in its docstring what it is to its user."""
+
+    _PROTOCOL: ClassVar[int]
+    """The netlink protocol."""
+
+    _GROUPS: ClassVar[int]
+    """Its multicast groups, as bits."""
+
+    _FILE: ClassVar[str]
+    """The file at the root of a tree that is no real node."""
+
+    _EVENTS: ClassVar[str]
+    """What they are events of, as in "the kernel's link events"."""
+
+    def __init__(self, host: Host) -> None:
+        self.refused: str | None = None
+        self.lost = False
+        self._host = host
+        self._socket: socket.socket | None = None
+        self._file: _Appended | None = None
+
+    async def __aenter__(self) -> Self:
+        if self._host.is_real:
+            try:
+                self._socket = _open(self._PROTOCOL, self._GROUPS)
+            except OSError as error:
+                self.refused = f"the kernel's {self._EVENTS} events are refused: {error.strerror}"
+        else:
+            self._file = _Appended(self._host.root / self._FILE)
+            await self._file.open()
+            self.refused = self._file.refused
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._socket is not None:
+            self._socket.close()
+        if self._file is not None:
+            await self._file.close()
+
+    async def _next(self, at_most: float | None) -> list[E]:
+        """As ``events`` of both."""
+        with anyio.move_on_after(at_most):
+            while True:
+                if self._socket is not None:
+                    await anyio.wait_readable(self._socket)
+                    messages, complete = _take(self._socket)
+                    if not complete:
+                        self.lost = True
+                        return []
+                    found = [event for message in messages for event in self._of_message(message)]
+                elif self._file is not None and self._file.refused is None:
+                    appended = self._file.take()
+                    if not appended:
+                        await self._file.changes()
+                    found = [event for told in appended for event in self._of_line(told)]
+                else:
+                    await anyio.sleep_forever()
+                    raise AssertionError
+                if found:
+                    return found
+        return []
+
+    @abstractmethod
+    def _of_message(self, message: bytes) -> list[E]:
+        """Return the wanted events of a message of the kernel."""
+
+    @abstractmethod
+    def _of_line(self, told: dict[str, Any]) -> list[E]:
+        """Return the wanted events of a line of the file."""
+
+
+def _open(protocol: int, groups: int) -> socket.socket:
+    """Return a socket that hears these multicast groups; it does not block.
+
+    Raises:
+        OSError: The kernel has no such protocol, or refuses it.
+    """
+    opened = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, protocol)
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
+        opened.bind((0, groups))
+    except OSError:
+        opened.close()
+        raise
+    return opened
+
+
+def _take(opened: socket.socket) -> tuple[list[bytes], bool]:
+    """Return the kernel's messages that wait in the socket, and whether they are all that were sent."""
+    found: list[bytes] = []
+    complete = True
+    while True:
+        try:
+            data, sender = cast("tuple[bytes, tuple[int, int]]", opened.recvfrom(65536))
+        except BlockingIOError:
+            return found, complete
+        except OSError as error:
+            if error.errno != errno.ENOBUFS:
+                raise
+            complete = False
+            continue
+        if sender[0] == 0:  # a process could send as well; the kernel's own number is 0
+            found.append(data)
+
+
+@final
+class _Appended:
+    """A file of JSON objects, one in a line, to which somebody appends: what stands there at the start is not news.
+
+    Args:
+        file: It need not be there yet; its directory must be.
+
+    Attributes:
+        refused: Why its changes cannot be watched; None: they are.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._watch = DirectoryWatch()
+        self._offset = 0
+        self.refused: str | None = None
+
+    async def open(self) -> None:
+        """Begin to watch."""
+        await self._watch.__aenter__()
+        self._watch.watch(self._file.parent, writes=True)
+        self.refused = self._watch.refused
+        try:
+            self._offset = os.stat(self._file).st_size
+        except OSError:
+            self._offset = 0
+
+    async def close(self) -> None:
+        """End that."""
+        await self._watch.__aexit__(None, None, None)
+
+    async def changes(self) -> None:
+        """Wait until something in the directory has changed."""
+        await self._watch.changes()
+
+    def take(self) -> list[dict[str, Any]]:
+        """Return what was appended since."""
+        try:
+            with self._file.open("rb") as stream:
+                stream.seek(self._offset)
+                lines = stream.read().splitlines(keepends=True)
+        except OSError:
+            return []
+        whole = [line for line in lines if line.endswith(b"\n")]
+        self._offset += sum(map(len, whole))
+        return [cast("dict[str, Any]", json.loads(line)) for line in whole]

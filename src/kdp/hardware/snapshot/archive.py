@@ -1,0 +1,308 @@
+"""`Snapshot`: some of a node's files as a small archive: the format, reading, writing and unpacking it.
+
+A ``.tar.gz`` with
+
+* each attribute at its own path with the text that was read and its permissions, each link as a relative link,
+* ``KERNEL``: one line, system, release and machine; ``DEVNODES`` and ``UNREADABLE``: see `kdp.hardware.fake_nodes`,
+* ``FORMAT``: ``kdp-snapshot 1``. An archive without it is of format 1.
+
+An archive comes from somebody else's machine, so nothing in it is believed: it is read to its end before anything is
+unpacked, holds only files, directories and links, and no name and no link leads out of it.
+
+Rule: whatever is wrong with the file is told in one sentence (`ConfigurationError`).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import posixpath
+import shutil
+import tempfile
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+import attrs
+
+from ...errors import ConfigurationError, InvalidValueError
+from ..fake_nodes import NODES, UNREADABLE, NodeEntry, make_stand_in, parse_nodes, parse_unreadable
+
+if TYPE_CHECKING:
+    import tarfile
+    from collections.abc import Mapping
+
+    from ..host import Host
+
+__all__ = ["FORMAT_VERSION", "FileEntry", "Snapshot", "host_of", "read", "unpack", "write"]
+
+FORMAT_VERSION = 1
+MAX_ENTRIES = 200_000
+MAX_BYTES = 256 << 20
+
+_FORMAT = "FORMAT"
+_KERNEL = "KERNEL"
+_NAME = "kdp-snapshot"
+_LISTS = {_FORMAT, _KERNEL, NODES, UNREADABLE}
+
+
+@final
+@attrs.frozen
+class FileEntry:
+    """A file that could be read.
+
+    Attributes:
+        data: What it said.
+        mode: Its permissions; without any ``r`` it is only written to, and reading it is refused.
+    """
+
+    data: bytes
+    mode: int = 0o444
+
+
+@final
+@attrs.define
+class Snapshot:
+    """Some of a node's files. Paths are those of the node, without links on the way.
+
+    Attributes:
+        kernel: System, release and machine.
+        directories: Directories that must be there even if nothing is in them.
+        files: By path.
+        links: Their targets by path, relative.
+        nodes: Device nodes by path.
+        unreadable: By path the text of the error with which reading fails.
+    """
+
+    kernel: str = ""
+    directories: set[str] = attrs.field(factory=set[str])
+    files: dict[str, FileEntry] = attrs.field(factory=dict[str, FileEntry])
+    links: dict[str, str] = attrs.field(factory=dict[str, str])
+    nodes: dict[str, NodeEntry] = attrs.field(factory=dict[str, NodeEntry])
+    unreadable: dict[str, str] = attrs.field(factory=dict[str, str])
+
+    def lists(self) -> dict[str, str]:
+        """Return the text files at the top, by name."""
+        return {
+            _FORMAT: f"{_NAME} {FORMAT_VERSION}\n",
+            _KERNEL: f"{self.kernel}\n",
+            NODES: "".join(f"{path} {node.line}\n" for path, node in sorted(self.nodes.items())),
+            UNREADABLE: "".join(f"{path} {reason}\n" for path, reason in sorted(self.unreadable.items())),
+        }
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def read(file: str | os.PathLike[str]) -> Snapshot:
+    """Read a snapshot and check all of it.
+
+    Raises:
+        ConfigurationError: It cannot be read, is no snapshot, is cut off, of a newer format, or not safe to unpack.
+    """
+    import gzip
+    import tarfile
+    import zlib
+
+    label = f"snapshot {os.fspath(file)}"
+    try:
+        data = Path(file).read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"{label}: cannot be read ({error.strerror})") from None
+    if not data.startswith(b"\x1f\x8b"):
+        raise ConfigurationError(f"{label}: is no snapshot; expected a .tar.gz as kdp snapshot writes it")
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
+            plain = stream.read(MAX_BYTES + 1)
+    except EOFError:
+        raise ConfigurationError(f"{label}: is cut off; take it again or copy it again") from None
+    except (OSError, zlib.error):
+        raise ConfigurationError(f"{label}: is damaged; take it again or copy it again") from None
+    if len(plain) > MAX_BYTES:
+        raise ConfigurationError(f"{label}: holds more than {MAX_BYTES >> 20} MiB, which no snapshot does")
+    if plain[257:262] == b"ustar" and not plain.endswith(bytes(2 * tarfile.BLOCKSIZE)):
+        raise ConfigurationError(f"{label}: is cut off; take it again or copy it again")  # tarfile may not notice
+    try:
+        with tarfile.open(fileobj=io.BytesIO(plain), mode="r:") as archive:
+            return _of_archive(archive)
+    except (tarfile.TarError, EOFError):
+        raise ConfigurationError(
+            f"{label}: is no snapshot, or is damaged; expected a .tar.gz as kdp snapshot writes it"
+        ) from None
+    except InvalidValueError as error:
+        raise ConfigurationError(f"{label}: {error}") from None
+
+
+def _of_archive(archive: tarfile.TarFile) -> Snapshot:
+    lists: dict[str, str] = {}
+    snapshot = Snapshot()
+    for position, member in enumerate(archive):
+        if position >= MAX_ENTRIES:
+            raise InvalidValueError(f"holds more than {MAX_ENTRIES} files, which no snapshot does")
+        path = _safe_path(member.name)
+        if member.isfile():
+            held = archive.extractfile(member)
+            data = b"" if held is None else held.read()
+            if path[1:] in _LISTS:
+                lists[path[1:]] = data.decode(errors="replace")
+            else:
+                snapshot.files[path] = FileEntry(data, member.mode & 0o777)
+        elif member.isdir():
+            snapshot.directories.add(path)
+        elif member.issym():
+            snapshot.links[path] = _safe_target(path, member.linkname)
+        else:
+            raise InvalidValueError(f"{member.name} is neither file, directory nor link; nothing else may be in one")
+    _check_format(lists)
+    snapshot.kernel = lists[_KERNEL].strip()
+    snapshot.nodes = parse_nodes(lists[NODES])
+    snapshot.unreadable = {path: reason for path, (_, reason) in parse_unreadable(lists[UNREADABLE]).items()}
+    for path in (*snapshot.nodes, *snapshot.unreadable):
+        _safe_path(path[1:])
+    _check_tree(snapshot)
+    _derive(snapshot)
+    return snapshot
+
+
+def _check_format(lists: Mapping[str, str]) -> None:
+    said = lists.get(_FORMAT, f"{_NAME} {FORMAT_VERSION}").split()
+    if len(said) < 2 or said[0] != _NAME or not said[1].isdigit():
+        raise InvalidValueError(
+            f"is no snapshot: its FORMAT says {' '.join(said)[:40]!r}; expected {_NAME} and a number"
+        )
+    if int(said[1]) > FORMAT_VERSION:
+        raise InvalidValueError(
+            f"is of format {said[1]}, and this kdp reads format {FORMAT_VERSION}; install a newer kdp-sdk"
+        )
+    missing = sorted(_LISTS - {_FORMAT} - lists.keys())
+    if missing:
+        raise InvalidValueError(f"is no snapshot: it has no {missing[0]}; expected a .tar.gz as kdp snapshot writes it")
+
+
+def _safe_path(name: str) -> str:
+    parts = name.removeprefix("./").rstrip("/").split("/")
+    if name.startswith("/") or "\0" in name or any(part in ("", ".", "..") for part in parts):
+        raise InvalidValueError(f"the name {name[:200]!r} leads out of the archive; it is not unpacked")
+    return "/" + "/".join(parts)
+
+
+def _safe_target(path: str, target: str) -> str:
+    if target.startswith("/") or not target or "\0" in target:
+        raise InvalidValueError(f"the link {path} leads to {target[:200]!r}; only relative links may be in a snapshot")
+    depth = path.count("/") - 1
+    for part in target.split("/"):
+        depth += -1 if part == ".." else part not in ("", ".")
+        if depth < 0:
+            raise InvalidValueError(
+                f"the link {path} leads to {target[:200]!r}, out of the archive; it is not unpacked"
+            )
+    return target
+
+
+def _check_tree(snapshot: Snapshot) -> None:
+    """Refuse what cannot be in one tree: something below a file or a link, two things at one place."""
+    leaves = [*snapshot.files, *snapshot.links, *snapshot.nodes, *snapshot.unreadable]
+    taken = set(leaves)
+    if len(taken) != len(leaves):
+        double = next(path for position, path in enumerate(leaves) if path in leaves[:position])
+        raise InvalidValueError(f"{double} is in it twice, as different things")
+    for path in (*taken, *snapshot.directories):
+        above = path if path in snapshot.directories else posixpath.dirname(path)
+        while above != "/":
+            if above in taken:
+                raise InvalidValueError(f"{path} lies below {above}, which is no directory; it is not unpacked")
+            above = posixpath.dirname(above)
+
+
+def _derive(snapshot: Snapshot) -> None:
+    """Add the links ``/sys/dev/char/231:192``, which the kernel always has: snapshots need not hold them."""
+    for path, file in list(snapshot.files.items()):
+        number = file.data.decode(errors="replace").strip()
+        directory, _, name = path.rpartition("/")
+        if name != "dev" or not directory.startswith("/sys/devices/") or not number.replace(":", "", 1).isdigit():
+            continue
+        subsystem = snapshot.links.get(f"{directory}/subsystem", "")
+        kind = "block" if subsystem.endswith("/block") or "/block/" in directory else "char"
+        snapshot.links.setdefault(f"/sys/dev/{kind}/{number}", f"../../{directory.removeprefix('/sys/')}")
+
+
+# -- unpacking ---------------------------------------------------------------------------------------------------------
+
+
+def unpack(snapshot: Snapshot, root: Path) -> None:
+    """Make the tree of a snapshot below a directory, which must not exist or be empty. `Host` on it is that node."""
+    for directory in sorted(snapshot.directories):
+        (root / directory[1:]).mkdir(parents=True, exist_ok=True)
+    for path, file in snapshot.files.items():
+        place = root / path[1:]
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(file.data)
+        place.chmod(file.mode)
+    for path, target in snapshot.links.items():
+        place = root / path[1:]
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(target)
+    for path in (*snapshot.nodes, *snapshot.unreadable):
+        make_stand_in(root / path[1:])
+    for name, text in snapshot.lists().items():
+        (root / name).write_text(text)
+
+
+def host_of(file: str | os.PathLike[str]) -> Host:
+    """See `kdp.hardware.Host.of_snapshot`."""
+    from ..host import Host
+
+    snapshot = read(file)
+    root = Path(tempfile.mkdtemp(prefix="kdp-snapshot-"))
+    try:
+        unpack(snapshot, root)
+        host = Host(root)
+    except BaseException:
+        shutil.rmtree(root, ignore_errors=True)
+        raise
+    weakref.finalize(host, shutil.rmtree, root, ignore_errors=True)
+    return host
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def write(snapshot: Snapshot, file: Path) -> None:
+    """Write a snapshot; what is there is replaced at once or not at all.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    import gzip
+    import tarfile
+
+    buffer = io.BytesIO()
+    # No times and no names of users: the same node gives the same bytes.
+    with (
+        gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+
+        def add(path: str, mode: int, data: bytes = b"", target: str = "", kind: bytes = tarfile.REGTYPE) -> None:
+            member = tarfile.TarInfo(path.lstrip("/"))
+            member.mode, member.size, member.type, member.linkname = mode, len(data), kind, target
+            archive.addfile(member, io.BytesIO(data))
+
+        for name, text in snapshot.lists().items():
+            add(name, 0o644, text.encode(errors="surrogateescape"))
+        for path in sorted({*snapshot.directories, *snapshot.files, *snapshot.links}):
+            if path in snapshot.files:
+                add(path, snapshot.files[path].mode, snapshot.files[path].data)
+            elif path in snapshot.links:
+                add(path, 0o777, target=snapshot.links[path], kind=tarfile.SYMTYPE)
+            else:
+                add(path, 0o755, kind=tarfile.DIRTYPE)
+    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(buffer.getvalue())
+        Path(name).chmod(0o644)
+        Path(name).replace(file)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,420 @@
+"""`DeviceBackend`: the class that a hardware vendor subclasses, and everything its hooks may rely on.
+
+One mandatory method, `DeviceBackend.discover`; each other hook is optional and kdp finds it by "was it overridden?".
+The protocol's flags follow from that and are never set by hand. No new mandatory method will ever be added.
+
+How hooks are called, all of them:
+
+* A hook is ``def`` or ``async def``. A ``def`` hook runs in a daemon thread of its own and may block; an
+  ``async def`` hook runs on kdp's asyncio loop and must not block.
+* **One call of a hook at a time**, for each backend: a second call waits for the first. Different hooks may run
+  at the same time (``allocate`` during ``discover``), so share state between them with a lock or not at all.
+* **Deadlines.** Each hook has one (see its docstring). An ``async def`` hook is cancelled at its deadline. A ``def``
+  hook cannot be: its thread is left to it, nothing else waits for it, it is not called again until it has returned, and
+  it does not keep the process from ending.
+* **Exceptions.** `kdp.NotReady` from any hook means: close, back off, open again. `kdp.AllocationError` is the pod's
+  author's sentence. Anything else is a bug of the hook: kdp logs the traceback once and carries on as the hook's
+  docstring says. No exception ends the process.
+* Everything a hook gets and returns is frozen and may be kept.
+"""
+
+from __future__ import annotations
+
+import abc
+import posixpath
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast, final, overload
+
+import attrs
+from typing_extensions import override
+
+from ..errors import InvalidValueError
+from .devices import Device
+from .edits import ContainerEdits
+from .health_policy import HealthPolicy
+from .quantities import Amount, Quantity
+
+if TYPE_CHECKING:
+    import threading
+
+    from .claims import Claim, NetworkData  # noqa: TC004 - attrs reads no annotation
+
+__all__ = ["Allocation", "DeviceBackend", "Needs", "PreferRequest", "Reporter", "WrappedBackend", "is_overridden"]
+
+_dict = cast("Callable[[], dict[str, Any]]", dict)  # the alias dict[str, Any], called, takes five times as long
+
+
+@final
+@attrs.frozen(kw_only=True, eq=False)
+class Allocation(Sequence[Device]):
+    """The devices of one container (DRA: of one request of a claim), as ``allocate`` and the hooks after it get them.
+
+    Iterate over it for the devices: ``[d.handle for d in devices]``. Later fields come with defaults, so that no
+    hook's signature ever changes.
+
+    Attributes:
+        resource: The extended resource's name.
+        devices: The devices, in the order of their ids; the kubelet's order is random and means nothing.
+        deadline: When the hook must have returned, on `time.monotonic`'s clock, in seconds.
+        state: A JSON-like dict of the backend's own. What ``allocate`` puts in, ``prepare_container`` and ``released``
+            find again, also after a restart of the plugin: it is saved in ``--state-dir``.
+        claim: The claim that they were allocated for; None: a device plugin's container, and all that follows is
+            empty. ``released`` may come when the claim is gone from the API.
+        request: The name of the claim's request; of a prioritised list with the chosen part, as ``gpu/large``.
+        config: The parameters that class and claim ask for, as an object of what ``DeviceBackend.config`` names; None:
+            they ask for nothing.
+        consumed: What this claim has of a shared device's capacities, by device id and capacity.
+        share_id: Which share of a shared device this is, by device id.
+        admin_access: Whether this is admin access: another claim may have the devices at the same time, so neither
+            ``allocate`` nor ``released`` may change anything about them. Source: DRA contract section 3.4.
+        network: What is known of network interfaces, by device id. What ``allocate`` puts in is told in the claim's
+            ``status.devices`` (``--device-status on``) and in the metadata file of its containers (``--device-metadata
+            on``). Other hooks find nothing in it.
+    """
+
+    resource: str
+    devices: tuple[Device, ...]
+    deadline: float
+    state: dict[str, Any] = attrs.field(factory=_dict)
+    claim: Claim | None = None
+    request: str = ""
+    config: Any = None
+    consumed: Mapping[str, Mapping[str, Quantity]] = attrs.field(factory=_dict)
+    share_id: Mapping[str, str] = attrs.field(factory=_dict)
+    admin_access: bool = False
+    network: dict[str, NetworkData] = attrs.field(factory=_dict)
+
+    @overload
+    def __getitem__(self, index: int) -> Device: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Device]: ...
+    @override
+    def __getitem__(self, index: int | slice) -> Device | Sequence[Device]:
+        return self.devices[index]
+
+    @override
+    def __len__(self) -> int:
+        return len(self.devices)
+
+    @override
+    def __iter__(self) -> Iterator[Device]:
+        return iter(self.devices)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The devices' ids."""
+        return tuple(device.id for device in self.devices)
+
+
+@final
+@attrs.frozen(kw_only=True)
+class PreferRequest:
+    """What the kubelet asks in GetPreferredAllocation (contract section 7).
+
+    Attributes:
+        resource: The extended resource's name.
+        available: The candidates, those of ``must_include`` among them.
+        must_include: Devices that are already chosen.
+        size: How many are wanted in all, those of ``must_include`` counted.
+    """
+
+    resource: str
+    available: tuple[Device, ...]
+    must_include: tuple[Device, ...]
+    size: int
+
+
+def _tuple(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(values)
+
+
+def _capabilities(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name.upper().removeprefix("CAP_") for name in names)
+
+
+def _check_capabilities(_needs: object, _field: object, names: tuple[str, ...]) -> None:
+    for name in names:
+        if not name.isascii() or not name.replace("_", "").isalpha():
+            raise InvalidValueError(f"capability {name!r}: must be a Linux capability's name; valid is 'SYS_ADMIN'")
+
+
+def _check_paths(_needs: object, field: attrs.Attribute[tuple[str, ...]], paths: tuple[str, ...]) -> None:
+    for path in paths:
+        if not path.startswith("/") or posixpath.normpath(path) != path:
+            raise InvalidValueError(
+                f"{field.name} {path!r}: must be an absolute path of the node without '..' or a slash at its end; "
+                f"valid is '/sys'"
+            )
+
+
+def _check_nodes(needs: object, field: attrs.Attribute[tuple[str, ...]], nodes: tuple[str, ...]) -> None:
+    _check_paths(needs, field, tuple(node for node in nodes if not node.startswith(("char-", "block-"))))
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Needs:
+    """What the plugin's own container must be given on the node, for ``kdp manifests``.
+
+    Attributes:
+        host_paths: Directories of the node that the backend reads, as ``/sys`` or a driver's directory. Of a file name
+            the directory: a mounted file stays the one that it was.
+        writable_paths: Directories of the node that the backend writes to.
+        opened_nodes: Device nodes that the backend itself opens, as ``/dev/hwrng``; to look at one needs no right.
+            Kubernetes has no right for one node: such a container is privileged. A systemd unit has one. Nodes that
+            may not be there where the manifest is written are named by their group in ``/proc/devices``, as ``char-nvidia*``.
+        injected_nodes: The same, of nodes that a runtime as NVIDIA's puts into the plugin's own container: that needs no
+            right for them, a systemd unit does.
+        capabilities: Linux capabilities, as ``SYS_ADMIN``; normally none.
+        host_network: Whether it must run in the node's network namespace.
+        host_pid: Whether it must see the node's processes, as who asks for the processes on a device.
+
+    Raises:
+        InvalidValueError: A path is not absolute, or a capability no name of one.
+    """
+
+    host_paths: tuple[str, ...] = attrs.field(default=(), converter=_tuple, validator=_check_paths)
+    writable_paths: tuple[str, ...] = attrs.field(default=(), converter=_tuple, validator=_check_paths)
+    opened_nodes: tuple[str, ...] = attrs.field(default=(), converter=_tuple, validator=_check_nodes)
+    injected_nodes: tuple[str, ...] = attrs.field(default=(), converter=_tuple, validator=_check_nodes)
+    capabilities: tuple[str, ...] = attrs.field(default=(), converter=_capabilities, validator=_check_capabilities)
+    host_network: bool = False
+    host_pid: bool = False
+
+
+class Reporter(Protocol):
+    """How a running ``watch`` hook tells kdp what happened. Every method may be called from any thread.
+
+    Health is a set of named conditions: a device is healthy only while no ``kind`` is faulty and ``discover`` says
+    that it is. So a fault that was reported here is not healed by the next poll, only by `clear` of the same kind.
+    """
+
+    @property
+    def stopping(self) -> threading.Event:
+        """Set when the backend is to be closed: return soon. A blocking ``watch`` looks at it between waits."""
+        ...
+
+    def rescan(self) -> None:
+        """Ask for a ``discover`` now. Requests while one runs are put together into one more."""
+        ...
+
+    def fault(self, ids_or_unit: str | Iterable[str], reason: str, *, kind: str = "fault") -> None:
+        """Mark devices Unhealthy at once, without a ``discover``.
+
+        Args:
+            ids_or_unit: A unit (then all its devices), a device id, or several of them. Unknown ones are kept: the
+                fault shows when such a device is discovered.
+            reason: What is wrong, for logs and ``kdp devices``.
+            kind: The condition's name; faults of different kinds are cleared separately.
+        """
+        ...
+
+    def clear(self, ids_or_unit: str | Iterable[str], *, kind: str = "fault") -> None:
+        """Take back a fault of this kind; the device is healthy again if nothing else is wrong with it."""
+        ...
+
+
+class DeviceBackend(abc.ABC):
+    """Which devices are there, and what does a container need to use them: subclass it, kdp does the rest.
+
+    A complete plugin::
+
+        class Widgets(kdp.DeviceBackend):
+            resource = "example.com/widget"
+
+            def discover(self) -> list[kdp.Device]:
+                return [kdp.Device(id=p.name, edits=kdp.ContainerEdits.of_node(p)) for p in Path("/dev").glob("widget*")]
+
+        kdp.run(Widgets())
+
+    The options of a backend are its constructor's parameters: ``kdp run --set NAME=VALUE`` converts them by their
+    annotations. The attributes below may be set on the class or, in ``__init__``, on the object.
+
+    Attributes:
+        resource: The extended resource of devices that name none. None: every device names its own. A resource
+            named here is registered also with zero devices; one named only by devices exists while there is one.
+        resources: Further resources that are registered also with zero devices, for a backend that serves several by
+            configuration. May be a property; it is read after each ``discover``, in the same thread.
+        poll_interval: Seconds from the beginning of one ``discover`` to that of the next; after one that takes longer than
+            half of them, half of them. The first is shorter by up to half, so that backends which open together do not
+            discover in step. None: only at the start and on ``rescan``.
+            While a device is on its way back it is sooner: see `HealthPolicy.recheck`.
+        stale_after: Seconds for which the last known devices keep their health while ``discover`` fails or hangs;
+            then they are Unhealthy with the reason. They never vanish because of a failure.
+        health_policy: From when on a device counts as dead, and as alive again.
+        joined_env: Environment variables that join when a container gets several devices, with their separator,
+            as ``{"NVIDIA_VISIBLE_DEVICES": ","}``. Any other difference is an error that names both devices.
+        policy: Which devices to prefer for a container that wants several: ``first``, ``packed``, ``spread``, ``numa``
+            or ``linked`` (see docs/how-to/choose-devices.md). None: ``linked`` if there is a ``links`` hook, else the
+            kubelet chooses. The option ``policy`` of `kdp.run` and ``kdp run`` goes before it.
+        config: The parameters that a DRA claim may carry for these devices: an attrs class, or a tuple of several. Its
+            name is their ``kind``; its fields are theirs, ``power_limit`` as ``powerLimit``, and may be left out if they
+            have a default; ``apiVersion`` is the class variable ``api_version``, or else the driver's name and ``/v1``.
+            ``allocate`` finds an object of it in ``Allocation.config``. Set on the class. None: there are no parameters.
+        unused_hooks: Hooks that the class has and this object does not want called, as one that an option switches on:
+            ``self.unused_hooks = () if scrub else ("released",)`` in ``__init__``. They count as not overridden.
+    """
+
+    resource: str | None = None
+    resources: Sequence[str] = ()
+    poll_interval: float | None = 5.0
+    stale_after: float = 30.0
+    health_policy: HealthPolicy = HealthPolicy()
+    joined_env: Mapping[str, str] = {}
+    policy: str | None = None
+    config: type | tuple[type, ...] | None = None
+    unused_hooks: Collection[str] = ()
+
+    @abc.abstractmethod
+    def discover(self) -> Iterable[Device] | Awaitable[Iterable[Device]]:
+        """Return all devices that are there now: the whole truth, each time. The one mandatory hook.
+
+        Called at the start, every ``poll_interval`` seconds, after ``Reporter.rescan``, when a device node comes or
+        goes, and on SIGHUP. Deadline 30 s. Must be idempotent and free of side effects on the hardware.
+
+        A device that is missing from the list stays listed as Unhealthy for a while, because the kubelet would show a
+        vanished device as healthy to the pod that holds it (contract section 9).
+
+        Raising anything, hanging, or returning duplicates or something that is no `Device` keeps the last known
+        devices for ``stale_after`` seconds, then marks them Unhealthy. On cancellation (``async def``, at the
+        deadline or the stop) release what you hold and let it pass.
+        """
+
+    def open(self) -> Awaitable[None] | None:
+        """Acquire what the other hooks need (load a library, open a handle).
+
+        Called before everything else, and again after `kdp.NotReady`. Deadline 60 s. An exception is logged and open
+        is tried again with growing pauses (0.1 s to 5 s); ``close`` is not called after a failed ``open``. One that returns
+        after its deadline has opened all the same: it is not called again. One that returns after the stop is followed by
+        ``close``, unless the object is served again meanwhile, as after a reload: then it counts for that.
+        """
+
+    def close(self) -> Awaitable[None] | None:
+        """Give back what ``open`` acquired.
+
+        Called once for each successful ``open``, after ``watch`` was told to stop and the other hooks have returned (what
+        hangs for 1 s, or half of the deadline, may still be running). Deadline 60 s, but at the process's stop what is left
+        of 2 s.
+        An exception is logged and changes nothing.
+        """
+
+    def watch(self, report: Reporter) -> Awaitable[None] | None:
+        """Wait for events of the hardware and report them, for as long as the backend is open.
+
+        Called once after each ``open`` and the first ``discover``, from a thread of its own (``def``), so it may block
+        for ever; it should look at ``report.stopping`` when it can, because until it has returned it is not called again.
+        ``async def``: cancelled at the close. It adds to polling and never replaces it. Returning is fine and final until
+        the next open; an exception is logged and ``watch`` is called again with growing pauses.
+        """
+
+    def allocate(self, devices: Allocation) -> ContainerEdits | Awaitable[ContainerEdits]:
+        """Return what a container needs to use these devices; default: the devices' own edits, merged.
+
+        Called once for each container at pod admission, never at a container's restart, a kubelet's restart or a
+        reboot (contract section 6.1): what it prepared must survive those, or be made again in ``open``. There is no
+        deallocation in the protocol. Must be idempotent: the same devices may come again without any sign in between,
+        for another container of the same pod (contract section 6.2).
+
+        Deadline 20 s: the kubelet itself has none and admits no other pod meanwhile. Raise `kdp.AllocationError` with a
+        sentence for the pod's author; anything else reaches the pod as "internal error" and the log as a
+        traceback. Either way only this pod fails. On cancellation the kubelet has lost interest: undo nothing.
+        """
+        return ContainerEdits.merge(((d.id, d.edits) for d in devices), joined_env=self.joined_env)
+
+    def prefer(self, request: PreferRequest) -> Sequence[str] | Awaitable[Sequence[str] | None] | None:
+        """Return the ids to prefer: ``request.size`` of ``available``, with all of ``must_include``.
+
+        None: no opinion, so the policy chooses, if there is one.
+
+        Called inside pod admission, if overridden. Deadline 50 ms: it must not touch the hardware. Whatever goes wrong
+        here, the kubelet gets an empty answer and chooses itself: an error would fail the pod (contract section 7).
+        """
+        return None
+
+    def links(
+        self, devices: Sequence[Device]
+    ) -> Mapping[tuple[str, str], float] | Awaitable[Mapping[tuple[str, str], float]]:
+        """Return how well pairs of units are connected: larger is better; a missing pair counts 0.
+
+        Called when the set of units has changed, never inside a request of the kubelet. Keyed by unit, in either order
+        or in both with equal weights, which are finite and not negative. A unit paired with itself says how near its own
+        devices are to each other (default: nearer than any two units). The policy ``linked`` uses them
+        (`kdp.allocation.links_of_matrix` makes them of a square matrix). Deadline 30 s. On an exception or a wrong
+        weight the links of before stay in force, and the hook is asked again after 5 s.
+        """
+        return {}
+
+    def counters(self) -> Mapping[str, Mapping[str, Amount]] | Awaitable[Mapping[str, Mapping[str, Amount]]]:
+        """Return what there is of the things that partitions share, by counter set and counter; default: nothing.
+
+        A card whose memory is divided declares ``{"gpu-0": {"memory": Quantity("80Gi")}}``, and each of its partitions
+        ``consumes={"gpu-0": {"memory": Quantity("20Gi")}}``: the scheduler allocates no more of them than there is.
+
+        Called by a DRA driver only, after each ``discover``. Deadline 30 s. On an exception, or if a device consumes what
+        is not declared here, what was published before stays in force. Source: the field ``sharedCounters`` of
+        ``resource.k8s.io/v1`` ResourceSlice.
+        """
+        return {}
+
+    def prepare_container(self, devices: Allocation) -> Awaitable[None] | None:
+        """Do what must happen right before each start of a container, as resetting the devices.
+
+        Called, if overridden, before every start, restarts included; several at once for different pods wait for one
+        another. Must be idempotent. Deadline 25 s (the kubelet's is 30 s). An exception fails that start, which the
+        kubelet repeats. The kubelet skips it after its own restart until we are registered (contract section 7), so
+        it must not be the only safety reset.
+        """
+
+    def released(self, devices: Allocation) -> Awaitable[None] | None:
+        """Clean up after devices that a pod gave back: scrub, reset, delete.
+
+        Called when two lists of the kubelet's pod-resources API, 30 s apart, no longer name the devices after one did,
+        with the ``state`` that the other hooks left (contract section 10; the API's directory must be mounted). Once
+        for each allocation; a plugin that is killed may do it again. Never while a pod holds one of the devices: if
+        they are given to another pod before it could be told, it is told when that one has ended, too; allocations of
+        the same devices that left equal states count as one then. While it runs, an ``allocate`` of these devices
+        waits. Deadline 60 s. May raise: it is called again with growing pauses (5 s to 5 min).
+
+        Devices that only a plain init container held, or a pod that was refused in the end, are never listed: they
+        are told with the next allocation of the same devices.
+        """
+
+    def needs(self) -> Needs | Awaitable[Needs]:
+        """Return what the plugin's container needs on the node, beyond what the devices' edits show.
+
+        Called by ``kdp manifests`` only, never while the plugin runs; the backend is not open. That command also runs
+        ``discover`` and adds the directories of the device nodes that it finds, so a backend that only looks at its
+        nodes needs none of this. May block; has no deadline. An exception ends the command with one sentence.
+        """
+        return Needs()
+
+
+class WrappedBackend(DeviceBackend):
+    """A backend whose hooks call those of another one.
+
+    Attributes:
+        inner: The other one, which the vendor made; no wrapped one itself.
+    """
+
+    inner: DeviceBackend
+
+
+OPTIONAL_HOOKS: Final = frozenset(
+    ("open", "close", "watch", "allocate", "prefer", "links", "counters", "prepare_container", "released", "needs")
+)
+
+
+def is_overridden(backend: DeviceBackend, hook: str) -> bool:
+    """Return whether the backend's class has its own version of this hook, and the object wants it called.
+
+    Raises:
+        InvalidValueError: ``unused_hooks`` names what is no optional hook.
+    """
+    unused = backend.unused_hooks
+    if unused and not OPTIONAL_HOOKS.issuperset(unused):
+        wrong = min(set(unused) - OPTIONAL_HOOKS)
+        raise InvalidValueError(
+            f"unused_hooks of {type(backend).__name__}: {wrong!r} is no optional hook; there are "
+            f"{', '.join(sorted(OPTIONAL_HOOKS))}"
+        )
+    return hook not in unused and getattr(type(backend), hook) is not getattr(DeviceBackend, hook)

@@ -1,0 +1,287 @@
+"""What a backend says about its hardware: frozen values, the same for both protocols.
+
+A `Device` is compared by everything but its ``handle``: a discovery that returns equal devices changes nothing on
+the wire. Validation happens on construction, so that a wrong value is found where it was made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, final
+
+import attrs
+from typing_extensions import override
+
+from ..errors import InvalidValueError
+from .edits import ContainerEdits
+from .names import check_attribute_name, check_counter_name, check_device_id, check_resource_name
+from .quantities import Amount, Quantity, capacities, check_amount, exact
+
+if TYPE_CHECKING:  # what only DRA has is loaded by whoever has one
+    from .claims import BindingConditions, RequestPolicy, Taint  # noqa: TC004 - again where one is looked at
+
+__all__ = ["AttributeValue", "Device", "Health", "Quantity", "Version"]
+
+MAX_NUMA_NODE = 63
+"""The topology manager's masks are 64 bits wide (contract section 8)."""
+
+
+@final
+@attrs.frozen
+class Health:
+    """Whether a device can be handed out, and why not. Make one with `healthy` or `unhealthy`.
+
+    Attributes:
+        reason: Why it is unhealthy, for logs, ``kdp devices`` and error texts; None: it is healthy. The device
+            plugin protocol itself carries no reason (contract section 1.1).
+    """
+
+    reason: str | None
+
+    @classmethod
+    def healthy(cls) -> Health:
+        """Return the health of a device that works."""
+        return _HEALTHY
+
+    @classmethod
+    def unhealthy(cls, reason: str) -> Health:
+        """Return the health of a device that must not be handed out, because of ``reason``."""
+        if not reason:
+            raise InvalidValueError("Health.unhealthy(''): the reason must say what is wrong; valid is 'fan failed'")
+        return cls(reason)
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether new containers may get the device."""
+        return self.reason is None
+
+    @override
+    def __str__(self) -> str:
+        return "Healthy" if self.reason is None else f"Unhealthy ({self.reason})"
+
+
+_HEALTHY = Health(None)
+
+# Compiled when it is first needed: few plugins have versions, and all of them start.
+_SEMVER = (
+    r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)"
+    # No part of a pre-release that is a number may begin with 0.
+    r"(-(0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*)(\.(0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*))*)?"
+    r"(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?\Z"
+)
+
+
+def _semver(value: str) -> str:
+    if not re.match(_SEMVER, value, re.ASCII):
+        raise InvalidValueError(f"version {value!r}: must be a semantic version; valid is '550.54.15'")
+    return value
+
+
+@final
+@attrs.frozen
+class Version:
+    """A semantic version (2.0.0) as an attribute's value, so that DRA's selectors can compare it.
+
+    Attributes:
+        text: ``MAJOR.MINOR.PATCH`` with optional pre-release and build parts.
+    """
+
+    text: str = attrs.field(converter=_semver)
+
+    @override
+    def __str__(self) -> str:
+        return self.text
+
+
+AttributeValue = bool | int | str | Version
+"""What an attribute may hold: the four types of DRA."""
+
+
+def _numa_nodes(value: Iterable[int]) -> tuple[int, ...]:
+    nodes: set[int] = set()
+    for node in value:
+        if not isinstance(node, int) or isinstance(node, bool) or node > MAX_NUMA_NODE:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidValueError(f"NUMA node {node!r}: must be a number from 0 to {MAX_NUMA_NODE}; valid is 0")
+        if node >= 0:  # sysfs says -1 for "unknown": that is no node (contract section 8)
+            nodes.add(node)
+    return tuple(sorted(nodes))
+
+
+def _edits(value: ContainerEdits) -> ContainerEdits:
+    if not isinstance(value, ContainerEdits):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidValueError(f"edits {value!r}: must be kdp.ContainerEdits, this is a {type(value).__name__}")
+    return value
+
+
+def _health(value: Health) -> Health:
+    if not isinstance(value, Health):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidValueError(f"health {value!r}: must be kdp.Health; valid is kdp.Health.unhealthy('fan failed')")
+    return value
+
+
+_NO_EDITS = ContainerEdits()
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+"""What all devices share that say nothing: ten thousand need no mappings of their own."""
+
+
+def _attributes(value: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
+    if value is _NOTHING:
+        return value
+    for name, held in value.items():
+        check_attribute_name(name)
+        if not isinstance(held, (bool, int, str, Version)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidValueError(f"attribute {name}={held!r}: must be bool, int, str or kdp.Version")
+    return MappingProxyType(dict(value))
+
+
+def _capacity(value: Mapping[str, Amount]) -> Mapping[str, Amount]:
+    return value if value is _NOTHING else capacities(value)
+
+
+def _shareable(value: bool | Mapping[str, RequestPolicy] | None) -> Mapping[str, RequestPolicy] | None:
+    if value is None or value is False:
+        return None
+    from .claims import RequestPolicy
+
+    policies: dict[str, RequestPolicy] = {} if value is True else dict(value)
+    for name, policy in policies.items():
+        if not isinstance(policy, RequestPolicy):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidValueError(
+                f"shareable {name}={policy!r}: must be kdp.RequestPolicy; valid is kdp.RequestPolicy(default=1)"
+            )
+    return MappingProxyType(policies)
+
+
+def counter_sets(value: Mapping[str, Mapping[str, Amount]], what: str) -> Mapping[str, Mapping[str, Amount]]:
+    """Check and freeze amounts by counter set and counter.
+
+    Args:
+        value: What should be that.
+        what: Whose they are, for the message: ``consumes``.
+
+    Raises:
+        InvalidValueError: A name is no DNS label, a set is empty, or an amount is none or negative.
+    """
+    for name, counters in value.items():
+        check_counter_name(name)
+        if not counters:
+            raise InvalidValueError(f"{what} {name!r}: must name at least one counter; valid is {{'memory': 1}}")
+        for counter, amount in counters.items():
+            check_counter_name(counter)
+            if exact(check_amount(amount, f"{what} {name}: counter {counter}")) < 0:
+                raise InvalidValueError(f"{what} {name}: counter {counter}={amount}: must be 0 or more; valid is 1")
+    return MappingProxyType({name: MappingProxyType(dict(counters)) for name, counters in value.items()})
+
+
+def _consumes(value: Mapping[str, Mapping[str, Amount]]) -> Mapping[str, Mapping[str, Amount]]:
+    return counter_sets(value, "consumes") if value else _NOTHING
+
+
+def _exists(value: bool) -> bool:
+    if not isinstance(value, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidValueError(f"exists {value!r}: must be True or False; valid is True")
+    return value
+
+
+def _taints(value: Iterable[Taint]) -> tuple[Taint, ...]:
+    if value == ():
+        return ()
+    from .claims import Taint
+
+    taints = tuple(value)
+    for taint in taints:
+        if not isinstance(taint, Taint):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidValueError(f"taint {taint!r}: must be kdp.Taint; valid is kdp.Taint(key='example.com/worn')")
+    return taints
+
+
+def _binding_conditions(value: BindingConditions | None) -> BindingConditions | None:
+    if value is None:
+        return None
+    from .claims import BindingConditions
+
+    if not isinstance(value, BindingConditions):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidValueError(
+            f"binding conditions {value!r}: must be kdp.BindingConditions; valid is kdp.BindingConditions("
+            "conditions=['example.com/attached'], failure_conditions=['example.com/failed'])"
+        )
+    return value
+
+
+def _optional_resource(value: str | None) -> str | None:
+    return None if value is None else check_resource_name(value)
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Device:
+    """One thing that a container can be given.
+
+    Attributes:
+        id: What the kubelet calls it, verbatim; 1 to 63 characters. It must be the same after a restart and a
+            reboot (contract section 5), and unique among all resources of the process.
+        health: Whether new containers may get it.
+        numa_nodes: Memory nodes it is near to; empty: unknown. Negative numbers are dropped.
+        edits: What a container needs to use it.
+        attributes: Facts for people and for DRA's selectors.
+        capacity: Amounts, for people and for DRA.
+        resource: The extended resource it belongs to; None: the backend's.
+        unit: The physical thing it is part of; default its id. Replicas, partitions and functions of one card
+            share it: a fault of the unit is a fault of all its devices.
+        handle: The vendor's own object: not compared, not logged, not sent. The newest always replaces the one
+            before, also when nothing else changed.
+        shareable: Whether several claims may have it at once, each with a part of its capacity: True, or by capacity
+            the `RequestPolicy` of what a claim may ask for. None or False: one claim at a time. DRA only, as all that
+            follows (docs/explanation/device-plugin-or-dra.md); a device plugin shares by replicas instead.
+        consumes: What it takes of the counters that ``DeviceBackend.counters`` declares, by counter set and counter:
+            partitions of one card cannot be allocated beyond what the card has.
+        exists: False: a partition that ``allocate`` makes when it is given. Its device nodes need not be there, and a
+            device plugin does not list it.
+        taints: What keeps claims away from it that do not tolerate it.
+        binding_conditions: What has to come true before a pod with this device is bound to its node.
+    """
+
+    id: str = attrs.field(converter=check_device_id)
+    health: Health = attrs.field(default=_HEALTHY, converter=_health)
+    numa_nodes: tuple[int, ...] = attrs.field(default=(), converter=_numa_nodes)
+    edits: ContainerEdits = attrs.field(default=_NO_EDITS, converter=_edits)
+    attributes: Mapping[str, AttributeValue] = attrs.field(default=_NOTHING, converter=_attributes, hash=False)
+    capacity: Mapping[str, Amount] = attrs.field(default=_NOTHING, converter=_capacity, hash=False)
+    resource: str | None = attrs.field(default=None, converter=_optional_resource)
+    unit: str = attrs.field(default="")
+    handle: Any = attrs.field(default=None, eq=False, repr=False)
+    shareable: Mapping[str, RequestPolicy] | None = attrs.field(default=None, converter=_shareable, hash=False)
+    consumes: Mapping[str, Mapping[str, Amount]] = attrs.field(default=_NOTHING, converter=_consumes, hash=False)
+    exists: bool = attrs.field(default=True, converter=_exists)
+    taints: tuple[Taint, ...] = attrs.field(default=(), converter=_taints)
+    binding_conditions: BindingConditions | None = attrs.field(default=None, converter=_binding_conditions)
+
+    def __attrs_post_init__(self) -> None:
+        if not self.unit:
+            object.__setattr__(self, "unit", self.id)
+        for name, policy in self.shareable.items() if self.shareable else ():
+            if name not in self.capacity:
+                raise InvalidValueError(
+                    f"device {self.id!r}: shareable {name!r} must be one of its capacities: "
+                    f"{', '.join(self.capacity) or 'it has none'}"
+                )
+            policy.check_within(self.capacity[name], f"device {self.id!r}: shareable {name!r}")
+
+    @classmethod
+    def counted(cls, prefix: str, count: int, *, edits: ContainerEdits | None = None) -> list[Device]:
+        """Make interchangeable devices ``prefix-0`` to ``prefix-(count-1)`` for licences and shared capabilities.
+
+        Args:
+            prefix: Start of each id.
+            count: How many; each is a slot that one container can hold. The whole list travels to the kubelet
+                with each change and costs some 30 bytes a device, so hundreds are cheap and 100,000 are not.
+            edits: What each of them gives to its container.
+
+        Raises:
+            InvalidValueError: ``count`` is negative or an id gets too long.
+        """
+        if count < 0:
+            raise InvalidValueError(f"count {count}: must be 0 or more; valid is 10")
+        return [cls(id=f"{prefix}-{i}", edits=edits or ContainerEdits()) for i in range(count)]

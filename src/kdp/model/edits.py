@@ -1,0 +1,314 @@
+"""What a container must be given to use a device: the one currency between backends and every protocol.
+
+`ContainerEdits` is CDI's ``containerEdits`` plus annotations. Allocate's reply, a CDI spec and a DRA claim are
+renderings of it. No rendering can carry everything; what one cannot carry is an error when declared:
+
+============== ================ ======== ===========================================
+field          Allocate's reply CDI spec note
+============== ================ ======== ===========================================
+env            yes              yes
+device_nodes   yes              yes      the host path's link is resolved at Allocate
+mounts         yes              yes      of Allocate only read-only or read-write
+annotations    yes              no       CRI container annotations, not the pod's
+hooks          no               yes
+cdi_devices    yes              no       names whose specs somebody else writes
+============== ================ ======== ===========================================
+
+Paths are paths on the node; this module never opens them (a DaemonSet may see the node's ``/dev`` elsewhere).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Generic, Literal, TypeVar, get_args
+
+import attrs
+
+from ..errors import EditConflictError, InvalidValueError
+from .names import check_absolute_path, check_cdi_device_name, check_env_name, check_env_variable, is_utf8
+
+__all__ = ["ContainerEdits", "DeviceNode", "Hook", "Mount"]
+
+AnyPath = str | os.PathLike[str]
+HookName = Literal["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"]
+
+_PERMISSIONS = {
+    "".join(letters): "".join(sorted(letters, key="rwm".index))
+    for count in (1, 2, 3)
+    for letters in itertools.permutations("rwm", count)
+}
+"""As a vendor may write them, and as the kubelet is told."""
+
+_HOOK_NAMES: tuple[HookName, ...] = get_args(HookName)
+_T = TypeVar("_T")
+
+
+def _host_path(value: AnyPath) -> str:
+    return check_absolute_path(os.fspath(value), kind="host path")
+
+
+def _container_path(value: AnyPath | None) -> str:
+    return "" if value is None else check_absolute_path(os.fspath(value), kind="container path")
+
+
+def _permissions(value: str) -> str:
+    if not isinstance(value, str) or value not in _PERMISSIONS:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidValueError(
+            f"device permissions {value!r}: must be one to three of r (read), w (write) and m (mknod); valid is 'rw'"
+        )
+    return _PERMISSIONS[value]
+
+
+@attrs.frozen(kw_only=True)
+class DeviceNode:
+    """A character or block device to appear in the container.
+
+    Attributes:
+        host_path: The node's path on the node; a link to it will do.
+        container_path: The path in the container; default: the declared host path.
+        permissions: What the container's cgroup allows, of ``rwm``; default ``rw``. ``m`` lets the container make
+            the node anew with mknod(2), which hardly any workload needs.
+    """
+
+    host_path: str = attrs.field(converter=_host_path)
+    container_path: str = attrs.field(default=None, converter=_container_path)
+    permissions: str = attrs.field(default="rw", converter=_permissions)
+
+    def __attrs_post_init__(self) -> None:
+        if not self.container_path:
+            object.__setattr__(self, "container_path", self.host_path)
+
+
+@attrs.frozen(kw_only=True)
+class Mount:
+    """A bind mount. A missing host path is an error at Allocate: containerd would make an empty directory of it.
+
+    Attributes:
+        host_path: File or directory on the node.
+        container_path: Where it appears; default: the host path.
+        read_only: Whether the container may only read it.
+    """
+
+    host_path: str = attrs.field(converter=_host_path)
+    container_path: str = attrs.field(default=None, converter=_container_path)
+    read_only: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        if not self.container_path:
+            object.__setattr__(self, "container_path", self.host_path)
+
+
+def _text_tuple(value: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(value, str):
+        raise InvalidValueError(f"{value!r}: must be a sequence of texts, not one text; valid is ['--flag', 'value']")
+    items = tuple(value)
+    for item in items:
+        if not isinstance(item, str) or not is_utf8(item):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidValueError(f"{item!r}: must be UTF-8 text; valid is ['--flag', 'value']")
+    return items
+
+
+def _hook_env(value: Iterable[str]) -> tuple[str, ...]:
+    return tuple(check_env_variable(variable) for variable in _text_tuple(value))
+
+
+def _hook_name(value: HookName) -> HookName:
+    if value not in _HOOK_NAMES:
+        raise InvalidValueError(
+            f"OCI hook {value!r}: must be one of {', '.join(_HOOK_NAMES)}; valid is 'createContainer'"
+        )
+    return value
+
+
+def _timeout(value: int | None) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 2**63:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidValueError(
+            f"OCI hook's timeout {value!r}: must be a whole number of seconds above 0 and below 2**63, or None; valid is 30"
+        )
+    return value
+
+
+@attrs.frozen(kw_only=True)
+class Hook:
+    """An OCI hook, run by the container runtime on the node; only a CDI spec can carry it.
+
+    Attributes:
+        name: When it runs (OCI runtime specification, "POSIX-platform Hooks").
+        path: The program on the node.
+        args: Its arguments, the program's name first.
+        env: Its environment as ``NAME=VALUE``.
+        timeout: Seconds after which the runtime gives up; None: no limit.
+    """
+
+    name: HookName = attrs.field(converter=_hook_name)
+    path: str = attrs.field(converter=_host_path)
+    args: tuple[str, ...] = attrs.field(default=(), converter=_text_tuple)
+    env: tuple[str, ...] = attrs.field(default=(), converter=_hook_env)
+    timeout: int | None = attrs.field(default=None, converter=_timeout)
+
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+"""What all edits share that have none: those of ten thousand devices need no mappings of their own."""
+
+
+def _text_mapping(kind: str, value: Mapping[str, str]) -> Mapping[str, str]:
+    if value is _NOTHING:
+        return value
+    for key, text in value.items():
+        if not isinstance(key, str) or not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidValueError(f"{kind} {key!r}={text!r}: name and value must be text; valid is {{'NAME': '1'}}")
+        if not is_utf8(key) or not is_utf8(text):
+            raise InvalidValueError(f"{kind} {key!r}={text!r}: name and value must be UTF-8; valid is {{'NAME': '1'}}")
+    return MappingProxyType(dict(value))
+
+
+def _env(value: Mapping[str, str]) -> Mapping[str, str]:
+    mapping = _text_mapping("environment variable", value)
+    for name, text in mapping.items():
+        check_env_name(name)
+        if "\0" in text:
+            raise InvalidValueError(f"environment variable {name}={text!r}: the value must not contain a NUL")
+    return mapping
+
+
+def _annotations(value: Mapping[str, str]) -> Mapping[str, str]:
+    return _text_mapping("annotation", value)
+
+
+def _tuple_of(kind: type[_T], value: Iterable[_T]) -> tuple[_T, ...]:
+    items = tuple(value)
+    for item in items:
+        if not isinstance(item, kind):
+            raise InvalidValueError(f"{item!r}: must be a kdp.{kind.__name__}, this is a {type(item).__name__}")
+    return items
+
+
+class _Merge(Generic[_T]):
+    """One kind of place (variables, container paths, ...): who put what there first."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.values: dict[str, _T] = {}
+        self._owners: dict[str, str] = {}
+
+    def add(self, owner: str, place: str, value: _T) -> None:
+        first = self.values.setdefault(place, value)
+        if first is value:
+            self._owners.setdefault(place, owner)
+        elif first != value:
+            if self._owners[place] == owner:
+                raise EditConflictError(
+                    f"device {owner!r} wants different values for {self.kind} {place!r}: {first} and {value}; give one "
+                    "of them another place in the container"
+                )
+            raise EditConflictError(
+                f"devices {self._owners[place]!r} and {owner!r} want different values for {self.kind} {place!r}: "
+                f"{first} and {value}; give equal values, or name a variable in joined_env"
+            )
+
+
+def _device_nodes(value: Iterable[DeviceNode]) -> tuple[DeviceNode, ...]:
+    return _tuple_of(DeviceNode, value)
+
+
+def _mounts(value: Iterable[Mount]) -> tuple[Mount, ...]:
+    return _tuple_of(Mount, value)
+
+
+def _hooks(value: Iterable[Hook]) -> tuple[Hook, ...]:
+    return _tuple_of(Hook, value)
+
+
+def _cdi_devices(value: Iterable[str]) -> tuple[str, ...]:
+    return tuple(check_cdi_device_name(name) for name in _text_tuple(value))
+
+
+@attrs.frozen(kw_only=True)
+class ContainerEdits:
+    """Everything that one or several devices add to a container. Frozen; change it with ``attrs.evolve``.
+
+    Attributes:
+        env: Environment variables. A pod's own ``env`` wins over them in containerd, so they protect nothing.
+        device_nodes: Device nodes to create.
+        mounts: Bind mounts.
+        annotations: CRI container annotations (runtimes read them; they are not the pod's annotations).
+        hooks: OCI hooks (CDI only).
+        cdi_devices: Qualified names of CDI devices that tools of the vendor describe, as ``nvidia.com/gpu=0``. Those
+            that kdp describes itself it adds itself.
+    """
+
+    env: Mapping[str, str] = attrs.field(default=_NOTHING, converter=_env, hash=False)
+    device_nodes: tuple[DeviceNode, ...] = attrs.field(default=(), converter=_device_nodes)
+    mounts: tuple[Mount, ...] = attrs.field(default=(), converter=_mounts)
+    annotations: Mapping[str, str] = attrs.field(default=_NOTHING, converter=_annotations, hash=False)
+    hooks: tuple[Hook, ...] = attrs.field(default=(), converter=_hooks)
+    cdi_devices: tuple[str, ...] = attrs.field(default=(), converter=_cdi_devices)
+
+    @property
+    def _may_repeat(self) -> bool:
+        """Whether one place can occur twice in these edits alone; names of mappings cannot."""
+        return max(len(self.device_nodes), len(self.mounts), len(self.hooks)) > 1
+
+    @classmethod
+    def of_node(cls, *paths: AnyPath, permissions: str = "rw") -> ContainerEdits:
+        """Return the edits that put these device nodes at the same paths into the container."""
+        return cls(device_nodes=[DeviceNode(host_path=os.fspath(p), permissions=permissions) for p in paths])
+
+    @classmethod
+    def merge(
+        cls, edits: Iterable[tuple[str, ContainerEdits]], *, joined_env: Mapping[str, str] | None = None
+    ) -> ContainerEdits:
+        """Merge the edits of one or several devices into one container's: the only place that knows how.
+
+        Equal is fine. Variables named in ``joined_env`` are joined with their separator, in the order given and
+        each value once. Anything else that differs at one place (variable, container path, annotation) is a conflict.
+
+        Args:
+            edits: Pairs of a device id, for messages, and its edits.
+            joined_env: Variable name to separator, as ``DeviceBackend.joined_env``.
+
+        Raises:
+            EditConflictError: The text names the place, both values and both devices, or the one that has both.
+        """
+        pairs = list(edits)
+        if len(pairs) == 1 and not pairs[0][1]._may_repeat:
+            return pairs[0][1]
+        joined = joined_env or {}
+        env: _Merge[str] = _Merge("environment variable")
+        nodes: _Merge[DeviceNode] = _Merge("device node")
+        mounts: _Merge[Mount] = _Merge("mount")
+        annotations: _Merge[str] = _Merge("annotation")
+        hooks: dict[Hook, None] = {}
+        cdi_devices: dict[str, None] = {}
+        lists: dict[str, dict[str, None]] = {}
+        for owner, edit in pairs:
+            for name, text in edit.env.items():
+                if name in joined:
+                    lists.setdefault(name, {})[text] = None
+                    env.values[name] = ""  # keeps the variable's place in the order
+                else:
+                    env.add(owner, name, text)
+            for node in edit.device_nodes:
+                nodes.add(owner, node.container_path, node)
+            for mount in edit.mounts:
+                mounts.add(owner, mount.container_path, mount)
+            for name, text in edit.annotations.items():
+                annotations.add(owner, name, text)
+            if edit.hooks:
+                hooks.update(dict.fromkeys(edit.hooks))
+            if edit.cdi_devices:
+                cdi_devices.update(dict.fromkeys(edit.cdi_devices))
+        env.values.update({name: joined[name].join(texts) for name, texts in lists.items()})
+        return cls(
+            env=env.values,
+            device_nodes=nodes.values.values(),
+            mounts=mounts.values.values(),
+            annotations=annotations.values,
+            hooks=hooks,
+            cdi_devices=cdi_devices,
+        )

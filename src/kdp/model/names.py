@@ -1,0 +1,288 @@
+"""The rules of names: what may be a resource, a device id, a CDI name, an environment variable, a socket path.
+
+Each ``check_*`` function returns its argument, so that it can stand where a value is used, or raises
+`InvalidNameError` with the value, the rule and a valid example. No rule is looser than the kubelet's own; where
+ours is stricter the comment says why.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+
+from ..errors import InvalidNameError
+
+__all__ = [
+    "MAX_ATTRIBUTE_BYTES",
+    "MAX_DEVICE_ID_LENGTH",
+    "MAX_REPLICAS",
+    "MAX_SOCKET_PATH_BYTES",
+    "check_absolute_path",
+    "check_attribute_name",
+    "check_cdi_device_name",
+    "check_cdi_kind",
+    "check_counter_name",
+    "check_device_id",
+    "check_env_name",
+    "check_env_variable",
+    "check_label_name",
+    "check_label_value",
+    "check_resource_name",
+    "check_socket_path",
+    "is_utf8",
+]
+
+MAX_ATTRIBUTE_BYTES = 64
+"""Of the text of a device's attribute, in each version of resource.k8s.io/v1 (DRA contract section 3.2)."""
+
+MAX_DEVICE_ID_LENGTH = 63
+"""What the API's documentation allows; the kubelet itself does not check it (contract section 1.1)."""
+
+MAX_REPLICAS = 1000
+"""Of a shared device: numbers 0 to 999, which with ``::`` take five characters of an id."""
+
+MAX_SOCKET_PATH_BYTES = 107
+"""``sun_path`` of Linux is 108 bytes with its final NUL (contract section 0.1)."""
+
+_DNS_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_LABEL = re.compile(rf"{_DNS_LABEL}\Z")
+_SUBDOMAIN = re.compile(rf"{_DNS_LABEL}(\.{_DNS_LABEL})*\Z")
+_NAME_PART = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?\Z")
+# Those that few plugins need are compiled when they are needed first: all plugins start.
+_CDI_VENDOR = r"[A-Za-z]([-A-Za-z0-9_.]*[A-Za-z0-9])?\Z"
+_CDI_CLASS = r"[A-Za-z]([-A-Za-z0-9_.]*[A-Za-z0-9])?\Z"
+_CDI_DEVICE = r"[A-Za-z0-9]([-A-Za-z0-9_.:]*[A-Za-z0-9])?\Z"
+_IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]{0,31}\Z"
+
+
+def _refuse(kind: str, value: object, rule: str, example: str) -> InvalidNameError:
+    return InvalidNameError(f"{kind} {value!r}: {rule}; valid is for example {example!r}")
+
+
+def is_utf8(text: str) -> bool:
+    """Return whether protobuf can carry a text: names of files may hold bytes that are no UTF-8."""
+    return text.isascii() or not any("\ud800" <= c <= "\udfff" for c in text)
+
+
+def check_resource_name(value: str) -> str:
+    """Check an extended resource name as the kubelet does (contract section 2.2).
+
+    Raises:
+        InvalidNameError: It is not ``domain/name``, or the kubelet would refuse it.
+    """
+    kind, example = "resource name", "example.com/widget"
+    if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance] - vendors' code may be untyped
+        raise _refuse(kind, value, "must be text", example)
+    domain, slash, name = value.partition("/")
+    if not slash or "/" in name:
+        raise _refuse(kind, value, "must be a domain, one slash and a name", example)
+    if "kubernetes.io/" in value:
+        raise _refuse(kind, value, "the domain kubernetes.io is reserved", example)
+    if value.startswith("requests."):
+        raise _refuse(kind, value, "must not start with 'requests.'", example)
+    # The kubelet checks "requests." + name as a qualified name, which leaves 244 of 253 characters to the domain.
+    if len(domain) > 244 or not _SUBDOMAIN.match(domain):
+        raise _refuse(
+            kind, value, "the domain must be at most 244 lower-case letters, digits, '-' and '.' (DNS-1123)", example
+        )
+    if len(name) > 63 or not _NAME_PART.match(name):
+        raise _refuse(
+            kind,
+            value,
+            "the name must be 1 to 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends",
+            example,
+        )
+    return value
+
+
+def check_device_id(value: str) -> str:
+    """Check a device id: 1 to 63 printable characters without a space.
+
+    The kubelet takes any text; ours must survive logs, file names of its checkpoint tools and ``kubectl``.
+
+    Raises:
+        InvalidNameError: It is empty, too long, or holds spaces or control characters.
+    """
+    kind, example = "device id", "widget-0"
+    if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise _refuse(kind, value, "must be text", example)
+    if not 1 <= len(value) <= MAX_DEVICE_ID_LENGTH:
+        raise _refuse(kind, value, f"must have 1 to {MAX_DEVICE_ID_LENGTH} characters, this has {len(value)}", example)
+    if not value.isprintable() or " " in value:  # no other white space is printable
+        raise _refuse(kind, value, "must be printable and without spaces", example)
+    return value
+
+
+def check_cdi_kind(value: str) -> str:
+    """Check a CDI kind, ``vendor/class`` (Container Device Interface specification, section "Kind").
+
+    Raises:
+        InvalidNameError: The vendor or the class breaks CDI's rules.
+    """
+    vendor, _, cls = value.partition("/")
+    if not re.match(_CDI_VENDOR, vendor) or not re.match(_CDI_CLASS, cls):
+        raise _refuse(
+            "CDI kind",
+            value,
+            "must be vendor/class, each starting with a letter, ending in a letter or digit, of letters, digits, '-', "
+            "'_', '.'",
+            "example.com/widget",
+        )
+    return value
+
+
+def check_cdi_device_name(value: str) -> str:
+    """Check a qualified CDI device name, ``vendor/class=device``.
+
+    Raises:
+        InvalidNameError: The kind or the device part breaks CDI's rules.
+    """
+    kind, equals, device = value.partition("=")
+    if not equals or not re.match(_CDI_DEVICE, device):
+        raise _refuse(
+            "CDI device name",
+            value,
+            "must be vendor/class=device, the device of letters, digits, '-', '_', '.', ':' with a letter or digit at "
+            "both ends",
+            "example.com/widget=widget-0",
+        )
+    check_cdi_kind(kind)
+    return value
+
+
+@functools.lru_cache(maxsize=1024)  # a node's devices have the same few, again and again
+def check_attribute_name(value: str) -> str:
+    """Check the name of an attribute or a capacity: a C identifier, optionally behind ``domain/``.
+
+    The rule is that of DRA's QualifiedName, so that one device serves both protocols.
+
+    Raises:
+        InvalidNameError: It is no identifier of at most 32 characters, or its domain is no DNS name.
+    """
+    domain, slash, name = value.rpartition("/")
+    if (slash and (len(domain) > 63 or not _SUBDOMAIN.match(domain))) or not re.match(_IDENTIFIER, name):
+        raise _refuse(
+            "attribute name",
+            value,
+            "must be an identifier of at most 32 letters, digits and '_', optionally behind a domain of at most 63 "
+            "characters and a slash",
+            "driverVersion",
+        )
+    return value
+
+
+def check_counter_name(value: str) -> str:
+    """Check the name of a DRA counter or counter set: a DNS label of at most 63 characters.
+
+    Raises:
+        InvalidNameError: It is none.
+    """
+    if not isinstance(value, str) or len(value) > 63 or not _LABEL.match(value):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise _refuse(
+            "counter name",
+            value,
+            "must be 1 to 63 lower-case letters, digits and '-', with a letter or digit at both ends",
+            "gpu-0-memory",
+        )
+    return value
+
+
+def check_label_name(value: str) -> str:
+    """Check the key of a taint or the name of a condition, by the rule of Kubernetes' label names.
+
+    Raises:
+        InvalidNameError: It is no name of at most 63 characters, optionally behind a DNS domain and a slash.
+    """
+    domain, slash, name = value.rpartition("/") if isinstance(value, str) else ("", "", "")  # pyright: ignore[reportUnnecessaryIsInstance]
+    if (slash and (len(domain) > 253 or not _SUBDOMAIN.match(domain))) or len(name) > 63 or not _NAME_PART.match(name):
+        raise _refuse(
+            "label name",
+            value,
+            "must be at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends, optionally behind "
+            "a lower-case domain and a slash",
+            "example.com/worn",
+        )
+    return value
+
+
+def check_label_value(value: str) -> str:
+    """Check the value of a taint, by the rule of Kubernetes' label values; it may be empty.
+
+    Raises:
+        InvalidNameError: It is longer than 63 characters or holds others than letters, digits, ``-``, ``_``, ``.``.
+    """
+    if not isinstance(value, str) or len(value) > 63 or (value and not _NAME_PART.match(value)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise _refuse(
+            "label value",
+            value,
+            "must be at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends",
+            "fan-failed",
+        )
+    return value
+
+
+def check_env_name(value: str) -> str:
+    """Check the name of an environment variable: not empty, printable, without ``=``.
+
+    Raises:
+        InvalidNameError: A container runtime could not set it.
+    """
+    if not value or "=" in value or not value.isprintable() or " " in value:
+        raise _refuse(
+            "environment variable", value, "must be printable and without '=' and spaces", "WIDGET_VISIBLE_DEVICES"
+        )
+    return value
+
+
+def check_env_variable(value: str) -> str:
+    """Check an environment variable as ``NAME=VALUE``; the value may be empty.
+
+    Raises:
+        InvalidNameError: It has no name, or a container runtime could not set it.
+    """
+    kind, example = "environment variable", "WIDGET=0"
+    if not isinstance(value, str) or value.find("=") <= 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise _refuse(kind, value, "must be NAME=VALUE", example)
+    check_env_name(value.partition("=")[0])
+    if "\0" in value or not is_utf8(value):
+        raise _refuse(kind, value, "the value must be UTF-8 without a NUL", example)
+    return value
+
+
+def check_absolute_path(value: str, *, kind: str) -> str:
+    """Check a path of the node or of a container and return it normalised (no ``//``, ``.`` or final slash).
+
+    Args:
+        value: The path.
+        kind: What the path is, for the message ("host path").
+
+    Raises:
+        InvalidNameError: It is relative, holds a NUL, climbs with ``..``, or is not UTF-8.
+    """
+    if not value.startswith("/"):
+        raise _refuse(kind, value, "must be absolute", "/dev/widget0")
+    if "\0" in value or ("/.." in value and ".." in value.split("/")):
+        raise _refuse(kind, value, "must not contain '..' or a NUL", "/dev/widget0")
+    if not is_utf8(value):
+        raise _refuse(kind, value, "must be UTF-8: no protocol could carry it", "/dev/widget0")
+    if "/." not in value and "//" not in value and not value.endswith("/"):
+        return value  # most are so, and a large node has ten thousand
+    return os.path.normpath(value).replace("//", "/", 1)
+
+
+def check_socket_path(value: str) -> str:
+    """Check that a unix socket can be bound at this path: at most 107 bytes.
+
+    Raises:
+        InvalidNameError: The path is longer than Linux allows.
+    """
+    size = len(os.fsencode(value))
+    if size > MAX_SOCKET_PATH_BYTES:
+        raise _refuse(
+            "socket path",
+            value,
+            f"must have at most {MAX_SOCKET_PATH_BYTES} bytes, this has {size}: use a shorter directory",
+            "/var/lib/kubelet/device-plugins/kdp-widget-1.sock",
+        )
+    return value

@@ -1,0 +1,112 @@
+"""`Quantity`: an amount in Kubernetes' notation, compared by what it means."""
+
+from __future__ import annotations
+
+import functools
+import re
+from types import MappingProxyType
+from typing import TYPE_CHECKING, final
+
+import attrs
+from typing_extensions import override
+
+from ..errors import InvalidValueError
+from .names import check_attribute_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from decimal import Decimal
+
+__all__ = ["Amount", "Quantity"]
+
+# Compiled when it is first needed: few plugins have quantities, and all of them start.
+_QUANTITY = r"([+-]?)(\d+\.?\d*|\.\d+)(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]?|[eE][+-]?\d{1,3})\Z"
+_FACTORS = {
+    **{f"{prefix}i": str(1024**power) for power, prefix in enumerate("KMGTPE", start=1)},
+    **{
+        prefix: f"1e{3 * power}"
+        for power, prefix in enumerate(["n", "u", "m", "", "k", "M", "G", "T", "P", "E"], start=-3)
+    },
+}
+
+
+def _quantity(value: str) -> str:
+    if not re.match(_QUANTITY, value, re.ASCII):
+        raise InvalidValueError(f"quantity {value!r}: must be a number with a Kubernetes suffix; valid is '80Gi'")
+    return value
+
+
+@final
+@functools.total_ordering
+@attrs.frozen(eq=False)
+class Quantity:
+    """An amount in Kubernetes' notation: ``80Gi``, ``1500m``, ``2``. Equal amounts are equal, however written.
+
+    Attributes:
+        text: The notation (Kubernetes API, ``resource.Quantity``).
+    """
+
+    text: str = attrs.field(converter=_quantity)
+
+    @property
+    def value(self) -> Decimal:
+        """The amount as a plain number."""
+        from decimal import Decimal  # only those who compute with amounts pay for it
+
+        match = re.match(_QUANTITY, self.text, re.ASCII)
+        assert match is not None  # the converter has matched it
+        sign, number, suffix = match.groups()
+        return Decimal(f"{sign}{number}") * Decimal(_FACTORS.get(suffix) or f"1{suffix}")
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        return self.value == other.value if isinstance(other, Quantity) else NotImplemented
+
+    def __lt__(self, other: Quantity) -> bool:
+        return self.value < other.value
+
+    @override
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    @override
+    def __str__(self) -> str:
+        return self.text
+
+
+Amount = int | Quantity
+"""How much of something: a whole number, or Kubernetes' notation."""
+
+
+def check_amount(value: Amount, what: str) -> Amount:
+    """Return an amount.
+
+    Args:
+        value: What should be one.
+        what: What it is of, for the message: ``capacity memory``.
+
+    Raises:
+        InvalidValueError: It is neither int nor `Quantity`.
+    """
+    if not isinstance(value, (int, Quantity)) or isinstance(value, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidValueError(f"{what}={value!r}: must be int or kdp.Quantity; valid is Quantity('80Gi')")
+    return value
+
+
+def exact(amount: Amount) -> Decimal:
+    """Return an amount as a plain number, to compare an int with a `Quantity`."""
+    from decimal import Decimal
+
+    return amount.value if isinstance(amount, Quantity) else Decimal(amount)
+
+
+def capacities(value: Mapping[str, Amount]) -> Mapping[str, Amount]:
+    """Check and freeze the capacities of a device.
+
+    Raises:
+        InvalidValueError: A name is none of DRA's, or an amount is none.
+    """
+    for name, amount in value.items():
+        check_attribute_name(name)
+        check_amount(amount, f"capacity {name}")
+    return MappingProxyType(dict(value))

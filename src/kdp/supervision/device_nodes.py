@@ -1,0 +1,115 @@
+"""`DeviceNodes`: the device nodes of a backend's devices, what is wrong with each, and word of their changes.
+
+A node is looked at where it is (`Host.node_fault`); inotify only says when to look. Whoever begins to follow nodes looks at
+them once more: what happened to them before is not told.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Self
+
+from ..hardware import DirectoryWatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import TracebackType
+
+    from ..hardware import Host
+    from ..model.devices import Device
+    from ..model.edits import ContainerEdits
+
+__all__ = ["DeviceNodes"]
+
+
+class DeviceNodes:
+    """Looks at device nodes and follows them. An async context manager for as long as they are followed.
+
+    Args:
+        host: Where the nodes are looked for; None: nowhere, as the devices are not those of this node.
+    """
+
+    def __init__(self, host: Host | None) -> None:
+        self._host = host
+        self._watch = DirectoryWatch()
+        self._nodes: dict[str, set[str]] = {}
+
+    async def __aenter__(self) -> Self:
+        await self._watch.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._watch.__aexit__(exc_type, exc, traceback)
+
+    def faults(self, devices: Iterable[Device]) -> dict[str, str]:
+        """Return what is wrong with the nodes of devices, by device id. May be called in any thread."""
+        faults: dict[str, str] = {}
+        if self._host is None:
+            return faults
+        known: dict[str, str | None] = {}
+        of_edits: dict[int, str | None] = {}
+        for device in (device for device in devices if device.exists):
+            key = id(device.edits)  # those of replicas are one object, and a thousand of them are looked at in no time
+            if key not in of_edits:
+                of_edits[key] = self._fault(self._host, device.edits, known)
+            if (fault := of_edits[key]) is not None:
+                faults[device.id] = fault
+        return faults
+
+    @staticmethod
+    def _fault(host: Host, edits: ContainerEdits, known: dict[str, str | None]) -> str | None:
+        """Return what is wrong with the first node of which something is."""
+        for node in edits.device_nodes:
+            if node.host_path not in known:
+                known[node.host_path] = host.node_fault(node.host_path)
+            if (fault := known[node.host_path]) is not None:
+                return fault
+        return None
+
+    def follow(self, devices: Iterable[Device]) -> bool:
+        """Watch the directories of all device nodes ever seen: what vanished may come back.
+
+        Returns:
+            Whether there is one that was not followed before: what happened to it until now was not told.
+        """
+        if self._host is None:
+            return False
+        before = self._count
+        for edits in {id(device.edits): device.edits for device in devices}.values():  # of replicas one object
+            for node in edits.device_nodes:
+                self._nodes.setdefault(os.path.dirname(node.host_path), set()).add(node.host_path)
+        for directory in self._nodes:
+            self._watch_nearest(self._inside(directory))
+        return self._count > before
+
+    def _inside(self, directory: str) -> str:
+        assert self._host is not None  # there are nodes
+        return os.fspath(self._host.path(directory))
+
+    @property
+    def _count(self) -> int:
+        return sum(map(len, self._nodes.values()))
+
+    def _watch_nearest(self, directory: str) -> None:
+        """Watch a directory, or while it does not exist the nearest one above it that does."""
+        while not self._watch.watch(directory) and not self._watch.refused and directory != "/":
+            directory = os.path.dirname(directory)
+
+    async def changed(self) -> None:
+        """Wait until something happened to a node, or to a directory on the way to one, which is then followed again."""
+        while True:
+            changes = {os.path.join(directory, name) for directory, name in await self._watch.changes()}
+            if any(self._concerns(path.rstrip("/")) for path in changes):
+                self.follow(())
+                return
+
+    def _concerns(self, changed: str) -> bool:
+        for directory, nodes in self._nodes.items():
+            inside = self._inside(directory)
+            if inside == changed or inside.startswith(f"{changed}/"):
+                return True
+            if os.path.dirname(changed) == inside and os.path.join(directory, os.path.basename(changed)) in nodes:
+                return True
+        return False

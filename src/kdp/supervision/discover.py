@@ -1,0 +1,56 @@
+"""One look at a backend, for commands: open, discover, close."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+
+from .supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping
+
+    from ..allocation import Topology
+    from ..hardware import Host
+    from ..model.backend import DeviceBackend
+    from ..model.devices import Device
+
+__all__ = ["discover_linked", "discover_once"]
+
+
+async def discover_linked(
+    backend: DeviceBackend, *, host: Host
+) -> tuple[Mapping[str, tuple[Device, ...]], Topology | None]:
+    """Do as `discover_once` does, and ask how the units are linked; None: the backend has no ``links``.
+
+    Raises:
+        KdpError: The backend is not ready, or a hook misbehaved.
+    """
+    async with _supervised(backend, host) as supervisor:
+        found = await supervisor.once()
+        devices = tuple(device for held in found.values() for device in held)
+        return found, await supervisor.links(devices) if supervisor.hooks.overridden("links") else None
+
+
+async def discover_once(backend: DeviceBackend, *, host: Host) -> Mapping[str, tuple[Device, ...]]:
+    """Open a backend, discover once, close it, and return its devices by resource; for commands, not for plugins.
+
+    A statically named resource is there also with no devices.
+
+    Raises:
+        KdpError: The backend is not ready, or a hook misbehaved.
+    """
+    async with _supervised(backend, host) as supervisor:
+        return await supervisor.once()
+
+
+@asynccontextmanager
+async def _supervised(backend: DeviceBackend, host: Host) -> AsyncGenerator[Supervisor]:
+    supervisor = Supervisor(backend, host=host)
+    try:
+        yield supervisor
+    finally:
+        with anyio.CancelScope(shield=True):
+            await supervisor.shutdown(supervisor.deadlines.close)

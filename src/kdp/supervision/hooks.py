@@ -1,0 +1,335 @@
+"""How a backend's hooks are called: one call at a time for each hook, with a deadline, whatever the hook does.
+
+A ``def`` hook runs in a daemon thread that is its own. A thread that hangs in a blocking call is left to it: the caller
+gets its error at the deadline, no other hook waits, and the process can end. Thread pools cannot give that: they share
+threads between hooks and are joined at exit.
+
+An ``async def`` hook runs in a task that is its own, so that what it does to the task that it runs in, as to cancel it, is
+not done to its caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import inspect
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, cast
+from weakref import WeakValueDictionary
+
+import anyio
+
+from ..errors import (
+    AllocationError,
+    HookFailedError,
+    HookTimeoutError,
+    InvalidValueError,
+    NotReady,
+    lasting,
+    said,
+    sentence,
+)
+from ..model.backend import DeviceBackend, WrappedBackend, is_overridden
+
+__all__ = ["Hooks", "Instance", "check_state"]
+
+logger = logging.getLogger(__name__)
+
+GRACE = 0.1
+"""Seconds that a cancelled ``async def`` hook has to release what it holds before its caller goes on without it."""
+
+_Outcome = tuple[Any, BaseException | None]
+"""What a hook returned and what it raised: a future could not carry each exception, and would let some end the loop."""
+
+_Job = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[_Outcome]"]
+
+
+class _Lane:
+    """One hook's calls: its lock, and for a ``def`` hook its thread, started at the first call."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._jobs: queue.SimpleQueue[_Job | None] | None = None
+        self.lock = asyncio.Lock()
+        self.last_failure = ""
+
+    def submit(self, call: Callable[[], Any]) -> asyncio.Future[_Outcome]:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[_Outcome] = loop.create_future()
+        if self._jobs is None:
+            jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+            # May fail, as at a container's limit of processes: the next call tries again.
+            threading.Thread(target=_work, args=(jobs,), name=self._name, daemon=True).start()
+            self._jobs = jobs
+        self._jobs.put((call, loop, done))
+        return done
+
+    def end(self) -> None:
+        """Let the thread end when it is free; a stuck one stays behind as a daemon. A later call has a new one."""
+        if self._jobs is not None:
+            self._jobs.put(None)
+        self._jobs = None
+        self.last_failure = ""
+
+
+def _work(jobs: queue.SimpleQueue[_Job | None]) -> None:
+    """Do one lane's calls in its thread."""
+    while (job := jobs.get()) is not None:
+        call, loop, done = job
+        result: Any = None
+        failure: BaseException | None = None
+        try:
+            result = call()
+        except BaseException as error:  # noqa: BLE001 - also a vendor library's SystemExit is the hook's bug
+            failure = error
+        try:
+            loop.call_soon_threadsafe(done.set_result, (result, failure))
+        except RuntimeError:  # the loop is closed: nobody waits any more
+            return
+        del job, call, result, failure, done  # an idle thread must not keep the last call's objects
+
+
+class Instance:
+    """What all those share who serve one backend object in one loop, as the managers before and after a reload.
+
+    A hook that hangs outlives the one who called it, and its successor must know. So this lives for as long as one of them
+    does, or a call.
+
+    Attributes:
+        lanes: The calls of each hook.
+        is_open: Whether ``open`` has returned and ``close`` was not called since.
+        close_until: Until when ``close`` may take, on `time.monotonic`'s clock, if it is running.
+        holders: Those who need it open.
+    """
+
+    def __init__(self, backend: DeviceBackend) -> None:
+        self._backend = backend  # kept, so that no other object gets its id
+        self.lanes: dict[str, _Lane] = {}
+        self.is_open = False
+        self.close_until = 0.0
+        self.holders: set[object] = set()
+
+    @classmethod
+    def of(cls, backend: DeviceBackend) -> Instance:
+        """Return that of an object in the running loop."""
+        inner = backend.inner if isinstance(backend, WrappedBackend) else backend
+        key = id(inner), asyncio.get_running_loop()  # it may have no hash
+        found = _instances.get(key)
+        if found is None:
+            found = _instances[key] = cls(inner)
+        return found
+
+
+_instances: WeakValueDictionary[tuple[int, asyncio.AbstractEventLoop], Instance] = WeakValueDictionary()
+
+
+class _Limit:
+    """A deadline that has begun to run; without ``seconds`` it never ends."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds = seconds
+        self._until = None if seconds is None else time.monotonic() + seconds
+
+    @property
+    def left(self) -> float | None:
+        return None if self._until is None else max(0.0, self._until - time.monotonic())
+
+
+class Hooks:
+    """Calls one backend's hooks.
+
+    Args:
+        backend: The vendor's object.
+
+    Attributes:
+        label: What texts call it: its class's name.
+    """
+
+    def __init__(self, backend: DeviceBackend) -> None:
+        self._backend = backend
+        self.label = type(backend).__name__
+        self._instance: Instance | None = None
+
+    @property
+    def instance(self) -> Instance:
+        """What is shared with those who serve the same object; to be read in the loop."""
+        if self._instance is None:
+            self._instance = Instance.of(self._backend)
+        return self._instance
+
+    def close(self) -> None:
+        """Let all threads end that can."""
+        if self._instance is not None:
+            for lane in self._instance.lanes.values():
+                lane.end()
+
+    def overridden(self, hook: str) -> bool:
+        """Return whether the vendor wrote this hook."""
+        return is_overridden(self._backend, hook)
+
+    async def call(
+        self, hook: str, *args: Any, deadline: float | None, then: Callable[[Any], Any] | None = None
+    ) -> Any:
+        """Call a hook and return its result.
+
+        Args:
+            hook: Its name.
+            *args: Its arguments.
+            deadline: Seconds until the caller is answered, waiting for an earlier call included; None: no limit.
+            then: What to do with the result, in the hook's own thread (it may block, as consuming a generator does) or task.
+
+        Raises:
+            NotReady: The hook said so.
+            AllocationError: The hook said so.
+            HookTimeoutError: The deadline is over. The hook may still be running: a ``def`` hook, or one that lets no cancellation
+                pass.
+            HookFailedError: The hook raised something else. The log has the traceback, once for each new failure.
+        """
+        lanes = self.instance.lanes
+        lane = lanes.get(hook)
+        if lane is None:
+            lane = lanes[hook] = _Lane(f"kdp-{self.label}.{hook}")
+        limit = _Limit(deadline)
+        try:
+            async with asyncio.timeout(deadline):
+                await lane.lock.acquire()
+        except TimeoutError:
+            raise self._timeout(hook, limit) from None
+        try:
+            done = _begun(lane, getattr(self._backend, hook), args, then)
+        except Exception as error:  # a property, as which the vendor wrote the hook
+            lane.lock.release()
+            raise self._failed(lane, hook, error) from error
+        # Not this call's end but the hook's own return frees the hook for the next call.
+        done.add_done_callback(functools.partial(self._returned, lane))
+        try:
+            finished, _ = await asyncio.wait({done}, timeout=limit.left)
+        except asyncio.CancelledError:
+            await _cancel(done)
+            raise
+        if not finished:
+            await _cancel(done)
+            raise self._timeout(hook, limit)
+        result, failure = (None, asyncio.CancelledError()) if done.cancelled() else done.result()
+        if isinstance(failure, (NotReady, AllocationError)):
+            raise failure
+        if failure is not None:
+            raise self._failed(lane, hook, failure) from failure
+        lane.last_failure = ""
+        return result
+
+    def _returned(self, lane: _Lane, _: object) -> None:  # a method, and so it keeps the `Instance` until then
+        lane.lock.release()
+
+    def is_running(self, hook: str) -> bool:
+        """Return whether a call of a hook is running, also one whose caller was answered at its deadline."""
+        lane = self.instance.lanes.get(hook)
+        return lane is not None and lane.lock.locked()
+
+    async def idle(self, hook: str, *, deadline: float | None) -> None:
+        """Wait until no call of a hook is running any more, also none whose caller was answered at its deadline.
+
+        Raises:
+            HookTimeoutError: One still is.
+        """
+        lane = self.instance.lanes.get(hook)
+        if lane is None:
+            return
+        limit = _Limit(deadline)
+        try:
+            async with asyncio.timeout(deadline), lane.lock:
+                return
+        except TimeoutError:
+            raise self._timeout(hook, limit) from None
+
+    async def quiet(self, seconds: float) -> None:
+        """Wait until no hook is running but ``watch`` and ``close``, or so many seconds."""
+        limit = _Limit(seconds)
+        for hook in self.instance.lanes.keys() - {"watch", "close"}:
+            with contextlib.suppress(HookTimeoutError):
+                await self.idle(hook, deadline=limit.left or 0.0)
+
+    def _timeout(self, hook: str, limit: _Limit) -> HookTimeoutError:
+        # The same words while it lasts, so that it is told once.
+        return HookTimeoutError(
+            f"{hook}() of {self.label} did not return within {limit.seconds:g} s; it is not called again before it has"
+        )
+
+    def _failed(self, lane: _Lane, hook: str, error: BaseException) -> HookFailedError:
+        failure = lasting(f"{type(error).__name__}: {said(error)}")
+        if failure != lane.last_failure:
+            lane.last_failure = failure
+            logger.error("%s() of %s failed", hook, self.label, exc_info=error)
+        if isinstance(error, InvalidValueError):  # our own words about the vendor's value: they may leave the process
+            return HookFailedError(f"{hook}() of {self.label}: {sentence(error)}")
+        return HookFailedError(
+            f"{hook}() of {self.label} raised {type(error).__name__}; the plugin's log has the details"
+        )
+
+
+def _begun(
+    lane: _Lane, method: Any, args: tuple[Any, ...], then: Callable[[Any], Any] | None
+) -> asyncio.Future[_Outcome]:
+    """Begin a call, in a task or in the lane's thread."""
+    if not inspect.iscoroutinefunction(method):
+
+        def call() -> Any:
+            result = _not_awaitable(method(*args))
+            return then(result) if then else result
+
+        return lane.submit(call)
+
+    async def run() -> _Outcome:
+        try:
+            result = await method(*args)
+            return then(result) if then else result, None
+        except BaseException as error:  # noqa: BLE001 - as in a thread; a task would end the loop with some of them
+            return None, error
+
+    return asyncio.get_running_loop().create_task(run())
+
+
+async def _cancel(done: asyncio.Future[_Outcome]) -> None:
+    """Cancel a hook that runs in a task, and give it a moment; a thread cannot be cancelled."""
+    if isinstance(done, asyncio.Task):
+        done.cancel()
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait({done}, timeout=GRACE)
+
+
+def check_state(state: object) -> dict[str, Any]:
+    """Return a copy of an allocation's state as it will come back from the file.
+
+    Raises:
+        InvalidValueError: JSON cannot carry it.
+    """
+    if not state and isinstance(state, dict):
+        return {}
+    import json  # with the first state: a plugin without one starts without it
+
+    try:
+        copy = json.loads(json.dumps(state, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidValueError(
+            f"the allocation's state cannot be saved as JSON ({error}); use dicts, lists, str, int, float, bool and None"
+        ) from None
+    if not isinstance(copy, dict):
+        raise InvalidValueError(f"the allocation's state is {state!r}: must be a dict")
+    return cast("dict[str, Any]", copy)
+
+
+def _not_awaitable(result: Any) -> Any:
+    """Return a ``def`` hook's result. A coroutine is none: nobody awaits it, and what it would do does not happen."""
+    if not inspect.isawaitable(result):
+        return result
+    if inspect.iscoroutine(result):
+        result.close()
+    raise InvalidValueError(
+        f"it is a def that returned {type(result).__name__!r}, which is not awaited: declare it with async def, or "
+        "return its result"
+    )

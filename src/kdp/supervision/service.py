@@ -1,0 +1,168 @@
+"""`Lifetime`: how what serves devices begins and ends, whether by device plugins or as DRA drivers.
+
+Around it are the supervisors: discovery begins with it and ends before it, and the backends are closed at the very end.
+"""
+
+from __future__ import annotations
+
+import abc
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Protocol, Self
+
+import anyio
+import attrs
+from anyio import AsyncContextManagerMixin
+from typing_extensions import override
+
+from ..errors import ConfigurationError
+from ..kubelet.server import hold_core
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping
+
+    from anyio.abc import TaskGroup
+
+    from .supervisor import Supervisor
+
+__all__ = ["DRAIN_SECONDS", "BaseStatus", "Lifetime", "Part"]
+
+DRAIN_SECONDS = 1.5
+"""What calls in flight get at the stop (docs/explanation/architecture.md)."""
+
+STOP_BUDGET = DRAIN_SECONDS + 0.3
+"""Seconds for the whole stop; the backends' ``close`` gets what the others have left of it."""
+
+PATIENCE = 1.0
+"""Seconds beyond the budget after which answers that are still being sent are given up.
+
+On a busy node the last answers come late, and whoever needs a certain end has a clock of his own (`kdp.run` has).
+"""
+
+
+class Part(Protocol):
+    """Where one part of what is served stands: a resource, or a driver."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the kubelet can use it."""
+        ...
+
+
+@attrs.frozen(kw_only=True)
+class BaseStatus(abc.ABC):
+    """Where everything stands.
+
+    Attributes:
+        backends: For each backend, in the order given, its class's name and why it is not ready (None: it is).
+    """
+
+    backends: tuple[tuple[str, str | None], ...]
+
+    @property
+    @abc.abstractmethod
+    def parts(self) -> Mapping[str, Part]:
+        """What is served, by name."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every backend is open, and every part of what is served is ready."""
+        return all(problem is None for _, problem in self.backends) and all(p.is_ready for p in self.parts.values())
+
+
+class Lifetime(AsyncContextManagerMixin, abc.ABC):
+    """Supervisors and what serves their devices; an async context manager (asyncio only).
+
+    Leaving the context is the orderly stop; cancellation of the body counts as leaving.
+    """
+
+    def __init__(self) -> None:
+        self._supervisors: list[Supervisor] = []
+        self._was_entered = False
+        self._everything: anyio.CancelScope
+        self._discovering: anyio.CancelScope
+        self._begun: anyio.Event
+        self._leaving: anyio.Event
+        self._discovered: anyio.Event
+        self._tasks: TaskGroup
+
+    def rescan(self) -> None:
+        """Let every backend discover soon, over the living streams."""
+        for supervisor in self._supervisors:
+            supervisor.rescan()
+
+    @abc.abstractmethod
+    def status(self) -> BaseStatus:
+        """Return where everything stands now."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every backend is open, and all that is served is ready."""
+        return self.status().is_ready
+
+    @property
+    def _problems(self) -> tuple[tuple[str, str | None], ...]:
+        """What `BaseStatus.backends` says."""
+        return tuple((each.label, each.discovery.value.problem) for each in self._supervisors)
+
+    @abc.abstractmethod
+    def _begin(self) -> None:
+        """Start in ``_tasks`` what serves."""
+
+    async def _follow(self, supervisor: Supervisor) -> None:
+        """Hand on what a supervisor discovers, until cancelled."""
+
+    @abc.abstractmethod
+    async def _end(self, until: float) -> None:
+        """End what serves, before this time if possible. Discovery was told to end, and may take a moment."""
+
+    @override
+    @asynccontextmanager
+    async def __asynccontextmanager__(self) -> AsyncGenerator[Self]:
+        if self._was_entered:
+            raise ConfigurationError(f"{type(self).__name__} was entered before, and begins only once; make a new one")
+        self._was_entered = True
+        self._everything, self._discovering = anyio.CancelScope(shield=True), anyio.CancelScope()
+        self._begun, self._leaving, self._discovered = anyio.Event(), anyio.Event(), anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._run)
+            try:
+                await self._begun.wait()
+                yield self
+            finally:
+                # Not awaited here: asyncio's own `Task.cancel`, which no shield holds back, would break it off. The group waits.
+                self._leaving.set()
+
+    async def _run(self) -> None:
+        # Shielded: a cancelled body must not take the tasks down before the orderly stop.
+        with self._everything:
+            async with hold_core(), anyio.create_task_group() as self._tasks:
+                self._begin()
+                self._tasks.start_soon(self._discover)
+                self._begun.set()
+                try:
+                    await self._leaving.wait()
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await self._stop()
+                    self._everything.cancel()
+
+    async def _discover(self) -> None:
+        try:
+            with self._discovering:
+                async with anyio.create_task_group() as tasks:
+                    for supervisor in self._supervisors:
+                        tasks.start_soon(supervisor.run)
+                        tasks.start_soon(self._follow, supervisor)
+        finally:
+            self._discovered.set()
+
+    async def _stop(self) -> None:
+        until = time.monotonic() + STOP_BUDGET
+        self._discovering.cancel()
+        with anyio.move_on_after(STOP_BUDGET + PATIENCE):
+            await self._end(until)
+        left = max(0.1, until - time.monotonic())
+        async with anyio.create_task_group() as closing:
+            for supervisor in self._supervisors:
+                closing.start_soon(supervisor.shutdown, left)

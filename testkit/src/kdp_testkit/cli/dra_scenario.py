@@ -1,0 +1,371 @@
+"""The scenario of ``kdp simulate --mode dra``: the driver's process, a simulated node and API server, and what must come of them.
+
+The scheduler's work is done here, in the simplest way: the first device that any claim can have is allocated to a claim, and a pod
+is said to use it. What ``kdp conformance --mode dra`` judges in 60 scenarios is not repeated; this shows what happens.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, final
+
+from typing_extensions import override
+
+from kdp.kubelet import KubeletPaths
+
+from ..dra import events as seen
+from ..dra import objects
+from ..dra.kubelet import SimulatedDraKubelet
+from ..dra.kubelet_process import DraTimings
+from ..dra.pods import DraPod, PodStartError, PodStopError
+from ..dra.server import SimulatedApiServer
+from ..events import KubeletStarted
+from .scenario_base import DOWNTIME, Misconfigured, Play, ScenarioFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from anyio.abc import Process
+
+__all__ = ["DraScenario"]
+
+NODE = "node0"
+CLAIM = "simulated"
+_SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+_CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+_TIMINGS = DraTimings(watcher=0.1)
+"""The kubelet's own look for sockets is every second; a scenario is for people who wait for it."""
+
+_Object = dict[str, Any]
+
+
+@final
+class DraScenario(Play):
+    """One run of the scenario; see `Play`.
+
+    Args:
+        arguments: What follows ``kdp run``: the target and its options.
+        tells_status: Whether the driver was told to write the status of devices into claims.
+        more: As of `Play`.
+    """
+
+    WHAT = "driver"
+
+    def __init__(self, arguments: Sequence[str], *, tells_status: bool, **more: Any) -> None:
+        super().__init__(arguments, **more)
+        self._tells_status = tells_status
+        self._driver = ""
+
+    @override
+    async def play(self) -> ScenarioFailed | Misconfigured | None:
+        with TemporaryDirectory(prefix="kdp-", ignore_cleanup_errors=True) as root:
+            folder = Path(root)
+            async with SimulatedApiServer(self._profile) as server:
+                await server.ask("POST", "/api/v1/nodes", objects.node(NODE))
+                async with SimulatedDraKubelet(
+                    server.ask, folder / "k", node=NODE, profile=self._profile, timings=_TIMINGS
+                ) as kubelet:
+                    (started,) = kubelet.events.of(KubeletStarted)
+                    self.tell(
+                        "kubelet_started",
+                        f"kubelet {self._profile} looks for drivers in {kubelet.registry}, API server of Kubernetes "
+                        f"{server.api.profile.kubernetes} at {server.url}",
+                        {"profile": self._profile, "plugins_registry_dir": str(kubelet.registry), "server": server.url},
+                        at=started.time,
+                    )
+                    self._cdi = folder / "cdi"
+                    async with self.process(*_directories(folder, kubelet, server.url)) as driver:
+                        return await self.against(self._steps(kubelet, server, driver), driver)
+
+    @override
+    def as_failure(self, error: Exception) -> ScenarioFailed | None:
+        if isinstance(error, PodStartError):
+            return ScenarioFailed(f"the pod could not start: {error}")
+        if isinstance(error, PodStopError):
+            return ScenarioFailed(f"the pod could not end: {error}")
+        return None
+
+    # The steps -----------------------------------------------------------------------------------------------------
+
+    async def _steps(self, kubelet: SimulatedDraKubelet, server: SimulatedApiServer, driver: Process) -> None:
+        await self._registers(kubelet)
+        before = await self._publishes(server)
+        pod = await self._prepares(kubelet, server, before)
+        await self._comes_back(kubelet, server, before)
+        if pod is not None:
+            await self._unprepares(kubelet, pod)
+        paths = KubeletPaths.under(kubelet.root)
+        await self.stops(driver, paths.plugins_registry_dir, paths.plugins_dir / self._driver)
+        slices = await self._slices(server)
+        if len(slices) != len(before):
+            raise ScenarioFailed(
+                f"the driver left {len(slices)} slices behind, before it were {len(before)}; they must stay"
+            )
+        self.tell(
+            "slices_stay",
+            f"{_counted(len(slices), 'slice')} left for the next version to take over",
+            {"slices": len(slices)},
+        )
+
+    async def _registers(self, kubelet: SimulatedDraKubelet) -> None:
+        why = await self.until_ready(kubelet.events.change, lambda: kubelet.events.of(seen.DriverRegistered))
+        if why:
+            raise ScenarioFailed(
+                f"the driver was not registered, or published nothing, within {self._deadline:g} s: {why}"
+            )
+        registered = kubelet.events.of(seen.DriverRegistered)[0]
+        self._driver = registered.driver
+        seconds = registered.time - self._started
+        self.tell(
+            "registered",
+            f"{self._driver} registered for {registered.service}, {seconds * 1000:.0f} ms after the driver's start",
+            {"driver": self._driver, "service": registered.service, "seconds": round(seconds, 6)},
+            at=registered.time,
+        )
+
+    async def _publishes(self, server: SimulatedApiServer) -> list[_Object]:
+        slices = await self._slices(server)
+        devices = [device for each in slices for device in each["spec"].get("devices") or ()]
+        kept = sum(bool(_keeping(device)) for device in devices)
+        pools = dict.fromkeys(each["spec"]["pool"]["name"] for each in slices)
+        self.tell(
+            "published",
+            f"{self._driver}: {_counted(len(devices), 'device')} in {_counted(len(slices), 'slice')} of pool "
+            f"{', '.join(pools)}" + (f", {kept} of them with a taint that keeps claims away" if kept else ""),
+            {
+                "driver": self._driver,
+                "devices": [device["name"] for device in devices],
+                "tainted": kept,
+                "slices": len(slices),
+            },
+        )
+        return slices
+
+    async def _prepares(
+        self, kubelet: SimulatedDraKubelet, server: SimulatedApiServer, slices: Iterable[_Object]
+    ) -> DraPod | None:
+        found = _claimable(slices)
+        if found is None:
+            self.tell("pod_skipped", f"{self._driver}: no device that a claim can have, so no pod is tried", {})
+            return None
+        pool, device = found
+        pod = DraPod(claims={"devices": CLAIM})
+        made = await server.ask("POST", _CLAIMS, objects.claim(CLAIM))
+        self._uid: str = made["metadata"]["uid"]
+        result = objects.result(self._driver, device["name"], pool=pool, **_share(device))
+        made["status"] = {
+            "allocation": objects.allocation([result], node=NODE),
+            "reservedFor": objects.reserved(pod),
+        }
+        await server.ask("PUT", f"{_CLAIMS}/{CLAIM}/status", made)
+        began = time.monotonic()
+        given = await self.in_time(kubelet.start_pod(pod), f"a claim of {device['name']} was not prepared")
+        seconds = time.monotonic() - began
+        edits = self._given(given["main"])
+        self.tell(
+            "claim_prepared",
+            "\n".join(
+                [
+                    f"claim prepared in {seconds * 1000:.1f} ms: it has {device['name']}; its container "
+                    + ("gets" if edits else "gets nothing"),
+                    *_lines(edits),
+                ]
+            ),
+            {
+                "device": device["name"],
+                "pool": pool,
+                "seconds": round(seconds, 6),
+                "cdi_ids": list(given["main"]),
+                "edits": edits,
+            },
+        )
+        if self._tells_status:
+            await self._tells_of_it(kubelet, server, device["name"])
+        return pod
+
+    async def _tells_of_it(self, kubelet: SimulatedDraKubelet, server: SimulatedApiServer, device: str) -> None:
+        async def told() -> list[_Object]:
+            while True:
+                claim = await server.ask("GET", f"{_CLAIMS}/{CLAIM}")
+                if entries := claim["status"].get("devices"):
+                    return list(entries)
+                await _pause(kubelet)
+
+        entries = await self.in_time(told(), f"the claim did not say that {device} is ready")
+        for entry in entries:
+            words = [
+                str(condition["type"]) for condition in entry.get("conditions") or () if condition["status"] == "True"
+            ]
+            network: Mapping[str, Any] = entry.get("networkData") or {}
+            words += [
+                f"{name} {value if isinstance(value, str) else ', '.join(value)}" for name, value in network.items()
+            ]
+            self.tell(
+                "claim_status",
+                f"the claim says of {entry['device']}: {'; '.join(words)}",
+                {"device": entry["device"], "status": entry},
+            )
+
+    async def _comes_back(
+        self, kubelet: SimulatedDraKubelet, server: SimulatedApiServer, before: Sequence[_Object]
+    ) -> None:
+        self.tell("kubelet_killed", "kubelet killed", {})
+        began = time.monotonic()
+        await kubelet.restart(down=DOWNTIME)
+
+        def wiped() -> list[seen.SlicesWiped]:
+            return [each for each in kubelet.events.of(seen.SlicesWiped) if each.time >= began and not each.error]
+
+        def registered() -> list[seen.DriverRegistered]:
+            return [each for each in kubelet.events.of(seen.DriverRegistered) if each.time >= began]
+
+        await self.in_time(
+            kubelet.until(wiped, "the node's slices are wiped", seconds=self._deadline), "nothing was wiped"
+        )
+        at = wiped()[0].time
+        self.tell(
+            "kubelet_started",
+            "kubelet is back, and has deleted the node's slices, as it does at each start",
+            {"profile": self._profile},
+            at=at,
+        )
+        await self.in_time(
+            kubelet.until(registered, f"{self._driver} is registered", seconds=self._deadline),
+            f"{self._driver} was not registered after the kubelet's restart",
+        )
+        names = _names(before)
+
+        async def published() -> float:
+            while _names(await self._slices(server)) != names:
+                await _pause(kubelet)
+            return time.monotonic()
+
+        back = await self.in_time(
+            published(), f"{self._driver} did not publish its devices after the kubelet's restart"
+        )
+        self.tell(
+            "published_again",
+            f"{self._driver} registered again, and its devices are published again {(back - at) * 1000:.1f} ms after the wipe",
+            {"driver": self._driver, "seconds": round(back - at, 6), "devices": sorted(names)},
+            at=back,
+        )
+
+    async def _unprepares(self, kubelet: SimulatedDraKubelet, pod: DraPod) -> None:
+        began = time.monotonic()
+        await self.in_time(kubelet.stop_pod(pod), "the claim was not unprepared")
+        seconds = time.monotonic() - began
+        left = [name for name in self._specs() if self._uid in name]
+        if left:
+            raise ScenarioFailed(f"the claim was unprepared, and CDI still describes {', '.join(left)}")
+        self.tell("claim_unprepared", f"claim unprepared in {seconds * 1000:.1f} ms", {"seconds": round(seconds, 6)})
+
+    # What there is ---------------------------------------------------------------------------------------------------
+
+    async def _slices(self, server: SimulatedApiServer) -> list[_Object]:
+        found: list[_Object] = (await server.ask("GET", _SLICES))["items"]
+        return [each for each in found if each["spec"]["driver"] == self._driver]
+
+    def _specs(self) -> dict[str, _Object]:
+        """Return what a container runtime finds, by qualified name."""
+        found: dict[str, _Object] = {}
+        for path in self._cdi.glob("[!.]*.json"):
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                spec = json.loads(path.read_text())
+                found |= {f"{spec['kind']}={device['name']}": device["containerEdits"] for device in spec["devices"]}
+        return found
+
+    def _given(self, ids: Iterable[str]) -> _Object:
+        """Return the edits of these CDI ids, put together.
+
+        Raises:
+            ScenarioFailed: One cannot be resolved, so that no container could be made.
+        """
+        specs = self._specs()
+        found: _Object = {}
+        for each in ids:
+            if each not in specs:
+                raise ScenarioFailed(
+                    f"unresolvable CDI device {each}: the driver answered it, and no file describes it"
+                )
+            for kind, entries in specs[each].items():
+                found.setdefault(kind, []).extend(entries)
+        return found
+
+
+def _directories(folder: Path, kubelet: SimulatedDraKubelet, url: str) -> tuple[str, ...]:
+    config = folder / "kubeconfig"
+    config.write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [{"name": "simulated", "cluster": {"server": url}}],
+                "users": [{"name": "driver", "user": {}}],
+                "contexts": [{"name": "simulated", "context": {"cluster": "simulated", "user": "driver"}}],
+                "current-context": "simulated",
+            }
+        )
+    )
+    return (
+        *("--mode", "dra", "--node-name", NODE, "--kubeconfig", str(config)),
+        # Nothing of the machine's own: a driver that serves here for real must not notice.
+        *("--kubelet-root", str(kubelet.root), "--state-dir", str(folder / "state"), "--cdi-dir", str(folder / "cdi")),
+        *("--plugins-registry-dir", str(kubelet.registry)),
+    )
+
+
+async def _pause(kubelet: SimulatedDraKubelet) -> None:
+    """Wait for the next thing that happens to the kubelet, but not long: the API server has no word for it."""
+    import anyio
+
+    with anyio.move_on_after(0.005):
+        await kubelet.events.change()
+
+
+def _names(slices: Iterable[_Object]) -> set[str]:
+    return {device["name"] for each in slices for device in each["spec"].get("devices") or ()}
+
+
+def _keeping(device: Mapping[str, Any]) -> list[str]:
+    """Return the keys of the taints that keep claims away."""
+    return [taint["key"] for taint in device.get("taints") or () if taint["effect"] != "None"]
+
+
+def _claimable(slices: Iterable[_Object]) -> tuple[str, _Object] | None:
+    """Return the pool and the first device that any claim can have."""
+    for each in slices:
+        for device in each["spec"].get("devices") or ():
+            if not _keeping(device):
+                return each["spec"]["pool"]["name"], device
+    return None
+
+
+def _share(device: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the scheduler adds for a device that is shared: a share, with the default of each capacity."""
+    if not device.get("allowMultipleAllocations"):
+        return {}
+    capacities: Mapping[str, _Object] = device.get("capacity") or {}
+    consumed: dict[str, str] = {}
+    for name, held in capacities.items():
+        policy: Mapping[str, str] = held.get("requestPolicy") or {}
+        consumed[name] = policy.get("default", str(held["value"]))
+    return {"shareID": str(uuid.uuid4()), **({"consumedCapacity": consumed} if consumed else {})}
+
+
+def _lines(edits: Mapping[str, Any]) -> list[str]:
+    """Return CDI's container edits in words."""
+    return [
+        *(f"env {each}" for each in edits.get("env") or ()),
+        *(f"device {each.get('hostPath', each['path'])} at {each['path']}" for each in edits.get("deviceNodes") or ()),
+        *(f"mount {each['hostPath']} at {each['containerPath']}" for each in edits.get("mounts") or ()),
+        *(f"hook {each['hookName']} {each['path']}" for each in edits.get("hooks") or ()),
+    ]
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

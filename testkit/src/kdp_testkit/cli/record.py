@@ -1,0 +1,127 @@
+"""``kdp record``: write down what a live kubelet and a plugin say to each other."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import anyio
+import click
+
+from kdp.cli.options import Refusal, refusing
+from kdp.daemon.process import silence_grpc
+from kdp.errors import ConfigurationError, KdpError, sentence
+from kdp.kubelet import KubeletPaths
+
+from .replay import tell_output
+
+__all__ = ["command"]
+
+
+@click.command("record", short_help="Record what a kubelet and a plugin say to each other.")
+@click.argument("program", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
+@click.option(
+    "--output",
+    "file",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the recording here; a file that is there already is left alone.",
+)
+@click.option(
+    "--kubelet-root",
+    type=click.Path(path_type=Path, file_okay=False),
+    default="/var/lib/kubelet",
+    show_default=True,
+    metavar="DIR",
+    envvar="KDP_KUBELET_ROOT",
+    help="The kubelet's directory.  [KDP_KUBELET_ROOT]",
+)
+@click.option(
+    "--device-plugin-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    envvar="KDP_DEVICE_PLUGIN_DIR",
+    help="Where kubelet.sock is; default: device-plugins below the kubelet's directory.  [KDP_DEVICE_PLUGIN_DIR]",
+)
+@click.option(
+    "--plugin-root",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="What the plugin takes for the kubelet's directory; default: a temporary one.",
+)
+@click.option(
+    "--redact",
+    metavar="KINDS",
+    default="",
+    help="Leave out, separated by commas: 'env', the values of environment variables; 'paths', the paths of the host.",
+)
+@click.option("--profile", metavar="NAME", help="Note in the recording which kubelet it is, for example k137.")
+@click.option(
+    "--mount",
+    is_flag=True,
+    help="Give COMMAND a mount namespace of its own with the plugin's directory at /var/lib/kubelet; needs root.",
+)
+def command(
+    program: tuple[str, ...],
+    file: Path,
+    kubelet_root: Path,
+    device_plugin_dir: Path | None,
+    plugin_root: Path | None,
+    redact: str,
+    profile: str | None,
+    mount: bool,
+) -> None:
+    """Stand between the kubelet of this node and a plugin, and write down what passes, until asked to stop.
+
+    The plugin must look for the kubelet in another directory than the real one. COMMAND is started with it: {root} and
+    {device_plugins} in its arguments stand for that directory and the device-plugins in it, and the variables
+    KDP_KUBELET_ROOT and KDP_DEVICE_PLUGIN_DIR name them. Without COMMAND start the plugin yourself with --plugin-root,
+    as often as you like. Only registration at kubelet.sock is recorded, not that through the plugin watcher.
+
+    \b
+    Exit codes:
+      0  asked to stop (SIGINT, SIGTERM)
+      1  COMMAND ended by itself, or the recording could not be written to its end
+      2  an option is wrong, or the file is there already
+    """  # noqa: D301 - click's mark for a block that keeps its lines
+    silence_grpc()
+    from ..recording import KINDS, RecordingError, RecordingSession, Redaction, Writer, of_command
+
+    kinds = [kind.strip() for kind in redact.split(",") if kind.strip()]
+    if unknown := sorted({*kinds} - {*KINDS}):
+        raise Refusal(f"--redact: {unknown[0]!r} is not known; known are {', '.join(KINDS)}")
+    if mount and not program:
+        raise Refusal("--mount: there is no COMMAND that could be given a namespace")
+    kubelet = KubeletPaths.under(kubelet_root.absolute(), device_plugin_dir=device_plugin_dir)
+    with ExitStack() as stack:
+        if plugin_root is None:
+            plugin_root = Path(stack.enter_context(TemporaryDirectory(prefix="kdp-", ignore_cleanup_errors=True)))
+        root = plugin_root.absolute()
+        plugin = KubeletPaths.under(
+            root,
+            pod_resources_dir=None if mount else kubelet.pod_resources_dir,
+            pods_api_dir=None if mount else kubelet.pods_api_dir,
+        )
+        if plugin.device_plugin_dir.resolve() == kubelet.device_plugin_dir.resolve():
+            raise Refusal(f"--plugin-root: {plugin_root} is the kubelet's own directory; expected is another one")
+        session = RecordingSession(
+            kubelet, plugin, start=of_command(program, mount=mount) if program else None, tell=click.echo
+        )
+        try:
+            writer = Writer(file, redaction=Redaction(kinds), profile=profile, on_error=session.stir)
+        except RecordingError as error:
+            raise Refusal(str(error)) from None
+        with closing(writer), refusing():
+            try:
+                anyio.run(session.run, writer)
+            except ConfigurationError:
+                raise
+            except KdpError as error:
+                raise click.ClickException(sentence(error)) from None
+    if writer.error is not None:
+        raise click.ClickException(writer.error)
+    if session.failure:
+        tell_output(session.said)
+        raise click.ClickException(session.failure)

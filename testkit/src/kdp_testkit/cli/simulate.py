@@ -1,0 +1,169 @@
+"""``kdp simulate TARGET``: does the plugin or the DRA driver work, without a cluster and without root?
+
+The plugin runs as a process of its own (``kdp run``), against a simulated kubelet in a temporary directory. A fixed
+scenario (`scenario`, `dra_scenario`) goes through what every plugin must survive; each step is told with its time, and each figure is measured in
+this run. No code of the vendor runs in this process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+from typing_extensions import override
+
+from kdp.cli.options import Seconds, backend_options, refusing, setting_options
+from kdp.daemon.process import silence_grpc
+from kdp.daemon.settings import SETTINGS
+from kdp.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from .scenario_base import Play
+
+__all__ = ["command"]
+
+
+@click.command("simulate", short_help="Try a class against a simulated kubelet.")
+@click.argument("target", metavar="TARGET")
+@backend_options
+@click.option(
+    "--mode",
+    type=click.Choice(["device-plugin", "dra"]),
+    default="device-plugin",
+    show_default=True,
+    envvar="KDP_MODE",
+    help="Whether the class is tried as a device plugin or as a DRA driver.  [KDP_MODE]",
+)
+@setting_options(
+    "registration",
+    "poll_interval",
+    "host_root",
+    "snapshot",
+    "driver_name",
+    "health_taint",
+    "device_status",
+    "device_metadata",
+)
+@click.option(
+    "--profile",
+    metavar="PROFILE",
+    default="k137",
+    show_default=True,
+    envvar="KDP_PROFILE",
+    help="Which kubelet is simulated: k134, k136 or k137.  [KDP_PROFILE]",
+)
+@click.option(
+    "--deadline",
+    type=Seconds(),
+    metavar="SECONDS",
+    default=20.0,
+    show_default=True,
+    envvar="KDP_DEADLINE",
+    help="How long one step may take.  [KDP_DEADLINE]",
+)
+@click.option(
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    envvar="KDP_OUTPUT",
+    help="Lines for people, or one JSON object a line.  [KDP_OUTPUT]",
+)
+def command(
+    target: str,
+    assignments: tuple[str, ...],
+    config: Path | None,
+    mode: str,
+    profile: str,
+    deadline: float,
+    output: str,
+    **flags: str | None,
+) -> None:
+    """Try a class against a simulated kubelet, in a temporary directory, and tell what happens.
+
+    The plugin must register, list its devices, answer for a pod, come back after the kubelet was killed and started
+    again, and stop when asked to. It runs as a process of its own; the real kubelet is not touched.
+
+    With --mode dra it is tried as a DRA driver, against a simulated API server as well: it must publish its devices, prepare
+    a claim, publish again what the kubelet's restart has wiped, and undo the claim.
+
+    \b
+    Exit codes:
+      0  passed
+      1  the plugin failed; the last line says why, and its log follows on stderr
+      2  the target, a parameter or the configuration is wrong
+    """  # noqa: D301 - click's mark for a block that keeps its lines
+    import anyio
+
+    silence_grpc()
+    from .scenario_base import Misconfigured, ScenarioFailed
+
+    arguments = [target, *(part for text in assignments for part in ("--set", text))]
+    if config is not None:
+        arguments += ["--config", str(config)]
+    for name, text in flags.items():
+        if text is not None:
+            arguments += [f"--{name.replace('_', '-')}", text]
+    teller = _JsonTeller() if output == "json" else _Teller()
+    with refusing():
+        scenario = _scenario(mode, arguments, flags, profile=profile, deadline=deadline, tell=teller.tell)
+    try:
+        anyio.run(scenario.run)
+    except Misconfigured as error:
+        click.echo(str(error), err=True)
+        raise SystemExit(2) from None
+    except ScenarioFailed as error:
+        teller.tell("failed", f"failed: {error}", {"reason": str(error)})
+        if scenario.log:
+            click.echo(f"the {scenario.WHAT}'s log:", err=True)
+            click.echo("\n".join(f"  {line}" for line in scenario.log), err=True)
+        raise SystemExit(1) from None
+    teller.tell("passed", "passed", {})
+
+
+def _scenario(mode: str, arguments: list[str], flags: Mapping[str, str | None], **more: Any) -> Play:
+    if mode == "device-plugin":
+        from .scenario import Scenario
+
+        return Scenario(arguments, **more)
+    try:
+        from .dra_scenario import DraScenario
+    except ImportError as error:
+        raise ConfigurationError(
+            f"--mode dra: {error}; install kdp with its extra kube: pip install 'kdp-sdk[cli,kube]'"
+        ) from None
+    status = flags.get("device_status") or os.environ.get(SETTINGS["device_status"].variable)
+    return DraScenario(arguments, tells_status=status == "on", **more)
+
+
+class _Teller:
+    """Prints each thing that happens as a line for people, with the seconds since the start."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+
+    def tell(self, event: str, line: str, fields: Mapping[str, object], *, at: float | None = None) -> None:
+        """Tell one thing that happened, at this time of `time.monotonic`; default: now."""
+        seconds = max(0.0, (time.monotonic() if at is None else at) - self._start)
+        self._write(event, seconds, line, fields)
+
+    def _write(self, event: str, seconds: float, line: str, fields: Mapping[str, object]) -> None:
+        first, *rest = line.split("\n")
+        colour = {"failed": "red", "passed": "green"}.get(event)
+        click.echo(f"{seconds:8.3f} s  " + (click.style(first, fg=colour, bold=True) if colour else first))
+        for more in rest:
+            click.echo(f"            {more}")
+
+
+class _JsonTeller(_Teller):
+    """The same as JSON lines."""
+
+    @override
+    def _write(self, event: str, seconds: float, line: str, fields: Mapping[str, object]) -> None:
+        click.echo(json.dumps({"time": round(seconds, 6), "event": event, **fields}))

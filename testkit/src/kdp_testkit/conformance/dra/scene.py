@@ -1,0 +1,589 @@
+"""`DraScene`: what a check plays with: a node of its own, a driver on it, and the scheduler's work.
+
+Everything that a check waits for is waited for here, with a deadline, and ends at once when the driver ends although nobody
+asked it to. A verdict's limit is ten times what the rule names: a loaded machine is no fault of the driver.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import socket
+import time
+from contextlib import asynccontextmanager, suppress
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import attrs
+
+from kdp.kubelet import KubeletPaths
+
+from ...dra import events, objects
+from ...dra.apifaults import ApiFaults
+from ...dra.claims import ClaimEntry, PreparedDevice
+from ...dra.kubelet import SimulatedDraKubelet
+from ...dra.kubelet_process import DraTimings
+from ...dra.server import SimulatedApiServer
+from ...dra.status import ApiRefused
+from ...dra.wire import DriverConnection
+from ...events import PluginInfoReceived
+from ...wire import CallError
+from ..model import Failed, NotApplicable
+from .subject import DraNode, DraSubject
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from anyio.abc import TaskGroup, TaskStatus
+
+    from ...dra.pods import DraPod
+    from ...events import Event
+    from ..subject import Ending, Instance
+
+__all__ = ["DraScene", "Prepared", "playing"]
+
+LENIENCE = 10.0
+MEETING = 30.0
+"""Seconds that a driver has to register and to publish its devices."""
+
+NODE = "node0"
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+NODES = "/api/v1/nodes"
+_TIMINGS = DraTimings(health_retry=0.2, watcher=0.05)
+_STORY = 8
+_QUIET = 0.1
+
+Object = dict[str, Any]
+Prepared = tuple[tuple[PreparedDevice, ...], str]
+"""What a driver answered for a claim: devices and error."""
+
+
+class DraScene:
+    """One node with the driver on it, and what a check asks about them.
+
+    Attributes:
+        subject: The driver under test.
+        node: Where the driver finds itself.
+        kubelet: The node's kubelet.
+        server: The API server.
+        profile: Which Kubernetes.
+        driver: The driver's name, when it has been met.
+        instances: Those that were started, the last one last.
+        endpoint_answered: Whether somebody listened at the endpoint when GetInfo was answered first; None: it never was.
+    """
+
+    def __init__(
+        self,
+        subject: DraSubject,
+        node: DraNode,
+        kubelet: SimulatedDraKubelet,
+        server: SimulatedApiServer,
+        tasks: TaskGroup,
+        *,
+        profile: str,
+        patience: float,
+    ) -> None:
+        self.node = node
+        self.kubelet = kubelet
+        self.server = server
+        self.profile = profile
+        self.driver = ""
+        self.instances: list[Instance] = []
+        self.endpoint_answered: bool | None = None
+        self.subject = subject
+        self._tasks = tasks
+        self._patience = patience
+        self._expected_to_end: set[int] = set()
+        self._names = (f"c{number}" for number in itertools.count())
+
+    def limit(self, target: float) -> float:
+        """Return the seconds after which a rule counts as broken that names ``target`` seconds."""
+        return target * LENIENCE * self._patience
+
+    # -- the driver ----------------------------------------------------------------------------------------------------
+
+    @property
+    def instance(self) -> Instance:
+        """The instance that was started last."""
+        return self.instances[-1]
+
+    async def start(self, *, pod_uid: str = "", subject: DraSubject | None = None) -> Instance:
+        """Start one more instance and return it; it need not be registered yet.
+
+        Args:
+            pod_uid: The UID of its pod, if several are to overlap.
+            subject: Another version of the driver.
+        """
+        node = attrs.evolve(self.node, pod_uid=pod_uid)
+        self.instances.append(await self._tasks.start(self._hold, subject or self.subject, node))
+        return self.instance
+
+    async def _hold(self, subject: DraSubject, node: DraNode, *, task_status: TaskStatus[Instance]) -> None:
+        async with subject.start(node, self.kubelet.events.touch) as instance:
+            task_status.started(instance)
+            await anyio.sleep_forever()
+
+    async def met(self) -> None:
+        """Wait until the driver is registered and has published its devices; then its name is known."""
+        await self.until(lambda: self._named(), MEETING * max(self._patience, 0.2), "the driver was not registered")
+        [self.driver] = self._named()
+        await self.published()
+        until = time.monotonic() + self.limit(1.0)
+        count = 0
+        while len(self.writes()) != count and time.monotonic() < until:
+            count = len(self.writes())  # what the server left out may be answered by another write
+            await self.elapse(_QUIET)
+
+    def _named(self) -> list[str]:
+        return list(self.kubelet.registered()) if self.kubelet.is_running else []
+
+    async def registered(self) -> None:
+        """Wait until the driver is registered, as before."""
+        limit = MEETING * max(self._patience, 0.2)
+        await self.until(lambda: self.driver in self._named(), limit, f"{self.driver} was not registered")
+
+    async def stop(self, instance: Instance | None = None) -> Ending:
+        """Ask an instance to end, as the kubelet does, and wait for it; by default the last one.
+
+        Raises:
+            Failed: It does not end.
+        """
+        instance = instance or self.instance
+        self.may_end(instance)
+        within = self.limit(2.0)
+        try:
+            return await instance.stop(within)
+        except TimeoutError:
+            raise self.failed(f"the driver was still running {within:g} s after SIGTERM") from None
+
+    async def kill(self, instance: Instance | None = None) -> None:
+        """End an instance without a word; by default the last one."""
+        instance = instance or self.instance
+        self.may_end(instance)
+        await instance.kill()
+
+    def may_end(self, instance: Instance) -> None:
+        """Take it for no fault when an instance ends."""
+        self._expected_to_end.add(id(instance))
+
+    async def unregistered(self) -> None:
+        """Wait until the kubelet has seen that the driver is gone.
+
+        Raises:
+            Failed: It still has it.
+        """
+        await self.until(lambda: not self.kubelet.registered(), self.limit(1.0), "it was not unregistered")
+
+    async def again(self, *, subject: DraSubject | None = None, pod_uid: str = "") -> None:
+        """Start an instance after the last one has ended, and wait until the kubelet has it and can call it.
+
+        Raises:
+            Failed: It is not registered.
+        """
+        before = len(self.kubelet.events.of(events.DriverRegistered))
+        await self.start(subject=subject, pod_uid=pod_uid)
+        await self.until(
+            lambda: len(self.kubelet.events.of(events.DriverRegistered)) > before and self._is_called(),
+            MEETING * max(self._patience, 0.2),
+            "after a new start the driver was not registered again",
+        )
+
+    def _is_called(self) -> bool:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            return bool(self.kubelet.registered()) and probe.connect_ex(self.endpoint) == 0
+
+    async def reboot(self) -> None:
+        """Lose what a node loses when its power fails: processes, what is in memory, and /var/run."""
+        await self.kill()
+        await self.kubelet.crash()
+        for path in self.node.cdi.iterdir():
+            path.unlink()
+        self.node = attrs.evolve(self.node, boot_id=f"{self.node.boot_id}-and-one")
+        await self.kubelet.start()
+        await self.again()
+
+    @asynccontextmanager
+    async def moved(self, root: Path) -> AsyncGenerator[None]:
+        """Have the kubelet at another root directory, with no driver there yet."""
+        before = self.kubelet, self.node
+        await self.stop()
+        await self.kubelet.crash()
+        async with _kubelet(self.server, root, profile=self.profile) as self.kubelet:
+            self.node = attrs.evolve(self.node, paths=KubeletPaths.under(root))
+            try:
+                yield
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self.kill()
+                self.kubelet, self.node = before
+
+    # -- waiting and judging -------------------------------------------------------------------------------------------
+
+    async def until(
+        self, condition: Callable[[], object] | Callable[[], Awaitable[object]], within: float, otherwise: str
+    ) -> float:
+        """Wait until a condition holds and return the seconds that it took.
+
+        Raises:
+            Failed: It did not hold in time, or the driver ended.
+        """
+        began = time.monotonic()
+        while True:
+            holds: Any = condition()
+            if isawaitable(holds):
+                holds = await holds
+            if holds:
+                return time.monotonic() - began
+            left = began + within - time.monotonic()
+            if left <= 0:
+                raise self.failed(f"{otherwise} within {within:.3g} s")
+            self._check_alive()
+            with anyio.move_on_after(min(left, 0.03)):
+                await self.kubelet.events.change()
+
+    async def elapse(self, seconds: float) -> None:
+        """Let a time pass that the scenario names."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            self._check_alive()
+            await anyio.sleep(min(left, 0.05))
+
+    def _check_alive(self) -> None:
+        for instance in self.instances:
+            if instance.ending is not None and id(instance) not in self._expected_to_end:
+                raise self.failed(f"the driver {instance.ending}")
+
+    def failed(self, saw: str) -> Failed:
+        """Return the failure, with what the kubelet saw last and what the driver said last."""
+        story = self.kubelet.events.story(_STORY) if len(self.kubelet.events) else ""
+        said = [line[:200] for each in self.instances for line in each.said().splitlines()[-4:]]
+        told = "\nwhat the kubelet saw last:\n" + "\n".join(line[:300] for line in story.splitlines()) if story else ""
+        return Failed(saw + told + ("\nwhat the driver said last:\n  " + "\n  ".join(said) if said else ""))
+
+    def require(self, condition: object, otherwise: str) -> None:
+        """Raise the failure unless the condition holds."""
+        if not condition:
+            raise self.failed(otherwise)
+
+    # -- slices --------------------------------------------------------------------------------------------------------
+
+    async def slices(self) -> list[Object]:
+        """Return the driver's slices, by name. Faults of the API server do not count."""
+        items = [each.item for each in _latest(self.server.api.store.changes, "resourceslices")]
+        return sorted((each for each in items if each["spec"]["driver"] == self.driver), key=_name_of)
+
+    async def devices(self) -> list[Object]:
+        """Return the published devices."""
+        return [device for each in await self.slices() for device in each["spec"].get("devices") or ()]
+
+    async def published(self, within: float | None = None, otherwise: str = "no complete pool was published") -> float:
+        """Wait until a complete pool is published, and return the seconds that it took."""
+        return await self.until(self._is_complete, self.limit(3.0) if within is None else within, otherwise)
+
+    async def _is_complete(self) -> bool:
+        pools = [each["spec"]["pool"] for each in await self.slices()]
+        return bool(pools) and all(
+            pool["generation"] == pools[0]["generation"] and pool["resourceSliceCount"] == len(pools)
+            for pool in pools
+            if pool["name"] == pools[0]["name"]
+        )
+
+    def writes(self) -> list[tuple[str, int]]:
+        """Return the requests that wrote slices, each with the status of its answer."""
+        return [
+            (request, status)
+            for request, status in self.server.api.requests
+            if SLICES in request and not request.startswith("GET")
+        ]
+
+    async def some(self, count: int = 1) -> list[Object]:
+        """Return devices that any claim can have: on this node alone, untainted, exclusive; with their pool.
+
+        Raises:
+            NotApplicable: There are not so many.
+        """
+        found = [
+            {**device, "pool": each["spec"]["pool"]["name"]}
+            for each in await self.slices()
+            for device in each["spec"].get("devices") or ()
+            if not device.get("taints") and not device.get("allowMultipleAllocations")
+        ]
+        if len(found) < count:
+            raise NotApplicable(f"{count} devices without taints are needed, {self.driver} publishes {len(found)}")
+        return found[:count]
+
+    async def foreign_write(self, item: Object) -> None:
+        """Write a slice as somebody else, whom the API server's faults do not concern."""
+        faults, self.server.faults = self.server.faults, ApiFaults(self.server.api)
+        try:
+            await self.server.ask("PUT", f"{SLICES}/{_name_of(item)}", item)
+        finally:
+            self.server.faults = faults
+
+    # -- claims --------------------------------------------------------------------------------------------------------
+
+    async def claim(
+        self,
+        *results: Mapping[str, Any],
+        config: Sequence[Mapping[str, Any]] = (),
+        pods: Sequence[DraPod] = (),
+        allocated: bool = True,
+        name: str = "",
+    ) -> ClaimEntry:
+        """Make a claim as if the scheduler had allocated these results to it."""
+        name = name or next(self._names)
+        path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+        requests = dict.fromkeys(each["request"].partition("/")[0] for each in results) or ["r0"]
+        made = await self.server.ask("POST", path, objects.claim(name, requests=requests))
+        if allocated:
+            made["status"] = {
+                "allocation": objects.allocation(results, config=config, node=self.node.name),
+                "reservedFor": objects.reserved(*pods),
+            }
+            await self.server.ask("PUT", f"{path}/{name}/status", made)
+        return ClaimEntry(namespace="default", name=name, uid=made["metadata"]["uid"])
+
+    async def claim_quietly(self, *results: Mapping[str, Any]) -> ClaimEntry:
+        """Make a claim while the API server fails: what it does to others it does not do to the scheduler."""
+        faults, self.server.faults = self.server.faults, ApiFaults(self.server.api)
+        try:
+            return await self.claim(*results)
+        finally:
+            self.server.faults = faults
+
+    async def drop(self, claim: ClaimEntry) -> None:
+        """Delete a claim."""
+        with suppress(ApiRefused):
+            await self.server.ask(
+                "DELETE", f"/apis/resource.k8s.io/v1/namespaces/{claim.namespace}/resourceclaims/{claim.name}"
+            )
+
+    def result(self, device: Mapping[str, Any], **more: Any) -> Object:
+        """Return the result of an allocation of a device."""
+        return objects.result(self.driver, device["name"], **{"pool": device["pool"], **more})
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def endpoint(self) -> str:
+        """The service socket that the kubelet would call."""
+        endpoints = self.kubelet.registered().get(self.driver)
+        if not endpoints:
+            raise self.failed(f"{self.driver} is not registered any more")
+        return endpoints[-1]
+
+    async def prepare(
+        self, *claims: ClaimEntry, version: str = "v1", within: float = 45.0, at: str | None = None
+    ) -> dict[str, Prepared]:
+        """Call NodePrepareResources as the kubelet does, of the newest instance or at another one's endpoint.
+
+        Raises:
+            Failed: The call failed, or it was answered for other claims than those that were asked for.
+        """
+        return await self._call("prepare", "NodePrepareResources", claims, version, within, at)
+
+    async def unprepare(
+        self, *claims: ClaimEntry, version: str = "v1", within: float = 45.0, at: str | None = None
+    ) -> dict[str, str]:
+        """Call NodeUnprepareResources as the kubelet does, and return the errors by UID.
+
+        Raises:
+            Failed: The call failed, or it was answered for other claims than those that were asked for.
+        """
+        return await self._call("unprepare", "NodeUnprepareResources", claims, version, within, at)
+
+    async def _call(
+        self, method: str, rpc: str, claims: Sequence[ClaimEntry], version: str, within: float, at: str | None
+    ) -> dict[str, Any]:
+        async with self.connection(version, at) as connection:
+            try:
+                answer: dict[str, Any] = await getattr(connection, method)(list(claims), within)
+            except CallError as error:
+                raise self.failed(f"{method} failed as a whole: {error}") from None
+        self.require(
+            answer.keys() == {each.uid for each in claims},
+            f"{rpc} of {len(claims)} claims was answered with {len(answer)} entries: {sorted(answer)}",
+        )
+        return answer
+
+    @asynccontextmanager
+    async def connection(self, version: str = "v1", at: str | None = None) -> AsyncGenerator[DriverConnection]:
+        """Have a connection of one's own to the driver, to its newest instance or to another one's endpoint.
+
+        A kubelet that sees a driver's socket again unregisters the driver and takes it back a look later; pods wait for
+        that, and so does this.
+
+        Raises:
+            Failed: It does not come back.
+        """
+        await self.registered()
+        connection = DriverConnection(at or self.endpoint, f"{version}.DRAPlugin")
+        try:
+            yield connection
+        finally:
+            with anyio.CancelScope(shield=True):
+                await connection.close()
+
+    async def good(
+        self, claim: ClaimEntry, *, version: str = "v1", within: float = 45.0, at: str | None = None
+    ) -> tuple[PreparedDevice, ...]:
+        """Prepare a claim that nothing is wrong with.
+
+        Raises:
+            Failed: It was refused.
+        """
+        devices, error = (await self.prepare(claim, version=version, within=within, at=at))[claim.uid]
+        self.require(not error, f"a claim that nothing is wrong with was refused: {error}")
+        return devices
+
+    async def bad(self, claim: ClaimEntry, what: str) -> str:
+        """Prepare a claim that must be refused, and return the error.
+
+        Raises:
+            Failed: It was not.
+        """
+        devices, error = (await self.prepare(claim))[claim.uid]
+        self.require(error, f"{what} was prepared: {_told(devices)}")
+        return error
+
+    async def undone(self, *claims: ClaimEntry, at: str | None = None) -> None:
+        """Unprepare claims.
+
+        Raises:
+            Failed: It was refused.
+        """
+        for uid, error in (await self.unprepare(*claims, at=at)).items():
+            self.require(not error, f"claim {uid} could not be unprepared: {error}")
+
+    async def lent(self, *devices: Mapping[str, Any]) -> None:
+        """Prepare and unprepare a claim of devices that must be free.
+
+        Raises:
+            Failed: It was refused.
+        """
+        claim = await self.claim(*(self.result(each, request=f"r{index}") for index, each in enumerate(devices)))
+        await self.good(claim)
+        await self.undone(claim)
+
+    # -- health --------------------------------------------------------------------------------------------------------
+
+    @property
+    def tells_health(self) -> bool:
+        """Whether the driver advertises a service of health."""
+        said = self.kubelet.events.of(PluginInfoReceived)[-1]
+        return any(each.endswith(".DRAResourceHealth") for each in said.versions)
+
+    async def reported(self) -> events.HealthReceived:
+        """Wait for a report of health, and return the newest.
+
+        Raises:
+            NotApplicable: The driver advertises no service of health.
+        """
+        if not self.tells_health:
+            raise NotApplicable("the driver advertises no service of health")
+        await self.until(
+            lambda: self.kubelet.events.of(events.HealthReceived),
+            self.limit(1.0),
+            "no report of health came on a new stream",
+        )
+        return self.kubelet.events.of(events.HealthReceived)[-1]
+
+    # -- the runtime's view --------------------------------------------------------------------------------------------
+
+    def specs(self) -> set[str]:
+        """Return the fully qualified names of all CDI devices that a container runtime finds."""
+        found: set[str] = set()
+        for path in self.node.cdi.glob("[!.]*.json") if self.node.cdi.is_dir() else ():
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                spec = json.loads(path.read_text())
+                found |= {f"{spec['kind']}={device['name']}" for device in spec["devices"]}
+        return found
+
+    def resolved(self, devices: Iterable[PreparedDevice]) -> None:
+        """Fail unless every CDI id of these devices can be resolved from disk."""
+        missing = {each for device in devices for each in device.cdi_ids} - self.specs()
+        self.require(not missing, f"unresolvable CDI devices {', '.join(sorted(missing))} in {self.node.cdi}")
+
+
+def _told(devices: Iterable[PreparedDevice]) -> str:
+    return ", ".join(f"{each.pool}/{each.device}" for each in devices) or "no device"
+
+
+def _name_of(item: Mapping[str, Any]) -> str:
+    return str(item["metadata"]["name"])
+
+
+def _latest(changes: Sequence[Any], plural: str) -> list[Any]:
+    latest = {_name_of(each.item): each for each in changes if each.kind.plural == plural}
+    return [each for each in latest.values() if each.event != "DELETED"]
+
+
+@asynccontextmanager
+async def playing(
+    subject: DraSubject,
+    folder: Path,
+    *,
+    profile: str,
+    patience: float = 1.0,
+) -> AsyncGenerator[DraScene]:
+    """Make a node with a kubelet and an API server, without a driver.
+
+    Args:
+        subject: The driver under test.
+        folder: An empty directory for the node, with a short path.
+        profile: Which Kubernetes.
+        patience: Factor on every verdict's limit; for the kit's own tests.
+    """
+    scenes: list[DraScene] = []
+
+    def listener(event: Event) -> None:
+        """Look in the very moment in which the driver says where it can be called."""
+        if isinstance(event, PluginInfoReceived) and scenes and scenes[0].endpoint_answered is None and event.endpoint:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+                scenes[0].endpoint_answered = probe.connect_ex(event.endpoint) == 0
+
+    server = SimulatedApiServer(profile)
+    await server.ask("POST", NODES, objects.node(NODE))  # it is there before its kubelet
+    async with (
+        server,
+        _kubelet(server, folder / "k", profile=profile, listener=listener) as kubelet,
+        anyio.create_task_group() as tasks,
+    ):
+        for name in ("cdi", "state"):
+            (folder / name).mkdir()
+        kubeconfig = folder / "kubeconfig"
+        kubeconfig.write_text(json.dumps(_kubeconfig(server.url)))
+        node = DraNode(
+            name=NODE,
+            paths=KubeletPaths.under(kubelet.root),
+            kubeconfig=kubeconfig,
+            cdi=folder / "cdi",
+            state=folder / "state",
+        )
+        try:
+            scenes.append(DraScene(subject, node, kubelet, server, tasks, profile=profile, patience=patience))
+            yield scenes[0]
+        finally:
+            server.faults.clear()
+            tasks.cancel_scope.cancel()
+
+
+def _kubelet(
+    server: SimulatedApiServer, root: Path, *, profile: str, listener: Callable[[Event], None] | None = None
+) -> SimulatedDraKubelet:
+    return SimulatedDraKubelet(
+        server.ask, root, node=NODE, profile=profile, tells_health=True, timings=_TIMINGS, listener=listener
+    )
+
+
+def _kubeconfig(url: str) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "simulated", "cluster": {"server": url}}],
+        "users": [{"name": "driver", "user": {}}],
+        "contexts": [{"name": "simulated", "context": {"cluster": "simulated", "user": "driver"}}],
+        "current-context": "simulated",
+    }

@@ -1,0 +1,317 @@
+"""Checks 1 to 4, 26 to 32: how a plugin makes itself known, and what it does when it is refused."""
+
+from __future__ import annotations
+
+import socket
+from functools import partial
+
+from .. import events
+from ..faults import RegisterFault
+from ..validation import is_extended_resource
+from .model import KUBELET_SOCK, check
+from .scene import Case, Scene, plural
+
+__all__: list[str] = []
+
+_VERSION_ERROR = 'requested API version "v1beta1" is not supported by kubelet. Supported version is ["v2"]'
+
+
+def _answers(scene: Scene, endpoint: str) -> str | None:
+    """Return why nobody answers at this endpoint; None: somebody does."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1)
+        try:
+            probe.connect(str(scene.socket_path(endpoint)))
+        except OSError as error:
+            return error.strerror or str(error)
+    return None
+
+
+def _has_registers(scene: Scene, count: int) -> bool:
+    return len(scene.registers) >= count
+
+
+@check(
+    1,
+    "the socket answers before Register",
+    expected="at the moment of Register the plugin's socket takes connections; version v1beta1, a bare file name as "
+    "endpoint, a valid resource name",
+    rule="section 2.3: bind, listen and serve first, then Register: the kubelet dials within milliseconds; section 2.1 and "
+    "2.2: the endpoint is a file name in the plugin directory, the version is compared as text",
+    cure="start your gRPC server and wait until it listens, then call Register with the socket's file name",
+    routes=KUBELET_SOCK,
+)
+async def answers_before_register(case: Case) -> str:
+    """Try to connect at the very moment of Register."""
+    seen: list[tuple[events.RegisterReceived, str | None]] = []
+    holder: list[Scene] = []
+
+    def listen(event: events.Event) -> None:
+        if isinstance(event, events.RegisterReceived) and not seen:
+            seen.append((event, _answers(holder[0], event.endpoint)))
+
+    async with case.node(listener=listen) as scene:
+        holder.append(scene)
+        await scene.start_plugin()
+        await scene.until(lambda: seen, case.patience_for_connecting, "no Register came")
+        register, refused = seen[0]
+        name = register.endpoint
+        scene.require(
+            name and "/" not in name and name not in (".", ".."),
+            f"the endpoint was {name!r}, which is no bare file name",
+        )
+        scene.require(refused is None, f"Register came while {name!r} did not take connections: {refused}")
+        scene.require(register.version == "v1beta1", f"the version was {register.version!r}")
+        scene.require(
+            is_extended_resource(register.resource), f"{register.resource!r} is not a valid extended resource name"
+        )
+        asked = scene.kubelet.events
+        took = await scene.until(
+            lambda: asked.of(events.OptionsReceived, resource=register.resource),
+            case.limit(1.0),
+            "GetDevicePluginOptions was not answered",
+        )
+    return f"Register for {register.resource} at {name}, which answered; options after {took * 1000:.0f} ms"
+
+
+@check(
+    2,
+    "GetDevicePluginOptions is answered while Register waits",
+    expected="with Register answered 8 s late: the options are answered at once, Register is awaited, and not repeated",
+    rule="section 2.1: Register blocks until the plugin has been dialed and has answered GetDevicePluginOptions; since 1.36 "
+    "a deadline that is too short aborts the registration",
+    cure="serve from another thread or task than the one that calls Register, and give Register 15 s or more",
+    routes=KUBELET_SOCK,
+    lasts=8.0,
+)
+async def register_is_awaited(case: Case) -> str:
+    """Answer Register late."""
+    late = case.span(8.0)
+    async with case.node() as scene:
+        scene.kubelet.faults.register(RegisterFault(delay=late, resource=scene.resource))
+        await scene.start_plugin()
+        log = scene.kubelet.events
+        await scene.until(lambda: scene.registers, case.patience_for_connecting, "no Register came")
+        took = await scene.until(
+            lambda: log.of(events.OptionsReceived), case.limit(1.0), "GetDevicePluginOptions was not answered"
+        )
+        await scene.until(lambda: log.of(events.RegisterAnswered), late + case.limit(1.0), "Register was not awaited")
+        answer = log.of(events.RegisterAnswered)[0]
+        scene.require(answer.error is None, f"Register was given up after {answer.seconds:.1f} s: {answer.error}")
+        scene.require(len(scene.registers) == 1, f"{plural(len(scene.registers), 'Register')} came, one would do")
+        await scene.connected()
+    return f"options after {took * 1000:.0f} ms, Register awaited for {answer.seconds:.1f} s"
+
+
+@check(
+    3,
+    "Register and GetDevicePluginOptions say the same",
+    expected="the options in Register equal those that GetDevicePluginOptions returns",
+    rule="section 1.1: kubelets since 1.32 ignore the options in Register, older ones used them",
+    cure="fill RegisterRequest.options with the value that GetDevicePluginOptions returns",
+    routes=KUBELET_SOCK,
+)
+async def same_options(case: Case) -> str:
+    """Compare them."""
+    async with case.connected() as scene:
+        first = scene.registers[0]
+        asked = scene.kubelet.events.of(events.OptionsReceived, resource=scene.resource)[0]
+        said = (first.pre_start_required, first.preferred_allocation_available)
+        answered = (asked.pre_start_required, asked.preferred_allocation_available)
+        told = "pre_start_required={}, get_preferred_allocation_available={}"
+        scene.require(
+            said == answered,
+            f"Register said {told.format(*said)}, GetDevicePluginOptions said {told.format(*answered)}",
+        )
+    return told.format(*said)
+
+
+@check(
+    4,
+    "the first list comes at once and is complete",
+    expected="within 1 s of the stream: every device, each id once, health Healthy or Unhealthy",
+    rule="section 5: each message is the whole list; until the first one the node shows nothing; an id that is listed twice "
+    "can count twice; any health text but 'Healthy' means unhealthy",
+    cure="know your devices before you register, and send them all as the first message of every stream",
+)
+async def first_list(case: Case) -> str:
+    """Read the first list and see that nothing follows it."""
+    async with case.connected() as scene:
+        opened = scene.kubelet.events.of(events.StreamOpened, resource=scene.resource)[0]
+        first = scene.lists[0]
+        took = first.time - opened.time
+        scene.require(took <= case.limit(1.0), f"the first list came {took:.2f} s after the stream was opened")
+        devices = scene.decode(first)
+        names = [device.id for device in devices]
+        twice = sorted({name for name in names if names.count(name) > 1}) if len(names) < 5000 else []
+        scene.require(not twice, f"the first list names {twice[:1]} twice")
+        odd = [device for device in devices if device.health not in ("Healthy", "Unhealthy")]
+        scene.require(not odd, f"device {odd[0].id!r} has the health {odd[0].health!r}" if odd else "")
+        scene.require("" not in names, "a device has an empty id")
+        await scene.quiet(case.span(0.5), events.ListReceived, resource=scene.resource)
+    return f"{plural(len(names), 'device')}, {first.healthy} healthy, {took * 1000:.0f} ms after the stream was opened"
+
+
+@check(
+    26,
+    "a touched kubelet.sock is no reason to register",
+    expected="kubelet.sock is touched and created anew while the stream lives: no Register",
+    rule="section 2.5 and 12 (B3, B8): registering while the own stream lives poisons the socket's path on 1.37 and closes "
+    "the new connection on older kubelets; an open stream is the proof that all is well",
+    cure="while a ListAndWatch stream is open, ignore everything that happens to kubelet.sock",
+    routes=KUBELET_SOCK,
+)
+async def touched_socket(case: Case) -> str:
+    """Make the file anew, twice."""
+    async with case.connected() as scene:
+        await _settled(scene)
+        scene.kubelet.faults.recreate_socket_file()
+        await scene.quiet(case.span(1.0), events.RegisterReceived, events.StreamEnded)
+        scene.kubelet.faults.recreate_socket_file()
+        await scene.quiet(case.span(1.0), events.RegisterReceived, events.StreamEnded)
+    return "two new files, no Register, the stream lives"
+
+
+@check(
+    27,
+    "a lost socket file is replaced when the stream ends",
+    expected="own socket file deleted while the stream lives: the stream is kept; when it ends, Register with a socket that "
+    "answers",
+    rule="section 2.5: never register while the own stream lives; section 12 (B7): the files are wiped at the kubelet's start",
+    cure="do not react to the file's disappearance; make a new socket with a new name for each registration",
+    routes=KUBELET_SOCK,
+)
+async def lost_socket(case: Case) -> str:
+    """Delete the file, then end the stream."""
+    async with case.connected() as scene:
+        await _settled(scene)
+        scene.kubelet.faults.delete_socket(scene.registers[-1].endpoint)
+        await scene.quiet(case.span(1.0), events.RegisterReceived, events.StreamEnded)
+        known = len(scene.lists)
+        scene.kubelet.drop_stream(scene.resource)
+        took = await scene.connected(lists=known)
+    return f"the stream was kept; {took * 1000:.0f} ms after it ended there was a new one"
+
+
+async def _refused_for_good(case: Case, text: str, words: str) -> str:
+    span = case.span(3.0)
+    async with case.node() as scene:
+        scene.refuse(text, times=None)
+        instance = await scene.start_plugin()
+        await scene.until(lambda: scene.registers, case.patience_for_connecting, "no Register came")
+        await scene.until(
+            lambda: words in instance.said(), case.limit(1.0), f"the plugin did not say why it is refused ({words!r})"
+        )
+        scene.require(instance.is_ready() is not True, "the plugin calls itself ready although it was refused")
+        before = len(scene.registers)
+        await scene.elapse(span)
+        calls = len(scene.registers) - before
+        scene.require(calls <= max(2, 2 * span), f"{calls} Register calls in {span:.1f} s: that is no slow retry")
+    return f"{plural(calls, 'more Register')} in {span:.1f} s, the reason said, the process alive"
+
+
+@check(
+    28,
+    "an unknown API version is told and borne",
+    expected="Register refused because of the API version: the reason is told, the process lives, tries slowly, is not ready",
+    rule="section 2.2: the text about the API version is permanent; waiting does not help, but ending makes it worse (section "
+    "12, B25: CrashLoopBackOff)",
+    cure="tell the text once, keep serving, try again after seconds, never exit",
+    routes=KUBELET_SOCK,
+)
+async def version_refused(case: Case) -> str:
+    """Refuse every Register."""
+    return await _refused_for_good(case, _VERSION_ERROR, "is not supported by kubelet")
+
+
+@check(
+    29,
+    "an invalid name is told and borne",
+    expected="Register refused because of the resource name: the reason is told, the process lives, tries slowly, is not ready",
+    rule="section 2.2: the text about the resource name is permanent; waiting does not help, but ending makes it worse",
+    cure="tell the text once, keep serving, try again after seconds, never exit",
+    routes=KUBELET_SOCK,
+)
+async def name_refused(case: Case) -> str:
+    """Refuse every Register."""
+    return await _refused_for_good(case, f'the ResourceName "{case.facts.resource}" is invalid', "is invalid")
+
+
+@check(
+    30,
+    "a failed Register is tried again",
+    expected="Register answered with a dial failure, with UNAVAILABLE, not at all: tried again each time with a socket that "
+    "answers, until it succeeds",
+    rule="section 2.2: everything but version and name is worth another try; section 2.5: a retry loop is what the kubelet "
+    "needs, not an end",
+    cure="retry with growing pauses, give each Register a deadline, and keep the server up meanwhile",
+    routes=KUBELET_SOCK,
+    lasts=16.0,
+)
+async def tried_again(case: Case) -> str:
+    """Fail in three ways, then behave."""
+    refused: list[str] = []
+    holder: list[Scene] = []
+
+    def listen(event: events.Event) -> None:
+        if isinstance(event, events.RegisterReceived) and (why := _answers(holder[0], event.endpoint)):
+            refused.append(f"{event.endpoint}: {why}")
+
+    async with case.node(listener=listen) as scene:
+        holder.append(scene)
+        scene.refuse("failed to dial device plugin: context deadline exceeded")
+        scene.refuse("the registry is closing", code="UNAVAILABLE")
+        scene.kubelet.faults.register(RegisterFault(hang=True, resource=scene.resource))
+        await scene.start_plugin()
+        for number, what in enumerate(("the dial failure", "UNAVAILABLE", "the call that hung"), start=2):
+            patience = case.limit(6.0) if number == 4 else case.limit(1.0)
+            await scene.until(partial(_has_registers, scene, number), patience, f"no Register came after {what}")
+        await scene.connected()
+        scene.require(not refused, f"Register came while the socket did not answer: {refused[:1]}")
+        calls = scene.registers
+    return f"{plural(len(calls), 'Register')}, each with a socket that answered; connected in the end"
+
+
+@check(
+    31,
+    "a socket name that is still on record is not used again",
+    expected="Register answered 'device plugin already connected': the next Register names another socket",
+    rule="section 2.5: a path that 1.37 has refused once is refused for ever, and every try leaks a connection",
+    cure="bind a fresh socket with a new name for every registration; never repeat one",
+    routes=KUBELET_SOCK,
+)
+async def another_name(case: Case) -> str:
+    """Refuse once in 1.37's words."""
+    async with case.node() as scene:
+        path = scene.kubelet.paths.device_plugin_dir / "plugin.sock"
+        scene.refuse(f"device plugin already connected: {path}")
+        await scene.start_plugin()
+        await scene.until(lambda: len(scene.registers) > 1, case.limit(2.0), "no second Register came")
+        first, second = (register.endpoint for register in scene.registers[:2])
+        scene.require(first != second, f"the second Register named the refused socket {first!r} again")
+        await scene.connected()
+    return f"{first}, then {second}"
+
+
+@check(
+    32,
+    "GetDevicePluginOptions is the same each time",
+    expected="two calls, one answer",
+    rule="section 7: options are asked for once in each registration and are frozen until the next",
+    cure="return constant options",
+)
+async def options_twice(case: Case) -> str:
+    """Ask twice."""
+    async with case.connected() as scene:
+        first, second = await scene.client.options(10.0), await scene.client.options(10.0)
+        scene.require(first == second, f"first {first}, then {second}")
+    return str(first)
+
+
+async def _settled(scene: Scene) -> None:
+    """Wait for Register's answer: what a plugin does in the middle of it is another matter."""
+    await scene.until(
+        lambda: scene.kubelet.events.of(events.RegisterAnswered, resource=scene.resource),
+        scene.case.limit(1.0),
+        "Register was not awaited",
+    )

@@ -1,0 +1,206 @@
+"""Faults 53 to 65: the kubelet's life, and what its versions do to records of plugins that come and go."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+from typing_extensions import override
+
+from .. import events
+from ..pods import ScenarioError
+from ..wire import CallError
+from .base import FaultGroup
+from .register import RegisterFault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..kubelet import SimulatedKubelet
+    from ..kubelet_process import Life
+    from ..profiles import Profile
+
+__all__ = ["LifeCycleFaults"]
+
+
+class LifeCycleFaults(FaultGroup):
+    """Faults of the kubelet's life."""
+
+    def __init__(self, kubelet: SimulatedKubelet, life: Callable[[], Life | None]) -> None:
+        super().__init__(kubelet, life)
+        self.deduplicates = False
+        self.disconnect_delay = 0.0
+
+    @override
+    def clear(self) -> None:
+        super().clear()
+        self.deduplicates = False
+        self.disconnect_delay = 0.0
+
+    async def clean_restart(self) -> None:
+        """Fault 53: the kubelet closes its connections, removes kubelet.sock, ends, and starts again.
+
+        On a node: the device manager's own end, which hardly any kubelet reaches.
+
+        A good plugin registers within 100 ms of the new socket's listening, under a new name.
+        """
+        await self._kubelet.stop()
+        await self._kubelet.start()
+
+    async def crash_restart(self) -> None:
+        """Fault 54: the kubelet is killed and starts again; connections break, and kubelet.sock stays until it is wiped.
+
+        On a node: ``systemctl restart kubelet`` and every upgrade look like that (section 4.3).
+
+        A good plugin registers within 100 ms of the new socket's listening, under a new name.
+        """
+        await self._kubelet.restart()
+
+    async def restart_during_register(self, resource: str, *, timeout: float = 10.0) -> None:  # noqa: ASYNC109
+        """Fault 55: the kubelet is killed while it treats a Register, and starts again.
+
+        On a node: an upgrade under a plugin that comes up. A stream that is open is ended to make the plugin register.
+
+        A good plugin registers with the new kubelet without waiting for the old one's answer.
+        """
+        known = len(self._kubelet.events.of(events.RegisterReceived, resource=resource))
+        self._living("it cannot be asked")
+        self._arm(RegisterFault(hang=True))
+        if self._kubelet.streams(resource):
+            self._kubelet.drop_stream(resource)
+        await self._kubelet.until(
+            lambda: len(self._kubelet.events.of(events.RegisterReceived, resource=resource)) > known, timeout=timeout
+        )
+        await self._kubelet.restart()
+
+    async def restart_during_allocate(
+        self, resource: str, device_ids: Sequence[str], *, after: float = 0.05
+    ) -> str | None:
+        """Fault 56: the kubelet is killed ``after`` so many seconds of an Allocate; return how the call ended for it.
+
+        On a node: its choice of devices is forgotten, and another set may be asked for next time (section 6.1).
+
+        A good plugin cancels or finishes the call, registers, and answers any set.
+        """
+        connection = self._client(resource).connection
+        answers: list[str | None] = []
+
+        async def allocate() -> None:
+            try:
+                await connection.allocate(device_ids)
+            except CallError as failed:
+                answers.append(str(failed))
+            else:
+                answers.append(None)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(allocate)
+            await anyio.sleep(after)
+            await self._kubelet.restart()
+        return answers[0]
+
+    async def stay_down(self, seconds: float = 600.0) -> None:
+        """Fault 57: the kubelet is down for ten minutes, or as long as it is told, and then starts again.
+
+        On a node: a failed upgrade. The resource is dropped five minutes after the *next* kubelet's start if nobody
+        serves it (section 4.5).
+
+        A good plugin waits without a busy loop, and registers as quickly as after a short break.
+        """
+        await self._kubelet.restart(down=seconds)
+
+    def registry_dead(self) -> None:
+        """Fault 58: nobody listens on kubelet.sock any more, while the kubelet lives and reads its streams.
+
+        On a node: kubelets up to 1.31 whose registry server died without a word (#125506, B23). A restart cures it.
+
+        A good plugin keeps the stream that it has; without one it says why and goes on trying.
+        """
+        self._living("its registry cannot die").stop_listening()
+
+    async def restart_storm(self, times: int, *, down: float = 0.0) -> None:
+        """Fault 59: the kubelet is killed and started ``times`` times, as quickly as it comes up.
+
+        On a node: a kubelet that fails soon after its start.
+
+        A good plugin is registered with the last one, once, and has lost nothing on the way.
+        """
+        for _ in range(times):
+            await self._kubelet.restart(down=down)
+
+    async def switch_profile(self, profile: str | Profile) -> None:
+        """Fault 60: the kubelet is replaced by another version on the same directory and checkpoint.
+
+        On a node: an upgrade or a downgrade under a plugin that stays.
+
+        A good plugin has no notion of the kubelet's version, and registers as after any restart.
+        """
+        await self._kubelet.restart(profile=profile)
+
+    def end_oldest_stream(self, resource: str) -> None:
+        """Fault 61: the oldest stream of a resource ends, and the kubelet closes the newest registration for it.
+
+        On a node: kubelets up to 1.36 look the client up by the resource's name alone (#121994, B1).
+
+        A good plugin whose stream ends soon after a successful Register registers again.
+
+        Raises:
+            ScenarioError: This kubelet keeps records by path, or there are not two streams.
+        """
+        if not self._kubelet.profile.one_client_per_resource:
+            raise ScenarioError(
+                f"{self._kubelet.profile.name} finds clients by name and path, so it never ends the wrong one; take k136"
+            )
+        streaming = self._streaming(resource)
+        if len(streaming) < 2:
+            raise ScenarioError(
+                f"{resource} has {len(streaming)} open stream: two are needed, an older and a newer one"
+            )
+        streaming[0].end_stream()
+
+    def refuse_as_connected(self, *, times: int | None = 1) -> None:
+        """Fault 62: Register is refused as ``device plugin already connected``, with the path of the plugin's socket.
+
+        On a node: kubelet 1.37, as long as the path is on record (section 2.2).
+
+        A good plugin never uses that path again, and registers under another name.
+        """
+        self._arm(RegisterFault(code="UNKNOWN", text="device plugin already connected: {socket}"), times)
+
+    def poison(self, resource: str) -> None:
+        """Fault 63: the record of the live connection is dropped, so that its end will go unnoticed: a poisoned path.
+
+        On a node: kubelet 1.37 after a Register that failed under the path of a live one. Devices stay allocatable for
+        ever, and the path is refused until the kubelet restarts (section 2.5, B3).
+
+        A good plugin comes back under a path that is not poisoned, because it never uses one twice.
+
+        Raises:
+            ScenarioError: This kubelet has no records by path.
+        """
+        if self._kubelet.profile.one_client_per_resource:
+            raise ScenarioError(f"{self._kubelet.profile.name} has no records by path to poison; take k137")
+        client = self._client(resource)
+        self._living("it has no records").clients.drop(resource, client.socket_path)
+
+    def deduplicate(self) -> None:
+        """Fault 64: a Register of a resource and path that are on record is answered ok, and nothing happens.
+
+        On a node: #139765, which is in no release; with it a repeated Register brings no new stream.
+
+        A good plugin never registers while its stream lives, and believes in nothing but a stream.
+        """
+        self.deduplicates = True
+
+    def disconnect_late(self, seconds: float) -> None:
+        """Fault 65: the kubelet acts on a stream's end only ``seconds`` later, on whoever is on record then.
+
+        On a node: a busy kubelet. Up to 1.36 that is the newcomer, which loses its connection; from 1.37 on only one
+        under the same path.
+
+        A good plugin has a new path each time, and registers again if its stream ends all the same.
+        """
+        self.disconnect_delay = seconds
+
+    def _arm(self, fault: RegisterFault, times: int | None = 1) -> None:
+        self._kubelet.faults.register(fault, times=times)

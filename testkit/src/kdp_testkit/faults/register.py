@@ -1,0 +1,216 @@
+"""Faults 1 to 10: how Register is answered, and whether and how the plugin is dialed.
+
+They are queued: each one meets the next Register calls, ``times`` of them (None: all that follow).
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+import attrs
+from typing_extensions import override
+
+from kdp.hardware import DirectoryWatch
+
+from ..pods import ScenarioError
+from ..wire import CallError, DialError, PluginConnection
+from .base import FaultGroup
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+
+    from ..kubelet import SimulatedKubelet
+    from ..kubelet_process import Life
+
+__all__ = ["RegisterFault", "RegisterFaults"]
+
+
+@attrs.frozen(kw_only=True)
+class RegisterFault:
+    """What happens to one Register call.
+
+    Attributes:
+        delay: Seconds that the reply comes late, after everything else was done.
+        code: The status to answer with at once, without looking at the request; None to treat it properly.
+        text: The status's text; ``{socket}`` stands for the path of the plugin's socket.
+        hang: Never answer, never dial.
+        drop: Break the connection instead of answering.
+        dial: Whether the plugin is dialed; without it Register is answered ok all the same.
+        options: Whether GetDevicePluginOptions is called after dialing.
+        stream: Whether ListAndWatch is called after dialing.
+        connections: How many connections, each with its own stream, are made.
+        dial_delay: Seconds until the plugin is dialed.
+        resource: Whose calls it meets; None: any. Others go past it and are treated properly, or meet the next fault.
+    """
+
+    delay: float = 0.0
+    code: str | None = None
+    text: str = ""
+    hang: bool = False
+    drop: bool = False
+    dial: bool = True
+    options: bool = True
+    stream: bool = True
+    connections: int = 1
+    dial_delay: float = 0.0
+    resource: str | None = None
+
+
+class RegisterFaults(FaultGroup):
+    """Faults of Register."""
+
+    def __init__(self, kubelet: SimulatedKubelet, life: Callable[[], Life | None]) -> None:
+        super().__init__(kubelet, life)
+        self._queue: list[tuple[RegisterFault, float]] = []
+
+    def next_register(self, resource: str = "") -> RegisterFault:
+        """Take the fault that meets the Register call that just came, for this resource."""
+        for position, (fault, left) in enumerate(self._queue):
+            if fault.resource in (None, resource):
+                if left <= 1:
+                    self._queue.pop(position)
+                else:
+                    self._queue[position] = (fault, left - 1)
+                return fault
+        return RegisterFault()
+
+    @override
+    def clear(self) -> None:
+        super().clear()
+        self._queue.clear()
+
+    def register(self, fault: RegisterFault, *, times: int | None = 1) -> None:
+        """Queue any combination of faults for the next Register calls."""
+        if times is not None and times < 1:
+            raise ScenarioError(f"a fault cannot meet {times} calls")
+        self._queue.append((fault, math.inf if times is None else times))
+
+    def delay_register(self, seconds: float, *, times: int | None = 1) -> None:
+        """Fault 1: Register is answered ``seconds`` late, after the plugin was dialed and asked for its options.
+
+        On a node: a busy kubelet. The stream may be open long before the reply comes.
+
+        A good plugin serves the stream meanwhile, waits at least 15 s for the reply, and does not register twice.
+        """
+        self.register(RegisterFault(delay=seconds), times=times)
+
+    def refuse_register(self, text: str, *, code: str = "UNKNOWN", times: int | None = 1) -> None:
+        """Fault 2: Register is answered with this status, whatever it says; the kubelet's own code is UNKNOWN.
+
+        On a node: a version or a name that this kubelet does not accept, or it could not reach the plugin (section 2.2).
+
+        A good plugin tells the lasting refusals from the passing ones by their text, says why once, and tries again.
+        """
+        self.register(RegisterFault(code=code, text=text), times=times)
+
+    def hang_register(self, *, times: int | None = 1) -> None:
+        """Fault 3: Register is never answered; it ends at the plugin's deadline.
+
+        On a node: the kubelet's disk or its locks are stuck.
+
+        A good plugin has a deadline of its own, of 15 s or more, and then tries again under a new socket name.
+        """
+        self.register(RegisterFault(hang=True), times=times)
+
+    def drop_register(self, *, times: int | None = 1) -> None:
+        """Fault 4: the connection breaks after the request came.
+
+        On a node: the kubelet is killed while it registers the plugin.
+
+        A good plugin takes it for a failure and registers with whoever listens next.
+        """
+        self.register(RegisterFault(drop=True), times=times)
+
+    def accept_without_dialing(self, *, times: int | None = 1) -> None:
+        """Fault 5: Register is answered ok, and the plugin is never dialed.
+
+        On a node: the kubelet ended in between, or took the call for a repetition.
+
+        A good plugin believes only in an open stream: without one after 10 s it registers anew.
+        """
+        self.register(RegisterFault(dial=False), times=times)
+
+    def skip_options(self, *, times: int | None = 1) -> None:
+        """Fault 6: the plugin is dialed, and ListAndWatch is called without GetDevicePluginOptions.
+
+        On a node: no kubelet does so; tools and other clients do, and the API promises no order.
+
+        A good plugin needs no call before another: the stream serves as ever.
+        """
+        self.register(RegisterFault(options=False), times=times)
+
+    def dial_without_stream(self, *, times: int | None = 1) -> None:
+        """Fault 7: the plugin is dialed and asked for its options; ListAndWatch is never called.
+
+        On a node: the kubelet ended between its answer and the stream (B6).
+
+        A good plugin registers anew when no stream has come after 10 s.
+        """
+        self.register(RegisterFault(stream=False), times=times)
+
+    def dial_twice(self, *, times: int | None = 1) -> None:
+        """Fault 8: two connections with a stream each, both feeding the device table.
+
+        On a node: kubelets up to 1.36 after a second Register under the same name (section 2.5).
+
+        A good plugin sends every list to every stream, and stays while one of them lives.
+        """
+        self.register(RegisterFault(connections=2), times=times)
+
+    def dial_late(self, seconds: float, *, times: int | None = 1) -> None:
+        """Fault 9: the plugin is dialed ``seconds`` after Register came.
+
+        On a node: dialing may take 10 s, and Register is answered only then.
+
+        A good plugin does not give up before 15 s, and keeps its socket all the time.
+        """
+        self.register(RegisterFault(dial_delay=seconds), times=times)
+
+    @asynccontextmanager
+    async def dial_early(self) -> AsyncGenerator[list[tuple[str, str | None]]]:
+        """Fault 10: every socket that appears is dialed at once, before Register, and asked for its options.
+
+        On a node: a monitoring agent, or a kubelet that was quicker than the plugin's own start.
+
+        A good plugin answers as soon as its socket can be found, and takes no such call for its registration.
+
+        Returns:
+            A context; inside it a growing list of file names and how the call ended (None: it was answered).
+        """
+        seen: list[tuple[str, str | None]] = []
+        directory = self._kubelet.paths.device_plugin_dir
+
+        async def dial(name: str) -> None:
+            connection = PluginConnection(str(directory / name))
+            error: str | None = None
+            try:
+                await connection.dial(timeout=1.0)
+                await connection.options(timeout=5.0)
+            except (DialError, CallError) as failed:
+                error = str(failed)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await connection.close()
+            seen.append((name, error))
+
+        async with DirectoryWatch() as watch, anyio.create_task_group() as tasks:
+            if not watch.watch(directory):
+                raise ScenarioError(f"{directory} cannot be watched: {watch.refused or 'it does not exist'}")
+
+            async def follow() -> None:
+                dialed = {path.name for path in directory.iterdir()}
+                while True:
+                    names = sorted({name for _, name in await watch.changes()} - dialed)
+                    for name in names:
+                        if name and (directory / name).is_socket():
+                            dialed.add(name)
+                            tasks.start_soon(dial, name)
+
+            tasks.start_soon(follow)
+            try:
+                yield seen
+            finally:
+                tasks.cancel_scope.cancel()

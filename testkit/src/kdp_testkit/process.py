@@ -1,0 +1,323 @@
+"""The simulated kubelet as a process of its own: ``python -m kdp_testkit.process --root DIR``.
+
+What a test kills with SIGKILL must be a process: its connections break as those of a real kubelet break, its
+kubelet.sock stays as a dead file, and the next one wipes the directory at its start.
+
+stdout has one JSON object a line: ``{"event": NAME, "t": NANOSECONDS, ...}`` with ``t`` of `time.monotonic_ns`'s
+clock, so times of several processes can be compared. ``listening`` is printed when listen(2) has returned,
+``registered`` when a Register was answered ok (``refused``: with an error); the others are the names of
+`kdp.testing.events`. Whoever starts it must read stdout: a full pipe stops it.
+
+stdin takes one JSON object a line, ``{"op": NAME, "id": ANYTHING, ...}``, each answered in its order by
+``{"event": "reply", "id": ..., "ok": true|false, ...}``; `Commands` has one method for each operation. At the end
+of stdin (a pipe or a terminal) the process ends; SIGTERM and SIGINT end it too, with exit code 0, and as a real
+kubelet's does, its kubelet.sock stays behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import stat
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import attrs
+
+from . import events
+from .kubelet import SimulatedKubelet
+from .pods import AdmissionError, AdmittedPod, Container, ContainerStartError, Pod, ScenarioError
+from .profiles import DEFAULT_PROFILE, PROFILES
+from .wire import CallError
+
+__all__ = ["Commands", "main"]
+
+
+class Commands:
+    """The operations of stdin; each method is one, its keyword arguments are the line's other members."""
+
+    def __init__(self, kubelet: SimulatedKubelet) -> None:
+        self._kubelet = kubelet
+
+    async def ping(self) -> dict[str, Any]:
+        """Do nothing."""
+        return {}
+
+    async def state(self) -> dict[str, Any]:
+        """Return capacity, allocatable, and whether the kubelet runs."""
+        running = self._kubelet.is_running
+        return {
+            "running": running,
+            "capacity": self._kubelet.capacity() if running else {},
+            "allocatable": self._kubelet.allocatable() if running else {},
+        }
+
+    async def node_status(self) -> dict[str, Any]:
+        """Return what the node object shows."""
+        return attrs.asdict(self._kubelet.node_status())
+
+    async def devices(self, resource: str) -> dict[str, Any]:
+        """Return the device table of a resource: id -> health."""
+        return {"devices": {device.id: device.health for device in self._kubelet.devices(resource).values()}}
+
+    async def in_use(self, resource: str) -> dict[str, Any]:
+        """Return the ids in use."""
+        return {"device_ids": sorted(self._kubelet.in_use(resource))}
+
+    async def wait(self, timeout: float = 10.0, **conditions: Any) -> dict[str, Any]:  # noqa: ASYNC109 - the command's
+        """Wait for ``capacity``, ``allocatable``, ``registered``, ``streaming`` as `SimulatedKubelet.until` does."""
+        await self._kubelet.until(timeout=timeout, **conditions)
+        return {}
+
+    async def admit(self, pod: Mapping[str, Any], start: bool = True) -> dict[str, Any]:
+        """Admit a pod: ``{"name", "uid", "containers": [{"name", "limits"}], "init_containers": [...]}``."""
+        return _admitted(await self._kubelet.admit(_pod(pod), start=start))
+
+    async def readmit(self) -> dict[str, Any]:
+        """Admit all known pods again after a restart."""
+        outcome = await self._kubelet.readmit()
+        return {
+            "pods": {
+                uid: {"ok": True, **_admitted(result)} if isinstance(result, AdmittedPod) else _failure(result)
+                for uid, result in outcome.items()
+            }
+        }
+
+    async def delete(self, pod: str) -> dict[str, Any]:
+        """Remove a pod by its uid."""
+        await self._kubelet.delete(pod)
+        return {}
+
+    async def start_container(self, pod: str, container: str = "main") -> dict[str, Any]:
+        """Start a container again."""
+        await self._kubelet.start_container(pod, container)
+        return {}
+
+    async def start(self, listen_delay: float = 0.0, profile: str | None = None) -> dict[str, Any]:
+        """Start the kubelet in this process."""
+        await self._kubelet.start(listen_delay=listen_delay, profile=profile)
+        return {}
+
+    async def stop(self) -> dict[str, Any]:
+        """Stop it in good order; the process stays."""
+        await self._kubelet.stop()
+        return {}
+
+    async def crash(self) -> dict[str, Any]:
+        """Break all its connections; the process stays."""
+        await self._kubelet.crash()
+        return {}
+
+    async def restart(self, **how: Any) -> dict[str, Any]:
+        """Restart it in this process: ``down``, ``listen_delay``, ``reboot``, ``profile``."""
+        await self._kubelet.restart(**how)
+        return {}
+
+    async def wipe(self, files: bool = False) -> dict[str, Any]:
+        """Delete all plugin sockets, or all files."""
+        (self._kubelet.faults.wipe_files if files else self._kubelet.faults.wipe_sockets)()
+        return {}
+
+    async def fault(self, name: str, **arguments: Any) -> dict[str, Any]:
+        """Inject the fault of this name (`kdp.testing.Faults`) with these arguments."""
+        method = None if name.startswith("_") else getattr(self._kubelet.faults, name, None)
+        if method is None:
+            raise ScenarioError(f"there is no fault {name!r}")
+        method(**arguments)
+        return {}
+
+    async def drop_stream(self, resource: str) -> dict[str, Any]:
+        """Cancel a resource's ListAndWatch."""
+        self._kubelet.drop_stream(resource)
+        return {}
+
+    async def pause_reading(self, resource: str) -> dict[str, Any]:
+        """Stop reading a resource's lists."""
+        self._kubelet.pause_reading(resource)
+        return {}
+
+    async def resume_reading(self, resource: str) -> dict[str, Any]:
+        """Read a resource's lists again."""
+        self._kubelet.resume_reading(resource)
+        return {}
+
+    async def options(self, resource: str) -> dict[str, Any]:
+        """Call GetDevicePluginOptions."""
+        return attrs.asdict(await self._kubelet.plugin(resource).options())
+
+    async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> dict[str, Any]:
+        """Call Allocate with these ids for each container."""
+        replies = await self._kubelet.plugin(resource).allocate(*containers)
+        return {"replies": [_plain(reply) for reply in replies]}
+
+    async def preferred(
+        self, resource: str, available: Sequence[str], must_include: Sequence[str], size: int
+    ) -> dict[str, Any]:
+        """Call GetPreferredAllocation."""
+        return {"device_ids": await self._kubelet.plugin(resource).preferred(available, must_include, size)}
+
+    async def pre_start(self, resource: str, device_ids: Sequence[str]) -> dict[str, Any]:
+        """Call PreStartContainer."""
+        await self._kubelet.plugin(resource).pre_start(device_ids)
+        return {}
+
+
+def _pod(document: Mapping[str, Any]) -> Pod:
+    fields = dict(document)
+    for key in ("containers", "init_containers"):
+        fields[key] = [Container(**container) for container in fields.get(key, ())]
+    return Pod(**fields)
+
+
+def _admitted(admitted: AdmittedPod) -> dict[str, Any]:
+    return {
+        "containers": {
+            name: {"devices": dict(given.devices), "reply": _plain(given.reply)}
+            for name, given in admitted.containers.items()
+        }
+    }
+
+
+def _failure(error: Exception) -> dict[str, Any]:
+    if isinstance(error, AdmissionError | ContainerStartError):
+        return {"ok": False, "reason": error.reason, "message": error.message}
+    return {"ok": False, "reason": type(error).__name__, "message": str(error)}
+
+
+def _plain(value: object) -> object:
+    """Turn the model's values into what JSON knows."""
+    kind: Any = type(value)
+    if attrs.has(kind):
+        return {field.name: _plain(getattr(value, field.name)) for field in attrs.fields(kind)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in cast("Mapping[object, object]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in cast("Sequence[object]", value)]
+    return value
+
+
+def _emit(name: str, when: int, **fields: Any) -> None:
+    line = json.dumps({"event": name, "t": when} | {key: _plain(value) for key, value in fields.items()}) + "\n"
+    with suppress(BrokenPipeError):  # whoever started us does not want to know any more
+        os.write(1, line.encode())
+
+
+def _print_event(event: events.Event) -> None:
+    name = event.name
+    if isinstance(event, events.KubeletStarted):
+        name = "listening"
+    elif isinstance(event, events.RegisterAnswered):
+        name = "registered" if event.error is None else "refused"
+    _emit(name, int(event.time * 1e9), **event.fields())
+
+
+async def _lines() -> AsyncIterator[str]:
+    """Give the lines of stdin; one that is neither pipe, socket nor terminal is as good as none."""
+    mode = os.fstat(0).st_mode
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(0)):
+        await anyio.sleep_forever()
+    rest = b""
+    while True:
+        await anyio.wait_readable(0)
+        chunk = os.read(0, 65536)
+        if not chunk:
+            return
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            if line.strip():
+                yield line.decode()
+
+
+async def _obey(commands: Commands, line: str) -> None:
+    number: Any = None
+    try:
+        document = json.loads(line)
+        number = document.pop("id", None)
+        operation = document.pop("op")
+        method = None if operation.startswith("_") else getattr(commands, operation, None)
+        if method is None:
+            raise ScenarioError(f"there is no operation {operation!r}")
+        answer = {"ok": True, **await method(**document)}
+    except (
+        ScenarioError,
+        AdmissionError,
+        ContainerStartError,
+        CallError,
+        TimeoutError,
+        OSError,
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+    ) as error:
+        answer = _failure(error)
+    _emit("reply", time.monotonic_ns(), id=number, **answer)
+
+
+async def _serve(arguments: argparse.Namespace) -> None:
+    if arguments.start_delay > 0:
+        await anyio.sleep(arguments.start_delay)
+    kubelet = SimulatedKubelet(
+        arguments.root,
+        profile=arguments.profile,
+        seed=arguments.seed,
+        watcher_period=arguments.watcher_period,
+        autostart=False,
+        listener=_print_event,
+    )
+    async with kubelet, anyio.create_task_group() as tasks:
+
+        async def end_on_signal() -> None:
+            with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+                async for _ in signals:
+                    tasks.cancel_scope.cancel()
+
+        async def make_noise() -> None:
+            async with kubelet.checkpoint_noise(arguments.checkpoint_noise):
+                await anyio.sleep_forever()
+
+        tasks.start_soon(end_on_signal)
+        if arguments.checkpoint_noise > 0:
+            tasks.start_soon(make_noise)
+        if not arguments.stopped:
+            await kubelet.start(listen_delay=arguments.listen_delay)
+        commands = Commands(kubelet)
+        async for line in _lines():
+            await _obey(commands, line)
+        tasks.cancel_scope.cancel()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the process; return its exit code.
+
+    Args:
+        argv: The arguments; those of the process if None.
+    """
+    parser = argparse.ArgumentParser(prog="python -m kdp_testkit.process", description="A simulated kubelet.")
+    parser.add_argument("--root", type=Path, required=True, help="the kubelet's root directory")
+    parser.add_argument("--profile", choices=sorted(PROFILES), default=DEFAULT_PROFILE, help="which kubelet")
+    parser.add_argument("--start-delay", type=float, default=0.0, metavar="S", help="seconds before anything")
+    parser.add_argument(
+        "--listen-delay", type=float, default=0.0, metavar="S", help="seconds between bind and listen of kubelet.sock"
+    )
+    parser.add_argument("--seed", type=int, help="make the kubelet's random choices reproducible")
+    parser.add_argument(
+        "--watcher-period", type=float, default=1.0, metavar="S", help="seconds between two looks of the plugin watcher"
+    )
+    parser.add_argument(
+        "--checkpoint-noise", type=float, default=0.0, metavar="HZ", help="checkpoint writes a second, as noise"
+    )
+    parser.add_argument("--stopped", action="store_true", help="wait for the operation 'start'")
+    anyio.run(_serve, parser.parse_args(argv), backend="asyncio")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""What a recording is played to: a program in any language, or a vendor's class in this process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from kdp.deviceplugin.manager import PluginManager
+from kdp.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from kdp.hardware import Host
+    from kdp.kubelet import KubeletPaths
+    from kdp.model.backend import DeviceBackend
+
+    from ..conformance.subject import Instance
+
+__all__ = ["Running", "Start", "of_backend", "of_command"]
+
+
+class Running(Protocol):
+    """A plugin that runs."""
+
+    def ending(self) -> str | None:
+        """Say how it ended, though nobody asked it to; None: it runs."""
+        ...
+
+    async def stop(self) -> str | None:
+        """Ask it to end and wait; say what was wrong with that."""
+        ...
+
+    def said(self) -> str:
+        """Return the last lines that it printed."""
+        ...
+
+
+Start = Callable[["KubeletPaths", Callable[[], None]], AbstractAsyncContextManager[Running]]
+"""Starts a plugin on a kubelet's directories; it is gone when the context is left. The function is called at its end."""
+
+
+class _Program:
+    def __init__(self, instance: Instance, deadline: float) -> None:
+        self._instance = instance
+        self._deadline = deadline
+
+    def ending(self) -> str | None:
+        return None if self._instance.ending is None else f"the plugin {self._instance.ending}"
+
+    async def stop(self) -> str | None:
+        try:
+            ending = await self._instance.stop(self._deadline)
+        except TimeoutError:
+            return f"the plugin was still running {self._deadline:g} s after SIGTERM, so it was killed"
+        return None if ending.code == 0 else f"the plugin {ending}; expected is exit code 0"
+
+    def said(self) -> str:
+        return self._instance.said()
+
+
+def of_command(command: Sequence[str], *, mount: bool = False, deadline: float = 10.0) -> Start:
+    """Return what starts a program.
+
+    Args:
+        command: The program and its arguments, with the placeholders of ``kdp conformance``.
+        mount: Give it a private mount namespace with our directories at ``/var/lib/kubelet``; needs root.
+        deadline: Seconds to end after SIGTERM before it is killed.
+    """
+    from ..conformance.command import CommandSubject
+    from ..conformance.subject import Staging
+
+    @asynccontextmanager
+    async def start(paths: KubeletPaths, wake: Callable[[], None]) -> AsyncGenerator[Running]:
+        context = CommandSubject(command, mount=mount).start(paths, Staging(), wake)
+        try:
+            instance = await context.__aenter__()
+        except OSError as error:
+            raise ConfigurationError(f"the program {command[0]!r} cannot be started: {error.strerror}") from None
+        try:
+            yield _Program(instance, deadline)
+        finally:
+            await context.__aexit__(None, None, None)
+
+    return start
+
+
+class _Backend:
+    def ending(self) -> str | None:
+        return None
+
+    async def stop(self) -> str | None:
+        return None
+
+    def said(self) -> str:
+        return ""
+
+
+def of_backend(make: Callable[[], DeviceBackend], *, host: Host | None = None) -> Start:
+    """Return what runs a vendor's class under kdp in this process.
+
+    Args:
+        make: Called for each start: a plugin that comes back is a new object.
+        host: The node's files.
+    """
+
+    @asynccontextmanager
+    async def start(paths: KubeletPaths, wake: Callable[[], None]) -> AsyncGenerator[Running]:
+        async with PluginManager([make()], paths=paths, host=host):
+            yield _Backend()
+
+    return start

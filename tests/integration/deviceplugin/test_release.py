@@ -1,0 +1,335 @@
+"""What pods gave back: `released` on the simulated kubelet, and what the faults of its pod-resources API make of it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import anyio
+import attrs
+import pytest
+from anyio.abc import TaskStatus
+from typing_extensions import override
+
+import kdp
+from kdp.allocation import Sharing, share
+from kdp.deviceplugin.tracking.pace import Pace
+from kdp.testing import AdmittedPod, Container, Pod, SimulatedKubelet, events
+
+from .helpers import RESOURCE, Widgets, connected, running, until
+
+QUICK = Pace(
+    gap=0.3, look=0.1, settling=0.0, between=0.05, absent=0.2, after_connect=0.2, period=0.3, again=0.2, lasting=0.5
+)
+"""Seconds for what takes minutes on a node."""
+
+LISTS = 12
+"""Lists within which a wrong conclusion would have been drawn: a right one takes the two that are a gap apart."""
+
+
+class Kept(Widgets):
+    """Widgets that write down what is released, with the state that allocate left."""
+
+    def __init__(self, *ids: str) -> None:
+        super().__init__(*ids)
+        self.returned: list[tuple[tuple[str, ...], dict[str, object]]] = []
+        self.number = 0
+
+    @override
+    def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
+        self.number += 1
+        devices.state["number"] = self.number
+        return kdp.ContainerEdits(env={"WIDGETS": ",".join(devices.ids)})
+
+    @override
+    def released(self, devices: kdp.Allocation) -> None:
+        self.returned.append((devices.ids, dict(devices.state)))
+
+
+def asked(kubelet: SimulatedKubelet) -> int:
+    """How many Lists the kubelet has answered."""
+    return sum(event.method == "List" and event.error is None for event in kubelet.events.of(events.PodResourcesAsked))
+
+
+async def lists(kubelet: SimulatedKubelet, more: int = LISTS) -> None:
+    """Wait until so many more Lists are answered."""
+    wanted = asked(kubelet) + more
+    await until(lambda: asked(kubelet) >= wanted, story=kubelet.events.story)
+
+
+async def test_what_an_instance_that_still_ran_held_is_taken_over_when_it_has_ended(
+    k137: SimulatedKubelet, tmp_path: Path
+) -> None:
+    """Even by one that nobody has asked for a device: it was told of the old one's allocations only when it was owed one itself."""
+    first, second = Kept("w0", "w1"), Kept("w0", "w1")
+    ends, has_ended = anyio.Event(), anyio.Event()
+
+    async def run_first(*, task_status: TaskStatus[None]) -> None:
+        async with connected(k137, first, pace=QUICK, state_dir=tmp_path):
+            task_status.started()
+            await ends.wait()
+        has_ended.set()
+
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(run_first)
+        admitted = await k137.admit(Pod.asking({RESOURCE: 1}))
+        await until(lambda: [*tmp_path.glob("*.json")])
+        async with running(k137, second, pace=QUICK, state_dir=tmp_path) as manager:
+            await until(lambda: manager.is_ready)
+            await anyio.sleep(3 * QUICK.look)  # it has looked, and found the file of a living one
+            ends.set()
+            await has_ended.wait()
+            await k137.delete(admitted.pod)
+            await until(lambda: second.returned)
+    assert (first.returned, second.returned) == ([], [(admitted.devices(RESOURCE), {"number": 1})])
+
+
+async def test_a_pods_end_is_told_once_with_its_state(kubelet: SimulatedKubelet) -> None:
+    backend = Kept("w0", "w1")
+    async with connected(kubelet, backend, pace=QUICK):
+        first = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        second = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        await lists(kubelet)
+        assert backend.returned == []
+        await kubelet.delete(first.pod)
+        await until(lambda: backend.returned)
+        await lists(kubelet)  # the second is still owed, so there are more
+        assert backend.returned == [(first.devices(RESOURCE), {"number": 1})]
+        await kubelet.delete(second.pod)
+        await until(lambda: len(backend.returned) == 2)
+        assert backend.returned[1] == (second.devices(RESOURCE), {"number": 2})
+
+
+async def test_a_device_of_an_init_container_does_not_look_free(k137: SimulatedKubelet) -> None:
+    """Contract section 10: plain init containers are never listed."""
+    backend = Kept("w0", "w1")
+    pod = Pod(name="initial", init_containers=[Container("first", {RESOURCE: 1})], containers=[Container("main")])
+    async with connected(k137, backend, pace=QUICK):
+        await k137.admit(pod)
+        await lists(k137)
+        assert backend.returned == []
+
+
+async def test_a_vanished_device_stays_for_as_long_as_a_pod_holds_it(k137: SimulatedKubelet) -> None:
+    backend = Kept("w0", "w1", "w2")
+    async with connected(k137, backend, pace=QUICK):
+        held = (await k137.admit(Pod.asking({RESOURCE: 1}))).devices(RESOURCE)
+        backend.devices = []
+        (await backend.report()).rescan()
+        await k137.until(capacity={RESOURCE: 1}, allocatable={RESOURCE: 0})
+        assert k137.devices(RESOURCE).keys() == set(held)
+        await lists(k137)
+        assert k137.devices(RESOURCE).keys() == set(held)
+        [pod] = k137.pods.values()
+        await k137.delete(pod)
+        await k137.until(capacity={RESOURCE: 0})
+        await until(lambda: backend.returned)
+
+
+async def test_a_device_that_vanished_before_the_plugin_came_is_listed_while_a_pod_holds_it(
+    k137: SimulatedKubelet,
+) -> None:
+    """Or the pod's status would call it healthy, and the next kubelet would not survive a list without it (B14, B26)."""
+    async with connected(k137, Widgets("w0", "w1"), pace=QUICK):
+        admitted = [await k137.admit(Pod.asking({RESOURCE: 1})) for _ in range(2)]
+    async with connected(k137, Widgets("w0"), pace=QUICK):
+        await k137.until(capacity={RESOURCE: 2}, allocatable={RESOURCE: 1})
+        await lists(k137)
+        assert k137.devices(RESOURCE).keys() == {"w0", "w1"}
+        for pod in admitted:
+            await k137.delete(pod.pod)
+        await k137.until(capacity={RESOURCE: 1}, allocatable={RESOURCE: 1})
+
+
+async def test_a_shared_device_is_released_after_its_last_replica_also_across_a_restart(
+    k137: SimulatedKubelet, tmp_path: Path
+) -> None:
+    first = Kept("card")
+    async with connected(k137, share(first, Sharing(replicas=3)), pace=QUICK, state_dir=tmp_path) as manager:
+        one = await k137.admit(Pod.asking({RESOURCE: 1}))
+        two = await k137.admit(Pod.asking({RESOURCE: 1}))
+        await until(lambda: len(manager.status().resources[RESOURCE].holders or {}) == 2)
+    second = Kept("card")
+    async with connected(k137, share(second, Sharing(replicas=3)), pace=QUICK, state_dir=tmp_path) as manager:
+        await until(lambda: len(manager.status().resources[RESOURCE].holders or {}) == 2)
+        await k137.delete(one.pod)
+        await until(lambda: len(manager.status().resources[RESOURCE].holders or {}) == 1)
+        await lists(k137)
+        assert second.returned == []
+        await k137.delete(two.pod)
+        await until(lambda: second.returned)
+        assert second.returned == [(("card",), {"number": 2})]
+    assert os.listdir(tmp_path) == []
+
+
+# -- the faults of the pod-resources API (contract section 14) -----------------------------------------------------------
+
+
+@attrs.frozen
+class Case:
+    """A fault and a pod that lives through it."""
+
+    kubelet: SimulatedKubelet
+    backend: Kept
+    pod: AdmittedPod
+    text: Callable[[], str]
+
+
+Told = Callable[[Case], Awaitable[None]]
+
+
+async def absent(case: Case) -> None:
+    case.kubelet.faults.pod_resources_absent()
+    await until(lambda: "who holds which device is not known" in case.text())
+    await case.kubelet.restart()  # binds it anew
+    await case.kubelet.until(streaming=RESOURCE)
+    await case.kubelet.readmit()
+    await until(lambda: "the kubelet's pod-resources API answers again" in case.text())
+
+
+async def exhausted(case: Case) -> None:
+    case.kubelet.faults.pod_resources_exhausted(times=2)
+    await lists(case.kubelet)
+
+
+async def ended_pod_named(case: Case) -> None:
+    case.kubelet.faults.list_terminal_pods(RESOURCE, case.pod.devices(RESOURCE), times=LISTS)
+    await lists(case.kubelet)
+
+
+async def container_hidden(case: Case) -> None:
+    case.kubelet.faults.hide_containers("main", times=1)
+    await lists(case.kubelet)
+
+
+async def named_twice(case: Case) -> None:
+    case.kubelet.faults.list_devices_twice(times=None)
+    await lists(case.kubelet)
+
+
+async def too_much(case: Case) -> None:
+    case.kubelet.faults.list_too_much(more_bytes=6 * 1024 * 1024, times=2)
+    await lists(case.kubelet)
+
+
+async def far_too_much(case: Case) -> None:
+    case.kubelet.faults.list_too_much(more_bytes=17 * 1024 * 1024, times=1)
+    await lists(case.kubelet)
+
+
+async def socket_made_again(case: Case) -> None:
+    case.kubelet.faults.recreate_pod_resources_socket()
+    await lists(case.kubelet)
+
+
+async def list_empty_once(case: Case) -> None:
+    case.kubelet.faults.list_nothing(times=1)
+    await lists(case.kubelet)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        absent,
+        exhausted,
+        ended_pod_named,
+        container_hidden,
+        named_twice,
+        too_much,
+        far_too_much,
+        socket_made_again,
+        list_empty_once,
+    ],
+)
+async def test_a_fault_of_the_api_frees_nothing_and_ends_nothing(
+    fault: Told, k137: SimulatedKubelet, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kdp.concurrency.backoff.Backoff.next", lambda _self: 0.1)
+    backend = Kept("w0", "w1")
+    async with connected(k137, backend, pace=QUICK):
+        pod = await k137.admit(Pod.asking({RESOURCE: 1}))
+        await lists(k137, 2)
+        await fault(Case(k137, backend, pod, lambda: caplog.text))
+        assert backend.returned == []
+        assert k137.allocatable() == {RESOURCE: 2}
+        await k137.delete(pod.pod)
+        await until(lambda: backend.returned)
+        assert backend.returned == [(pod.devices(RESOURCE), {"number": 1})]
+
+
+async def test_a_slow_api_holds_up_no_allocation(k137: SimulatedKubelet) -> None:
+    backend = Kept("w0", "w1")
+    async with connected(k137, backend, pace=QUICK):
+        k137.faults.pod_resources_slow(3600.0, times=None)
+        await k137.admit(Pod.asking({RESOURCE: 1}))
+        await k137.admit(Pod.asking({RESOURCE: 1}))
+        assert backend.number == 2
+
+
+async def test_without_a_hook_or_a_vanished_device_nothing_is_asked(k137: SimulatedKubelet) -> None:
+    async with connected(k137, Widgets("w0"), pace=attrs.evolve(QUICK, after_connect=3600.0, period=3600.0)):
+        await k137.admit(Pod.asking({RESOURCE: 1}))
+        (await k137.admit(Pod(name="none", containers=[Container("main")])))
+        await anyio.sleep(0.5)
+        assert k137.events.of(events.PodResourcesAsked) == []
+
+
+# -- a process that is killed -------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def process(kubelet: SimulatedKubelet, state: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    program = Path(__file__).parents[2] / "node/returning.py"
+    root = kubelet.paths.device_plugin_dir.parent
+    started = subprocess.Popen([sys.executable, program, root, state, log])
+    try:
+        yield started
+    finally:
+        started.kill()
+        started.wait()
+
+
+async def test_a_killed_plugin_forgets_nothing(k137: SimulatedKubelet, tmp_path: Path) -> None:
+    state, log = tmp_path / "state", tmp_path / "log"
+
+    def said(what: str) -> list[object]:
+        lines = log.read_text().splitlines() if log.exists() else []
+        return [[ids, kept] for line in lines for kind, ids, kept in [json.loads(line)] if kind == what]
+
+    with process(k137, state, log) as plugin:
+        await k137.until(allocatable={RESOURCE: 2})
+        pod = await k137.admit(Pod.asking({RESOURCE: 1}))
+        [held] = pod.devices(RESOURCE)
+        # In the file that counts, not only in the draft of one: what is killed before that has not seen the pod.
+        await until(lambda: ['"seen": true' in path.read_text() for path in state.glob("*.json")] == [True])
+        plugin.send_signal(signal.SIGKILL)
+        plugin.wait()
+        await k137.until(allocatable={RESOURCE: 0})
+    await k137.delete(pod.pod)  # while nobody is there
+    with process(k137, state, log):
+        await k137.until(allocatable={RESOURCE: 2})
+        await until(lambda: said("released"))
+        assert said("released") == [[[held], {"for": held}]]
+        await until(lambda: not list(state.iterdir()))
+
+
+async def test_what_cannot_be_saved_is_said_and_allocated_all_the_same(
+    k137: SimulatedKubelet, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "state").write_text("a file is in the way")
+    caplog.set_level(logging.INFO, "kdp")
+    backend = Kept("w0")
+    async with running(k137, backend, pace=QUICK, state_dir=tmp_path / "state"):
+        await k137.until(allocatable={RESOURCE: 1})
+        pod = await k137.admit(Pod.asking({RESOURCE: 1}))
+        assert "state cannot be" in caplog.text
+        await lists(k137, 2)
+        await k137.delete(pod.pod)
+        await until(lambda: backend.returned)

@@ -1,0 +1,291 @@
+"""``kdp simulate`` as a process: what it tells, what it finds wrong, and that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Figure = Callable[[str, float, str], None]
+
+PROGRAM = """
+import os, sys, threading
+import kdp
+
+class W(kdp.DeviceBackend):
+    resource = "example.com/widget"
+    poll_interval = None
+
+    def __init__(self, count: int = 2) -> None:
+        self.count = count
+
+    def discover(self):
+        return [
+            kdp.Device(id=f"w{i}", edits=kdp.ContainerEdits(
+                env={"W": "1"}, device_nodes=[kdp.DeviceNode(host_path="/dev/null")],
+                mounts=[kdp.Mount(host_path="/tmp", read_only=True)], annotations={"a": "b"},
+            ))
+            for i in range(self.count)
+        ]
+    # more
+"""
+
+
+class Simulation:
+    """``kdp simulate`` on a program, in a temporary directory of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.temporary = directory / "t"
+        self.temporary.mkdir()
+
+    def command(self, more: str, *arguments: str) -> list[str]:
+        program = self.directory / "w.py"
+        program.write_text(PROGRAM.replace("# more", more.strip().replace("\n", "\n    ")))
+        return [sys.executable, "-m", "kdp", "simulate", f"{program}:W", *arguments]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "TMPDIR": str(self.temporary)}
+
+    def run(self, more: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        result = subprocess.run(
+            self.command(more, *arguments),
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env=self.environment,
+        )
+        assert list(self.temporary.iterdir()) == []
+        return result
+
+    @contextmanager
+    def running(self, more: str, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+        """Start it; give its process, and the plugin's process id as soon as that is serving."""
+        with subprocess.Popen(
+            self.command(more, "--output", "json", *arguments),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=self.environment,
+        ) as process:
+            try:
+                assert process.stdout is not None
+                pid = next(line["pid"] for line in map(json.loads, process.stdout) if "pid" in line)
+                yield process, pid
+            finally:
+                process.kill()
+
+
+@pytest.fixture
+def simulation() -> Iterator[Simulation]:
+    with tempfile.TemporaryDirectory(prefix="s", dir="/tmp") as directory:  # short, because a socket's path is
+        yield Simulation(Path(directory))
+
+
+def lines(result: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("profile", ["k134", "k136", "k137"])
+def test_a_good_plugin_passes_and_every_step_is_told(simulation: Simulation, profile: str, figure: Figure) -> None:
+    result = simulation.run("", "--output", "json", "--profile", profile)
+    assert (result.returncode, result.stderr) == (0, "")
+    told = lines(result)
+    assert [line["event"] for line in told] == [
+        "kubelet_started",
+        "plugin_started",
+        "registered",
+        "listed",
+        "pod_admitted",
+        "kubelet_killed",
+        "kubelet_started",
+        "registered_again",
+        "stop_asked",
+        "stopped",
+        "passed",
+    ]
+    by_event = {line["event"]: line for line in told}
+    assert by_event["listed"]["devices"] == ["w0", "w1"]
+    assert by_event["pod_admitted"]["reply"] == {
+        "env": {"W": "1"},
+        "device_nodes": [{"host_path": "/dev/null", "container_path": "/dev/null", "permissions": "rw"}],
+        "mounts": [{"host_path": "/tmp", "container_path": "/tmp", "read_only": True}],
+        "annotations": {"a": "b"},
+        "cdi_devices": [],
+    }
+    assert by_event["stopped"]["exit_code"] == 0
+    assert [line["time"] for line in told] == sorted(line["time"] for line in told)
+    figure(f"kdp simulate, {profile}: listening to registered", by_event["registered_again"]["seconds"] * 1000, "ms")
+
+
+def test_for_people_the_same_is_told_in_lines(simulation: Simulation) -> None:
+    result = simulation.run("", "--set", "count=1", "--registration", "watcher")
+    assert (result.returncode, result.stderr) == (0, "")
+    for text in (
+        "kubelet k137 listens in ",
+        "example.com/widget registered, ",
+        "example.com/widget: 1 device, 1 healthy",
+        "one example.com/widget is w0; its container gets",
+        "            env W=1",
+        "            device /dev/null at /dev/null, rw",
+        "            mount /tmp at /tmp, read-only",
+        "            annotation a=b",
+        "kubelet killed",
+        " registered again, ",
+        "plugin asked to stop (SIGTERM)",
+        "plugin ended with exit code 0 after ",
+        "passed",
+    ):
+        assert text in result.stdout
+
+
+def test_without_devices_no_pod_is_tried(simulation: Simulation) -> None:
+    result = simulation.run("", "--set", "count=0")
+    assert result.returncode == 0
+    assert "example.com/widget: no healthy device, so no pod is tried" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence", "log"),
+    [
+        (
+            "def open(self): raise kdp.NotReady('driver not loaded')",
+            "the plugin did not register within 2 s: W: driver not loaded",
+            "W is not ready: driver not loaded",
+        ),
+        (
+            "def discover(self): raise ValueError('boom')",
+            "the plugin did not register within 2 s: W: discover() of W raised ValueError",
+            "ValueError: boom",
+        ),
+        (
+            "resource = None\ndef discover(self): return []",
+            "the plugin did not register within 2 s: it has no resource, because no device was discovered",
+            "",
+        ),
+        (
+            "def allocate(self, devices): raise kdp.AllocationError('the card is worn out')",
+            "the pod was refused: UnexpectedAdmissionError: ",
+            "",
+        ),
+        (
+            "def allocate(self, devices): threading.Event().wait()",
+            "a pod that asks for one example.com/widget got no answer within 2 s",
+            "",
+        ),
+        (
+            "def allocate(self, devices): os._exit(7)",
+            "the plugin ended with exit code 7 although nobody asked it to",
+            "",
+        ),
+        (
+            "def close(self): os._exit(5)",
+            "the plugin ended with exit code 5 after SIGTERM; it must end with exit code 0",
+            "",
+        ),
+    ],
+)
+def test_a_plugin_that_fails_is_told_why_with_its_log(
+    simulation: Simulation, more: str, sentence: str, log: str
+) -> None:
+    result = simulation.run(more, "--deadline", "2")
+    assert result.returncode == 1
+    last = result.stdout.splitlines()[-1]
+    assert "failed: " in last
+    assert sentence in last
+    assert log in result.stderr
+    assert "Traceback (most recent call last)" not in result.stdout
+
+
+def test_a_temporary_directory_with_a_long_name_is_told(simulation: Simulation) -> None:
+    simulation.temporary = simulation.directory / ("t" * 90)
+    simulation.temporary.mkdir()
+    result = simulation.run("")
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"Error: {simulation.temporary}/kdp-")
+    assert result.stderr.endswith("choose a shorter root (the variable TMPDIR says where)\n")
+
+
+def test_a_wrong_profile_and_a_wrong_plugin_are_exit_code_2(simulation: Simulation) -> None:
+    result = simulation.run("", "--profile", "k100")
+    assert result.returncode == 2
+    assert result.stderr.startswith("Error: --profile: 'k100' is not known; known are k")
+    result = simulation.run("resource = 'widget'")
+    assert result.returncode == 2
+    assert result.stderr.startswith("Error: W.resource: resource name 'widget': must be a domain")
+    assert result.stdout == ""
+
+
+CHILD = """
+def open(self):
+    import subprocess
+    child = subprocess.Popen(["sleep", "3600"])
+    with open(os.environ["TMPDIR"] + "/../child", "w") as file:
+        file.write(str(child.pid))
+def allocate(self, devices):
+    threading.Event().wait()
+"""
+
+
+def ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_leaves_nothing_running_and_no_file(simulation: Simulation, number: signal.Signals) -> None:
+    with simulation.running(CHILD) as (process, pid):
+        assert process.stdout is not None
+        next(line for line in process.stdout if "listed" in line)
+        child = int((simulation.directory / "child").read_text())
+        process.send_signal(number)
+        *_, last = map(json.loads, process.stdout)
+        assert last["event"] == "failed"
+        assert last["reason"] == f"interrupted by {number.name}"
+        assert process.wait(20) == 1
+        wait_until(lambda: ended(pid) and ended(child))
+    assert list(simulation.temporary.iterdir()) == []
+
+
+def test_killed_its_plugin_ends_too(simulation: Simulation) -> None:
+    with simulation.running("def allocate(self, devices): threading.Event().wait()") as (process, pid):
+        process.kill()
+        process.wait(20)
+        wait_until(lambda: ended(pid))
+
+
+def test_a_snapshot_s_node_is_simulated_and_its_files_are_removed(simulation: Simulation) -> None:
+    recorded = Path(__file__).parents[3] / "data/hardware/dfl-6.1.tar.gz"
+    more = """
+def __init__(self, host: __import__("kdp.hardware").hardware.Host) -> None:
+    self.host = host
+
+def discover(self):
+    ports = [port for region in self.host.class_devices("fpga_region") for port in region.children("dfl-port.*")]
+    return [kdp.Device(id=port.name, edits=kdp.ContainerEdits.of_node(port.node)) for port in ports]
+"""
+    result = simulation.run(more, "--snapshot", str(recorded))
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "3 devices" in result.stdout
+    assert "device /dev/dfl-port." in result.stdout

@@ -1,0 +1,68 @@
+"""kdp's own client of the API server and the simulated one understand each other."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+from tests.slice_cases import good
+
+from kdp.cluster.api import ApiError
+from kdp.cluster.client import KubeApi
+from kdp_testkit.dra import objects
+from kdp_testkit.dra.server import SimulatedApiServer
+
+NODES = "/api/v1/nodes"
+
+
+def kubeconfig(folder: Path, server: SimulatedApiServer) -> Path:
+    path = folder / "config"
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": server.url}}],
+        "users": [{"name": "u", "user": {}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    path.write_text(json.dumps(config))
+    return path
+
+
+async def test_the_client_reads_writes_and_watches(tmp_path: Path) -> None:
+    async with SimulatedApiServer() as server, KubeApi(kubeconfig(tmp_path, server)) as api:
+        await server.ask("POST", NODES, objects.node())
+        assert await api.version() == "v1.37.1"
+        assert (await api.node("node0"))["metadata"]["uid"]
+        item = copy.deepcopy(good())
+        driver, node = item["spec"]["driver"], item["spec"]["nodeName"]
+        before = await api.slices(driver=driver, node=node)
+        assert list(before.items) == []
+        made = await api.create_slice(item)
+        made["spec"]["pool"]["generation"] += 1
+        changed = await api.update_slice(made)
+        with pytest.raises(ApiError) as failed:
+            await api.update_slice(made)
+        assert (failed.value.status, failed.value.reason) == (409, "Conflict")
+        await api.delete_slice(changed)
+        kinds: list[str] = []
+        async for event in api.watch_slices(driver=driver, node=node, resource_version=before.resource_version):
+            kinds.append(event.kind)
+            if event.kind == "DELETED":
+                break
+        assert kinds == ["ADDED", "MODIFIED", "DELETED"]
+        server.faults.expire_watches()
+        with pytest.raises(ApiError) as expired:
+            async for _ in api.watch_slices(driver=driver, node=node, resource_version=before.resource_version):
+                pass
+        assert expired.value.status == 410
+        server.faults.too_many_requests(7)
+        with pytest.raises(ApiError) as busy:
+            await api.node("node0")
+        assert (busy.value.status, busy.value.retry_after) == (429, 7)
+        server.faults.away()
+        with pytest.raises(ApiError) as away:
+            await api.node("node0")
+        assert away.value.status == 0

@@ -1,0 +1,264 @@
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kdp.cluster.api import ApiError, ClusterApi, WatchEvent
+from kdp.cluster.client import KubeApi
+from kdp.errors import ConfigurationError
+
+from .http_server import Answer, HttpServer, served
+
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+ITEM = {"metadata": {"name": "s1", "uid": "u", "resourceVersion": "7"}, "spec": {"driver": "gpu.example.com"}}
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[HttpServer]:
+    async with served() as made:
+        yield made
+
+
+def kubeconfig(tmp_path: Path, url: str, user: dict[str, str] | None = None) -> Path:
+    file = tmp_path / "kubeconfig"
+    config = {
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": user or {}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    file.write_text(json.dumps(config))
+    return file
+
+
+@pytest.fixture
+async def api(server: HttpServer, tmp_path: Path) -> AsyncIterator[KubeApi]:
+    async with KubeApi(kubeconfig(tmp_path, server.url, {"token": "known"}), deadline=0.5, silence=0.5) as made:
+        yield made
+
+
+async def test_each_method_is_one_request(server: HttpServer, api: KubeApi) -> None:
+    client: ClusterApi = api
+    answer: dict[str, Any] = {"gitVersion": "v1.37.1", "metadata": {"resourceVersion": "9"}, "items": [ITEM]}
+    server.reply = lambda _: Answer(body=answer)
+    claim = {"metadata": {"namespace": "n", "name": "c"}, "status": {}}
+    assert await client.version() == "v1.37.1"
+    assert await client.node("node-0") == answer
+    assert await client.claim("n", "c") == answer
+    assert await client.update_claim_status(claim) == answer
+    found = await client.slices(driver="gpu.example.com", node="node-0")
+    assert (found.items, found.resource_version) == ((ITEM,), "9")
+    await client.slices(driver="gpu.example.com")
+    assert await client.create_slice(ITEM) == answer
+    assert await client.update_slice(ITEM) == answer
+    await client.delete_slice(ITEM)
+    await client.create_event({"apiVersion": "v1", "metadata": {"namespace": "n"}})
+    await client.create_event({"apiVersion": "events.k8s.io/v1", "metadata": {"namespace": "n"}})
+    claims = "/apis/resource.k8s.io/v1/namespaces/n/resourceclaims/c"
+    assert [(each.method, each.path) for each in server.asked] == [
+        ("GET", "/version"),
+        ("GET", "/api/v1/nodes/node-0"),
+        ("GET", claims),
+        ("PUT", f"{claims}/status"),
+        ("GET", SLICES),
+        ("GET", SLICES),
+        ("POST", SLICES),
+        ("PUT", f"{SLICES}/s1"),
+        ("DELETE", f"{SLICES}/s1"),
+        ("POST", "/api/v1/namespaces/n/events"),
+        ("POST", "/apis/events.k8s.io/v1/namespaces/n/events"),
+    ]
+    assert server.asked[4].query == {"fieldSelector": "spec.driver=gpu.example.com,spec.nodeName=node-0"}
+    assert server.asked[5].query == {"fieldSelector": "spec.driver=gpu.example.com"}
+    assert server.asked[6].body == ITEM
+    assert server.asked[8].body["preconditions"] == {"uid": "u", "resourceVersion": "7"}
+    assert {each.headers["authorization"] for each in server.asked} == {"Bearer known"}
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "words"),
+    [
+        (400, "the body is strange", "answered 400 Because: the body is strange"),
+        (403, 'User "x" cannot create resource', "a role must grant the verb 'create' on 'resourceslices'"),
+        (404, "not there", "answered 404"),
+        (409, "changed meanwhile", "answered 409"),
+        (410, "too old", "answered 410"),
+        (422, "is invalid", "answered 422"),
+        (429, "later", "answered 429"),
+        (500, "", "it gave no reason"),
+        (503, "x" * 900, "xxx..."),
+        (401, "Unauthorized", "does not know us (401)"),
+    ],
+)
+async def test_refusal_is_a_sentence(server: HttpServer, api: KubeApi, status: int, message: str, words: str) -> None:
+    server.reply = lambda _: Answer(status=status, body={"message": message, "reason": "Because"})
+    with pytest.raises(ApiError) as caught:
+        await api.create_slice(ITEM)
+    assert (caught.value.status, caught.value.reason, caught.value.retry_after) == (status, "Because", None)
+    assert str(caught.value).startswith("create resourceslices s1: ")
+    assert words in str(caught.value)
+    assert len(str(caught.value)) < 600
+
+
+async def test_an_admission_policy_speaks_for_itself(server: HttpServer, api: KubeApi) -> None:
+    message = "ValidatingAdmissionPolicy 'own-node' with binding 'own-node' denied request: not your node"
+    server.reply = lambda _: Answer(status=403, body={"message": message, "reason": "Forbidden"})
+    with pytest.raises(ApiError, match=r"denied request: not your node$"):
+        await api.create_slice(ITEM)
+
+
+async def test_how_long_to_wait_is_said_in_seconds_as_a_date_or_in_the_body(server: HttpServer, api: KubeApi) -> None:
+    answers = [
+        Answer(status=429, body={}, headers={"Retry-After": "7"}),
+        Answer(status=429, body={}, headers={"Retry-After": formatdate(usegmt=True)}),
+        Answer(status=429, body={"details": {"retryAfterSeconds": 3}}),
+        Answer(status=429, body={}, headers={"Retry-After": "soon"}),
+        Answer(status=502, body=b"<html>proxy</html>"),
+    ]
+    server.reply = lambda _: answers[len(server.asked) - 1]
+    found: list[float | None] = []
+    for _ in answers:
+        with pytest.raises(ApiError) as caught:
+            await api.version()
+        found.append(caught.value.retry_after)
+    assert found == [7.0, 0.0, 3.0, None, None]
+
+
+async def test_token_is_read_anew_when_it_is_refused(server: HttpServer, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("first\n")
+    good = "first"
+    server.reply = lambda asked: (
+        Answer(body={"gitVersion": "v1.37.1"})
+        if asked.headers["authorization"] == f"Bearer {good}"
+        else Answer(status=401, body={})
+    )
+    async with KubeApi(kubeconfig(tmp_path, server.url, {"tokenFile": "token"})) as api:
+        await api.version()
+        good = "second"
+        with pytest.raises(ApiError, match="does not know us"):
+            await api.version()
+        token.write_text("second\n")
+        await api.version()
+        token.unlink()
+        await api.version()
+        good = "third"
+        with pytest.raises(ApiError, match=r"Token file .* not found") as caught:
+            await api.version()
+        assert caught.value.status == 0
+
+
+async def test_account_of_the_pod(server: HttpServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("token", "namespace"):
+        (tmp_path / name).write_text("text")
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(ConfigurationError, match="KUBERNETES_SERVICE_HOST is not set"):
+        KubeApi(account=tmp_path)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    with pytest.raises(ConfigurationError, match="No such file"):  # the certificate
+        KubeApi(account=tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "a: [", '{"clusters": 7}', '{"current-context": "x"}'])
+def test_a_broken_kubeconfig_is_one_sentence(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_text(text)
+    with pytest.raises(ConfigurationError, match=f"cannot be used as {file} says: "):
+        KubeApi(file)
+
+
+async def test_no_answer_is_an_error_in_time(server: HttpServer, api: KubeApi) -> None:
+    server.reply = lambda _: None
+    with pytest.raises(ApiError, match=r"said nothing for 0\.5 s") as caught:
+        await api.version()
+    assert caught.value.status == 0
+    with pytest.raises(ApiError, match=r"said nothing for 0\.5 s"):
+        await anext(api.watch_slices(driver="d", resource_version="1"))
+
+
+async def test_no_server_and_no_json(server: HttpServer, api: KubeApi, tmp_path: Path) -> None:
+    server.reply = lambda _: Answer(body=b"hello")
+    with pytest.raises(ApiError, match="its answer is no JSON"):
+        await api.version()
+    server.reply = lambda _: Answer(chunks=(b"{",), then="cut")
+    with pytest.raises(ApiError, match="was not reached"):
+        await api.version()
+    async with KubeApi(kubeconfig(tmp_path, "http://127.0.0.1:9")) as nobody:
+        with pytest.raises(ApiError, match=r"http://127\.0\.0\.1:9 was not reached: .*[Cc]onnect") as caught:
+            await nobody.version()
+    assert caught.value.status == 0
+
+
+# -- watches -----------------------------------------------------------------------------------------------------------------
+
+
+def line(kind: str, **item: Any) -> bytes:
+    return json.dumps({"type": kind, "object": item}, ensure_ascii=False).encode() + b"\n"
+
+
+async def watched(api: KubeApi) -> list[WatchEvent]:
+    return [event async for event in api.watch_slices(driver="d", node="n", resource_version="5")]
+
+
+async def test_watch_yields_events_until_the_server_ends_it(server: HttpServer, api: KubeApi) -> None:
+    odd = {"text": "next line: \x85, and \u2028"}  # characters at which lines would be divided
+    text = line("ADDED", spec=odd) + line("BOOKMARK", metadata={"resourceVersion": "8"}) + b"\n" + line("DELETED")
+    server.reply = lambda _: Answer(chunks=(text[:7], text[7:90], text[90:]))
+    assert await watched(api) == [
+        WatchEvent("ADDED", {"spec": odd}),
+        WatchEvent("BOOKMARK", {"metadata": {"resourceVersion": "8"}}),
+        WatchEvent("DELETED", {}),
+    ]
+    query = server.asked[0].query
+    assert 240 <= int(query.pop("timeoutSeconds")) <= 480
+    assert query == {
+        "fieldSelector": "spec.driver=d,spec.nodeName=n",
+        "watch": "true",
+        "allowWatchBookmarks": "true",
+        "resourceVersion": "5",
+    }
+
+
+async def test_watch_that_cannot_go_on_says_why(server: HttpServer, api: KubeApi) -> None:
+    gone = line("ERROR", code=410, reason="Expired", message="too old resource version: 5 (9)")
+    server.reply = lambda _: Answer(chunks=(line("ADDED"), gone))
+    with pytest.raises(ApiError, match="too old resource version") as caught:
+        await watched(api)
+    assert (caught.value.status, caught.value.reason) == (410, "Expired")
+    server.reply = lambda _: Answer(status=403, body={"message": "cannot watch resource"})
+    with pytest.raises(ApiError, match="must grant the verb 'watch' on 'resourceslices'"):
+        await watched(api)
+
+
+@pytest.mark.parametrize(("then", "words"), [("cut", "was not reached"), ("silence", r"said nothing for 0\.5 s")])
+async def test_a_lost_connection_is_noticed(server: HttpServer, api: KubeApi, then: str, words: str) -> None:
+    server.reply = lambda _: Answer(chunks=(line("ADDED"),), then=then)
+    events = api.watch_slices(driver="d", resource_version="5")
+    assert (await anext(events)).kind == "ADDED"
+    with pytest.raises(ApiError, match=words) as caught:
+        await anext(events)
+    assert caught.value.status == 0
+
+
+# -- the extra ---------------------------------------------------------------------------------------------------------------
+
+
+def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "httpx2", None)
+    monkeypatch.delitem(sys.modules, "kdp.cluster.client")
+    with pytest.raises(ConfigurationError, match=r"needs httpx2, .* pip install 'kdp-sdk\[kube\]'"):
+        importlib.import_module("kdp.cluster.client")
+
+
+def test_nothing_else_loads_a_client() -> None:
+    code = "import sys, kdp, kdp.dra.publishing.publisher; print({'httpx2', 'lightkube', 'yaml'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

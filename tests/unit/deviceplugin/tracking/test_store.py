@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from kdp.deviceplugin.tracking.store import Ledger, Saved
+from kdp.errors import InvalidValueError
+from kdp.supervision.hooks import check_state
+
+RESOURCE = "example.com/widget"
+ONE = Saved(uid="u1", ids=("w0",), state={"a": [1, None]}, is_seen=True)
+TWO = Saved(uid="u2", ids=("w1", "w2"), state={}, is_seen=False)
+
+
+def files(directory: Path) -> list[str]:
+    return sorted(os.listdir(directory))
+
+
+async def test_what_a_process_leaves_is_taken_over_once(tmp_path: Path) -> None:
+    first = Ledger(tmp_path / "state", RESOURCE)
+    assert await first.adopt() == []
+    assert await first.save([ONE])
+    assert await first.save([ONE, TWO])
+    [name] = files(tmp_path / "state")
+    assert name.startswith("example.com_widget.")
+    second, third = Ledger(tmp_path / "state", RESOURCE), Ledger(tmp_path / "state", RESOURCE)
+    assert await second.adopt() == []  # its process lives
+    first.close()
+    await eventually_free(tmp_path / "state" / name)
+    assert await second.adopt() == [ONE, TWO]
+    assert await third.adopt() == []  # another one was quicker
+    assert name in files(tmp_path / "state")  # until it is safe elsewhere
+    assert await second.save([ONE, TWO])
+    assert name not in files(tmp_path / "state")
+    assert await second.save([])
+    assert files(tmp_path / "state") == []
+    for each in (second, third):
+        each.close()
+
+
+async def eventually_free(path: Path) -> None:
+    import fcntl
+
+    import anyio
+
+    with anyio.fail_after(10), path.open() as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                await anyio.sleep(0.01)
+            else:
+                return
+
+
+async def test_other_resources_are_left_alone(tmp_path: Path) -> None:
+    other = Ledger(tmp_path, f"{RESOURCE}.shared")
+    assert await other.save([ONE])
+    [name] = files(tmp_path)
+    other.close()
+    await eventually_free(tmp_path / name)
+    ours = Ledger(tmp_path, RESOURCE)
+    assert await ours.adopt() == []
+    assert await ours.save([TWO])
+    assert len(files(tmp_path)) == 2
+    ours.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "it is broken (JSONDecodeError"),
+        ('{"version": 1, "resource": "example.com/widget", "alloc', "it is broken (JSONDecodeError"),
+        ('{"version": 1, "resource": "example.com/widget"}', "it is broken (KeyError"),
+        ('{"version": 1, "resource": "example.com/widget", "allocations": [7]}', "it is broken (TypeError"),
+        ("[]", "it is broken (TypeError"),
+        ('{"version": 2, "holdings": []}', "it is of version 2, and this kdp knows version 1 only"),
+        ('{"version": "x", "resource": "example.com/widget"}', "it says version 'x'"),
+        ('{"version": 1, "resource": "example.com/other", "allocations": []}', "resource 'example.com/other'"),
+    ],
+)
+async def test_a_file_that_cannot_be_used_is_set_aside_and_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str, why: str
+) -> None:
+    (tmp_path / "example.com_widget.dead.json").write_text(text)
+    ledger = Ledger(tmp_path, RESOURCE)
+    assert await ledger.adopt() == []
+    [name] = files(tmp_path)
+    assert name.startswith("example.com_widget.dead.json.set-aside-")
+    assert (tmp_path / name).read_text() == text
+    [record] = caplog.records
+    assert why in record.getMessage()
+    assert name in record.getMessage()
+    assert await ledger.adopt() == []
+    assert len(caplog.records) == 1
+    ledger.close()
+
+
+async def test_a_directory_that_cannot_be_made_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "kdp")
+    (tmp_path / "state").write_text("a file is in the way")
+    ledger = Ledger(tmp_path / "state" / "below", RESOURCE)
+    await ledger.adopt()
+    assert not await ledger.save([ONE])
+    assert not await ledger.save([ONE, TWO])
+    warnings = [r.getMessage() for r in caplog.records if "cannot be written" in r.getMessage()]
+    assert len(warnings) == 1
+    assert "not released if this process is killed" in warnings[0]
+    (tmp_path / "state").unlink()
+    assert await ledger.save([ONE])
+    assert caplog.records[-1].getMessage() == f"{RESOURCE}: allocations are saved again"
+    ledger.close()
+
+
+async def test_a_disk_that_hangs_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    read_end, write_end = os.pipe()
+    monkeypatch.setattr(os, "fdatasync", lambda _: os.read(read_end, 1))
+    ledger = Ledger(tmp_path, RESOURCE)
+    assert not await ledger.save([ONE], patience=0.05)
+    assert "has not taken the allocations within 0.05 s" in caplog.text
+    os.close(write_end)  # and comes back
+    assert await ledger.save([ONE, TWO])
+    [name] = files(tmp_path)
+    assert [each["uid"] for each in json.loads((tmp_path / name).read_text())["allocations"]] == ["u1", "u2"]
+    ledger.close()
+    os.close(read_end)
+
+
+async def test_a_thread_that_could_not_be_started_once_is_started_by_the_next_call(
+    tmp_path: Path, without_threads: Callable[[], AbstractContextManager[list[str]]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """As at a container's limit of processes: it ended the process, or nothing was saved any more."""
+    ledger = Ledger(tmp_path, RESOURCE)
+    with without_threads():
+        assert await ledger.adopt() == []
+        assert ledger.has_neighbours  # so that it is asked again
+        assert not await ledger.save([ONE])
+    assert "is not read: can't start new thread" in caplog.text
+    assert await ledger.adopt() == []
+    assert not ledger.has_neighbours
+    assert await ledger.save([ONE])
+    ledger.close()
+
+
+async def test_a_draft_of_a_killed_process_is_removed(tmp_path: Path) -> None:
+    draft, fresh = tmp_path / "example.com_widget.dead.draft", tmp_path / "example.com_widget.new.draft"
+    for path in (draft, fresh):
+        path.write_text("{")
+    os.utime(draft, (1.0, 1.0))
+    ledger = Ledger(tmp_path, RESOURCE)
+    await ledger.adopt()
+    assert files(tmp_path) == [fresh.name]
+    ledger.close()
+
+
+@pytest.mark.parametrize("state", [{"a": object()}, {"a": float("nan")}, {"a": {1, 2}}, ["a"], None])
+def test_a_state_that_json_cannot_carry_is_refused(state: object) -> None:
+    with pytest.raises(InvalidValueError, match="the allocation's state"):
+        check_state(state)
+
+
+def test_a_state_is_copied() -> None:
+    inner = [1]
+    copy = check_state({"a": inner})
+    inner.append(2)
+    assert copy == {"a": [1]}

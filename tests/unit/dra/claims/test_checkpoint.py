@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import attrs
+import pytest
+
+from kdp.dra.claims import checkpoint
+from kdp.dra.claims.checkpoint import Answer, Locks, Record, SavedPart, Store
+from kdp.dra.claims.plan import Part, Use
+from kdp.errors import CheckpointError
+
+from .claim_objects import claim
+
+
+def record(number: int = 0, **changes: Any) -> Record:
+    use = Use(request="a/b", pool="p", name="w0", device_id="W0", share_id="s", is_admin=True, consumed={"m": "1Gi"})
+    whole = Record(
+        claim=claim(number),
+        is_complete=True,
+        boot_id="boot",
+        parts=(SavedPart(part=Part(request="a/b", resource="r/x", uses=(use,)), state={"n": [1, "ü"]}),),
+        devices=(Answer(request="a", pool="p", name="w0", cdi_ids=("v/c=d",), share_id="s"),),
+        spec={"kind": "v/c"},
+        config=({"source": "FromClass"},),
+    )
+    return attrs.evolve(whole, **changes)
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    store = Store(tmp_path / "claims")
+    assert store.read(claim().uid) is None
+    assert store.all() == []
+    store.remove(claim().uid)
+    for each in (record(0), record(1, is_complete=False)):
+        store.write(each)
+    assert store.read(claim().uid) == record(0)
+    assert store.all() == [record(0), record(1, is_complete=False)]
+    store.remove(claim().uid)
+    assert store.all() == [record(1, is_complete=False)]
+    assert [path.name for path in store.directory.iterdir()] == [f"{claim(1).uid}.json"]
+    assert store.directory.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_uid_cannot_lead_out_of_the_directory(tmp_path: Path) -> None:
+    store = Store(tmp_path / "claims")
+    odd = attrs.evolve(claim(), uid="../../x/ü")
+    store.write(record(claim=odd))
+    assert store.read(odd.uid) == record(claim=odd)
+    assert [path.name for path in tmp_path.iterdir()] == ["claims"]
+
+
+def test_a_later_version_that_adds_fields_is_read_and_its_fields_are_kept(tmp_path: Path) -> None:
+    body = json.loads(record().encode().partition(b"\n")[2])
+    body["invented"] = {"later": True}
+    body["claim"]["invented"] = body["parts"][0]["invented"] = body["devices"][0]["invented"] = 1
+    found = Record.decode(_file(body, version=7, readable_by=1))
+    assert found.more == {"invented": {"later": True}}
+    again = json.loads(attrs.evolve(found, is_complete=False).encode().partition(b"\n")[2])
+    assert again["invented"] == {"later": True}
+    assert attrs.evolve(found, more={}) == record()
+
+
+def _file(body: Any, *, version: int, readable_by: int) -> bytes:
+    payload = json.dumps(body).encode()
+    head = {
+        "format": checkpoint.FORMAT,
+        "version": version,
+        "readable_by": readable_by,
+        "sha256": hashlib.sha256(payload).hexdigest(),
+    }
+    return json.dumps(head).encode() + b"\n" + payload
+
+
+BROKEN: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda data: b"",
+    "cut": lambda data: data[:-7],
+    "cut in the head": lambda data: data[:20],
+    "one letter": lambda data: data.replace(b"W0", b"W1"),
+    "zeros": lambda data: bytes(len(data)),
+    "no head": lambda data: data.partition(b"\n")[2],
+    "another format": lambda data: b"[]\n",
+    "newer": lambda data: _file({}, version=9, readable_by=9),
+    "not what it should be": lambda data: _file({"claim": 1}, version=1, readable_by=1),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_file_is_set_aside_and_said(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = Store(tmp_path)
+    for number in (0, 1):
+        store.write(record(number))
+    file = tmp_path / f"{claim().uid}.json"
+    broken = BROKEN[name](file.read_bytes())
+    file.write_bytes(broken)
+    assert store.all() == [record(1)], "the others are as before"
+    assert store.set_aside == [claim().uid]
+    [aside] = [path for path in tmp_path.iterdir() if "set-aside" in path.name]
+    assert aside.read_bytes() == broken
+    assert aside.name in caplog.text
+    assert store.read(claim().uid) is None
+    store.write(record())
+    assert store.read(claim().uid) == record()
+
+
+def test_what_an_editor_adds_does_no_harm() -> None:
+    assert Record.decode(b"\xef\xbb\xbf" + record().encode().replace(b"\n", b"\r\n")) == record()
+
+
+def test_a_disk_that_is_full_leaves_the_old_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path)
+    store.write(record())
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(CheckpointError, match=r"cannot be written: No space left on device; what claims have must"):
+            store.write(record(is_complete=False))
+    assert store.read(claim().uid) == record()
+    assert [path.name for path in tmp_path.iterdir()] == [f"{claim().uid}.json"], "no draft is left"
+
+
+def test_drafts_of_killed_processes_go(tmp_path: Path) -> None:
+    (tmp_path / ".old.draft").touch()
+    os.utime(tmp_path / ".old.draft", (0, 0))
+    (tmp_path / ".new.draft").touch()
+    Store(tmp_path).remove_drafts()
+    assert [path.name for path in tmp_path.iterdir()] == [".new.draft"]
+
+
+# -- locks -------------------------------------------------------------------------------------------------------------
+
+HOLDER = """
+import sys, pathlib, anyio
+from kdp.dra.claims.checkpoint import Locks
+async def main():
+    async with Locks(pathlib.Path(sys.argv[1])).claim("a"):
+        print("held", flush=True)
+        await anyio.sleep(600)
+anyio.run(main)
+"""
+
+
+async def test_a_claim_is_locked_against_other_processes_until_they_die(tmp_path: Path) -> None:
+    file = tmp_path / "data/serialize.lock"
+    async with await anyio.open_process([sys.executable, "-c", HOLDER, str(file)], stderr=None) as holder:
+        assert holder.stdout is not None
+        assert (await holder.stdout.receive()).startswith(b"held")
+        locks = Locks(file)
+        async with locks.claim("b"), locks.whole():
+            pass  # other claims are free
+        entered = anyio.Event()
+
+        async def enter() -> None:
+            async with locks.claim("a"):
+                entered.set()
+
+        task = asyncio.create_task(enter())
+        with anyio.move_on_after(0.2):
+            await entered.wait()
+        assert not entered.is_set()
+        holder.send_signal(signal.SIGKILL)
+        with anyio.fail_after(10):
+            await task
+
+
+async def test_a_lock_that_another_process_keeps_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "LOCK_PATIENCE", 0.1)
+    one, other = Locks(tmp_path / "lock"), Locks(tmp_path / "lock")  # as two processes: two open files
+    async with one.claim("a"):
+        with pytest.raises(CheckpointError, match=r"another process of this driver has worked on claim a for 0\.1 s"):
+            async with other.claim("a"):
+                pass
+    async with other.claim("a"):
+        pass
+
+
+async def test_claims_wait_for_themselves_in_order(tmp_path: Path) -> None:
+    locks = Locks(tmp_path / "lock")
+    order: list[int] = []
+
+    async def work(number: int) -> None:
+        async with locks.claim("a"):
+            order.append(number)
+            await anyio.lowlevel.checkpoint()
+            order.append(number)
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(5):
+            tasks.start_soon(work, number)
+    assert order == [number for number in range(5) for _ in range(2)]

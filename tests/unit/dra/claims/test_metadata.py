@@ -1,0 +1,148 @@
+"""The file that describes a claim's devices to its containers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from typing_extensions import override
+
+import kdp
+from kdp.cdi import CdiMount
+from kdp.dra.claims.plan import POD_CLAIM
+from kdp.dra.claims.prepare import Outcome
+
+from .claim_objects import DRIVER, POOL, claim, result
+from .claims_world import Widgets, World, running
+
+ROOT = "/var/run/kubernetes.io/dra-device-attributes"
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    backend = Widgets()
+    backend.devices[0] = attrs.evolve(backend.devices[0], attributes={"slot": 0})
+    async with running(tmp_path, backend) as found:
+        found.metadata = True
+        found.start()
+        yield found
+
+
+async def prepared(world: World) -> Outcome:
+    [outcome] = (await world.preparer.prepare([claim()])).values()
+    return outcome
+
+
+def mounts(world: World) -> list[CdiMount]:
+    spec = world.spec(claim())
+    assert spec is not None
+    return [mount for device in spec.devices for mount in device.edits.mounts]
+
+
+def told(mount: CdiMount) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Path(mount.host_path).read_text())
+    return found
+
+
+async def test_a_request_is_described_once(world: World) -> None:
+    world.api.put(claim(), [result("w1", "gpu/large"), result("w0", "gpu/large")])
+    assert (await prepared(world)).error == ""
+    [mount] = mounts(world)
+    assert mount.container_path == f"{ROOT}/resourceclaims/claim-0/gpu/{DRIVER}-metadata.json"
+    assert "ro" in mount.options
+    document = told(mount)
+    [device, other] = document["requests"][0].pop("devices")
+    assert document == {
+        "apiVersion": "metadata.resource.k8s.io/v1beta1",
+        "kind": "DeviceMetadata",
+        "metadata": {"name": "claim-0", "namespace": "default", "uid": claim().uid, "generation": 1},
+        "requests": [{"name": "gpu/large"}],
+    }
+    assert (device["driver"], device["pool"], device["name"], other["name"]) == (DRIVER, POOL, "w1", "w0")
+
+
+async def test_the_attributes_are_those_of_the_slice(world: World) -> None:
+    world.api.put(claim(), [result("w0")])
+    await prepared(world)
+    [mount] = mounts(world)
+    [device] = told(mount)["requests"][0]["devices"]
+    assert device["attributes"] == {"slot": {"int": 0}}
+
+
+async def test_a_claim_of_a_template_is_found_by_its_name_in_the_pod(world: World) -> None:
+    world.api.put(claim(), [result("w0")])
+    world.api.items["default", "claim-0"]["metadata"]["annotations"] = {POD_CLAIM: "gpus"}
+    await prepared(world)
+    [mount] = mounts(world)
+    assert mount.container_path == f"{ROOT}/resourceclaimtemplates/gpus/r/{DRIVER}-metadata.json"
+    assert told(mount)["podClaimName"] == "gpus"
+
+
+async def test_each_request_has_its_own(world: World) -> None:
+    world.api.put(claim(), [result("w0", "a"), result("w1", "b")])
+    await prepared(world)
+    assert [Path(mount.host_path).name for mount in mounts(world)] == ["a.json", "b.json"]
+    assert [told(mount)["requests"][0]["name"] for mount in mounts(world)] == ["a", "b"]
+
+
+async def test_it_goes_with_the_claim(world: World) -> None:
+    world.api.put(claim(), [result("w0")])
+    await prepared(world)
+    assert claim().uid in world.files
+    world.metadata = False  # whoever switched it off still cleans up
+    world.start()
+    await world.preparer.unprepare([claim()])
+    assert world.files == []
+
+
+async def test_a_file_that_cannot_be_written_does_not_keep_a_pod_from_its_devices(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    (world.folder / "data").mkdir(exist_ok=True)
+    (world.folder / "data/metadata").write_text("in the way")
+    world.api.put(claim(), [result("w0")])
+    assert (await prepared(world)).error == ""
+    assert mounts(world) == []
+    assert "its containers get no metadata of request r" in caplog.text
+
+
+async def test_it_is_off_by_default(world: World) -> None:
+    world.metadata = False
+    world.start()
+    world.api.put(claim(), [result("w0")])
+    await prepared(world)
+    assert mounts(world) == []
+
+
+class Linked(Widgets):
+    @override
+    def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
+        devices.network["w0"] = kdp.NetworkData(interface_name="eth1", ips=["192.0.2.5/24"])
+        return super().allocate(devices)
+
+
+async def test_what_allocate_knows_of_an_interface_is_in_the_file_and_survives_a_restart(tmp_path: Path) -> None:
+    async with running(tmp_path, Linked()) as world:
+        world.metadata = True
+        world.start()
+        world.api.put(claim(), [result("w1", "gpu/large"), result("w0", "gpu/large")])
+        outcome = await prepared(world)
+        network = {"interfaceName": "eth1", "ips": ["192.0.2.5/24"]}
+        assert {each.name: each.network for each in outcome.devices} == {"w0": network, "w1": {}}
+        [mount] = mounts(world)
+        w1, w0 = told(mount)["requests"][0]["devices"]
+        assert w0["networkData"] == network
+        assert "networkData" not in w1
+        world.start()
+        assert await prepared(world) == outcome
+
+
+async def test_network_data_of_another_device_is_a_mistake_of_the_backend(tmp_path: Path) -> None:
+    async with running(tmp_path, Linked()) as world:
+        world.api.put(claim(), [result("w1")])
+        outcome = await prepared(world)
+        assert "must be a kdp.NetworkData of one of the devices w1" in outcome.error

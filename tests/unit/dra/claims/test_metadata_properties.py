@@ -1,0 +1,238 @@
+"""The lives of test_prepare_properties.py with metadata files, and disks that get full; no mutant survives.
+
+Besides the invariants there:
+
+8. The containers of a request have one file, read-only and whole, which says what is allocated to it; none only if it could not be
+   written.
+9. It says of a device what its slice does, and what the backend told of its network interface, unless that could not be written.
+10. A claim is prepared although its files cannot be written.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar
+
+import attrs
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+from typing_extensions import override
+
+import kdp
+from kdp.cdi import CdiMount, parse_spec
+from kdp.dra.claims import metadata as real
+from kdp.dra.claims.plan import POD_CLAIM
+from kdp.hardware import Host
+
+from ...mutants import Mutant, assert_killed, holds, live
+from .claim_objects import DRIVER, POOL, claim, result
+from .test_prepare_properties import ALLOCATIONS, DEVICES, NUMBERS, Hardware, Node
+
+ROOT = "/var/run/kubernetes.io/dra-device-attributes"
+FROM_TEMPLATE, PRIORITISED = 1, 2
+"""Claims of these numbers are."""
+
+
+class Linked(Hardware):
+    """Its devices have attributes, and all but w1 an interface."""
+
+    @override
+    def discover(self) -> list[kdp.Device]:
+        return [attrs.evolve(each, attributes={"slot": slot}) for slot, each in enumerate(super().discover())]
+
+    @override
+    def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
+        found = super().allocate(devices)
+        assert devices.claim is not None
+        for device in {*devices.ids} - {"w1"}:
+            devices.network[device] = kdp.NetworkData(interface_name=interface_of(devices.claim, device))
+        return found
+
+
+def interface_of(names: kdp.Claim, device: str) -> str:
+    return f"eth{names.uid[-1]}-{device}"
+
+
+class Described(Node):
+    files: ClassVar[ModuleType] = real
+    more: ClassVar[dict[str, Any]] = {"metadata": True}
+    backend: ClassVar[type[Hardware]] = Linked
+
+    def __init__(self) -> None:
+        self.lost: set[int] = set()
+        super().__init__()
+
+    @override
+    def start(self) -> None:
+        super().start()
+        made = self.files.MetadataFiles(self.folder / "data", driver=DRIVER, host=Host())
+        self.preparer._metadata = made
+
+    @rule(number=NUMBERS, devices=ALLOCATIONS)
+    @override
+    def allocate(self, number: int, devices: list[str]) -> None:
+        names = [f"{each}/large" if number == PRIORITISED else each for each in "ab"]
+        self.api.put(claim(number), [result(each, name) for each, name in zip(devices, names, strict=False)])
+        if number == FROM_TEMPLATE:
+            self.api.items["default", claim(number).name]["metadata"]["annotations"] = {POD_CLAIM: "gpus"}
+
+    @rule(number=NUMBERS, of=st.sampled_from(["a", "b"]), written=st.integers(0, 1))
+    def prepare_on_a_full_disk(self, number: int, of: str, written: int) -> None:
+        """The file of a request is written so many times before the disk is full; then half of it is."""
+        self.unprepare(number)
+        write, left = Path.write_text, written
+
+        def fill(path: Path, text: str, *args: Any, **more: Any) -> int:
+            nonlocal left
+            if "metadata" not in path.parts or path.stem.lstrip(".") not in (of, f"{of}.json"):
+                return write(path, text, *args, **more)
+            left -= 1
+            if left >= 0:
+                return write(path, text, *args, **more)
+            write(path, text[: len(text) // 2], *args, **more)
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        self.lost.add(number)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Path, "write_text", fill)
+            [outcome] = self.runner.run(self.preparer.prepare([claim(number)])).values()
+        self.prepare(number)
+        holds(
+            10, not outcome.error or number not in self.prepared, f"without the files it is an error: {outcome.error}"
+        )
+
+    @rule(number=NUMBERS)
+    @override
+    def prepare(self, number: int) -> None:
+        before = self.hardware.asked
+        super().prepare(number)
+        if self.hardware.asked != before:
+            self.lost.discard(number)
+        if number in self.prepared:
+            self.look(number)
+
+    def look(self, number: int) -> None:
+        """Judge what the containers of a prepared claim find."""
+        results = self.api.items["default", claim(number).name]["status"]["allocation"]["devices"]["results"]
+        folder = "resourceclaimtemplates/gpus" if number == FROM_TEMPLATE else f"resourceclaims/claim-{number}"
+        expected = {
+            f"{ROOT}/{folder}/{each['request'].partition('/')[0]}/{DRIVER}-metadata.json": each for each in results
+        }
+        file = self.cdi.file(f"{DRIVER}/claim", claim(number).uid)
+        spec = parse_spec(file.read_bytes(), where="the spec")
+        mounts = [mount for device in spec.devices for mount in device.edits.mounts]
+        paths = [mount.container_path for mount in mounts]
+        there = set(paths)
+        is_so = there <= {*expected} if number in self.lost else there == {*expected}
+        holds(8, is_so and len(there) == len(paths), f"the files are {paths}, the requests {[*expected]}")
+        for mount in mounts:
+            self.read(number, mount, expected[mount.container_path])
+
+    def read(self, number: int, mount: CdiMount, allocated: dict[str, Any]) -> None:
+        """Judge one file."""
+        holds(8, "ro" in mount.options, f"{mount.container_path} can be written")
+        try:
+            told = json.loads(Path(mount.host_path).read_text())
+        except (OSError, ValueError) as error:
+            holds(8, False, f"{mount.container_path} cannot be read: {error}")
+            raise
+        [request] = told.pop("requests")
+        names = claim(number)
+        template = {"podClaimName": "gpus"} if number == FROM_TEMPLATE else {}
+        of_the_claim = {
+            "apiVersion": "metadata.resource.k8s.io/v1beta1",
+            "kind": "DeviceMetadata",
+            "metadata": {"name": names.name, "namespace": names.namespace, "uid": names.uid, "generation": 1},
+            **template,
+        }
+        holds(8, told == of_the_claim, f"it is of {told} and not of {of_the_claim}")
+        found = [(each["driver"], each["pool"], each["name"]) for each in request["devices"]]
+        holds(
+            8, request["name"] == allocated["request"], f"it is of {request['name']} and not of {allocated['request']}"
+        )
+        holds(8, found == [(DRIVER, POOL, allocated["device"])], f"{found} is told, {allocated} is allocated")
+        [device] = request["devices"]
+        slot = DEVICES.index(allocated["device"])
+        holds(9, device.get("attributes") == {"slot": {"int": slot}}, f"{device} is told")
+        interface = interface_of(names, allocated["device"])
+        network = None if allocated["device"] == "w1" else {"interfaceName": interface}
+        is_lost = number in self.lost and "networkData" not in device
+        holds(9, is_lost or device.get("networkData") == network, f"{device} is told, the interface is {interface}")
+
+
+MUTANTS_OF_FILES = [
+    Mutant(5, "the files stay", "shutil.rmtree(self._directory / uid)", "_ = uid"),
+    Mutant(8, "it can be written", "read_only=True", "read_only=False"),
+    Mutant(8, "the path has the choice", 'base = request.partition("/")[0]', "base = request"),
+    Mutant(8, "the choice is not told", '"name": request,', '"name": request.partition("/")[0],'),
+    Mutant(
+        8,
+        "devices of other requests",
+        "                        for part in parts\n",
+        "                        for part in plan.parts\n",
+    ),
+    Mutant(8, "one file for all requests", 'f"{base}.json"', '"request.json"'),
+    Mutant(
+        8, "a template's claim by its own name", "_folder(plan.claim, plan.pod_claim)", "_folder(plan.claim, str())"
+    ),
+    Mutant(8, "the pod's name is not told", '**({"podClaimName": plan.pod_claim} if plan.pod_claim else {}),', ""),
+    Mutant(8, "written in place", '    draft = file.with_name(f".{file.name}")\n', "    draft = file\n"),
+    Mutant(8, "a file that is not there is mounted", "                continue\n", ""),
+    Mutant(
+        9,
+        "no attributes",
+        'return {"attributes": rendered["attributes"]} if "attributes" in rendered else {}',
+        "return {}",
+    ),
+    Mutant(9, "no interface", 'return {"networkData": dict(known)} if known else {}', "return {}"),
+    Mutant(
+        10,
+        "a full disk refuses the claim",
+        "            except OSError as error:\n                logger",
+        "            except KeyError as error:\n                logger",
+    ),
+]
+MUTANTS_OF_PREPARE = [
+    Mutant(5, "files are forgotten", "        self._metadata.remove(uid)\n", ""),
+    Mutant(
+        8,
+        "files are not mounted",
+        "self._allocate(plan, saved, devices, metadata.get(saved.part))",
+        "self._allocate(plan, saved, devices, None)",
+    ),
+    Mutant(
+        9,
+        "the interface comes too late",
+        "            await self._write_metadata(plan, devices, answers)\n",
+        "            pass\n",
+    ),
+]
+
+
+def test_every_life_keeps_the_invariants() -> None:
+    live(Described, examples=40, steps=20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", MUTANTS_OF_FILES, ids=lambda mutant: mutant.name)
+def test_no_mutant_of_the_files_survives(mutant: Mutant) -> None:
+    files = mutant.load("kdp.dra.claims.metadata")
+    assert_killed(
+        mutant,
+        (partial(live, Described, examples=40, steps=20, number=n, shrinks=False, files=files) for n in range(4)),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", MUTANTS_OF_PREPARE, ids=lambda mutant: mutant.name)
+def test_no_mutant_of_prepare_survives(mutant: Mutant) -> None:
+    module = mutant.load("kdp.dra.claims.prepare")
+    assert_killed(
+        mutant,
+        (partial(live, Described, examples=40, steps=20, number=n, shrinks=False, module=module) for n in range(4)),
+    )

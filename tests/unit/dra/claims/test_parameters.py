@@ -1,0 +1,272 @@
+"""What a claim's configuration says: which entry counts, and the sentence for what is wrong."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kdp
+from kdp.dra.claims.parameters import check_declared, read_parameters
+from kdp.errors import ClaimError, ConfigurationError
+
+from ...strategies import effort
+
+DRIVER = "gpu.example.com"
+
+
+class Strategy(enum.Enum):
+    TIME = "TimeSlicing"
+    NONE = "None"
+
+
+@attrs.frozen
+class Limits:
+    watts: int
+    soft: bool = False
+
+
+@attrs.frozen
+class GpuConfig:
+    power_limit: int | None = None
+    share: Literal["yes", "no"] = "no"
+    strategy: Strategy = Strategy.NONE
+    memory: kdp.Quantity | None = None
+    firmware: kdp.Version | None = None
+    factor: float = 1.0
+    names: tuple[str, ...] = ()
+    counts: Sequence[int] = ()
+    labels: Mapping[str, str] = attrs.field(factory=dict)
+    limits: Limits | None = None
+    anything: Any = None
+    mixed: int | list[int] = 0
+
+
+@attrs.frozen
+class OtherConfig:
+    api_version: ClassVar[str] = "resource.example.com/v1beta1"
+
+    depth: int = attrs.field(validator=attrs.validators.ge(1))
+
+
+def entry(
+    source: str = "FromClaim", requests: Sequence[str] = (), driver: str = DRIVER, **parameters: Any
+) -> dict[str, Any]:
+    whole = {"apiVersion": f"{DRIVER}/v1", "kind": "GpuConfig", **parameters}
+    return {"source": source, "requests": list(requests), "opaque": {"driver": driver, "parameters": whole}}
+
+
+def read(*entries: dict[str, Any], request: str = "gpu", declared: Any = GpuConfig) -> Any:
+    return read_parameters(entries, driver=DRIVER, declared=declared).of_request(request)
+
+
+# -- which one counts --------------------------------------------------------------------------------------------------
+
+
+def test_nothing_said_is_nothing() -> None:
+    assert read() is None
+    assert read(declared=None) is None
+
+
+def test_the_last_one_counts_whole() -> None:
+    found = read(entry(powerLimit=100, share="yes"), entry(powerLimit=200))
+    assert found == GpuConfig(power_limit=200)
+
+
+def test_the_claim_goes_before_the_class_wherever_it_stands() -> None:
+    """Scenario 19."""
+    of_claim, of_class = entry("FromClaim", powerLimit=1), entry("FromClass", powerLimit=2)
+    assert read(of_claim, of_class) == read(of_class, of_claim) == GpuConfig(power_limit=1)
+
+
+@pytest.mark.parametrize(
+    ("request_name", "limit"), [("gpu/large", 2), ("gpu/small", 3), ("gpu/other", 1), ("gpu", 1), ("nic", 0)]
+)
+def test_an_entry_for_a_request_is_for_its_parts_as_well(request_name: str, limit: int) -> None:
+    """Scenario 18."""
+    entries = [
+        entry(powerLimit=0),
+        entry(requests=["gpu"], powerLimit=1),
+        entry(requests=["gpu/large"], powerLimit=2),
+        entry(requests=["nic2", "gpu/small"], powerLimit=3),
+    ]
+    assert read(*entries, request=request_name) == GpuConfig(power_limit=limit)
+
+
+def test_entries_of_other_drivers_are_passed_over() -> None:
+    foreign = entry(driver="nic.example.com", nonsense=1)
+    assert read(entry(powerLimit=1), foreign) == GpuConfig(power_limit=1)
+
+
+@effort(200)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["FromClass", "FromClaim"]),
+            st.lists(st.sampled_from(["a", "b", "a/x", "b/y"]), max_size=2, unique=True),
+        ),
+        max_size=6,
+    ),
+    st.sampled_from(["a", "b", "a/x", "a/y"]),
+)
+def test_precedence_is_as_the_contract_says(entries: list[tuple[str, list[str]]], request_name: str) -> None:
+    given_entries = [entry(source, requests, powerLimit=n) for n, (source, requests) in enumerate(entries)]
+    expected = None
+    for wanted in ("FromClass", "FromClaim"):
+        for n, (source, requests) in enumerate(entries):
+            if source == wanted and (
+                not requests or request_name in requests or request_name.split("/")[0] in requests
+            ):
+                expected = GpuConfig(power_limit=n)
+    assert read(*given_entries, request=request_name) == expected
+
+
+# -- what it says ------------------------------------------------------------------------------------------------------
+
+
+def test_every_type_is_read() -> None:
+    found = read(
+        entry(
+            powerLimit=300,
+            share="yes",
+            strategy="TimeSlicing",
+            memory="80Gi",
+            firmware="1.2.3",
+            factor=2,
+            names=["a", "b"],
+            counts=[1, 2],
+            labels={"x": "y"},
+            limits={"watts": 5, "soft": True},
+            anything={"free": [1, None]},
+            mixed=[1],
+        )
+    )
+    assert found == GpuConfig(
+        power_limit=300,
+        share="yes",
+        strategy=Strategy.TIME,
+        memory=kdp.Quantity("80Gi"),
+        firmware=kdp.Version("1.2.3"),
+        factor=2.0,
+        names=("a", "b"),
+        counts=(1, 2),
+        labels={"x": "y"},
+        limits=Limits(5, soft=True),
+        anything={"free": [1, None]},
+        mixed=[1],
+    )
+
+
+def test_a_kind_may_be_one_of_several_and_name_its_version() -> None:
+    other = entry(apiVersion="resource.example.com/v1beta1", kind="OtherConfig", depth=3)
+    assert read(other, declared=(GpuConfig, OtherConfig)) == OtherConfig(3)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"powerLimit": "high"}, ".powerLimit (FromClaim): must be a whole number, this is 'high'"),
+        ({"powerLimit": True}, ".powerLimit (FromClaim): must be a whole number, this is True"),
+        ({"powerLimit": 1.5}, ".powerLimit (FromClaim): must be a whole number, this is 1.5"),
+        ({"share": "maybe"}, ".share (FromClaim): must be one of 'yes', 'no', this is 'maybe'"),
+        ({"strategy": "MPS"}, ".strategy (FromClaim): must be one of 'TimeSlicing', 'None', this is 'MPS'"),
+        ({"memory": "much"}, ".memory (FromClaim): must be an amount as '80Gi', this is 'much'"),
+        ({"firmware": "1.2"}, ".firmware (FromClaim): must be a semantic version as '1.2.0', this is '1.2'"),
+        ({"firmware": 1}, ".firmware (FromClaim): must be a semantic version as '1.2.0', this is 1"),
+        ({"factor": "1"}, ".factor (FromClaim): must be a number, this is '1'"),
+        ({"names": "a"}, ".names (FromClaim): must be a list, this is 'a'"),
+        ({"counts": [1, "2"]}, ".counts[1] (FromClaim): must be a whole number, this is '2'"),
+        ({"labels": {"x": 1}}, ".labels[x] (FromClaim): must be a text, this is 1"),
+        ({"labels": []}, ".labels (FromClaim): must be an object, this is []"),
+        ({"limits": {"watts": "5"}}, ".limits.watts (FromClaim): must be a whole number, this is '5'"),
+        ({"limits": {}}, ".limits.watts (FromClaim): must be given; Limits has no default for it"),
+        ({"limits": {"watts": 5, "hot": 1}}, ".limits.hot (FromClaim): is unknown; Limits has watts, soft"),
+        ({"limits": 5}, ".limits (FromClaim): must be an object, this is 5"),
+        ({"mixed": "x"}, ".mixed (FromClaim): must be a whole number or a list, this is 'x'"),
+        (
+            {"power_limit": 1},
+            ".power_limit (FromClaim): is unknown; GpuConfig has powerLimit, share, strategy, memory, ",
+        ),
+        ({"kind": "Gpu"}, ".kind (FromClaim): 'Gpu' must be one of GpuConfig, OtherConfig"),
+        ({"kind": None}, ".kind (FromClaim): None must be one of"),
+        ({"kind": []}, ".kind (FromClaim): [] must be one of"),
+        ({"apiVersion": "v1"}, ".apiVersion (FromClaim): 'v1' must be 'gpu.example.com/v1'"),
+        (
+            {"kind": "OtherConfig", "apiVersion": "resource.example.com/v1beta1", "depth": 0},
+            " (FromClaim): OtherConfig: 'depth' must be >= 1: 0",
+        ),
+        ({"powerLimit": "x" * 100}, ".powerLimit (FromClaim): must be a whole number, this is 'xxx"),
+    ],
+)
+def test_a_mistake_is_a_sentence_with_index_and_field(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(ClaimError) as caught:
+        read(entry(powerLimit=1), entry(**parameters), declared=(GpuConfig, OtherConfig))
+    assert str(caught.value).startswith(f"config[1].opaque.parameters{message}")
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("raw", [None, "text", [1], 5])
+def test_what_is_no_object_is_refused(raw: Any) -> None:
+    broken = {"source": "FromClass", "opaque": {"driver": DRIVER, "parameters": raw}}
+    with pytest.raises(ClaimError, match=r"^config\[0\].opaque.parameters \(FromClass\): .* must be an object with "):
+        read(broken)
+
+
+def test_an_entry_of_another_kind_is_refused() -> None:
+    with pytest.raises(ClaimError, match=r"^config\[0\] \(FromClass\): has no opaque parameters"):
+        read({"source": "FromClass"})
+
+
+def test_a_backend_without_parameters_takes_none() -> None:
+    with pytest.raises(ClaimError, match=r"^config\[0\].* gpu.example.com takes no parameters$"):
+        read(entry(), declared=None)
+
+
+def test_what_is_outdone_must_be_right_all_the_same() -> None:
+    with pytest.raises(ClaimError, match=r"^config\[0\]"):
+        read(entry("FromClass", powerLimit="x"), entry(powerLimit=1))
+
+
+# -- what may be declared ----------------------------------------------------------------------------------------------
+
+
+def test_the_backends_classes_are_checked_before_there_is_a_claim() -> None:
+    check_declared(None)
+    check_declared(GpuConfig)
+    check_declared((GpuConfig, OtherConfig))
+
+
+def test_a_class_that_is_none_of_attrs_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"must be an attrs class, or a tuple of them$"):
+        check_declared(int)
+
+
+@pytest.mark.parametrize("kind", [bytes, set[int], tuple[int, str], dict[int, str], int | bytes, list[bytes]])
+def test_a_field_that_no_claim_can_fill_is_refused(kind: Any) -> None:
+    made = attrs.make_class("Config", {"field": attrs.field(type=kind)})
+    with pytest.raises(ConfigurationError, match=r"^config Config.field: the type .* cannot be read from a claim"):
+        check_declared(made)
+
+
+@effort(200)
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+        lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+        max_leaves=4,
+    )
+)
+def test_whatever_a_claim_says_is_an_object_or_a_sentence(value: Any) -> None:
+    for name in attrs.fields_dict(GpuConfig):
+        field = "powerLimit" if name == "power_limit" else name
+        found: object
+        try:
+            found = read(entry(**{field: value}))
+        except ClaimError as error:
+            found = str(error)
+        assert isinstance(found, GpuConfig) or str(found).startswith(f"config[0].opaque.parameters.{field}")

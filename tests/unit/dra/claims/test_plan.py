@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import pytest
+
+import kdp
+from kdp.dra.claims.plan import Plan, Use, check_free, health_key, plan_of, result_keys
+from kdp.errors import ClaimError
+
+from .claim_objects import DRIVER, POOL, claim, claim_object, entry, result
+
+
+@attrs.frozen(kw_only=True)
+class Mode:
+    speed: int = 1
+
+
+DEVICES = {
+    each.id: each
+    for each in (
+        kdp.Device(id="w0"),
+        kdp.Device(id="w1"),
+        kdp.Device(id="GPU-8f"),
+        kdp.Device(id="sick", health=kdp.Health.unhealthy("it smokes")),
+        kdp.Device(id="shared", capacity={"memory": kdp.Quantity("80Gi")}, shareable=True),
+        kdp.Device(id="other", resource="example.com/other"),
+    )
+}
+
+
+def plan(results: Sequence[dict[str, Any]] | None, *config: dict[str, Any], uid: str | None = None) -> Plan:
+    item = claim_object(claim(), results, *config)
+    item["metadata"]["uid"] = uid or claim().uid
+    return plan_of(
+        item,
+        claim(),
+        driver=DRIVER,
+        pool=POOL,
+        devices=DEVICES,
+        resource_of=lambda device: device.resource or "example.com/widget",
+        declared=Mode,
+    )
+
+
+def mode(speed: int) -> dict[str, Any]:
+    return {"apiVersion": f"{DRIVER}/v1", "kind": "Mode", "speed": speed}
+
+
+def test_only_results_of_this_driver_count() -> None:
+    found = plan([result("w0"), result("x0", driver="other.example.com", pool="elsewhere")])
+    assert [use.device_id for use in found.uses] == ["w0"]
+    assert plan([result("x0", driver="other.example.com")]).parts == ()
+
+
+def test_each_request_is_one_call() -> None:
+    found = plan([result("w1", "b"), result("w0", "a"), result("gpu-8f--03", "b"), result("other", "a")])
+    calls = [(part.request, part.resource, [use.device_id for use in part.uses]) for part in found.parts]
+    assert calls == [
+        ("b", "example.com/widget", ["w1", "GPU-8f"]),
+        ("a", "example.com/widget", ["w0"]),
+        ("a", "example.com/other", ["other"]),
+    ]
+
+
+def test_a_prioritised_list_has_parameters_by_both_names_and_is_told_by_its_base() -> None:
+    entries = [entry(mode(2), "gpu", source="FromClass"), entry(mode(3), "gpu/small"), entry(mode(4), "gpu/large")]
+    found = plan([result("w0", "gpu/large"), result("w1", "net")], *entries)
+    assert [use.base for use in found.uses] == ["gpu", "net"]
+    assert [found.parameters.of_request(part.request) for part in found.parts] == [Mode(speed=4), None]
+    assert found.config == tuple(entries)
+
+
+def test_entries_of_other_drivers_are_not_kept() -> None:
+    assert plan([result("w0")], entry({"kind": "X"}, driver="other.example.com")).config == ()
+
+
+def test_shares_and_amounts() -> None:
+    consumed = {f"{DRIVER}/memory": "10Gi", "foreign.example.com/x": "1"}
+    found = plan(
+        [
+            result("shared", share="s1", consumedCapacity=consumed),
+            result("shared", share="s2", consumedCapacity={"memory": "20Gi"}),
+        ]
+    )
+    assert [part.share_id for part in found.parts] == [{"shared": "s1"}, {"shared": "s2"}], "two calls: one id each"
+    assert found.parts[0].consumed == {
+        "shared": {"memory": kdp.Quantity("10Gi"), "foreign.example.com/x": kdp.Quantity("1")}
+    }
+    assert found.parts[1].consumed == {"shared": {"memory": kdp.Quantity("20Gi")}}
+
+
+@pytest.mark.parametrize(
+    ("results", "sentence"),
+    [
+        (None, "claim default/claim-0: is not allocated; the scheduler must do it first"),
+        (
+            [result("w7")],
+            "device w7 of pool node0: is not there any more; widget.example.com on this node has 6 devices in pool node0",
+        ),
+        (
+            [result("w0", pool="node1")],
+            "device w0 of pool node1: is not there any more; widget.example.com on this node has 6 devices in pool node0",
+        ),
+        ([result("sick")], "device sick: is unhealthy: it smokes"),
+        (
+            [result("w0", "a"), result("w0", "b")],
+            "device w0: is allocated to the requests a and b of the claim; it cannot be had twice",
+        ),
+        (
+            [result("shared", share="s", consumedCapacity={"memory": "much"})],
+            (
+                "device shared: consumed capacity memory: quantity 'much': must be a number with a Kubernetes suffix; "
+                "valid is '80Gi'"
+            ),
+        ),
+    ],
+)
+def test_what_cannot_be_given_is_a_sentence(results: list[dict[str, Any]] | None, sentence: str) -> None:
+    with pytest.raises(ClaimError) as refused:
+        plan(results)
+    assert str(refused.value) == sentence
+
+
+def test_a_claim_that_was_replaced_is_refused() -> None:
+    with pytest.raises(ClaimError, match=r"^claim default/claim-0: was replaced, its UID is other and not 0000"):
+        plan([result("w0")], uid="other")
+
+
+def test_wrong_parameters_name_their_index_and_field() -> None:
+    with pytest.raises(
+        ClaimError, match=r"^config\[1\]\.opaque\.parameters\.speed \(FromClaim\): must be a whole number"
+    ):
+        plan([result("w0")], entry(mode(1)), entry({**mode(1), "speed": "fast"}))
+
+
+def test_whoever_tolerates_it_gets_a_sick_device() -> None:
+    key = health_key(DRIVER)
+    for toleration in ({"key": key, "operator": "Exists"}, {"operator": "Exists"}, {"key": key, "value": ""}):
+        assert plan([result("sick", tolerations=[toleration])]).uses
+    assert plan([result("sick", admin=True)]).uses
+    with pytest.raises(ClaimError):
+        plan([result("sick", tolerations=[{"key": "example.com/worn", "operator": "Exists"}])])
+
+
+def use(device: str, *, share: str = "", admin: bool = False) -> Use:
+    return Use(request="r", pool=POOL, name=device, device_id=device, share_id=share, is_admin=admin)
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "is_free"),
+    [
+        (use("w0"), use("w1"), True),
+        (use("w0"), use("w0"), False),
+        (use("w0", admin=True), use("w0"), True),
+        (use("w0"), use("w0", admin=True), True),
+        (use("w0", share="a"), use("w0", share="b"), True),
+        (use("w0", share="a"), use("w0", share="a"), False),
+        (use("w0", share="a"), use("w0"), False),
+        (use("w0"), use("w0", share="a"), False),
+    ],
+)
+def test_nobody_gets_what_another_claim_has(mine: Use, theirs: Use, is_free: bool) -> None:
+    if is_free:
+        check_free([mine], [(claim(1), [theirs])])
+    else:
+        with pytest.raises(
+            ClaimError, match=rf"^device w0: is already prepared for claim default/claim-1 \({claim(1).uid}\)"
+        ):
+            check_free([mine], [(claim(1), [theirs])])
+
+
+def test_the_keys_of_results_tell_one_allocation_from_another() -> None:
+    one = claim_object(claim(), [result("w0"), result("x", driver="other.example.com")])
+    assert result_keys(one, claim(), DRIVER) == {use("w0").key}
+    assert result_keys(claim_object(claim(), [result("w0", share="s")]), claim(), DRIVER) == {use("w0", share="s").key}
+    with pytest.raises(ClaimError, match="is not allocated"):
+        result_keys(claim_object(claim(), None), claim(), DRIVER)

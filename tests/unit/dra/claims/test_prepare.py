@@ -1,0 +1,463 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import attrs
+import pytest
+from typing_extensions import override
+
+import kdp
+from kdp.cluster.api import ApiError
+from kdp.dra.claims import prepare
+from kdp.dra.claims.prepare import Outcome
+from kdp.errors import CheckpointError
+from kdp.supervision.supervisor import Deadlines
+
+from .claim_objects import DRIVER, POOL, claim, entry, result
+from .claims_world import Mode, Widgets, World, running, until
+
+MODE = {"apiVersion": f"{DRIVER}/v1", "kind": "Mode", "speed": 7}
+
+
+@pytest.fixture
+def backend() -> Widgets:
+    return Widgets()
+
+
+@pytest.fixture
+async def world(tmp_path: Path, backend: Widgets) -> AsyncIterator[World]:
+    async with running(tmp_path, backend, deadlines=Deadlines(allocate=1.0, released=5.0)) as found:
+        yield found
+
+
+async def prepared(world: World, number: int = 0) -> Outcome:
+    [outcome] = (await world.preparer.prepare([claim(number)])).values()
+    return outcome
+
+
+async def unprepared(world: World, number: int = 0) -> str:
+    [outcome] = (await world.preparer.unprepare([claim(number)])).values()
+    return outcome.error
+
+
+# -- scenarios 12 to 15 --------------------------------------------------------------------------------------------------
+
+
+async def test_a_claim_is_prepared(world: World, backend: Widgets) -> None:
+    names = world.api.put(claim(), [result("w1", "gpu/large"), result("w0", "gpu/large")], entry(MODE, "gpu"))
+    outcome = await prepared(world)
+    assert outcome.error == ""
+    assert [(d.request, d.pool, d.name, d.share_id) for d in outcome.devices] == [
+        ("gpu", POOL, "w1", ""),
+        ("gpu", POOL, "w0", ""),
+    ]
+    spec = world.spec(names)
+    assert spec is not None
+    found = {f"{spec.kind}={device.name}": device.edits for device in spec.devices}
+    assert [d.cdi_ids for d in outcome.devices] == [(each,) for each in found], (
+        "what the kubelet is told is on the disk"
+    )
+    assert [(sorted(e.env), [n.path for n in e.device_nodes]) for e in found.values()] == [
+        (["WIDGETS=w0,w1", "WIDGET_W1=1"], ["/dev/w1"]),
+        (["WIDGET_W0=1"], ["/dev/w0"]),
+    ]
+    [allocation] = backend.allocations
+    assert (allocation.claim, allocation.request, allocation.config) == (names, "gpu/large", Mode(speed=7))
+    assert allocation.ids == ("w0", "w1")
+    assert backend.given == {("claim-0", "gpu/large", ("w0", "w1"))}
+
+
+async def test_one_bad_claim_leaves_the_others_alone(world: World) -> None:
+    world.api.put(claim(0), [result("w0")])
+    world.api.put(claim(1), [result("gone")])
+    world.api.put(claim(2), None)
+    outcomes = await world.preparer.prepare([claim(number) for number in range(4)])
+    errors = {number: outcomes[claim(number).uid].error for number in range(4)}
+    assert errors == {
+        0: "",
+        1: "device gone of pool node0: is not there any more; widget.example.com on this node has 4 devices in pool node0",
+        2: "claim default/claim-2: is not allocated; the scheduler must do it first",
+        3: 'resourceclaims "claim-3" not found',
+    }
+    assert world.files == [f"{claim().uid}.json", f"kdp_{DRIVER}_claim_{claim().uid}.json"], "no state of the bad ones"
+
+
+async def test_an_empty_list_asks_nobody(world: World) -> None:
+    assert await world.preparer.prepare([]) == {}
+    assert await world.preparer.unprepare([]) == {}
+    assert world.api.asked == []
+    assert world.files == []
+
+
+async def test_the_same_claim_again_has_the_same_answer(world: World, backend: Widgets) -> None:
+    world.api.put(claim(), [result("w0", "a"), result("w1", "b")])
+    first = await prepared(world)
+    assert await prepared(world) == first
+    world.start()
+    assert await prepared(world) == first, "also after a restart"
+    world.api.failure = ApiError("the API server is away")
+    assert await prepared(world) == first, "also without the API server"
+    assert [call[:3] for call in backend.calls] == [("allocate", "claim-0", "a"), ("allocate", "claim-0", "b")]
+
+
+async def test_claims_of_one_call_are_fetched_together(world: World) -> None:
+    for number in range(4):
+        world.api.put(claim(number), [result(f"w{number}")])
+    world.api.hangs = True
+    call = asyncio.create_task(world.preparer.prepare([claim(number) for number in range(4)]))
+    await until(lambda: len(world.api.asked) == 4)
+    call.cancel()
+    await world.preparer.close(0)
+
+
+async def test_an_api_server_that_hangs_is_an_error_soon(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert prepare.FETCH_SECONDS < 10
+    monkeypatch.setattr(prepare, "FETCH_SECONDS", 0.05)
+    world.api.hangs = True
+    assert (await prepared(world)).error == "the API server did not give claim default/claim-0 within 0.05 s"
+    assert world.files == []
+
+
+# -- what else a claim can be --------------------------------------------------------------------------------------------
+
+
+async def test_a_claim_of_other_drivers_is_nothing(world: World, backend: Widgets) -> None:
+    world.api.put(claim(), [result("x", driver="other.example.com")])
+    assert await prepared(world) == Outcome()
+    assert backend.calls == []
+    assert world.files == []
+
+
+async def test_a_device_is_not_given_twice(world: World, backend: Widgets) -> None:
+    world.api.put(claim(0), [result("w0")])
+    world.api.put(claim(1), [result("w0")])
+    world.api.put(claim(2), [result("w0", admin=True)])
+    first = await prepared(world, 0)
+    assert (await prepared(world, 1)).error == (
+        f"device w0: is already prepared for claim default/claim-0 ({claim().uid}); it cannot be had twice"
+    )
+    assert (await prepared(world, 2)).error == "", "admin access disturbs nobody"
+    assert [each.admin_access for each in backend.allocations] == [False, True]
+    assert await unprepared(world, 2) == ""
+    assert backend.allocations[-1].admin_access, "released() is told, too"
+    assert await prepared(world, 0) == first
+    assert await unprepared(world, 0) == ""
+    assert (await prepared(world, 1)).error == ""
+
+
+async def test_two_claims_at_once_cannot_both_have_it(world: World) -> None:
+    for number in range(4):
+        world.api.put(claim(number), [result("w0")])
+    outcomes = await world.preparer.prepare([claim(number) for number in range(4)])
+    assert sorted(outcome.error == "" for outcome in outcomes.values()) == [False, False, False, True]
+
+
+async def test_shares_of_a_device_come_and_go_alone(world: World, backend: Widgets) -> None:
+    for number in (0, 1):
+        world.api.put(claim(number), [result("w0", share=f"share-{number}", consumedCapacity={"memory": "1Gi"})])
+    outcomes = [await prepared(world, number) for number in (0, 1)]
+    assert [outcome.devices[0].share_id for outcome in outcomes] == ["share-0", "share-1"]
+    assert len({outcome.devices[0].cdi_ids for outcome in outcomes}) == 2
+    assert backend.allocations[0].consumed == {"w0": {"memory": kdp.Quantity("1Gi")}}
+    assert backend.allocations[0].share_id == {"w0": "share-0"}
+    assert await unprepared(world, 0) == ""
+    assert await prepared(world, 1) == outcomes[1]
+    assert world.spec(claim(0)) is None
+    assert world.spec(claim(1)) is not None
+
+
+async def test_a_claim_that_was_allocated_anew_is_undone_first(world: World, backend: Widgets) -> None:
+    world.api.put(claim(), [result("w0")])
+    await prepared(world)
+    world.api.put(claim(), [result("w1")])
+    assert [device.name for device in (await prepared(world)).devices] == ["w1"]
+    assert backend.calls == [
+        ("allocate", "claim-0", "r", ("w0",)),
+        ("released", "claim-0", "r", ("w0",)),
+        ("allocate", "claim-0", "r", ("w1",)),
+    ]
+
+
+async def test_a_backend_without_allocate_gives_the_devices_edits(tmp_path: Path) -> None:
+    class Plain(kdp.DeviceBackend):
+        resource = "example.com/widget"
+
+        @override
+        def discover(self) -> list[kdp.Device]:
+            return [kdp.Device(id="w0", edits=kdp.ContainerEdits.of_node("/dev/null")), kdp.Device(id="w1")]
+
+    async with running(tmp_path, Plain()) as world:
+        world.api.put(claim(), [result("w0"), result("w1")])
+        outcome = await prepared(world)
+        assert [len(device.cdi_ids) for device in outcome.devices] == [1, 0], "a device without edits has no name"
+        world.api.drop(claim())
+        world.start()
+        assert await unprepared(world) == "", "nothing of the backend is needed"
+        assert world.files == []
+
+
+class Plain(Widgets):
+    """Devices that say all of it themselves; what is given is remembered by nobody but kdp."""
+
+    unused_hooks = frozenset({"allocate"})
+
+
+async def test_without_allocate_a_disk_that_is_full_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path, Plain()) as world:
+        names = world.api.put(claim(), [result("w0")])
+
+        def full(*_: object, **__: object) -> None:
+            raise CheckpointError("the disk is full")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(world.preparer.store, "write", full)
+            assert (await prepared(world)).error == "the disk is full"
+        assert world.files == []
+        assert (await prepared(world)).error == ""
+        assert world.spec(names) is not None
+        assert await unprepared(world) == ""
+        assert world.files == []
+
+
+async def test_without_allocate_two_claims_at_once_cannot_both_have_it(tmp_path: Path) -> None:
+    async with running(tmp_path, Plain()) as world:
+        for number in (0, 1):
+            world.api.put(claim(number), [result("w0")])
+        outcomes = await world.preparer.prepare([claim(0), claim(1)])
+        assert sorted(bool(outcome.error) for outcome in outcomes.values()) == [False, True]
+        assert len(world.files) == 2, "one record, one spec"
+
+
+async def test_what_killed_processes_were_writing_goes(world: World) -> None:
+    world.api.put(claim(), [result("w0")])
+    await prepared(world)
+    before = world.files
+    for folder in ("data/claims", "cdi"):
+        for age in ("old", "new"):
+            draft = world.folder / folder / (f".{age}.draft" if folder != "cdi" else f".kdp_{age}.tmp")
+            draft.touch()
+            if age == "old":
+                os.utime(draft, (0, 0))
+    await world.preparer.collect(grace=600)
+    assert world.files == sorted([*before, ".new.draft", ".kdp_new.tmp"])
+
+
+async def test_an_error_of_the_backend_is_the_claims(world: World, backend: Widgets) -> None:
+    world.api.put(claim(), [result("w0")])
+    backend.failure = kdp.AllocationError("the firmware is being written")
+    assert (await prepared(world)).error == "the firmware is being written"
+    backend.failure = None
+    assert (await prepared(world)).error == ""
+
+
+async def test_a_cdi_directory_that_cannot_be_written_is_an_error_and_nothing_is_complete(world: World) -> None:
+    world.api.put(claim(), [result("w0")])
+    world.cdi.path.touch()  # a file where the directory should be
+    assert "cannot be written: " in (await prepared(world)).error
+    record = world.preparer.store.read(claim().uid)
+    assert record is not None
+    assert not record.is_complete
+    world.cdi.path.unlink()
+    assert (await prepared(world)).error == ""
+
+
+# -- cancelled, late, hanging --------------------------------------------------------------------------------------------
+
+
+async def test_a_retry_joins_what_is_going_on(world: World, backend: Widgets) -> None:
+    world.api.put(claim(), [result("w0")])
+    backend.gate.clear()
+    first = asyncio.create_task(prepared(world))
+    await until(lambda: backend.calls)
+    first.cancel()  # the kubelet's deadline
+    second = asyncio.create_task(prepared(world))
+    await asyncio.sleep(0)
+    backend.gate.set()
+    assert (await second).error == ""
+    assert len(backend.calls) == 1
+
+
+async def test_unprepare_waits_for_a_late_allocate_and_ends_unprepared(world: World, backend: Widgets) -> None:
+    world.api.put(claim(), [result("w0")])
+    backend.gate.clear()
+    call = asyncio.create_task(prepared(world))
+    await until(lambda: backend.calls)
+    call.cancel()
+    undo = asyncio.create_task(unprepared(world))
+    await asyncio.sleep(0.1)
+    assert not undo.done(), "the thread is still at it"
+    assert [each[0] for each in backend.calls] == ["allocate"]
+    backend.gate.set()
+    assert await undo == ""
+    assert [each[0] for each in backend.calls] == ["allocate", "released"]
+    assert (backend.given, world.files) == (set(), [])
+
+
+async def test_unprepare_after_a_deadline_waits_as_well(world: World, backend: Widgets) -> None:
+    world.api.put(claim(), [result("w0")])
+    backend.gate.clear()
+    assert (await prepared(world)).error.startswith("allocate() of Widgets did not return within 1 s")
+    undo = asyncio.create_task(unprepared(world))
+    await asyncio.sleep(0.1)
+    backend.gate.set()
+    assert await undo == ""
+    assert (backend.given, world.files) == (set(), [])
+
+
+async def test_whoever_waits_for_a_prepare_that_is_undone_is_told(world: World, backend: Widgets) -> None:
+    world.api.put(claim(), [result("w0")])
+    backend.gate.clear()
+    call = asyncio.create_task(prepared(world))
+    await until(lambda: backend.calls)
+    undo = asyncio.create_task(unprepared(world))
+    assert (await call).error == "the claim was unprepared meanwhile; the kubelet asks again"
+    backend.gate.set()
+    assert await undo == ""
+
+
+async def test_at_the_stop_calls_in_flight_are_answered(world: World, backend: Widgets) -> None:
+    world.api.put(claim(), [result("w0")])
+    world.api.put(claim(1), [result("w1")])
+    backend.gate.clear()
+    call = asyncio.create_task(prepared(world))
+    await until(lambda: backend.calls)
+    with anyio.fail_after(5):
+        await world.preparer.close(0.1)
+        assert (await call).error == "the driver is stopping; the kubelet asks again"
+    assert (await prepared(world, 1)).error == "the driver is stopping; the kubelet asks again"
+    backend.gate.set()
+    world.start()
+    assert (await prepared(world)).error == ""
+
+
+# -- Unprepare -----------------------------------------------------------------------------------------------------------
+
+
+async def test_unprepare_needs_no_api_server_and_knows_what_was_given(world: World, backend: Widgets) -> None:
+    world.api.put(claim(), [result("w0", consumedCapacity={"memory": "1Gi"})], entry(MODE))
+    await prepared(world)
+    world.api.drop(claim())
+    world.start()
+    asked = len(world.api.asked)
+    assert await unprepared(world) == ""
+    assert len(world.api.asked) == asked
+    given, back = backend.allocations
+    assert back.state == {"times": 1}
+    assert (back.claim, back.request, back.config, back.ids, back.consumed) == (
+        given.claim,
+        given.request,
+        given.config,
+        given.ids,
+        given.consumed,
+    )
+    assert world.files == []
+    assert await unprepared(world) == "", "once more"
+    assert len(backend.calls) == 2
+
+
+async def test_unprepare_of_the_unknown_is_done(world: World) -> None:
+    assert await unprepared(world, 7) == ""
+
+
+async def test_two_at_once_are_one(world: World, backend: Widgets) -> None:
+    world.api.put(claim(), [result("w0")])
+    await prepared(world)
+    assert list(await asyncio.gather(unprepared(world), unprepared(world))) == ["", ""]
+    assert len(backend.calls) == 2
+
+
+async def test_what_could_not_be_undone_is_tried_again(world: World, backend: Widgets) -> None:
+    world.api.put(claim(), [result("w0", "a"), result("w1", "b")])
+    await prepared(world)
+    backend.failure = RuntimeError("no answer")
+    assert await unprepared(world) == "released() of Widgets raised RuntimeError; the plugin's log has the details"
+    assert world.spec(claim()) is not None
+    record = world.preparer.store.read(claim().uid)
+    assert record is not None
+    assert not record.is_complete, "a Prepare now must not take it for prepared"
+    backend.failure = None
+    assert await unprepared(world) == ""
+    assert [call[2] for call in backend.calls[2:]] == ["a", "a", "b"]
+    assert world.files == []
+
+
+async def test_a_device_that_is_gone_is_released_as_gone(world: World, backend: Widgets) -> None:
+    world.api.put(claim(), [result("w0")])
+    await prepared(world)
+    backend.devices = [kdp.Device(id="w1")]
+    version = world.supervisor.discovery.version
+    world.supervisor.rescan()
+    await world.supervisor.discovery.after(version)
+    assert await unprepared(world) == ""
+    assert backend.allocations[-1][0].health.reason is not None
+
+
+# -- reboots, lost files, claims that are gone ---------------------------------------------------------------------------
+
+
+async def test_a_spec_that_is_gone_is_written_again(world: World, backend: Widgets) -> None:
+    names = world.api.put(claim(), [result("w0")])
+    first, spec = await prepared(world), world.spec(names)
+    shutil.rmtree(world.cdi.path)
+    assert await prepared(world) == first
+    assert world.spec(names) == spec
+    assert len(backend.calls) == 1
+
+
+async def test_after_a_reboot_the_hardware_is_prepared_again(world: World, backend: Widgets) -> None:
+    world.api.put(claim(), [result("w0")])
+    first = await prepared(world)
+    world.boot_id = "boot-2"
+    shutil.rmtree(world.cdi.path)
+    world.start()
+    assert await prepared(world) == first, "with the same names"
+    assert [allocation.state for allocation in backend.allocations] == [{"times": 1}, {"times": 1}], "from nothing"
+    assert await prepared(world) == first
+    assert len(backend.calls) == 2
+
+
+async def test_a_broken_record_is_found_again_by_its_spec(world: World, backend: Widgets) -> None:
+    names = world.api.put(claim(), [result("w0", "gpu/large", share="s", consumedCapacity={"memory": "1"})])
+    await prepared(world)
+    (world.preparer.store.directory / f"{names.uid}.json").write_bytes(b"")
+    world.start()
+    assert await world.preparer.recover() == [names.uid]
+    assert world.preparer.store.set_aside == [names.uid]
+    world.api.put(claim(1), [result("w0")])
+    assert "is already prepared for claim default/claim-0" in (await prepared(world, 1)).error
+    world.api.drop(names)
+    assert await unprepared(world) == ""
+    back = backend.allocations[-1]
+    assert (back.request, back.ids) == ("gpu/large", ("w0",))
+    assert back.share_id == {"w0": "s"}
+    assert world.spec(names) is None
+
+
+async def test_claims_that_are_gone_are_undone_after_a_while(world: World, backend: Widgets) -> None:
+    for number in range(3):
+        world.api.put(claim(number), [result(f"w{number}")])
+        await prepared(world, number)
+    world.api.drop(claim(0))
+    world.api.put(attrs.evolve(claim(1), uid="another"), None)
+    world.start()
+    assert await world.preparer.collect(grace=3600) == []
+    world.api.failure = ApiError("the API server is away")
+    assert await world.preparer.collect(grace=0) == [], "nobody knows"
+    world.api.failure = None
+    assert await world.preparer.collect(grace=0) == [claim(0).uid, claim(1).uid]
+    assert backend.given == {("claim-2", "r", ("w2",))}
+
+
+async def test_what_is_on_the_disk_is_json_that_people_can_read(world: World) -> None:
+    names = world.api.put(claim(), [result("w0")])
+    await prepared(world)
+    lines = (world.preparer.store.directory / f"{names.uid}.json").read_text().splitlines()
+    assert [json.loads(line).get("format") for line in lines] == ["kdp-dra-claim", None]

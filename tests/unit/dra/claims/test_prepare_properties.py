@@ -1,0 +1,278 @@
+"""Claims live random lives on a node that fails, restarts and reboots; every invariant holds, and no mutant survives.
+
+1. No device is given to two claims.
+2. What the kubelet is told is what is allocated, and the CDI spec on the disk has it.
+3. The same allocation has the same answer.
+4. The backend is not asked again for what is prepared.
+5. Of what was unprepared nothing is left.
+6. A claim that exists is not undone unasked.
+7. What is prepared is given by the hardware.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from functools import partial
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+from typing_extensions import override
+
+import kdp
+from kdp.cdi import CdiDirectory, parse_spec
+from kdp.concurrency.observable import Latest
+from kdp.dra.claims import prepare as real
+from kdp.hardware import Host
+from kdp.supervision.supervisor import Deadlines, Discovery
+
+from ...mutants import Mutant, assert_killed, holds, live
+from .claim_objects import DRIVER, POOL, claim, result
+from .claims_world import Claims
+
+DEVICES = ("w0", "w1", "w2")
+NUMBERS = st.integers(0, 2)
+ALLOCATIONS = st.lists(st.sampled_from(DEVICES), min_size=1, max_size=2, unique=True)
+
+
+class Hardware(kdp.DeviceBackend):
+    """Remembers what is given, by claim and device; fails for one request if it is told to."""
+
+    resource = "example.com/widget"
+
+    def __init__(self) -> None:
+        self.given: set[tuple[str, str]] = set()
+        self.asked = 0
+        self.fails: str | None = None
+
+    @override
+    def discover(self) -> list[kdp.Device]:
+        return [kdp.Device(id=each, edits=kdp.ContainerEdits(env={each.upper(): "1"})) for each in DEVICES]
+
+    @override
+    def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
+        assert devices.claim is not None
+        self._fail(devices)
+        self.asked += 1
+        self.given |= {(devices.claim.uid, each) for each in devices.ids}
+        return kdp.ContainerEdits.merge((device.id, device.edits) for device in devices)
+
+    @override
+    def released(self, devices: kdp.Allocation) -> None:
+        assert devices.claim is not None
+        self._fail(devices)
+        self.given -= {(devices.claim.uid, each) for each in devices.ids}
+
+    def _fail(self, devices: kdp.Allocation) -> None:
+        if devices.request == self.fails:
+            raise kdp.AllocationError("it fails")
+
+
+class Supervisor:
+    """As much of a supervisor as claims need, without threads."""
+
+    def __init__(self, backend: Hardware) -> None:
+        self.backend = backend
+        self.label = "Hardware"
+        self.deadlines = Deadlines()
+        self.discovery = Latest(Discovery(devices=tuple(backend.discover()), problem=None))
+        self.hooks = SimpleNamespace(overridden=lambda _: True, idle=self._idle)
+
+    async def _idle(self, hook: str, *, deadline: float) -> None:
+        """Nothing ever runs on."""
+
+    async def call(self, hook: str, *args: Any, deadline: float, then: Any = None) -> Any:
+        found = getattr(self.backend, hook)(*args)
+        return then(found) if then else found
+
+
+class Node(RuleBasedStateMachine):
+    module: ClassVar[ModuleType] = real
+    more: ClassVar[dict[str, Any]] = {}
+    """More arguments of `Preparer`."""
+    backend: ClassVar[type[Hardware]] = Hardware
+
+    def __init__(self) -> None:
+        super().__init__()
+        base = "/dev/shm" if Path("/dev/shm").is_dir() else None
+        self.folder = Path(tempfile.mkdtemp(prefix="kdp-", dir=base))
+        self.runner = asyncio.Runner()
+        self.hardware = self.backend()
+        self.api = Claims()
+        self.cdi = CdiDirectory(self.folder / "cdi")
+        self.boots = 0
+        self.prepared: dict[int, list[str]] = {}
+        self.answers: dict[tuple[int, tuple[str, ...]], Any] = {}
+        self.start()
+        self.allocate(0, ["w0", "w1"])
+        self.allocate(1, ["w2"])
+
+    @override
+    def teardown(self) -> None:
+        self.runner.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def start(self) -> None:
+        self.preparer = self.module.Preparer(
+            DRIVER,
+            pool=POOL,
+            supervisor=Supervisor(self.hardware),
+            api=self.api,
+            host=Host(),
+            directory=self.folder / "data",
+            cdi=self.cdi,
+            boot_id=f"boot-{self.boots}",
+            **self.more,
+        )
+        self.runner.run(self.preparer.recover())
+
+    def allocated(self, number: int) -> list[str] | None:
+        item = self.api.items.get(("default", claim(number).name))
+        return None if item is None else [each["device"] for each in item["status"]["allocation"]["devices"]["results"]]
+
+    def of(self, number: int) -> set[str]:
+        return {device for uid, device in self.hardware.given if uid == claim(number).uid}
+
+    # -- what happens --------------------------------------------------------------------------------------------------
+
+    @rule(number=NUMBERS, devices=ALLOCATIONS)
+    def allocate(self, number: int, devices: list[str]) -> None:
+        self.api.put(claim(number), [result(each, request) for each, request in zip(devices, "ab", strict=False)])
+
+    @rule(number=NUMBERS)
+    def delete(self, number: int) -> None:
+        self.api.items.pop(("default", claim(number).name), None)
+
+    @rule(number=NUMBERS, request=st.sampled_from(["a", "b"]), call=st.sampled_from(["prepare", "unprepare"]))
+    def fail(self, number: int, request: str, call: str) -> None:
+        self.prepare(number)
+        self.hardware.fails = request
+        getattr(self, call)(number)
+        self.hardware.fails = None
+        self.prepare(number)
+
+    @rule()
+    def restart(self) -> None:
+        self.start()
+
+    @rule()
+    def reboot(self) -> None:
+        self.boots += 1
+        self.hardware.given.clear()
+        self.prepared.clear()
+        shutil.rmtree(self.cdi.path, ignore_errors=True)
+        self.start()
+
+    @rule()
+    def wipe_specs(self) -> None:
+        shutil.rmtree(self.cdi.path, ignore_errors=True)
+
+    @rule(number=NUMBERS)
+    def prepare(self, number: int) -> None:
+        before, allocated = self.hardware.asked, self.allocated(number)
+        [outcome] = self.runner.run(self.preparer.prepare([claim(number)])).values()
+        if outcome.error:
+            if allocated != self.prepared.get(number):
+                self.prepared.pop(number, None)
+            return
+        devices = [device.name for device in outcome.devices]
+        holds(2, devices == allocated, f"{devices} is told, {allocated} is allocated")
+        if self.prepared.get(number) == allocated:
+            holds(4, self.hardware.asked == before, "the backend was asked again")
+        file = self.cdi.file(f"{DRIVER}/claim", claim(number).uid)
+        holds(2, file.exists(), "the spec is missing")
+        spec = parse_spec(file.read_bytes(), where="the spec")
+        there = {f"{spec.kind}={device.name}" for device in spec.devices}
+        holds(2, there == {each for device in outcome.devices for each in device.cdi_ids}, "the spec has other names")
+        same = self.answers.setdefault((number, tuple(devices)), outcome.devices)
+        holds(3, same == outcome.devices, "the answer is another one")
+        holds(7, self.of(number) == set(devices), f"the hardware gives {self.of(number)} and not {devices}")
+        self.prepared[number] = devices
+        taken = [device for _, device in self.hardware.given]
+        holds(1, len(taken) == len(set(taken)), f"given are {self.hardware.given}")
+
+    @rule(number=NUMBERS)
+    def unprepare(self, number: int) -> None:
+        [outcome] = self.runner.run(self.preparer.unprepare([claim(number)])).values()
+        self.prepared.pop(number, None)
+        if not outcome.error:
+            self.nothing_is_left(number)
+
+    def nothing_is_left(self, number: int) -> None:
+        holds(5, not self.of(number), "the hardware still gives something")
+        files = [path for path in self.folder.rglob("*") if claim(number).uid in path.name]
+        holds(5, not files, f"left are {files}")
+
+    @rule()
+    def collect(self) -> None:
+        kept = {number: self.of(number) for number in range(3) if self.allocated(number) is not None}
+        for uid in self.runner.run(self.preparer.collect(grace=0.0)):
+            [number] = [number for number in range(3) if claim(number).uid == uid]
+            holds(6, number not in kept, "it was undone although it exists")
+            self.prepared.pop(number, None)
+            self.nothing_is_left(number)
+        for number in range(3):
+            if number not in kept:
+                self.prepared.pop(number, None)
+
+
+MUTANTS = [
+    Mutant(
+        1,
+        "double use",
+        "        check_free(record.uses, ((each.claim, each.uses) for each in others))\n",
+        "        _ = others\n",
+    ),
+    Mutant(2, "no spec on a hit", "                await self._restore_spec(record)\n", ""),
+    Mutant(
+        2,
+        "an old allocation",
+        "if record is not None and keys != frozenset(use.key for use in record.uses):",
+        "if False:",
+    ),
+    Mutant(
+        4,
+        "prepared anew each time",
+        "return record is not None and record.is_complete and self._is_this_boot(record)",
+        "return False",
+    ),
+    Mutant(
+        5,
+        "the spec stays",
+        "        self._cdi.remove_part(self._kind, uid)\n        self._metadata",
+        "        self._metadata",
+    ),
+    Mutant(7, "trusts another boot", "return record.boot_id == self._boot_id", "return True"),
+    Mutant(
+        7,
+        "half undone is prepared",
+        "record = attrs.evolve(record, is_complete=False)",
+        "record = attrs.evolve(record)",
+    ),
+]
+
+GONE = Mutant(6, "gone is gone", 'return bool(item.get("metadata", {}).get("uid") != claim.uid)', "return True")
+
+
+def test_every_life_keeps_the_invariants() -> None:
+    live(Node, examples=60, steps=20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_no_mutant_survives(mutant: Mutant) -> None:
+    module = mutant.load("kdp.dra.claims.prepare")
+    lives = (partial(live, Node, examples=40, steps=20, number=n, shrinks=False, module=module) for n in range(4))
+    assert_killed(mutant, lives)
+
+
+@pytest.mark.slow
+def test_no_mutant_of_the_leftovers_survives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kdp.dra.claims.prepare.Leftovers", GONE.load("kdp.dra.claims.orphans").Leftovers)
+    lives = (partial(live, Node, examples=40, steps=20, number=n, shrinks=False) for n in range(4))
+    assert_killed(GONE, lives)

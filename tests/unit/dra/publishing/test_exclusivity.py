@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from kdp.cluster.api import ApiError
+from kdp.dra.publishing import exclusivity
+from kdp.dra.publishing.exclusivity import offered, until_vacant
+
+from ..claims.claims_world import Claims, until
+
+NAME = "example.com/widget"
+
+
+@pytest.mark.parametrize(
+    ("node", "amount"),
+    [
+        ({}, None),
+        ({"status": None}, None),
+        ({"status": {"allocatable": None}}, None),
+        ({"status": {"allocatable": {"cpu": "2"}}}, None),
+        ({"status": {"allocatable": {NAME: "0"}, "capacity": {NAME: "4"}}}, None),
+        ({"status": {"allocatable": {NAME: "4"}}}, "4"),
+        ({"status": {"allocatable": {NAME: "1k"}}}, "1k"),
+        ({"status": {"allocatable": {NAME: 3}}}, "3"),
+        ({"status": {"allocatable": {NAME: "many"}}}, "many"),
+    ],
+)
+def test_what_a_node_offers(node: dict[str, object], amount: str | None) -> None:
+    assert offered(node, [NAME]) == ({} if amount is None else {NAME: amount})
+
+
+async def test_a_node_that_offers_is_looked_at_until_it_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exclusivity, "LOOK_PAUSE", 0.01)
+    api, told = Claims(), list[str]()
+    api.failure = ApiError("get nodes: 403 Forbidden", status=403)
+    async with anyio.create_task_group() as tasks:
+
+        async def wait() -> None:
+            await until_vacant(api, "node0", [NAME, "example.com/b"], told=told.append)  # type: ignore[arg-type]
+            told.append("vacant")
+
+        tasks.start_soon(wait)
+        await until(lambda: api.nodes_asked > 2)
+        assert set(told) == {
+            f"whether a device plugin still offers example.com/b, {NAME} is not known: get nodes: 403 Forbidden"
+        }
+        told.clear()
+        api.failure = None
+        api.allocatable = {NAME: "2", "example.com/b": "1", "example.com/other": "9"}
+        await until(lambda: told)
+        assert told[-1].startswith(
+            f"node node0 still offers 1 of example.com/b and 2 of {NAME} by a device plugin, and devices can be offered in "
+            f"one way only: drain the node"
+        )
+        api.allocatable = {NAME: "2"}
+        asked = api.nodes_asked
+        await until(lambda: api.nodes_asked > asked + 2)
+        assert "vacant" not in told
+        api.allocatable = {NAME: "0"}
+        await until(lambda: told[-1] == "vacant")
+
+
+async def test_without_a_name_nobody_is_asked() -> None:
+    api = Claims()
+    await until_vacant(api, "node0", [], told=print)  # type: ignore[arg-type]
+    assert api.nodes_asked == 0

@@ -1,0 +1,499 @@
+from __future__ import annotations
+
+import asyncio
+import copy
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+import kdp
+from kdp.cluster.api import ApiError
+from kdp.dra.publishing import planner
+from kdp.dra.publishing.limits import Limits
+from kdp.dra.publishing.publisher import Publisher, PublisherStatus
+from kdp.dra.publishing.slices import Pool, pool_slices
+
+from ..memory_api import MemoryApi, MemoryServer, Written
+
+POOL = Pool.of_node("gpu.example.com", "node-0")
+
+
+def widgets(count: int, **more: object) -> list[kdp.Device]:
+    return [kdp.Device(id=f"w{n:03}", **more) for n in range(count)]  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gaps of the core, ten times shorter."""
+    for name in ("SLICE_GAP", "SETTLE", "MOST_SETTLE", "WATCH_GAP"):
+        monkeypatch.setattr(planner, name, getattr(planner, name) / 10)
+
+
+class Bench:
+    """A publisher at a server in memory."""
+
+    def __init__(self, pool: Pool = POOL, *, owner: str | None = "node-0") -> None:
+        self.server = MemoryServer()
+        self.api = MemoryApi(self.server)
+        self.publisher = Publisher(self.api, pool, owner=owner)
+
+    @property
+    def status(self) -> PublisherStatus:
+        return self.publisher.status.value
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.publisher.run)
+            yield
+            tasks.cancel_scope.cancel()
+
+    async def until(self, condition: Callable[[PublisherStatus], object], seconds: float = 10.0) -> None:
+        """Wait until the status is so."""
+        with anyio.fail_after(seconds):
+            while not condition(self.status):
+                await self.publisher.status.after(self.publisher.status.version)
+
+    async def until_stored(self, condition: Callable[[], object], seconds: float = 10.0) -> None:
+        with anyio.fail_after(seconds):
+            while not condition():  # noqa: ASYNC110 - what is stored tells nobody
+                await anyio.sleep(0.001)
+
+    async def published(self, devices: list[kdp.Device]) -> None:
+        self.publisher.publish(devices)
+        await self.until_stored(lambda: self.server.devices() == [device.id for device in devices])
+        await self.until(lambda status: status.is_current and status.problem is None)
+
+
+async def test_no_device_is_one_empty_slice() -> None:
+    """Scenario 38."""
+    bench = Bench()
+    async with bench.running():
+        await bench.published([])
+        (item,) = bench.server.items.values()
+        assert item["spec"]["pool"] == {"name": "node-0", "generation": 1, "resourceSliceCount": 1}
+        assert item["metadata"]["ownerReferences"] == [
+            {"apiVersion": "v1", "kind": "Node", "name": "node-0", "uid": "uid-1", "controller": True}
+        ]
+        assert (bench.status.generation, bench.status.slices) == (1, 1)
+        assert sorted(bench.api.asked) == sorted(["version", "node", "list", "watch", "create"])
+
+
+async def test_same_input_writes_nothing_and_one_change_is_one_write() -> None:
+    """Scenarios 39 and 40."""
+    bench = Bench()
+    devices = widgets(130)
+    async with bench.running():
+        await bench.published(devices)
+        assert [each.verb for each in bench.server.writes] == ["create"] * 3
+        bench.server.writes.clear()
+        bench.publisher.publish(list(devices))
+        await bench.until(lambda status: status.is_current)
+        assert bench.server.writes == []
+        devices[70] = kdp.Device(id="w070", attributes={"hot": True})
+        bench.publisher.publish(devices)
+        await bench.until_stored(lambda: bench.server.writes)
+        await bench.until(lambda status: status.is_current)
+        assert [each.verb for each in bench.server.writes] == ["update"]
+        assert bench.server.generations() == {1}
+        devices[0], devices[129] = (kdp.Device(id=devices[n].id, attributes={"x": n}) for n in (0, 129))
+        bench.publisher.publish(devices)
+        await bench.until(lambda status: status.generation == 2)
+        assert [each.verb for each in bench.server.writes] == ["update"] * 4
+
+
+async def test_a_new_process_takes_over_what_is_there() -> None:
+    bench = Bench()
+    async with bench.running():
+        await bench.published(widgets(70))
+    assert len(bench.server.items) == 2  # a shutdown leaves the slices
+    bench.server.writes.clear()
+    again = Publisher(bench.api, POOL, owner="node-0")
+    again.publish(widgets(70))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(again.run)
+        with anyio.fail_after(5):
+            while not again.status.value.is_current:
+                await again.status.after(again.status.version)
+        tasks.cancel_scope.cancel()
+    assert bench.server.writes == []
+
+
+async def test_a_publisher_that_is_run_again_goes_on() -> None:
+    bench = Bench()
+    async with bench.running():
+        await bench.published(widgets(3))
+    bench.server.wipe()
+    async with bench.running():
+        await bench.published(widgets(4))
+
+
+@pytest.mark.parametrize("when", ["long after", "right after an update"])
+async def test_wiped_slices_come_back(when: str) -> None:
+    """Scenario 41."""
+    bench = Bench()
+    devices = widgets(130)
+    async with bench.running():
+        await bench.published(devices)
+        if when != "long after":
+            devices[0] = kdp.Device(id="w000", attributes={"x": 1})
+            bench.publisher.publish(devices)
+            await bench.until_stored(lambda: len(bench.server.writes) == 4)
+        for _ in range(3):
+            bench.server.writes.clear()
+            start = time.monotonic()
+            bench.server.wipe()
+            bench.api.tell()
+            await bench.until_stored(lambda: bench.server.devices() == [device.id for device in devices])
+            await bench.until(lambda status: status.is_current)
+            assert [each.verb for each in bench.server.writes] == ["create"] * 3
+            assert time.monotonic() - start < 10
+            assert len(bench.server.generations()) == 1
+
+
+async def test_one_wiped_slice_is_made_again_alone() -> None:
+    bench = Bench()
+    async with bench.running():
+        await bench.published(widgets(130))
+        bench.server.writes.clear()
+        gone = sorted(bench.server.items)[1]
+        bench.server.remove(gone)
+        bench.api.tell()
+        await bench.until_stored(lambda: gone in bench.server.items)
+        await bench.until(lambda status: status.is_current)
+        assert bench.server.writes == [Written("create", gone)]
+        assert bench.server.generations() == {1}
+
+
+async def test_foreign_edits_are_reverted_and_foreign_slices_of_the_pool_deleted() -> None:
+    """Scenario 42."""
+    bench = Bench()
+    async with bench.running():
+        await bench.published(widgets(3))
+        (item,) = copy.deepcopy(bench.server.items).values()
+        before = copy.deepcopy(item["spec"])
+        item["spec"]["devices"] = []
+        item["metadata"]["labels"] = {"theirs": "stays"}
+        bench.server.put(item)
+        bench.api.tell()
+        await bench.until_stored(lambda: [each["spec"] for each in bench.server.items.values()] == [before])
+        assert next(iter(bench.server.items.values()))["metadata"]["labels"] == {"theirs": "stays"}
+        other = copy.deepcopy(item)
+        other["metadata"] = {"name": "someone-elses"}
+        bench.server.put(other)
+        bench.api.tell()
+        await bench.until_stored(lambda: len(bench.server.items) == 1)
+
+
+async def test_slices_of_other_pools_are_left_alone() -> None:
+    bench = Bench()
+    (other,) = pool_slices(widgets(1), pool=Pool.of_node("gpu.example.com", "elsewhere"), limits=Limits.of("1.37"))
+    bench.server.put(other.as_object(1, 1))
+    async with bench.running():
+        bench.publisher.publish([])
+        await bench.until_stored(lambda: len(bench.server.items) == 2)
+        bench.server.remove(other.name)
+        bench.api.tell()
+        bench.publisher.publish(widgets(1))
+        await bench.until_stored(lambda: bench.server.devices() == ["w000"])
+    assert {each.name for each in bench.server.writes} == set(bench.server.items)
+    assert await bench.publisher.remove() == 1
+
+
+async def test_conflicts_are_read_again() -> None:
+    """Scenario 42: somebody writes between, and the watch has not said so yet."""
+    bench = Bench()
+    async with bench.running():
+        await bench.published(widgets(3))
+        (item,) = bench.server.items.values()
+        bench.server.put({**copy.deepcopy(item), "metadata": {**item["metadata"], "labels": {"a": "b"}}})
+        await bench.published(widgets(4))
+        assert bench.api.asked.count("list") <= 2
+
+
+async def test_a_name_that_another_pool_has_is_a_problem_and_no_storm() -> None:
+    bench = Bench()
+    (ours,) = pool_slices([], pool=POOL, limits=Limits.of("1.37"))
+    theirs = ours.as_object(1, 1)
+    theirs["spec"]["driver"] = "else.example.com"
+    bench.server.put(theirs)
+    bench.publisher.publish([])
+    async with bench.running():
+        await bench.until(lambda status: status.problem is not None)
+        assert "409" in str(bench.status.problem)
+        assert bench.api.asked.count("create") < 10
+
+
+async def test_a_lost_answer_makes_no_duplicate() -> None:
+    bench = Bench()
+    lost = iter([ApiError("create: it said nothing for 9 s")])
+    bench.api.after = lambda verb: next(lost, None) if verb == "create" else None
+    async with bench.running():
+        await bench.published(widgets(3))
+    assert [each.verb for each in bench.server.writes] == ["create"]
+
+
+async def test_a_node_that_is_made_anew_owns_the_slices() -> None:
+    """Scenario 43."""
+    bench = Bench()
+    async with bench.running():
+        await bench.published(widgets(3))
+        del bench.server.nodes["node-0"]
+        bench.server.wipe()  # by the garbage collector
+        bench.api.tell()
+        await bench.until(lambda status: status.problem is not None)
+        assert bench.status.problem == "node 'node-0' is not in the API server: its slices are published when it is"
+        assert not bench.server.items
+        bench.server.nodes["node-0"] = "uid-2"
+        await bench.published(widgets(3))
+        (item,) = bench.server.items.values()
+        assert item["metadata"]["ownerReferences"][0]["uid"] == "uid-2"
+
+
+async def test_a_node_of_another_uid_is_noticed_also_when_nothing_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner, "OWNER_CHECK", 0.05)
+    bench = Bench()
+    async with bench.running():
+        await bench.published(widgets(3))
+        bench.server.nodes["node-0"] = "uid-2"
+        await bench.until_stored(
+            lambda: {item["metadata"]["ownerReferences"][0]["uid"] for item in bench.server.items.values()} == {"uid-2"}
+        )
+
+
+async def test_a_pool_of_the_network_has_no_owner_and_is_removed_at_uninstall() -> None:
+    """Scenario 49."""
+    pool = Pool(driver="gpu.example.com", name="fabric", nodes={"allNodes": True})
+    bench = Bench(pool, owner=None)
+    async with bench.running():
+        await bench.published(widgets(70))
+    assert all("ownerReferences" not in item["metadata"] for item in bench.server.items.values())
+    assert all(item["spec"]["allNodes"] is True for item in bench.server.items.values())
+    faults = iter([ApiError("later", status=503), ApiError("changed", status=409)])
+    bench.api.fault = lambda verb: next(faults, None) if verb == "delete" else None
+    assert await bench.publisher.remove() == 2
+    assert bench.server.items == {}
+    assert await bench.publisher.remove() == 0
+    bench.api.fault = lambda _: ApiError("no", status=403)
+    with pytest.raises(ApiError, match="no"):
+        await bench.publisher.remove()
+
+
+# -- what the server cannot hold -----------------------------------------------------------------------------------------------
+
+PARTS = [
+    kdp.Device(id="whole"),
+    kdp.Device(id="part", consumes={"card": {"memory": 1}}),
+    kdp.Device(id="worn", taints=[kdp.Taint(key="worn")]),
+]
+
+
+@pytest.mark.parametrize("release", ["v1.34.4", "v1.35.4", "v1.37.1"])
+async def test_gates_that_are_off_are_named_and_what_would_be_a_lie_is_withheld(release: str) -> None:
+    """Scenario 44."""
+    bench = Bench()
+    bench.server.release = release
+    bench.server.gates_off = {"DRAPartitionableDevices", "DRADeviceTaints"}
+    async with bench.running():
+        bench.publisher.publish(PARTS, counters={"card": {"memory": 4}})
+        await bench.until(lambda status: status.is_current)
+        assert bench.status.withheld == {"part": "DRAPartitionableDevices", "worn": "DRADeviceTaints"}
+        assert [field.gate for field in bench.status.dropped] == ["DRADeviceTaints", "DRAPartitionableDevices"]
+        assert bench.server.devices() == ["whole"]
+        writes = len(bench.server.writes)
+        assert writes <= 6
+        bench.publisher.publish([*PARTS, kdp.Device(id="more")], counters={"card": {"memory": 4}})
+        await bench.until_stored(lambda: bench.server.devices() == ["whole", "more"])
+        assert len(bench.server.writes) == writes + 1
+        bench.server.gates_off.clear()
+        bench.server.release = "v1.37.2"
+        bench.api.cut()
+        await bench.until_stored(lambda: bench.server.devices() == ["whole", "part", "worn", "more"])
+        await bench.until(lambda status: status.is_current and not status.withheld)
+
+
+async def test_no_partition_is_published_before_it_is_known_that_counters_count() -> None:
+    bench = Bench()
+    bench.server.gates_off = {"DRAPartitionableDevices"}
+    async with bench.running():
+        bench.publisher.publish(PARTS, counters={"card": {"memory": 4}})
+        await bench.until(lambda status: status.is_current)
+    stored = [device["name"] for _, event in bench.server.events for device in event.item["spec"].get("devices", ())]
+    assert "part" not in stored
+
+
+async def test_a_partition_whose_counters_were_left_out_is_taken_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to 1.34 counters are in the slice of their devices: it was offered without them until the gap was over."""
+    monkeypatch.setattr(planner, "SLICE_GAP", 3600.0)
+    bench = Bench()
+    bench.server.release = "v1.34.4"
+    bench.server.gates_off = {"DRAPartitionableDevices"}
+    async with bench.running():
+        bench.publisher.publish(PARTS, counters={"card": {"memory": 4}})
+        await bench.until(lambda status: status.withheld and status.is_current)
+        assert bench.server.devices() == ["whole", "worn"]
+        assert len(bench.server.writes) == 2
+
+
+async def test_a_server_that_changes_what_it_stores_is_not_fought() -> None:
+    bench = Bench()
+    put = bench.server.put
+
+    def odd(item: object) -> object:
+        changed = copy.deepcopy(item)
+        for device in changed["spec"].get("devices", ()):  # type: ignore[index]
+            device.pop("attributes", None)
+        return put(changed)  # type: ignore[arg-type]
+
+    bench.server.put = odd  # type: ignore[assignment, method-assign]
+    async with bench.running():
+        bench.publisher.publish(widgets(1, attributes={"x": 1}))
+        await bench.until(lambda status: status.is_current)
+        assert [(field.path, field.gate) for field in bench.status.dropped] == [("spec.devices[0].attributes", "")]
+        bench.api.cut()
+        await bench.until_stored(lambda: bench.api.asked.count("list") == 2)
+        await bench.until(lambda status: status.is_current and status.problem is None)
+        assert len(bench.server.writes) == 1
+
+
+async def test_invalid_input_is_refused_and_the_last_good_state_stays() -> None:
+    """Scenario 45."""
+    bench = Bench()
+    async with bench.running():
+        await bench.published(widgets(2))
+        bench.publisher.publish(widgets(2, attributes={f"a{n}": n for n in range(33)}))
+        await bench.until(lambda status: status.problem is not None)
+        assert str(bench.status.problem).startswith("device 'w000': slices[0].spec.devices[0]")
+        assert not bench.status.is_current
+        assert (bench.status.generation, len(bench.server.writes)) == (1, 1)
+        bench.server.wipe()
+        bench.api.tell()
+        await bench.until_stored(lambda: bench.server.devices() == ["w000", "w001"])
+        await bench.published(widgets(3))
+
+
+async def test_version_of_the_server_decides_the_layout() -> None:
+    """Scenario 46."""
+    for release, slices in (("v1.34.0", 1), ("v1.35.0", 2)):
+        bench = Bench()
+        bench.server.release = release
+        async with bench.running():
+            bench.publisher.publish(PARTS, counters={"card": {"memory": 4}})
+            await bench.until(lambda status: status.is_current)
+            assert bench.status.slices == slices
+
+
+async def test_a_server_that_is_too_old_is_a_problem() -> None:
+    bench = Bench()
+    bench.server.release = "v1.33.1"
+    async with bench.running():
+        bench.publisher.publish([])
+        await bench.until(lambda status: status.problem is not None)
+        assert "DRA needs Kubernetes 1.34 or newer" in str(bench.status.problem)
+
+
+# -- faults ------------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_server_that_is_away_is_asked_ever_more_rarely() -> None:
+    """Scenario 47."""
+    bench = Bench()
+    async with bench.running():
+        await bench.published(widgets(3))
+        bench.api.fault = lambda verb: ApiError(f"{verb}: the API server was not reached: refused")
+        bench.api.cut()
+        await bench.until(lambda status: status.problem is not None)
+        bench.server.wipe()
+        bench.api.asked.clear()
+        await anyio.sleep(1)
+        assert len(bench.api.asked) <= 6
+        bench.api.fault = lambda _: None
+        await bench.published(widgets(4))
+    assert len(bench.server.items) == 1
+
+
+@pytest.mark.parametrize("how", ["410", "cut"])
+async def test_a_watch_that_breaks_is_begun_anew_and_misses_nothing(how: str) -> None:
+    """Scenario 47."""
+    bench = Bench()
+    async with bench.running():
+        await bench.published(widgets(130))
+        bench.server.remove(min(bench.server.items))
+        if how == "410":
+            bench.server.compact()
+        bench.api.cut()
+        await bench.published(widgets(130))
+        assert bench.api.asked.count("list") == 2
+
+
+async def test_the_server_says_how_long_to_wait() -> None:
+    bench = Bench()
+    later = iter([ApiError("create: 429", status=429, retry_after=0.5)])
+    bench.api.fault = lambda verb: next(later, None) if verb == "create" else None
+    start = time.monotonic()
+    async with bench.running():
+        await bench.published(widgets(3))
+    assert time.monotonic() - start > 0.5
+
+
+@pytest.mark.parametrize("status", [403, 422])
+async def test_what_is_refused_is_said_and_not_stormed(status: int) -> None:
+    """Scenario 56."""
+    bench = Bench()
+    bench.api.fault = lambda verb: (
+        ApiError("create: denied request: not your node", status=status) if verb == "create" else None
+    )
+    async with bench.running():
+        bench.publisher.publish(widgets(130))
+        await bench.until(lambda status: status.problem is not None)
+        assert bench.status.problem == "create: denied request: not your node"
+        await anyio.sleep(1.2)
+        assert bench.api.asked.count("create") <= 3
+        bench.api.fault = lambda _: None
+        await bench.published(widgets(130))
+
+
+async def test_without_the_right_to_watch_slices_are_published_all_the_same() -> None:
+    bench = Bench()
+    bench.api.fault = lambda verb: ApiError("watch: 403", status=403) if verb == "watch" else None
+    async with bench.running():
+        bench.publisher.publish(widgets(3))
+        await bench.until_stored(lambda: bench.server.devices() == ["w000", "w001", "w002"])
+        await bench.until(lambda status: status.problem == "watch: 403")
+        await anyio.sleep(1)
+        assert bench.api.asked.count("watch") <= 3
+
+
+async def test_an_answer_that_is_no_slice_is_a_problem(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    bench.server.listed = lambda driver: [driver]  # type: ignore[assignment, method-assign, return-value]
+    async with bench.running():
+        bench.publisher.publish([])
+        await bench.until(lambda status: status.problem is not None)
+    assert str(bench.status.problem).startswith("an answer of the API server was not understood: internal error (Attr")
+
+
+async def test_flips_a_hundred_times_a_second_are_few_writes() -> None:
+    """Scenario 48."""
+    bench = Bench()
+    devices = widgets(64)
+    async with bench.running():
+        await bench.published(devices)
+        await anyio.sleep(planner.SLICE_GAP)
+        bench.server.writes.clear()
+        start = time.monotonic()
+        for n in range(100):
+            devices[0] = kdp.Device(id="w000", attributes={"n": n})
+            bench.publisher.publish(devices)
+            if n == 0:
+                await bench.until_stored(lambda: bench.server.writes)  # the first change waits for no other
+            await asyncio.sleep(0.005)
+        took = time.monotonic() - start
+        await bench.until_stored(
+            lambda: next(iter(bench.server.items.values()))["spec"]["devices"][0]["attributes"]["n"] == {"int": 99}
+        )
+        assert len(bench.server.writes) <= took / planner.SLICE_GAP + 2
+        assert bench.server.generations() == {1}

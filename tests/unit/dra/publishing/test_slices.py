@@ -1,0 +1,493 @@
+"""From devices to slices, and to what is written."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kdp
+from kdp.dra.names import device_name
+from kdp.dra.publishing.limits import Limits
+from kdp.dra.publishing.slices import Memory, Pool, PoolSlice, leaves_of, pool_slices, writes
+from kdp.dra.publishing.validation import problems_of_pool, problems_of_slice
+from kdp.errors import InvalidSlicesError, InvalidValueError
+
+from ... import strategies
+from ...strategies import effort
+
+V134, V135, V137 = (Limits.of(f"1.{minor}") for minor in (34, 35, 37))
+POOL = Pool.of_node("gpu.example.com", "node-0")
+Object = dict[str, Any]
+
+
+def make(*devices: kdp.Device, limits: Limits = V137, **more: Any) -> tuple[PoolSlice, ...]:
+    return pool_slices(devices, pool=POOL, limits=limits, **more)
+
+
+def widgets(count: int, **more: Any) -> list[kdp.Device]:
+    return [kdp.Device(id=f"w{n}", **more) for n in range(count)]
+
+
+def sizes(slices: Sequence[PoolSlice], kind: str = "devices") -> list[int]:
+    return [len(each.body.get(kind, ())) for each in slices]
+
+
+def listed(slices: Sequence[PoolSlice]) -> list[str]:
+    return [device["name"] for each in slices for device in each.body.get("devices", ())]
+
+
+# -- what becomes of a device ------------------------------------------------------------------------------------------
+
+
+def test_a_device_is_rendered_whole() -> None:
+    device = kdp.Device(
+        id="mlx5_0/3",
+        attributes={"fast": True, "index": 3, "model": "A", "driver": kdp.Version("1.2.3")},
+        capacity={"memory": kdp.Quantity("1024Mi"), "bandwidth": 100},
+        shareable={"bandwidth": kdp.RequestPolicy(default=1, min=1, max=50, step=1)},
+        consumes={"nic-0": {"queues": 4}},
+        taints=[kdp.Taint(key="worn", value="fan"), kdp.Taint(key="seen", effect="None")],
+        binding_conditions=kdp.BindingConditions(conditions=["up"], failure_conditions=["down"], binds_to_node=True),
+    )
+    slices = make(
+        device, counters={"nic-0": {"queues": 64}}, standard={"mlx5_0/3": {"resource.kubernetes.io/numaNode": 0}}
+    )
+    assert [each.as_object(7, 2) for each in slices] == [
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": {"name": slices[0].name},
+            "spec": {
+                "driver": "gpu.example.com",
+                "pool": {"name": "node-0", "generation": 7, "resourceSliceCount": 2},
+                "nodeName": "node-0",
+                "devices": [
+                    {
+                        "name": "mlx5-0-3--us",
+                        "attributes": {
+                            "driver": {"version": "1.2.3"},
+                            "fast": {"bool": True},
+                            "index": {"int": 3},
+                            "model": {"string": "A"},
+                            "resource.kubernetes.io/numaNode": {"int": 0},
+                        },
+                        "capacity": {
+                            "bandwidth": {
+                                "value": "100",
+                                "requestPolicy": {"default": "1", "validRange": {"min": "1", "max": "50", "step": "1"}},
+                            },
+                            "memory": {"value": "1Gi"},
+                        },
+                        "consumesCounters": [{"counterSet": "nic-0", "counters": {"queues": {"value": "4"}}}],
+                        "taints": [
+                            {"key": "worn", "value": "fan", "effect": "NoSchedule"},
+                            {"key": "seen", "effect": "None"},
+                        ],
+                        "bindsToNode": True,
+                        "bindingConditions": ["up"],
+                        "bindingFailureConditions": ["down"],
+                        "allowMultipleAllocations": True,
+                    }
+                ],
+            },
+        },
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": {"name": slices[1].name},
+            "spec": {
+                "driver": "gpu.example.com",
+                "pool": {"name": "node-0", "generation": 7, "resourceSliceCount": 2},
+                "nodeName": "node-0",
+                "sharedCounters": [{"name": "nic-0", "counters": {"queues": {"value": "64"}}}],
+            },
+        },
+    ]
+
+
+def test_the_backends_attribute_goes_before_the_standard_one() -> None:
+    name = "resource.kubernetes.io/numaNode"
+    (only,) = make(kdp.Device(id="a", attributes={name: 1}), standard={"a": {name: 0}})
+    assert only.body["devices"][0]["attributes"] == {name: {"int": 1}}
+
+
+def test_a_pool_of_all_nodes() -> None:
+    pool = Pool(driver="gpu.example.com", name="fabric/rack-1", nodes={"allNodes": True})
+    (only,) = pool_slices(widgets(1), pool=pool, limits=V137)
+    assert only.body["allNodes"] is True
+    assert "nodeName" not in only.body
+
+
+# -- how many lie in a slice -------------------------------------------------------------------------------------------
+
+
+def test_no_devices_are_one_empty_slice() -> None:
+    """Scenario 38: the driver is alive, and has nothing."""
+    (only,) = make()
+    assert only.as_object(1, 1)["spec"] == {
+        "driver": "gpu.example.com",
+        "pool": {"name": "node-0", "generation": 1, "resourceSliceCount": 1},
+        "nodeName": "node-0",
+    }
+
+
+@pytest.mark.parametrize("limits", [V134, V135, V137], ids=str)
+def test_64_from_the_start_and_128_only_where_nothing_will_ever_come(limits: Limits) -> None:
+    assert sizes(make(*widgets(300), limits=limits)) == [64, 64, 64, 64, 44]
+    assert sizes(make(*widgets(300), limits=limits, plain=True)) == [128, 128, 44]
+
+
+def test_the_first_taint_after_all_divides_what_was_to_stay_plain() -> None:
+    """Scenario 39."""
+    before = make(*widgets(300), plain=True)
+    tainted = [*widgets(299), kdp.Device(id="w299", taints=[kdp.Taint(key="worn")])]
+    after = make(*tainted, plain=True, previous=before)
+    assert listed(after) == listed(before)
+    assert max(sizes(after)) <= 64
+
+
+def partitions(cards: int, parts: int) -> tuple[list[kdp.Device], dict[str, Any]]:
+    devices = [
+        kdp.Device(id=f"c{card}-{part}", consumes={f"card-{card}": {"memory": 1}})
+        for card in range(cards)
+        for part in range(parts)
+    ]
+    return devices, {f"card-{card}": {"memory": parts} for card in range(cards)}
+
+
+def test_counters_have_slices_of_their_own_since_1_35() -> None:
+    """Scenario 46."""
+    devices, counters = partitions(20, 7)
+    slices = make(*devices, counters=counters)
+    assert sizes(slices) == [64, 64, 12, 0, 0, 0]
+    assert sizes(slices, "sharedCounters") == [0, 0, 0, 8, 8, 4]
+    assert sorted(each.name for each in slices) == [each.name for each in slices]
+
+
+def test_counters_lie_beside_their_devices_in_1_34() -> None:
+    devices, counters = partitions(20, 7)
+    slices = make(*devices, counters=counters, limits=V134)
+    assert sizes(slices) == [63, 63, 14]
+    assert sizes(slices, "sharedCounters") == [9, 9, 2]
+    assert listed(slices) == [device.id for device in devices]
+
+
+def test_a_counter_set_is_never_in_two_slices_of_1_34() -> None:
+    """The scheduler of 1.34 counts slice by slice, so the card would be given away twice."""
+    devices, counters = partitions(2, 40)
+    mixed = [device for pair in zip(devices[:40], devices[40:], strict=True) for device in pair]
+    slices = make(*mixed, counters=counters, limits=V134)
+    assert sizes(slices) == [40, 40]
+    assert [[each["name"] for each in s.body["sharedCounters"]] for s in slices] == [["card-0"], ["card-1"]]
+    joined = [*devices, kdp.Device(id="both", consumes={"card-0": {"memory": 1}, "card-1": {"memory": 1}})]
+    (only,) = make(*joined, counters=counters, limits=V134)
+    assert sizes([only]) == [81]
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("device", "more", "message", "path"),
+    [
+        (
+            kdp.Device(id="GPU-0", attributes={f"a{n}": n for n in range(33)}),
+            {},
+            r"^device 'GPU-0': slices\[0\].spec.devices\[0\]: has 33 attributes and 0 capacities; at most 32 together",
+            "slices[0].spec.devices[0]",
+        ),
+        (
+            kdp.Device(id="GPU-0", attributes={"model": "x" * 65}),
+            {},
+            r"^device 'GPU-0': slices\[0\].spec.devices\[0\].attributes\[model\].string: 'x+' must .*, this has 65$",
+            "slices[0].spec.devices[0].attributes[model].string",
+        ),
+        (
+            kdp.Device(id="a", consumes={"gpu-0": {"memory": 1}}),
+            {},
+            r"^device 'a': .*counterSet: 'gpu-0' must be a counter set that is declared: there is none$",
+            "slices[0].spec.devices[0].consumesCounters[0].counterSet",
+        ),
+        (
+            kdp.Device(id="a", consumes={"gpu-0": {"memory": 1}}),
+            {"counters": {"gpu-0": {"slices": 7}}},
+            r"^device 'a': .*counters: 'memory' must be a counter of 'gpu-0': slices$",
+            "slices[0].spec.devices[0].consumesCounters[0].counters",
+        ),
+        (
+            kdp.Device(id="a", capacity={"memory": kdp.Quantity("1e30")}),
+            {},
+            r"^device 'a': .*amount 1e30: must be at most",
+            "slices[0].spec.devices[0].capacity[memory].value",
+        ),
+        (
+            kdp.Device(id="a", attributes={"n": 2**63}),
+            {},
+            r"^device 'a': .*9223372036854775808 must fit 64 bits$",
+            "slices[0].spec.devices[0].attributes[n].int",
+        ),
+        (
+            kdp.Device(id="a", taints=[kdp.Taint(key=f"k{n}") for n in range(5)]),
+            {"limits": V134},
+            r"^device 'a': .*taints: has 5 entries; at most 4 are allowed$",
+            "slices[0].spec.devices[0].taints",
+        ),
+        (
+            kdp.Device(id="a"),
+            {"counters": {"s": {f"c{n}": 1 for n in range(33)}}},
+            r"^slices\[1\].spec.sharedCounters\[0\].counters: has 33 entries; at most 32 are allowed$",
+            "slices[1].spec.sharedCounters[0].counters",
+        ),
+    ],
+)
+def test_what_the_server_would_refuse_is_refused_here(
+    device: kdp.Device, more: dict[str, Any], message: str, path: str
+) -> None:
+    """Scenario 45."""
+    with pytest.raises(InvalidSlicesError, match=message) as caught:
+        make(device, **more)
+    assert caught.value.paths == (path,)
+
+
+def test_all_wrong_fields_are_named_and_one_is_told() -> None:
+    devices = [kdp.Device(id=f"d{n}", attributes={"a": "x" * 65}) for n in range(3)]
+    with pytest.raises(InvalidSlicesError, match=r"^device 'd0': .* \(and 2 more\)$") as caught:
+        make(*devices)
+    assert len(caught.value.paths) == 3
+
+
+def test_two_devices_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kdp.dra.publishing.slices.device_name", lambda _: "same")
+    with pytest.raises(InvalidValueError, match=r"^devices 'a' and 'b': both are named 'same' in the API"):
+        make(kdp.Device(id="a"), kdp.Device(id="b"))
+
+
+def test_a_driver_name_is_checked_where_the_pool_is_made() -> None:
+    with pytest.raises(InvalidValueError, match=r"^driver name 'GPU'"):
+        Pool.of_node("GPU", "node-0")
+
+
+# -- least change ------------------------------------------------------------------------------------------------------
+
+devices_of_a_node = st.lists(
+    st.builds(
+        kdp.Device,
+        id=strategies.device_ids,
+        attributes=st.dictionaries(strategies.identifiers, st.booleans() | st.integers(0, 9), max_size=2),
+        consumes=st.sampled_from([{}, {}, *({f"s{n}": {"c": 1}} for n in range(12)), {"s0": {"c": 1}, "s1": {"c": 1}}]),
+        taints=st.sampled_from([(), (), (kdp.Taint(key="worn"),)]),
+    ),
+    unique_by=lambda device: device.id,
+    max_size=90,
+)
+COUNTERS = {f"s{n}": {"c": 5, "d": 1} for n in range(12)}
+
+
+@effort(40)
+@given(devices_of_a_node, devices_of_a_node, st.sampled_from([V134, V135, V137]), st.booleans())
+def test_no_device_is_lost_or_there_twice_and_every_limit_is_kept(
+    devices: list[kdp.Device], before: list[kdp.Device], limits: Limits, plain: bool
+) -> None:
+    previous = make(*before, limits=limits, counters=COUNTERS)
+    slices = make(*devices, limits=limits, counters=COUNTERS, plain=plain, previous=previous)
+    names = [device_name(device.id) for device in devices]
+    assert sorted(listed(slices)) == sorted(names)
+    if not limits.combined:
+        assert listed(slices) == names
+    items = [each.as_object(1, len(slices)) for each in slices]
+    assert [problem for item in items for problem in problems_of_slice(item, limits)] == []
+    assert problems_of_pool(items) == []
+    again = make(*devices, limits=limits, counters=COUNTERS, plain=plain, previous=items)
+    assert json.dumps([each.body for each in again]) == json.dumps([each.body for each in slices])
+    assert [each.name for each in again] == [each.name for each in slices]
+
+
+@effort(25)
+@given(st.integers(1, 200), st.integers(0, 10**6), st.sampled_from([V134, V137]))
+def test_a_change_of_one_device_changes_one_slice(count: int, at: int, limits: Limits) -> None:
+    """Scenario 40."""
+    devices = widgets(count)
+    before = make(*devices, limits=limits)
+    devices[at % count] = attrs.evolve(devices[at % count], attributes={"hot": True})
+    after = make(*devices, limits=limits, previous=before)
+    assert sum(one != other for one, other in zip(before, after, strict=True)) == 1
+
+
+def test_the_slices_of_before_are_found_in_the_api() -> None:
+    slices = make(*widgets(100))
+    stored = [each.as_object(3, 2) for each in slices]
+    strange = [{"metadata": {"name": "someone-elses"}, "spec": {"devices": [{"name": "w1"}]}}]
+    assert leaves_of([*strange, *reversed(stored)]) == leaves_of(slices)
+
+
+# -- what is written ---------------------------------------------------------------------------------------------------
+
+
+class Server:
+    """An API server's slices, without rules of its own."""
+
+    def __init__(self) -> None:
+        self.items: dict[str, Object] = {}
+        self.revision = 0
+
+    def write(self, wanted: Sequence[PoolSlice], **more: Any) -> tuple[int, int, int, int]:
+        done = writes(wanted, self.items.values(), **more)
+        for item in done.delete:
+            del self.items[item["metadata"]["name"]]
+        for item in done.update:
+            stored = self.items[item["metadata"]["name"]]
+            assert item["metadata"]["resourceVersion"] == stored["metadata"]["resourceVersion"]
+            self._put(dict(item))
+        for item in done.create:
+            assert item["metadata"]["name"] not in self.items
+            self._put(dict(item))
+        if done:
+            assert problems_of_pool(list(self.items.values())) == []
+        return len(done.delete), len(done.update), len(done.create), done.generation
+
+    def _put(self, item: Object) -> None:
+        self.revision += 1
+        item = copy.deepcopy(item)
+        item["metadata"] |= {"resourceVersion": str(self.revision), "uid": item["metadata"]["name"]}
+        for device in item["spec"].get("devices", ()):
+            for taint in device.get("taints", ()):
+                taint.setdefault("timeAdded", f"time {self.revision}")
+        self.items[item["metadata"]["name"]] = item
+
+
+def test_equal_slices_are_written_once() -> None:
+    server = Server()
+    assert server.write(make(*widgets(100))) == (0, 0, 2, 1)
+    assert server.write(make(*widgets(100))) == (0, 0, 0, 1)
+
+
+def test_one_change_keeps_the_generation_and_two_do_not() -> None:
+    server = Server()
+    devices = widgets(200)
+    server.write(make(*devices))
+    devices[3] = attrs.evolve(devices[3], attributes={"hot": True})
+    assert server.write(make(*devices)) == (0, 1, 0, 1)
+    devices[4], devices[100] = (attrs.evolve(devices[n], attributes={"hot": True}) for n in (4, 100))
+    assert server.write(make(*devices)) == (0, 4, 0, 2)
+    assert server.write(make(*devices[:64])) == (3, 1, 0, 3)
+    assert server.write(make(*devices)) == (0, 1, 3, 4)
+
+
+def test_what_somebody_deleted_comes_back_with_least_writes() -> None:
+    """Scenario 41: one slice, and all of them as the kubelet does."""
+    server = Server()
+    slices = make(*widgets(200))
+    server.write(slices)
+    del server.items[slices[1].name]
+    assert server.write(slices, last=1) == (0, 0, 1, 1)
+    server.items.clear()
+    assert server.write(slices, last=1) == (0, 0, 4, 2)
+
+
+def test_a_foreign_edit_is_reverted() -> None:
+    """Scenario 42."""
+    server = Server()
+    slices = make(*widgets(200))
+    server.write(slices)
+    server.items[slices[2].name]["spec"]["devices"][0]["name"] = "mine"
+    assert server.write(slices, last=1) == (0, 1, 0, 1)
+    server.items[slices[2].name]["spec"]["pool"]["generation"] = 9
+    assert server.write(slices, last=1) == (0, 4, 0, 10)
+    server.items[slices[2].name]["spec"]["pool"]["resourceSliceCount"] = 9
+    assert server.write(slices, last=10) == (0, 4, 0, 11)
+
+
+def test_strange_slices_of_the_pool_are_deleted() -> None:
+    server = Server()
+    slices = make(*widgets(3))
+    server.write(slices)
+    old = copy.deepcopy(server.items[slices[0].name])
+    old["metadata"]["name"] = "00000-other"
+    old["spec"]["pool"]["generation"] = 0
+    server.items["00000-other"] = old
+    assert server.write(slices, last=1) == (1, 0, 0, 1)
+    old["spec"]["pool"]["generation"] = 1
+    server.items["00000-other"] = old
+    assert server.write(slices, last=1) == (1, 1, 0, 2)
+
+
+def test_a_new_owner_is_a_change() -> None:
+    """Scenario 43: the node was made anew, and has another UID."""
+    server = Server()
+    owners = [{"apiVersion": "v1", "kind": "Node", "name": "node-0", "uid": "u1", "controller": True}]
+    slices = make(*widgets(3))
+    server.write(slices, owners=owners)
+    assert server.write(slices, owners=owners) == (0, 0, 0, 1)
+    assert server.write(slices, owners=[{**owners[0], "uid": "u2"}]) == (0, 1, 0, 1)
+    assert server.items[slices[0].name]["metadata"]["ownerReferences"][0]["uid"] == "u2"
+
+
+def test_a_taint_that_stays_keeps_its_time() -> None:
+    """Scenario 52."""
+    server = Server()
+    worn, seen = kdp.Taint(key="worn"), kdp.Taint(key="seen")
+
+    def times() -> dict[str, str]:
+        (item,) = server.items.values()
+        return {taint["key"]: taint["timeAdded"] for taint in item["spec"]["devices"][0].get("taints", ())}
+
+    server.write(make(kdp.Device(id="a", taints=[worn])))
+    assert server.write(make(kdp.Device(id="a", taints=[worn])))[:3] == (0, 0, 0)
+    server.write(make(kdp.Device(id="a", taints=[seen, worn])))
+    assert times() == {"worn": "time 1", "seen": "time 2"}
+    server.write(make(kdp.Device(id="a")))
+    server.write(make(kdp.Device(id="a", taints=[attrs.evolve(worn, value="fan")])))
+    assert times() == {"worn": "time 4"}
+
+
+@effort(40)
+@given(st.lists(st.lists(st.integers(0, 150), unique=True, max_size=150), min_size=1, max_size=4))
+def test_whatever_comes_and_goes_the_server_ends_up_with_it(steps: list[list[int]]) -> None:
+    server = Server()
+    last = 0
+    for step in steps:
+        wanted = make(*(kdp.Device(id=f"w{n}") for n in step), previous=list(server.items.values()))
+        *_, generation = server.write(wanted, last=last)
+        assert generation >= last
+        last = generation
+        stored = sorted(server.items.values(), key=lambda item: item["metadata"]["name"])
+        assert [d["name"] for item in stored for d in item["spec"].get("devices", ())] == [f"w{n}" for n in step]
+        assert server.write(wanted, last=last)[:3] == (0, 0, 0)
+
+
+# -- what is remembered from call to call ----------------------------------------------------------------------------------
+
+
+@effort(60)
+@given(st.lists(st.tuples(devices_of_a_node, st.sampled_from([V134, V135, V137])), min_size=1, max_size=5))
+def test_memory_changes_no_result(steps: list[tuple[list[kdp.Device], Limits]]) -> None:
+    memory = Memory()
+    previous: tuple[PoolSlice, ...] = ()
+    for devices, limits in steps:
+        for _ in range(2):
+            plain = _made(devices, limits, previous, None)
+            assert _made(devices, limits, previous, memory) == plain
+            previous = previous if isinstance(plain, str) else plain
+
+
+def _made(
+    devices: Sequence[kdp.Device], limits: Limits, previous: Sequence[PoolSlice], memory: Memory | None
+) -> tuple[PoolSlice, ...] | str:
+    try:
+        return pool_slices(devices, pool=POOL, limits=limits, counters=COUNTERS, previous=previous, memory=memory)
+    except InvalidValueError as error:
+        return str(error)
+
+
+def test_an_attribute_that_becomes_another_type_is_rendered_anew() -> None:
+    memory = Memory()
+    for value, rendered in ((1, {"int": 1}), (True, {"bool": True})):  # the devices are equal, as 1 is True
+        (made,) = make(kdp.Device(id="w", attributes={"x": value}), memory=memory)
+        assert made.body["devices"][0]["attributes"]["x"] == rendered

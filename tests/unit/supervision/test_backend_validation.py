@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from typing_extensions import override
+
+import kdp
+from kdp.supervision.backend_validation import check_attributes
+from kdp.supervision.supervisor import Supervisor
+
+
+class Widgets(kdp.DeviceBackend):
+    resource = "example.com/widget"
+
+    @override
+    def discover(self) -> list[kdp.Device]:
+        return []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("resource", 7, "7 must be a resource's name or None; valid is 'example.com/widget'"),
+        ("resources", None, "None must be a sequence of resources' names; valid is ['example.com/widget']"),
+        (
+            "resources",
+            "example.com/a",
+            "'example.com/a' must be a sequence of resources' names; valid is ['example.com/widget']",
+        ),
+        ("resources", [None], "None must be a resource's name; valid is 'example.com/widget'"),
+        ("poll_interval", "5", "'5' must be a number of seconds above 0, or None for never; valid is 5.0"),
+        ("poll_interval", 0, "0 must be a number of seconds above 0, or None for never; valid is 5.0"),
+        ("poll_interval", float("nan"), "nan must be a number of seconds above 0, or None for never; valid is 5.0"),
+        ("poll_interval", float("inf"), "inf must be a number of seconds above 0, or None for never; valid is 5.0"),
+        ("poll_interval", True, "True must be a number of seconds above 0, or None for never; valid is 5.0"),
+        ("stale_after", None, "None must be a number of seconds; valid is 30.0"),
+        ("stale_after", -1.0, "-1.0 must be a number of seconds; valid is 30.0"),
+        ("stale_after", float("nan"), "nan must be a number of seconds; valid is 30.0"),
+        ("joined_env", None, "None must map variables to separators; valid is {'WIDGETS': ','}"),
+        ("joined_env", {"A": 1}, "{'A': 1} must map variables to separators; valid is {'WIDGETS': ','}"),
+        ("policy", 3, "3 must be the name of a policy or None; valid is 'packed'"),
+        ("unused_hooks", None, "None must be a collection of hooks' names; valid is ('released',)"),
+        ("unused_hooks", ["released", 1], "1 must be a hook's name; valid is 'released'"),
+        ("unused_hooks", [["released"]], "['released'] must be a hook's name; valid is 'released'"),
+        ("unused_hooks", "released", "'released' must be a collection of hooks' names; valid is ('released',)"),
+    ],
+)
+def test_an_attribute_of_another_kind_is_one_sentence(name: str, value: Any, sentence: str) -> None:
+    backend = Widgets()
+    setattr(backend, name, value)
+    with pytest.raises(kdp.ConfigurationError) as caught:
+        Supervisor(backend, host=None)
+    assert str(caught.value) == f"Widgets.{name}: {sentence}"
+
+
+@pytest.mark.parametrize("name", ["resource", "resources", "stale_after", "unused_hooks"])
+def test_a_property_that_raises_is_one_sentence(name: str) -> None:
+    def fail(self: object) -> None:
+        raise OSError("no driver")
+
+    backend = type("Widgets", (Widgets,), {name: property(fail)})()
+    with pytest.raises(kdp.ConfigurationError) as caught:
+        check_attributes(backend)
+    assert str(caught.value) == f"Widgets.{name} raised OSError: no driver; it is read before the backend is open"
+
+
+def test_a_hook_that_there_is_not_is_one_sentence() -> None:
+    backend = Widgets()
+    backend.unused_hooks = ("shut",)
+    with pytest.raises(
+        kdp.ConfigurationError, match="unused_hooks of Widgets: 'shut' is no optional hook; there are all"
+    ):
+        check_attributes(backend)
+
+
+def test_what_is_right_passes() -> None:
+    backend = Widgets()
+    backend.resources = ("example.com/a", "example.com/b")
+    backend.poll_interval = None
+    backend.stale_after = float("inf")
+    backend.joined_env = {"WIDGETS": ","}
+    backend.policy = "packed"
+    backend.unused_hooks = {"released"}
+    check_attributes(backend)

@@ -1,0 +1,245 @@
+"""The single steps; that they hold in any order is in test_health_properties.py."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from collections.abc import Callable
+
+from kdp.model.devices import Device, Health
+from kdp.model.health_policy import HealthPolicy
+from kdp.supervision.health import DeviceHealth, HealthChange, HealthMonitor, HealthState
+
+CARD = [Device(id="card-0", unit="card"), Device(id="card-1", unit="card"), Device(id="other")]
+
+
+def monitor(*devices: Device, **policy: float | None) -> HealthMonitor:
+    made = HealthMonitor(HealthPolicy().changed(policy))
+    made.probed(devices or CARD, {}, 0)
+    return made
+
+
+def sick(reason: str = "fan failed", device_id: str = "a") -> Device:
+    return Device(id=device_id, health=Health.unhealthy(reason))
+
+
+WELL = Device(id="a")
+
+
+def reasons(subject: HealthMonitor) -> list[str | None]:
+    return [device.health.reason for device in subject.devices]
+
+
+def states(transitions: tuple[HealthChange, ...]) -> list[tuple[str, str | None, str]]:
+    return [(t.device.id, t.before.value if t.before else None, t.health.state.value) for t in transitions]
+
+
+def test_without_a_fault_nothing_is_touched() -> None:
+    subject = monitor()
+    assert all(listed is device for listed, device in zip(subject.devices, CARD, strict=True))
+    assert (subject.health, subject.deadline, subject.wants_probe) == ({}, None, False)
+
+
+def test_a_fault_of_a_unit_is_a_fault_of_all_its_devices() -> None:
+    subject = monitor()
+    told = subject.fault(["card"], "too hot", kind="heat", now=1)
+    assert reasons(subject) == ["too hot", "too hot", None]
+    assert states(told) == [("card-0", "healthy", "unhealthy"), ("card-1", "healthy", "unhealthy")]
+    assert subject.health["card-1"] == DeviceHealth(state=HealthState.UNHEALTHY, reason="too hot", since=1)
+
+
+def test_a_fault_of_one_device_is_only_its_own() -> None:
+    subject = monitor()
+    subject.fault(["card-1"], "dead", kind="fault", now=1)
+    assert reasons(subject) == [None, "dead", None]
+
+
+def test_faults_of_different_kinds_are_cleared_separately() -> None:
+    subject = monitor()
+    subject.fault(["other"], "too hot", kind="heat", now=1)
+    subject.fault(["other"], "XID 79", kind="xid", now=2)
+    assert reasons(subject)[2] == "too hot; XID 79"
+    subject.clear(["other"], kind="heat", now=3)
+    assert reasons(subject)[2] == "XID 79"
+    assert subject.health["other"].since == 1
+    subject.clear(["other", "unknown"], kind="heat", now=4)
+    assert states(subject.clear(["other"], kind="xid", now=5)) == [("other", "unhealthy", "healthy")]
+    assert reasons(subject) == [None, None, None]
+
+
+def test_the_next_discovery_heals_no_reported_fault() -> None:
+    subject = monitor()
+    subject.fault(["other"], "XID 79", kind="xid", now=1)
+    for now in range(2, 10):
+        assert subject.probed(CARD, {}, now) == ()
+    assert reasons(subject)[2] == "XID 79"
+
+
+def test_a_fault_waits_for_a_device_that_is_not_there_yet() -> None:
+    subject = monitor()
+    assert subject.fault(["later"], "broken", kind="fault", now=1) == ()
+    assert reasons(subject) == [None, None, None]
+    assert states(subject.probed([Device(id="later")], {}, 2)) == [("later", None, "unhealthy")]
+    assert reasons(subject) == ["broken"]
+
+
+def test_what_discovery_says_comes_first_and_each_reason_once() -> None:
+    subject = monitor(Device(id="a", unit="u"))
+    subject.fault(["u"], "too hot", kind="heat", now=1)
+    subject.fault(["a"], "fan failed", kind="fan", now=1)
+    subject.probed([Device(id="a", unit="u", health=Health.unhealthy("fan failed"))], {"a": "/dev/a is gone"}, 2)
+    assert reasons(subject) == ["fan failed; /dev/a is gone; too hot"]
+
+
+def test_a_device_without_news_is_the_same_object() -> None:
+    subject = monitor()
+    subject.fault(["other"], "broken", kind="fault", now=1)
+    first = subject.devices
+    assert first[0] is CARD[0]
+    subject.clear(["other"], kind="heat", now=2)
+    subject.probed(CARD, {}, 3)
+    assert all(one is other for one, other in zip(first, subject.devices, strict=True))
+
+
+def test_discovery_needs_one_bad_word_and_three_good_ones() -> None:
+    subject = monitor(WELL)
+    assert states(subject.probed([sick()], {}, 10)) == [("a", "healthy", "unhealthy")]
+    assert not subject.wants_probe
+    assert states(subject.probed([WELL], {}, 20)) == [("a", "unhealthy", "recovering")]
+    assert reasons(subject) == ["recovering, it needs 3 good probes in a row; it was: fan failed"]
+    assert subject.wants_probe
+    assert subject.probed([WELL], {}, 30) == ()
+    assert states(subject.probed([WELL], {}, 40)) == [("a", "recovering", "healthy")]
+    assert (reasons(subject), subject.wants_probe) == ([None], False)
+
+
+def test_a_suspect_is_listed_healthy_whatever_discovery_says_of_it() -> None:
+    subject = monitor(WELL, failures=2)
+    assert states(subject.probed([sick()], {}, 10)) == [("a", "healthy", "suspect")]
+    assert (reasons(subject), subject.wants_probe) == ([None], True)
+    assert subject.health["a"].reason == "fan failed"
+    assert states(subject.probed([sick()], {}, 20)) == [("a", "suspect", "unhealthy")]
+
+
+def test_a_new_device_is_not_listed_on_trust() -> None:
+    subject = monitor(sick(), failures=5)
+    assert reasons(subject) == ["fan failed"]
+
+
+def test_the_third_flap_leads_to_quarantine_which_grows_and_ends() -> None:
+    subject = monitor(WELL)
+    now = 0.0
+    for expected in ("unhealthy", "unhealthy", "quarantined"):
+        now += 100
+        assert states(subject.fault(["a"], "XID 79", kind="x", now=now)) == [("a", "healthy", expected)]
+        subject.clear(["a"], kind="x", now=now + 1)
+    assert subject.deadline == now + 1 + 60
+    assert reasons(subject) == [
+        "quarantined, it flapped 3 times lately and needs 60 s without a fault; last: XID 79",
+    ]
+    # A further fault in quarantine is no news, and the hold-down begins after it.
+    assert subject.fault(["a"], "XID 79", kind="x", now=now + 50) == ()
+    assert subject.deadline is None
+    assert subject.clear(["a"], kind="x", now=now + 55) == ()
+    assert subject.tick(now + 114) == ()
+    assert states(subject.tick(now + 115)) == [("a", "quarantined", "healthy")]
+    # Out on probation: the next flap leads back, for twice as long.
+    now += 500
+    assert states(subject.fault(["a"], "XID 79", kind="x", now=now)) == [("a", "healthy", "quarantined")]
+    subject.clear(["a"], kind="x", now=now)
+    assert subject.deadline == now + 120
+    subject.tick(now + 120)
+    # Ten quiet minutes, and nothing is on its record.
+    now += 120 + 600
+    assert states(subject.fault(["a"], "XID 79", kind="x", now=now)) == [("a", "healthy", "unhealthy")]
+
+
+def test_a_device_that_flaps_a_thousand_times_a_second_costs_no_more_each_time() -> None:
+    """All flaps of ten minutes were kept where no number of them leads to a quarantine, and counted at each one."""
+    subject = monitor(WELL, flaps=None)
+
+    def flap(times: int) -> None:
+        for number in range(times):
+            subject.fault(["a"], "loose", kind="x", now=number / 1000)
+            subject.clear(["a"], kind="x", now=number / 1000)
+
+    tracemalloc.start()
+    try:
+        flap(100)
+        before, _ = tracemalloc.get_traced_memory()
+        flap(5_000)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 10_000, "bytes"
+
+
+def test_the_hold_down_stays_finite_however_often_it_doubles() -> None:
+    subject = monitor(WELL, flaps=1, hold_down=1, hold_down_max=1e9, flap_window=1e12)
+    now = 0.0
+    for _ in range(2000):
+        subject.fault(["a"], "XID 79", kind="x", now=now)
+        subject.clear(["a"], kind="x", now=now)
+        now = subject.deadline or now
+        subject.tick(now)
+        assert reasons(subject) == [None]
+
+
+def test_a_quarantine_names_a_handful_of_faults() -> None:
+    subject = monitor(WELL, flaps=1)
+    for number in range(1000):
+        subject.fault(["a"], f"fault {number}", kind="x", now=1)
+    assert reasons(subject)[0].endswith("last: fault 0; fault 1; fault 2; fault 3; fault 4")  # type: ignore[union-attr]
+
+
+def test_silence_marks_all_and_leaves_no_trace() -> None:
+    subject = monitor(WELL, sick(device_id="b"))
+    for now in (1.0, 2.0, 3.0, 4.0):
+        assert states(subject.silence("nobody knows", now)) == [("a", "healthy", "unhealthy")]
+        assert reasons(subject) == ["nobody knows", "fan failed; nobody knows"]
+        assert subject.silence("nobody knows", now) == ()
+        assert states(subject.probed([WELL, sick(device_id="b")], {}, now)) == [("a", "unhealthy", "healthy")]
+    assert subject.health["b"].since == 0
+
+
+def test_a_device_that_vanishes_keeps_its_faults_and_begins_its_rows_anew() -> None:
+    subject = monitor(sick())
+    subject.probed([WELL], {}, 1)
+    subject.probed([WELL], {}, 2)
+    subject.probed([], {}, 3)
+    assert (subject.devices, subject.health, subject.wants_probe, subject.deadline) == ((), {}, False, None)
+    assert states(subject.probed([WELL], {}, 4)) == [("a", None, "recovering")]
+    subject.probed([WELL], {}, 5)
+    assert states(subject.probed([WELL], {}, 6)) == [("a", "recovering", "healthy")]
+
+
+def test_what_is_gone_for_long_is_forgotten() -> None:
+    subject = monitor(sick())
+    subject.probed([], {}, 1)
+    subject.probed([], {}, 601)
+    assert not vars(subject)["_records"]
+    subject.probed([WELL], {}, 602)
+    assert reasons(subject) == [None]
+
+
+def test_what_is_well_for_long_is_forgotten() -> None:
+    subject = monitor(WELL)
+    subject.fault(["a"], "XID 79", kind="x", now=1)
+    subject.clear(["a"], kind="x", now=2)
+    subject.probed([WELL], {}, 601)
+    assert vars(subject)["_records"]
+    subject.probed([WELL], {}, 602)
+    assert not vars(subject)["_records"]
+
+
+def test_ten_thousand_devices_cost_a_poll_little(record_property: Callable[[str, object], None]) -> None:
+    devices = [Device(id=f"d{i}", unit=f"u{i // 10}") for i in range(10_000)]
+    subject = monitor(*devices)
+    subject.fault(["u7"], "broken", kind="x", now=1)
+    began = time.perf_counter()
+    subject.probed(devices, {}, 2)
+    record_property(
+        "figure", f"a poll of 10,000 devices, one unit faulty: {1e3 * (time.perf_counter() - began):.2f} ms"
+    )
+    assert sum(reason is not None for reason in reasons(subject)) == 10
+    assert time.perf_counter() - began < 5

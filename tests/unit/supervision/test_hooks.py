@@ -1,0 +1,540 @@
+"""Hooks that answer, fail, hang and come back late. A hang is a real one: a read from a pipe that nobody writes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+from typing_extensions import override
+
+import kdp
+from kdp.errors import AllocationError, HookFailedError, HookTimeoutError, NotReady, sentence
+from kdp.supervision.hooks import Hooks
+
+SHORT = 0.05
+LONG = 60.0
+
+pytestmark = pytest.mark.anyio
+
+
+class Gate:
+    """A pipe: `wait` blocks in read(2) until `open`, as a call into a driver does that never returns."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+        self.entered = threading.Event()
+
+    def wait(self) -> None:
+        self.entered.set()
+        os.read(self._read, 1)
+
+    def open(self) -> None:
+        os.write(self._write, b"x")
+
+    def close(self) -> None:
+        os.close(self._read)
+        os.close(self._write)
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    gate = Gate()
+    others = set(threading.enumerate())
+    yield gate
+    for _ in range(4):
+        gate.open()  # no thread outlives its test
+    for thread in set(threading.enumerate()) - others:
+        if thread.name.startswith("kdp-"):
+            thread.join(LONG)
+    gate.close()
+
+
+class Backend(kdp.DeviceBackend):
+    """Its hooks are whatever a test gives it."""
+
+    resource = "example.com/widget"
+
+    def __init__(self, **hooks: Callable[..., Any]) -> None:
+        for name, hook in hooks.items():
+            setattr(self, name, hook)
+
+    @override
+    def discover(self) -> list[kdp.Device]:
+        return []
+
+
+@pytest.fixture
+async def make(gate: Gate) -> AsyncIterator[Callable[..., Hooks]]:
+    made: list[Hooks] = []
+
+    def make(**hooks: Callable[..., Any]) -> Hooks:
+        made.append(Hooks(Backend(**hooks)))
+        return made[-1]
+
+    yield make
+    for hooks in made:
+        hooks.close()
+
+
+Make = Callable[..., Hooks]
+
+
+async def failing(hooks: Hooks, error: type[Exception], hook: str = "discover", **more: Any) -> str:
+    with pytest.raises(error) as caught:
+        await hooks.call(hook, **{"deadline": LONG} | more)
+    return str(caught.value)
+
+
+# -- results -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_def_hook_runs_in_a_daemon_thread_of_its_own(make: Make) -> None:
+    hooks = make(discover=lambda: threading.current_thread(), open=lambda: threading.current_thread())
+    first = await hooks.call("discover", deadline=LONG)
+    assert first.name == "kdp-Backend.discover"
+    assert first.daemon
+    assert await hooks.call("discover", deadline=LONG) is first
+    assert await hooks.call("open", deadline=None) is not first
+
+
+async def test_an_async_hook_runs_on_the_loop(make: Make) -> None:
+    async def discover() -> threading.Thread:
+        return threading.current_thread()
+
+    assert await make(discover=discover).call("discover", deadline=LONG) is threading.current_thread()
+
+
+async def test_arguments_go_in_and_the_result_is_worked_on_where_it_was_made(make: Make) -> None:
+    async def both(number: int) -> int:
+        return number + 1
+
+    hooks = make(allocate=lambda number: number + 1, prefer=both)
+    for hook in ("allocate", "prefer"):
+        assert await hooks.call(hook, 1, deadline=LONG, then=lambda number: number * 10) == 20
+    where = await hooks.call("allocate", 1, deadline=LONG, then=lambda _: threading.current_thread().name)
+    assert where == "kdp-Backend.allocate"
+
+
+async def test_whether_a_hook_was_written(make: Make) -> None:
+    hooks = make()
+    assert hooks.overridden("discover")
+    assert not hooks.overridden("allocate")
+
+
+async def test_an_idle_thread_holds_nothing_of_the_last_call(make: Make) -> None:
+    class Big:
+        pass
+
+    hooks = make(discover=Big, open=lambda: None)
+    found = weakref.ref(await hooks.call("discover", deadline=LONG))
+    await hooks.call("open", deadline=LONG)
+    for _ in range(1000):
+        gc.collect()
+        if found() is None:
+            return
+        await asyncio.sleep(0.01)
+    pytest.fail("the result is still held")
+
+
+# -- failures ----------------------------------------------------------------------------------------------------------
+
+
+def raising(error: BaseException) -> Callable[[], None]:
+    def hook() -> None:
+        raise error
+
+    return hook
+
+
+def raising_async(error: BaseException) -> Callable[[], Any]:
+    async def hook() -> None:
+        raise error
+
+    return hook
+
+
+@pytest.mark.parametrize("make_hook", [raising, raising_async])
+@pytest.mark.parametrize("error", [NotReady("driver not loaded"), AllocationError("the card is in use")])
+async def test_what_a_hook_may_raise_comes_through(make: Make, make_hook: Any, error: Exception) -> None:
+    with pytest.raises(type(error)) as caught:
+        await make(discover=make_hook(error)).call("discover", deadline=LONG)
+    assert caught.value is error
+
+
+@pytest.mark.parametrize("make_hook", [raising, raising_async])
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError("secret"),
+        TimeoutError("secret"),
+        StopIteration("secret"),
+        StopAsyncIteration("secret"),
+        SystemExit(3),
+        KeyboardInterrupt(),
+        GeneratorExit(),
+        asyncio.CancelledError("secret"),
+        BaseExceptionGroup("secret", [SystemExit(3)]),
+        MemoryError(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_anything_else_is_a_bug_of_the_hook_and_ends_nothing(
+    make: Make, make_hook: Any, error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    hooks = make(discover=make_hook(error), open=lambda: "fine")
+    message = await failing(hooks, HookFailedError)
+    # Python itself makes a RuntimeError of a StopIteration in a coroutine.
+    is_renamed = isinstance(error, StopIteration) and make_hook is raising_async
+    named = "RuntimeError" if is_renamed else type(error).__name__
+    assert message == f"discover() of Backend raised {named}; the plugin's log has the details"
+    assert await failing(hooks, HookFailedError) == message, "it can be called again"
+    assert await hooks.call("open", deadline=LONG) == "fine"
+    (record,) = caplog.records
+    assert record.exc_info is not None
+    logged = record.exc_info[1]
+    assert (logged.__cause__ if logged and is_renamed else logged) is error
+
+
+class Untold(Exception):
+    """As one whose ``__str__`` has a typing error."""
+
+    @override
+    def __str__(self) -> str:
+        return self.nothing  # type: ignore[attr-defined,no-any-return]
+
+
+@pytest.mark.parametrize("make_hook", [raising, raising_async])
+async def test_an_exception_that_fails_to_tell_its_text_ends_nothing(make: Make, make_hook: Any) -> None:
+    message = await failing(make(discover=make_hook(Untold())), HookFailedError)
+    assert message == "discover() of Backend raised Untold; the plugin's log has the details"
+
+
+async def test_what_is_raised_on_purpose_with_what_has_no_text_ends_nothing(make: Make) -> None:
+    with pytest.raises(NotReady) as caught:
+        await make(discover=raising(NotReady(Untold()))).call("discover", deadline=LONG)
+    assert sentence(caught.value) == "NotReady"
+
+
+async def test_a_thread_that_could_not_be_started_once_is_started_by_the_next_call(
+    make: Make, without_threads: Callable[[], AbstractContextManager[list[str]]]
+) -> None:
+    """As at a container's limit of processes. The hook was never called again, and was said to hang."""
+    hooks = make(discover=list)
+    with without_threads(), pytest.raises(HookFailedError, match=r"discover\(\) of Backend raised RuntimeError"):
+        await hooks.call("discover", deadline=LONG)
+    assert await hooks.call("discover", deadline=LONG) == []
+
+
+async def test_a_hook_that_is_a_property_that_raises_can_be_called_again() -> None:
+    class Property(Backend):
+        @property
+        @override
+        def discover(self) -> Any:
+            raise OSError("not yet")
+
+    hooks = Hooks(Property())
+    message = "discover() of Property raised OSError; the plugin's log has the details"
+    assert [await failing(hooks, HookFailedError) for _ in range(2)] == [message, message]
+
+
+async def test_where_an_object_lies_in_memory_is_no_news(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    def discover() -> None:
+        raise OSError(f"{object()} is gone")
+
+    hooks = make(discover=discover)
+    kept = [await failing(hooks, HookFailedError), object()]
+    await failing(hooks, HookFailedError)
+    assert len(caplog.records) == 1, kept
+
+
+async def test_our_own_words_about_a_wrong_value_come_through(make: Make) -> None:
+    hooks = make(discover=lambda: kdp.Device(id=""))
+    message = await failing(hooks, HookFailedError)
+    assert message.startswith("discover() of Backend: device id '': must have 1 to 63 characters")
+
+
+async def test_a_def_hook_that_returns_a_coroutine_is_told_to_be_async(make: Make) -> None:
+    """The coroutine was taken for the result, and what it should have done did not happen."""
+
+    async def prepare() -> int:
+        raise AssertionError("nobody awaits it")
+
+    hooks = make(discover=lambda: prepare(), open=lambda: prepare())
+    message = await failing(hooks, HookFailedError, then=list)
+    assert message == (
+        "discover() of Backend: it is a def that returned 'coroutine', which is not awaited: declare it with async "
+        "def, or return its result"
+    )
+    assert "open() of Backend: it is a def" in await failing(hooks, HookFailedError, hook="open")
+
+
+async def test_a_def_hook_that_returns_a_future_is_told_to_be_async(make: Make) -> None:
+    future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    assert "returned 'Future', which is not awaited" in await failing(make(discover=lambda: future), HookFailedError)
+
+
+@pytest.mark.parametrize("make_hook", [raising, raising_async])
+async def test_a_result_that_cannot_be_used_is_the_hooks_failure(make: Make, make_hook: Any) -> None:
+    async def asynchronous() -> int:
+        return 7
+
+    hooks = make(discover=(lambda: 7) if make_hook is raising else asynchronous)
+    message = await failing(hooks, HookFailedError, then=iter)
+    assert message == "discover() of Backend raised TypeError; the plugin's log has the details"
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+async def test_each_new_failure_is_logged_once_with_its_traceback(
+    make: Make, asynchronous: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    outcome: list[str | None] = ["a", "a", "b", "a", None, "a"]
+
+    def answer() -> None:
+        if (text := outcome.pop(0)) is not None:
+            raise OSError(text)
+
+    async def answer_later() -> None:
+        answer()
+
+    hooks = make(discover=answer_later if asynchronous else answer)
+    with caplog.at_level(logging.ERROR):
+        for _ in range(6):
+            try:
+                await hooks.call("discover", deadline=LONG)
+            except HookFailedError:
+                continue
+    said = [str(record.exc_info[1]) for record in caplog.records if record.exc_info]
+    assert said == ["a", "b", "a", "a"], "after a success the same failure is news again"
+    assert {record.getMessage() for record in caplog.records} == {"discover() of Backend failed"}
+
+
+# -- deadlines ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_hanging_hook_costs_its_caller_only_the_deadline(make: Make, gate: Gate) -> None:
+    hooks = make(discover=gate.wait, allocate=lambda: "other hooks go on")
+    message = await failing(hooks, HookTimeoutError, deadline=SHORT)
+    assert message.startswith("discover() of Backend did not return within ")
+    assert await hooks.call("allocate", deadline=LONG) == "other hooks go on"
+
+
+async def test_a_hanging_hook_is_not_called_again_before_it_has_returned(make: Make, gate: Gate) -> None:
+    calls: list[None] = []
+
+    def discover() -> str:
+        calls.append(None)
+        if len(calls) == 1:
+            gate.wait()
+        return f"call {len(calls)}"
+
+    hooks = make(discover=discover)
+    await failing(hooks, HookTimeoutError, deadline=SHORT)
+    message = await failing(hooks, HookTimeoutError, deadline=SHORT)
+    assert message.startswith("discover() of Backend ")
+    assert "it is not called again before" in message
+    assert len(calls) == 1
+    gate.open()
+    assert await hooks.call("discover", deadline=LONG) == "call 2", "its late return frees the hook"
+
+
+async def test_one_call_at_a_time_the_others_wait(make: Make, gate: Gate) -> None:
+    inside: list[int] = []
+    most: list[int] = []
+
+    def allocate(number: int) -> int:
+        inside.append(number)
+        most.append(len(inside))
+        if number == 0:
+            gate.wait()
+        inside.remove(number)
+        return number
+
+    hooks = make(allocate=allocate)
+    calls = [asyncio.ensure_future(hooks.call("allocate", number, deadline=LONG)) for number in range(10)]
+    await asyncio.to_thread(gate.entered.wait, LONG)
+    gate.open()
+    assert await asyncio.gather(*calls) == list(range(10))
+    assert set(most) == {1}
+
+
+async def test_a_caller_who_leaves_does_not_free_the_hook(make: Make, gate: Gate) -> None:
+    hooks = make(allocate=gate.wait)
+    call = asyncio.ensure_future(hooks.call("allocate", deadline=LONG))
+    await asyncio.to_thread(gate.entered.wait, LONG)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await failing(hooks, HookTimeoutError, "allocate", deadline=SHORT)
+    gate.open()
+    gate.open()
+    await hooks.call("allocate", deadline=LONG)
+
+
+async def test_a_failure_that_comes_late_is_nobodys(make: Make, gate: Gate) -> None:
+    def discover() -> None:
+        gate.wait()
+        raise OSError("late")
+
+    hooks = make(discover=discover)
+    await failing(hooks, HookTimeoutError, deadline=SHORT)
+    gate.open()
+    gate.open()
+    await failing(hooks, HookFailedError)
+    gc.collect()  # "exception was never retrieved" would be a warning, and so an error, here
+
+
+async def test_an_async_hook_is_cancelled_at_its_deadline(make: Make) -> None:
+    ended: list[str] = []
+
+    async def discover() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.append("cleaned up")
+
+    hooks = make(discover=discover)
+    message = await failing(hooks, HookTimeoutError, deadline=SHORT)
+    assert message.startswith("discover() of Backend did not return within ")
+    assert ended == ["cleaned up"]
+    await failing(hooks, HookTimeoutError, deadline=SHORT)
+
+
+async def test_an_async_hook_is_cancelled_with_its_caller(make: Make) -> None:
+    started = asyncio.Event()
+
+    async def allocate() -> None:
+        started.set()
+        await anyio.sleep_forever()
+
+    async def nothing() -> str:
+        return "free"
+
+    hooks = make(allocate=allocate)
+    with anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: hooks.call("allocate", deadline=None))
+            await started.wait()
+            scope.cancel()
+    assert scope.cancelled_caught
+    hooks._backend.allocate = nothing  # type: ignore[method-assign,assignment]
+    assert await hooks.call("allocate", deadline=LONG) == "free"
+
+
+async def test_a_hook_whose_own_task_was_cancelled_has_failed_and_its_caller_goes_on(make: Make) -> None:
+    async def discover() -> None:
+        inner = asyncio.ensure_future(anyio.sleep_forever())
+        asyncio.get_running_loop().call_soon(inner.cancel)
+        await inner
+
+    message = await failing(make(discover=discover), HookFailedError)
+    assert message.startswith("discover() of Backend raised CancelledError")
+
+
+@pytest.mark.parametrize("then", [anyio.lowlevel.checkpoint, anyio.sleep_forever], ids=["at once", "later"])
+async def test_a_hook_that_cancels_the_task_that_it_runs_in_has_failed_and_its_caller_goes_on(
+    make: Make, then: Callable[[], Awaitable[None]]
+) -> None:
+    """As libraries for deadlines do that are older than `asyncio.timeout`."""
+
+    async def discover() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await then()
+
+    message = await failing(make(discover=discover), HookFailedError)
+    assert message.startswith("discover() of Backend raised CancelledError")
+
+
+async def test_an_async_hook_that_does_not_let_a_cancellation_pass_costs_its_caller_only_the_deadline(
+    make: Make,
+) -> None:
+    free = asyncio.Event()
+
+    async def discover() -> str:
+        while not free.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await free.wait()
+        return "late"
+
+    hooks = make(discover=discover)
+    await failing(hooks, HookTimeoutError, deadline=SHORT)
+    message = await failing(hooks, HookTimeoutError, deadline=SHORT)
+    assert "it is not called again before" in message
+    free.set()
+    assert await hooks.call("discover", deadline=LONG) == "late"
+
+
+async def test_an_async_hook_may_time_out_by_itself(make: Make) -> None:
+    async def discover() -> None:
+        async with asyncio.timeout(0):
+            await anyio.sleep_forever()
+
+    message = await failing(make(discover=discover), HookFailedError)
+    assert message.startswith("discover() of Backend raised TimeoutError")
+
+
+# -- the end -----------------------------------------------------------------------------------------------------------
+
+
+async def test_no_thread_is_left_after_close() -> None:
+    hooks = Hooks(Backend(discover=lambda: threading.current_thread(), open=lambda: threading.current_thread()))
+    threads = [await hooks.call(hook, deadline=LONG) for hook in ("discover", "open")]
+    hooks.close()
+    for thread in threads:
+        await asyncio.to_thread(thread.join, LONG)
+        assert not thread.is_alive()
+
+
+async def test_a_thread_that_hangs_ends_when_it_is_free(gate: Gate) -> None:
+    hooks = Hooks(Backend(discover=gate.wait))
+    await failing(hooks, HookTimeoutError, deadline=SHORT)
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "kdp-Backend.discover"]
+    hooks.close()
+    gate.open()
+    await asyncio.to_thread(thread.join, LONG)
+    assert not thread.is_alive()
+
+
+HANGING = """
+import asyncio, os, sys
+import kdp
+from kdp.errors import HookTimeoutError
+from kdp.supervision.hooks import Hooks
+
+class Backend(kdp.DeviceBackend):
+    def discover(self):
+        os.read(os.pipe()[0], 1)
+    open = allocate = discover
+
+async def main():
+    hooks = Hooks(Backend())
+    for hook in ("discover", "open", "allocate"):
+        try:
+            await hooks.call(hook, deadline=0.01)
+        except HookTimeoutError:
+            print(hook, "hangs")
+    hooks.close()
+
+asyncio.run(main())
+sys.exit(7)
+"""
+
+
+def test_a_process_ends_although_all_its_hooks_hang() -> None:
+    ended = subprocess.run([sys.executable, "-c", HANGING], capture_output=True, text=True, timeout=LONG, check=False)
+    assert ended.stdout.split("\n")[:3] == ["discover hangs", "open hangs", "allocate hangs"]
+    assert (ended.returncode, ended.stderr) == (7, "")

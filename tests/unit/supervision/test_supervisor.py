@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from typing_extensions import override
+
+import kdp
+from kdp.errors import HookFailedError
+from kdp.hardware import Host
+from kdp.supervision.discover import discover_once
+from kdp.supervision.supervisor import Supervisor, pause_after
+
+
+class Generator(kdp.DeviceBackend):
+    resource = "example.com/widget"
+
+    @override
+    def discover(self) -> Iterator[kdp.Device]:
+        yield kdp.Device(id="w0")
+        raise TypeError("of the vendor's own")
+
+
+class AsyncGenerator(kdp.DeviceBackend):
+    resource = "example.com/widget"
+
+    @override
+    async def discover(self) -> AsyncIterator[kdp.Device]:  # type: ignore[override]  # a vendor's mistake
+        yield kdp.Device(id="w0")
+
+
+@pytest.mark.anyio
+async def test_a_type_error_inside_a_generator_is_the_hooks_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(HookFailedError) as caught:
+        await discover_once(Generator(), host=Host())
+    assert str(caught.value) == "discover() of Generator raised TypeError; the plugin's log has the details"
+    assert "of the vendor's own" in caplog.text
+
+
+@pytest.mark.anyio
+async def test_what_is_no_iterable_is_called_the_same_each_time() -> None:
+    told: set[str] = set()
+    for _ in range(3):
+        with pytest.raises(HookFailedError) as caught:
+            await discover_once(AsyncGenerator(), host=Host())
+        told.add(str(caught.value))
+    assert told == {
+        (
+            "discover() of AsyncGenerator: it returned <async_generator object AsyncGenerator.discover>: must be an iterable "
+            "of kdp.Device"
+        )
+    }
+
+
+@pytest.mark.parametrize(
+    ("took", "rest"), [(0.0, 5.0), (0.1, 4.9), (2.5, 2.5), (2.6, 2.5), (30.0, 2.5)], ids=lambda value: str(value)
+)
+def test_discoveries_begin_an_interval_apart_unless_they_are_slow(took: float, rest: float) -> None:
+    assert pause_after(took, interval=5.0) == pytest.approx(rest)
+
+
+class Plain(kdp.DeviceBackend):
+    resource = "example.com/widget"
+
+    @override
+    def discover(self) -> list[kdp.Device]:
+        return []
+
+
+@pytest.mark.anyio
+async def test_no_hook_is_called_for_a_protocol_while_the_backend_is_not_ready() -> None:
+    """One was, between ``close`` and ``open``; and ``counters`` that said so was asked as fast as it could."""
+    supervisor = Supervisor(Plain(), host=Host())
+    with pytest.raises(kdp.NotReady, match="Plain is not ready: it has not discovered anything yet"):
+        await supervisor.call("counters", deadline=60.0)
