@@ -21,7 +21,7 @@ CALLS = 100
 
 
 def rows(setting: Setting) -> Iterator[Row]:
-    """Time Allocate in interleaved blocks of calls; the figure is the median over the rounds of the ratio of medians."""
+    """Time Allocate in interleaved blocks of calls; return the median over the rounds of the ratio of medians."""
     rounds = setting.rounds(60, 8)
     with ExitStack() as stack:
         clients: dict[str, Client] = {}

@@ -1,8 +1,8 @@
 """DRA drivers in a real cluster: kdp's, and one in Go on the upstream helper, beside one another.
 
-etcd, API server and kubelet are the real ones. The driver in Go is the one of tests/node/peers/dra, plain and careful: the
-plain one remembers nothing and has one CDI spec for all its devices; the careful one keeps a checkpoint and writes a spec for
-each claim, as drivers in use do, and as kdp does. What must hold is judged against the plain one.
+etcd, API server and kubelet are the real ones. The driver in Go is the one of tests/node/peers/dra, plain and careful:
+the plain one remembers nothing and has one CDI spec for all its devices; the careful one keeps a checkpoint and writes
+a spec for each claim, as drivers in use do, and as kdp does. What must hold is judged against the plain one.
 
 Neither of the two is helped by a poll: kdp's driver looks for devices when it starts and at SIGHUP.
 """
@@ -52,7 +52,8 @@ CALM: Final = 1.5
 
 _SERVICE: Final = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/"
 _WRITES: Final = re.compile(
-    r'^apiserver_request_total\{[^}]*code="2..",[^}]*resource="resourceslices",scope="resource",[^}]*verb="(POST|PUT|PATCH|DELETE)"[^}]*\} (\d+)',
+    r'^apiserver_request_total\{[^}]*code="2..",[^}]*resource="resourceslices",scope="resource",'
+    r'[^}]*verb="(POST|PUT|PATCH|DELETE)"[^}]*\} (\d+)',
     re.MULTILINE,
 )
 _BYTES: Final = re.compile(
@@ -170,7 +171,7 @@ class _Node:
         return writes, int(sum(map(float, _BYTES.findall(text))))
 
     async def claim(self, driver: _Driver, count: int) -> Any:
-        """Make a claim with the first so many devices of a driver, as the scheduler leaves it; return the call's request."""
+        """Make an allocated claim with the first devices of a driver, as the scheduler does; return the request."""
         name = f"{driver.name}-{count}"
         exactly = {"deviceClassName": "any", "count": count}
         spec = {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
@@ -182,7 +183,7 @@ class _Node:
         return pb.Claim(namespace="default", name=name, uid=made["metadata"]["uid"])
 
 
-# -- from the start to the slice -------------------------------------------------------------------------------------------
+# -- from the start to the slice ---------------------------------------------------------------------------------------
 
 
 async def _start(node: _Node, setting: Setting) -> list[Row]:
@@ -205,7 +206,7 @@ async def _start(node: _Node, setting: Setting) -> list[Row]:
     ]
 
 
-# -- Prepare, memory, one change -------------------------------------------------------------------------------------------
+# -- Prepare, memory, one change ---------------------------------------------------------------------------------------
 
 
 class _Caller:
@@ -332,7 +333,7 @@ async def _items(node: _Node, driver: _Driver) -> list[dict[str, Any]]:
     return list(found["items"])
 
 
-# -- the kubelet restarts --------------------------------------------------------------------------------------------------
+# -- the kubelet restarts ----------------------------------------------------------------------------------------------
 
 
 async def _restart(node: _Node, setting: Setting) -> list[Row]:
@@ -375,7 +376,7 @@ async def _wiped(node: _Node, driver: _Driver) -> float:
     return time.monotonic() - gone
 
 
-# -- a large node ----------------------------------------------------------------------------------------------------------
+# -- a large node ------------------------------------------------------------------------------------------------------
 
 
 @attrs.frozen

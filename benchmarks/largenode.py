@@ -1,4 +1,4 @@
-"""`LargeNode`: a directory that looks like a node with many GPUs, RDMA adapters and FPGAs, as their drivers show them."""
+"""`LargeNode`: a directory that looks like a node with many GPUs, RDMA adapters, and FPGAs."""
 
 from __future__ import annotations
 

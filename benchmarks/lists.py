@@ -88,9 +88,9 @@ def _encoding(setting: Setting) -> Row:
         statistics.median(alone),
         20,
         "µs",
-        note=f"alone, in a list of {size // 1000} kB; {statistics.median(held):.0f} while a stream still sends the list before; "
-        f"in its place, with cold caches: {statistics.median(join):.0f}, after {statistics.median(update):.0f} for the "
-        "whole table's comparison",
+        note=f"alone, in a list of {size // 1000} kB; {statistics.median(held):.0f} while a stream still sends "
+        f"the list before; in its place, with cold caches: {statistics.median(join):.0f}, after "
+        f"{statistics.median(update):.0f} for the whole table's comparison",
     )
 
 

@@ -1,10 +1,10 @@
 """Preferred allocation: the policies' answers, and beside them NVIDIA's go-gpuallocator.
 
-``KDP_GPUALLOCATOR`` names its binary (`benchmarks/gpuallocator/main.go` says how it is built); without it, and in a quick run, the stored
-times stand in, which were measured on another day.
+``KDP_GPUALLOCATOR`` names its binary (`benchmarks/gpuallocator/main.go` says how it is built); without it, and in a
+quick run, the stored times stand in, which were measured on another day.
 
-Figures are processor time: a search waits for nothing, so that is what it takes on a machine that is not busy otherwise.
-Only where the search ends at its budget is it the clock's time.
+Figures are processor time: a search waits for nothing, so that is what it takes on a machine that is not busy
+otherwise. Only where the search ends at its budget is it the clock's time.
 """
 
 from __future__ import annotations

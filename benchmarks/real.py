@@ -1,8 +1,8 @@
 """The kubelet's own device manager 1.37.1, killed a thousand times, under kdp's plugin and one in Go.
 
-Both plugins are on the same node, so every life of the kubelet is the same for both: kdp's minimal example as a process, and
-the reference plugin of tests/node/peers, which is written as plugins in Go usually are. The instants of death are drawn;
-some lives end before they listen, some in the middle of a registration.
+Both plugins are on the same node, so every life of the kubelet is the same for both: kdp's minimal example as a
+process, and the reference plugin of tests/node/peers, which is written as plugins in Go usually are. The instants of
+death are drawn; some lives end before they listen, some in the middle of a registration.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["rows"]
 
 DIES_YOUNG: Final = 0.15
-"""This part of the kubelets is killed at an instant of their first `YOUTH` seconds; most of those have not listened yet."""
+"""Share of kubelets killed within their first `YOUTH` seconds; most of them do not listen yet."""
 
 YOUTH: Final = 0.1
 

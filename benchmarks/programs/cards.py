@@ -1,4 +1,4 @@
-"""A plugin of cards, each offered many times, whose faults are ordered: ``{"flips": N, "period": S, "devices": CARDS}``."""
+"""A plugin of shared cards with faults on command: ``{"flips": N, "period": S, "devices": CARDS}``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AMD's (Xilinx') cards, on trees made by hand with the names that the drivers of XRT use: no card and no driver is here."""
+"""AMD (Xilinx) cards, on trees made by hand with the names of the XRT drivers; no card, no driver."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Nodes that are drawn by lot, with attributes that break: what must hold on each of them.
 
-A node has the two boards that were recorded, some of their attributes changed, and some cards made by hand. Then one attribute of one
-board or card is broken in one way. The invariants are the tests' names.
+A node has the two boards that were recorded, some of their attributes changed, and some cards made by hand. Then one
+attribute of one board or card is broken in one way. The invariants are the tests' names.
 """
 
 from __future__ import annotations

@@ -104,7 +104,10 @@ def test_a_card_without_a_user_function_was_not_spoken_of(
     assert [device.id for device in backend.discover()] == ["0000:3c:00.1"]
     backend.discover()
     assert caplog.messages == [
-        "left out: card 0000:3b:00.0: its management function is there and no user function: is xocl loaded and bound to it?"
+        (
+            "left out: card 0000:3b:00.0: its management function is there and no user function: is xocl loaded and "
+            "bound to it?"
+        )
     ]
 
 

@@ -52,5 +52,6 @@ def test_annotations_are_refused_with_what_to_do(tree: Tree, backend: Make) -> N
     with pytest.raises(kdp.InvalidValueError) as caught:
         _published(devices, "v1.37.1")
     assert str(caught.value) == (
-        "annotation 'example.com/port': a DRA driver gives devices by CDI, which has no annotations of containers; leave it out"
+        "annotation 'example.com/port': a DRA driver gives devices by CDI, which has no annotations of containers; "
+        "leave it out"
     )

@@ -1,4 +1,4 @@
-"""The tables of docs/backends/nvidia-gpu.md that follow from the code; run as a program, it writes them into the page."""
+"""The generated tables of docs/backends/nvidia-gpu.md; run as a program, it writes them into the page."""
 
 from __future__ import annotations
 

@@ -131,8 +131,8 @@ def test_mig_single_with_several_kinds_says_so_and_hands_out_none(make: Make) ->
     reasons = {device.health.reason for device in found(backend).values()}
     assert reasons == {
         (
-            "mig=single wants one MIG profile on all GPUs, here are 2 x 1g.18gb, 1 x 3g.71gb, 1 x whole GPU; make them equal, "
-            "or set mig=mixed"
+            "mig=single wants one MIG profile on all GPUs, here are 2 x 1g.18gb, 1 x 3g.71gb, 1 x whole GPU; make "
+            "them equal, or set mig=mixed"
         )
     }
 

@@ -62,7 +62,7 @@ def by_hand(profile: str, start: int, size: int) -> Any:
     return pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(handle, info.id, ctypes.byref(place))
 
 
-# -- what is published -----------------------------------------------------------------------------------------------------
+# -- what is published -------------------------------------------------------------------------------------------------
 
 
 @VERSIONS
@@ -310,7 +310,7 @@ def test_an_instance_brings_the_imex_channels_with_it(make: Make) -> None:
 
 
 def test_what_was_made_is_what_was_offered(make: Make) -> None:
-    """A claim that selects by profile and capacity finds the same where instances are made by hand and served by ``mixed``."""
+    """A claim that selects by profile and capacity finds the same devices with ``mixed`` and instances made by hand."""
     node, dynamic = make(STATE, mig="dynamic")
     mixed = NvidiaGpu(node.host, strategies=["device-nodes"], mig="mixed")
     with opened(dynamic):

@@ -1,4 +1,4 @@
-"""Dynamic MIG through the whole driver, before a simulated kubelet and API server: a driver that dies half-way leaks no instance."""
+"""Dynamic MIG with a simulated kubelet and API server: a driver that dies half-way leaks no instance."""
 
 from __future__ import annotations
 

@@ -74,7 +74,10 @@ def test_by_cdi_the_spec_must_describe_them(make_node: MakeNode) -> None:
     node.tree.write("/var/run/cdi/nvidia.json", json.dumps({"kind": "nvidia.com/gpu", "devices": names}))
     with opened(backend):
         assert {device.health.reason for device in backend.discover()} == {
-            "IMEX channel 0: no CDI spec of the node describes nvidia.com/imex-channel=0; run nvidia-ctk cdi generate --mode=imex"
+            (
+                "IMEX channel 0: no CDI spec of the node describes nvidia.com/imex-channel=0; run nvidia-ctk cdi "
+                "generate --mode=imex"
+            )
         }
         node.tree.write("/etc/cdi/imex.yaml", "kind: nvidia.com/imex-channel\ndevices: [{name: '0'}]\n")
         devices = backend.discover()

@@ -19,8 +19,8 @@ from kdp_nvidia_gpu import NvidiaGpu
         (
             {"strategies": ["envvar", "volume-mounts"]},
             (
-                "strategies=envvar,volume-mounts: contradict each other, since both say in NVIDIA_VISIBLE_DEVICES what a "
-                "container gets, and each something else; choose one"
+                "strategies=envvar,volume-mounts: contradict each other, since both say in NVIDIA_VISIBLE_DEVICES "
+                "what a container gets, and each something else; choose one"
             ),
         ),
         ({"mig_profiles": ["1g.10gb"]}, "mig_profiles=1g.10gb: contradicts mig=none; set mig=mixed or mig=single"),
@@ -57,8 +57,8 @@ from kdp_nvidia_gpu import NvidiaGpu
         (
             {"strategies": ["cdi"], "cdi_kind": "nonsense"},
             (
-                "cdi_kind=nonsense: CDI kind 'nonsense': must be vendor/class, each starting with a letter, ending in a letter or "
-                "digit, of letters, digits, '-', '_', '.'; valid is for example 'example.com/widget'"
+                "cdi_kind=nonsense: CDI kind 'nonsense': must be vendor/class, each starting with a letter, ending in "
+                "a letter or digit, of letters, digits, '-', '_', '.'; valid is for example 'example.com/widget'"
             ),
         ),
         (

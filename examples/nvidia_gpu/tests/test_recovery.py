@@ -67,7 +67,7 @@ def test_a_look_at_what_had_no_error_changes_nothing() -> None:
     assert Recovery(1.0).looked("a", None, 5.0) == ()
 
 
-# -- the table ------------------------------------------------------------------------------------------------------------
+# -- the table ---------------------------------------------------------------------------------------------------------
 
 
 def test_the_classes_are_those_of_the_plugins_it_follows() -> None:

@@ -120,7 +120,7 @@ def test_an_instance_whose_name_is_none_for_cdi_leaves_the_others_listed(make: M
     assert not devices[old.uuid].health.is_healthy
 
 
-# -- NVIDIA's container runtime -------------------------------------------------------------------------------------------
+# -- NVIDIA's container runtime ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("strategy", ["envvar", "volume-mounts"])
@@ -155,7 +155,7 @@ def test_a_plugin_that_nvidias_runtime_has_started_needs_no_more_evidence(make_n
     assert runtime_evidence(node.host, {}) is None
 
 
-# -- what the plugin itself must be given ---------------------------------------------------------------------------------
+# -- what the plugin itself must be given ------------------------------------------------------------------------------
 
 
 class _Seen(kdp.hardware.Host):

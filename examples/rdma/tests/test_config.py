@@ -84,7 +84,10 @@ def test_unknown_keys_are_named_with_the_nearest_known_and_change_nothing() -> N
     assert config.interval == 300
     assert config.warnings == (
         "f: extra: is an unknown key and changes nothing (known are configList, periodicUpdateInterval)",
-        "f: configList[1].selectors.vendor: is an unknown key and changes nothing (did you mean 'vendors'? known are deviceIDs, drivers, ifNames, linkTypes, vendors)",
+        (
+            "f: configList[1].selectors.vendor: is an unknown key and changes nothing (did you mean 'vendors'? known "
+            "are deviceIDs, drivers, ifNames, linkTypes, vendors)"
+        ),
     )
 
 
@@ -103,8 +106,10 @@ AUX = '{"resourceList": [{"resourceName": "a", "deviceType": "auxNetDevice", "se
         ("pool", "[" * 100_000, "f: is nested too deeply to be a configuration"),
         ("pool", POOL.join(['{"configList": [', "]}"]).replace(": 1,", f": {'9' * 5001},"), "f: has a number with too many digits to be a configuration"),
         ("pool", "[]", 'f: the document: a list must be an object; valid is for example {"configList": [...]}'),
-        ("pool", SRIOV, "f: the document: this is a configuration of sriov-network-device-plugin, and mode is pool; set mode to vf"),
-        ("vf", SHARED, "f: the document: this is a configuration of k8s-rdma-shared-dev-plugin, and mode is vf; set mode to pool or hca"),
+        ("pool", SRIOV, ("f: the document: this is a configuration of sriov-network-device-plugin, and mode is pool; set mode to "
+"vf")),
+        ("vf", SHARED, ("f: the document: this is a configuration of k8s-rdma-shared-dev-plugin, and mode is vf; set mode to pool "
+"or hca")),
         ("pool", "{}", 'f: the document: has no configList; valid is for example {"configList": [{"resourceName": ...}]}'),
         ("vf", '{"resourceList": []}', 'f: the document: has no resourceList; valid is for example {"resourceList": [{"resourceName": ...}]}'),
         ("pool", f'{{"configList": [{POOL}, {POOL}]}}', "f: configList[1]: 'a' is there twice; give each resource a name of its own"),
@@ -118,13 +123,17 @@ AUX = '{"resourceList": [{"resourceName": "a", "deviceType": "auxNetDevice", "se
         ("pool", POOL.join(['{"configList": [', "]}"]).replace('["15b3"]', '"15b3"'), 'f: configList[0].selectors.vendors: "15b3" must be a list of texts; valid is for example ["15b3"]'),
         ("pool", POOL.join(['{"configList": [', "]}"]).replace('"a",', '"a", "devices": ["ib0"],'), "f: configList[0]: has both devices and selectors; put the names of devices into selectors.ifNames"),
         ("vf", VF.join(['{"resourceList": [', "]}"]).replace('"vendors": ["15b3"]', '"pfNames": ["eth0#3-1"]'), 'f: resourceList[0].selectors.pfNames[0]: "eth0#3-1" must be a name, and behind a # numbers or ranges of them; valid is for example "eth0#0-3,7"'),
-        ("vf", VF.join(['{"resourceList": [', "]}"]).replace('"vendors"', '"ddpProfiles": ["x"], "vendors"'), "f: resourceList[0].selectors.ddpProfiles: DDP profiles are served by sriov-network-device-plugin only; remove it"),
+        ("vf", VF.join(['{"resourceList": [', "]}"]).replace('"vendors"', '"ddpProfiles": ["x"], "vendors"'), ("f: resourceList[0].selectors.ddpProfiles: DDP profiles are served by sriov-network-device-plugin only; "
+"remove it")),
         ("vf", VF.join(['{"resourceList": [', "]}"]).replace('"vendors"', '"vdpaType": "net", "vendors"'), 'f: resourceList[0].selectors.vdpaType: "net" must be vhost or virtio; valid is for example "vhost"'),
-        ("vf", VF.join(['{"resourceList": [', "]}"]).replace('"vendors"', '"vdpaType": "vhost", "isRdma": true, "vendors"'), "f: resourceList[0].selectors: has both isRdma and vdpaType, and a function is used the one way or the other; remove one"),
-        ("vf", VF.join(['{"resourceList": [', "]}"]).replace('"vendors"', '"auxTypes": ["sf"], "vendors"'), "f: resourceList[0].selectors.auxTypes: is for deviceType auxNetDevice, and this is netDevice; remove one of them"),
+        ("vf", VF.join(['{"resourceList": [', "]}"]).replace('"vendors"', '"vdpaType": "vhost", "isRdma": true, "vendors"'), ("f: resourceList[0].selectors: has both isRdma and vdpaType, and a function is used the one way or the "
+"other; remove one")),
+        ("vf", VF.join(['{"resourceList": [', "]}"]).replace('"vendors"', '"auxTypes": ["sf"], "vendors"'), ("f: resourceList[0].selectors.auxTypes: is for deviceType auxNetDevice, and this is netDevice; remove one "
+"of them")),
         ("vf", AUX.replace('"sf"', '"eth"'), 'f: resourceList[0].selectors.auxTypes[0]: "eth" must be sf, for subfunctions; valid is for example "sf"'),
         ("vf", AUX.replace('"auxTypes": ["sf"]', '"auxTypes": []'), 'f: resourceList[0].selectors: has no auxTypes, and deviceType is auxNetDevice; valid is for example "auxTypes": ["sf"]'),
-        ("vf", AUX.replace('"auxTypes"', '"pKeys": ["1"], "auxTypes"'), "f: resourceList[0].selectors.pKeys: is for deviceType netDevice, and this is auxNetDevice; remove one of them"),
+        ("vf", AUX.replace('"auxTypes"', '"pKeys": ["1"], "auxTypes"'), ("f: resourceList[0].selectors.pKeys: is for deviceType netDevice, and this is auxNetDevice; remove one of "
+"them")),
         ("vf", VF.join(['{"resourceList": [', "]}"]).replace('"a",', '"a", "deviceType": "accelerator",'), 'f: resourceList[0].deviceType: "accelerator" is served by sriov-network-device-plugin only, here are virtual functions and subfunctions; valid is for example "netDevice"'),
         ("vf", '{"resourceList": [{"resourceName": "a"}]}', 'f: resourceList[0]: has no selectors; valid is for example "selectors": [{"vendors": ["15b3"]}]'),
     ],
@@ -141,7 +150,19 @@ def test_a_bad_resource_name_is_told_with_its_field() -> None:
         read(text, "f", "pool")
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda s: st.lists(s) | st.dictionaries(st.sampled_from(["configList", "resourceList", "selectors", "vendors", "resourceName", "rdmaHcaMax"]), s), max_leaves=8))  # fmt: skip
+# Fmt: skip.
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda s: (
+            st.lists(s)
+            | st.dictionaries(
+                st.sampled_from(["configList", "resourceList", "selectors", "vendors", "resourceName", "rdmaHcaMax"]), s
+            )
+        ),
+        max_leaves=8,
+    )
+)
 def test_no_json_raises_anything_else(held: Any) -> None:
     modes: list[Mode] = ["pool", "hca", "vf"]
     for mode in modes:
@@ -217,7 +238,8 @@ def test_a_file_that_changes_is_in_force_and_a_broken_one_changes_nothing(
     assert len(backend.discover()) == 1000
     assert backend.resources == ["example.com/hca_shared_devices_a", "rdma/hca_shared_devices_b"]
     assert caplog.messages[-1].startswith(
-        "rdma/hca_shared_devices_b: no adapter is selected; there are mlx5_0 (15b3:101b, mlx5_core, ib0, infiniband), mlx5_1"
+        "rdma/hca_shared_devices_b: no adapter is selected; there are mlx5_0 (15b3:101b, mlx5_core, ib0, infiniband), "
+        "mlx5_1"
     )
     caplog.clear()
 

@@ -1,7 +1,7 @@
 """Nodes that are drawn by lot, with attributes that break: what must hold on each of them.
 
-A node has adapters of some drivers with ports of some kinds, virtual functions and subfunctions; then one attribute of one adapter is
-broken in one way. The invariants are the tests' names.
+A node has adapters of some drivers with ports of some kinds, virtual functions and subfunctions; then one attribute of
+one adapter is broken in one way. The invariants are the tests' names.
 """
 
 from __future__ import annotations

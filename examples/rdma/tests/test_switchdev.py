@@ -1,4 +1,4 @@
-"""Switchdev mode, where a physical function's adapter has ports, and the function interfaces, that are no way out of the node.
+"""Switchdev mode: a physical function has ports and interfaces that do not lead out of the node.
 
 The trees are made by hand, after the kernel's drivers/infiniband/hw/mlx5/ib_rep.c and eswitch.c.
 """
@@ -36,7 +36,7 @@ def _state(tree: SysfsTree, name: str, state: str) -> None:
 
 @pytest.fixture
 def without_gids(sysfs_tree: SysfsTree) -> SysfsTree:
-    """A function in switchdev mode with two virtual ones. The uplink's port is the last; of that of the function itself there is nothing."""
+    """A function in switchdev mode with two VFs. The uplink's port is the last; the function has no port."""
     node = Node(sysfs_tree)
     directory = node.pci(FIRST, numa=0)
     node.hca("mlx5_0", directory, guid=GUID(1), ports=[{**ETHERNET, **DOWN}, *([ETHERNET] * 3)])
@@ -51,7 +51,7 @@ def without_gids(sysfs_tree: SysfsTree) -> SysfsTree:
 
 
 def _bond(tree: SysfsTree, *, switches: tuple[str, str] = ("", ""), marked: bool = False, virtual: int = 2) -> Node:
-    """Two functions of one card below one bond, each with a representor and, as far as so many are there, its virtual one."""
+    """Two functions of one card below one bond, each with a representor and, if there are enough, its VF."""
     node = Node(tree)
     bond = "/sys/devices/virtual/net/bond0"
     tree.link("/sys/class/net/bond0", bond)
@@ -75,7 +75,7 @@ def _bond(tree: SysfsTree, *, switches: tuple[str, str] = ("", ""), marked: bool
 
 @pytest.fixture
 def card_bond(sysfs_tree: SysfsTree) -> SysfsTree:
-    """A bond that the card makes: the first function has the adapter, whose ports are the bond and the second one's representor."""
+    """A bond made by the card: the first function's adapter has the bond and the second's representor as ports."""
     node = _bond(sysfs_tree)
     ports = [{**ETHERNET, "gid_attrs/ndevs/0": "bond0"}, {**ETHERNET, "gid_attrs/ndevs/0": "pf1rep0"}]
     node.hca("mlx5_bond_0", sysfs_tree.host.resolve(f"/sys/bus/pci/devices/{FIRST}"), guid=GUID(1), ports=ports)
@@ -91,7 +91,7 @@ def _reasons(backend: Rdma) -> dict[str, str | None]:
     return {id_: device.health.reason for id_, device in found(backend).items()}
 
 
-# -- ports --------------------------------------------------------------------------------------------------------------
+# -- ports -------------------------------------------------------------------------------------------------------------
 
 
 def test_representors_whose_ports_have_no_gids_kept_an_adapter_healthy(without_gids: SysfsTree) -> None:
@@ -197,7 +197,7 @@ def test_an_interface_whose_attribute_fails_later_changes_no_verdict(without_gid
     assert _reasons(Rdma(without_gids.host, mode="hca"))[ADAPTER] == "mlx5_0 uplink eth0 is unknown"
 
 
-# -- bonds --------------------------------------------------------------------------------------------------------------
+# -- bonds -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_leg_of_the_cards_bond_took_its_functions_out(card_bond: SysfsTree) -> None:

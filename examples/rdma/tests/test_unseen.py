@@ -107,7 +107,7 @@ def test_an_adapter_that_replaces_another_has_nothing_of_it(node: SysfsTree) -> 
 
 
 def test_what_could_not_be_read_at_first_is_read_later(node: SysfsTree) -> None:
-    """An adapter that was seen while it was being made had no memory node for ever, and the whole resource none with it."""
+    """An adapter seen while it was being created never got a NUMA node, nor did the whole resource."""
     whole = found(Rdma(node.host, mode="hca"))[SECOND]
     for path in ("board_id", "device/numa_node"):
         node.fail(f"/sys/class/infiniband/mlx5_1/{path}", errno.ENODEV)
@@ -119,7 +119,7 @@ def test_what_could_not_be_read_at_first_is_read_later(node: SysfsTree) -> None:
 
 
 def test_what_is_above_a_root_complex_is_none(sysfs_tree: SysfsTree) -> None:
-    """On Azure and on some ARM boards: two adapters had "LNXSYSTM:00" in common, and seemed to be near to each other."""
+    """On Azure and some ARM boards, two adapters shared "LNXSYSTM:00" and seemed close to each other."""
     made = Node(sysfs_tree)
     above = "/sys/devices/LNXSYSTM:00/LNXSYBUS:00/ACPI0004:00/VMBUS:00/47505500-0001"
     directory = f"{above}/pci9e2f:00/9e2f:00:02.0"
@@ -139,12 +139,12 @@ def test_a_domain_of_five_digits_is_an_address(sysfs_tree: SysfsTree) -> None:
     assert (device.id, device.numa_nodes, device.health.is_healthy) == ("10000:e1:00.0-0", (1,), True)
 
 
-# -- switchdev ----------------------------------------------------------------------------------------------------------
+# -- switchdev ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def switchdev(node: SysfsTree) -> SysfsTree:
-    """The physical function of the third card as switchdev makes it: an interface and a port for its first virtual function."""
+    """The third card's physical function in switchdev mode: an interface and a port for its first VF."""
     directory = "/sys/devices/pci0000:d8/0000:d8:00.0"
     Node(node).net(directory, "eth0_0")
     node.write(f"{directory}/net/eth0_0/phys_port_name", "pf0vf0")
@@ -175,7 +175,7 @@ def test_a_representor_is_no_uplink(switchdev: SysfsTree, write_config: Write) -
     assert {device.attributes["parentInterfaces"] for device in devices} == {"eth0"}
 
 
-# -- what is left out is told -------------------------------------------------------------------------------------------
+# -- what is left out is told ------------------------------------------------------------------------------------------
 
 
 def test_a_node_that_containers_do_without_is_told_once(node: SysfsTree, caplog: pytest.LogCaptureFixture) -> None:
@@ -234,7 +234,7 @@ def test_functions_that_lost_their_adapter_are_told(node: SysfsTree, caplog: pyt
     assert caplog.messages == [f"rdma/vf: left out because no RDMA adapter is to be seen: {AWAY}"]
 
 
-# -- drivers for programs -----------------------------------------------------------------------------------------------
+# -- drivers for programs ----------------------------------------------------------------------------------------------
 
 
 def _passed(node: SysfsTree, write: Write, driver: str) -> tuple[kdp.Device, dict[str, Any]]:

@@ -251,7 +251,7 @@ def test_what_a_backend_needs_is_what_it_reads(node: SysfsTree) -> None:
     assert Rdma(node.host, mode="vf").needs() == kdp.Needs(host_paths=("/dev", "/proc", "/sys"), host_network=True)
 
 
-# -- vDPA ---------------------------------------------------------------------------------------------------------------
+# -- vDPA --------------------------------------------------------------------------------------------------------------
 
 
 def test_functions_by_their_vdpa_device(node: SysfsTree, write_config: Write) -> None:
@@ -284,7 +284,7 @@ def test_a_vdpa_device_without_its_node_is_unhealthy(node: SysfsTree, write_conf
     assert backend.discover() == []
 
 
-# -- subfunctions -------------------------------------------------------------------------------------------------------
+# -- subfunctions ------------------------------------------------------------------------------------------------------
 
 PARENT = "0000:d8:00.0"
 SELECTED_SUBFUNCTIONS: list[tuple[dict[str, Any], list[int]]] = [

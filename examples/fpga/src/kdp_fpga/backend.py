@@ -1,7 +1,7 @@
 """`Fpga`: the backend that joins the parts: devices of what was scanned, their health, and word when to look again.
 
-What changes without an event of the kernel (error registers, temperatures, ids) is seen at the next poll; boards that come
-and go are told by the kernel at once.
+What changes without an event of the kernel (error registers, temperatures, ids) is seen at the next poll; boards that
+come and go are told by the kernel at once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SUBSYSTEMS = ("fpga_region", "fpga", "platform", "pci", "drm")
 """Whose events say that boards, ports or cards come or go. A port of DFL is a platform device."""
 
 _SETTLED = 2.0
-"""Seconds after which a board that has named no interface has none: its driver makes everything within a tenth of one."""
+"""Seconds after which a board without an interface has none: its driver needs a tenth of a second."""
 
 _TWO = 2
 
@@ -75,22 +75,25 @@ class Fpga(kdp.DeviceBackend):
 
         Args:
             host: The node's files.
-            mode: What a container gets of an Intel board: `af`: one port with the accelerator that is programmed; `region`: all
-                ports of a board, to be programmed; `regiondevel`: those and the management engine, which programs.
-            max_temperature: Degrees Celsius from which on a board is unhealthy; none: its own critical temperature, where it
-                has one.
-            clear_temperature: Degrees Celsius from which on it is healthy again, below `max_temperature`; none: 5 below.
-            ignored_errors: Error registers that do not make a board unhealthy, of fme_errors, pcie0_errors, pcie1_errors,
-                nonfatal_errors, catfatal_errors, gbs_errors, bbs_errors, port_errors.
-            programmer: In mode `region`: path on the node of the program that the container runtime calls to program the board
-                before a container starts (Intel's `intel-fpga-crihook`). Needs CDI, as `--cdi beside`.
-            card_unit: What one device of an AMD card with two user functions (Alveo U30) is: the whole `card`, both functions
-                with one serial number, or one `function`.
-            shell_names: How that card's resource is called: `common`: amd.com/ama_u30; `exact`: by shell and timestamp as others.
-            management: Whether a container also gets the management function's node of an AMD card, with which it can load
-                another shell and reset the card.
-            annotation: In mode `region`: whether containers get the annotation that Intel's hook is found by in CRI-O. False for
-                a DRA driver, which has no annotations; there it is found by `programmer`.
+            mode: What a container gets of an Intel board: `af`: one port with the accelerator that is programmed;
+                `region`: all ports of a board, to be programmed; `regiondevel`: those and the management engine, which
+                programs.
+            max_temperature: Degrees Celsius from which on a board is unhealthy; none: its own critical temperature,
+                where it has one.
+            clear_temperature: Degrees Celsius from which on it is healthy again, below `max_temperature`; none: 5
+                below.
+            ignored_errors: Error registers that do not make a board unhealthy, of fme_errors, pcie0_errors,
+                pcie1_errors, nonfatal_errors, catfatal_errors, gbs_errors, bbs_errors, port_errors.
+            programmer: In mode `region`: path on the node of the program that the container runtime calls to program
+                the board before a container starts (Intel's `intel-fpga-crihook`). Needs CDI, as `--cdi beside`.
+            card_unit: What one device of an AMD card with two user functions (Alveo U30) is: the whole `card`, both
+                functions with one serial number, or one `function`.
+            shell_names: How that card's resource is called: `common`: amd.com/ama_u30; `exact`: by shell and timestamp
+                as others.
+            management: Whether a container also gets the management function's node of an AMD card, with which it can
+                load another shell and reset the card.
+            annotation: In mode `region`: whether containers get the annotation that Intel's hook is found by in CRI-O.
+                False for a DRA driver, which has no annotations; there it is found by `programmer`.
 
         Raises:
             kdp.ConfigurationError: An option is unknown, or two contradict each other.
@@ -107,7 +110,8 @@ class Fpga(kdp.DeviceBackend):
         self._thermometer = Thermometer(max_temperature, clear_temperature)
         if programmer is not None and self._mode != "region":
             raise kdp.ConfigurationError(
-                f"programmer={programmer!r} with mode={self._mode}: boards are programmed for a container in mode=region only"
+                f"programmer={programmer!r} with mode={self._mode}: boards are programmed for a container in "
+                "mode=region only"
             )
         hooks = [] if programmer is None else [_hook(programmer)]
         # The annotation says to Intel's hook, in runtimes that find it by annotations, that it is meant.
@@ -164,7 +168,7 @@ class Fpga(kdp.DeviceBackend):
         self._is_unsettled = False
 
     def _near(self, directory: kdp.hardware.Directory) -> tuple[int, ...]:
-        """Return the memory nodes near to a port: its path has its slot's address, so what is known of it stays true."""
+        """Return the NUMA nodes of a port. Its path contains its slot's address, so a known answer stays true."""
         if directory.path not in self._places and (found := directory.numa_nodes):
             self._places[directory.path] = found
         return self._places.get(directory.path, ())
@@ -258,8 +262,8 @@ class Fpga(kdp.DeviceBackend):
         ]
         if len(members) > _TWO:
             wrong.append(
-                f"{len(members)} functions say the serial number {first.serial.value}, and a card has {_TWO}: which are one "
-                "card cannot be known"
+                f"{len(members)} functions say the serial number {first.serial.value}, and a card has {_TWO}: which "
+                "are one card cannot be known"
             )
         if is_twin and self._card_unit == "card" and first.serial.value is None:
             wrong.append(f"{first.serial.problem}: which functions are one card cannot be known")

@@ -1,10 +1,11 @@
 """Intel's boards as the kernel shows them: DFL of the kernel itself, and the older OPAE drivers with other names.
 
 Sources: the kernel's Documentation/fpga/dfl.rst and Documentation/ABI/testing/sysfs-platform-dfl-fme, -dfl-port and
-sysfs-class-fpga-region. A board has one management engine (FME) and some ports, each with an accelerator. The numbers in
-``region0``, ``dfl-fme.0`` and ``dfl-port.0`` are given in the order of coming, and shift when a board is unplugged: a port is
-known by its PCI function's address and its own ``id``. With SR-IOV a port may be moved to a virtual function; the
-engine stays with the physical one, also when the virtual one is given to a guest, which sees a port without an engine.
+sysfs-class-fpga-region. A board has one management engine (FME) and some ports, each with an accelerator. The numbers
+in ``region0``, ``dfl-fme.0`` and ``dfl-port.0`` are given in the order of coming, and shift when a board is unplugged:
+a port is known by its PCI function's address and its own ``id``. With SR-IOV a port may be moved to a virtual function;
+the engine stays with the physical one, also when the virtual one is given to a guest, which sees a port without an
+engine.
 """
 
 from __future__ import annotations
@@ -57,11 +58,12 @@ class Board:
 
     Attributes:
         address: Its physical PCI function.
-        interface: The id of the interface that its regions are programmed for. Neither value nor problem: it has no such
-            region, or not yet, for its driver makes the ports a moment before.
+        interface: The id of the interface that its regions are programmed for. Neither value nor problem: it has no
+            such region, or not yet, for its driver makes the ports a moment before.
         engine: The attributes of its management engine; None: the engine is gone, or not there yet, or elsewhere.
         ports: Its ports, by address and number.
-        is_virtual: Whether it is a virtual function without its physical one, as in a guest: a port, and never an engine.
+        is_virtual: Whether it is a virtual function without its physical one, as in a guest: a port, and never an
+            engine.
     """
 
     address: str
@@ -116,7 +118,8 @@ def scan(host: kdp.hardware.Host, last: kdp.hardware.LastKnown) -> list[Board]:
     ports: dict[str, list[Port]] = {}
     for driver in _DRIVERS:
         for entry in host.directories(driver.boards):
-            # Regions that can be programmed are of the same class, lie below an engine, and have neither engine nor ports.
+            # Regions that can be programmed are of the same class, lie below an engine, and have neither engine nor
+            # ports.
             if fnmatch.fnmatchcase(entry.path, f"*/{driver.engine}/*"):
                 regions.append(entry)
                 continue
@@ -192,7 +195,7 @@ def _interface(
 
 
 def _remembered(path: str, found: Known, last: kdp.hardware.LastKnown) -> Known:
-    """Return what is known of an id now, or with its problem what was before; else a blank one, so that it has a name."""
+    """Return an id as it reads now, the last known one with its problem, or a blank one that has a name."""
     value = last.recall(path, found.value if found.problem is None else None)
     return Known(value, found.problem) if value is not None else found
 

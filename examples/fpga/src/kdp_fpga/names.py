@@ -20,7 +20,7 @@ def is_id(text: str) -> bool:
 
 
 def is_blank(identity: str) -> bool:
-    """Return whether an id is all ones, as a board answers whose firmware does not, or all zeros: nothing is programmed."""
+    """Return whether an id is all ones (the firmware does not answer) or all zeros (nothing is programmed)."""
     return set(identity) in ({"f"}, {"0"})
 
 

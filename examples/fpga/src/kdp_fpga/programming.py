@@ -1,8 +1,8 @@
 """`FpgaConfig`: the function that a DRA claim wants its boards to have, and how the program that loads it is told.
 
-The claim names the function, and the container runtime's hook programs the boards with it before the container starts: it is
-Intel's ``intel-fpga-crihook`` (the option ``programmer``), which reads ``FPGA_REGION_n`` and ``FPGA_AFU_n`` in the container's
-environment. With a device plugin Intel's webhook writes these.
+The claim names the function, and the container runtime's hook programs the boards with it before the container starts:
+it is Intel's ``intel-fpga-crihook`` (the option ``programmer``), which reads ``FPGA_REGION_n`` and ``FPGA_AFU_n`` in
+the container's environment. With a device plugin Intel's webhook writes these.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def told(devices: Sequence[kdp.Device], function: str, *, is_programmed: bool) -
     if not is_programmed:
         has = others[0].attributes.get("accelerator", "several functions, or none that it tells")
         raise kdp.AllocationError(
-            f"function {function}: {others[0].id} has {has}, and this node's plugin has no programmer; select a board that has "
-            "the function, or run the plugin with programmer=PATH"
+            f"function {function}: {others[0].id} has {has}, and this node's plugin has no programmer; select a board "
+            "that has the function, or run the plugin with programmer=PATH"
         )
     variables: dict[str, str] = {}
     for number, device in enumerate(devices, start=1):

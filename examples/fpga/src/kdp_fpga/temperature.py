@@ -1,7 +1,8 @@
 """`Thermometer`: which boards are too hot, with a distance between too hot and cool again.
 
-The limit is the option's or the board's own critical temperature. Without a distance a board at the limit would come and go
-with each reading. A sensor that says nothing changes nothing: it is no fault of the accelerator, and a hot board stays hot.
+The limit is the option's or the board's own critical temperature. Without a distance a board at the limit would come
+and go with each reading. A sensor that says nothing changes nothing: it is no fault of the accelerator, and a hot board
+stays hot.
 """
 
 from __future__ import annotations
@@ -59,13 +60,13 @@ class Thermometer:
             )
         if clear is not None and limit is None:
             raise kdp.ConfigurationError(
-                f"clear_temperature={clear:g} without max_temperature: boards have limits of their own then, and are cool "
-                "again 5 degrees below; give both or neither"
+                f"clear_temperature={clear:g} without max_temperature: boards have limits of their own then, and are "
+                "cool again 5 degrees below; give both or neither"
             )
         if clear is not None and limit is not None and not clear < limit:
             raise kdp.ConfigurationError(
-                f"clear_temperature={clear:g} is not below max_temperature={limit:g}: a board that is too hot could never be "
-                "cool again; valid is max_temperature=90, clear_temperature=80"
+                f"clear_temperature={clear:g} is not below max_temperature={limit:g}: a board that is too hot could "
+                "never be cool again; valid is max_temperature=90, clear_temperature=80"
             )
         self._limit = limit
         self._clear = clear

@@ -1,8 +1,9 @@
 """AMD's (Xilinx') cards as the drivers of XRT show them: xocl on the user function, xclmgmt on the management function.
 
-Source of the names: the device plugin in Xilinx/FPGA_as_a_Service. A function is told by the files that its driver makes,
-``user_pf`` or ``mgmt_pf``, not by its number, which older drivers had the other way round. A guest may have the user
-function only. Some cards have two user functions with one serial number: they are given out together or one by one.
+Source of the names: the device plugin in Xilinx/FPGA_as_a_Service. A function is told by the files that its driver
+makes, ``user_pf`` or ``mgmt_pf``, not by its number, which older drivers had the other way round. A guest may have the
+user function only. Some cards have two user functions with one serial number: they are given out together or one by
+one.
 """
 
 from __future__ import annotations
@@ -73,7 +74,10 @@ def scan(host: kdp.hardware.Host, last: kdp.hardware.LastKnown, others: set[str]
     managers = {_slot(function): function for function in functions if host.exists(f"{function.path}/mgmt_pf")}
     users = [function for function in functions if host.exists(f"{function.path}/user_pf")]
     left_out = [
-        f"card {function.address}: its management function is there and no user function: is xocl loaded and bound to it?"
+        (
+            f"card {function.address}: its management function is there and no user function: is xocl loaded and bound "
+            "to it?"
+        )
         for slot, function in managers.items()
         if slot not in {_slot(user) for user in users}
     ]
@@ -109,7 +113,8 @@ def _serial(function: kdp.hardware.PciFunction, last: kdp.hardware.LastKnown) ->
 def _said(function: kdp.hardware.PciFunction, folder: str, name: str, last: kdp.hardware.LastKnown) -> Known:
     """Return what an attribute of the first folder that matches says; its number may differ after each reset.
 
-    xocl prints the bytes of the card's ROM as they are (VBNV_show in its feature_rom.c), so a card that fails may say anything.
+    xocl prints the bytes of the card's ROM as they are (VBNV_show in its feature_rom.c), so a card that fails may say
+    anything.
     """
     reading = next((place.text(name) for place in function.children(folder)), function.child(folder).text(name))
     value, problem = reading.value or None, reading.problem

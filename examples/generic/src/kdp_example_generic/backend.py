@@ -1,7 +1,7 @@
 """`Generic`: the backend that joins the parts.
 
-``discover`` says what is there now; ``watch`` waits until it would say something else. ``watch`` changes nothing itself:
-it asks for a discovery, so that there is one place that looks and one that decides.
+``discover`` says what is there now; ``watch`` waits until it would say something else. ``watch`` changes nothing
+itself: it asks for a discovery, so that there is one place that looks and one that decides.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What the admin wants, read from YAML and checked completely: a `Config` that exists is valid.
 
-Field names inside a resource are those of squat/generic-device-plugin, so that its groups can be moved as they are. Every
-error is one sentence with file, line, field, value, rule and a valid example. The README has the table of all fields.
+Field names inside a resource are those of squat/generic-device-plugin, so that its groups can be moved as they are.
+Every error is one sentence with file, line, field, value, rule and a valid example. The README has the table of all
+fields.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Which nodes belong together in one device, and that they stay together.
 
-The anchor of a group (its first member that is neither shared nor optional) makes the devices: each node found for it is
-one. Every other member gives one of its nodes to each of them:
+The anchor of a group (its first member that is neither shared nor optional) makes the devices: each node found for it
+is one. Every other member gives one of its nodes to each of them:
 
 1. Members whose regular expressions name a capture alike belong together where its value is equal, each with the anchor
    and the members before it. That holds for ever.
 2. Otherwise the first goes to the first (2 comes before 10), and so on.
 
 Rule 1: a node is in at most ``limit`` devices, also while nodes come and go. So a pair stays a pair as long as its
-partner is there; a device that loses its partner takes a free one if there is one, and is incomplete otherwise. Counting
-anew each time would move every later pair by one, and give a node to a new container while an old one uses it.
+partner is there; a device that loses its partner takes a free one if there is one, and is incomplete otherwise.
+Counting anew each time would move every later pair by one, and give a node to a new container while an old one uses it.
 Rule 2: the partner of a vanished anchor is kept for it for `HOLD` seconds, because a pod may still use it.
 
 No I/O and no clock of its own: the caller says what was found and what time it is.

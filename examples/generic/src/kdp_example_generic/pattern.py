@@ -189,7 +189,8 @@ class Pattern:
     def directories(self, host: kdp.hardware.Host) -> dict[str, set[Part]]:
         """Return the directories of the node, links resolved, in which a name matters: each on the way to a match.
 
-        Any of them may be renamed, or be a link that is made anew. Of a path that does not exist yet it is the parents that do.
+        Any of them may be renamed, or be a link that is made anew. Of a path that does not exist yet it is the parents
+        that do.
 
         Returns:
             For each directory the names that matter in it.

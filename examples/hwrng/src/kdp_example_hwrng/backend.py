@@ -1,8 +1,8 @@
 """`Hwrng`: the backend. What it has beyond a static device: a self-test at two moments.
 
-``prepare_container`` runs before every start of a container, restarts included; that is the place for a self-test. But the
-kubelet skips it while the plugin is not registered yet, as after its own restart, so Allocate tests as well: nothing may
-depend on ``prepare_container`` alone.
+``prepare_container`` runs before every start of a container, restarts included; that is the place for a self-test. But
+the kubelet skips it while the plugin is not registered yet, as after its own restart, so Allocate tests as well:
+nothing may depend on ``prepare_container`` alone.
 """
 
 from __future__ import annotations

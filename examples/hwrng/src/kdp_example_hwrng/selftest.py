@@ -1,7 +1,7 @@
 """Does a random number generator work? Reads some bytes before a deadline, and looks whether they can be random.
 
-It finds what breaks in practice: a generator that says nothing, says always the same, or repeats itself. It is no proof of
-quality. A good generator is refused less than once in 10**12 tests.
+It finds what breaks in practice: a generator that says nothing, says always the same, or repeats itself. It is no proof
+of quality. A good generator is refused less than once in 10**12 tests.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Every call of NVML that is not needed may fail alone, on a library that is not ours: the driver's, or the one that ``KDP_NVML`` names.
+"""Each optional NVML call may fail alone, on a real library: the driver's, or the one that ``KDP_NVML`` names.
 
-The library stays as it is; nvidia-ml-py is told that the call fails, at the place where it looks functions up. ``KDP_NVML`` is
-for mocks by others, such as that of NVIDIA/k8s-test-infra (``pkg/gpu/mocknvml``).
+The library stays as it is; nvidia-ml-py is told that the call fails, at the place where it looks functions up.
+``KDP_NVML`` is for mocks by others, such as that of NVIDIA/k8s-test-infra (``pkg/gpu/mocknvml``).
 """
 
 from __future__ import annotations

@@ -76,9 +76,10 @@ class NvidiaGpu(kdp.DeviceBackend):
         Args:
             host: The node's files.
             resource: The name of whole GPUs, and under `mig=single` of all MIG instances.
-            mig: `none`: a GPU in MIG mode is Unhealthy; `single`: its instances are `resource`, one profile on the node;
-                `mixed`: they are resources by profile, as `nvidia.com/mig-1g.10gb`; `dynamic`, DRA only: GPUs in MIG mode are
-                divided as claims ask for it, and whatever instances they have are the plugin's; the plugin must be root.
+            mig: `none`: a GPU in MIG mode is Unhealthy; `single`: its instances are `resource`, one profile on the
+                node; `mixed`: they are resources by profile, as `nvidia.com/mig-1g.10gb`; `dynamic`, DRA only: GPUs in
+                MIG mode are divided as claims ask for it, and whatever instances they have are the plugin's; the plugin
+                must be root.
             mig_profiles: Serve only these MIG profiles, each also with zero devices; default: all that are there.
             strategies: How containers get their GPUs: `envvar`, `volume-mounts`, `device-nodes`, `cdi`, or several.
             naming: What containers and CDI are told: the `uuid`, or the `index`. The kubelet's ids are UUIDs always.
@@ -86,8 +87,8 @@ class NvidiaGpu(kdp.DeviceBackend):
             driver_mount: Where a container finds a driver that has a root of its own (strategy `device-nodes`).
             dev_root: Where the node's `/dev` is below: `/run/nvidia/driver` for a driver in a container.
             library: `libnvidia-ml.so.1` itself, as the plugin sees it; default: the one below `driver_root`.
-            nvidia_runtime: Whether the node has NVIDIA's container runtime; default: look for it (strategies `envvar` and
-                `volume-mounts`).
+            nvidia_runtime: Whether the node has NVIDIA's container runtime; default: look for it (strategies `envvar`
+                and `volume-mounts`).
             cdi_kind: The kind of NVIDIA's CDI devices (strategy `cdi`).
             features: `gdrcopy`, `gds`, `mofed`: what NVIDIA's runtime is to bring besides.
             mps: How many containers share each GPU through MPS, 2 to 48; 0: none do.
@@ -98,8 +99,8 @@ class NvidiaGpu(kdp.DeviceBackend):
             require_idle: A GPU that was given back is Unhealthy until no process computes on it; one that is shared,
                 when the last container has given it back. Not with `mps`.
             power_limits: DRA: whether a claim may limit its GPUs' power (`powerLimit`); the plugin must be root.
-            time_slices: DRA: whether a claim may set the length of time slices (`sharing`), by the driver's `nvidia-smi`; the
-                plugin must be root.
+            time_slices: DRA: whether a claim may set the length of time slices (`sharing`), by the driver's
+                `nvidia-smi`; the plugin must be root.
             imex_channels: The IMEX channels that each container with a GPU gets, usually 0; default: none.
             imex_required: GPUs are Unhealthy while one of the channels is not on the node; otherwise containers start
                 without it.
@@ -166,9 +167,9 @@ class NvidiaGpu(kdp.DeviceBackend):
             if evidence is None:
                 raise kdp.NotReady(
                     f"strategies={','.join(options.strategies)} needs NVIDIA's container runtime, and without it "
-                    f"containers start with no GPU; none of {', '.join(runtime.RUNTIME_PLACES)} is on this node: install "
-                    "the NVIDIA Container Toolkit, set strategies=device-nodes or cdi, or set nvidia_runtime=true if it is "
-                    "where the plugin cannot see it"
+                    f"containers start with no GPU; none of {', '.join(runtime.RUNTIME_PLACES)} is on this node: "
+                    "install the NVIDIA Container Toolkit, set strategies=device-nodes or cdi, or set "
+                    "nvidia_runtime=true if it is where the plugin cannot see it"
                 )
             how = (
                 "every pod gets it"
@@ -251,16 +252,16 @@ class NvidiaGpu(kdp.DeviceBackend):
         if asked.power_limit is not None:
             if not self.options.power_limits:
                 raise kdp.AllocationError(
-                    f"powerLimit {asked.power_limit}: this node's plugin does not limit power; leave it out, or run the "
-                    "plugin with power_limits=true"
+                    f"powerLimit {asked.power_limit}: this node's plugin does not limit power; leave it out, or run "
+                    "the plugin with power_limits=true"
                 )
             limit_power(devices, asked.power_limit)
             devices.state["power_limit"] = asked.power_limit
         if asked.interval is not None:
             if not self.options.time_slices:
                 raise kdp.AllocationError(
-                    f"timeSlicing {asked.interval}: this node's plugin does not set time slices; leave it out, or run the "
-                    "plugin with time_slices=true"
+                    f"timeSlicing {asked.interval}: this node's plugin does not set time slices; leave it out, or run "
+                    "the plugin with time_slices=true"
                 )
             self._slices.set(devices, asked.interval)
             devices.state["time_slices"] = asked.interval
@@ -331,7 +332,7 @@ class NvidiaGpu(kdp.DeviceBackend):
 
 
 def _kept(device: kdp.Device, before: kdp.Device | None) -> kdp.Device:
-    """Return the device of before if it is the same, down to NVML's handles, which are others after a new start of NVML."""
+    """Return the previous device if nothing changed, NVML's handles included; a restart of NVML changes them."""
     if before is None or device != before:
         return device
     now, then = cast("Gpu", device.handle), cast("Gpu", before.handle)

@@ -251,7 +251,7 @@ class Scanner:
         return gpu
 
     def _divided(self, uuid: str, handle: Any) -> tuple[Partition, ...]:
-        """Return what a GPU can be divided into, which never changes; what the driver does not tell is asked for again."""
+        """Return what a GPU can be divided into. Cached, because it never changes; a failed query is repeated."""
         if not self._partitions.get(uuid):
             self._partitions[uuid] = partitions(handle)
         return self._partitions[uuid]

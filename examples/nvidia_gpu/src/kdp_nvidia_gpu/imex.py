@@ -1,7 +1,7 @@
 """IMEX channels: with the device node of one a container may use the memory of GPUs on other nodes of an NVLink domain.
 
-The driver has the channels; an administrator makes their nodes, which are gone after a reboot (NVIDIA's IMEX guide). As by NVIDIA's
-own plugin, every container with a GPU is given the channels that the options name.
+The driver has the channels; an administrator makes their nodes, which are gone after a reboot (NVIDIA's IMEX guide). As
+by NVIDIA's own plugin, every container with a GPU is given the channels that the options name.
 """
 
 from __future__ import annotations

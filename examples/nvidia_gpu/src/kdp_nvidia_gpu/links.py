@@ -1,8 +1,8 @@
 """How well GPUs are connected: what NVML tells of NVLink, NVSwitch and PCIe, as weights.
 
-NVLink counts 100 for each link of a pair: those that lead to the other GPU, or, where links lead to switches, as many as
-the one of the two has that has fewer (each GPU reaches each other through the switches with all its links). PCIe counts 10
-(across processors) to 60 (one board), so that no PCIe path is better than one NVLink.
+NVLink counts 100 for each link of a pair: those that lead to the other GPU, or, where links lead to switches, as many
+as the one of the two has that has fewer (each GPU reaches each other through the switches with all its links). PCIe
+counts 10 (across processors) to 60 (one board), so that no PCIe path is better than one NVLink.
 """
 
 from __future__ import annotations

@@ -77,8 +77,8 @@ class Listing:
         if self._is_divided(gpu):
             if not gpu.partitions:
                 self.complaints.append(
-                    f"{gpu.uuid}: the driver does not tell what it can be divided into, so nothing of it is offered; mig=dynamic needs a "
-                    "driver that names its profiles"
+                    f"{gpu.uuid}: the driver does not tell what it can be divided into, so nothing of it is offered; "
+                    "mig=dynamic needs a driver that names its profiles"
                 )
             wanted = self._options.mig_profiles
             return [self._partition(gpu, part) for part in gpu.partitions if not wanted or part.profile in wanted]
@@ -116,7 +116,10 @@ class Listing:
         """Return why ``single`` cannot serve an instance beside the others."""
         if self._options.mig != "single" or instance.profile is not None or not self._kinds:
             return None
-        return f"the driver does not tell its profile, so nobody knows whether it is {next(iter(self._kinds))} as the others"
+        return (
+            f"the driver does not tell its profile, so nobody knows whether it is {next(iter(self._kinds))} as the "
+            "others"
+        )
 
     @functools.cached_property
     def _kinds(self) -> dict[str, int]:
@@ -139,11 +142,12 @@ class Listing:
         for profile in wanted:
             if known and not self._may_be_there(profile, known):
                 self.complaints.append(
-                    f"mig_profiles: no GPU of this node has the profile {profile!r}; they have {', '.join(sorted(known))}"
+                    f"mig_profiles: no GPU of this node has the profile {profile!r}; they have "
+                    f"{', '.join(sorted(known))}"
                 )
 
     def _may_be_there(self, profile: str, known: Collection[str]) -> bool:
-        """Return whether instances can have a profile, or parts of them, as 1c.3g.71gb: with less than all of its compute slices."""
+        """Return whether a profile uses only some compute slices of its GPU instance, as 1c.3g.71gb does."""
         part, _, whole = profile.partition("c.")
         return profile in known or (
             self._options.mig != "dynamic" and whole in known and int(part) < int(whole.partition("g")[0])
@@ -217,7 +221,7 @@ class Listing:
         return kdp.hardware.attributes_of(found | {**self._common})
 
     def _for_claims(self, gpu: Gpu, instance: Instance | None) -> dict[str, Any]:
-        """Return the facts under the names of NVIDIA's DRA driver, so that claims written for it select the same devices.
+        """Return the attributes under the names of NVIDIA's DRA driver, so that its claims select the same devices.
 
         Standard attributes, as the PCI root, kdp adds itself; the bus is told here, as no device node leads there.
         """

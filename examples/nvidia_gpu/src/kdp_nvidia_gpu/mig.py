@@ -1,7 +1,8 @@
 """MIG: the instances that a GPU is divided into, the names of their profiles, and their device nodes.
 
 A profile is named as NVIDIA's tools name it: ``1g.10gb`` is one slice and 10 GB; ``1c.3g.20gb`` one compute slice of an
-instance with three; ``1g.10gb+me`` has the media engines, ``1g.24gb-me`` none. A resource's name has ``.`` for the ``+``.
+instance with three; ``1g.10gb+me`` has the media engines, ``1g.24gb-me`` none. A resource's name has ``.`` for the
+``+``.
 """
 
 from __future__ import annotations
@@ -86,8 +87,8 @@ def instances(handle: Any, gpu_memory_mib: int | None, before: Mapping[str, Inst
     Args:
         handle: NVML's, of the GPU.
         gpu_memory_mib: The GPU's memory in MiB; None: unknown.
-        before: The instances of the last time by UUID: what the driver does not tell now is as it was, since without its
-            profile an instance in use would have no resource any more.
+        before: The instances of the last time by UUID: what the driver does not tell now is as it was, since without
+            its profile an instance in use would have no resource any more.
     """
     found: list[Instance] = []
     for index in range(ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or _MOST):
@@ -180,7 +181,7 @@ class MigMinors:
         return next((int(text) for key, _, text in lines if key == "DeviceFileMinor" and text.strip().isdigit()), None)
 
     def nodes(self, gpu_minor: int, gi: int, ci: int) -> tuple[str, str] | None:
-        """Return the nodes of an instance: its GPU instance's and its compute instance's; None: the driver names none."""
+        """Return the device nodes of an instance and of its GPU instance; None if the driver names none."""
         first, second = self._minor(gpu_minor, gi, None), self._minor(gpu_minor, gi, ci)
         if first is None or second is None:
             return None

@@ -1,7 +1,7 @@
 """MPS: several containers on one GPU through NVIDIA's Multi-Process Service, each with a part of it.
 
-The control daemon is somebody else's: on the node, or in a container beside the plugin. We look whether it answers before
-anything is listed, and at each discovery; a CUDA program would hang or fail without it.
+The control daemon is somebody else's: on the node, or in a container beside the plugin. We look whether it answers
+before anything is listed, and at each discovery; a CUDA program would hang or fail without it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ def daemon_problem(host: kdp.hardware.Host, pipe: str) -> str | None:
     try:
         _knock(f"/proc/self/fd/{folder}/control")  # a path of a socket has 107 bytes at most
     except OSError as error:
-        return f"the MPS control daemon does not answer at {pipe}/control ({os.strerror(error.errno or errno.EIO)}); {advice}"
+        return (
+            f"the MPS control daemon does not answer at {pipe}/control ({os.strerror(error.errno or errno.EIO)}); "
+            f"{advice}"
+        )
     finally:
         os.close(folder)
     return None

@@ -1,8 +1,8 @@
 """NVML through nvidia-ml-py: how the library is found, opened and closed, and what its errors mean to us.
 
-Every call may fail in three ways that matter here: the driver is gone (`kdp.NotReady`: kdp opens the backend again), this
-GPU is gone (`GpuLost`), or this question has no answer on this GPU, with this driver (`ask` returns None). Only the last
-may happen to a question that we can do without, so `ask` is for those.
+Every call may fail in three ways that matter here: the driver is gone (`kdp.NotReady`: kdp opens the backend again),
+this GPU is gone (`GpuLost`), or this question has no answer on this GPU, with this driver (`ask` returns None). Only
+the last may happen to a question that we can do without, so `ask` is for those.
 
 All functions block; kdp calls ``def`` hooks in threads of their own, and ctypes lets go of Python's lock meanwhile.
 """

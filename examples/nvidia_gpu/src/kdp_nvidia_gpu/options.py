@@ -70,8 +70,8 @@ class Options:
             found.append(f"strategies={','.join(self.strategies)}: one is there twice; name each once")
         if {"envvar", "volume-mounts"} <= set(self.strategies):
             found.append(
-                "strategies=envvar,volume-mounts: contradict each other, since both say in NVIDIA_VISIBLE_DEVICES what a "
-                "container gets, and each something else; choose one"
+                "strategies=envvar,volume-mounts: contradict each other, since both say in NVIDIA_VISIBLE_DEVICES "
+                "what a container gets, and each something else; choose one"
             )
         if self.mig_profiles and self.mig == "none":
             found.append(
@@ -88,8 +88,8 @@ class Options:
             found.append(f"mps={self.mps}: must be 0 (off) or the 2 to {MAX_MPS_CLIENTS} containers that share a GPU")
         if self.mig == "dynamic" and "cdi" in self.strategies:
             found.append(
-                "strategies=cdi: contradicts mig=dynamic, since NVIDIA's CDI spec has no instance that is yet to be made; choose "
-                "device-nodes or envvar"
+                "strategies=cdi: contradicts mig=dynamic, since NVIDIA's CDI spec has no instance that is yet to be "
+                "made; choose device-nodes or envvar"
             )
         if self.mig == "dynamic" and self.naming == "index":
             found.append("naming=index: contradicts mig=dynamic, whose instances change their indices; set naming=uuid")
@@ -135,7 +135,7 @@ class Options:
 
     @property
     def imex_by_node(self) -> bool:
-        """Whether a container's IMEX channels are device nodes of this machine, be it that NVIDIA's runtime brings them."""
+        """Whether a container's IMEX channels are device nodes of this machine, or NVIDIA's runtime brings them."""
         return bool(self.imex_channels) and self.strategies != ("cdi",)
 
 

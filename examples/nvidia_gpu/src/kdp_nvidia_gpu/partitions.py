@@ -1,14 +1,15 @@
-"""Dynamic MIG (``mig=dynamic``, DRA only): the partitions that a GPU could have, made when a claim gets one, and destroyed after it.
+"""Dynamic MIG (``mig=dynamic``, DRA only): a partition is created for a claim and destroyed after it.
 
-A partition is a profile at a place: ``3g.71gb-4`` begins at memory slice 4. Which of them exclude one another the scheduler knows by
-counters: each takes its memory slices by number, and its share of multiprocessors and engines of the GPU's sum.
+A partition is a profile at a place: ``3g.71gb-4`` begins at memory slice 4. Which of them exclude one another the
+scheduler knows by counters: each takes its memory slices by number, and its share of multiprocessors and engines of the
+GPU's sum.
 
-A partition is found again by its place, so nothing need be remembered: a plugin that is killed between making one and noting it makes no second
-one, and destroys the first when the claim ends. What is in the way of a partition is a leftover, because the scheduler has given its slices
-to nobody else; it is destroyed, unless somebody computes on it.
+A partition is found again by its place, so nothing need be remembered: a plugin that is killed between making one and
+noting it makes no second one, and destroys the first when the claim ends. What is in the way of a partition is a
+leftover, because the scheduler has given its slices to nobody else; it is destroyed, unless somebody computes on it.
 
-A partition is one GPU instance with one compute instance of its whole size. NVML has two numbers of a profile: the one by which it is asked
-for, and the id by which instances are made.
+A partition is one GPU instance with one compute instance of its whole size. NVML has two numbers of a profile: the one
+by which it is asked for, and the id by which instances are made.
 
 Source: NVML's reference, "Multi Instance GPU Management".
 """
@@ -122,7 +123,7 @@ def _counter(kind: str) -> str:
 
 
 def counters(found: Iterable[Partition]) -> dict[str, int]:
-    """Return what a GPU has that its partitions share; the largest profile has all of its multiprocessors and engines."""
+    """Return what the partitions of a GPU share; the largest profile has all multiprocessors and engines."""
     there = [*found]
     counted = {_slice(number): 1 for number in range(max((each.end for each in there), default=0))}
     for each in there:
@@ -132,7 +133,7 @@ def counters(found: Iterable[Partition]) -> dict[str, int]:
 
 
 def partitions(handle: Any) -> tuple[Partition, ...]:
-    """Return what a GPU in MIG mode can be divided into, the smallest profiles first; none, if the driver does not say."""
+    """Return the profiles of a GPU in MIG mode, the smallest first; none if the driver does not say."""
     found: list[Partition] = []
     for number in range(_MOST_PROFILES):
         info = ask(pynvml.nvmlDeviceGetGpuInstanceProfileInfoV, handle, number)
@@ -174,7 +175,7 @@ def place_of(handle: Any, gi: int) -> tuple[int, int] | None:
     return None if info is None else (info.profileId, info.placement.start)
 
 
-# -- making and destroying -----------------------------------------------------------------------------------------------
+# -- making and destroying ---------------------------------------------------------------------------------------------
 
 
 def make(gpu: Gpu, wanted: Partition, others: Sequence[Partition]) -> Instance:

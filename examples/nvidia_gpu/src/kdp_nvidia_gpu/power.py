@@ -1,7 +1,7 @@
 """`GpuConfig`: what a DRA claim may ask of its GPUs, and how that is done and undone.
 
-NVML sets a limit of power for a whole GPU only, for root only, and forgets it when the driver is unloaded. What is undone is set to
-the driver's default: it is always known, also after a crash between the change and the note of it.
+NVML sets a limit of power for a whole GPU only, for root only, and forgets it when the driver is unloaded. What is
+undone is set to the driver's default: it is always known, also after a crash between the change and the note of it.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ RUNTIME_PLACES = (
     "/usr/local/nvidia/toolkit/nvidia-container-runtime",
     "/opt/nvidia-container/nvidia-container-runtime",
 )
-"""Where the NVIDIA Container Toolkit puts its runtime or the runtime's configuration, as a package or by GPU operator."""
+"""Where the NVIDIA Container Toolkit (package or GPU operator) puts its runtime or its configuration."""
 
 CONTAINERD = ("/etc/containerd/config.toml", "/etc/containerd/conf.d/*.toml")
 CDI_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")

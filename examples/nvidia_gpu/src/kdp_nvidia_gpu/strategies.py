@@ -3,14 +3,14 @@
 ============== ====================================================== ==================================================
 strategy       what Allocate answers                                  who does the rest, on the node
 ============== ====================================================== ==================================================
-envvar         ``NVIDIA_VISIBLE_DEVICES=<names>``                     NVIDIA's container runtime, default or RuntimeClass
-volume-mounts  ``/dev/null`` mounted under the name of each GPU       the same, told to accept that
-device-nodes   the device nodes; the driver, if it has its own root   nobody; the image may have to bring the driver
-cdi            names of CDI devices                                   a runtime with CDI, and NVIDIA's CDI spec
+envvar         ``NVIDIA_VISIBLE_DEVICES=<names>``                     NVIDIA's container runtime, default or
+RuntimeClass volume-mounts  ``/dev/null`` mounted under the name of each GPU       the same, told to accept that
+device-nodes   the device nodes; the driver, if it has its own root   nobody; the image may have to bring the driver cdi
+names of CDI devices                                   a runtime with CDI, and NVIDIA's CDI spec
 ============== ====================================================== ==================================================
 
-Where neither of the first two is used, ``NVIDIA_VISIBLE_DEVICES=void`` tells NVIDIA's runtime, if there is one, to leave the
-container alone: images of CUDA ask for all GPUs of the node otherwise.
+Where neither of the first two is used, ``NVIDIA_VISIBLE_DEVICES=void`` tells NVIDIA's runtime, if there is one, to
+leave the container alone: images of CUDA ask for all GPUs of the node otherwise.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The length of time slices, for claims whose processes share a GPU.
 
-NVML has no call for it: NVIDIA's own DRA driver runs ``nvidia-smi compute-policy``, and so do we. The tool is the driver's, found below
-the driver's root, and gets the library of that root. What is undone is set to the default, which is known also after a crash.
+NVML has no call for it: NVIDIA's own DRA driver runs ``nvidia-smi compute-policy``, and so do we. The tool is the
+driver's, found below the driver's root, and gets the library of that root. What is undone is set to the default, which
+is known also after a crash.
 """
 
 from __future__ import annotations

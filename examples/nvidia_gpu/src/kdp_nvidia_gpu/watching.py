@@ -1,6 +1,7 @@
 """`Watcher`: what happens between two discoveries: errors, their end, and processes that stay on a GPU.
 
-It runs in the thread of the hook ``watch`` and reports; what it needs to know of the GPUs the newest discovery tells it.
+It runs in the thread of the hook ``watch`` and reports; what it needs to know of the GPUs the newest discovery tells
+it.
 """
 
 from __future__ import annotations
@@ -245,7 +246,10 @@ class Watcher:
             logger.info("%s is idle again", target, extra={"device_id": target})
 
     def _use_of(self, target: str, before: str) -> str:
-        """Return who uses a GPU, in words; nothing: nobody, or it is no longer there. Until NVML says so, nobody has left."""
+        """Return who uses a GPU, in words; empty if nobody does, or the GPU is gone.
+
+        While NVML fails, the answer is that it is in use.
+        """
         if self._known.gpu_of(target) is None:
             return ""
         handle = self._known.handle(target)

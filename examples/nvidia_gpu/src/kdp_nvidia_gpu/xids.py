@@ -1,7 +1,7 @@
 """What the driver's errors (XIDs) mean for a GPU's health: a table, and what the admin changes in it.
 
-The classes follow what NVIDIA's plugin ignores and what GKE's makes a node condition of; an XID that is not here counts as
-fatal, as with NVIDIA's. The names are those of NVIDIA's catalogue of XID errors.
+The classes follow what NVIDIA's plugin ignores and what GKE's makes a node condition of; an XID that is not here counts
+as fatal, as with NVIDIA's. The names are those of NVIDIA's catalogue of XID errors.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """`Rdma`: the backend that joins the parts.
 
-``discover`` says what is there now. ``watch`` changes nothing itself: it waits for the kernel's hints and asks for a discovery.
+``discover`` says what is there now. ``watch`` changes nothing itself: it waits for the kernel's hints and asks for a
+discovery.
 """
 
 from __future__ import annotations
@@ -86,14 +87,16 @@ class Rdma(kdp.DeviceBackend):
             host: The node's files.
             mode: ``pool``: a container gets all adapters of the pool. ``hca``: it gets one adapter. ``vf``: it gets one
                 SR-IOV virtual function.
-            config: A JSON file with resources and selectors, in place of the options below it: that of k8s-rdma-shared-dev-plugin in
-                the modes pool and hca, that of sriov-network-device-plugin in the mode vf.
+            config: A JSON file with resources and selectors, in place of the options below it: that of
+                k8s-rdma-shared-dev-plugin in the modes pool and hca, that of sriov-network-device-plugin in the mode
+                vf.
             resource: The resource's name; default ``rdma/hca_shared_devices``, ``rdma/hca``, ``rdma/vf`` by mode.
-            resource_prefix: The domain of names in the file that have none; default ``rdma``, in the mode vf ``intel.com``.
+            resource_prefix: The domain of names in the file that have none; default ``rdma``, in the mode vf
+                ``intel.com``.
             rdma_hca_max: Mode pool: how many containers may have the pool at a time; default 100.
             slots: Mode hca: how many containers may have each adapter at a time; default 1.
-            ports: Whether an adapter, in the mode vf that of the physical function, is healthy with ``any`` port active, or with
-                ``all``.
+            ports: Whether an adapter, in the mode vf that of the physical function, is healthy with ``any`` port
+                active, or with ``all``.
             vendors: PCI vendor ids, as 15b3; default: all.
             device_ids: PCI device ids, as 1017; default: all.
             drivers: Drivers of the PCI function, as mlx5_core; default: all.
@@ -102,8 +105,8 @@ class Rdma(kdp.DeviceBackend):
             pf_names: Mode vf: interfaces of physical functions, with numbers or ranges of functions behind a #, as
                 ``eth0#0-3``; a range with commas needs a file. Default: all.
             is_rdma: Mode vf: only functions with RDMA, whose nodes the container gets; default true.
-            shared: Mode hca, DRA: whether several claims may have an adapter, each with whole Gb/s of its bandwidth. It is counted,
-                not enforced.
+            shared: Mode hca, DRA: whether several claims may have an adapter, each with whole Gb/s of its bandwidth. It
+                is counted, not enforced.
 
         Raises:
             kdp.ConfigurationError: Options contradict one another, or the file cannot be read or is not valid.
@@ -274,7 +277,7 @@ class Rdma(kdp.DeviceBackend):
                 report.rescan()
 
     async def _follow_links(self, watch: kdp.hardware.LinkWatch, report: kdp.Reporter) -> None:
-        """A port has no event of its own; the one of its interface comes some milliseconds before or after the change."""
+        """A port has no event; that of its interface comes some milliseconds before or after the change."""
         while True:
             events = await watch.events(at_most=None)
             if not events or any(event.name in self._interfaces for event in events):
@@ -286,7 +289,7 @@ class Rdma(kdp.DeviceBackend):
 
     @override
     def needs(self) -> kdp.Needs:
-        """/dev as a whole: /dev/infiniband comes and goes with the drivers, and a mount of it would stay the old one."""
+        """All of /dev: /dev/infiniband comes and goes with the drivers, and a mount of it would go stale."""
         paths = ("/dev", "/proc", "/sys") if self._mode == "vf" else ("/dev", "/sys")
         return kdp.Needs(host_paths=paths, host_network=True)
 

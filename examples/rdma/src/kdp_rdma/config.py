@@ -1,7 +1,7 @@
 """What the admin wants: from the options, or from a file that was written for one of the Go plugins, and checked.
 
-Two files are understood, each with the field names of its plugin: that of k8s-rdma-shared-dev-plugin (``configList``) in the
-modes ``pool`` and ``hca``, and that of sriov-network-device-plugin (``resourceList``) in the mode ``vf``.
+Two files are understood, each with the field names of its plugin: that of k8s-rdma-shared-dev-plugin (``configList``)
+in the modes ``pool`` and ``hca``, and that of sriov-network-device-plugin (``resourceList``) in the mode ``vf``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A JSON document in which every value knows its place, for files that were written for other plugins.
 
-It reads as Go does, for which those files were written: keys match without regard to case, and unknown ones change nothing. But
-Go says nothing about those, and a misspelt selector then selects everything; here each is a warning that names the nearest known key.
+It reads as Go does, for which those files were written: keys match without regard to case, and unknown ones change
+nothing. But Go says nothing about those, and a misspelt selector then selects everything; here each is a warning that
+names the nearest known key.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Virtual functions of network controllers (SR-IOV) as sysfs tells them.
 
-A function that a container has may be half invisible here: a CNI plugin moves its network interface, and in the exclusive network
-namespace mode its RDMA adapter, into the container. So what they do not tell is taken from the physical function, and a function is
-as healthy as its uplink: its own port is down until somebody sets it up inside the container.
+A function that a container has may be half invisible here: a CNI plugin moves its network interface, and in the
+exclusive network namespace mode its RDMA adapter, into the container. So what they do not tell is taken from the
+physical function, and a function is as healthy as its uplink: its own port is down until somebody sets it up inside the
+container.
 
-Subfunctions (the kernel's networking/devlink/devlink-port.rst) are devices of the auxiliary bus, ``mlx5_core.sf.4``, below the PCI function
-that they share; for a container they are as good as virtual functions.
+Subfunctions (the kernel's networking/devlink/devlink-port.rst) are devices of the auxiliary bus, ``mlx5_core.sf.4``,
+below the PCI function that they share; for a container they are as good as virtual functions.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ class VirtualFunction:
 
     Attributes:
         address: Its PCI address; of a subfunction its name, as ``mlx5_core.sf.4``.
-        number: The how manieth it is of its physical function, from 0, or the number that a subfunction was made with; None:
-            unknown.
+        number: The how manieth it is of its physical function, from 0, or the number that a subfunction was made with;
+            None: unknown.
         parent: The PCI address of its physical function.
         parent_interfaces: Network interfaces of that.
         interfaces: Its own, unless a container has them.
@@ -237,7 +238,7 @@ def _by_owner(hcas: Sequence[Hca]) -> dict[str, list[Hca]]:
 
 
 def _vdpa_devices(host: kdp.hardware.Host) -> dict[str, Vdpa]:
-    """Return the vDPA devices by the address of their PCI function. Whoever makes one names it; its node is of another device below."""
+    """Return the vDPA devices by PCI address. Their creator names them; the node belongs to a device below."""
     found: dict[str, Vdpa] = {}
     for entry in host.directories("/sys/bus/vdpa/devices/*"):
         kind = VDPA_DRIVERS.get(entry.driver or "")

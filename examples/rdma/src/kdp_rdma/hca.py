@@ -2,12 +2,13 @@
 
 What is odd about them, and why each is read as it is:
 
-* The device node belongs to the adapter whose name stands in its ``ibdev``; numbers (``uverbs0``) are given anew after each unplug.
-* An adapter that is removed while a process holds its node open stays in ``/sys/class/infiniband``, "4: ACTIVE", without nodes. So
-  health is node and class entry and port state.
+* The device node belongs to the adapter whose name stands in its ``ibdev``; numbers (``uverbs0``) are given anew after
+  each unplug.
+* An adapter that is removed while a process holds its node open stays in ``/sys/class/infiniband``, "4: ACTIVE",
+  without nodes. So health is node and class entry and port state.
 * Soft-RoCE has no ``device``; iWARP has no umad; newer kernels give RoCE no issm. What is not there is not missing.
-* Two adapters may say one GUID: soft-RoCE makes it of the hardware address, which an interface shares with its VLANs. And a
-  subfunction's may be zero, as a virtual function's.
+* Two adapters may say one GUID: soft-RoCE makes it of the hardware address, which an interface shares with its VLANs.
+  And a subfunction's may be zero, as a virtual function's.
 """
 
 from __future__ import annotations
@@ -136,8 +137,9 @@ def read_hcas(host: kdp.hardware.Host, known: Known) -> list[Hca]:
 
     Args:
         host: The node's files.
-        known: From the last time; replaced by what is known now. Facts are read again where the GUID is another or one is missing,
-            and what cannot be read just now keeps its last value, so that no id changes because an attribute fails once.
+        known: From the last time; replaced by what is known now. Facts are read again where the GUID is another or one
+            is missing, and what cannot be read just now keeps its last value, so that no id changes because an
+            attribute fails once.
     """
     verbs: dict[str, list[kdp.hardware.Directory]] = {}
     for name in ("infiniband_verbs", "infiniband_mad"):
@@ -179,7 +181,7 @@ def _is_virtual(path: str, facts: HcaFacts) -> bool:
 
 
 def owner_of(path: str, facts: HcaFacts) -> str | None:
-    """Return what an adapter is of: the name of its subfunction, as ``mlx5_core.sf.2``, else the address of its PCI function.
+    """Return an adapter's subfunction, as ``mlx5_core.sf.2``, else the address of its PCI function.
 
     The PCI function of a subfunction's adapter is its parent's, too. None: it is of none, as soft-RoCE.
     """
@@ -201,7 +203,7 @@ def shares_namespaces(host: kdp.hardware.Host) -> bool:
 
 
 def node_of(directory: kdp.hardware.Directory) -> str | None:
-    """Return the device node of a class entry, if it is there, by its number: another device may have a node of this name."""
+    """Return the device node of a class entry, found by its number: another device may own a node of this name."""
     host, told = directory.host, directory.properties()  # one read, where reading dev would be another
     major, minor, name = told.get("MAJOR", ""), told.get("MINOR", ""), told.get("DEVNAME")
     is_told = _NUMBER.fullmatch(major) and _NUMBER.fullmatch(minor)

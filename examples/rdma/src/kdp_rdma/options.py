@@ -65,11 +65,13 @@ class Options:
             value = slots if name == "slots" else given.get(name)
             if value is not None and mode not in modes:
                 raise kdp.ConfigurationError(
-                    f"{name}={value}: belongs to the mode {' or '.join(modes)}, and mode is {mode}; remove one of the two"
+                    f"{name}={value}: belongs to the mode {' or '.join(modes)}, and mode is {mode}; remove one of the "
+                    "two"
                 )
         if shared and (mode != "hca" or slots not in (None, 1)):
             raise kdp.ConfigurationError(
-                f"shared: is for mode=hca without slots, and here are mode={mode}, slots={slots or 1}; remove one of them"
+                f"shared: is for mode=hca without slots, and here are mode={mode}, slots={slots or 1}; remove one of "
+                "them"
             )
         if slots is not None:
             _within(slots, "slots")
@@ -80,7 +82,8 @@ class Options:
             )
         if config is None and prefix is not None:
             raise kdp.ConfigurationError(
-                f"resource_prefix={prefix}: is for the names in a file, and there is no config; give resource={prefix}/NAME"
+                f"resource_prefix={prefix}: is for the names in a file, and there is no config; give "
+                f"resource={prefix}/NAME"
             )
 
     def config(self, mode: Mode) -> Config:

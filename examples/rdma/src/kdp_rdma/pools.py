@@ -120,7 +120,8 @@ def adapter_devices(
 def attributes_of(hca: Hca) -> dict[str, str | int]:
     """Return the facts of an adapter, for people and for selectors; what is unknown is left out.
 
-    Two devices with the same ``resource.kubernetes.io/pcieRoot``, say a GPU and an adapter, have a way to each other that no processor is on.
+    Two devices with the same ``resource.kubernetes.io/pcieRoot``, say a GPU and an adapter, have a way to each other
+    that no processor is on.
     """
     facts = hca.facts
     best = next((port for port in hca.ports if port.fault is None), hca.ports[0] if hca.ports else None)

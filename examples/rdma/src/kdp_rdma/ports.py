@@ -1,9 +1,9 @@
 """The ports of an RDMA adapter as sysfs tells them, and which of them are its own.
 
-In switchdev mode mlx5 gives the physical function's adapter a port for each virtual function that there could be, its representor's,
-beside the uplink's (the kernel's drivers/infiniband/hw/mlx5/ib_rep.c). Nobody says which is which: no port has GIDs then, and the uplink's
-is the first or the last by the kernel's version. But a port is ACTIVE while its interface is up. So where no port is known to be the
-uplink's, its interface is judged.
+In switchdev mode mlx5 gives the physical function's adapter a port for each virtual function that there could be, its
+representor's, beside the uplink's (the kernel's drivers/infiniband/hw/mlx5/ib_rep.c). Nobody says which is which: no
+port has GIDs then, and the uplink's is the first or the last by the kernel's version. But a port is ACTIVE while its
+interface is up. So where no port is known to be the uplink's, its interface is judged.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _is_way_out(
 def _uplink(
     host: kdp.hardware.Host, name: str, ports: Sequence[kdp.hardware.Directory], last: kdp.hardware.LastKnown
 ) -> Port:
-    """Return the port of an interface, of which nobody says which it is; all have the same rate. No name: there is none."""
+    """Return the port of an interface that no driver names; all ports have the same rate. Empty if there is none."""
     fault = interface_fault(host, name, last, must_be_up=True) if name else "is not to be seen"
     if fault is None and all(_port_fault(port) is not None for port in ports):
         fault = f"{name} is up, and none of the ports is ACTIVE"

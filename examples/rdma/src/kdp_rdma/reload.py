@@ -1,6 +1,7 @@
-"""The configuration file while the plugin runs: a valid change is in force at the next look, an invalid one changes nothing.
+"""The configuration file at run time: a valid edit applies at the next look, an invalid one changes nothing.
 
-Kubernetes swaps a ConfigMap by a symbolic link, an editor renames a new file over the old one: both change what stat(2) says.
+Kubernetes swaps a ConfigMap by a symbolic link, an editor renames a new file over the old one: both change what stat(2)
+says.
 """
 
 from __future__ import annotations

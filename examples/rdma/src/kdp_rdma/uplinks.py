@@ -1,10 +1,12 @@
 """Which network interface is a way out of the node: uplinks, representors, and bonds that the card itself makes.
 
-In switchdev mode (the kernel's networking/switchdev.rst, devlink-port.rst) a function has an interface for its own port, the uplink,
-and one for each of its virtual functions and subfunctions: a representor. One that is up says nothing of the way out.
+In switchdev mode (the kernel's networking/switchdev.rst, devlink-port.rst) a function has an interface for its own
+port, the uplink, and one for each of its virtual functions and subfunctions: a representor. One that is up says nothing
+of the way out.
 
-A bond of two functions of one card is a bond in hardware (VF LAG): what is sent by a virtual function of the one goes out through the
-other when its own cable is pulled. Functions of one card tell the same ``phys_switch_id``, and none outside switchdev mode.
+A bond of two functions of one card is a bond in hardware (VF LAG): what is sent by a virtual function of the one goes
+out through the other when its own cable is pulled. Functions of one card tell the same ``phys_switch_id``, and none
+outside switchdev mode.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ _DOWN = ("down", "lowerlayerdown", "notpresent")
 
 
 def _said(interface: kdp.hardware.Directory, name: str, last: kdp.hardware.LastKnown) -> str:
-    """Return what an interface's attribute says or has said; that it has none of this is an answer, and replaces the last."""
+    """Return an interface's attribute, or its last known value; an absent attribute is an answer, too."""
     key = f"{interface.path}/{name}"
     if last.was_asked(key):  # several questions of one scan are about it
         return last.recall(key, None) or ""
@@ -62,14 +64,14 @@ def is_of_switch(interface: kdp.hardware.Directory, last: kdp.hardware.LastKnown
 
 
 def representors(interfaces: Sequence[kdp.hardware.Directory], last: kdp.hardware.LastKnown) -> set[str]:
-    """Return which of a function's interfaces stand for a virtual function or subfunction; one that is alone is its port's."""
+    """Return the representors among a function's interfaces; an interface that is alone belongs to its port."""
     if len(interfaces) == 1:
         return set()
     return {each.name for each in interfaces if is_representor(each, last)}
 
 
 def uplinks(interfaces: Sequence[kdp.hardware.Directory], last: kdp.hardware.LastKnown) -> list[kdp.hardware.Directory]:
-    """Return which of a function's interfaces are its ways out: those that say so, else those that are no representors."""
+    """Return the uplinks among a function's interfaces: those that say so, else those that are no representors."""
     if len(interfaces) == 1:
         return [*interfaces]
     told = [each for each in interfaces if is_uplink(each, last)]
@@ -111,7 +113,7 @@ def interface_fault(
 
 
 def judged_with(host: kdp.hardware.Host, names: Iterable[str]) -> set[str]:
-    """Return interfaces, and all others whose state may decide whether anything gets out through them: of a bond each part's."""
+    """Return interfaces and all others whose state decides whether traffic gets out, as the parts of a bond."""
     found = {*names}
     for interface in [*map(host.net_interface, found)]:
         master = None if interface is None else interface.link("master")

@@ -1,7 +1,7 @@
 """The devices of the mode ``vf``: each SR-IOV virtual function is one, and each subfunction, for one container.
 
-The id is the PCI address, or the subfunction's name, and the variables ``PCIDEVICE_…`` and ``PCIDEVICE_…_INFO`` are those of sriov-network-device-plugin, because
-CNI plugins and DPDK programs read them.
+The id is the PCI address, or the subfunction's name, and the variables ``PCIDEVICE_…`` and ``PCIDEVICE_…_INFO`` are
+those of sriov-network-device-plugin, because CNI plugins and DPDK programs read them.
 """
 
 from __future__ import annotations
@@ -60,14 +60,15 @@ def vf_devices(
     shared: bool,
     left_out: list[str],
 ) -> list[kdp.Device]:
-    """Return a device for each function that a resource selects; the first resource, and of it the first selector, has it.
+    """Return a device for each function that a resource selects; the first matching resource and selector wins.
 
     Args:
         host: The node's files.
         configs: The resources.
         functions: What is there.
         rdma_cm: The node that all adapters share; None: there is none.
-        shared: Whether adapters stay visible here when a container has them; if not, one that is not to be seen may be in use.
+        shared: Whether adapters stay visible here when a container has them; if not, one that is not to be seen may be
+            in use.
         left_out: Is given a sentence for what could be meant and is no device.
     """
     found: list[kdp.Device] = []
@@ -91,8 +92,8 @@ def vf_devices(
                 without_rdma.setdefault(lost.resource, []).append(function.address)
         elif function.carries_default_route:
             left_out.append(
-                f"{meant[0][0].resource}: {function.address} ({', '.join(function.interfaces)}) carries the node's default route "
-                "and is left out"
+                f"{meant[0][0].resource}: {function.address} ({', '.join(function.interfaces)}) carries the node's "
+                "default route and is left out"
             )
         else:
             try:
@@ -115,7 +116,7 @@ def _some(addresses: Sequence[str]) -> str:
 
 
 def _nearest(config: VfConfig, function: VirtualFunction, *, is_rdma: bool) -> tuple[VfSelector, list[str]]:
-    """Return the selector of a resource that leaves a function out by the fewest fields, and these; the first that means it is such."""
+    """Return the selector that excludes a function by the fewest fields, and those fields; the first one wins."""
     judged = [(selector, vf_misfits(selector, function, is_rdma=is_rdma)) for selector in config.selectors]
     return min(judged, key=lambda held: (len(held[1]), held[1] != ["is_rdma"]))
 

@@ -27,7 +27,7 @@ PLACE = "/usr/lib/x86_64-linux-gnu"
 MAJOR, CAPS_MAJOR = 195, 235
 
 _TOOL = """#!/bin/sh
-# compute-policy -i UUID --set-timeslice=N, as the driver's nvidia-smi has it; what is asked for is written down beside it.
+# compute-policy -i UUID --set-timeslice=N, as the nvidia-smi of the driver has it; it records what was asked for.
 case "$1 $2 $4" in
   "compute-policy -i --set-timeslice="[0-3]) ;;
   *) echo "ERROR: Option $* is not recognized. Please run 'nvidia-smi -h'." >&2; exit 2 ;;

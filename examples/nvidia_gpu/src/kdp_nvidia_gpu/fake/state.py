@@ -122,15 +122,17 @@ class NvmlState:
         for index, gpu in enumerate(self.gpus):
             minor = index if gpu.minor is None else gpu.minor
             lines.append(
-                f"gpu {index} uuid={self.uuid(index) if gpu.uuid is None else gpu.uuid} name={gpu.name.replace(' ', '_')} minor={minor} "
-                f"bus=0000{self.bus(index).upper()} mem={gpu.memory_mib} cc={gpu.compute} numa={gpu.numa_node} "
-                f"mig={int(gpu.is_mig)} lost={int(gpu.is_lost)} nvlinks={len(gpu.nvlinks)} "
-                f"pending={int(gpu.remap_pending)} failure={int(gpu.remap_failed)} action={gpu.recovery_action}"
+                f"gpu {index} uuid={self.uuid(index) if gpu.uuid is None else gpu.uuid} "
+                f"name={gpu.name.replace(' ', '_')} minor={minor} bus=0000{self.bus(index).upper()} "
+                f"mem={gpu.memory_mib} cc={gpu.compute} numa={gpu.numa_node} mig={int(gpu.is_mig)} "
+                f"lost={int(gpu.is_lost)} nvlinks={len(gpu.nvlinks)} pending={int(gpu.remap_pending)} "
+                f"failure={int(gpu.remap_failed)} action={gpu.recovery_action}"
             )
             for mig in gpu.instances:
                 lines.append(
                     f"mig {index} {mig.index} uuid={self.mig_uuid(index, mig.index)} gi={mig.gi} ci={mig.ci} "
-                    f"slices={mig.slices} gislices={mig.gi_slices or mig.slices} mem={mig.memory_mib} sm={16 * mig.slices}"
+                    f"slices={mig.slices} gislices={mig.gi_slices or mig.slices} mem={mig.memory_mib} "
+                    f"sm={16 * mig.slices}"
                 )
             for number, remote in enumerate(gpu.nvlinks):
                 told = "bus=00000000:C1:00.0 type=2" if remote is None else f"bus=0000{self.bus(remote)} type=0"
