@@ -12,7 +12,7 @@ import anyio
 import attrs
 import pytest
 
-import kdp
+import kdp_testkit
 
 from .nodekit import MINORS
 from .nodekit.nodes import difference, lines, play
@@ -30,15 +30,13 @@ class Rule:
 
     Attributes:
         says: The rule.
-        module: Of ``kdp.testing``.
-        old: The text that keeps it.
+        old: The text that keeps it, which stands once in the kit.
         new: What stands there instead.
         scenario: Which one notices.
         minor: On which version.
     """
 
     says: str
-    module: str
     old: str
     new: str
     scenario: str
@@ -53,14 +51,12 @@ _K137 = (
 RULES = [
     Rule(
         "only the exact word Healthy is healthy",
-        "manager",
         "if device.health == HEALTHY else",
         "if device.health.title() == HEALTHY else",
         "health_is_a_word",
     ),
     Rule(
         "an id that is listed twice is counted twice if its health differs",
-        "manager",
         "(healthy if device.health == HEALTHY else unhealthy).add(device.id)",
         "healthy.discard(device.id); unhealthy.discard(device.id); "
         "(healthy if device.health == HEALTHY else unhealthy).add(device.id)",
@@ -68,119 +64,102 @@ RULES = [
     ),
     Rule(
         "a plugin's end leaves the capacity",
-        "manager",
         "self.unhealthy.setdefault(resource, set()).update(self.healthy.get(resource, ()))",
         "self.unhealthy.setdefault(resource, set())",
         "again_after_its_end",
     ),
     Rule(
         "the grace period is five minutes",
-        "checks",
         "STOP_GRACE_PERIOD: Final = 300.0",
         "STOP_GRACE_PERIOD: Final = 290.0",
         "starts_after_the_plugins_end",
     ),
     Rule(
         "a checkpoint's resources are known again, without devices",
-        "manager",
         "            self.healthy[resource] = set()\n            self.unhealthy[resource] = set()\n            self.endpoints",
         "            self.endpoints",
         "a_kubelet_restarts",
     ),
     Rule(
         "devices of a pod that is gone are free",
-        "manager",
         "finished = self.assignments.keys() - set(self._active_pods())",
         "finished: set[str] = set()",
         "pods_take_and_leave",
     ),
     Rule(
         "a running container is not looked at before the API server was heard",
-        "manager",
         "if not self.sources_ready and self._is_running(pod, container):",
         "if False:",
         "a_kubelet_restarts",
     ),
     Rule(
         "a pod with devices fails when none is healthy",
-        "manager",
-        "        if not healthy:\n",
-        "        if False:\n",
+        "        if not healthy:\n            raise AllocationRefused(",
+        "        if False:\n            raise AllocationRefused(",
         "none_is_healthy",
     ),
     Rule(
         "a pod whose device is ill is refused after a reboot",
-        "manager",
         "if not healthy >= (held or set()):",
         "if False:",
         "a_device_is_ill_after_the_reboot",
     ),
     Rule(
         "an init container's devices are used again",
-        "manager",
         "                pool |= assignment.device_ids",
         "                pool |= set()",
         "init_containers",
     ),
     Rule(
         "a sidecar keeps its devices",
-        "manager",
         "stays = container in pod.containers or container.restartable",
         "stays = container in pod.containers",
         "sidecars",
     ),
     Rule(
         "what a failed Allocate was given is free again",
-        "manager",
         "            except Exception:\n                self._booked = self._held()\n                raise",
         "            except Exception:\n                raise",
         "allocate_fails",
     ),
     Rule(
         "preferred devices that are not free are left out",
-        "manager",
         "take(preferred & available)",
         "take(preferred)",
         "prefers_unknown",
     ),
     Rule(
         "what is chosen already must be in the preferred choice",
-        "manager",
         "available | chosen, set(chosen), wanted",
         "available | chosen, set(), wanted",
         "prefers_with_init_devices",
     ),
     Rule(
         "PreStartContainer is skipped while the options are not known",
-        "manager",
         "if endpoint.options is None or not endpoint.options.pre_start_required:",
         "if endpoint.options is not None and not endpoint.options.pre_start_required:",
         "a_kubelet_restarts_and_its_pods_start_again",
     ),
     Rule(
         "of several devices at one container path the first is taken",
-        "pods",
         "devices.setdefault(device.container_path, device)",
         "devices[device.container_path] = device",
         "an_odd_reply",
     ),
     Rule(
         "a device with several NUMA nodes is written down once for each",
-        "manager",
         "for node in table[device_id].numa_nodes or (_NO_NODE,):",
         "for node in (table[device_id].numa_nodes or (_NO_NODE,))[:1]:",
         "the_checkpoint",
     ),
     Rule(
         "1.37 refuses a path that is still on record",
-        "manager",
         "if endpoint.socket_path in known:",
         "if False:",
         "the_same_path_twice",
     ),
     Rule(
         "up to 1.36 the end of an old stream ends the new registration",
-        "profiles",
         "one_client_per_resource=True,\n        register_governs_connecting=True",
         "one_client_per_resource=False,\n        register_governs_connecting=True",
         "another_path",
@@ -188,98 +167,84 @@ RULES = [
     ),
     Rule(
         "from 1.36 on the plugin watcher tries again",
-        "profiles",
         f"{_K137}        watcher_retries=True,",
         f"{_K137}        watcher_retries=False,",
         "watched_options_fail",
     ),
     Rule(
         "a resource's name is a qualified name with a domain",
-        "checks",
         'or "kubernetes.io/" in name',
         "",
         "wrong_requests",
     ),
     Rule(
         "only sockets are wiped",
-        "profiles",
         f"{_K137}        watcher_retries=True,\n        wipes_everything=False,",
         f"{_K137}        watcher_retries=True,\n        wipes_everything=True,",
         "sockets_are_wiped",
     ),
     Rule(
         "a stopped endpoint is told as Go prints it",
-        "manager",
         "endpoint &{{{{{{}} {{0 0}}}} {name} {connection} {ended} <nil>}} has been stopped",
         "endpoint {name} has been stopped",
         "prepares_after_the_plugins_end",
     ),
     Rule(
         "of two sets of NUMA nodes that are as good the one with the lower numbers is taken",
-        "topology",
         "narrower = _width(candidate) < _width(current)",
         "narrower = _width(candidate) > _width(current)",
         "devices_on_two_nodes_best_effort",
     ),
     Rule(
         "restricted refuses what could be on fewer NUMA nodes",
-        "topology",
         'return best, best.preferred or self.policy == "best-effort"',
         "return best, True",
         "one_is_left_on_each_node_restricted",
     ),
     Rule(
         "single-numa-node wants one NUMA node",
-        "topology",
         "if hint.preferred and _count(hint) <= 1]",
         "if hint.preferred]",
         "devices_on_two_nodes_single_numa_node",
     ),
     Rule(
         "unhealthy devices count for how few NUMA nodes could do",
-        "topology",
         "if _within(all_places, mask) >= wanted:",
         "if _within(free_places, mask) >= wanted:",
         "an_ill_device_makes_a_node_promising_restricted",
     ),
     Rule(
         "a resource without NUMA nodes has no preference",
-        "topology",
         "return any(device.numa_nodes for device in devices.values())",
         "return True",
         "one_resource_does_not_care_restricted",
     ),
     Rule(
         "devices on the hint's NUMA nodes are taken first",
-        "manager",
         "if needed < len(aligned):",
         "if False:",
         "devices_on_two_nodes_best_effort",
     ),
     Rule(
         "only devices on the hint's NUMA nodes are offered to GetPreferredAllocation where they suffice",
-        "manager",
         "await self._preferred(resource, aligned | chosen,",
         "await self._preferred(resource, available | chosen,",
         "devices_on_two_nodes_best_effort",
     ),
     Rule(
         "with the pod's scope all containers are aligned together",
-        "manager",
         'if self._topology.scope == "container":',
         "if True:",
         "a_whole_pod_on_nodes_single_numa_node",
     ),
     Rule(
         "a pod that the policy refuses is refused before any call",
-        "workload",
         "if not life.manager.align(pod, container):",
         "if not life.manager.align(pod, container) and False:",
         "devices_on_two_nodes_single_numa_node",
     ),
     Rule(
         "up to 1.34 hints are tried over all NUMA nodes of the machine",
-        "kubelet",
         "hints_over_every_node=version.hints_over_every_node",
         "hints_over_every_node=False",
         "most_nodes_have_no_device_restricted",
@@ -287,63 +252,54 @@ RULES = [
     ),
     Rule(
         "plain init containers are not listed by pod-resources",
-        "podresources",
         "if container.restartable or container in pod.containers]",
         "]",
         "which_containers_are_listed",
     ),
     Rule(
         "pod-resources has one entry for each NUMA node of a device",
-        "podresources",
         "for node in device.numa_nodes)",
         "for node in device.numa_nodes[:1])",
         "who_holds_what",
     ),
     Rule(
         "a topology without nodes hides a device from GetAllocatableResources",
-        "podresources",
         "if device.numa_nodes is None:",
         "if not device.numa_nodes:",
         "who_holds_what",
     ),
     Rule(
         "a new kubelet knows no pods before the API server names them",
-        "workload",
         "            if bound.admitted_in == self._lives\n        ]",
         "        ]",
         "a_new_kubelet_knows_no_pods",
     ),
     Rule(
         "more than a hundred calls a second are refused",
-        "nodeapi",
         "BURST: Final = 10",
         "BURST: Final = 1000",
         "too_many_calls",
     ),
     Rule(
         "a device that is back in the list has the pod's status written",
-        "manager",
         "if known is None or known.health != device.health:",
         "if known is not None and known.health != device.health:",
         "a_pods_device_falls_ill",
     ),
     Rule(
         "a device that has vanished counts as healthy in the pod's status",
-        "manager",
         '"Unhealthy" if device_id in table and table[device_id].health != HEALTHY else HEALTHY',
         '"Unhealthy" if device_id not in table or table[device_id].health != HEALTHY else HEALTHY',
         "a_pods_device_falls_ill",
     ),
     Rule(
         "only main containers have their devices' health in the pod's status",
-        "manager",
         "for container in pod.containers:\n            found",
         "for container in pod.in_order:\n            found",
         "health_of_init_containers",
     ),
     Rule(
         "up to 1.36 a change of health is told by the id alone",
-        "kubelet",
         "health_by_id_alone=version.one_client_per_resource",
         "health_by_id_alone=False",
         "one_id_in_two_resources",
@@ -351,14 +307,12 @@ RULES = [
     ),
     Rule(
         "the pods API waits until all sources were heard",
-        "podsapi",
         "if not self._is_ready():",
         "if False:",
         "pods_before_the_api_server_was_heard",
     ),
     Rule(
         "of a pod that is gone the pods API tells its names only",
-        "podsapi",
         '_metadata(pod) + _field(2, b"") + _field(3, b"")',
         'encode_pod(pod, "Failed")',
         "pods_are_watched",
@@ -366,7 +320,7 @@ RULES = [
 ]
 
 
-UNBROKEN = Rule("nothing is broken", "manager", "class DeviceManager:", "class DeviceManager:", "an_odd_reply")
+UNBROKEN = Rule("nothing is broken", "class DeviceManager:", "class DeviceManager:", "an_odd_reply")
 
 
 async def test_an_unbroken_copy_is_seen_alike(tmp_path: Path) -> None:
@@ -381,16 +335,18 @@ async def test_a_broken_rule_is_seen(rule: Rule, tmp_path: Path) -> None:
 
 
 async def seen(rule: Rule, folder: Path) -> str:
-    """Break the rule in a copy of kdp, play its scenario on the copy and on the real one, and return what differs."""
+    """Break the rule in a copy of the kit, play its scenario on the copy and on the real one, and return what differs."""
     minor = next(minor for minor in MINORS if minor.name == rule.minor)
     if not minor.is_compiled:
         pytest.skip(f"devmgr-{minor.name} is not compiled: run `make node-tools`")
-    assert kdp.__file__ is not None
-    copy = folder / "kdp"
-    shutil.copytree(Path(kdp.__file__).parent, copy)  # with its compiled files, which are right for all but one
-    source = copy / "testing" / f"{rule.module}.py"
+    assert kdp_testkit.__file__ is not None
+    copy = folder / "kdp_testkit"
+    shutil.copytree(Path(kdp_testkit.__file__).parent, copy)  # with its compiled files, which are right for all but one
+    sources = [file for file in copy.rglob("*.py") if rule.old in file.read_text()]
+    assert len(sources) == 1, f"this text does not stand in one file of the kit, write it anew: {rule.old!r}"
+    [source] = sources
     text = source.read_text()
-    assert text.count(rule.old) == 1, f"the rule is not kept by this text any more, write it anew: {rule.old!r}"
+    assert text.count(rule.old) == 1, f"{source.name} has this text several times, write it anew: {rule.old!r}"
     source.write_text(text.replace(rule.old, rule.new))
     real: list[str] = []
     simulated: list[str] = []
