@@ -1,8 +1,12 @@
-"""`offload`: what blocks for the disk, off the loop.
+"""Blocking calls in daemon threads, with their outcome handed to the event loop.
 
-A thread costs as much to start as a small file costs to write, and a Prepare writes half a dozen of them, so that a thread
-that is free waits a while for the next call. There are as many threads as there are calls at a time: one that hangs is
-never free again, and holds nobody else up. They are daemons, so that it does not keep the process from ending.
+`Worker` is one thread for calls that must not overlap, such as those of one hook. `begin` and `run` give a call a thread of
+its own. `offload` is for small work on the disk: it reuses threads, because a thread costs as much to start as a small file
+costs to write, and a Prepare writes half a dozen of them.
+
+A call may hang for ever. Then its thread is never free again, no other call waits for it, and because all threads are daemons
+it does not keep the process from ending. Thread pools cannot give that: they share threads between calls and are joined at
+exit. If the system refuses a thread, as at a container's limit of processes, the outcome of the call is that error.
 """
 
 from __future__ import annotations
@@ -14,89 +18,102 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar, final
 
-__all__ = ["offload"]
+__all__ = ["Outcome", "Worker", "begin", "offload", "run", "value_of"]
 
 IDLE = 10.0
-"""Seconds for which a free thread waits for its next call."""
+"""Seconds for which a free thread of `offload` waits for its next call."""
 
 _T = TypeVar("_T")
-_Job = Callable[[], Callable[[], None]]
-"""Does the work, and returns what tells the loop."""
-_Jobs = queue.SimpleQueue[_Job]
+
+Outcome = tuple[_T, BaseException | None]
+"""What a call returned and what it raised: a future could not carry each exception, and would let some end the loop."""
+
+_Job = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Outcome[Any]]"]
+_Jobs = queue.SimpleQueue[_Job | None]
+
+_free: list[_Jobs] = []
+"""The threads of `offload` that are free, each known by the queue that it waits at."""
 
 
 @final
-class _Threads:
-    """The threads that are free, each known by the queue that it waits at."""
+class Worker:
+    """One daemon thread for calls that must not overlap. It starts with the first call.
 
-    def __init__(self) -> None:
-        self._free: list[_Jobs] = []
+    Args:
+        name: The thread's name.
+    """
 
-    def do(self, job: _Job) -> None:
-        jobs: _Jobs
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._jobs: _Jobs | None = None
+
+    @property
+    def is_started(self) -> bool:
+        """Whether there is a thread now."""
+        return self._jobs is not None
+
+    def submit(self, call: Callable[[], _T]) -> asyncio.Future[Outcome[_T]]:
+        """Run a call after those submitted before; cancelling the future leaves the call alone.
+
+        If no thread can be started, the outcome is that `RuntimeError`, and the next call tries again.
+        """
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Outcome[_T]] = loop.create_future()
         try:
-            jobs = self._free.pop()  # the last one that became free, so that the others come to their end
-        except IndexError:
-            jobs = queue.SimpleQueue()
-            try:
-                threading.Thread(target=self._work, args=(jobs,), name="kdp-dra-disk", daemon=True).start()
-            except RuntimeError:  # as at a container's limit of processes: slow is better than not at all
-                job()()
-                return
-        jobs.put(job)
+            self._jobs = self._jobs or _started(self._name)
+        except RuntimeError as error:
+            done.set_result((None, error))  # type: ignore[arg-type]
+        else:
+            self._jobs.put((call, loop, done))
+        return done
 
-    def _work(self, jobs: _Jobs) -> None:
-        while (job := self._next(jobs)) is not None:
-            tell = job()
-            del job  # an idle thread must not keep the last call's objects
-            self._free.append(jobs)  # before the loop goes on, which may have the next call at once
-            tell()
-            del tell
-
-    def _next(self, jobs: _Jobs) -> _Job | None:
-        try:
-            return jobs.get(timeout=IDLE)
-        except queue.Empty:
-            pass
-        try:
-            self._free.remove(jobs)
-        except ValueError:  # somebody has just taken it
-            return jobs.get()
-        return None
+    def end(self) -> None:
+        """Let the thread end when it is free; a stuck one stays behind as a daemon. A later call has a new one."""
+        if self._jobs is not None:
+            self._jobs.put(None)
+        self._jobs = None
 
 
-_threads = _Threads()
+def value_of(outcome: Outcome[_T]) -> _T:
+    """Return what a call returned, or raise what it raised.
+
+    Raises:
+        RuntimeError: It raised something that must not end a loop, such as `SystemExit`.
+    """
+    value, failure = outcome
+    if failure is None:
+        return value
+    raise failure if isinstance(failure, Exception) else RuntimeError(f"{failure!r}") from failure
+
+
+def begin(call: Callable[[], _T], *, name: str) -> asyncio.Future[Outcome[_T]]:
+    """Run a call in a thread of its own, which ends with it."""
+    worker = Worker(name)
+    done = worker.submit(call)
+    worker.end()
+    return done
+
+
+async def run(call: Callable[[], _T], *, name: str) -> _T:
+    """Run a call in a thread of its own and return its value; if cancelled, leave the thread alone."""
+    return value_of(await begin(call, name=name))
 
 
 async def offload(call: Callable[[], _T]) -> _T:
-    """Do in a daemon thread what blocks for the disk, and wait until it is done, cancelled or not.
+    """Run what blocks for the disk in a thread, and wait until it is done, cancelled or not.
 
     What has begun is over when this returns: nothing is written behind the back of whoever comes next.
     """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[_T] = loop.create_future()
-
-    def finish(result: Any, failure: Exception | None) -> None:
-        if failure is None:
-            done.set_result(result)
-        else:
-            done.set_exception(failure)
-
-    def job() -> Callable[[], None]:
-        result: Any = None
-        failure: Exception | None = None
+    try:
+        jobs = _free.pop()  # the last one that became free, so that the others come to their end
+    except IndexError:
         try:
-            result = call()
-        except Exception as error:  # noqa: BLE001 - it is the waiter's
-            failure = error
-
-        def tell() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(finish, result, failure)
-
-        return tell
-
-    _threads.do(job)
+            jobs = _started("kdp-disk", _free)
+        except RuntimeError:
+            return call()  # slow is better than not at all
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Outcome[_T]] = loop.create_future()
+    jobs.put((call, loop, done))
     cancelled = False
     while not done.done():
         try:
@@ -104,6 +121,48 @@ async def offload(call: Callable[[], _T]) -> _T:
         except asyncio.CancelledError:
             cancelled = True
     if cancelled:
-        done.exception()
         raise asyncio.CancelledError
-    return done.result()
+    return value_of(done.result())
+
+
+def _started(name: str, free: list[_Jobs] | None = None) -> _Jobs:
+    """Start a thread and return the queue that it works off.
+
+    Raises:
+        RuntimeError: The system refuses a thread.
+    """
+    jobs = _Jobs()
+    threading.Thread(target=_work, args=(jobs, free), name=name, daemon=True).start()
+    return jobs
+
+
+def _work(jobs: _Jobs, free: list[_Jobs] | None) -> None:
+    while (job := jobs.get() if free is None else _next(jobs, free)) is not None:
+        call, loop, done = job
+        result: Any = None
+        failure: BaseException | None = None
+        try:
+            result = call()
+        except BaseException as error:  # noqa: BLE001 - it is the caller's, also a vendor library's SystemExit
+            failure = error
+        if free is not None:
+            free.append(jobs)  # before the loop goes on, which may have the next call at once
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(_deliver, done, (result, failure))
+        del job, call, loop, done, result, failure  # an idle thread must not keep the last call's objects
+
+
+def _next(jobs: _Jobs, free: list[_Jobs]) -> _Job | None:
+    """Return the next call of a thread that others may take; None: it waited long enough and must end."""
+    with contextlib.suppress(queue.Empty):
+        return jobs.get(timeout=IDLE)
+    try:
+        free.remove(jobs)
+    except ValueError:  # somebody has just taken it
+        return jobs.get()
+    return None
+
+
+def _deliver(done: asyncio.Future[Outcome[Any]], outcome: Outcome[Any]) -> None:
+    if not done.done():
+        done.set_result(outcome)

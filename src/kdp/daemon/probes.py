@@ -5,7 +5,8 @@
   with its state, for whoever is called at night.
 
 The standard library's server in threads of its own, because a blocked event loop must still be answered for. It sleeps
-in ``accept`` without periodic wake-ups. Imported only when asked for: it costs some 4 MB.
+in ``accept`` without periodic wake-ups. They live as long as the server and report nothing to the loop, so they are none of
+`kdp.concurrency.threads`. Imported only when asked for: it costs some 4 MB.
 """
 
 from __future__ import annotations

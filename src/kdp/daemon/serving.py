@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import threading
 import time
-from contextlib import AbstractContextManager, asynccontextmanager, closing, nullcontext, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Unpack, final
 
 import attrs
 
+from ..concurrency import threads
 from ..errors import ConfigurationError, InvalidValueError, KdpError
 from ..hardware import Host
 from ..model.backend import DeviceBackend
@@ -206,7 +206,7 @@ class Daemon:
             logger.info("discovering again, as asked")
             return
         try:
-            self._plan = await _in_thread(self._read_again)
+            self._plan = await threads.run(self._read_again, name="kdp-reload")
         except (ConfigurationError, InvalidValueError) as error:
             logger.error("the configuration of before stays in force: %s", error)
         except Exception:
@@ -386,33 +386,6 @@ def _cause(group: ExceptionGroup[Exception]) -> Exception:
         else:
             leaves.append(error)
     return next((error for error in leaves if isinstance(error, KdpError)), leaves[0] if len(leaves) == 1 else group)
-
-
-async def _in_thread(function: Callable[[], Plan]) -> Plan:
-    """Call a function in a daemon thread, which nobody waits for at the process's end."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Plan] = loop.create_future()
-
-    def finish(result: Plan | None, error: BaseException | None) -> None:
-        if done.cancelled():
-            return
-        if result is not None:
-            done.set_result(result)
-        else:
-            done.set_exception(error if isinstance(error, Exception) else RuntimeError(f"{error!r}"))
-
-    def work() -> None:
-        result: Plan | None = None
-        failure: BaseException | None = None
-        try:
-            result = function()
-        except BaseException as error:  # noqa: BLE001 - also SystemExit of a vendor's module: it must not end the reload silently
-            failure = error
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(finish, result, failure)
-
-    threading.Thread(target=work, name="kdp-reload", daemon=True).start()
-    return await done
 
 
 async def serve(*backends: DeviceBackend, **options: Unpack[ServeOptions]) -> NoReturn:

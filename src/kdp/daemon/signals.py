@@ -3,7 +3,7 @@
 A thread of its own reads the signals' numbers from the interpreter's wakeup descriptor. So they arrive also while a
 hook of the vendor blocks the event loop or hangs in a system call, and the process's end does not depend on anything
 that may hang: `GRACE` seconds after it was asked to stop the thread ends the process itself. It sleeps in ``select``
-without a timeout until then: no wake-ups.
+without a timeout until then: no wake-ups. It starts before there is an event loop, so it is none of `kdp.concurrency.threads`.
 
 ========= ============================================================================
 SIGTERM   orderly stop, exit code 0; so does SIGINT

@@ -16,8 +16,6 @@ The rules that keep it honest (contract section 4.4):
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import enum
 import errno
 import logging
@@ -25,16 +23,20 @@ import os
 import random
 import socket
 import stat
-import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 import attrs
 
+from ..concurrency import threads
 from ..concurrency.observable import Latest
 from ..errors import PluginDirectoryGoneError
 from ..hardware import DirectoryWatch
+
+if TYPE_CHECKING:
+    import asyncio
 
 __all__ = ["KubeletState", "KubeletView", "KubeletWatch", "look"]
 
@@ -112,7 +114,7 @@ class KubeletWatch:
         self._own_socket_changed = False
         self._quick_until = 0.0
         self._step = LOOP_STEP
-        self._lookout: threading.Thread | None = None
+        self._lookout: asyncio.Future[threads.Outcome[None]] | None = None
 
     def look(self) -> None:
         """Ask for a look now: a stream or a registration has failed, and no file may tell why."""
@@ -160,19 +162,20 @@ class KubeletWatch:
 
     def _look_out(self) -> None:
         """Have a thread wait for the listener that may come any moment; its end wakes the loop."""
-        waits = self._lookout is not None and self._lookout.is_alive()
+        waits = self._lookout is not None and not self._lookout.done()
         if waits or self.view.value.state is not KubeletState.DEAD or time.monotonic() >= self._quick_until:
             return
-        loop = asyncio.get_running_loop()
-        self._lookout = threading.Thread(target=self._wait_for_listener, args=(loop,), name="kdp-lookout", daemon=True)
-        with contextlib.suppress(RuntimeError):  # there is no thread for us
-            self._lookout.start()
+        self._lookout = threads.begin(self._wait_for_listener, name="kdp-lookout")
+        self._lookout.add_done_callback(self._looked_out)
 
-    def _wait_for_listener(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _wait_for_listener(self) -> None:
         while time.monotonic() < self._quick_until and look(self._socket).state is KubeletState.DEAD:
             time.sleep(BURST_STEP)
-        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-            loop.call_soon_threadsafe(lambda: self._wake.set())
+
+    def _looked_out(self, done: asyncio.Future[threads.Outcome[None]]) -> None:
+        _, refused = done.result()  # without a thread the loop goes on in its own steps
+        if refused is None:
+            self._wake.set()
 
     def _quick(self) -> None:
         self._quick_until = time.monotonic() + BURST_SECONDS

@@ -1,8 +1,7 @@
 """How a backend's hooks are called: one call at a time for each hook, with a deadline, whatever the hook does.
 
-A ``def`` hook runs in a daemon thread that is its own. A thread that hangs in a blocking call is left to it: the caller
-gets its error at the deadline, no other hook waits, and the process can end. Thread pools cannot give that: they share
-threads between hooks and are joined at exit.
+A ``def`` hook runs in a daemon thread that is its own (`kdp.concurrency.threads.Worker`). If it hangs in a blocking call, its
+caller gets an error at the deadline, no other hook waits, and the process can end.
 
 An ``async def`` hook runs in a task that is its own, so that what it does to the task that it runs in, as to cancel it, is
 not done to its caller.
@@ -15,15 +14,13 @@ import contextlib
 import functools
 import inspect
 import logging
-import queue
-import threading
 import time
-from collections.abc import Callable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakValueDictionary
 
 import anyio
 
+from ..concurrency.threads import Outcome, Worker
 from ..errors import (
     AllocationError,
     HookFailedError,
@@ -36,6 +33,9 @@ from ..errors import (
 )
 from ..model.backend import DeviceBackend, WrappedBackend, is_overridden
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 __all__ = ["Hooks", "Instance", "check_state"]
 
 logger = logging.getLogger(__name__)
@@ -43,55 +43,19 @@ logger = logging.getLogger(__name__)
 GRACE = 0.1
 """Seconds that a cancelled ``async def`` hook has to release what it holds before its caller goes on without it."""
 
-_Outcome = tuple[Any, BaseException | None]
-"""What a hook returned and what it raised: a future could not carry each exception, and would let some end the loop."""
-
-_Job = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[_Outcome]"]
-
 
 class _Lane:
-    """One hook's calls: its lock, and for a ``def`` hook its thread, started at the first call."""
+    """One hook's calls: its lock, and for a ``def`` hook its thread."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
-        self._jobs: queue.SimpleQueue[_Job | None] | None = None
+        self.worker = Worker(name)
         self.lock = asyncio.Lock()
         self.last_failure = ""
 
-    def submit(self, call: Callable[[], Any]) -> asyncio.Future[_Outcome]:
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[_Outcome] = loop.create_future()
-        if self._jobs is None:
-            jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-            # May fail, as at a container's limit of processes: the next call tries again.
-            threading.Thread(target=_work, args=(jobs,), name=self._name, daemon=True).start()
-            self._jobs = jobs
-        self._jobs.put((call, loop, done))
-        return done
-
     def end(self) -> None:
-        """Let the thread end when it is free; a stuck one stays behind as a daemon. A later call has a new one."""
-        if self._jobs is not None:
-            self._jobs.put(None)
-        self._jobs = None
+        """Let the thread end when it is free."""
+        self.worker.end()
         self.last_failure = ""
-
-
-def _work(jobs: queue.SimpleQueue[_Job | None]) -> None:
-    """Do one lane's calls in its thread."""
-    while (job := jobs.get()) is not None:
-        call, loop, done = job
-        result: Any = None
-        failure: BaseException | None = None
-        try:
-            result = call()
-        except BaseException as error:  # noqa: BLE001 - also a vendor library's SystemExit is the hook's bug
-            failure = error
-        try:
-            loop.call_soon_threadsafe(done.set_result, (result, failure))
-        except RuntimeError:  # the loop is closed: nobody waits any more
-            return
-        del job, call, result, failure, done  # an idle thread must not keep the last call's objects
 
 
 class Instance:
@@ -274,7 +238,7 @@ class Hooks:
 
 def _begun(
     lane: _Lane, method: Any, args: tuple[Any, ...], then: Callable[[Any], Any] | None
-) -> asyncio.Future[_Outcome]:
+) -> asyncio.Future[Outcome[Any]]:
     """Begin a call, in a task or in the lane's thread."""
     if not inspect.iscoroutinefunction(method):
 
@@ -282,9 +246,9 @@ def _begun(
             result = _not_awaitable(method(*args))
             return then(result) if then else result
 
-        return lane.submit(call)
+        return lane.worker.submit(call)
 
-    async def run() -> _Outcome:
+    async def run() -> Outcome[Any]:
         try:
             result = await method(*args)
             return then(result) if then else result, None
@@ -294,7 +258,7 @@ def _begun(
     return asyncio.get_running_loop().create_task(run())
 
 
-async def _cancel(done: asyncio.Future[_Outcome]) -> None:
+async def _cancel(done: asyncio.Future[Outcome[Any]]) -> None:
     """Cancel a hook that runs in a task, and give it a moment; a thread cannot be cancelled."""
     if isinstance(done, asyncio.Task):
         done.cancel()

@@ -12,7 +12,7 @@ import anyio.lowlevel
 import pytest
 
 from kdp.concurrency import threads
-from kdp.concurrency.threads import offload
+from kdp.concurrency.threads import Worker, offload
 from kdp.errors import CheckpointError
 
 
@@ -59,7 +59,7 @@ async def test_a_call_that_hangs_holds_no_other_one_up() -> None:
 
 async def test_a_thread_that_nobody_needs_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "IDLE", 0.0)
-    monkeypatch.setattr(threads, "_threads", threads._Threads())
+    monkeypatch.setattr(threads, "_free", [])
     thread = await offload(threading.current_thread)
     thread.join(10)
     assert not thread.is_alive()
@@ -68,7 +68,7 @@ async def test_a_thread_that_nobody_needs_ends(monkeypatch: pytest.MonkeyPatch) 
 
 async def test_whoever_takes_a_thread_as_it_ends_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "IDLE", 0.0)
-    monkeypatch.setattr(threads, "_threads", threads._Threads())
+    monkeypatch.setattr(threads, "_free", [])
     with anyio.fail_after(30):
         for number in range(500):
             assert await offload(lambda number=number: number) == number  # type: ignore[misc]
@@ -78,6 +78,54 @@ async def test_what_no_thread_can_be_started_for_is_done_all_the_same(
     monkeypatch: pytest.MonkeyPatch, without_threads: Callable[[], AbstractContextManager[list[str]]]
 ) -> None:
     """As at a container's limit of processes: it ended the driver."""
-    monkeypatch.setattr(threads, "_threads", threads._Threads())
+    monkeypatch.setattr(threads, "_free", [])
     with without_threads():
         assert await offload(lambda: 7) == 7
+
+
+async def test_what_a_call_raises_is_its_outcome_even_if_it_would_end_a_loop() -> None:
+    def leave() -> None:
+        raise SystemExit(3)
+
+    worker = Worker("kdp-test")
+    _, failure = await worker.submit(leave)
+    assert isinstance(failure, SystemExit)
+    assert await worker.submit(lambda: 7) == (7, None)
+    worker.end()
+    with pytest.raises(RuntimeError, match=r"SystemExit\(3\)"):
+        await threads.run(leave, name="kdp-test")
+
+
+async def test_a_refused_thread_is_the_outcome_and_the_next_call_tries_again(
+    without_threads: Callable[[], AbstractContextManager[list[str]]],
+) -> None:
+    worker = Worker("kdp-test")
+    with without_threads():
+        _, failure = await worker.submit(lambda: 7)
+        assert str(failure) == "can't start new thread"
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            await threads.run(lambda: 7, name="kdp-test")
+    assert await worker.submit(lambda: 7) == (7, None)
+    worker.end()
+
+
+async def test_a_call_of_its_own_thread_is_left_alone_when_its_waiter_is_cancelled() -> None:
+    goes_on, done = threading.Event(), threading.Event()
+
+    def work() -> None:
+        goes_on.wait(10)
+        done.set()
+
+    with anyio.move_on_after(0.05) as scope:
+        await threads.run(work, name="kdp-test")
+    assert scope.cancelled_caught
+    assert not done.is_set()
+    goes_on.set()
+    async with asyncio.timeout(10):
+        assert await asyncio.to_thread(done.wait, 10)
+
+
+async def test_a_thread_of_its_own_ends_with_its_call() -> None:
+    thread = await threads.run(threading.current_thread, name="kdp-test")
+    thread.join(10)
+    assert not thread.is_alive()

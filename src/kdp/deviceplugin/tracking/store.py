@@ -23,14 +23,14 @@ import contextlib
 import fcntl
 import logging
 import os
-import queue
-import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, cast, final
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, final
 
 import attrs
+
+from ...concurrency.threads import Worker, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,15 +90,14 @@ class Ledger:
         self._path = directory / f"{self._stem}.{uuid.uuid4().hex[:12]}.json"
         self._descriptor: int | None = None
         self._dead: list[tuple[Path, int]] = []
-        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Callable[[Any], None]] | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._worker = Worker(f"kdp-state-{self._stem}")
         self._newest = 0
         self._problem: str | None = None
 
     async def adopt(self) -> list[Saved]:
         """Return what dead processes have left; may block for as long as the disk does. The next `save` must hold it."""
         try:
-            return cast("list[Saved]", await self._in_thread(self._adopt))
+            return value_of(await self._worker.submit(self._adopt))
         except RuntimeError as error:
             self._say(f"{self._directory} is not read: {error}")
             self.has_neighbours = True  # for all that is known
@@ -114,7 +113,7 @@ class Ledger:
         number = self._newest
         try:
             async with asyncio.timeout(patience):
-                return bool(await self._in_thread(lambda: self._save(allocations, number)))
+                return value_of(await self._worker.submit(lambda: self._save(allocations, number)))
         except TimeoutError:
             self._say(f"{self._directory} has not taken the allocations within {patience:g} s")
         except RuntimeError as error:
@@ -123,32 +122,11 @@ class Ledger:
 
     def close(self) -> None:
         """Let the thread end when it is free, and the file go on without us."""
-        if self._thread is not None:
-            self._jobs.put((self._release, lambda _: None))
-            self._jobs.put(None)
-            self._thread = None
+        if self._worker.is_started:
+            self._worker.submit(self._release)
+            self._worker.end()
 
     # -- in the thread -------------------------------------------------------------------------------------------------
-
-    async def _in_thread(self, job: Callable[[], Any]) -> Any:
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[Any] = loop.create_future()
-
-        def finish(result: Any) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(_finish, done, result)
-
-        if self._thread is None:
-            thread = threading.Thread(target=self._work, name=f"kdp-state-{self._stem}", daemon=True)
-            thread.start()  # may fail with RuntimeError, as at a container's limit of processes: the next call tries again
-            self._thread = thread
-        self._jobs.put((job, finish))
-        return await done
-
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            call, finish = job
-            finish(call())
 
     def _adopt(self) -> list[Saved]:
         self._remove_drafts()
@@ -240,7 +218,7 @@ class Ledger:
         )
 
     def _save(self, allocations: Sequence[Saved], number: int) -> bool:
-        if number != self._newest and not self._jobs.empty():
+        if number != self._newest:
             return True  # a newer one is waiting, which holds all that this one does
         try:
             if allocations:
@@ -304,11 +282,6 @@ class Ledger:
                 problem,
                 extra={"resource": self._resource, "path": str(self._directory)},
             )
-
-
-def _finish(done: asyncio.Future[Any], result: Any) -> None:
-    if not done.done():
-        done.set_result(result)
 
 
 def _lock(descriptor: int) -> bool:
