@@ -25,6 +25,7 @@ from ..errors import (
     NotReady,
     sentence,
 )
+from ..kubelet.plugin_watcher import Registration
 from ..model.backend import Allocation, PreferRequest
 from ..model.edits import ContainerEdits
 from ..supervision.hooks import check_state
@@ -131,17 +132,14 @@ class Servicer:
             )
         ]
         if self._watcher:
-            services.append(
-                grpc.method_handlers_generic_handler(
-                    "pluginregistration.Registration",
-                    {
-                        "GetInfo": unary(self._get_info, wire.decode_nothing, wire.encode_plugin_info),
-                        "NotifyRegistrationStatus": unary(
-                            self._notify, wire.decode_registration_status, wire.encode_nothing
-                        ),
-                    },
-                )
+            registration = Registration(
+                type="DevicePlugin",
+                name=self._resource,
+                versions=(wire.API_VERSION,),
+                notified=self._notified,
+                asked=lambda: self._post(Contacted(self._generation)),
             )
+            services.append(registration.handler())
         return services
 
     # -- stopping ------------------------------------------------------------------------------------------------------
@@ -364,18 +362,13 @@ class Servicer:
 
         await self._in_flight(context, work())
 
-    # -- the plugin watcher's calls ------------------------------------------------------------------------------------
-
-    async def _get_info(self, _: None, context: _Context) -> str:
-        self._post(Contacted(self._generation))
-        return self._resource
-
-    async def _notify(self, result: wire.RegistrationResult, context: _Context) -> None:
-        if result.registered:
+    def _notified(self, problem: str | None) -> None:
+        """Take what the plugin watcher has made of us."""
+        if problem is None:
             self._post(Registered(self._generation))
         else:
-            permanent = "is invalid" in result.error or "not among plugin supported versions" in result.error
-            reason = f"the kubelet's plugin watcher did not register the plugin: {result.error}"
+            permanent = "is invalid" in problem or "not among plugin supported versions" in problem
+            reason = f"the kubelet's plugin watcher did not register the plugin: {problem}"
             self._post(RegisterFailed(self._generation, reason, permanent=permanent))
 
 

@@ -13,7 +13,6 @@ import attrs
 
 from ..errors import InvalidValueError
 from ..proto.deviceplugin.v1beta1 import api_pb2 as pb
-from ..proto.pluginregistration.v1 import api_pb2 as registration_pb
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,18 +26,15 @@ __all__ = [
     "ContainerReply",
     "PluginOptions",
     "PreferQuery",
-    "RegistrationResult",
     "check_renderable",
     "decode_allocate",
     "decode_nothing",
     "decode_pre_start",
     "decode_prefer",
-    "decode_registration_status",
     "encode_allocate",
     "encode_device",
     "encode_nothing",
     "encode_options",
-    "encode_plugin_info",
     "encode_prefer",
     "encode_register",
     "render",
@@ -68,14 +64,6 @@ class PreferQuery:
     available: tuple[str, ...]
     must_include: tuple[str, ...]
     size: int
-
-
-@attrs.frozen
-class RegistrationResult:
-    """What the plugin watcher says after it has tried to register us."""
-
-    registered: bool
-    error: str
 
 
 # -- the device list ---------------------------------------------------------------------------------------------------
@@ -231,16 +219,3 @@ def encode_register(endpoint: str, resource: str, options: PluginOptions) -> byt
     return pb.RegisterRequest(
         version=API_VERSION, endpoint=endpoint, resource_name=resource, options=_options(options)
     ).SerializeToString()
-
-
-def encode_plugin_info(resource: str) -> bytes:
-    """Return the plugin watcher's PluginInfo; no endpoint means this same socket (contract section 3)."""
-    return registration_pb.PluginInfo(
-        type="DevicePlugin", name=resource, supported_versions=[API_VERSION]
-    ).SerializeToString()
-
-
-def decode_registration_status(data: bytes) -> RegistrationResult:
-    """Return what the plugin watcher says of the registration."""
-    status = registration_pb.RegistrationStatus.FromString(data)
-    return RegistrationResult(status.plugin_registered, status.error)

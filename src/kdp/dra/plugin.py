@@ -24,6 +24,7 @@ from ..cdi import CdiDirectory
 from ..cluster.events import Announcer
 from ..concurrency.backoff import Backoff
 from ..errors import CheckpointError, sentence
+from ..kubelet.plugin_watcher import Registration
 from ..kubelet.server import ServeError, SocketServer
 from ..kubelet.sockets import is_answered, missing_right, remove_dead
 from ..supervision.health import DeviceHealth
@@ -34,7 +35,7 @@ from .health import HealthStreams
 from .publishing.actions import PublisherStatus
 from .publishing.exclusivity import until_vacant
 from .publishing.feed import Offering, SlicePublisher
-from .servicer import Registration, Servicer, versions
+from .servicer import Servicer, versions
 from .sockets import DriverSockets
 from .standard_attributes import StandardAttributes
 
@@ -364,10 +365,15 @@ class DraPlugin:
                 raise ServeError(
                     f"another process answers at {path}: stop it, or give both the UIDs of their pods for an update"
                 )
-        announced = versions(health=self._health)
-        registration = Registration(self.driver, str(sockets.service), announced, self._notified)
+        registration = Registration(
+            type="DRAPlugin",
+            name=self.driver,
+            versions=versions(health=self._health),
+            endpoint=str(sockets.service),
+            notified=self._notified,
+        )
         handlers = Servicer(self.preparer, self._streams).handlers()
-        for path, services in ((sockets.service, handlers), (sockets.registration, registration.handlers())):
+        for path, services in ((sockets.service, handlers), (sockets.registration, [registration.handler()])):
             server = SocketServer(path, services)
             self._servers.append(server)
             await server.start()

@@ -13,7 +13,7 @@ import grpc
 from . import wire
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from ..model.claims import Claim
     from .claims.prepare import Outcome, Preparer
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
     _Context = grpc.aio.ServicerContext[Any, Any]
 
-__all__ = ["Registration", "Servicer", "versions"]
+__all__ = ["Servicer", "versions"]
 
 
-def versions(*, health: bool) -> list[str]:
+def versions(*, health: bool) -> tuple[str, ...]:
     """Return the services as they are announced: of DRAPlugin a kubelet takes the first that it knows."""
-    of_health = ["v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"] if health else []
-    return ["v1.DRAPlugin", "v1beta1.DRAPlugin", *of_health]
+    of_health = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth") if health else ()
+    return ("v1.DRAPlugin", "v1beta1.DRAPlugin", *of_health)
 
 
 class Servicer:
@@ -73,40 +73,3 @@ class Servicer:
 
     async def _unprepare(self, claims: Sequence[Claim], _: _Context) -> dict[str, Outcome]:
         return await self._preparer.unprepare(claims)
-
-
-class Registration:
-    """Answers the kubelet's plugin watcher.
-
-    Args:
-        driver: The driver's name.
-        endpoint: The path of the socket with the services.
-        announced: See `versions`.
-        notify: Takes what the kubelet has made of it: None, or why it did not register the driver.
-    """
-
-    def __init__(
-        self, driver: str, endpoint: str, announced: Sequence[str], notify: Callable[[str | None], None]
-    ) -> None:
-        self._info = wire.encode_plugin_info(driver, endpoint, announced)
-        self._notify = notify
-
-    def handlers(self) -> list[grpc.GenericRpcHandler]:
-        """Return the service for a gRPC server."""
-        return [
-            grpc.method_handlers_generic_handler(
-                "pluginregistration.Registration",
-                {
-                    "GetInfo": grpc.unary_unary_rpc_method_handler(self._get_info, wire.decode_nothing),
-                    "NotifyRegistrationStatus": grpc.unary_unary_rpc_method_handler(
-                        self._take, wire.decode_registration_status, wire.encode_nothing
-                    ),
-                },
-            )
-        ]
-
-    async def _get_info(self, _: None, context: _Context) -> bytes:
-        return self._info
-
-    async def _take(self, result: wire.RegistrationResult, _: _Context) -> None:
-        self._notify(None if result.registered else result.error or "it gave no reason")

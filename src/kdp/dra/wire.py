@@ -13,23 +13,18 @@ import attrs
 from ..model.claims import Claim
 from ..proto.dra.v1 import api_pb2 as pb
 from ..proto.drahealth.v1 import api_pb2 as health_pb
-from ..proto.pluginregistration.v1 import api_pb2 as registration_pb
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from .claims.prepare import Outcome
 
 __all__ = [
     "DeviceReport",
-    "RegistrationResult",
     "decode_nothing",
     "decode_prepare",
-    "decode_registration_status",
     "decode_unprepare",
     "encode_health",
-    "encode_nothing",
-    "encode_plugin_info",
     "encode_prepared",
     "encode_prepared_without_shares",
     "encode_unprepared",
@@ -37,14 +32,6 @@ __all__ = [
 
 MAX_MESSAGE_BYTES = 1024
 """Of a device's health; a kubelet cuts what is longer in the middle of a letter (DRA contract section 2.6)."""
-
-
-@attrs.frozen
-class RegistrationResult:
-    """What the plugin watcher says after it has tried to register us."""
-
-    registered: bool
-    error: str
 
 
 @attrs.frozen(kw_only=True)
@@ -139,23 +126,5 @@ def cut(text: str) -> str:
     return encoded[: MAX_MESSAGE_BYTES - 3].decode(errors="ignore") + "..."
 
 
-def encode_plugin_info(driver: str, endpoint: str, versions: Sequence[str]) -> bytes:
-    """Return the plugin watcher's PluginInfo."""
-    return registration_pb.PluginInfo(
-        type="DRAPlugin", name=driver, endpoint=endpoint, supported_versions=versions
-    ).SerializeToString()
-
-
-def decode_registration_status(data: bytes) -> RegistrationResult:
-    """Return what the plugin watcher says of the registration."""
-    status = registration_pb.RegistrationStatus.FromString(data)
-    return RegistrationResult(status.plugin_registered, status.error)
-
-
 def decode_nothing(data: bytes) -> None:
     """Take a request without fields."""
-
-
-def encode_nothing(_: None) -> bytes:
-    """Return a reply without fields."""
-    return b""

@@ -15,7 +15,6 @@ from kdp.errors import InvalidValueError
 from kdp.hardware import Host
 from kdp.model.edits import Hook
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as pb
-from kdp.proto.pluginregistration.v1 import api_pb2 as registration_pb
 
 from .. import strategies
 from ..strategies import effort
@@ -196,11 +195,3 @@ def test_pre_start_names_devices() -> None:
 def test_nothing_is_nothing() -> None:
     wire.decode_nothing(b"")
     assert wire.encode_nothing(None) == b""
-
-
-def test_the_plugin_watcher_is_told_and_heard() -> None:
-    info = registration_pb.PluginInfo.FromString(wire.encode_plugin_info("example.com/widget"))
-    assert (info.type, info.name, list(info.supported_versions)) == ("DevicePlugin", "example.com/widget", ["v1beta1"])
-    assert info.endpoint == ""
-    status = registration_pb.RegistrationStatus(plugin_registered=False, error="no")
-    assert wire.decode_registration_status(status.SerializeToString()) == wire.RegistrationResult(False, "no")
