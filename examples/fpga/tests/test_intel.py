@@ -211,7 +211,6 @@ def test_numbers_that_shift_do_not_change_who_is_who(node: SysfsTree) -> None:
     for name, at in (("dfl-port", 2), ("dfl-fme", 1)):
         (region / f"{name}.{at}").rename(region / f"{name}.0")
         uevent = region / f"{name}.0/uevent"
-        uevent.chmod(0o644)
         uevent.write_text(uevent.read_text().replace(f"{name}.{at}", f"{name}.0"))
     node.link("/sys/class/fpga_region/region0", f"/sys/bus/pci/devices/{SECOND}/fpga_region/region0")
 

@@ -1,9 +1,10 @@
-"""`StandIns`: what a plain directory cannot hold of a node's files: device nodes, and attributes that fail when read.
+"""`StandIns`: what a plain directory cannot hold of a node's files: device nodes, attributes that fail, permissions.
 
-An unpacked snapshot, or a tree made for a test, has two text files at its top, those of the snapshot's format:
+An unpacked snapshot, or a tree made for a test, has text files at its top. The first two are part of the snapshot's format:
 
 * ``DEVNODES``: ``/dev/infiniband/uverbs0 c 231:192 0666``, a line for each device node;
-* ``UNREADABLE``: ``/sys/.../speed Invalid argument``, a line for each attribute that fails, with the error's text.
+* ``UNREADABLE``: ``/sys/.../speed Invalid argument``, a line for each attribute that fails, with the error's text;
+* ``MODES``: ``/sys/.../vendor 0444``, a line for each file whose permissions on the node are others than in the tree.
 
 In their places in the tree stand sockets: a name that is found, listed and watched as any other, needs no right to be
 made, and cannot be opened (ENXIO). Whoever asks `kdp.hardware.Host` meets a device node, or the error.
@@ -26,12 +27,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["NODES", "UNREADABLE", "NodeEntry", "StandIns", "errno_of", "make_stand_in"]
+__all__ = ["MODES", "NODES", "UNREADABLE", "NodeEntry", "StandIns", "errno_of", "make_stand_in", "owned_mode"]
 
 _T = TypeVar("_T")
 
 NODES = "DEVNODES"
 UNREADABLE = "UNREADABLE"
+MODES = "MODES"
 
 _CODES = {os.strerror(code): code for code in sorted(codes.errorcode, reverse=True)}
 
@@ -115,6 +117,19 @@ def parse_unreadable(text: str) -> dict[str, tuple[int, str]]:
     return found
 
 
+def parse_modes(text: str) -> dict[str, int]:
+    """Return the permissions of a MODES by path; its lines are kdp's own."""
+    return {path: int(mode, 8) for path, _, mode in (line.rpartition(" ") for line in text.splitlines())}
+
+
+def owned_mode(mode: int) -> int:
+    """Return the permissions in the tree of a file that has these on the node.
+
+    The owner of the tree can change every file, as root can. A file that nobody can read stays so.
+    """
+    return mode | (0o600 if mode & 0o444 else 0o200)
+
+
 def make_stand_in(place: Path) -> None:
     """Put the stand-in for a device node or an unreadable attribute there; what is there is replaced."""
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -133,6 +148,7 @@ class StandIns:
     def __init__(self, root: Path) -> None:
         self._nodes = _Listed(root / NODES, parse_nodes)
         self._unreadable = _Listed(root / UNREADABLE, parse_unreadable)
+        self._modes = _Listed(root / MODES, parse_modes)
 
     @classmethod
     def of(cls, root: Path) -> StandIns | None:
@@ -144,6 +160,13 @@ class StandIns:
     def nodes(self) -> dict[str, NodeEntry]:
         """The device nodes by path, links followed. A node is there only while its stand-in is, too."""
         return self._nodes.now()
+
+    def mode_on_node(self, path: str, mode: int) -> int:
+        """Return the mode that a file of the tree has on the node; links are followed already."""
+        recorded = self._modes.now().get(path) if stat.S_ISREG(mode) else None
+        if recorded is None or owned_mode(recorded) != stat.S_IMODE(mode):  # changed in the tree since
+            return mode
+        return stat.S_IFREG | recorded
 
     def check_readable(self, path: str) -> None:
         """Raise the error with which reading this fails, if it does; links are followed already."""

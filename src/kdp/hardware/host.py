@@ -111,9 +111,11 @@ class Host:
     def _status(self, path: str) -> tuple[int, int]:
         """Return what `look` does; below a root the path has no links."""
         found = os.stat(self._inside(path))
-        if self._stand_ins is not None and (node := self._stand_ins.nodes.get(path)) is not None:
+        if self._stand_ins is None:
+            return found.st_mode, found.st_rdev
+        if (node := self._stand_ins.nodes.get(path)) is not None:
             return node.file_type | node.mode, os.makedev(node.major, node.minor)
-        return found.st_mode, found.st_rdev
+        return self._stand_ins.mode_on_node(path, found.st_mode), found.st_rdev
 
     # -- what is there -------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, final
 import attrs
 
 from ...errors import ConfigurationError, InvalidValueError
-from ..fake_nodes import NODES, UNREADABLE, NodeEntry, make_stand_in, parse_nodes, parse_unreadable
+from ..fake_nodes import MODES, NODES, UNREADABLE, NodeEntry, make_stand_in, owned_mode, parse_nodes, parse_unreadable
 
 if TYPE_CHECKING:
     import tarfile
@@ -230,21 +230,26 @@ def _derive(snapshot: Snapshot) -> None:
 
 
 def unpack(snapshot: Snapshot, root: Path) -> None:
-    """Make the tree of a snapshot below a directory, which must not exist or be empty. `Host` on it is that node."""
+    """Make the tree of a snapshot below a directory, which must not exist or be empty. `Host` on it is that node.
+
+    The owner of the tree can change and remove all of it. `Host` shows the permissions that the files have on the node.
+    """
     for directory in sorted(snapshot.directories):
         (root / directory[1:]).mkdir(parents=True, exist_ok=True)
     for path, file in snapshot.files.items():
         place = root / path[1:]
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(file.data)
-        place.chmod(file.mode)
+        place.chmod(owned_mode(file.mode))
     for path, target in snapshot.links.items():
         place = root / path[1:]
         place.parent.mkdir(parents=True, exist_ok=True)
         place.symlink_to(target)
     for path in (*snapshot.nodes, *snapshot.unreadable):
         make_stand_in(root / path[1:])
-    for name, text in snapshot.lists().items():
+    modes = {path: file.mode for path, file in snapshot.files.items() if owned_mode(file.mode) != file.mode}
+    texts = {**snapshot.lists(), MODES: "".join(f"{path} {mode:04o}\n" for path, mode in sorted(modes.items()))}
+    for name, text in texts.items():
         (root / name).write_text(text)
 
 

@@ -6,6 +6,7 @@ import gc
 import gzip
 import io
 import os
+import stat
 import tarfile
 from pathlib import Path
 
@@ -107,6 +108,23 @@ def test_the_directory_is_removed_with_the_host(tmp_path: Path) -> None:
     del host
     gc.collect()
     assert not root.exists()
+
+
+def test_the_owner_of_an_unpacked_tree_can_change_what_the_node_lets_nobody_write(tmp_path: Path) -> None:
+    """Recorded trees had the permissions of the recording, so that tests without root could not change an attribute."""
+    attribute, written = member("sys/class/x/vendor"), member("sys/class/x/remove")
+    attribute.mode, written.mode = 0o444, 0o200
+    archive(tmp_path / "s.tar.gz", LISTS, attribute, written)
+    snapshots.unpack(snapshots.read(tmp_path / "s.tar.gz"), tmp_path / "node")
+    host = Host(tmp_path / "node")
+
+    found = [path for path in host.root.rglob("*") if not path.is_symlink()]
+    assert all(stat.S_IMODE(path.stat().st_mode) & 0o700 == 0o700 for path in found if path.is_dir())
+    assert stat.S_IMODE(host.path("/sys/class/x/vendor").stat().st_mode) == 0o644
+    assert host.look("/sys/class/x/vendor") == (stat.S_IFREG | 0o444, 0)
+    assert host.look("/sys/class/x/remove") == (stat.S_IFREG | 0o200, 0)
+    host.path("/sys/class/x/vendor").chmod(0o664)  # what a test changes is what counts
+    assert host.look("/sys/class/x/vendor") == (stat.S_IFREG | 0o664, 0)
 
 
 def test_a_directory_that_was_unpacked_is_the_node_for_another_process_too(tmp_path: Path) -> None:
