@@ -8,7 +8,7 @@ that a typo is no silent default.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, cast, final
 
 import attrs
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = ["ConfigFile", "read"]
+
+MAX_DEPTH = 100
+"""The deepest nesting of a configuration file: more than any option needs, less than any parser's own limit."""
 
 
 @final
@@ -94,10 +97,28 @@ def _parse(path: Path) -> object:
         raise ConfigurationError(f"configuration file {path}: is not UTF-8 text") from error
     kind = {".json": "JSON", ".toml": "TOML"}.get(path.suffix.lower(), "YAML")
     try:
-        return _PARSERS[kind](text)
+        value = _PARSERS[kind](text)
+        _check_depth(value)
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())
         raise ConfigurationError(f"configuration file {path}: is not valid {kind}: {reason}") from None
+    return value
+
+
+def _check_depth(value: object) -> None:
+    """Raise RecursionError for a value of more than `MAX_DEPTH` levels: each version of Python stops at another depth."""
+    level = {id(value): value}
+    for _ in range(MAX_DEPTH):
+        # By identity: with aliases, a short YAML text names one list any number of times, or inside itself.
+        level = {id(held): held for each in level.values() for held in _held(each)}
+    if level:
+        raise RecursionError
+
+
+def _held(value: object) -> Collection[object]:
+    if isinstance(value, dict):
+        return cast("dict[object, object]", value).values()
+    return cast("list[object]", value) if isinstance(value, list) else ()
 
 
 def _json(text: str) -> object:
