@@ -1,7 +1,7 @@
 """What an API server checks and changes of a DRA object: gates, immutable fields, the status of claims. No I/O.
 
-Source: ``k8s.io/kubernetes`` ``pkg/registry/resource`` (``resourceslice/strategy.go``, ``utils.go``) of 1.34 to 1.37. The
-rules of ResourceSlices are kdp's own (`kdp.dra.publishing.validation`), which a test compares with a real server.
+Source: ``k8s.io/kubernetes`` ``pkg/registry/resource`` (``resourceslice/strategy.go``, ``utils.go``) of 1.34 to 1.37. What a
+ResourceSlice may hold is in `slice_rules`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from kdp.dra.publishing.limits import Limits
-from kdp.dra.publishing.validation import problems_of_slice
+from .slice_rules import Cause, SliceLimits, slice_causes
 
 if TYPE_CHECKING:
     from .profiles import DraProfile
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["Account", "Allowed", "check_claim_status", "check_slice", "drop_disabled", "drop_disabled_of_claim"]
 
 Object = dict[str, Any]
-Cause = tuple[str, str, str]
 Allowed = Callable[[str, str, str, str], str | None]
 """Whether the account may: verb, resource with subresource, namespace, name; returns why not, or None."""
 
@@ -106,10 +104,7 @@ def _skipping(listed: Sequence[str] | None, path: str) -> list[Cause]:
 
 def check_slice(item: Object, old: Mapping[str, Any] | None, profile: DraProfile) -> list[Cause]:
     """Return what is wrong with a ResourceSlice: reason, field and sentence."""
-    found = [
-        ("FieldValueInvalid", problem.path, problem.message)
-        for problem in problems_of_slice(item, Limits.of(profile.kubernetes))
-    ]
+    found = slice_causes(item, SliceLimits.of(profile.kubernetes))
     found += _skipping(item["spec"].get("skipNodeOperations"), "spec.skipNodeOperations")
     if old is not None:
         immutable: tuple[tuple[str, ...], ...] = ("driver",), ("pool", "name"), ("nodeName",)
