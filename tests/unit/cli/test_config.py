@@ -53,7 +53,11 @@ def test_no_file_and_an_empty_file_say_nothing(tmp_path: Path) -> None:
         ("c.toml", "a = ", "is not valid TOML: Invalid value (at "),
         ("c.json", f"{'[' * 5000}{']' * 5000}", "is not valid JSON: it is nested too deeply"),
         ("c.yaml", f"{'[' * 5000}{']' * 5000}", "is not valid YAML: it is nested too deeply"),
-        ("c.json", f"{'[' * 101}{']' * 101}", "is not valid JSON: it is nested too deeply"),  # Python 3.13 itself goes deeper
+        (
+            "c.json",
+            f"{'[' * 101}{']' * 101}",
+            "is not valid JSON: it is nested too deeply",
+        ),  # Python 3.13 itself goes deeper
         ("c.yaml", "set: &list [*list, *list]", "is not valid YAML: it is nested too deeply"),
         ("c.yaml", "set: {n: !!int ''}", "is not valid YAML: there is an empty number"),
         ("c.yaml", "set: 3", "'set' must be a mapping of constructor parameters to values, this is a int; valid is"),
