@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
-import time
 from typing import TYPE_CHECKING
 
 from ..errors import CdiWriteError, InvalidValueError
+from ..storage import files
 from .parse import parse_spec
 
 if TYPE_CHECKING:
@@ -26,9 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["CdiDirectory"]
 
 _PREFIX, _SUFFIX = "kdp_", ".json"
-
-_ABANDONED = 60.0
-"""Seconds after which an unfinished file is taken for what a killed process left."""
 
 
 class CdiDirectory:
@@ -73,29 +69,14 @@ class CdiDirectory:
         except OSError:
             pass  # missing, or unreadable and replaced
         try:
-            self._replace(file, data, synced=not part)
+            self.path.mkdir(mode=0o755, parents=True, exist_ok=True)
+            # Runtimes read only .json and .yaml, so nobody sees the draft.
+            files.replace(file, data, mode=0o644, sync="nothing" if part else "content")
         except OSError as error:
             raise CdiWriteError(
                 f"CDI file {file} cannot be written: {error.strerror}; mount the node's {self.path} writable"
             ) from None
         return True
-
-    def _replace(self, file: Path, data: bytes, *, synced: bool) -> None:
-        self.path.mkdir(mode=0o755, parents=True, exist_ok=True)
-        # Runtimes read only .json and .yaml, so nobody sees this one before it is whole.
-        handle, temporary = tempfile.mkstemp(prefix=f".{_PREFIX}", suffix=".tmp", dir=self.path)
-        try:
-            with open(handle, "wb") as stream:
-                stream.write(data)
-                os.fchmod(stream.fileno(), 0o644)
-                stream.flush()
-                if synced:
-                    os.fsync(stream.fileno())
-            os.rename(temporary, file)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
 
     def remove(self, kind: str) -> None:
         """Remove the file of a kind, if it is there and may be removed."""
@@ -133,14 +114,7 @@ class CdiDirectory:
 
     def remove_drafts(self) -> list[Path]:
         """Remove what processes have left that were killed while they wrote, and return it."""
-        removed: list[Path] = []
-        with contextlib.suppress(OSError):
-            for left in self.path.glob(f".{_PREFIX}*.tmp"):
-                with contextlib.suppress(OSError):
-                    if time.time() - left.stat().st_mtime > _ABANDONED:
-                        left.unlink()
-                        removed.append(left)
-        return removed
+        return files.remove_drafts(self.path, _PREFIX)
 
     @staticmethod
     def _is_stale(file: Path, host: Host) -> bool:

@@ -21,6 +21,7 @@ import zlib
 from typing import TYPE_CHECKING, Final, Literal, Self, final
 
 from ..kubelet.paths import DEFAULT_ROOT
+from ..storage.files import is_at, lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -97,8 +98,8 @@ class OneMode:
     def _release(self) -> None:
         for path, descriptor in self._held.items():
             with contextlib.suppress(OSError):
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                path.unlink()
+                if lock(descriptor):
+                    path.unlink()
             os.close(descriptor)
         self._held.clear()
 
@@ -131,14 +132,12 @@ def _shared(path: Path) -> int:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH)  # whoever looks whether we are there holds it for a moment
-            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
-                return descriptor
-        except FileNotFoundError:
-            pass  # removed by the last one, just before we had it
         except OSError:
             os.close(descriptor)
             raise
-        os.close(descriptor)
+        if is_at(descriptor, path):
+            return descriptor
+        os.close(descriptor)  # removed by the last one, just before we had it
 
 
 def _is_held(path: Path) -> bool:
@@ -148,9 +147,6 @@ def _is_held(path: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not lock(descriptor)
     finally:
         os.close(descriptor)
-    return False

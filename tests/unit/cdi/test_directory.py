@@ -96,16 +96,16 @@ def test_only_files_of_ours_that_serve_nobody_are_removed(tmp_path: Path) -> Non
     directory.write(spec("w-0", kind="kdp.example.com/no-node"))
     (tmp_path / "kdp_broken.json").write_text("{")
     (tmp_path / "vendor.json").write_text("{")
-    (tmp_path / ".kdp_left.tmp").touch()
-    os.utime(tmp_path / ".kdp_left.tmp", (0, 0))
-    (tmp_path / ".kdp_being-written.tmp").touch()
+    (tmp_path / ".kdp_left.draft").touch()
+    os.utime(tmp_path / ".kdp_left.draft", (0, 0))
+    (tmp_path / ".kdp_being-written.draft").touch()
     removed = {file.name for file in directory.remove_stale(Host())}
-    assert removed == {"kdp_kdp.example.com_gone.json", "kdp_broken.json", ".kdp_left.tmp"}
+    assert removed == {"kdp_kdp.example.com_gone.json", "kdp_broken.json", ".kdp_left.draft"}
     assert {file.name for file in tmp_path.iterdir()} == {
         "kdp_kdp.example.com_here.json",
         "kdp_kdp.example.com_no-node.json",
         "vendor.json",
-        ".kdp_being-written.tmp",
+        ".kdp_being-written.draft",
     }
 
 

@@ -19,8 +19,6 @@ Reading and writing happen in a daemon thread, so that a disk that hangs holds n
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import fcntl
 import logging
 import os
 import time
@@ -31,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 import attrs
 
 from ...concurrency.threads import Worker, value_of
+from ...storage import files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,9 +43,6 @@ VERSION: Final = 1
 
 SAVE_PATIENCE = 1.0
 """Seconds that an Allocate waits for the disk: without it a crash could forget this allocation, nothing worse."""
-
-DRAFT_SECONDS = 60.0
-"""A draft that is older belongs to nobody any more."""
 
 
 @final
@@ -129,7 +125,7 @@ class Ledger:
     # -- in the thread -------------------------------------------------------------------------------------------------
 
     def _adopt(self) -> list[Saved]:
-        self._remove_drafts()
+        files.remove_drafts(self._directory, f"{self._stem}.")
         found: dict[str, Saved] = {}
         self.has_neighbours = False
         for path in self._orphans():
@@ -138,8 +134,8 @@ class Ledger:
             except OSError as error:
                 self._say(f"{path} cannot be read: {error.strerror}")
                 continue
-            is_dead = _lock(descriptor)
-            if not is_dead or not _is_same(descriptor, path):
+            is_dead = files.lock(descriptor)
+            if not is_dead or not files.is_at(descriptor, path):
                 self.has_neighbours = self.has_neighbours or not is_dead
                 os.close(descriptor)  # its process lives, or another one was quicker
                 continue
@@ -169,13 +165,6 @@ class Ledger:
             if name.startswith(f"{self._stem}.") and name.endswith(".json") and name.count(".", len(self._stem)) == 2
         ]
         return [path for path in paths if path not in ours]
-
-    def _remove_drafts(self) -> None:
-        """Remove what processes have left that were killed while they wrote."""
-        with contextlib.suppress(OSError):
-            for path in self._directory.glob(f"{self._stem}.*.draft"):
-                if time.time() - path.stat().st_mtime > DRAFT_SECONDS:
-                    path.unlink()
 
     def _read(self, text: bytes) -> list[Saved]:
         import json
@@ -250,20 +239,8 @@ class Ledger:
             ],
         }
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = self._path.with_suffix(".draft")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            _lock(descriptor)  # before it gets its name: nobody must take it for a dead process's
-            with open(descriptor, "wb", closefd=False) as file:
-                file.write(json.dumps(document, ensure_ascii=False).encode(errors="surrogatepass"))
-            os.fdatasync(descriptor)
-            os.rename(draft, self._path)
-        except BaseException:
-            os.close(descriptor)
-            with contextlib.suppress(OSError):
-                draft.unlink()
-            raise
-        before, self._descriptor = self._descriptor, descriptor
+        data = json.dumps(document, ensure_ascii=False).encode(errors="surrogatepass")
+        before, self._descriptor = self._descriptor, files.replace_locked(self._path, data)
         if before is not None:
             os.close(before)
 
@@ -282,22 +259,3 @@ class Ledger:
                 problem,
                 extra={"resource": self._resource, "path": str(self._directory)},
             )
-
-
-def _lock(descriptor: int) -> bool:
-    """Lock a file for as long as it is open; false: somebody else has. File systems without locks lock nobody out."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-    return True
-
-
-def _is_same(descriptor: int, path: Path) -> bool:
-    try:
-        found, there = os.fstat(descriptor), os.stat(path)
-    except OSError:
-        return False
-    return (found.st_dev, found.st_ino) == (there.st_dev, there.st_ino)

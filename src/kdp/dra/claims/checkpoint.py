@@ -26,13 +26,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import hashlib
 import json
 import logging
 import os
-import struct
-import tempfile
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, final
@@ -42,6 +39,7 @@ import attrs
 
 from ...errors import CheckpointError
 from ...model.claims import Claim
+from ...storage import files
 from .plan import Part, Use
 
 if TYPE_CHECKING:
@@ -246,10 +244,10 @@ class Store:
             CheckpointError: The disk does not give them.
         """
         try:
-            files = sorted(self.directory.glob("[!.]*.json"))
+            found = sorted(self.directory.glob("[!.]*.json"))
         except OSError as error:
             raise self._error(self.directory, "read", error) from None
-        return [record for record in map(self._read, files) if record is not None]
+        return [record for record in map(self._read, found) if record is not None]
 
     def write(self, record: Record, *, must_last: bool = True) -> None:
         """Replace a claim's record; when it returns, it is on the disk.
@@ -264,20 +262,8 @@ class Store:
         file = self._file(record.claim.uid)
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            is_new = not file.exists()
-            handle, draft = tempfile.mkstemp(prefix=".", suffix=".draft", dir=self.directory)
-            try:
-                with open(handle, "wb") as stream:
-                    stream.write(record.encode())
-                    stream.flush()
-                    os.fsync(stream.fileno())
-                os.rename(draft, file)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    os.unlink(draft)
-                raise
-            if is_new and must_last:
-                self._sync()
+            sync: files.Sync = "name" if must_last and not file.exists() else "content"
+            files.replace(file, record.encode(), sync=sync)
         except OSError as error:
             raise self._error(file, "written", error) from None
 
@@ -289,19 +275,13 @@ class Store:
         """
         file = self._file(uid)
         try:
-            file.unlink(missing_ok=True)
-            self._sync()
-        except FileNotFoundError:  # not even the directory
-            return
+            files.remove(file)
         except OSError as error:
             raise self._error(file, "removed", error) from None
 
-    def remove_drafts(self, older_than: float = 60.0) -> None:
+    def remove_drafts(self) -> None:
         """Remove what processes have left that were killed while they wrote."""
-        with contextlib.suppress(OSError):
-            for draft in self.directory.glob(".*.draft"):
-                if time.time() - draft.stat().st_mtime > older_than:
-                    draft.unlink()
+        files.remove_drafts(self.directory)
 
     def _read(self, file: Path) -> Record | None:
         try:
@@ -319,14 +299,6 @@ class Store:
             logger.error("%s: %s; set aside as %s", file, error, aside.name, extra={"path": str(aside)})
             self.set_aside.append(file.name.removesuffix(".json"))
             return None
-
-    def _sync(self) -> None:
-        """Have the directory itself on the disk: a new name, or one that is gone."""
-        descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
     @staticmethod
     def _error(path: Path, what: str, error: OSError) -> CheckpointError:
@@ -385,7 +357,7 @@ class Locks:
         except OSError as error:
             raise CheckpointError(f"{self._file} cannot be opened: {error.strerror}; mount it writable") from None
         try:
-            while not _lock(descriptor, start):
+            while not files.lock(descriptor, start):
                 if time.monotonic() > until:
                     raise CheckpointError(
                         f"another process of this driver has worked on {what} for {LOCK_PATIENCE:g} s; it is tried again"
@@ -395,15 +367,3 @@ class Locks:
             os.close(descriptor)
             raise
         return descriptor
-
-
-def _lock(descriptor: int, start: int) -> bool:
-    """Lock one byte for as long as the file is open; false: somebody else has. Systems without locks lock nobody out."""
-    request = struct.pack("hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, start, 1, 0)
-    try:
-        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
-    except (BlockingIOError, PermissionError):
-        return False
-    except OSError:
-        return True
-    return True

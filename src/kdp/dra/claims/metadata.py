@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from ...errors import CheckpointError
 from ...model.edits import Mount
+from ...storage import files
 from ..render import render_device
 from ..standard_attributes import standard_attributes
 
@@ -78,7 +79,9 @@ class MetadataFiles:
             base = request.partition("/")[0]
             file = self._directory / plan.claim.uid / f"{base}.json"
             try:
-                _write(file, json.dumps(self._document(plan, request, parts, devices, network)) + "\n")
+                file.parent.mkdir(parents=True, exist_ok=True)
+                document = json.dumps(self._document(plan, request, parts, devices, network)) + "\n"
+                files.replace(file, document.encode(), mode=0o644, sync="nothing")
             except OSError as error:
                 logger.warning(
                     "%s: claim %s/%s: its containers get no metadata of request %s: %s: %s",
@@ -155,11 +158,3 @@ def _network(known: Mapping[str, Any] | None) -> dict[str, Any]:
 def _folder(claim: Claim, pod_claim: str) -> str:
     own = f"resourceclaimtemplates/{pod_claim}" if pod_claim else f"resourceclaims/{claim.name}"
     return f"{CONTAINER_ROOT}/{own}"
-
-
-def _write(file: Path, text: str) -> None:
-    """Write a file that is never seen half."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    draft = file.with_name(f".{file.name}")
-    draft.write_text(text)
-    os.replace(draft, file)

@@ -122,7 +122,7 @@ async def test_a_disk_that_hangs_holds_nobody_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     read_end, write_end = os.pipe()
-    monkeypatch.setattr(os, "fdatasync", lambda _: os.read(read_end, 1))
+    monkeypatch.setattr(os, "fsync", lambda _: os.read(read_end, 1))
     ledger = Ledger(tmp_path, RESOURCE)
     assert not await ledger.save([ONE], patience=0.05)
     assert "has not taken the allocations within 0.05 s" in caplog.text
@@ -151,7 +151,7 @@ async def test_a_thread_that_could_not_be_started_once_is_started_by_the_next_ca
 
 
 async def test_a_draft_of_a_killed_process_is_removed(tmp_path: Path) -> None:
-    draft, fresh = tmp_path / "example.com_widget.dead.draft", tmp_path / "example.com_widget.new.draft"
+    draft, fresh = tmp_path / ".example.com_widget.dead.draft", tmp_path / ".example.com_widget.new.draft"
     for path in (draft, fresh):
         path.write_text("{")
     os.utime(draft, (1.0, 1.0))

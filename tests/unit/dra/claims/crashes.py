@@ -1,7 +1,7 @@
 """Kills a driver at each of its steps, and looks whether the next one makes it good. Run by test_crashes.py.
 
 The process is forked for each life, before it has a thread, and the life is ended by SIGKILL at its nth step: before and
-after each call of the backend, each fsync, rename, replace and unlink. Hardware is a folder that outlives the lives: a file for
+after each call of the backend, each fsync, rename and unlink. Hardware is a folder that outlives the lives: a file for
 each request that was given and not taken back.
 
 usage: python -m tests.unit.dra.claims.crashes FOLDER; prints one line of JSON for each life that was killed.
@@ -29,7 +29,7 @@ from .claims_world import Widgets, running
 KINDS = ("hooks", "plain", "metadata")
 """A driver whose hooks have a part in Prepare, one without, and one that describes the devices to containers besides."""
 
-STEPS = ("fsync", "rename", "replace", "unlink")
+STEPS = ("fsync", "rename", "unlink")
 
 
 class Plain(Widgets):
@@ -89,7 +89,7 @@ async def live(folder: Path, killer: Killer, kind: str, *calls: str) -> list[dic
                     "devices": [[device.request, device.name, list(device.cdi_ids)] for device in outcome.devices],
                     "names": [] if spec is None else [f"{spec.kind}={device.name}" for device in spec.devices],
                     "is_complete": record is not None and record.is_complete,
-                    "files": [name for name in world.files if not name.endswith((".draft", ".tmp"))],
+                    "files": [name for name in world.files if not name.endswith(".draft")],
                     "hardware": sorted(os.listdir(folder / "hardware")),
                     "metadata": sorted(described(folder / "data/metadata" / claim().uid)),
                 }

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -28,6 +29,7 @@ from kdp.cdi import CdiMount, parse_spec
 from kdp.dra.claims import metadata as real
 from kdp.dra.claims.plan import POD_CLAIM
 from kdp.hardware import Host
+from kdp.storage import files
 
 from ...mutants import Mutant, assert_killed, holds, live
 from .claim_objects import DRIVER, POOL, claim, result
@@ -85,21 +87,22 @@ class Described(Node):
     def prepare_on_a_full_disk(self, number: int, of: str, written: int) -> None:
         """The file of a request is written so many times before the disk is full; then half of it is."""
         self.unprepare(number)
-        write, left = Path.write_text, written
+        write, left = files._write, written
 
-        def fill(path: Path, text: str, *args: Any, **more: Any) -> int:
+        def fill(descriptor: int, data: bytes) -> None:
             nonlocal left
-            if "metadata" not in path.parts or path.stem.lstrip(".") not in (of, f"{of}.json"):
-                return write(path, text, *args, **more)
+            path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+            if "metadata" not in path.parts or path.name.lstrip(".").partition(".")[0] != of:
+                return write(descriptor, data)
             left -= 1
             if left >= 0:
-                return write(path, text, *args, **more)
-            write(path, text[: len(text) // 2], *args, **more)
+                return write(descriptor, data)
+            write(descriptor, data[: len(data) // 2])
             raise OSError(errno.ENOSPC, "No space left on device")
 
         self.lost.add(number)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Path, "write_text", fill)
+            patch.setattr(files, "_write", fill)
             [outcome] = self.runner.run(self.preparer.prepare([claim(number)])).values()
         self.prepare(number)
         holds(
@@ -181,7 +184,12 @@ MUTANTS_OF_FILES = [
         8, "a template's claim by its own name", "_folder(plan.claim, plan.pod_claim)", "_folder(plan.claim, str())"
     ),
     Mutant(8, "the pod's name is not told", '**({"podClaimName": plan.pod_claim} if plan.pod_claim else {}),', ""),
-    Mutant(8, "written in place", '    draft = file.with_name(f".{file.name}")\n', "    draft = file\n"),
+    Mutant(
+        8,
+        "written in place",
+        'files.replace(file, document.encode(), mode=0o644, sync="nothing")',
+        "files._write(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), document.encode())",
+    ),
     Mutant(8, "a file that is not there is mounted", "                continue\n", ""),
     Mutant(
         9,
@@ -221,10 +229,10 @@ def test_every_life_keeps_the_invariants() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS_OF_FILES, ids=lambda mutant: mutant.name)
 def test_no_mutant_of_the_files_survives(mutant: Mutant) -> None:
-    files = mutant.load("kdp.dra.claims.metadata")
+    mutated = mutant.load("kdp.dra.claims.metadata")
     assert_killed(
         mutant,
-        (partial(live, Described, examples=40, steps=20, number=n, shrinks=False, files=files) for n in range(4)),
+        (partial(live, Described, examples=40, steps=20, number=n, shrinks=False, files=mutated) for n in range(4)),
     )
 
 

@@ -242,12 +242,12 @@ async def test_what_killed_processes_were_writing_goes(world: World) -> None:
     before = world.files
     for folder in ("data/claims", "cdi"):
         for age in ("old", "new"):
-            draft = world.folder / folder / (f".{age}.draft" if folder != "cdi" else f".kdp_{age}.tmp")
+            draft = world.folder / folder / (f".{age}.draft" if folder != "cdi" else f".kdp_{age}.draft")
             draft.touch()
             if age == "old":
                 os.utime(draft, (0, 0))
     await world.preparer.collect(grace=600)
-    assert world.files == sorted([*before, ".new.draft", ".kdp_new.tmp"])
+    assert world.files == sorted([*before, ".new.draft", ".kdp_new.draft"])
 
 
 async def test_an_error_of_the_backend_is_the_claims(world: World, backend: Widgets) -> None:

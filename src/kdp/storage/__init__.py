@@ -1,0 +1,3 @@
+"""Files that outlive the process: replaced whole, locked between processes, cleaned of unfinished drafts."""
+
+from __future__ import annotations

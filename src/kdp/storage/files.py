@@ -1,0 +1,144 @@
+"""Replace a file whole, lock one between processes, and remove the drafts that killed processes left.
+
+* A reader finds the old file or the new one, whole, also after a crash at any moment.
+* A draft is a hidden file beside the file that it becomes. A process that is killed while it writes leaves its draft;
+  `remove_drafts` removes it a minute later.
+* The kernel drops a lock when the descriptor closes, also when its process dies.
+
+All functions block for the disk. Each raises `OSError` and leaves the old file in place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import struct
+import time
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Sync", "is_at", "lock", "remove", "remove_drafts", "replace", "replace_locked"]
+
+Sync = Literal["nothing", "content", "name"]
+"""What survives a loss of power: either file, perhaps empty; either file, whole; the new file."""
+
+DRAFT_SECONDS: Final = 60.0
+"""Age in seconds from which a draft belongs to no living process."""
+
+_SUFFIX: Final = ".draft"
+_LONGEST_STEM: Final = 200
+"""Characters of the file's name in its draft's name; with the rest they stay within the 255 of a file system."""
+
+
+def replace(file: Path, data: bytes, *, mode: int = 0o600, sync: Sync = "content") -> None:
+    """Replace a file, or make it. Its directory must exist.
+
+    Args:
+        file: The file.
+        data: Its content.
+        mode: Its permissions, whatever the umask is.
+        sync: What survives a loss of power.
+    """
+    os.close(_replace(file, data, mode, sync, is_locked=False))
+
+
+def replace_locked(file: Path, data: bytes, *, mode: int = 0o600, sync: Sync = "content") -> int:
+    """Replace a file as `replace` does, and return its descriptor, which holds its `lock` until it is closed."""
+    return _replace(file, data, mode, sync, is_locked=True)
+
+
+def _replace(file: Path, data: bytes, mode: int, sync: Sync, *, is_locked: bool) -> int:
+    draft = file.with_name(f".{file.name[:_LONGEST_STEM]}.{os.urandom(6).hex()}{_SUFFIX}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        try:
+            if is_locked:
+                lock(descriptor)  # before it has the name: nobody may take it for a dead process's
+            os.fchmod(descriptor, mode)
+            _write(descriptor, data)
+            if sync != "nothing":
+                os.fsync(descriptor)
+            os.rename(draft, file)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(draft)
+            raise
+        if sync == "name":
+            _sync_names(file.parent)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    with open(descriptor, "wb", closefd=False) as stream:
+        stream.write(data)
+
+
+def remove(file: Path) -> None:
+    """Remove a file, so that it does not come back after a loss of power. Neither it nor its directory need exist."""
+    try:
+        file.unlink(missing_ok=True)
+        _sync_names(file.parent)
+    except FileNotFoundError:  # not even the directory
+        return
+
+
+def _sync_names(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_drafts(directory: Path, prefix: str = "", *, older_than: float = DRAFT_SECONDS) -> list[Path]:
+    """Remove the drafts that killed processes left, and return them.
+
+    Args:
+        directory: The directory; it need not exist.
+        prefix: How the names of the files begin.
+        older_than: Age in seconds from which a draft is removed.
+    """
+    removed: list[Path] = []
+    with contextlib.suppress(OSError):
+        for draft in directory.glob(f".{prefix}*{_SUFFIX}"):
+            with contextlib.suppress(OSError):
+                if time.time() - draft.stat().st_mtime > older_than:
+                    draft.unlink()
+                    removed.append(draft)
+    return removed
+
+
+def lock(descriptor: int, byte: int | None = None) -> bool:
+    """Lock an open file until it is closed; return False if another process has the lock.
+
+    A file system without locks excludes nobody: there, the answer is always True.
+
+    Args:
+        descriptor: The open file; to lock a byte, open for writing.
+        byte: The one byte to lock, which need not exist. None: the whole file, apart from locks of its bytes.
+    """
+    try:
+        if byte is None:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        else:
+            request = struct.pack("hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
+    except (BlockingIOError, PermissionError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def is_at(descriptor: int, path: Path) -> bool:
+    """Return whether an open file is still the one at a path; another process may have removed or replaced it."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except OSError:
+        return False
