@@ -20,8 +20,9 @@ from ..concurrency.observable import Latest
 from ..errors import ConfigurationError, InvalidValueError, PluginDirectoryGoneError
 from ..hardware.shared_host import agreed
 from ..kubelet import KubeletPaths, KubeletWatch
+from ..supervision.findings import resource_of, static_resources
 from ..supervision.service import BaseStatus, Lifetime
-from ..supervision.supervisor import Deadlines, Discovery, Supervisor, resource_of, static_resources
+from ..supervision.supervisor import Deadlines, Supervisor
 from .plugin import DevicePlugin, ResourceStatus, Route
 from .sockets import SocketNames
 from .tracking.tracker import Usage
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from ..hardware import Host
     from ..model.backend import DeviceBackend
     from ..model.devices import Device
+    from ..supervision.discovery import Discovery
     from ..supervision.health import HealthChange
     from .cdi import CdiOptions
     from .tracking.pace import Pace

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..concurrency.observable import Latest
     from ..model.claims import TaintEffect
     from ..model.devices import Device
-    from ..supervision.supervisor import Discovery
+    from ..supervision.discovery import Discovery
 
     _Context = grpc.aio.ServicerContext[Any, Any]
 

@@ -51,8 +51,8 @@ from ...errors import (
 from ...model.backend import Allocation
 from ...model.devices import Device, Health
 from ...model.edits import ContainerEdits, Mount
+from ...supervision.findings import resource_of
 from ...supervision.hooks import check_state
-from ...supervision.supervisor import resource_of
 from .cdi_specs import Rendered, kind_of, render_part, spec_of
 from .checkpoint import Answer, Locks, Record, SavedPart, Store
 from .metadata import MetadataFiles

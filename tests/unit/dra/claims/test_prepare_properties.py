@@ -29,7 +29,8 @@ from kdp.cdi import CdiDirectory, parse_spec
 from kdp.concurrency.observable import Latest
 from kdp.dra.claims import prepare as real
 from kdp.hardware import Host
-from kdp.supervision.supervisor import Deadlines, Discovery
+from kdp.supervision.discovery import Discovery
+from kdp.supervision.supervisor import Deadlines
 
 from ...mutants import Mutant, assert_killed, holds, live
 from .claim_objects import DRIVER, POOL, claim, result

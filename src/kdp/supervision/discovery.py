@@ -1,0 +1,210 @@
+"""`DiscoveryPublisher`: turns what is learned of a backend's devices into the newest `Discovery`.
+
+What is published is always the whole truth: all devices with all conditions of their health applied. A discovery that
+fails or hangs keeps the last known devices; after ``stale_after`` they are Unhealthy with the reason, and never vanish.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import attrs
+
+from ..concurrency.observable import Latest
+from ..model.devices import Device
+from .findings import Findings, resource_of
+from .health import DeviceHealth, HealthChange, HealthMonitor, HealthState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ..model.backend import DeviceBackend
+    from ..model.health_policy import HealthPolicy
+
+__all__ = ["Discovery", "DiscoveryPublisher"]
+
+logger = logging.getLogger(__name__)
+
+_NOT_YET = "it has not discovered anything yet"
+
+
+@attrs.frozen(kw_only=True)
+class Discovery:
+    """What is known of a backend.
+
+    Attributes:
+        devices: All its devices, health judged; None: nothing is known yet, so nothing may be registered.
+        problem: Why the backend is not ready; None: it is open and has discovered.
+        resources: Resources that exist also without a device.
+        health: How those of the devices are that are not simply healthy, by id; since when on `time.monotonic`'s clock.
+        unknown: Why nobody knows how the devices are, although the backend is open; None: somebody does.
+    """
+
+    devices: tuple[Device, ...] | None
+    problem: str | None
+    resources: tuple[str, ...] = ()
+    health: Mapping[str, DeviceHealth] = attrs.field(factory=dict[str, DeviceHealth])
+    unknown: str | None = None
+
+
+class DiscoveryPublisher:
+    """Judges the devices of one backend and publishes what is known of them.
+
+    Args:
+        backend: The vendor's object.
+        policy: The thresholds of health.
+        observe: Called for each change of a device's state; what it raises is logged.
+
+    Attributes:
+        discovery: The newest `Discovery`.
+        not_ready: Why the backend is not ready; None: it is.
+    """
+
+    def __init__(
+        self, backend: DeviceBackend, policy: HealthPolicy, observe: Callable[[HealthChange], object] | None
+    ) -> None:
+        self._backend = backend
+        self._label = type(backend).__name__
+        self._monitor = HealthMonitor(policy)
+        self._observe = observe
+        self.discovery = Latest(Discovery(devices=None, problem=_NOT_YET))
+        self.not_ready: str | None = _NOT_YET
+        self._found: Findings | None = None
+        self._failing: str | None = None
+        self._stale: str | None = None
+        self._stale_timer: asyncio.TimerHandle | None = None
+        self._hold_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices of the last discovery that succeeded, as the backend made them."""
+        return self._found.devices if self._found else ()
+
+    @property
+    def wants_probe(self) -> bool:
+        """Whether the health of a device needs a further discovery soon."""
+        return self._monitor.wants_probe
+
+    def judge(self, found: Findings) -> tuple[Device, ...]:
+        """Return the devices of a discovery with their health judged; publish nothing."""
+        self._monitor.probed(found.devices, found.faults, time.monotonic())
+        return self._monitor.devices
+
+    def close(self) -> None:
+        """End the timers."""
+        self._cancel_stale_timer()
+        self._cancel_hold_timer()
+
+    # -- what happens ----------------------------------------------------------------------------------------------
+
+    def take(self, found: Findings) -> None:
+        """Discovery succeeded."""
+        if self._failing is not None:
+            logger.info("%s: discovery works again", self._label, extra={"backend": self._label})
+        if self._found is None:
+            logger.info("%s: devices discovered: %d", self._label, len(found.devices), extra={"backend": self._label})
+        self._recover()
+        self.not_ready = None
+        self._found = found
+        self._publish(self._monitor.probed(found.devices, found.faults, time.monotonic()))
+
+    def fail(self, reason: str) -> None:
+        """Discovery failed."""
+        if reason != self._failing:
+            logger.error("%s: %s", self._label, reason, extra={"backend": self._label})
+        self._failing = reason
+        if self.not_ready is not None:
+            self.not_ready = reason
+        if self._stale_timer is None:  # the reason why they became stale stays theirs: a new one is no news
+            self._stale_timer = asyncio.get_running_loop().call_later(self._backend.stale_after, self._mark_stale)
+        self._publish(self._silence())
+
+    def drop(self, reason: str) -> None:
+        """The backend is not ready: its devices are Unhealthy until it is again."""
+        if reason != self.not_ready:
+            logger.warning("%s is not ready: %s", self._label, reason, extra={"backend": self._label})
+        self.not_ready = reason
+        self._recover()
+        self._publish(self._silence())
+
+    def fault(self, ids: Iterable[str], reason: str, *, kind: str) -> None:
+        """Set a condition; see `kdp.Reporter.fault`."""
+        self._publish(self._monitor.fault(ids, reason, kind=kind, now=time.monotonic()))
+
+    def clear(self, ids: Iterable[str], *, kind: str) -> None:
+        """Take a condition back; see `kdp.Reporter.clear`."""
+        self._publish(self._monitor.clear(ids, kind=kind, now=time.monotonic()))
+
+    def take_node_faults(self, faults: Mapping[str, str]) -> None:
+        """The device nodes were looked at again."""
+        self._publish(self._monitor.nodes(faults, time.monotonic()))
+
+    # -- silence -------------------------------------------------------------------------------------------------------
+
+    def _recover(self) -> None:
+        self._failing = self._stale = None
+        self._cancel_stale_timer()
+
+    def _mark_stale(self) -> None:
+        self._stale = f"unknown since {self._backend.stale_after:g} s: {self._failing}"
+        self._publish(self._silence())
+
+    def _silence(self) -> tuple[HealthChange, ...]:
+        """Mark all devices Unhealthy if nobody has known for too long how they are."""
+        reason = self.not_ready or self._stale
+        return self._monitor.silence(reason, time.monotonic()) if reason else ()
+
+    def _cancel_stale_timer(self) -> None:
+        if self._stale_timer is not None:
+            self._stale_timer.cancel()
+            self._stale_timer = None
+
+    # -- what follows --------------------------------------------------------------------------------------------------
+
+    def _publish(self, changes: Iterable[HealthChange]) -> None:
+        """Say what devices there are now, and tell the observer what has just changed of them."""
+        self._cancel_hold_timer()
+        deadline = self._monitor.deadline
+        if deadline is not None:
+            wait = max(0.0, deadline - time.monotonic())
+            self._hold_timer = asyncio.get_running_loop().call_later(wait, self._end_hold)
+        found = self._found
+        self.discovery.set(
+            Discovery(devices=None, problem=self.not_ready)
+            if found is None
+            else Discovery(
+                devices=self._monitor.devices,
+                problem=self.not_ready,
+                resources=found.resources,
+                health=self._monitor.health,
+                unknown=self._stale,
+            )
+        )
+        for change in changes:
+            self._tell(change)
+
+    def _end_hold(self) -> None:
+        self._publish(self._monitor.tick(time.monotonic()))
+
+    def _cancel_hold_timer(self) -> None:
+        if self._hold_timer is not None:
+            self._hold_timer.cancel()
+            self._hold_timer = None
+
+    def _tell(self, change: HealthChange) -> None:
+        device, health = change.device, change.health
+        if {change.before, health.state} == {HealthState.HEALTHY, HealthState.SUSPECT}:
+            # The other changes are seen in the list, and told by whoever makes it.
+            text = f"{health.state.value} ({health.reason})" if health.reason else "well"
+            resource = resource_of(device, self._backend)
+            extra = {"resource": resource, "device_id": device.id}
+            logger.info("%s: device %s is %s, listed Healthy as before", resource, device.id, text, extra=extra)
+        if self._observe is not None:
+            try:
+                self._observe(change)
+            except Exception:
+                logger.exception("%s: the observer of health failed; going on", self._label)

@@ -1,0 +1,80 @@
+"""`Findings`: what one ``discover`` returned, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from ..errors import InvalidValueError, lasting
+from ..model.devices import Device
+from ..model.names import check_resource_name
+
+if TYPE_CHECKING:
+    from ..model.backend import DeviceBackend
+
+__all__ = ["Findings", "checked_devices", "resource_of", "static_resources"]
+
+
+@attrs.frozen(kw_only=True)
+class Findings:
+    """What one ``discover`` returned, and what its device nodes looked like.
+
+    Attributes:
+        devices: The devices as the backend made them.
+        faults: What is wrong with device nodes, by device id.
+        resources: The statically named resources.
+    """
+
+    devices: tuple[Device, ...]
+    faults: Mapping[str, str]
+    resources: tuple[str, ...]
+
+
+def checked_devices(found: Any, backend: DeviceBackend) -> tuple[Device, ...]:
+    """Return the devices that ``discover`` returned; it consumes a generator, and so may block.
+
+    Raises:
+        InvalidValueError: It returned something else, an id twice, or a device without a resource.
+    """
+    try:
+        iterator = iter(found)
+    except TypeError:
+        raise InvalidValueError(f"it returned {lasting(repr(found))}: must be an iterable of kdp.Device") from None
+    devices = tuple(iterator)
+    seen: set[str] = set()
+    for device in devices:
+        if not isinstance(device, Device):
+            raise InvalidValueError(
+                f"it returned {lasting(repr(device))}: must be a kdp.Device, this is a {type(device).__name__}"
+            )
+        if device.id in seen:
+            raise InvalidValueError(f"it returned device id {device.id!r} twice: ids must be unique in the process")
+        seen.add(device.id)
+        resource_of(device, backend)
+    return devices
+
+
+def resource_of(device: Device, backend: DeviceBackend) -> str:
+    """Return the resource that a device belongs to.
+
+    Raises:
+        InvalidValueError: Neither the device nor its backend names one.
+    """
+    resource = device.resource or backend.resource
+    if resource is None:
+        raise InvalidValueError(
+            f"device {device.id!r} names no resource and {type(backend).__name__}.resource is None: set one of them"
+        )
+    return resource
+
+
+def static_resources(backend: DeviceBackend) -> tuple[str, ...]:
+    """Return the resources that a backend names itself, devices or not; each name is checked.
+
+    Raises:
+        InvalidNameError: The kubelet would not accept a name.
+    """
+    names = (*((backend.resource,) if backend.resource is not None else ()), *backend.resources)
+    return tuple(dict.fromkeys(check_resource_name(name) for name in names))

@@ -1,0 +1,66 @@
+"""`EventReporter`: the `kdp.Reporter` that ``watch`` gets, which hands events from any thread to the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Protocol, final
+
+from ..errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+__all__ = ["EventReporter"]
+
+
+class _Receiver(Protocol):
+    def rescan(self) -> None: ...
+    def fault(self, ids: Iterable[str], reason: str, *, kind: str) -> None: ...
+    def clear(self, ids: Iterable[str], *, kind: str) -> None: ...
+
+
+@final
+class EventReporter:
+    """The `kdp.Reporter` of one opening; after it calls change nothing.
+
+    Args:
+        receiver: Takes the events, in the running loop.
+    """
+
+    def __init__(self, receiver: _Receiver) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._receiver = receiver
+        self._stopping = threading.Event()
+
+    @property
+    def stopping(self) -> threading.Event:
+        """See `kdp.Reporter`, as for the methods."""
+        return self._stopping
+
+    def rescan(self) -> None:
+        """Discover soon."""
+        self._send(self._receiver.rescan)
+
+    def fault(self, ids_or_unit: str | Iterable[str], reason: str, *, kind: str = "fault") -> None:
+        """Set a condition."""
+        ids = _names(ids_or_unit)
+        if not reason:
+            raise InvalidValueError("fault(..., ''): the reason must say what is wrong; valid is 'XID 79'")
+        self._send(lambda: self._receiver.fault(ids, reason, kind=kind))
+
+    def clear(self, ids_or_unit: str | Iterable[str], *, kind: str = "fault") -> None:
+        """Take a condition back."""
+        ids = _names(ids_or_unit)
+        self._send(lambda: self._receiver.clear(ids, kind=kind))
+
+    def _send(self, call: Callable[[], None]) -> None:
+        if not self._stopping.is_set():
+            try:
+                self._loop.call_soon_threadsafe(call)
+            except RuntimeError:  # the loop is closed: a thread that outlived the plugin
+                return
+
+
+def _names(ids_or_unit: str | Iterable[str]) -> tuple[str, ...]:
+    return (ids_or_unit,) if isinstance(ids_or_unit, str) else tuple(ids_or_unit)
