@@ -23,6 +23,7 @@ from ..hardware import Host
 from ..model.backend import DeviceBackend
 from ..model.health_policy import policy_of
 from ..supervision.backend_validation import check_attributes
+from ..supervision.shared_state import SharedState
 from .mode_lock import OneMode, key_of
 from .settings import ServeOptions, Settings, from_environment, from_keywords, resolve
 
@@ -92,6 +93,7 @@ class Plan:
         backends: The vendors' objects, checked by `check_backends`.
         settings: The settings, checked by `resolve`.
         host: The node's files that the backends were made with, where kdp made them; None: as the settings say.
+        states: For each backend what those who served it before have left, such as a hook that still runs.
 
     Raises:
         ConfigurationError: The settings contradict what a backend says of itself.
@@ -100,6 +102,9 @@ class Plan:
     backends: tuple[DeviceBackend, ...]
     settings: Settings
     host: Host | None = None
+    states: tuple[SharedState, ...] = attrs.field(
+        eq=False, repr=False, default=attrs.Factory(lambda plan: tuple(SharedState() for _ in plan.backends), True)
+    )
 
     def __attrs_post_init__(self) -> None:
         for backend in self.backends:
@@ -113,6 +118,17 @@ class Plan:
         from ..allocation import share
 
         return tuple(share(backend, sharing) for backend in self.backends)
+
+    def following(self, old: Plan) -> Plan:
+        """Return this plan with the states of those backends that the old one served, too."""
+        known = [*zip(old.backends, old.states, strict=True)]
+        return attrs.evolve(
+            self,
+            states=tuple(
+                next((state for backend, state in known if backend is served), made)
+                for served, made in zip(self.backends, self.states, strict=True)
+            ),
+        )
 
     def needs_new_manager(self, old: Plan) -> bool:
         """Return whether going from ``old`` to this takes more than another look at the hardware."""
@@ -206,7 +222,7 @@ class Daemon:
             logger.info("discovering again, as asked")
             return
         try:
-            self._plan = await threads.run(self._read_again, name="kdp-reload")
+            self._plan = (await threads.run(self._read_again, name="kdp-reload")).following(self._plan)
         except (ConfigurationError, InvalidValueError) as error:
             logger.error("the configuration of before stays in force: %s", error)
         except Exception:
@@ -323,6 +339,7 @@ def _plugins(plan: Plan) -> plugin.PluginManager:
         cdi=_cdi(settings),
         health_policy=settings.health_policy,
         policy=settings.policy,
+        states=plan.states,
     )
 
 
@@ -346,6 +363,7 @@ def _driver(plan: Plan, api: ClusterApi) -> dra.DraDriver:
         device_status=settings.device_status == "on",
         device_metadata=settings.device_metadata == "on",
         health_policy=settings.health_policy,
+        states=plan.states,
     )
 
 
@@ -364,6 +382,7 @@ def _controller(plan: Plan, api: ClusterApi) -> controller.PoolController:
         poll_interval=... if settings.poll_interval == "keep" else settings.poll_interval,
         health_taint=settings.health_taint,
         health_policy=settings.health_policy,
+        states=plan.states,
     )
 
 

@@ -22,6 +22,7 @@ from ..hardware.shared_host import agreed
 from ..kubelet import KubeletPaths, KubeletWatch
 from ..supervision.findings import resource_of, static_resources
 from ..supervision.service import BaseStatus, Lifetime
+from ..supervision.shared_state import SharedState
 from ..supervision.supervisor import Deadlines, Supervisor
 from .plugin import DevicePlugin, ResourceStatus, Route
 from .sockets import SocketNames
@@ -84,6 +85,7 @@ class PluginManager(Lifetime):
             nowhere.
         pace: How often the kubelet is asked what pods hold.
         policy: Which devices to prefer, over every backend's own; ``none``: the kubelet chooses; None: as they say.
+        states: What was handed on of each backend by whoever served it before; empty: nobody did.
 
     Raises:
         ConfigurationError: No backend, two backends with one static resource, or thresholds that contradict each other.
@@ -105,6 +107,7 @@ class PluginManager(Lifetime):
         state_dir: Path | None = None,
         pace: Pace | None = None,
         policy: str | None = None,
+        states: Sequence[SharedState] = (),
     ) -> None:
         super().__init__()
         if not backends:
@@ -123,7 +126,7 @@ class PluginManager(Lifetime):
         self._ids: dict[int, tuple[DeviceBackend, frozenset[str]]] = {}  # a backend may have no hash
         self._claimed: dict[str, DeviceBackend] = {}
         self._gone: Latest[PluginDirectoryGoneError | None] = Latest(None)
-        for backend in backends:
+        for backend, state in zip(backends, states or [SharedState() for _ in backends], strict=True):
             supervisor = Supervisor(
                 backend,
                 host=self._host,
@@ -133,6 +136,7 @@ class PluginManager(Lifetime):
                 health_policy=health_policy,
                 observe=observe,
                 policy=policy,
+                state=state,
             )
             for resource in static_resources(backend):
                 if resource in self._owners:

@@ -18,6 +18,7 @@ from typing_extensions import override
 from ..errors import ConfigurationError
 from ..hardware.shared_host import agreed
 from ..supervision.service import Lifetime
+from ..supervision.shared_state import SharedState
 from ..supervision.supervisor import Supervisor
 from .driver import Status, check_devices, driver_of
 from .names import check_pool_name
@@ -58,6 +59,7 @@ class PoolController(Lifetime):
         health_taint: The effect of the taint that an unhealthy device has; None: it has none.
         health_policy: Thresholds of health that differ from the backend's own (`kdp.HealthPolicy`), by name.
         observe: Called on the loop with each change of a device's health; must not block. What it raises is logged.
+        states: What was handed on of each backend by whoever served it before; empty: nobody did.
 
     Raises:
         ConfigurationError: There is not just one backend, or it has no name.
@@ -78,6 +80,7 @@ class PoolController(Lifetime):
         health_taint: TaintEffect | None = "NoSchedule",
         health_policy: Mapping[str, float | None] | None = None,
         observe: Callable[[HealthChange], object] | None = None,
+        states: Sequence[SharedState] = (),
     ) -> None:
         super().__init__()
         if len(backends) != 1:
@@ -85,6 +88,7 @@ class PoolController(Lifetime):
                 f"pool {pool!r}: has one backend, here are {len(backends)}; run a controller for each"
             )
         [backend] = backends
+        [state] = states or [SharedState()]
         agreed(backends, host)
         self._driver = driver_of(backend, name)
         self._pool = Pool.of_network(self._driver, check_pool_name(pool), labels or {})
@@ -96,6 +100,7 @@ class PoolController(Lifetime):
             deadlines=deadlines,
             health_policy=health_policy,
             observe=observe,
+            state=state,
         )
         self._publisher = Publisher(api, self._pool)
         # Standard attributes are those of a node's own devices: where this process runs means nothing for others.

@@ -15,6 +15,7 @@ from ..hardware.boot_id import boot_id_of
 from ..hardware.shared_host import agreed
 from ..kubelet import KubeletPaths
 from ..supervision.service import BaseStatus, Lifetime
+from ..supervision.shared_state import SharedState
 from ..supervision.supervisor import Supervisor
 from .claims.cdi_specs import check_edits
 from .claims.parameters import check_declared
@@ -89,6 +90,7 @@ class DraDriver(Lifetime):
         observe: Called on the loop with each change of a device's health; must not block. What it raises is logged.
         boot_id: Which boot of the node this is; None: as the kernel says.
         claim_grace: Seconds that a claim must be gone from the API before it is undone although the kubelet did not ask.
+        states: What was handed on of each backend by whoever served it before; empty: nobody did.
 
     Raises:
         ConfigurationError: No backend, a name that is missing or there twice, or thresholds that contradict each other.
@@ -118,6 +120,7 @@ class DraDriver(Lifetime):
         observe: Callable[[HealthChange], object] | None = None,
         boot_id: str | None = None,
         claim_grace: float = COLLECT_GRACE,
+        states: Sequence[SharedState] = (),
     ) -> None:
         super().__init__()
         if not backends:
@@ -126,7 +129,7 @@ class DraDriver(Lifetime):
             raise ConfigurationError(f"name {name!r}: {len(backends)} backends cannot be one driver; leave it out")
         found = agreed(backends, host)
         self._plugins: dict[str, DraPlugin] = {}
-        for backend in backends:
+        for backend, state in zip(backends, states or [SharedState() for _ in backends], strict=True):
             driver = driver_of(backend, name)
             if driver in self._plugins:
                 raise ConfigurationError(f"two backends are the driver {driver}; give one of them another resource")
@@ -139,6 +142,7 @@ class DraDriver(Lifetime):
                 deadlines=deadlines,
                 health_policy=health_policy,
                 observe=observe,
+                state=state,
             )
             its_pool = Pool.of_node(driver, node)
             if pool is not None:

@@ -11,16 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import inspect
 import logging
 import time
 from typing import TYPE_CHECKING, Any, cast
-from weakref import WeakValueDictionary
 
 import anyio
 
-from ..concurrency.threads import Outcome, Worker
 from ..errors import (
     AllocationError,
     HookFailedError,
@@ -31,65 +28,21 @@ from ..errors import (
     said,
     sentence,
 )
-from ..model.backend import DeviceBackend, WrappedBackend, is_overridden
+from ..model.backend import is_overridden
+from .shared_state import Lane, SharedState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Hooks", "Instance", "check_state"]
+    from ..concurrency.threads import Outcome
+    from ..model.backend import DeviceBackend
+
+__all__ = ["Hooks", "check_state"]
 
 logger = logging.getLogger(__name__)
 
 GRACE = 0.1
 """Seconds that a cancelled ``async def`` hook has to release what it holds before its caller goes on without it."""
-
-
-class _Lane:
-    """One hook's calls: its lock, and for a ``def`` hook its thread."""
-
-    def __init__(self, name: str) -> None:
-        self.worker = Worker(name)
-        self.lock = asyncio.Lock()
-        self.last_failure = ""
-
-    def end(self) -> None:
-        """Let the thread end when it is free."""
-        self.worker.end()
-        self.last_failure = ""
-
-
-class Instance:
-    """What all those share who serve one backend object in one loop, as the managers before and after a reload.
-
-    A hook that hangs outlives the one who called it, and its successor must know. So this lives for as long as one of them
-    does, or a call.
-
-    Attributes:
-        lanes: The calls of each hook.
-        is_open: Whether ``open`` has returned and ``close`` was not called since.
-        close_until: Until when ``close`` may take, on `time.monotonic`'s clock, if it is running.
-        holders: Those who need it open.
-    """
-
-    def __init__(self, backend: DeviceBackend) -> None:
-        self._backend = backend  # kept, so that no other object gets its id
-        self.lanes: dict[str, _Lane] = {}
-        self.is_open = False
-        self.close_until = 0.0
-        self.holders: set[object] = set()
-
-    @classmethod
-    def of(cls, backend: DeviceBackend) -> Instance:
-        """Return that of an object in the running loop."""
-        inner = backend.inner if isinstance(backend, WrappedBackend) else backend
-        key = id(inner), asyncio.get_running_loop()  # it may have no hash
-        found = _instances.get(key)
-        if found is None:
-            found = _instances[key] = cls(inner)
-        return found
-
-
-_instances: WeakValueDictionary[tuple[int, asyncio.AbstractEventLoop], Instance] = WeakValueDictionary()
 
 
 class _Limit:
@@ -109,28 +62,22 @@ class Hooks:
 
     Args:
         backend: The vendor's object.
+        state: What an earlier supervisor of the same object left.
 
     Attributes:
         label: What texts call it: its class's name.
+        state: The state shared with earlier and later supervisors.
     """
 
-    def __init__(self, backend: DeviceBackend) -> None:
+    def __init__(self, backend: DeviceBackend, state: SharedState | None = None) -> None:
         self._backend = backend
         self.label = type(backend).__name__
-        self._instance: Instance | None = None
-
-    @property
-    def instance(self) -> Instance:
-        """What is shared with those who serve the same object; to be read in the loop."""
-        if self._instance is None:
-            self._instance = Instance.of(self._backend)
-        return self._instance
+        self.state = state or SharedState()
 
     def close(self) -> None:
         """Let all threads end that can."""
-        if self._instance is not None:
-            for lane in self._instance.lanes.values():
-                lane.end()
+        for lane in self.state.lanes.values():
+            lane.end()
 
     def overridden(self, hook: str) -> bool:
         """Return whether the vendor wrote this hook."""
@@ -154,10 +101,10 @@ class Hooks:
                 pass.
             HookFailedError: The hook raised something else. The log has the traceback, once for each new failure.
         """
-        lanes = self.instance.lanes
+        lanes = self.state.lanes
         lane = lanes.get(hook)
         if lane is None:
-            lane = lanes[hook] = _Lane(f"kdp-{self.label}.{hook}")
+            lane = lanes[hook] = Lane(f"kdp-{self.label}.{hook}")
         limit = _Limit(deadline)
         try:
             async with asyncio.timeout(deadline):
@@ -170,7 +117,7 @@ class Hooks:
             lane.lock.release()
             raise self._failed(lane, hook, error) from error
         # Not this call's end but the hook's own return frees the hook for the next call.
-        done.add_done_callback(functools.partial(self._returned, lane))
+        done.add_done_callback(lambda _: lane.lock.release())
         try:
             finished, _ = await asyncio.wait({done}, timeout=limit.left)
         except asyncio.CancelledError:
@@ -187,12 +134,9 @@ class Hooks:
         lane.last_failure = ""
         return result
 
-    def _returned(self, lane: _Lane, _: object) -> None:  # a method, and so it keeps the `Instance` until then
-        lane.lock.release()
-
     def is_running(self, hook: str) -> bool:
         """Return whether a call of a hook is running, also one whose caller was answered at its deadline."""
-        lane = self.instance.lanes.get(hook)
+        lane = self.state.lanes.get(hook)
         return lane is not None and lane.lock.locked()
 
     async def idle(self, hook: str, *, deadline: float | None) -> None:
@@ -201,7 +145,7 @@ class Hooks:
         Raises:
             HookTimeoutError: One still is.
         """
-        lane = self.instance.lanes.get(hook)
+        lane = self.state.lanes.get(hook)
         if lane is None:
             return
         limit = _Limit(deadline)
@@ -214,7 +158,7 @@ class Hooks:
     async def quiet(self, seconds: float) -> None:
         """Wait until no hook is running but ``watch`` and ``close``, or so many seconds."""
         limit = _Limit(seconds)
-        for hook in self.instance.lanes.keys() - {"watch", "close"}:
+        for hook in self.state.lanes.keys() - {"watch", "close"}:
             with contextlib.suppress(HookTimeoutError):
                 await self.idle(hook, deadline=limit.left or 0.0)
 
@@ -224,7 +168,7 @@ class Hooks:
             f"{hook}() of {self.label} did not return within {limit.seconds:g} s; it is not called again before it has"
         )
 
-    def _failed(self, lane: _Lane, hook: str, error: BaseException) -> HookFailedError:
+    def _failed(self, lane: Lane, hook: str, error: BaseException) -> HookFailedError:
         failure = lasting(f"{type(error).__name__}: {said(error)}")
         if failure != lane.last_failure:
             lane.last_failure = failure
@@ -237,7 +181,7 @@ class Hooks:
 
 
 def _begun(
-    lane: _Lane, method: Any, args: tuple[Any, ...], then: Callable[[Any], Any] | None
+    lane: Lane, method: Any, args: tuple[Any, ...], then: Callable[[Any], Any] | None
 ) -> asyncio.Future[Outcome[Any]]:
     """Begin a call, in a task or in the lane's thread."""
     if not inspect.iscoroutinefunction(method):

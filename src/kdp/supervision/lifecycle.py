@@ -50,18 +50,18 @@ class Opening:
             NotReady: ``open`` said so.
             HookError: It misbehaved, or an earlier call of it has not returned yet.
         """
-        instance = self._hooks.instance
-        instance.holders.add(self)
+        state = self._hooks.state
+        state.holders.add(self)
         with contextlib.suppress(HookTimeoutError):  # one that hangs beyond its deadline keeps nobody
-            await self._hooks.idle("close", deadline=max(0.0, instance.close_until - time.monotonic()))
+            await self._hooks.idle("close", deadline=max(0.0, state.close_until - time.monotonic()))
         await self._hooks.idle("open", deadline=self._open_seconds)
-        if not instance.is_open and self._hooks.overridden("open"):
+        if not state.is_open and self._hooks.overridden("open"):
             await self._hooks.call("open", deadline=self._open_seconds, then=self._opened)
-        instance.is_open = True
+        state.is_open = True
 
     def _opened(self, _: object) -> None:
         """Note that it is open, in the hook's thread: also when its caller has given up by now."""
-        self._hooks.instance.is_open = True
+        self._hooks.state.is_open = True
 
     async def close(self) -> None:
         """Close it if it is open."""
@@ -72,7 +72,7 @@ class Opening:
 
         An ``open`` that is still running then is followed by ``close`` when it has returned.
         """
-        self._hooks.instance.holders.discard(self)
+        self._hooks.state.holders.discard(self)
         await self._end(seconds)
         if self._hooks.is_running("open"):
             task = asyncio.create_task(self._end_late())
@@ -90,12 +90,12 @@ class Opening:
     async def _close(self, seconds: float, *, only_unheld: bool) -> None:
         until = time.monotonic() + seconds
         await self._hooks.quiet(min(seconds / 2, QUIET_SECONDS))
-        instance = self._hooks.instance
-        if not instance.is_open or (only_unheld and instance.holders):
+        state = self._hooks.state
+        if not state.is_open or (only_unheld and state.holders):
             return
-        instance.is_open = False
+        state.is_open = False
         if self._hooks.overridden("close"):
-            instance.close_until = time.monotonic() + self._close_seconds
+            state.close_until = time.monotonic() + self._close_seconds
             try:
                 await self._hooks.call("close", deadline=max(0.1, until - time.monotonic()))
             except KdpError as error:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from ..model.devices import Device
     from .discovery import Discovery
     from .health import HealthChange
+    from .shared_state import SharedState
 
 __all__ = ["Deadlines", "Supervisor", "pause_after"]
 
@@ -113,6 +114,7 @@ class Supervisor:
         health_policy: Thresholds that differ from those of the backend's ``health_policy``.
         observe: Called on the loop for each change of a device's state; must not block. What it raises is logged.
         policy: Overrides the backend's; ``none``: no policy; None: as the backend says.
+        state: What an earlier supervisor of the same object left.
 
     Attributes:
         preferences: Which devices to prefer; None: there is no policy.
@@ -136,11 +138,12 @@ class Supervisor:
         health_policy: Mapping[str, float | None] | None = None,
         observe: Callable[[HealthChange], object] | None = None,
         policy: str | None = None,
+        state: SharedState | None = None,
     ) -> None:
         check_attributes(backend)
         self.backend = backend
         self.deadlines = deadlines or Deadlines()
-        self.hooks = Hooks(backend)
+        self.hooks = Hooks(backend, state)
         self.label = self.hooks.label
         self._opening = Opening(self.hooks, open_seconds=self.deadlines.open, close_seconds=self.deadlines.close)
         self.preferred: Counter[str] = Counter()

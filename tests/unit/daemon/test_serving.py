@@ -186,6 +186,20 @@ async def test_a_changed_backend_gets_a_new_manager_after_the_old_one_has_stoppe
     assert told == [plans[1], plans[1]]
 
 
+async def test_a_reload_hands_on_what_is_known_of_a_backend_that_stays(managers: list[StandIn]) -> None:
+    stays = Widgets()
+    old = Plan((stays, Unnamed()), Settings())
+    new = Plan((Unnamed(), stays), Settings(kubelet_root=Path("/k")))
+    daemon = Daemon(old, read_again=lambda: new)
+    async with running(daemon):
+        await until(lambda: managers and managers[0].is_entered)
+        daemon.reload()
+        await until(lambda: len(managers) == 2 and managers[1].is_entered)
+    first, second = (manager.plan.states for manager in managers)
+    assert second[1] is first[0]
+    assert second[0] not in first
+
+
 @pytest.mark.parametrize("error", [ConfigurationError("set.count in x.yaml: wrong"), RuntimeError("boom")])
 async def test_a_wrong_new_configuration_leaves_the_old_one_in_force(
     managers: list[StandIn], caplog: pytest.LogCaptureFixture, error: Exception

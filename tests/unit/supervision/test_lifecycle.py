@@ -64,8 +64,10 @@ class Gated(kdp.DeviceBackend):
         return [kdp.Device(id="w0")]
 
 
-def supervisor_of(backend: kdp.DeviceBackend, **seconds: float) -> Supervisor:
-    return Supervisor(backend, host=Host(), deadlines=Deadlines(**seconds))
+def supervisor_of(backend: kdp.DeviceBackend, *, after: Supervisor | None = None, **seconds: float) -> Supervisor:
+    """Return a supervisor; ``after`` another one it is handed what that one left, as at a reload."""
+    state = after.hooks.state if after else None
+    return Supervisor(backend, host=Host(), deadlines=Deadlines(**seconds), state=state)
 
 
 async def come(event: threading.Event) -> None:
@@ -148,8 +150,9 @@ async def test_a_reload_while_open_was_slow_opened_twice(is_shared: bool) -> Non
         return share(backend, Sharing(replicas=2)) if is_shared else backend
 
     gate = backend.gates["open"]
-    await run_until(supervisor_of(served()), gate.reached)
-    successor = supervisor_of(served())
+    first = supervisor_of(served())
+    await run_until(first, gate.reached)
+    successor = supervisor_of(served(), after=first)
     async with running(successor):
         await anyio.wait_all_tasks_blocked()
         assert backend.calls == ["open"]
@@ -204,7 +207,8 @@ async def test_an_async_open_that_lets_no_cancellation_pass_is_closed_when_it_ha
 @pytest.mark.anyio
 async def test_a_backend_was_opened_while_its_close_was_running() -> None:
     backend = Gated("close")
-    first, successor = supervisor_of(backend), supervisor_of(backend)
+    first = supervisor_of(backend)
+    successor = supervisor_of(backend, after=first)
     await first.once()
     await first.shutdown(0.1)
     async with running(successor):
@@ -218,7 +222,8 @@ async def test_a_backend_was_opened_while_its_close_was_running() -> None:
 @pytest.mark.anyio
 async def test_a_close_that_hangs_beyond_its_deadline_keeps_nobody() -> None:
     backend = Gated("close")
-    first, successor = supervisor_of(backend, close=0.1), supervisor_of(backend, close=0.1)
+    first = supervisor_of(backend, close=0.1)
+    successor = supervisor_of(backend, after=first, close=0.1)
     await first.once()
     await first.shutdown(0.1)
     async with running(successor, stop_seconds=0.1):
@@ -230,8 +235,9 @@ async def test_a_close_that_hangs_beyond_its_deadline_keeps_nobody() -> None:
 @pytest.mark.anyio
 async def test_a_hook_that_hangs_is_not_called_beside_it_by_whoever_serves_next() -> None:
     backend = Gated("discover")
-    await run_until(supervisor_of(backend), backend.gates["discover"].reached)
-    successor = supervisor_of(backend, discover=0.1)
+    first = supervisor_of(backend)
+    await run_until(first, backend.gates["discover"].reached)
+    successor = supervisor_of(backend, after=first, discover=0.1)
     with pytest.raises(HookTimeoutError, match=r"discover\(\) of Gated did not return within 0.1 s"):
         await successor.once()
     assert backend.calls.count("discover") == 1
@@ -242,7 +248,8 @@ async def test_a_hook_that_hangs_is_not_called_beside_it_by_whoever_serves_next(
 @pytest.mark.anyio
 async def test_what_somebody_else_needs_open_stays_open() -> None:
     backend = Gated()
-    serving, looking = supervisor_of(backend), supervisor_of(backend)
+    serving = supervisor_of(backend)
+    looking = supervisor_of(backend, after=serving)
     async with running(serving):
         await discovered(serving)
         await looking.once()
@@ -263,8 +270,9 @@ async def test_a_watch_that_does_not_stop_is_complained_about_and_called_again_w
     monkeypatch.setattr(supervisor_module, "WATCH_SECONDS", 0.05)
     backend = Deaf("watch")
     gate = backend.gates["watch"]
-    await run_until(supervisor_of(backend), gate.reached)
-    successor = supervisor_of(backend)
+    first = supervisor_of(backend)
+    await run_until(first, gate.reached)
+    successor = supervisor_of(backend, after=first)
     async with running(successor):
         with anyio.fail_after(LONG):
             while "look at report.stopping" not in caplog.text:  # noqa: ASYNC110 - the log tells nobody
