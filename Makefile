@@ -20,7 +20,7 @@ JOBS ?= 3
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow bench node-tools test-node hardware-tools test-hardware test-gpu simulation peers faults reference lint format types layers build proto floors clean
+.PHONY: help demo test test-slow bench node-tools test-node hardware-tools test-hardware test-gpu simulation peers faults reference lint format types layers structure build proto floors clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -84,6 +84,9 @@ types: $(VENV)/.ready ## check the types with mypy and pyright
 
 layers: $(VENV)/.ready ## check who imports whom
 	@$(VENV)/bin/lint-imports --no-logo
+
+structure: $(VENV)/.ready ## draw who imports whom into build/structure.svg, and count; ROOM=dra one room's inside, ARGS=--check
+	@$(PYTHON_IN) scripts/structure.py $(if $(ROOM),--room $(ROOM)) $(ARGS)
 
 build: $(VENV)/.ready ## build the sdists and wheels of all distributions into dist/
 	@rm -rf dist
