@@ -123,11 +123,8 @@ def parse_modes(text: str) -> dict[str, int]:
 
 
 def owned_mode(mode: int) -> int:
-    """Return the permissions in the tree of a file that has these on the node.
-
-    The owner of the tree can change every file, as root can. A file that nobody can read stays so.
-    """
-    return mode | (0o600 if mode & 0o444 else 0o200)
+    """Return the permissions in the tree of a file with these permissions on the node: its owner may read and write it."""
+    return mode | 0o600
 
 
 def make_stand_in(place: Path) -> None:

@@ -167,11 +167,12 @@ class Host:
         return _read(descriptor)
 
     def _check_readable(self, path: str, descriptor: int | None = None) -> None:
-        """Raise the error with which reading it fails on the node; root may read here what the kernel refuses there."""
+        """Raise the error with which reading it fails on the node; here its owner may read what the kernel refuses there."""
         if self._stand_ins is None:
             return
         self._stand_ins.check_readable(path)
-        mode = os.stat(self._inside(path) if descriptor is None else descriptor).st_mode
+        found = os.stat(self._inside(path) if descriptor is None else descriptor)
+        mode = self._stand_ins.mode_on_node(path, found.st_mode)
         if stat.S_ISREG(mode) and not mode & 0o444:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
