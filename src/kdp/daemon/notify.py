@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, final
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from .serving import Status
+    from ..supervision.service import BaseStatus
 
 __all__ = ["Notifier", "in_words"]
 
@@ -58,7 +58,7 @@ class Notifier:
         """Tell that the process was asked to stop."""
         self._send("STOPPING=1", "STATUS=stopping")
 
-    async def follow(self, status: Callable[[], Status | None]) -> None:
+    async def follow(self, status: Callable[[], BaseStatus | None]) -> None:
         """Tell where everything stands, until cancelled.
 
         Args:
@@ -73,7 +73,7 @@ class Notifier:
             pause = _SELDOM if now is not None and now.is_ready else min(pause * 1.5, 1.0)
             await asyncio.sleep(pause if self._pause is None else min(pause, self._pause))
 
-    def tell(self, status: Status | None) -> None:
+    def tell(self, status: BaseStatus | None) -> None:
         """Tell this state: what of it is new."""
         lines = ["WATCHDOG=1"] if self._pause is not None else []
         if status is not None and status.is_ready and not self._is_ready:
@@ -97,7 +97,7 @@ class Notifier:
             logger.debug("systemd was not told %s: %s", ", ".join(lines), error)
 
 
-def in_words(status: Status | None) -> str:
+def in_words(status: BaseStatus | None) -> str:
     """Return one line for people: what is not ready, or how much there is."""
     if status is None:
         return "starting"

@@ -31,23 +31,17 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from ..cluster.api import ClusterApi
-    from ..deviceplugin import manager as plugin
     from ..deviceplugin.cdi import CdiOptions
-    from ..dra import controller
-    from ..dra import driver as dra
-    from ..dra.publishing.actions import PublisherStatus
+    from ..deviceplugin.manager import PluginManager
+    from ..dra.controller import PoolController
+    from ..dra.driver import DraDriver
     from ..supervision.health import DeviceHealth
+    from ..supervision.service import BaseStatus, Lifetime
     from .probes import Readiness
-
-    Manager = plugin.PluginManager | dra.DraDriver | controller.PoolController
-    Status = plugin.Status | dra.Status
 
 __all__ = ["Daemon", "Plan", "check_backends", "host_of", "serve"]
 
 logger = logging.getLogger(__name__)
-
-_MOST_FAULTS = 20
-"""So many devices that are not healthy, or not published, are named by the probe."""
 
 
 def check_backends(backends: Sequence[object]) -> tuple[DeviceBackend, ...]:
@@ -158,7 +152,7 @@ class Daemon:
         self._plan = plan
         self._read_again = read_again
         self._changed = changed
-        self._manager: Manager | None = None
+        self._manager: Lifetime | None = None
         self._waiting: OneMode | None = None
         self._has_served = False
         self._reload_asked = asyncio.Event()
@@ -167,7 +161,7 @@ class Daemon:
         """Read the configuration again and discover again. Call it in the event loop; many calls count as one."""
         self._reload_asked.set()
 
-    def status(self) -> Status | None:
+    def status(self) -> BaseStatus | None:
         """Return where everything stands now; None: nothing runs yet, or not any more. Call it in the event loop."""
         return None if self._manager is None else self._manager.status()
 
@@ -204,7 +198,7 @@ class Daemon:
         async with self._waiting:
             yield
 
-    async def _until_changed(self, manager: Manager, plan: Plan) -> None:
+    async def _until_changed(self, manager: Lifetime, plan: Plan) -> None:
         import anyio
 
         async with anyio.create_task_group() as tasks:
@@ -262,7 +256,7 @@ class Daemon:
                         "devices": held.devices,
                         "healthy": held.healthy,
                         **_faults(held.faults),
-                        **_published(held),
+                        **held.details,
                     }
                     for name, held in status.parts.items()
                 },
@@ -286,6 +280,8 @@ def _faults(faults: Mapping[str, DeviceHealth]) -> dict[str, object]:
     """Return what the probe says of devices that are not simply healthy: the first of them, since when and why."""
     from datetime import UTC, datetime
 
+    from ..supervision.service import MAX_LISTED  # late: it loads gRPC
+
     began = time.time() - time.monotonic()
     told = {
         device_id: {
@@ -293,23 +289,13 @@ def _faults(faults: Mapping[str, DeviceHealth]) -> dict[str, object]:
             "since": datetime.fromtimestamp(began + health.since, UTC).isoformat(timespec="seconds"),
             "reason": health.reason,
         }
-        for device_id, health in itertools.islice(faults.items(), _MOST_FAULTS)
+        for device_id, health in itertools.islice(faults.items(), MAX_LISTED)
     }
     return {"faults": told} if told else {}
 
 
-def _published(held: object) -> dict[str, object]:
-    """Return what the probe says of a driver's slices; nothing of a device plugin, which has none."""
-    publication: PublisherStatus | None = getattr(held, "publication", None)
-    if publication is None:
-        return {}
-    told = {"generation": publication.generation, "problem": getattr(held, "problem", None)}
-    withheld = dict(itertools.islice(publication.withheld.items(), _MOST_FAULTS))
-    return {"slices": told | ({"withheld": withheld} if withheld else {})}
-
-
 @asynccontextmanager
-async def _managing(plan: Plan) -> AsyncGenerator[Manager]:
+async def _managing(plan: Plan) -> AsyncGenerator[Lifetime]:
     settings = plan.settings
     if settings.snapshot is not None:
         logger.warning("hardware is that of %s: what pods are given need not exist on this node", settings.snapshot)
@@ -324,7 +310,7 @@ async def _managing(plan: Plan) -> AsyncGenerator[Manager]:
             yield manager
 
 
-def _plugins(plan: Plan) -> plugin.PluginManager:
+def _plugins(plan: Plan) -> PluginManager:
     # Loads gRPC: late, so that settings and targets are checked before anything is paid for.
     from ..deviceplugin.manager import PluginManager
 
@@ -343,7 +329,7 @@ def _plugins(plan: Plan) -> plugin.PluginManager:
     )
 
 
-def _driver(plan: Plan, api: ClusterApi) -> dra.DraDriver:
+def _driver(plan: Plan, api: ClusterApi) -> DraDriver:
     from ..dra.driver import DraDriver
 
     settings = plan.settings
@@ -367,7 +353,7 @@ def _driver(plan: Plan, api: ClusterApi) -> dra.DraDriver:
     )
 
 
-def _controller(plan: Plan, api: ClusterApi) -> controller.PoolController:
+def _controller(plan: Plan, api: ClusterApi) -> PoolController:
     from ..dra.controller import PoolController
 
     settings = plan.settings

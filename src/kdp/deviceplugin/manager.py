@@ -173,8 +173,9 @@ class PluginManager(Lifetime):
         """
         return sum((supervisor.preferred for supervisor in self._supervisors), Counter[str]())
 
+    @override
     async def failed(self) -> NoReturn:
-        """Wait for ever, unless something happens that only a new process can cure.
+        """Wait forever, unless something happens that only a new process can cure.
 
         Raises:
             PluginDirectoryGoneError: The plugin directory was unlinked under us.

@@ -106,6 +106,11 @@ class ResourceStatus:
         """Whether the kubelet holds a stream of this resource."""
         return self.state == State.CONNECTED.value
 
+    @property
+    def details(self) -> Mapping[str, object]:
+        """Nothing: this protocol has no facts of its own for the readiness probe."""
+        return {}
+
 
 def _resource_cdi(resource: str, cdi: CdiOptions, host: Host, supervisor: Supervisor) -> ResourceCdi:
     from .cdi import ResourceCdi  # late: few plugins pay for it

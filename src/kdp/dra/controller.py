@@ -10,7 +10,7 @@ Only one controller may serve a pool at a time: a Deployment of one replica that
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn, final
+from typing import TYPE_CHECKING, final
 
 import anyio
 from typing_extensions import override
@@ -128,11 +128,6 @@ class PoolController(Lifetime):
             serves=False,
         )
         return Status(drivers={self._driver: driver}, backends=self._problems)
-
-    async def failed(self) -> NoReturn:
-        """Wait for ever: nothing happens to a controller that only a new process could cure."""
-        await anyio.sleep_forever()
-        raise AssertionError
 
     @override
     def _begin(self) -> None:

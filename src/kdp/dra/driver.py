@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import anyio
 import attrs
@@ -173,11 +173,6 @@ class DraDriver(Lifetime):
             drivers={driver: plugin.status for driver, plugin in self._plugins.items()},
             backends=self._problems,
         )
-
-    async def failed(self) -> NoReturn:
-        """Wait for ever: nothing happens to a driver that only a new process could cure."""
-        await anyio.sleep_forever()
-        raise AssertionError
 
     @override
     def _begin(self) -> None:

@@ -10,6 +10,7 @@ kubelet, and not tried again for a minute. Nor are they while the node still off
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import time
@@ -28,7 +29,7 @@ from ..kubelet.plugin_watcher import Registration
 from ..kubelet.server import ServeError, SocketServer
 from ..kubelet.sockets import is_answered, missing_right, remove_dead
 from ..supervision.health import DeviceHealth
-from ..supervision.service import DRAIN_SECONDS
+from ..supervision.service import DRAIN_SECONDS, MAX_LISTED
 from .claims.prepare import Preparer
 from .claims.status import DeviceStatuses
 from .health import HealthStreams
@@ -113,6 +114,13 @@ class DriverStatus:
         if self.publishes and self.publication.generation and (self.is_registered or not self.serves):
             return "published"
         return "registered" if self.is_registered else "waiting"
+
+    @property
+    def details(self) -> Mapping[str, object]:
+        """Status of the driver's slices, for the readiness probe."""
+        slices = {"generation": self.publication.generation, "problem": self.problem}
+        withheld = dict(itertools.islice(self.publication.withheld.items(), MAX_LISTED))
+        return {"slices": slices | ({"withheld": withheld} if withheld else {})}
 
     @property
     def is_ready(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import abc
 import time
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, NoReturn, Protocol, Self
 
 import anyio
 import attrs
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
+    from .health import DeviceHealth
     from .supervisor import Supervisor
 
-__all__ = ["DRAIN_SECONDS", "BaseStatus", "Lifetime", "Part"]
+__all__ = ["DRAIN_SECONDS", "MAX_LISTED", "BaseStatus", "Lifetime", "Part"]
 
 DRAIN_SECONDS = 1.5
 """What calls in flight get at the stop (docs/explanation/architecture.md)."""
@@ -40,12 +41,46 @@ On a busy node the last answers come late, and whoever needs a certain end has a
 """
 
 
+MAX_LISTED = 20
+"""The largest number of devices that the readiness probe names for one reason."""
+
+
 class Part(Protocol):
-    """Where one part of what is served stands: a resource, or a driver."""
+    """Status of one part of what is served: a resource, or a driver."""
 
     @property
     def is_ready(self) -> bool:
         """Whether the kubelet can use it."""
+        ...
+
+    @property
+    def state(self) -> str:
+        """The state's name, for example ``connected``."""
+        ...
+
+    @property
+    def reason(self) -> str | None:
+        """Why it is not ready; None: it is."""
+        ...
+
+    @property
+    def devices(self) -> int:
+        """Number of devices."""
+        ...
+
+    @property
+    def healthy(self) -> int:
+        """Number of healthy devices."""
+        ...
+
+    @property
+    def faults(self) -> Mapping[str, DeviceHealth]:
+        """Health of the devices that are not simply healthy, by device id."""
+        ...
+
+    @property
+    def details(self) -> Mapping[str, object]:
+        """Facts that only this protocol has, JSON-like, for the readiness probe."""
         ...
 
 
@@ -94,6 +129,11 @@ class Lifetime(AsyncContextManagerMixin, abc.ABC):
     @abc.abstractmethod
     def status(self) -> BaseStatus:
         """Return where everything stands now."""
+
+    async def failed(self) -> NoReturn:
+        """Wait forever, unless something happens that only a new process can cure: then raise that."""
+        await anyio.sleep_forever()
+        raise AssertionError
 
     @property
     def is_ready(self) -> bool:
