@@ -1,4 +1,4 @@
-"""`Opening`: a backend is opened and closed in turn, however late its hooks return and whoever serves it next.
+"""`Lifecycle`: a backend is opened and closed in turn, however late its hooks return and whoever serves it next.
 
 A ``def`` hook cannot be broken off. So an ``open`` may return after its deadline or after the stop, and ``close`` may still
 run when the next one, after a reload, wants to open the same object. None of them is called twice for that, and none in
@@ -18,7 +18,7 @@ from ..errors import HookTimeoutError, KdpError, sentence
 if TYPE_CHECKING:
     from .hooks import Hooks
 
-__all__ = ["Opening"]
+__all__ = ["Lifecycle"]
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ _late: set[asyncio.Task[None]] = set()
 """Those that wait for an ``open`` which the stop did not wait for; the loop alone would not keep them."""
 
 
-class Opening:
+class Lifecycle:
     """Opens and closes one backend, for one of those who serve it.
 
     Args:

@@ -32,7 +32,7 @@ from .device_nodes import DeviceNodes
 from .discovery import DiscoveryPublisher
 from .findings import Findings, checked_devices, resource_of, static_resources
 from .hooks import Hooks
-from .lifecycle import Opening
+from .lifecycle import Lifecycle
 from .links import ask_links, follow_links
 from .reporter import EventReporter
 
@@ -145,7 +145,7 @@ class Supervisor:
         self.deadlines = deadlines or Deadlines()
         self.hooks = Hooks(backend, state)
         self.label = self.hooks.label
-        self._opening = Opening(self.hooks, open_seconds=self.deadlines.open, close_seconds=self.deadlines.close)
+        self._lifecycle = Lifecycle(self.hooks, open_seconds=self.deadlines.open, close_seconds=self.deadlines.close)
         self.preferred: Counter[str] = Counter()
         self.preferences = _preferences(backend, policy, self.preferred)
         self._poll_interval = backend.poll_interval if poll_interval is ... else poll_interval
@@ -201,12 +201,12 @@ class Supervisor:
             while True:
                 self._wake = anyio.Event()
                 try:
-                    await self._opening.open()
+                    await self._lifecycle.open()
                 except (NotReady, HookError) as error:
                     self._drop(sentence(error))
                 else:
                     await self._while_open()
-                    await self._opening.close()
+                    await self._lifecycle.close()
                 with anyio.move_on_after(self._backoff.next()):
                     await self._wake.wait()  # SIGHUP, or a device node that came: no need to wait
 
@@ -216,7 +216,7 @@ class Supervisor:
         Raises:
             KdpError: The backend is not ready, or a hook misbehaved.
         """
-        await self._opening.open()
+        await self._lifecycle.open()
         found = await self._discover()
         resources: dict[str, tuple[Device, ...]] = dict.fromkeys(found.resources, ())
         for device in self._publisher.judge(found):
@@ -226,7 +226,7 @@ class Supervisor:
 
     async def shutdown(self, seconds: float) -> None:
         """Close the backend if it is open, within so many seconds, and let its threads end."""
-        await self._opening.end(seconds)
+        await self._lifecycle.end(seconds)
         self._publisher.close()
 
     async def _while_open(self) -> None:
