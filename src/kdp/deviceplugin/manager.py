@@ -21,7 +21,7 @@ from ..errors import ConfigurationError, InvalidValueError, PluginDirectoryGoneE
 from ..hardware.shared_host import agreed
 from ..kubelet import KubeletPaths, KubeletWatch
 from ..supervision.findings import resource_of, static_resources
-from ..supervision.service import BaseStatus, Lifetime
+from ..supervision.service import BaseStatus, Service
 from ..supervision.shared_state import SharedState
 from ..supervision.supervisor import Deadlines, Supervisor
 from .plugin import DevicePlugin, ResourceStatus, Route
@@ -62,7 +62,7 @@ class Status(BaseStatus):
         return self.resources
 
 
-class PluginManager(Lifetime):
+class PluginManager(Service):
     """Runs device plugins for backends; an async context manager (asyncio only).
 
     Leaving the context is the orderly stop: streams end first, calls in flight get 1.5 s, own sockets are unlinked, no

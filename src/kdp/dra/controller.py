@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from ..errors import ConfigurationError
 from ..hardware.shared_host import agreed
-from ..supervision.service import Lifetime
+from ..supervision.service import Service
 from ..supervision.shared_state import SharedState
 from ..supervision.supervisor import Supervisor
 from .driver import Status, check_devices, driver_of
@@ -42,7 +42,7 @@ __all__ = ["PoolController", "remove_pool"]
 
 
 @final
-class PoolController(Lifetime):
+class PoolController(Service):
     """Publishes one backend's devices as a pool that is no node's; an async context manager (asyncio only).
 
     Leaving the context ends the writing; the slices stay.

@@ -14,7 +14,7 @@ from ..errors import ConfigurationError
 from ..hardware.boot_id import boot_id_of
 from ..hardware.shared_host import agreed
 from ..kubelet import KubeletPaths
-from ..supervision.service import BaseStatus, Lifetime
+from ..supervision.service import BaseStatus, Service
 from ..supervision.shared_state import SharedState
 from ..supervision.supervisor import Supervisor
 from .claims.cdi_specs import check_edits
@@ -59,7 +59,7 @@ class Status(BaseStatus):
         return self.drivers
 
 
-class DraDriver(Lifetime):
+class DraDriver(Service):
     """Runs backends as DRA drivers; an async context manager (asyncio only).
 
     Leaving the context is the orderly stop: calls in flight get 1.5 s, streams end, own sockets are unlinked, slices stay,

@@ -1,4 +1,4 @@
-"""`Lifetime`: how what serves devices begins and ends, whether by device plugins or as DRA drivers.
+"""`Service`: how what serves devices begins and ends, whether by device plugins or as DRA drivers.
 
 Around it are the supervisors: discovery begins with it and ends before it, and the backends are closed at the very end.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .health import DeviceHealth
     from .supervisor import Supervisor
 
-__all__ = ["DRAIN_SECONDS", "MAX_LISTED", "BaseStatus", "Lifetime", "Part"]
+__all__ = ["DRAIN_SECONDS", "MAX_LISTED", "BaseStatus", "Part", "Service"]
 
 DRAIN_SECONDS = 1.5
 """What calls in flight get at the stop (docs/explanation/architecture.md)."""
@@ -105,7 +105,7 @@ class BaseStatus(abc.ABC):
         return all(problem is None for _, problem in self.backends) and all(p.is_ready for p in self.parts.values())
 
 
-class Lifetime(AsyncContextManagerMixin, abc.ABC):
+class Service(AsyncContextManagerMixin, abc.ABC):
     """Supervisors and what serves their devices; an async context manager (asyncio only).
 
     Leaving the context is the orderly stop; cancellation of the body counts as leaving.
