@@ -1,4 +1,4 @@
-"""`Latest`: one value that changes, and waiting for it to change. The newest wins; nothing queues up.
+"""`Observable`: one value that changes, and waiting for it to change. The newest wins; nothing queues up.
 
 Every step of kdp hands its result to the next one this way, so that a slow reader costs one value of memory and no
 step ever calls back up.
@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from typing import Generic, TypeVar
 
-__all__ = ["Latest"]
+__all__ = ["Observable"]
 
 T = TypeVar("T")
 
 
-class Latest(Generic[T]):
+class Observable(Generic[T]):
     """A value with a version. Use it from one asyncio loop; any number of readers, each with its own cursor."""
 
     def __init__(self, value: T) -> None:

@@ -16,7 +16,7 @@ import anyio
 import attrs
 from typing_extensions import override
 
-from ..concurrency.observable import Latest
+from ..concurrency.observable import Observable
 from ..errors import ConfigurationError, InvalidValueError, PluginDirectoryGoneError
 from ..hardware.shared_host import agreed
 from ..kubelet import KubeletPaths, KubeletWatch
@@ -125,7 +125,7 @@ class PluginManager(Service):
         self._claims = threading.Lock()
         self._ids: dict[int, tuple[DeviceBackend, frozenset[str]]] = {}  # a backend may have no hash
         self._claimed: dict[str, DeviceBackend] = {}
-        self._gone: Latest[PluginDirectoryGoneError | None] = Latest(None)
+        self._gone: Observable[PluginDirectoryGoneError | None] = Observable(None)
         for backend, state in zip(backends, states or [SharedState() for _ in backends], strict=True):
             supervisor = Supervisor(
                 backend,

@@ -18,7 +18,7 @@ import anyio
 import attrs
 
 from ..concurrency.backoff import Backoff
-from ..concurrency.observable import Latest
+from ..concurrency.observable import Observable
 from ..errors import ListTooLargeError, RegistrationError, RegistrationRefusedError
 from ..kubelet import KubeletPaths, KubeletState, KubeletWatch
 from ..kubelet.server import ServeError, SocketServer
@@ -165,7 +165,7 @@ class DevicePlugin:
         self._usage = usage
         self._session = Session(backoff=Backoff(), watcher=self._watcher)
         self._mailbox: asyncio.Queue[Event] = asyncio.Queue()
-        self._changed: Latest[None] = Latest(None)
+        self._changed: Observable[None] = Observable(None)
         self._list_problem: str | None = None
         self._dialed: grpc.aio.Channel | None = None
         self._server: SocketServer | None = None

@@ -36,7 +36,7 @@ from .session import Contacted, Registered, RegisterFailed, StreamClosed, Stream
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ..concurrency.observable import Latest
+    from ..concurrency.observable import Observable
     from ..hardware import Host
     from ..model.devices import Device
     from ..supervision.supervisor import Supervisor
@@ -88,7 +88,7 @@ class Servicer:
         *,
         supervisor: Supervisor,
         inventory: Inventory,
-        changed: Latest[None],
+        changed: Observable[None],
         host: Host,
         usage: Usage,
         post: Callable[[StreamOpened | StreamClosed | Contacted | Registered | RegisterFailed], None],

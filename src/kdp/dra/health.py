@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import grpc
 
-    from ..concurrency.observable import Latest
+    from ..concurrency.observable import Observable
     from ..model.claims import TaintEffect
     from ..model.devices import Device
     from ..supervision.discovery import Discovery
@@ -68,7 +68,7 @@ class HealthStreams:
         is_on: Whether health is told; otherwise streams are only held open.
     """
 
-    def __init__(self, pool: str, discovery: Latest[Discovery], *, is_on: bool = True) -> None:
+    def __init__(self, pool: str, discovery: Observable[Discovery], *, is_on: bool = True) -> None:
         self._pool = pool
         self._discovery = discovery
         self._is_on = is_on

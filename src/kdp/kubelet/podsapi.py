@@ -14,7 +14,7 @@ import anyio
 import grpc
 
 from ..concurrency.backoff import Backoff
-from ..concurrency.observable import Latest
+from ..concurrency.observable import Observable
 from ..proto.pods.v1alpha1 import api_pb2 as pb
 from .channel import open_channel
 
@@ -45,7 +45,7 @@ class PodsWatch:
     def __init__(self, socket: Path) -> None:
         self._socket = socket
         self.is_synced = False
-        self.changes: Latest[None] = Latest(None)
+        self.changes: Observable[None] = Observable(None)
 
     async def run(self, is_wanted: Callable[[], bool]) -> None:
         """Watch until nobody wants it any more; looked at after each event and each try."""

@@ -31,7 +31,7 @@ import anyio
 import attrs
 
 from ..concurrency import threads
-from ..concurrency.observable import Latest
+from ..concurrency.observable import Observable
 from ..errors import PluginDirectoryGoneError
 from ..hardware import DirectoryWatch
 
@@ -108,7 +108,7 @@ class KubeletWatch:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._socket = directory / "kubelet.sock"
-        self.view = Latest(KubeletView(KubeletState.ABSENT))
+        self.view = Observable(KubeletView(KubeletState.ABSENT))
         self._wake = anyio.Event()
         self._directory_id: tuple[int, int] | None = None
         self._own_socket_changed = False

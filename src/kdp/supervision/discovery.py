@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from ..concurrency.observable import Latest
+from ..concurrency.observable import Observable
 from ..model.devices import Device
 from .findings import Findings, resource_of
 from .health import DeviceHealth, HealthChange, HealthMonitor, HealthState
@@ -71,7 +71,7 @@ class DiscoveryPublisher:
         self._label = type(backend).__name__
         self._monitor = HealthMonitor(policy)
         self._observe = observe
-        self.discovery = Latest(Discovery(devices=None, problem=_NOT_YET))
+        self.discovery = Observable(Discovery(devices=None, problem=_NOT_YET))
         self.not_ready: str | None = _NOT_YET
         self._found: Findings | None = None
         self._failing: str | None = None

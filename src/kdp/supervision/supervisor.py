@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from ..allocation import Topology
     from ..allocation.preferences import Preferences
-    from ..concurrency.observable import Latest
+    from ..concurrency.observable import Observable
     from ..hardware import Host
     from ..model.backend import DeviceBackend
     from ..model.devices import Device
@@ -160,7 +160,7 @@ class Supervisor:
     # -- what others ask for -------------------------------------------------------------------------------------------
 
     @property
-    def discovery(self) -> Latest[Discovery]:
+    def discovery(self) -> Observable[Discovery]:
         """The newest `Discovery`."""
         return self._publisher.discovery
 

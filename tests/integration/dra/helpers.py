@@ -11,7 +11,7 @@ import anyio
 from tests.unit.dra.claims.claims_world import Claims, until
 
 import kdp
-from kdp.concurrency.observable import Latest
+from kdp.concurrency.observable import Observable
 from kdp.dra.driver import DraDriver
 from kdp.dra.publishing.actions import PublisherStatus
 from kdp.kubelet import KubeletPaths
@@ -32,7 +32,7 @@ class Publisher:
     """Remembers what is published, and says that it is."""
 
     def __init__(self) -> None:
-        self.status = Latest(PublisherStatus())
+        self.status = Observable(PublisherStatus())
         self.answer = PublisherStatus(generation=1, slices=1, is_current=True)
         self.published: list[tuple[kdp.Device, ...]] = []
         self.more: list[tuple[Any, Any]] = []

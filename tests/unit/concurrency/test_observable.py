@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from kdp.concurrency.observable import Latest
+from kdp.concurrency.observable import Observable
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_a_reader_gets_the_newest_and_nothing_queues_up() -> None:
-    latest = Latest(0)
+    latest = Observable(0)
     for value in range(1, 1000):
         latest.set(value)
     assert await latest.after(0) == 999
@@ -18,7 +18,7 @@ async def test_a_reader_gets_the_newest_and_nothing_queues_up() -> None:
 
 
 async def test_every_reader_is_woken() -> None:
-    latest = Latest("old")
+    latest = Observable("old")
     readers = [asyncio.ensure_future(latest.after(0)) for _ in range(3)]
     await asyncio.sleep(0)
     latest.set("new")
@@ -26,7 +26,7 @@ async def test_every_reader_is_woken() -> None:
 
 
 async def test_a_reader_who_leaves_leaves_nothing_behind() -> None:
-    latest = Latest(0)
+    latest = Observable(0)
     reader = asyncio.ensure_future(latest.after(0))
     await asyncio.sleep(0)
     reader.cancel()
@@ -37,7 +37,7 @@ async def test_a_reader_who_leaves_leaves_nothing_behind() -> None:
 
 
 async def test_a_reader_who_leaves_at_the_moment_of_the_change_does_no_harm() -> None:
-    latest = Latest(0)
+    latest = Observable(0)
     leaving, staying = (asyncio.ensure_future(latest.after(0)) for _ in range(2))
     await asyncio.sleep(0)
     leaving.cancel()

@@ -13,7 +13,7 @@ from ..health import tainted
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from ...concurrency.observable import Latest
+    from ...concurrency.observable import Observable
     from ...model.claims import TaintEffect
     from ...model.devices import AttributeValue, Device
     from ...model.quantities import Amount
@@ -35,7 +35,7 @@ class SlicePublisher(Protocol):
         status: What the API server has.
     """
 
-    status: Latest[PublisherStatus]
+    status: Observable[PublisherStatus]
 
     def publish(
         self,

@@ -15,7 +15,7 @@ import anyio
 
 from ...cluster.api import ApiError
 from ...concurrency.backoff import Backoff
-from ...concurrency.observable import Latest
+from ...concurrency.observable import Observable
 from ...errors import sentence
 from .actions import Create, Delete, PublisherStatus, ReadOwner, ReadSlices, ReadVersion, Update, Wait, Watch
 from .planner import Publication
@@ -61,7 +61,7 @@ class Publisher:
         self._pool = pool
         self._core = Publication(pool, owner=owner, plain=plain)
         self._wake = asyncio.Event()
-        self.status = Latest(self._core.status)
+        self.status = Observable(self._core.status)
 
     def publish(
         self,

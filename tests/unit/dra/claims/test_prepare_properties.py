@@ -26,7 +26,7 @@ from typing_extensions import override
 
 import kdp
 from kdp.cdi import CdiDirectory, parse_spec
-from kdp.concurrency.observable import Latest
+from kdp.concurrency.observable import Observable
 from kdp.dra.claims import prepare as real
 from kdp.hardware import Host
 from kdp.supervision.discovery import Discovery
@@ -81,7 +81,7 @@ class Supervisor:
         self.backend = backend
         self.label = "Hardware"
         self.deadlines = Deadlines()
-        self.discovery = Latest(Discovery(devices=tuple(backend.discover()), problem=None))
+        self.discovery = Observable(Discovery(devices=tuple(backend.discover()), problem=None))
         self.hooks = SimpleNamespace(overridden=lambda _: True, idle=self._idle)
 
     async def _idle(self, hook: str, *, deadline: float) -> None:
