@@ -1,4 +1,4 @@
-"""`OneMode`: the devices of a node are served by a device plugin or by a DRA driver, never by both at once.
+"""`ModeLock`: the devices of a node are served by a device plugin or by a DRA driver, never by both at once.
 
 The kubelet and the scheduler keep account of the two apart, so one device would be given away twice. Several processes of one
 mode may live at once, as in a rolling update. So each mode has a lock file for each backend, which its processes share, and
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ..model.backend import DeviceBackend
 
-__all__ = ["Mode", "OneMode", "key_of"]
+__all__ = ["Mode", "ModeLock", "key_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ def key_of(backend: DeviceBackend, kubelet_root: Path) -> str:
 
 
 @final
-class OneMode:
+class ModeLock:
     """Holds the locks of a mode; an async context manager, which is entered when the other mode has gone.
 
     Args:

@@ -24,7 +24,7 @@ from ..model.backend import DeviceBackend
 from ..model.health_policy import policy_of
 from ..supervision.backend_validation import check_attributes
 from ..supervision.shared_state import SharedState
-from .mode_lock import OneMode, key_of
+from .mode_lock import ModeLock, key_of
 from .settings import ServeOptions, Settings, from_environment, from_keywords, resolve
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ..dra.controller import PoolController
     from ..dra.driver import DraDriver
     from ..supervision.health import DeviceHealth
-    from ..supervision.service import BaseStatus, Lifetime
+    from ..supervision.service import BaseStatus, Service
     from .probes import Readiness
 
 __all__ = ["Daemon", "Plan", "check_backends", "host_of", "serve"]
@@ -152,8 +152,8 @@ class Daemon:
         self._plan = plan
         self._read_again = read_again
         self._changed = changed
-        self._manager: Lifetime | None = None
-        self._waiting: OneMode | None = None
+        self._manager: Service | None = None
+        self._waiting: ModeLock | None = None
         self._has_served = False
         self._reload_asked = asyncio.Event()
 
@@ -192,13 +192,13 @@ class Daemon:
         if settings.state_dir is None or settings.mode == "dra-controller":  # which serves no device of this node
             yield
             return
-        self._waiting = OneMode(
+        self._waiting = ModeLock(
             settings.state_dir, settings.mode, (key_of(backend, settings.kubelet_root) for backend in plan.backends)
         )
         async with self._waiting:
             yield
 
-    async def _until_changed(self, manager: Lifetime, plan: Plan) -> None:
+    async def _until_changed(self, manager: Service, plan: Plan) -> None:
         import anyio
 
         async with anyio.create_task_group() as tasks:
@@ -295,7 +295,7 @@ def _faults(faults: Mapping[str, DeviceHealth]) -> dict[str, object]:
 
 
 @asynccontextmanager
-async def _managing(plan: Plan) -> AsyncGenerator[Lifetime]:
+async def _managing(plan: Plan) -> AsyncGenerator[Service]:
     settings = plan.settings
     if settings.snapshot is not None:
         logger.warning("hardware is that of %s: what pods are given need not exist on this node", settings.snapshot)

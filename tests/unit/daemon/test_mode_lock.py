@@ -12,7 +12,7 @@ from typing_extensions import override
 
 import kdp
 from kdp.daemon import mode_lock
-from kdp.daemon.mode_lock import Mode, OneMode, key_of
+from kdp.daemon.mode_lock import Mode, ModeLock, key_of
 from kdp.kubelet.paths import DEFAULT_ROOT
 
 KEY = "example.com/widget"
@@ -20,9 +20,9 @@ KEY = "example.com/widget"
 HOLDER = """
 import asyncio, sys
 from pathlib import Path
-from kdp.daemon.mode_lock import OneMode
+from kdp.daemon.mode_lock import ModeLock
 async def main():
-    async with OneMode(Path(sys.argv[1]), sys.argv[2], ["example.com/widget"]):
+    async with ModeLock(Path(sys.argv[1]), sys.argv[2], ["example.com/widget"]):
         print("held", flush=True)
         await asyncio.sleep(3600)
 asyncio.run(main())
@@ -44,7 +44,7 @@ async def test_the_other_mode_is_waited_for_until_its_process_is_gone(
     monkeypatch.setattr(mode_lock, "LOOK_PAUSE", 0.02)
     process = hold(tmp_path, other)
     try:
-        ours = OneMode(tmp_path, mode, [KEY, "example.com/other"])
+        ours = ModeLock(tmp_path, mode, [KEY, "example.com/other"])
         with anyio.move_on_after(0.2) as scope:
             await ours.__aenter__()
         assert scope.cancelled_caught
@@ -64,7 +64,7 @@ async def test_processes_of_one_mode_are_many(tmp_path: Path) -> None:
     process = hold(tmp_path, "dra")
     try:
         with anyio.fail_after(10):
-            async with OneMode(tmp_path, "dra", [KEY]), OneMode(tmp_path, "dra", [KEY]):
+            async with ModeLock(tmp_path, "dra", [KEY]), ModeLock(tmp_path, "dra", [KEY]):
                 pass
     finally:
         process.kill()
@@ -75,7 +75,7 @@ async def test_other_backends_are_nobodys_business(tmp_path: Path) -> None:
     process = hold(tmp_path, "dra")
     try:
         with anyio.fail_after(10):
-            async with OneMode(tmp_path, "device-plugin", ["example.com/gadget"]):
+            async with ModeLock(tmp_path, "device-plugin", ["example.com/gadget"]):
                 pass
     finally:
         process.kill()
@@ -87,7 +87,7 @@ async def test_where_nothing_can_be_written_nobody_is_kept_from_serving(
 ) -> None:
     caplog.set_level(logging.INFO)
     (tmp_path / "file").write_text("")
-    async with OneMode(tmp_path / "file" / "below", "dra", [KEY]):
+    async with ModeLock(tmp_path / "file" / "below", "dra", [KEY]):
         assert "no locks there (Not a directory): nobody else is kept from serving" in caplog.text
 
 
@@ -114,8 +114,8 @@ def test_a_kubelet_elsewhere_has_an_account_of_its_own(tmp_path: Path) -> None:
 
 
 async def test_the_last_one_leaves_nothing(tmp_path: Path) -> None:
-    async with OneMode(tmp_path, "dra", [KEY]):
-        async with OneMode(tmp_path, "dra", [KEY]):
+    async with ModeLock(tmp_path, "dra", [KEY]):
+        async with ModeLock(tmp_path, "dra", [KEY]):
             assert os.listdir(tmp_path) == ["example.com_widget.dra.lock"]
         assert os.listdir(tmp_path) == ["example.com_widget.dra.lock"]
     assert os.listdir(tmp_path) == []
