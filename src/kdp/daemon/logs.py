@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, final
 
 from typing_extensions import override
 
-from .stderr_handler import PatientHandler, duplicate, write_some
+from .stderr_handler import StderrHandler, duplicate, write_some
 
 if TYPE_CHECKING:
     from .settings import Settings
@@ -101,9 +101,9 @@ def configure(settings: Settings) -> None:
     """
     root = logging.getLogger()
     formatter = JsonFormatter() if settings.log_format == "json" else TextFormatter()
-    ours = [handler for handler in root.handlers if isinstance(handler, PatientHandler)]
+    ours = [handler for handler in root.handlers if isinstance(handler, StderrHandler)]
     if not root.handlers:
-        ours = [PatientHandler()]
+        ours = [StderrHandler()]
         root.addHandler(ours[0])
         logging.captureWarnings(True)
         threading.excepthook = _log_dead_thread

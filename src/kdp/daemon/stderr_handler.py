@@ -1,4 +1,4 @@
-"""`PatientHandler`: writes log lines to stderr, and does not wait for whoever reads it.
+"""`StderrHandler`: writes log lines to stderr, and does not wait for whoever reads it.
 
 A pipe that nobody reads, as that of a runtime whose disk is full, or a terminal, as of a connection that hangs, blocks who writes
 to it; while one thread waits there with the handler's lock all others wait for that, and the loop with them. Here a line that stderr
@@ -18,7 +18,7 @@ from typing import final
 
 from typing_extensions import override
 
-__all__ = ["PatientHandler", "duplicate", "write_some"]
+__all__ = ["StderrHandler", "duplicate", "write_some"]
 
 _MOST_BYTES = 256 << 10
 """What waits at most; beyond it the oldest lines go, and their number is told."""
@@ -60,7 +60,7 @@ def write_some(file: int, data: bytes, seconds: float = 0.0) -> int:
 
 
 @final
-class PatientHandler(logging.StreamHandler):  # type: ignore[type-arg]  # generic in the stubs only
+class StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]  # generic in the stubs only
     """A handler for `sys.stderr` as it is now; where that is no file, a `logging.StreamHandler` and no more."""
 
     def __init__(self) -> None:

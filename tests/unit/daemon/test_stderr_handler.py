@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import attrs
 import pytest
 
-from kdp.daemon.stderr_handler import PatientHandler
+from kdp.daemon.stderr_handler import StderrHandler
 
 DEADLINE = 60.0
 
@@ -25,7 +25,7 @@ class Pipe:
 
     reader: int
     logger: logging.Logger
-    handler: PatientHandler
+    handler: StderrHandler
 
     def read(self) -> list[str]:
         """Return the lines that are there now."""
@@ -52,7 +52,7 @@ def pipe(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipe]:
     os.set_blocking(reader, False)
     with open(writer, "w") as stderr, monkeypatch.context() as patch:
         patch.setattr("sys.stderr", stderr)
-        handler = PatientHandler()
+        handler = StderrHandler()
     with logging_to(handler) as logger:
         yield Pipe(reader, logger, handler)
     os.close(reader)
@@ -124,15 +124,15 @@ def test_a_reader_that_has_gone_costs_nothing(pipe: Pipe) -> None:
 def test_what_is_no_file_is_written_to_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr("sys.stderr", stream)
-    with logging_to(PatientHandler()) as logger:
+    with logging_to(StderrHandler()) as logger:
         logger.warning("one")
     assert stream.getvalue() == "one\n"
 
 
 LAST_WORDS = """
 import logging
-from kdp.daemon.stderr_handler import PatientHandler
-logging.getLogger().addHandler(PatientHandler())
+from kdp.daemon.stderr_handler import StderrHandler
+logging.getLogger().addHandler(StderrHandler())
 for number in range(100):
     logging.warning("%s", f"{number} " + 5000 * "x")
 print("written", flush=True)
@@ -155,8 +155,8 @@ def test_the_lines_that_wait_at_the_end_are_written_if_somebody_reads() -> None:
 
 LINES_FOR_A_TERMINAL = """
 import logging
-from kdp.daemon.stderr_handler import PatientHandler
-logging.getLogger().addHandler(PatientHandler())
+from kdp.daemon.stderr_handler import StderrHandler
+logging.getLogger().addHandler(StderrHandler())
 for number in range(2000):
     logging.warning("%s", f"{number} " + 150 * "x")
 print("written", flush=True)
