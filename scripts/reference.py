@@ -281,7 +281,7 @@ def cli() -> str:
     ]
     for setting in SETTINGS.values():
         meaning = (
-            setting.help if setting.default in (None, "keep", ()) else f"{setting.help} Default: `{setting.default}`."
+            setting.help if setting.shown_default is None else f"{setting.help} Default: `{setting.shown_default}`."
         )
         parts.append(f"| `{setting.name}` | `{setting.flag}` | `{setting.variable}` | {inline(meaning)} |\n")
     top = command.make_context("kdp", [], resilient_parsing=True, terminal_width=100)

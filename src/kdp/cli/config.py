@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, cast, final
 
 import attrs
 
-from ..daemon.settings import SETTINGS, Given
+from ..daemon.setting import Given
+from ..daemon.settings import SETTINGS
 from ..errors import ConfigurationError
 
 if TYPE_CHECKING:

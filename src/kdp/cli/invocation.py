@@ -13,7 +13,9 @@ from typing import cast, final
 import attrs
 
 from ..daemon.serving import Plan, check_backends, host_of
-from ..daemon.settings import SETTINGS, Given, Settings, from_environment, resolve
+from ..daemon.setting import Given
+from ..daemon.settings import SETTINGS, Settings
+from ..daemon.sources import from_environment, resolve
 from ..errors import ConfigurationError
 from ..hardware import Host
 from ..hardware.shared_host import agreed

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from typing_extensions import override
 
-from ..daemon.settings import SETTINGS, Setting
+from ..daemon.settings import SETTINGS
 from ..errors import ConfigurationError, InvalidValueError, said
+
+if TYPE_CHECKING:
+    from ..daemon.setting import Setting
 
 __all__ = ["Refusal", "Seconds", "backend_options", "refusing", "setting_options"]
 
@@ -83,5 +86,5 @@ def backend_options(function: _Function) -> _Function:
 
 
 def _help(setting: Setting) -> str:
-    default = "" if setting.default in (None, "keep", ()) else f"  [default: {setting.default}]"
+    default = "" if setting.shown_default is None else f"  [default: {setting.shown_default}]"
     return f"{setting.help}{default}  [{setting.variable}]"

@@ -28,7 +28,7 @@ from .convert import ConversionError, convert, describe
 if typing.TYPE_CHECKING:
     from types import ModuleType
 
-    from ..daemon.settings import Given
+    from ..daemon.setting import Given
 
 __all__ = ["ENTRY_POINTS", "Recipe", "addressed", "assign", "load"]
 

@@ -34,7 +34,9 @@ def command(driver: str, pool: str | None, kubeconfig: str | None) -> None:
 
     import anyio
 
-    from ..daemon.settings import SETTINGS, Given, from_environment, resolve
+    from ..daemon.setting import Given
+    from ..daemon.settings import SETTINGS
+    from ..daemon.sources import from_environment, resolve
     from ..dra.names import check_driver_name
     from ..errors import ConfigurationError
 

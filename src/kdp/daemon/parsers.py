@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, cast, final
+from typing import TYPE_CHECKING, cast, final, get_args
 
 import attrs
 from typing_extensions import override
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Address",
+    "Choice",
     "Unacceptable",
     "address",
     "choice",
@@ -79,15 +80,23 @@ def path_or_none(value: object) -> Path | None:
     return Path(os.fspath(value)).absolute()
 
 
-def choice(*choices: str) -> Callable[[object], str]:
-    """Return what reads one of these words, in any case."""
+@final
+@attrs.frozen
+class Choice:
+    """Reads one of these words, in any case."""
 
-    def parse(value: object) -> str:
-        if isinstance(value, str) and value.lower() in choices:
+    words: tuple[str, ...]
+
+    def __call__(self, value: object) -> str:
+        """Return the word."""
+        if isinstance(value, str) and value.lower() in self.words:
             return value.lower()
-        raise Unacceptable(f"must be one of {', '.join(choices)}; valid is {choices[0]!r}")
+        raise Unacceptable(f"must be one of {', '.join(self.words)}; valid is {self.words[0]!r}")
 
-    return parse
+
+def choice(literal: object) -> Choice:
+    """Return what reads one of the words of a `typing.Literal`."""
+    return Choice(get_args(literal))
 
 
 def number(least: int, most: int | None, example: int) -> Callable[[object], int]:

@@ -13,13 +13,14 @@ from ..errors import ConfigurationError, InvalidValueError, PluginDirectoryGoneE
 from . import logs
 from .notify import Notifier
 from .serving import Daemon, Plan, check_backends
-from .settings import RunOptions, from_environment, from_keywords, resolve
 from .signals import Signals
+from .sources import from_environment, from_keywords, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..model.backend import DeviceBackend
+    from .settings import RunOptions
 
 __all__ = ["loading", "prepare_process", "run", "run_plan", "silence_grpc"]
 

@@ -25,7 +25,8 @@ from ..model.health_policy import policy_of
 from ..supervision.backend_validation import check_attributes
 from ..supervision.shared_state import SharedState
 from .mode_lock import ModeLock, key_of
-from .settings import ServeOptions, Settings, from_environment, from_keywords, resolve
+from .settings import ServeOptions, Settings
+from .sources import from_environment, from_keywords, resolve
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -321,7 +322,7 @@ def _plugins(plan: Plan) -> PluginManager:
         registration=settings.registration,
         host=plan.host or host_of(settings),
         state_dir=settings.state_dir,
-        poll_interval=... if settings.poll_interval == "keep" else settings.poll_interval,
+        poll_interval=settings.poll_interval,
         cdi=_cdi(settings),
         health_policy=settings.health_policy,
         policy=settings.policy,
@@ -344,7 +345,7 @@ def _driver(plan: Plan, api: ClusterApi) -> DraDriver:
         pod_uid=settings.pod_uid,
         host=plan.host or host_of(settings),
         cdi=settings.cdi_dir,
-        poll_interval=... if settings.poll_interval == "keep" else settings.poll_interval,
+        poll_interval=settings.poll_interval,
         health_taint=settings.health_taint,
         device_status=settings.device_status == "on",
         device_metadata=settings.device_metadata == "on",
@@ -365,7 +366,7 @@ def _controller(plan: Plan, api: ClusterApi) -> PoolController:
         labels=dict(settings.pool_nodes),
         name=settings.driver_name,
         host=plan.host or host_of(settings),
-        poll_interval=... if settings.poll_interval == "keep" else settings.poll_interval,
+        poll_interval=settings.poll_interval,
         health_taint=settings.health_taint,
         health_policy=settings.health_policy,
         states=plan.states,

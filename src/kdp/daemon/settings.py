@@ -1,27 +1,23 @@
-"""Every setting of the process, once: name, rule, example, and the order of its sources.
+"""Every setting of the process, once: type, default, rule, help, and the modes that it applies to.
 
-`SETTINGS` is the table from which the keyword arguments of `kdp.run`, the variables ``KDP_*``, the flags of the
-command and the keys of its configuration file all follow, so that they cannot disagree. Precedence: keyword or flag,
-then environment, then file, then default. An empty environment variable counts as not set, because templates
-(Helm, envsubst) leave such ones behind.
-
-Rule: a wrong value is refused with the name under which it was given (``KDP_POLL_INTERVAL``, ``--poll-interval``), the
-value, the rule and a valid example.
+The keyword arguments of `kdp.run`, the variables ``KDP_*``, the flags of the command, the keys of its configuration file, and
+the tables of the documentation all follow from the fields of `Settings`, so that they cannot disagree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, final
+from types import EllipsisType
+from typing import TYPE_CHECKING, Literal, TypedDict, final
 
 import attrs
 
-from ..errors import ConfigurationError
 from ..kubelet.paths import DEFAULT_ROOT, KubeletPaths
 from ..model.names import MAX_REPLICAS
 from . import parsers
 from .parsers import Address
+from .setting import CONTROLLER, DRA, NODE_DRIVER, PLUGIN, Mode, Setting, setting, settings_of
 
 if TYPE_CHECKING:
     import os
@@ -30,40 +26,20 @@ if TYPE_CHECKING:
     from ..model.claims import TaintEffect  # noqa: TC004 - attrs reads no annotation
     from ..model.health_policy import HealthPolicy
 
-__all__ = [
-    "SETTINGS",
-    "Address",
-    "Given",
-    "RunOptions",
-    "ServeOptions",
-    "Setting",
-    "Settings",
-    "from_environment",
-    "from_keywords",
-    "resolve",
-]
-
+__all__ = ["SETTINGS", "Address", "RunOptions", "ServeOptions", "Settings"]
 
 DEFAULT_STATE_DIR = Path("/var/lib/kdp")
 """Where allocations are saved; a DaemonSet mounts it from the node."""
 
-
-@final
-@attrs.frozen
-class Given:
-    """A value for a setting, and what its giver calls it.
-
-    Attributes:
-        label: The name for messages: ``--http``, ``KDP_HTTP``, ``http in /etc/kdp.yaml``.
-        value: What was given: text, or a value of the right type.
-    """
-
-    label: str
-    value: object
-
-
-def _about(parse: Callable[[object], object], metavar: str, text: str) -> dict[str, object]:
-    return {"parse": parse, "metavar": metavar, "help": text}
+Registration = Literal["kubelet", "watcher"]
+Cdi = Literal["off", "beside", "only"]
+CdiNames = Literal["field", "annotation", "both"]
+LogFormat = Literal["text", "json"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+Policy = Literal["first", "packed", "spread", "numa", "linked", "none"]
+ReplicaPlacement = Literal["spread", "packed", "distinct"]
+ReplicaResource = Literal["same", "shared"]
+Switch = Literal["off", "on"]
 
 
 @final
@@ -78,7 +54,7 @@ class Settings:
         pod_resources_dir: The pod-resources API's directory.
         pods_api_dir: The pods API's directory.
         registration: Whether we call the kubelet (``kubelet``) or are found by it (``watcher``).
-        poll_interval: Seconds between two discoveries; None: never; ``keep``: as each backend says.
+        poll_interval: Seconds between two discoveries; None: never; ``...``: as each backend says.
         health_policy: Thresholds of health that differ from those of each backend, by name; None: none does.
         host_root: Where the node's root directory is.
         snapshot: A snapshot of another node, which takes the place of this node's files; None: there is none.
@@ -108,226 +84,183 @@ class Settings:
         device_metadata: DRA: whether containers get a file that describes their devices (`kdp.dra.claims.metadata`).
     """
 
-    kubelet_root: Path = attrs.field(
-        default=DEFAULT_ROOT, metadata=_about(parsers.path, "DIR", "The kubelet's directory, as this process sees it.")
+    kubelet_root: Path = setting(
+        DEFAULT_ROOT, parsers.path, "The kubelet's directory, as this process sees it.", metavar="DIR"
     )
-    device_plugin_dir: Path | None = attrs.field(
-        default=None,
-        metadata=_about(
-            parsers.path, "DIR", "Where kubelet.sock is; default: device-plugins below the kubelet's directory."
-        ),
+    device_plugin_dir: Path | None = setting(
+        None,
+        parsers.path,
+        "Where kubelet.sock is; default: device-plugins below the kubelet's directory.",
+        metavar="DIR",
     )
-    plugins_registry_dir: Path | None = attrs.field(
-        default=None,
-        metadata=_about(
-            parsers.path, "DIR", "The plugin watcher's directory; default: plugins_registry below the kubelet's."
-        ),
+    plugins_registry_dir: Path | None = setting(
+        None,
+        parsers.path,
+        "The plugin watcher's directory; default: plugins_registry below the kubelet's.",
+        metavar="DIR",
     )
-    pod_resources_dir: Path | None = attrs.field(
-        default=None,
-        metadata=_about(
-            parsers.path, "DIR", "Where the pod-resources API is; default: pod-resources below the kubelet's directory."
-        ),
+    pod_resources_dir: Path | None = setting(
+        None,
+        parsers.path,
+        "Where the pod-resources API is; default: pod-resources below the kubelet's directory.",
+        metavar="DIR",
     )
-    pods_api_dir: Path | None = attrs.field(
-        default=None,
-        metadata=_about(parsers.path, "DIR", "Where the pods API is; default: pods-api below the kubelet's directory."),
+    pods_api_dir: Path | None = setting(
+        None, parsers.path, "Where the pods API is; default: pods-api below the kubelet's directory.", metavar="DIR"
     )
-    registration: Literal["kubelet", "watcher"] = attrs.field(
-        default="kubelet",
-        metadata=_about(
-            parsers.choice("kubelet", "watcher"),
-            "kubelet|watcher",
-            "Call the kubelet at kubelet.sock, or be found by its plugin watcher.",
-        ),
+    registration: Registration = setting(
+        "kubelet",
+        parsers.choice(Registration),
+        "Call the kubelet at kubelet.sock, or be found by its plugin watcher.",
+        modes=PLUGIN,
     )
-    poll_interval: float | Literal["keep"] | None = attrs.field(
-        default="keep",
-        metadata=_about(
-            parsers.poll_interval,
-            "SECONDS",
-            "Between two discoveries; 'none': never; default: what each backend says.",
-        ),
+    poll_interval: float | EllipsisType | None = setting(
+        ...,
+        parsers.poll_interval,
+        "Between two discoveries; 'none': never; default: what each backend says.",
+        metavar="SECONDS",
+        takes_none=True,
     )
-    health_policy: Mapping[str, float | None] | None = attrs.field(
-        default=None,
-        metadata=_about(
-            parsers.health_policy,
-            "NAME=NUMBER,...",
-            "Thresholds of health over each backend's own, as 'failures=2,hold_down=30'.",
-        ),
+    health_policy: Mapping[str, float | None] | None = setting(
+        None,
+        parsers.health_policy,
+        "Thresholds of health over each backend's own, as 'failures=2,hold_down=30'.",
+        metavar="NAME=NUMBER,...",
     )
-    host_root: Path = attrs.field(
-        default=Path("/"),
-        metadata=_about(
-            parsers.path, "DIR", "Where the node's root directory is mounted, for backends that read /sys and /dev."
-        ),
+    host_root: Path = setting(
+        Path("/"),
+        parsers.path,
+        "Where the node's root directory is mounted, for backends that read /sys and /dev.",
+        metavar="DIR",
     )
-    snapshot: Path | None = attrs.field(
-        default=None,
-        metadata=_about(
-            parsers.path, "FILE", "Work on another node's files, as kdp snapshot wrote them, instead of on this node's."
-        ),
+    snapshot: Path | None = setting(
+        None,
+        parsers.path,
+        "Work on another node's files, as kdp snapshot wrote them, instead of on this node's.",
+        metavar="FILE",
     )
-    cdi: Literal["off", "beside", "only"] = attrs.field(
-        default="off",
-        metadata=_about(
-            parsers.choice("off", "beside", "only"),
-            "off|beside|only",
-            "Describe devices by CDI: beside device nodes, or alone where the runtime is known to do CDI.",
-        ),
+    cdi: Cdi = setting(
+        "off",
+        parsers.choice(Cdi),
+        "Describe devices by CDI: beside device nodes, or alone where the runtime is known to do CDI.",
+        modes=PLUGIN,
     )
-    cdi_dir: Path = attrs.field(
-        default=Path("/var/run/cdi"), metadata=_about(parsers.path, "DIR", "Where the runtime finds CDI files.")
+    cdi_dir: Path = setting(Path("/var/run/cdi"), parsers.path, "Where the runtime finds CDI files.", metavar="DIR")
+    cdi_names: CdiNames = setting(
+        "field",
+        parsers.choice(CdiNames),
+        "Where Allocate's reply has CDI names: CRI's field, an annotation for older runtimes, or both.",
+        modes=PLUGIN,
     )
-    cdi_names: Literal["field", "annotation", "both"] = attrs.field(
-        default="field",
-        metadata=_about(
-            parsers.choice("field", "annotation", "both"),
-            "field|annotation|both",
-            "Where Allocate's reply has CDI names: CRI's field, an annotation for older runtimes, or both.",
-        ),
+    state_dir: Path | None = setting(
+        DEFAULT_STATE_DIR,
+        parsers.path_or_none,
+        "Save allocations here until they are released; 'none': nowhere, a killed process forgets them.",
+        metavar="DIR",
+        takes_none=True,
     )
-    state_dir: Path | None = attrs.field(
-        default=DEFAULT_STATE_DIR,
-        metadata=_about(
-            parsers.path_or_none,
-            "DIR",
-            "Save allocations here until they are released; 'none': nowhere, a killed process forgets them.",
-        ),
+    http: Address | None = setting(
+        None, parsers.address, "Answer /livez and /readyz here, as ':8080'; default: nowhere.", metavar="ADDRESS"
     )
-    http: Address | None = attrs.field(
-        default=None,
-        metadata=_about(parsers.address, "ADDRESS", "Answer /livez and /readyz here, as ':8080'; default: nowhere."),
+    log_format: LogFormat = setting(
+        "text", parsers.choice(LogFormat), "Lines for people, or one JSON object a line.", of_process=True
     )
-    log_format: Literal["text", "json"] = attrs.field(
-        default="text",
-        metadata=_about(parsers.choice("text", "json"), "text|json", "Lines for people, or one JSON object a line."),
+    log_level: LogLevel = setting("info", parsers.choice(LogLevel), "The least that is logged.", of_process=True)
+    policy: Policy | None = setting(
+        None,
+        parsers.choice(Policy),
+        "Which devices to prefer: first, packed, spread, numa or linked; 'none': the kubelet chooses; default: what each backend says.",
+        metavar="NAME",
+        modes=PLUGIN,
     )
-    log_level: Literal["debug", "info", "warning", "error"] = attrs.field(
-        default="info",
-        metadata=_about(
-            parsers.choice("debug", "info", "warning", "error"), "debug|info|warning|error", "The least that is logged."
-        ),
+    replicas: int | None = setting(
+        None,
+        parsers.number(1, MAX_REPLICAS, 4),
+        "Share each device: advertise it so many times. It isolates nothing.",
+        metavar="NUMBER",
+        modes=PLUGIN,
     )
-
-    policy: Literal["first", "packed", "spread", "numa", "linked", "none"] | None = attrs.field(
-        default=None,
-        metadata=_about(
-            parsers.choice("first", "packed", "spread", "numa", "linked", "none"),
-            "NAME",
-            "Which devices to prefer: first, packed, spread, numa or linked; 'none': the kubelet chooses; default: what "
-            "each backend says.",
-        ),
+    replicas_for: tuple[tuple[str, int], ...] = setting(
+        (),
+        parsers.replicas_for,
+        "Share some devices otherwise: by a pattern of ids, or unit=, resource= or ATTRIBUTE=PATTERN; the first that fits counts.",
+        metavar="SELECTOR=NUMBER,...",
+        modes=PLUGIN,
     )
-    replicas: int | None = attrs.field(
-        default=None,
-        metadata=_about(
-            parsers.number(1, MAX_REPLICAS, 4),
-            "NUMBER",
-            "Share each device: advertise it so many times. It isolates nothing.",
-        ),
+    replica_placement: ReplicaPlacement = setting(
+        "spread",
+        parsers.choice(ReplicaPlacement),
+        "Prefer replicas of the least used devices, of as few as possible, or of different ones that the policy chooses.",
     )
-    replicas_for: tuple[tuple[str, int], ...] = attrs.field(
-        default=(),
-        metadata=_about(
-            parsers.replicas_for,
-            "SELECTOR=NUMBER,...",
-            "Share some devices otherwise: by a pattern of ids, or unit=, resource= or ATTRIBUTE=PATTERN; the first "
-            "that fits counts.",
-        ),
+    replica_limit: int | None = setting(
+        None,
+        parsers.number(1, None, 1),
+        "The most replicas a container may ask for; default: any number.",
+        metavar="NUMBER",
     )
-    replica_placement: Literal["spread", "packed", "distinct"] = attrs.field(
-        default="spread",
-        metadata=_about(
-            parsers.choice("spread", "packed", "distinct"),
-            "spread|packed|distinct",
-            "Prefer replicas of the least used devices, of as few as possible, or of different ones that the policy "
-            "chooses.",
-        ),
+    replica_resource: ReplicaResource = setting(
+        "same", parsers.choice(ReplicaResource), "The name of shared devices' resource; 'shared' appends '.shared'."
     )
-    replica_limit: int | None = attrs.field(
-        default=None,
-        metadata=_about(
-            parsers.number(1, None, 1), "NUMBER", "The most replicas a container may ask for; default: any number."
-        ),
+    mode: Mode = setting(
+        "device-plugin",
+        parsers.choice(Mode),
+        "How the devices are served: by a device plugin, or by a DRA driver; dra-controller: publish a pool of devices that are no node's.",
     )
-    replica_resource: Literal["same", "shared"] = attrs.field(
-        default="same",
-        metadata=_about(
-            parsers.choice("same", "shared"),
-            "same|shared",
-            "The name of shared devices' resource; 'shared' appends '.shared'.",
-        ),
+    node_name: str | None = setting(
+        None, parsers.text, "DRA: the node's name, as the API server has it.", metavar="NAME"
     )
-
-    mode: Literal["device-plugin", "dra", "dra-controller"] = attrs.field(
-        default="device-plugin",
-        metadata=_about(
-            parsers.choice("device-plugin", "dra", "dra-controller"),
-            "device-plugin|dra|dra-controller",
-            "How the devices are served: by a device plugin, or by a DRA driver; dra-controller: publish a pool of devices that are no "
-            "node's.",
-        ),
+    driver_name: str | None = setting(
+        None,
+        parsers.driver_name,
+        "DRA: the driver's name; default: of example.com/widget it is widget.example.com.",
+        metavar="NAME",
+        modes=DRA,
     )
-    node_name: str | None = attrs.field(
-        default=None, metadata=_about(parsers.text, "NAME", "DRA: the node's name, as the API server has it.")
+    pool: str | None = setting(
+        None,
+        parsers.pool,
+        "DRA: the pool of devices that are no node's own, which a controller publishes; default: they are the node's.",
+        metavar="NAME",
+        modes=DRA,
     )
-    driver_name: str | None = attrs.field(
-        default=None,
-        metadata=_about(
-            parsers.driver_name,
-            "NAME",
-            "DRA: the driver's name; default: of example.com/widget it is widget.example.com.",
-        ),
+    pool_nodes: tuple[tuple[str, str], ...] = setting(
+        (),
+        parsers.labels,
+        "DRA, of a controller: the labels of the nodes that can use the pool's devices; default: all nodes can.",
+        metavar="LABEL=VALUE,...|all",
+        modes=CONTROLLER,
     )
-    pool: str | None = attrs.field(
-        default=None,
-        metadata=_about(
-            parsers.pool,
-            "NAME",
-            "DRA: the pool of devices that are no node's own, which a controller publishes; default: they are the node's.",
-        ),
+    pod_uid: str | None = setting(
+        None,
+        parsers.text,
+        "DRA: the UID of the pod that this is, so that it can overlap with its successor.",
+        metavar="UID",
     )
-    pool_nodes: tuple[tuple[str, str], ...] = attrs.field(
-        default=(),
-        metadata=_about(
-            parsers.labels,
-            "LABEL=VALUE,...|all",
-            "DRA, of a controller: the labels of the nodes that can use the pool's devices; default: all nodes can.",
-        ),
+    kubeconfig: Path | None = setting(
+        None,
+        parsers.path,
+        "DRA: how to reach the API server; default: with the pod's account.",
+        metavar="FILE",
+        modes=DRA,
     )
-    pod_uid: str | None = attrs.field(
-        default=None,
-        metadata=_about(
-            parsers.text, "UID", "DRA: the UID of the pod that this is, so that it can overlap with its successor."
-        ),
+    health_taint: TaintEffect | None = setting(
+        "NoSchedule",
+        parsers.taint,
+        "DRA: the effect of the taint of an unhealthy device; None only informs; off: there is no taint.",
+        metavar="NoSchedule|NoExecute|None|off",
+        modes=DRA,
     )
-    kubeconfig: Path | None = attrs.field(
-        default=None,
-        metadata=_about(parsers.path, "FILE", "DRA: how to reach the API server; default: with the pod's account."),
+    device_status: Switch = setting(
+        "off",
+        parsers.choice(Switch),
+        "DRA: whether claims say in status.devices that their devices are ready; it needs more permissions.",
+        modes=NODE_DRIVER,
     )
-    health_taint: TaintEffect | None = attrs.field(
-        default="NoSchedule",
-        metadata=_about(
-            parsers.taint,
-            "NoSchedule|NoExecute|None|off",
-            "DRA: the effect of the taint of an unhealthy device; None only informs; off: there is no taint.",
-        ),
-    )
-    device_status: Literal["off", "on"] = attrs.field(
-        default="off",
-        metadata=_about(
-            parsers.choice("off", "on"),
-            "off|on",
-            "DRA: whether claims say in status.devices that their devices are ready; it needs more permissions.",
-        ),
-    )
-    device_metadata: Literal["off", "on"] = attrs.field(
-        default="off",
-        metadata=_about(
-            parsers.choice("off", "on"), "off|on", "DRA: whether containers get a file that describes their devices."
-        ),
+    device_metadata: Switch = setting(
+        "off",
+        parsers.choice(Switch),
+        "DRA: whether containers get a file that describes their devices.",
+        modes=NODE_DRIVER,
     )
 
     @property
@@ -357,73 +290,8 @@ class Settings:
         )
 
 
-@final
-@attrs.frozen
-class Setting:
-    """One line of the table of settings.
-
-    Attributes:
-        name: As keyword argument and, with dashes, as flag and key of a file.
-        metavar: What stands for the value in ``--help``.
-        help: What it does, and its default if that is not a plain value.
-        default: The value when no source gives one.
-        parse: Turns text or a value into what `Settings` holds.
-    """
-
-    name: str
-    metavar: str
-    help: str
-    default: object
-    parse: Callable[[object], object]
-
-    @property
-    def variable(self) -> str:
-        """The environment variable."""
-        return f"KDP_{self.name.upper()}"
-
-    @property
-    def flag(self) -> str:
-        """The command's flag."""
-        return f"--{self.key}"
-
-    @property
-    def key(self) -> str:
-        """The configuration file's key."""
-        return self.name.replace("_", "-")
-
-    def read(self, given: Given) -> object:
-        """Return the value that was given, checked.
-
-        Raises:
-            ConfigurationError: It breaks the rule.
-        """
-        try:
-            return self.parse(given.value)
-        except parsers.Unacceptable as error:
-            raise ConfigurationError(f"{given.label}: {given.value!r} {error}") from None
-
-
-SETTINGS: Mapping[str, Setting] = {
-    field.name: Setting(
-        field.name, field.metadata["metavar"], field.metadata["help"], field.default, field.metadata["parse"]
-    )
-    for field in attrs.fields(Settings)
-}
+SETTINGS: Mapping[str, Setting] = settings_of(Settings)
 """Every setting by its name, in the order of ``--help``."""
-
-_OF_DRA = (
-    "driver_name",
-    "kubeconfig",
-    "health_taint",
-    "device_status",
-    "device_metadata",
-    "pool",
-    "pool_nodes",
-)  # a manifest may give a pod its node's name whatever the mode is
-_NOT_OF_DRA = ("registration", "cdi", "cdi_names", "policy", "replicas", "replicas_for")
-_NOT_OF_CONTROLLER = ("device_status", "device_metadata")
-_NOT_OF_NODES_DRIVER = ("pool_nodes",)
-_OF_THE_PROCESS = ("log_format", "log_level")
 
 
 class ServeOptions(TypedDict, total=False):
@@ -434,23 +302,23 @@ class ServeOptions(TypedDict, total=False):
     plugins_registry_dir: str | os.PathLike[str]
     pod_resources_dir: str | os.PathLike[str]
     pods_api_dir: str | os.PathLike[str]
-    registration: Literal["kubelet", "watcher"]
+    registration: Registration
     poll_interval: float | None
     health_policy: str | Mapping[str, float | None] | HealthPolicy
     host_root: str | os.PathLike[str]
     snapshot: str | os.PathLike[str]
-    cdi: Literal["off", "beside", "only"]
+    cdi: Cdi
     cdi_dir: str | os.PathLike[str]
-    cdi_names: Literal["field", "annotation", "both"]
+    cdi_names: CdiNames
     state_dir: str | os.PathLike[str] | None
     http: str | None
-    policy: Literal["first", "packed", "spread", "numa", "linked", "none"]
+    policy: Policy
     replicas: int
     replicas_for: str | Mapping[str, int]
-    replica_placement: Literal["spread", "packed", "distinct"]
+    replica_placement: ReplicaPlacement
     replica_limit: int
-    replica_resource: Literal["same", "shared"]
-    mode: Literal["device-plugin", "dra", "dra-controller"]
+    replica_resource: ReplicaResource
+    mode: Mode
     node_name: str
     driver_name: str
     pool: str
@@ -458,102 +326,12 @@ class ServeOptions(TypedDict, total=False):
     pod_uid: str
     kubeconfig: str | os.PathLike[str]
     health_taint: Literal["NoSchedule", "NoExecute", "None", "off"]
-    device_status: Literal["off", "on"]
-    device_metadata: Literal["off", "on"]
+    device_status: Switch
+    device_metadata: Switch
 
 
 class RunOptions(ServeOptions, total=False):
     """The keyword arguments of `kdp.run`: those of `kdp.serve`, and the logs."""
 
-    log_format: Literal["text", "json"]
-    log_level: Literal["debug", "info", "warning", "error"]
-
-
-def from_keywords(options: Mapping[str, object], *, function: str) -> dict[str, Given]:
-    """Return the keyword arguments of `kdp.run` or `kdp.serve` as a layer for `resolve`.
-
-    Args:
-        options: What the caller gave.
-        function: ``kdp.run`` or ``kdp.serve``.
-
-    Raises:
-        ConfigurationError: There is no such option.
-    """
-    known = [name for name in SETTINGS if function == "kdp.run" or name not in _OF_THE_PROCESS]
-    for name in options:
-        if name not in known:
-            raise ConfigurationError(f"{function} has no option {name!r}; it has {', '.join(known)}")
-    return {
-        name: Given(f"{function}({name}=...)", value)
-        for name, value in options.items()
-        if value is not None or name in ("poll_interval", "state_dir")
-    }
-
-
-def from_environment(environ: Mapping[str, str]) -> dict[str, Given]:
-    """Return the variables ``KDP_*`` that are set and not empty as a layer for `resolve`."""
-    return {
-        setting.name: Given(setting.variable, environ[setting.variable])
-        for setting in SETTINGS.values()
-        if environ.get(setting.variable)
-    }
-
-
-def resolve(layers: Sequence[Mapping[str, Given]]) -> Settings:
-    """Make the settings of these layers, the strongest first.
-
-    A value that a stronger layer hides is not looked at.
-
-    Raises:
-        ConfigurationError: A value breaks its setting's rule, or two contradict each other.
-    """
-    found: dict[str, Any] = {}
-    labels: dict[str, str] = {}
-    for layer in layers:
-        for name, given in layer.items():
-            if name not in found:
-                found[name] = SETTINGS[name].read(given)
-                labels[name] = given.label
-    if "snapshot" in found and "host_root" in found:
-        raise ConfigurationError(
-            f"{labels['snapshot']} and {labels['host_root']} are two answers to where the node's files are; give one"
-        )
-    settings = Settings(**found)
-    _check_mode(settings, labels)
-    if settings.sharing is None:
-        for layer in layers:
-            for name, given in layer.items():
-                if name.startswith("replica_"):
-                    raise ConfigurationError(
-                        f"{given.label}: nothing is shared, so it has no meaning; say how many replicas, as "
-                        f"{SETTINGS['replicas'].flag} 4"
-                    )
-    return settings
-
-
-def _check_mode(settings: Settings, labels: Mapping[str, str]) -> None:
-    """Refuse settings of the other mode: they would do nothing, and nobody would say so."""
-    is_dra = settings.mode != "device-plugin"
-    for name in _NOT_OF_DRA if is_dra else _OF_DRA:
-        if name in labels and getattr(settings, name) != SETTINGS[name].default:
-            only = "a device plugin" if is_dra else "a DRA driver"
-            raise ConfigurationError(
-                f"{labels[name]}: only {only} has it, and the mode is {settings.mode}; leave it out, or say "
-                f"{SETTINGS['mode'].flag} {'device-plugin' if is_dra else 'dra'}"
-            )
-    is_controller = settings.mode == "dra-controller"
-    for name in _NOT_OF_CONTROLLER if is_controller else _NOT_OF_NODES_DRIVER if is_dra else ():
-        if name in labels and getattr(settings, name) != SETTINGS[name].default:
-            only = "a node's driver" if is_controller else "a pool's controller"
-            raise ConfigurationError(
-                f"{labels[name]}: only {only} has it, and the mode is {settings.mode}; leave it out"
-            )
-    if is_controller and settings.pool is None:
-        raise ConfigurationError(
-            f"{SETTINGS['mode'].flag} dra-controller needs the pool's name; give one, as {SETTINGS['pool'].flag} fabric"
-        )
-    if settings.mode == "dra" and settings.node_name is None:
-        raise ConfigurationError(
-            f"{SETTINGS['mode'].flag} dra needs the node's name, as the API server has it; give {SETTINGS['node_name'].flag}, "
-            f"or in a pod {SETTINGS['node_name'].variable} from the field spec.nodeName"
-        )
+    log_format: LogFormat
+    log_level: LogLevel

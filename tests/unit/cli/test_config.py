@@ -6,7 +6,7 @@ import pytest
 
 from kdp import ConfigurationError
 from kdp.cli.config import ConfigFile, read
-from kdp.daemon.settings import Given
+from kdp.daemon.setting import Given
 
 
 def written(directory: Path, name: str, text: str) -> Path:

@@ -12,7 +12,7 @@ from typing_extensions import override
 import kdp
 from kdp import ConfigurationError, DeviceBackend
 from kdp.cli.targets import Recipe, assign, load
-from kdp.daemon.settings import Given
+from kdp.daemon.setting import Given
 from kdp.daemon.signals import Stopped
 from kdp.hardware import Host
 

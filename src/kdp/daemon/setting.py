@@ -1,0 +1,141 @@
+"""`Setting`: one setting's name in every source, its rule and help, and the modes that it applies to.
+
+Rule: a wrong value is refused with the name under which it was given (``KDP_POLL_INTERVAL``, ``--poll-interval``), the
+value, the rule and a valid example.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal, final, get_args
+
+import attrs
+
+from ..errors import ConfigurationError
+from . import parsers
+
+if TYPE_CHECKING:
+    from attrs import AttrsInstance
+
+__all__ = ["CONTROLLER", "DRA", "NODE_DRIVER", "PLUGIN", "Given", "Mode", "Setting", "setting", "settings_of"]
+
+Mode = Literal["device-plugin", "dra", "dra-controller"]
+
+_ALL: Final[tuple[Mode, ...]] = get_args(Mode)
+PLUGIN: Final[tuple[Mode, ...]] = ("device-plugin",)
+DRA: Final[tuple[Mode, ...]] = ("dra", "dra-controller")
+NODE_DRIVER: Final[tuple[Mode, ...]] = ("dra",)
+CONTROLLER: Final[tuple[Mode, ...]] = ("dra-controller",)
+
+
+@final
+@attrs.frozen
+class Given:
+    """A value for a setting, and what its giver calls it.
+
+    Attributes:
+        label: The name for messages: ``--http``, ``KDP_HTTP``, ``http in /etc/kdp.yaml``.
+        value: What was given: text, or a value of the right type.
+    """
+
+    label: str
+    value: object
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Setting:
+    """One setting, as the sources and the documentation see it.
+
+    Attributes:
+        name: As keyword argument and, with dashes, as flag and key of a file.
+        default: The value when no source gives one.
+        parse: Turns text or a value into what `Settings` holds.
+        help: What it does, and its default if that is not a plain value.
+        metavar: What stands for the value in ``--help``.
+        modes: In which modes it does something; in another one it is refused.
+        of_process: Whether it concerns the process and not what is served, as the logs do.
+        takes_none: Whether None as a keyword argument is a value, and not the same as leaving it out.
+    """
+
+    name: str
+    default: object
+    parse: Callable[[object], object]
+    help: str
+    metavar: str
+    modes: tuple[Mode, ...]
+    of_process: bool
+    takes_none: bool
+
+    @property
+    def variable(self) -> str:
+        """The environment variable."""
+        return f"KDP_{self.name.upper()}"
+
+    @property
+    def flag(self) -> str:
+        """The command's flag."""
+        return f"--{self.key}"
+
+    @property
+    def key(self) -> str:
+        """The configuration file's key."""
+        return self.name.replace("_", "-")
+
+    @property
+    def shown_default(self) -> str | None:
+        """The default for people; None: the help says it."""
+        return None if self.default in (None, ..., ()) else str(self.default)
+
+    def read(self, given: Given) -> object:
+        """Return the value that was given, checked.
+
+        Raises:
+            ConfigurationError: It breaks the rule.
+        """
+        try:
+            return self.parse(given.value)
+        except parsers.Unacceptable as error:
+            raise ConfigurationError(f"{given.label}: {given.value!r} {error}") from None
+
+    def check_mode(self, mode: Mode, label: str, mode_flag: str) -> None:
+        """Refuse a setting of another mode: it would do nothing, and nobody would say so.
+
+        Raises:
+            ConfigurationError: It does not apply to this mode.
+        """
+        if mode in self.modes:
+            return
+        hint = ""
+        if mode == "device-plugin":
+            only, hint = "a DRA driver", f", or say {mode_flag} dra"
+        elif self.modes == PLUGIN:
+            only, hint = "a device plugin", f", or say {mode_flag} device-plugin"
+        else:
+            only = "a node's driver" if mode == "dra-controller" else "a pool's controller"
+        raise ConfigurationError(f"{label}: only {only} has it, and the mode is {mode}; leave it out{hint}")
+
+
+def setting(
+    default: object,
+    parse: Callable[[object], object],
+    help: str,
+    *,
+    metavar: str | None = None,
+    modes: tuple[Mode, ...] = _ALL,
+    of_process: bool = False,
+    takes_none: bool = False,
+) -> Any:
+    """Return a field of `Settings`; the arguments are those of `Setting`. A choice needs no metavar."""
+    if metavar is None:
+        assert isinstance(parse, parsers.Choice)
+        metavar = "|".join(parse.words)
+    about = {"help": help, "metavar": metavar, "modes": modes, "of_process": of_process, "takes_none": takes_none}
+    return attrs.field(default=default, metadata={"parse": parse, **about})
+
+
+def settings_of(cls: type[AttrsInstance]) -> Mapping[str, Setting]:
+    """Return the settings of a class whose fields `setting` made, by name."""
+    return {
+        field.name: Setting(name=field.name, default=field.default, **field.metadata) for field in attrs.fields(cls)
+    }

@@ -1,0 +1,96 @@
+"""Where settings come from: keyword arguments, variables, flags and files, as layers of which the strongest wins.
+
+Precedence: keyword or flag, then environment, then file, then default. An empty environment variable counts as not set,
+because templates (Helm, envsubst) leave such ones behind.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConfigurationError
+from .setting import Given
+from .settings import SETTINGS, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["from_environment", "from_keywords", "resolve"]
+
+
+def from_keywords(options: Mapping[str, object], *, function: str) -> dict[str, Given]:
+    """Return the keyword arguments of `kdp.run` or `kdp.serve` as a layer for `resolve`.
+
+    Args:
+        options: What the caller gave.
+        function: ``kdp.run`` or ``kdp.serve``.
+
+    Raises:
+        ConfigurationError: There is no such option.
+    """
+    known = [name for name, setting in SETTINGS.items() if function == "kdp.run" or not setting.of_process]
+    for name in options:
+        if name not in known:
+            raise ConfigurationError(f"{function} has no option {name!r}; it has {', '.join(known)}")
+    return {
+        name: Given(f"{function}({name}=...)", value)
+        for name, value in options.items()
+        if value is not None or SETTINGS[name].takes_none
+    }
+
+
+def from_environment(environ: Mapping[str, str]) -> dict[str, Given]:
+    """Return the variables ``KDP_*`` that are set and not empty as a layer for `resolve`."""
+    return {
+        setting.name: Given(setting.variable, environ[setting.variable])
+        for setting in SETTINGS.values()
+        if environ.get(setting.variable)
+    }
+
+
+def resolve(layers: Sequence[Mapping[str, Given]]) -> Settings:
+    """Make the settings of these layers, the strongest first.
+
+    A value that a stronger layer hides is not looked at.
+
+    Raises:
+        ConfigurationError: A value breaks its setting's rule, or two contradict each other.
+    """
+    found: dict[str, Any] = {}
+    labels: dict[str, str] = {}
+    for layer in layers:
+        for name, given in layer.items():
+            if name not in found:
+                found[name] = SETTINGS[name].read(given)
+                labels[name] = given.label
+    if "snapshot" in found and "host_root" in found:
+        raise ConfigurationError(
+            f"{labels['snapshot']} and {labels['host_root']} are two answers to where the node's files are; give one"
+        )
+    settings = Settings(**found)
+    for setting in SETTINGS.values():
+        if setting.name in labels and getattr(settings, setting.name) != setting.default:
+            setting.check_mode(settings.mode, labels[setting.name], SETTINGS["mode"].flag)
+    _check_mode_needs(settings)
+    if settings.sharing is None:
+        for layer in layers:
+            for name, given in layer.items():
+                if name.startswith("replica_"):
+                    raise ConfigurationError(
+                        f"{given.label}: nothing is shared, so it has no meaning; say how many replicas, as "
+                        f"{SETTINGS['replicas'].flag} 4"
+                    )
+    return settings
+
+
+def _check_mode_needs(settings: Settings) -> None:
+    """Refuse settings that leave out what their mode needs."""
+    if settings.mode == "dra-controller" and settings.pool is None:
+        raise ConfigurationError(
+            f"{SETTINGS['mode'].flag} dra-controller needs the pool's name; give one, as {SETTINGS['pool'].flag} fabric"
+        )
+    if settings.mode == "dra" and settings.node_name is None:
+        raise ConfigurationError(
+            f"{SETTINGS['mode'].flag} dra needs the node's name, as the API server has it; give {SETTINGS['node_name'].flag}, "
+            f"or in a pod {SETTINGS['node_name'].variable} from the field spec.nodeName"
+        )
