@@ -28,9 +28,10 @@ from kdp.kubelet.server import start_server, stop_server
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as pb
 from kdp.proto.pluginregistration.v1 import api_pb2 as registration
 from kdp.proto.podresources.v1 import api_pb2 as podresources
-from kdp_testkit.conformance.backend import SECRET, SLOW, process_usage
-from kdp_testkit.conformance.model import Route
-from kdp_testkit.conformance.subject import Ending, Instance, Staging, Subject, Usage
+from kdp_testkit.conformance.deviceplugin.backend import SLOW
+from kdp_testkit.conformance.deviceplugin.subject import SECRET, Staging, Subject
+from kdp_testkit.conformance.instance import Ending, Instance, Usage
+from kdp_testkit.conformance.verdicts import Route
 
 RESOURCE = "example.com/bare"
 STREAM_WAIT = 1.0
@@ -656,7 +657,7 @@ class Bare(Instance):
 
     @override
     def usage(self) -> Usage:
-        return process_usage(os.getpid())
+        return Usage.of_process(os.getpid())
 
     def _set(self, device: str, health: str) -> None:
         if self.devices.get(device) != health:

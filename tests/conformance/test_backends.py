@@ -170,7 +170,7 @@ async def test_a_backend_that_never_registers_is_told_once() -> None:
             raise kdp.NotReady("the widget driver is not loaded")
 
     from kdp_testkit.conformance import run_checks
-    from kdp_testkit.conformance.backend import BackendSubject
+    from kdp_testkit.conformance.deviceplugin.backend import BackendSubject
 
     report = await run_checks(BackendSubject(NotReady), only=[33, 34], meeting=0.5)
     assert dict(report.summary) == {"passed": 0, "failed": 1, "not_applicable": 1}

@@ -9,12 +9,10 @@ import attrs
 import pytest
 
 from kdp_testkit.conformance import CHECKS, ConformanceReport, run_checks
-from kdp_testkit.conformance.backend import process_usage
-from kdp_testkit.conformance.model import Route
-from kdp_testkit.conformance.subject import Usage
+from kdp_testkit.conformance.instance import Usage
+from kdp_testkit.conformance.verdicts import Route
 from kdp_testkit.kubelet_process import Life
 
-from . import broken
 from .broken import BareSubject
 from .defects import DEFECTS, SCALE, is_found, judge_all
 from .twice import judged
@@ -57,15 +55,16 @@ async def test_one_pause_of_the_plugin_is_not_taken_for_an_answer_to_noise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     readings = 0
+    of_process = Usage.of_process
 
     def with_a_pause(pid: int) -> Usage:
         nonlocal readings
         readings += 1
-        used = process_usage(pid)
+        used = of_process(pid)
         # The first two are of the kit's own noise, the last of the plugin's.
         return attrs.evolve(used, cpu=used.cpu + 0.08) if readings >= 4 else used
 
-    monkeypatch.setattr(broken, "process_usage", with_a_pause)
+    monkeypatch.setattr(Usage, "of_process", with_a_pause)
     report = await run_checks(BareSubject("", tmp_path, "watcher"), only=[25], cdi_dirs=[tmp_path], scale=0.02)
     assert readings == 4
     report.raise_if_failed()

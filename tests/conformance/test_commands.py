@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from kdp_testkit.conformance import run_checks
-from kdp_testkit.conformance.command import CommandSubject
+from kdp_testkit.conformance.deviceplugin.command import CommandSubject
 
 KDP = Path(sys.executable).with_name("kdp")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kdp_testkit.conformance import CHECKS
-from kdp_testkit.conformance.model import Route
+from kdp_testkit.conformance.verdicts import Route
 
 from .examples import MISSING, judge, listed
 

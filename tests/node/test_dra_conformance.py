@@ -9,7 +9,8 @@ from tests.conformance.twice import judged
 from tests.unit.dra.claims.claims_world import Widgets
 
 from kdp_testkit.conformance.dra.backend import DraBackendSubject
-from kdp_testkit.conformance.dra.runner import CHECKS, run_dra_checks
+from kdp_testkit.conformance.dra.catalogue import CHECKS
+from kdp_testkit.conformance.dra.runner import run_dra_checks
 
 
 @pytest.mark.parametrize("profile", ["k134", "k136", "k137"])

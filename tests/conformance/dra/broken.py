@@ -30,9 +30,8 @@ from kdp.proto.dra.v1 import api_pb2 as v1
 from kdp.proto.dra.v1beta1 import api_pb2 as v1beta1
 from kdp.proto.drahealth.v1 import api_pb2 as health
 from kdp.proto.pluginregistration.v1 import api_pb2 as registration
-from kdp_testkit.conformance.backend import process_usage
 from kdp_testkit.conformance.dra.subject import DraNode, DraSubject
-from kdp_testkit.conformance.subject import Ending, Instance, Usage
+from kdp_testkit.conformance.instance import Ending, Instance, Usage
 
 # ruff: noqa: ASYNC240 - sockets of a temporary directory
 
@@ -172,7 +171,7 @@ class Bare(Instance):
 
     @override
     def usage(self) -> Usage:
-        return process_usage(os.getpid())
+        return Usage.of_process(os.getpid())
 
     @override
     async def fail(self, device: str) -> None:

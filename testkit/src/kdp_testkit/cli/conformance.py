@@ -18,7 +18,7 @@ from kdp.cli.options import Refusal, Seconds
 from kdp.daemon.process import silence_grpc
 
 if TYPE_CHECKING:
-    from ..conformance.model import CheckResult
+    from ..conformance.reports import CheckResult
 
 __all__ = ["command"]
 
@@ -158,7 +158,8 @@ def command(
 
     from .. import PROFILES
     from ..conformance import ConformanceReport, run_checks
-    from ..conformance.command import CommandSubject, shell_levers
+    from ..conformance.deviceplugin.command import CommandSubject
+    from ..conformance.program import shell_levers
     from ..conformance.render import render
 
     if profile not in PROFILES:

@@ -12,7 +12,7 @@ import click
 from kdp.cli.options import Refusal, refusing
 from kdp.daemon.process import silence_grpc
 from kdp.errors import ConfigurationError, KdpError, sentence
-from kdp.kubelet import KubeletPaths
+from kdp.kubelet.paths import KubeletPaths
 
 from .replay import tell_output
 

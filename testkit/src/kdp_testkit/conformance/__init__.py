@@ -15,10 +15,11 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .catalogue import CHECKS
-    from .model import CheckResult, ConformanceCheck, ConformanceReport
-    from .runner import check_backend, run_checks
-    from .subject import Levers
+    from .checks import ConformanceCheck
+    from .deviceplugin.catalogue import CHECKS
+    from .deviceplugin.runner import check_backend, run_checks
+    from .instance import Levers
+    from .reports import CheckResult, ConformanceReport
 
 __all__ = [
     "CHECKS",
@@ -31,13 +32,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    "CHECKS": "catalogue",
-    "CheckResult": "model",
-    "ConformanceCheck": "model",
-    "ConformanceReport": "model",
-    "Levers": "subject",
-    "check_backend": "runner",
-    "run_checks": "runner",
+    "CHECKS": "deviceplugin.catalogue",
+    "CheckResult": "reports",
+    "ConformanceCheck": "checks",
+    "ConformanceReport": "reports",
+    "Levers": "instance",
+    "check_backend": "deviceplugin.runner",
+    "run_checks": "deviceplugin.runner",
 }
 
 

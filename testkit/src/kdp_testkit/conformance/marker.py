@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from .model import CheckResult, ConformanceReport
+    from .reports import CheckResult, ConformanceReport
 
 __all__ = ["conformance", "conformance_check"]
 
@@ -40,7 +40,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Make one test of each check."""
     if "conformance_check" not in metafunc.fixturenames:
         return
-    from .catalogue import CHECKS
+    from .deviceplugin.catalogue import CHECKS
 
     marker = metafunc.definition.get_closest_marker("conformance")
     arguments: dict[str, Any] = {} if marker is None else dict(marker.kwargs)
@@ -58,7 +58,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def _run(request: pytest.FixtureRequest, **changes: Any) -> ConformanceReport:
     import anyio
 
-    from .runner import check_backend
+    from .deviceplugin.runner import check_backend
 
     marker = request.node.get_closest_marker("conformance")
     made = () if marker is None else marker.args
@@ -88,8 +88,7 @@ def conformance_check(request: pytest.FixtureRequest) -> CheckResult:
         pytest.skip(f"check {result.check.id} does not apply: {result.saw}")
     if result.status == "failed":
         pytest.fail(
-            f"check {result.check.id}, {result.check.name}\nsaw:      {result.saw}\nexpected: {result.check.expected}\n"
-            f"rule:     {result.check.rule}\ncure:     {result.check.cure}",
+            result.in_full(indent=""),
             pytrace=False,
         )
     return result

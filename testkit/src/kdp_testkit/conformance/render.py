@@ -7,7 +7,8 @@ import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from .model import CheckResult, ConformanceReport, Status
+    from .reports import CheckResult, ConformanceReport
+    from .verdicts import Status
 
 __all__ = ["FORMATS", "render"]
 

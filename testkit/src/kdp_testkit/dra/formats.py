@@ -1,6 +1,6 @@
 """The API server's formats of names, versions, and quantities, each as a question that answers with the broken rule.
 
-Source: ``k8s.io/apimachinery`` ``pkg/util/validation`` and ``pkg/api/resource``, and the DRA contract, section 3.1. They are
+Source: ``k8s.io/apimachinery`` ``pkg/util/validation`` and ``pkg/api/resource``, and the DRA contract section 3.1. They are
 written here anew and not taken from kdp, because the kit judges kdp by them.
 """
 

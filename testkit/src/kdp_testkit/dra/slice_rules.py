@@ -1,6 +1,6 @@
 """What an API server has against a ResourceSlice, by field. No I/O.
 
-Source: the DRA contract, sections 3.1 and 3.2, and ``k8s.io/kubernetes`` ``pkg/apis/resource/validation`` of 1.34 to 1.37.
+Source: the DRA contract sections 3.1 and 3.2, and ``k8s.io/kubernetes`` ``pkg/apis/resource/validation`` of 1.34 to 1.37.
 The rules are the kit's own, so that kdp is not judged by its own code; a test compares the fields that they name with
 those that a real server has named, case by case.
 
@@ -47,7 +47,7 @@ _VALUES: Final = 10
 
 @attrs.frozen(kw_only=True)
 class SliceLimits:
-    """What differs by version; the table of the DRA contract, section 3.2.
+    """What differs by version; the table of the DRA contract section 3.2.
 
     Attributes:
         devices_with_extras: Devices of a slice of which one has taints, counters or lists.

@@ -11,18 +11,15 @@ A Register that no kubelet answered is left out: whether a plugin tries in vain 
 from __future__ import annotations
 
 import inspect
-import os
-import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 
-from kdp.kubelet import KubeletPaths
+from kdp.kubelet.paths import KubeletPaths
 
-from ..listener import FrontDoor
 from ..registry import Refusal, RegistryServer
 from ..validation import PRE_START_TIMEOUT
 from ..wire import (
@@ -36,8 +33,10 @@ from ..wire import (
     settle,
 )
 from .compare import answer_differences, error_differences, list_differences, register_differences
+from .door import KubeletSocket
 from .redaction import Bindings
 from .report import Report, Step, Verdict
+from .script import goes_on_without, ids_of, is_compared, is_kubelets_end, is_lost_connection, played
 from .sockets import joined, wipe
 from .transcript import Entry, Recording, decode, encode
 
@@ -124,7 +123,7 @@ class Replay:
         on_list: OnList | None = None,
     ) -> None:
         self._recording = recording
-        self._entries = _played(recording.entries)
+        self._entries = played(recording.entries)
         self._start = start
         self._deadline = deadline
         self._lists = lists
@@ -144,10 +143,8 @@ class Replay:
         self._connections: dict[int, PluginConnection] = {}
         self._streams: dict[int, _Stream] = {}
         self._unary: dict[int, _Call] = {}
-        self._door: FrontDoor | None = None
-        self._door_scope: anyio.CancelScope | None = None
-        self._inner = f"kdp-replay-{os.getpid()}-{secrets.token_hex(8)}"
         self._paths: KubeletPaths
+        self._socket: KubeletSocket
         self._tasks: TaskGroup
 
     async def run(self) -> Report:
@@ -164,7 +161,8 @@ class Replay:
             self._paths = KubeletPaths.under(root)
             for directory in (self._paths.device_plugin_dir, self._paths.plugins_registry_dir):
                 directory.mkdir(mode=0o750)
-            registry = RegistryServer(self._inner, self._register)
+            self._socket = KubeletSocket(self._paths.kubelet_socket, "replay")
+            registry = RegistryServer(self._socket.address, self._register)
             await registry.start()
             failure: Exception | None = None
             try:
@@ -194,7 +192,7 @@ class Replay:
                 await self._do(position, entry)
             except _Hopeless as error:
                 self._steps += [
-                    self._step(left, "not reached") for left in self._entries[position:] if _is_expected(left)
+                    self._step(left, "not reached") for left in self._entries[position:] if is_compared(left)
                 ]
                 return f"{error}; played up to line {entry.line} of the recording"
         known = {entry.resource for entry in self._entries if entry.method == "Register"}
@@ -306,23 +304,12 @@ class Replay:
     def _listen(self) -> None:
         self._vanish()
         wipe(self._paths.device_plugin_dir)
-        self._door = FrontDoor(self._paths.kubelet_socket, self._inner)
-        self._door.listen()
-        self._door_scope = anyio.CancelScope()
-        self._tasks.start_soon(self._serve, self._door, self._door_scope)
-
-    async def _serve(self, door: FrontDoor, scope: anyio.CancelScope) -> None:
-        with scope:
-            await door.serve()
+        self._socket.listen(self._tasks)
 
     def _vanish(self) -> None:
         """End as a killed kubelet does: connections break, kubelet.sock stays as a dead file."""
-        if self._door is None:
+        if not self._socket.vanish():
             return
-        self._door.slam()
-        if self._door_scope is not None:
-            self._door_scope.cancel()
-        self._door = None
         for call in self._unary.values():
             call.scope.cancel()
         for connection in self._connections.values():
@@ -458,24 +445,14 @@ class Replay:
             return
         if entry.side == "kubelet":
             # The kubelet's own end: its connections go first, and the plugin must not find it listening in between.
-            rest = (later for later in self._entries[position + 1 :] if later.what != "end")
-            following = next(rest, None)
-            if following is not None and following.what == "kubelet" and following.state == "gone":
+            if is_kubelets_end(self._entries, position):
                 self._vanish()
             stream.stream.cancel()
-        elif self._goes_on_without(position, entry):
+        elif goes_on_without(self._entries, position):
             if not await self._until(lambda: stream.ending is not None, SETTLE_SECONDS):
                 self._judge(entry, ["recorded the end of the stream by the plugin, now it stays open"])
         else:
             await self._stop()
-
-    def _goes_on_without(self, position: int, entry: Entry) -> bool:
-        """Whether the recorded plugin went on: the kubelet still called it over a connection that it had then."""
-        known = {e.call for e in self._entries[:position] if e.method == "Register" and e.what == "call"}
-        return any(
-            later.what == "call" and later.side == "kubelet" and later.registration in known - {entry.registration}
-            for later in self._entries[position + 1 :]
-        )
 
     async def _end_call(self, entry: Entry) -> None:
         call = self._unary.get(entry.call)
@@ -484,7 +461,7 @@ class Replay:
                 self._steps.append(self._step(entry, "not reached"))
         elif entry.side == "kubelet":
             call.scope.cancel()
-        elif _is_lost_connection(entry):
+        elif is_lost_connection(entry):
             call.scope.cancel()  # the recorded plugin died of something else
         elif not await self._until(lambda: call.is_over, self._deadline):
             call.scope.cancel()
@@ -499,7 +476,7 @@ class Replay:
 
     def _step(self, entry: Entry, verdict: Verdict, differences: Sequence[str] = ()) -> Step:
         what = f"{entry.method} {entry.resource}"
-        ids = _ids_of(self._calls_of[entry.call].content.get("message", {}))
+        ids = ids_of(self._calls_of[entry.call].content.get("message", {}))
         return Step(
             line=entry.line,
             time=entry.time,
@@ -507,42 +484,3 @@ class Replay:
             verdict=verdict,
             differences=tuple(differences),
         )
-
-
-def _ids_of(request: Mapping[str, Any]) -> str:
-    ids = [*request.get("devices_ids", ())]
-    for container in request.get("container_requests", ()):
-        if "devices_ids" in container:
-            ids += container["devices_ids"]
-        else:
-            ids.append(f"{container['allocation_size']} of {len(container['available_deviceIDs'])}")
-    return ", ".join(ids)
-
-
-def _is_expected(entry: Entry) -> bool:
-    """Whether something of the plugin is compared there."""
-    if entry.what == "call":
-        return entry.side == "plugin"
-    return (
-        entry.what in ("answer", "end")
-        and entry.side == "plugin"
-        and not (entry.what == "end" and entry.method == "ListAndWatch")
-    )
-
-
-def _is_lost_connection(entry: Entry) -> bool:
-    return entry.code == "UNAVAILABLE" and entry.detail.startswith(("error reading from server", "connection error"))
-
-
-def _played(entries: Sequence[Entry]) -> list[Entry]:
-    """Leave out the Registers that came to nothing because no kubelet answered them, or the plugin did not wait."""
-    streams = {entry.registration for entry in entries if entry.method == "ListAndWatch"}
-    vain = {
-        entry.call
-        for entry in entries
-        if entry.method == "Register" and entry.what == "end" and entry.call not in streams
-        if entry.side == "plugin" or entry.code == "UNAVAILABLE"
-    }
-    return [
-        entry for entry in entries if entry.what in ("kubelet", "plugin", "closed") or entry.registration not in vain
-    ]

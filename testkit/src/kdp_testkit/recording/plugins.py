@@ -11,10 +11,10 @@ from kdp.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from kdp.hardware import Host
-    from kdp.kubelet import KubeletPaths
+    from kdp.kubelet.paths import KubeletPaths
     from kdp.model.backend import DeviceBackend
 
-    from ..conformance.subject import Instance
+    from ..conformance.instance import Instance
 
 __all__ = ["Running", "Start", "of_backend", "of_command"]
 
@@ -66,12 +66,11 @@ def of_command(command: Sequence[str], *, mount: bool = False, deadline: float =
         mount: Give it a private mount namespace with our directories at ``/var/lib/kubelet``; needs root.
         deadline: Seconds to end after SIGTERM before it is killed.
     """
-    from ..conformance.command import CommandSubject
-    from ..conformance.subject import Staging
+    from ..conformance.program import Program
 
     @asynccontextmanager
     async def start(paths: KubeletPaths, wake: Callable[[], None]) -> AsyncGenerator[Running]:
-        context = CommandSubject(command, mount=mount).start(paths, Staging(), wake)
+        context = Program(command, mount=mount).running(paths, wake)
         try:
             instance = await context.__aenter__()
         except OSError as error:

@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
-import secrets
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -36,8 +34,8 @@ from kdp.kubelet.channel import unix_target
 from kdp.kubelet.server import ServeError, SocketServer, start_server, stop_server
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
 
-from ..listener import FrontDoor
 from ..wire import CallError, DialError, PluginConnection, settle
+from .door import KubeletSocket
 from .sockets import joined, wipe
 
 if TYPE_CHECKING:
@@ -47,7 +45,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from kdp.kubelet import KubeletPaths
+    from kdp.kubelet.paths import KubeletPaths
 
     from .transcript import Writer
 
@@ -205,9 +203,7 @@ class Recorder(AsyncContextManagerMixin):
         self._registrations: list[_Registration] = []
         self._identity: tuple[int, int, int] | None = None
         self._is_told = False
-        self._door: FrontDoor | None = None
-        self._door_scope: anyio.CancelScope | None = None
-        self._inner = f"kdp-recorder-{os.getpid()}-{secrets.token_hex(8)}"
+        self._socket = KubeletSocket(plugin.kubelet_socket, "recorder")
         self._news = anyio.Event()
         self._tasks: TaskGroup
 
@@ -218,7 +214,7 @@ class Recorder(AsyncContextManagerMixin):
         directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         registry = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
         registry.add_generic_rpc_handlers([_Calls(self._unary, self._unary)])
-        registry.add_insecure_port("unix-abstract:" + self._inner)
+        registry.add_insecure_port("unix-abstract:" + self._socket.address)
         await start_server(registry)
         try:
             async with anyio.create_task_group() as self._tasks:
@@ -232,8 +228,7 @@ class Recorder(AsyncContextManagerMixin):
                     self._tasks.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True):
-                if self._door is not None:
-                    self._door.slam()
+                self._socket.vanish()
                 self._plugin.kubelet_socket.unlink(missing_ok=True)
                 await stop_server(registry, None)
                 for registration in self._registrations:
@@ -279,18 +274,18 @@ class Recorder(AsyncContextManagerMixin):
             news = self._news
             await self._adapt(look(self._kubelet.kubelet_socket))
             # The watch tells of the new kubelet at once; the look is for one that comes while the watch is blind.
-            with anyio.move_on_after(math.inf if self._door is not None else LOOK_SECONDS):
+            with anyio.move_on_after(math.inf if self._socket.is_listening else LOOK_SECONDS):
                 await news.wait()
 
     async def _adapt(self, view: KubeletView) -> None:
         listens = view.state is KubeletState.LISTENING
         streams = any(registration.streams for registration in self._registrations)
-        if self._door is not None and (not listens or view.identity != self._identity):
+        if self._socket.is_listening and (not listens or view.identity != self._identity):
             if listens and streams:
                 return  # a kubelet that is replaced breaks its connections: until then it is the same one
             self._tell_gone(view)
-            self._close_door()
-        if listens and self._door is None:
+            self._socket.vanish()
+        if listens and not self._socket.is_listening:
             if not streams:
                 for registration in self._registrations:
                     await registration.close()
@@ -300,22 +295,7 @@ class Recorder(AsyncContextManagerMixin):
             self.writer.kubelet("listening")
             self._is_told = True
             self._plugin.kubelet_socket.unlink(missing_ok=True)
-            self._door = FrontDoor(self._plugin.kubelet_socket, self._inner)
-            self._door.listen()
-            self._door_scope = anyio.CancelScope()
-            self._tasks.start_soon(self._serve, self._door, self._door_scope)
-
-    async def _serve(self, door: FrontDoor, scope: anyio.CancelScope) -> None:
-        with scope:
-            await door.serve()
-
-    def _close_door(self) -> None:
-        """Leave a dead kubelet.sock behind, as a kubelet does that was killed."""
-        if self._door is not None:
-            self._door.slam()
-            if self._door_scope is not None:
-                self._door_scope.cancel()
-            self._door = None
+            self._socket.listen(self._tasks)
 
     # Register --------------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from .record import Recorder
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kdp.kubelet import KubeletPaths
+    from kdp.kubelet.paths import KubeletPaths
 
     from .plugins import Running, Start
     from .transcript import Writer

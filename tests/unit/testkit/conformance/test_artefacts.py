@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kdp.testing import ContainerReply, DeviceSpec, MountSpec
-from kdp_testkit.conformance.allocation import missing_artefacts, problems_of
+from kdp_testkit.conformance.deviceplugin.replies import missing_artefacts, problems_of
 
 CDI = ContainerReply(cdi_devices=["example.com/dev=one"])
 

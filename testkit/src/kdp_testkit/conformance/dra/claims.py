@@ -8,16 +8,20 @@ import anyio
 
 from ...dra.claims import ClaimEntry
 from ...wire import CallError
-from ..model import NotApplicable
-from .model import check
+from ..checks import Checks
+from ..verdicts import NotApplicable
 
 if TYPE_CHECKING:
     from .scene import DraScene
 
+__all__ = ["CHECKS"]
+
+CHECKS: Checks[DraScene] = Checks()
+
 _ONE_ENTRY = "exactly one entry for each claim of the request, keyed by its UID; errors are in the entries"
 
 
-@check(
+@CHECKS.add(
     12,
     "a claim's device is answered as the kubelet needs it",
     expected="one device with the request's name, its pool and name, and CDI ids that can be resolved from disk",
@@ -35,7 +39,7 @@ async def _one(scene: DraScene) -> str:
     return f"{device['name']} with {len(devices[0].cdi_ids)} CDI ids"
 
 
-@check(
+@CHECKS.add(
     13,
     "one bad claim does not harm the others of the call",
     expected="the call succeeds; the good claim has its device, the bad one an error",
@@ -54,7 +58,7 @@ async def _one_of_two(scene: DraScene) -> str:
     return f"the bad one: {answer[bad.uid][1]}"
 
 
-@check(
+@CHECKS.add(
     14,
     "a call without claims is answered with none",
     expected="an empty map, and no error",
@@ -69,7 +73,7 @@ async def _none(scene: DraScene) -> str:
     return "both calls"
 
 
-@check(
+@CHECKS.add(
     15,
     "the same claim twice has the same answer",
     expected="both answers are the same, and so are the CDI specs",
@@ -88,7 +92,7 @@ async def _twice(scene: DraScene) -> str:
     return "the same answer"
 
 
-@check(
+@CHECKS.add(
     16,
     "a claim that is gone, replaced or not allocated is refused alone",
     expected="an error for each of them, none of the call, the other claim is prepared, and nothing is left of them",
@@ -118,7 +122,7 @@ async def _wrong(scene: DraScene) -> str:
     return f"refused: {answer[gone.uid][1]}; {answer[replaced.uid][1]}; {answer[unallocated.uid][1]}; {error}"
 
 
-@check(
+@CHECKS.add(
     17,
     "the results of other drivers are left alone",
     expected="only own results are answered; a claim without any succeeds without devices",
@@ -141,7 +145,7 @@ async def _others(scene: DraScene) -> str:
     return "one of two results, none of one"
 
 
-@check(
+@CHECKS.add(
     18,
     "a prioritized list's result is answered by the request's own name",
     expected="of request gpu/large the answer says gpu",
@@ -158,7 +162,7 @@ async def _prioritized(scene: DraScene) -> str:
     return "gpu/large was answered as gpu"
 
 
-@check(
+@CHECKS.add(
     19,
     "the config of other drivers is ignored",
     expected="a claim with another driver's opaque config is prepared",
@@ -182,7 +186,7 @@ async def _config_of_others(scene: DraScene) -> str:
     return "prepared all the same"
 
 
-@check(
+@CHECKS.add(
     20,
     "a device that another claim has is not given twice",
     expected="the second claim is refused, the first one is not disturbed",
@@ -203,7 +207,7 @@ async def _busy(scene: DraScene) -> str:
     return error
 
 
-@check(
+@CHECKS.add(
     21,
     "admin access may have a busy device",
     expected="it is prepared beside its owner, and its Unprepare does not disturb the owner",
@@ -223,7 +227,7 @@ async def _admin(scene: DraScene) -> str:
     return "prepared beside its owner"
 
 
-@check(
+@CHECKS.add(
     23,
     "two requests of a claim have their own CDI ids",
     expected="each device is answered for its own request, and they share no CDI id",
@@ -244,7 +248,7 @@ async def _two_requests(scene: DraScene) -> str:
     return "two requests, no common CDI id"
 
 
-@check(
+@CHECKS.add(
     25,
     "an Unprepare wins against a Prepare that was cancelled",
     expected="after both the claim is not prepared, and stays so",
@@ -272,7 +276,7 @@ async def _overtaken(scene: DraScene) -> str:
     return "not prepared, and the device is free"
 
 
-@check(
+@CHECKS.add(
     27,
     "CDI specs that were lost are written again",
     expected="a Prepare of a prepared claim writes its spec again, with the same ids",
@@ -294,7 +298,7 @@ async def _specs_lost(scene: DraScene) -> str:
     return "written again"
 
 
-@check(
+@CHECKS.add(
     29,
     "a device that is not there any more is refused by its name",
     expected="an error for the claim that names the device",
@@ -310,7 +314,7 @@ async def _vanished(scene: DraScene) -> str:
     return error
 
 
-@check(
+@CHECKS.add(
     31,
     "a claim that was never prepared is unprepared without error",
     expected="an entry without an error",
@@ -322,7 +326,7 @@ async def _never(scene: DraScene) -> str:
     return "no error"
 
 
-@check(
+@CHECKS.add(
     32,
     "a claim that is deleted is unprepared without the API server",
     expected="no error, and the device is free again, though claim and API server are gone",
@@ -343,7 +347,7 @@ async def _deleted(scene: DraScene) -> str:
     return "unprepared without claim and API server"
 
 
-@check(
+@CHECKS.add(
     33,
     "Unprepare twice, also at the same time, succeeds",
     expected="no error in any of three calls",
@@ -361,7 +365,7 @@ async def _unprepared_twice(scene: DraScene) -> str:
     return "three times"
 
 
-@check(
+@CHECKS.add(
     58,
     "a claim of an extended resource is a claim like any other",
     expected="request container-0-request-0 is prepared and answered by that name",
@@ -379,7 +383,7 @@ async def _extended(scene: DraScene) -> str:
     return "prepared"
 
 
-@check(
+@CHECKS.add(
     60,
     "a Prepare without the API server fails soon",
     expected="an error for the claim in less than 10 s",

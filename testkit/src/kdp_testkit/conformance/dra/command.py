@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from ..command import CommandSubject
+from ..program import Program
 from .subject import DraNode, DraSubject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from ..subject import Instance, Levers
+    from ..instance import Instance, Levers
 
 __all__ = ["DraCommandSubject"]
 
@@ -41,7 +41,7 @@ class DraCommandSubject(DraSubject):
         previous: DraSubject | None = None,
         extended: str = "",
     ) -> None:
-        self._program = CommandSubject(command, levers=levers)
+        self._program = Program(command, levers=levers)
         self._extended = extended
         self.previous = previous
 

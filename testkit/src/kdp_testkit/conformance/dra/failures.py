@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...wire import CallError
-from ..model import NotApplicable
-from .model import check
+from ..checks import Checks
+from ..verdicts import NotApplicable
 
 if TYPE_CHECKING:
     from .scene import DraScene
 
+__all__ = ["CHECKS"]
 
-@check(
+CHECKS: Checks[DraScene] = Checks()
+
+
+@CHECKS.add(
     24,
     "a Prepare that is given up and asked for again is done once",
     expected="the second call joins the first or does it anew, with one result, and the hardware is touched once",
@@ -47,7 +51,7 @@ async def _given_up(scene: DraScene) -> str:
     return "one result" if after is None else "one result, hardware touched once"
 
 
-@check(
+@CHECKS.add(
     30,
     "a CDI spec that cannot be written is an error",
     expected="an error for the claim, which is prepared when the directory can be written again",
@@ -77,7 +81,7 @@ async def _unwritable(scene: DraScene) -> str:
     return error
 
 
-@check(
+@CHECKS.add(
     34,
     "hardware that cannot be given back is tried again",
     expected="an error while it cannot, the device is kept from others, and a later Unprepare succeeds",

@@ -7,17 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from ..model import NotApplicable
-from .model import check
+from ..checks import Checks
+from ..verdicts import NotApplicable
 from .scene import SLICES
 
 if TYPE_CHECKING:
     from .scene import DraScene
 
+__all__ = ["CHECKS"]
+
+CHECKS: Checks[DraScene] = Checks()
+
 PARTITIONS = "DRAPartitionableDevices"
 
 
-@check(
+@CHECKS.add(
     22,
     "a share of a device is its own",
     expected="two claims have a share each, with its shareID, and the end of one does not disturb the other",
@@ -48,7 +52,7 @@ async def _shares(scene: DraScene) -> str:
     return f"two shares of {shared[0]['name']}"
 
 
-@check(
+@CHECKS.add(
     46,
     "counters are published as the server's version has them",
     expected="the counter sets that devices consume are stored, and no write is refused",

@@ -6,19 +6,23 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ...dra import events, objects
-from ..model import NotApplicable
-from .model import check
+from ..checks import Checks
+from ..verdicts import NotApplicable
 
 if TYPE_CHECKING:
     from ...dra.claims import ClaimEntry
     from .scene import DraScene
+
+__all__ = ["CHECKS"]
+
+CHECKS: Checks[DraScene] = Checks()
 
 MOST_MESSAGE = 1024
 VERB = "associated-node:update"
 FORBIDDEN = f'changing status.devices requires resource="resourceclaims/driver", verb="[{VERB} arbitrary-node:update]" permission'
 
 
-@check(
+@CHECKS.add(
     45,
     "a device that breaks the API's rules is not sent",
     expected="the driver names the field, writes nothing that is refused, and what was published stays",
@@ -42,7 +46,7 @@ async def _invalid(scene: DraScene) -> str:
     return line[:200]
 
 
-@check(
+@CHECKS.add(
     53,
     "a message of health is cut where a character ends",
     expected="of a reason of 1800 bytes at most 1024 are sent, without half a character",
@@ -73,7 +77,7 @@ async def _entries(scene: DraScene, claim: ClaimEntry) -> list[Any]:
     return list(status.get("devices") or ())
 
 
-@check(
+@CHECKS.add(
     55,
     "what others say in a claim's status stays, and a missing permission harms no claim",
     expected="own entries are added beside those of others; when they are refused the claim is prepared, and why is told",

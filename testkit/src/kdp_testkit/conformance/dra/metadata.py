@@ -6,14 +6,18 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..model import NotApplicable
-from .model import check
+from ..checks import Checks
+from ..verdicts import NotApplicable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ...dra.claims import ClaimEntry
     from .scene import DraScene
+
+__all__ = ["CHECKS"]
+
+CHECKS: Checks[DraScene] = Checks()
 
 ROOT = "/var/run/kubernetes.io/dra-device-attributes"
 POD_CLAIM = "resource.kubernetes.io/pod-claim-name"
@@ -59,7 +63,7 @@ def _judge(
     scene.require(told == [("r0", scene.driver, device["pool"], device["name"])], f"it names {told}")
 
 
-@check(
+@CHECKS.add(
     54,
     "containers find what devices they have",
     expected="a file for each request, at the path that the pod's author knows, read-only; gone with the claim",

@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING
 import anyio
 
 from ...wire import CallError
-from ..model import NotApplicable
-from .model import check
+from ..checks import Checks
+from ..verdicts import NotApplicable
 
 if TYPE_CHECKING:
-    from ..subject import Instance
+    from ..instance import Instance
     from .scene import DraScene
+
+__all__ = ["CHECKS"]
+
+CHECKS: Checks[DraScene] = Checks()
 
 _UIDS = "0b7ad0a2-52d5-4c47-8f5c-4b1d3a4cf001", "0b7ad0a2-52d5-4c47-8f5c-4b1d3a4cf002"
 _RACES = 3
@@ -45,7 +49,7 @@ async def _overlapping(scene: DraScene) -> tuple[tuple[Instance, str], tuple[Ins
     return (older, endpoints[1]), (scene.instance, endpoints[0])
 
 
-@check(
+@CHECKS.add(
     9,
     "two instances work on the same claims, and one goes without harm",
     expected="each knows what the other has prepared, they never give one device twice, and sockets and slices stay",
@@ -93,7 +97,7 @@ async def _overlap(scene: DraScene) -> str:
     return f"{_RACES} races, and slices and sockets stayed"
 
 
-@check(
+@CHECKS.add(
     10,
     "a lock of a killed instance locks nobody out",
     expected="when an instance is killed in a call, the other one's next call goes on at once",

@@ -9,12 +9,17 @@ import anyio
 import attrs
 
 from ...dra import events, objects
-from ..model import NotApplicable
-from .model import check
-from .scene import NODES, SLICES
+from ..checks import Checks
+from ..verdicts import NotApplicable
+from .node import NODES
+from .scene import SLICES
 
 if TYPE_CHECKING:
     from .scene import DraScene
+
+__all__ = ["CHECKS"]
+
+CHECKS: Checks[DraScene] = Checks()
 
 TAINTS = "DRADeviceTaints"
 DENIAL = "the slice's node is not the one of the driver's token"
@@ -31,7 +36,7 @@ async def _settled(scene: DraScene, devices: list[Any], otherwise: str) -> float
     return await scene.until(is_so, scene.limit(3.0), otherwise)
 
 
-@check(
+@CHECKS.add(
     38,
     "a node without devices has an empty pool",
     expected="when all devices vanish the pool is complete and empty, and not gone",
@@ -61,7 +66,7 @@ async def _empty(scene: DraScene) -> str:
     return f"{count} slices without devices"
 
 
-@check(
+@CHECKS.add(
     43,
     "slices belong to the node of now",
     expected="slices have the Node as owner; when it was made anew they have the new one, and stay",
@@ -90,7 +95,7 @@ async def _new_node(scene: DraScene) -> str:
     return f"the new owner's after {took:.2f} s"
 
 
-@check(
+@CHECKS.add(
     44,
     "what the server drops is told, and published only where it is safe",
     expected="without the gate for taints a failed device is withheld, the gate is named, and nothing is written for ever",
@@ -127,7 +132,7 @@ async def _dropped(scene: DraScene) -> str:
     return f"{device['name']} was withheld"
 
 
-@check(
+@CHECKS.add(
     48,
     "a device that flips does not flood the API server",
     expected="about one write a second while it flips, and the truth at the end",
@@ -158,7 +163,7 @@ async def _flips(scene: DraScene) -> str:
     return f"{flips} flips, {written} writes"
 
 
-@check(
+@CHECKS.add(
     56,
     "a write that is denied is told, and not repeated for ever",
     expected="the denial's words are told, there are pauses that grow, and the slices come when they are allowed",
@@ -184,7 +189,7 @@ async def _denied(scene: DraScene) -> str:
     return f"{written} writes in 3 s, and published {took:.1f} s after it was allowed"
 
 
-@check(
+@CHECKS.add(
     57,
     "nothing is published beside a device plugin",
     expected="while the node still has the resource of a device plugin there is no slice, and the reason is told",

@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING
 import anyio
 
 from ... import events as common
-from .model import check
+from ..checks import Checks
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..subject import Ending
+    from ..instance import Ending
     from .scene import DraScene
+
+__all__ = ["CHECKS"]
+
+CHECKS: Checks[DraScene] = Checks()
 
 _ORDER = ("v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
 
@@ -24,7 +28,7 @@ def _sockets(scene: DraScene) -> list[Path]:
     return [path for root in roots for path in root.rglob("*") if path.is_socket()]
 
 
-@check(
+@CHECKS.add(
     1,
     "GetInfo says what the kubelet needs, newest first",
     expected="type DRAPlugin, an absolute endpoint, v1.DRAPlugin before v1beta1.DRAPlugin, services of health last, in 1 s",
@@ -42,7 +46,7 @@ async def _info(scene: DraScene) -> str:
     return f"{said.resource} with {', '.join(said.versions)}"
 
 
-@check(
+@CHECKS.add(
     2,
     "the service accepts calls before the driver can be found",
     expected="whoever reads the registration socket can call the endpoint at once",
@@ -57,7 +61,7 @@ async def _service_first(scene: DraScene) -> str:
     return "the endpoint was there when GetInfo was answered"
 
 
-@check(
+@CHECKS.add(
     3,
     "dead sockets of a killed predecessor are replaced",
     expected="after SIGKILL and a new start the driver is registered and can be called",
@@ -74,7 +78,7 @@ async def _killed(scene: DraScene) -> str:
     return f"registered again after {took:.2f} s"
 
 
-@check(
+@CHECKS.add(
     6,
     "a registration that was refused does not end the driver",
     expected="the driver goes on serving, and is registered when the kubelet asks again",
@@ -98,7 +102,7 @@ async def _refused(scene: DraScene) -> str:
     return "registered at the next try"
 
 
-@check(
+@CHECKS.add(
     7,
     "a kubelet that restarts finds driver, slices and claims again",
     expected="the driver is registered, its slices are back, prepared claims are as they were",
@@ -125,7 +129,7 @@ async def _kubelet_restarts(scene: DraScene) -> str:
     return f"slices back after {took:.2f} s"
 
 
-@check(
+@CHECKS.add(
     8,
     "SIGTERM with a Prepare in flight leaves nothing half done",
     expected="the call is answered, the sockets are removed, and the successor can unprepare the claim",
@@ -165,7 +169,7 @@ async def _stopped(scene: DraScene) -> str:
     return f"{ending}; the call in flight: {answered[0] or 'prepared'}"
 
 
-@check(
+@CHECKS.add(
     11,
     "a kubelet that speaks only v1beta1 is served",
     expected="NodePrepareResources and NodeUnprepareResources of v1beta1 do as those of v1",

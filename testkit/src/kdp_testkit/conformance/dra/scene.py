@@ -1,8 +1,4 @@
-"""`DraScene`: what a check plays with: a node of its own, a driver on it, and the scheduler's work.
-
-Everything that a check waits for is waited for here, with a deadline, and ends at once when the driver ends although nobody
-asked it to. A verdict's limit is ten times what the rule names: a loaded machine is no fault of the driver.
-"""
+"""`DraScene`: what a check of a DRA driver plays with: a node of its own, a driver on it, and the scheduler's work."""
 
 from __future__ import annotations
 
@@ -11,48 +7,44 @@ import json
 import socket
 import time
 from contextlib import asynccontextmanager, suppress
-from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import attrs
+from typing_extensions import override
 
-from kdp.kubelet import KubeletPaths
+from kdp.kubelet.paths import KubeletPaths
 
 from ...dra import events, objects
 from ...dra.apifaults import ApiFaults
 from ...dra.claims import ClaimEntry, PreparedDevice
-from ...dra.kubelet import SimulatedDraKubelet
-from ...dra.kubelet_process import DraTimings
-from ...dra.server import SimulatedApiServer
 from ...dra.status import ApiRefused
 from ...dra.wire import DriverConnection
 from ...events import PluginInfoReceived
 from ...wire import CallError
-from ..model import Failed, NotApplicable
-from .subject import DraNode, DraSubject
+from ..scene import Scene
+from ..verdicts import NotApplicable
+from .kubelet import dra_kubelet
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from anyio.abc import TaskGroup, TaskStatus
+    from anyio.abc import TaskGroup
 
+    from ...dra.kubelet import SimulatedDraKubelet
     from ...dra.pods import DraPod
-    from ...events import Event
-    from ..subject import Ending, Instance
+    from ...dra.server import SimulatedApiServer
+    from ...events import EventLog
+    from ..instance import Instance
+    from .subject import DraNode, DraSubject
 
-__all__ = ["DraScene", "Prepared", "playing"]
+__all__ = ["DraScene", "Prepared"]
 
-LENIENCE = 10.0
 MEETING = 30.0
 """Seconds that a driver has to register and to publish its devices."""
 
-NODE = "node0"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
-NODES = "/api/v1/nodes"
-_TIMINGS = DraTimings(health_retry=0.2, watcher=0.05)
-_STORY = 8
 _QUIET = 0.1
 
 Object = dict[str, Any]
@@ -60,7 +52,7 @@ Prepared = tuple[tuple[PreparedDevice, ...], str]
 """What a driver answered for a claim: devices and error."""
 
 
-class DraScene:
+class DraScene(Scene):
     """One node with the driver on it, and what a check asks about them.
 
     Attributes:
@@ -70,9 +62,10 @@ class DraScene:
         server: The API server.
         profile: Which Kubernetes.
         driver: The driver's name, when it has been met.
-        instances: Those that were started, the last one last.
         endpoint_answered: Whether somebody listened at the endpoint when GetInfo was answered first; None: it never was.
     """
+
+    noun = "driver"
 
     def __init__(
         self,
@@ -85,29 +78,23 @@ class DraScene:
         profile: str,
         patience: float,
     ) -> None:
+        super().__init__(tasks, patience=patience)
         self.node = node
         self.kubelet = kubelet
         self.server = server
         self.profile = profile
         self.driver = ""
-        self.instances: list[Instance] = []
         self.endpoint_answered: bool | None = None
         self.subject = subject
-        self._tasks = tasks
-        self._patience = patience
-        self._expected_to_end: set[int] = set()
         self._names = (f"c{number}" for number in itertools.count())
 
-    def limit(self, target: float) -> float:
-        """Return the seconds after which a rule counts as broken that names ``target`` seconds."""
-        return target * LENIENCE * self._patience
+    @property
+    @override
+    def log(self) -> EventLog:
+        """What the kubelet has seen."""
+        return self.kubelet.events
 
     # -- the driver ----------------------------------------------------------------------------------------------------
-
-    @property
-    def instance(self) -> Instance:
-        """The instance that was started last."""
-        return self.instances[-1]
 
     async def start(self, *, pod_uid: str = "", subject: DraSubject | None = None) -> Instance:
         """Start one more instance and return it; it need not be registered yet.
@@ -117,13 +104,7 @@ class DraScene:
             subject: Another version of the driver.
         """
         node = attrs.evolve(self.node, pod_uid=pod_uid)
-        self.instances.append(await self._tasks.start(self._hold, subject or self.subject, node))
-        return self.instance
-
-    async def _hold(self, subject: DraSubject, node: DraNode, *, task_status: TaskStatus[Instance]) -> None:
-        async with subject.start(node, self.kubelet.events.touch) as instance:
-            task_status.started(instance)
-            await anyio.sleep_forever()
+        return await self.hold((subject or self.subject).start(node, self.log.touch))
 
     async def met(self) -> None:
         """Wait until the driver is registered and has published its devices; then its name is known."""
@@ -144,30 +125,6 @@ class DraScene:
         limit = MEETING * max(self._patience, 0.2)
         await self.until(lambda: self.driver in self._named(), limit, f"{self.driver} was not registered")
 
-    async def stop(self, instance: Instance | None = None) -> Ending:
-        """Ask an instance to end, as the kubelet does, and wait for it; by default the last one.
-
-        Raises:
-            Failed: It does not end.
-        """
-        instance = instance or self.instance
-        self.may_end(instance)
-        within = self.limit(2.0)
-        try:
-            return await instance.stop(within)
-        except TimeoutError:
-            raise self.failed(f"the driver was still running {within:g} s after SIGTERM") from None
-
-    async def kill(self, instance: Instance | None = None) -> None:
-        """End an instance without a word; by default the last one."""
-        instance = instance or self.instance
-        self.may_end(instance)
-        await instance.kill()
-
-    def may_end(self, instance: Instance) -> None:
-        """Take it for no fault when an instance ends."""
-        self._expected_to_end.add(id(instance))
-
     async def unregistered(self) -> None:
         """Wait until the kubelet has seen that the driver is gone.
 
@@ -182,10 +139,10 @@ class DraScene:
         Raises:
             Failed: It is not registered.
         """
-        before = len(self.kubelet.events.of(events.DriverRegistered))
+        before = len(self.log.of(events.DriverRegistered))
         await self.start(subject=subject, pod_uid=pod_uid)
         await self.until(
-            lambda: len(self.kubelet.events.of(events.DriverRegistered)) > before and self._is_called(),
+            lambda: len(self.log.of(events.DriverRegistered)) > before and self._is_called(),
             MEETING * max(self._patience, 0.2),
             "after a new start the driver was not registered again",
         )
@@ -210,7 +167,7 @@ class DraScene:
         before = self.kubelet, self.node
         await self.stop()
         await self.kubelet.crash()
-        async with _kubelet(self.server, root, profile=self.profile) as self.kubelet:
+        async with dra_kubelet(self.server, root, profile=self.profile) as self.kubelet:
             self.node = attrs.evolve(self.node, paths=KubeletPaths.under(root))
             try:
                 yield
@@ -218,54 +175,6 @@ class DraScene:
                 with anyio.CancelScope(shield=True):
                     await self.kill()
                 self.kubelet, self.node = before
-
-    # -- waiting and judging -------------------------------------------------------------------------------------------
-
-    async def until(
-        self, condition: Callable[[], object] | Callable[[], Awaitable[object]], within: float, otherwise: str
-    ) -> float:
-        """Wait until a condition holds and return the seconds that it took.
-
-        Raises:
-            Failed: It did not hold in time, or the driver ended.
-        """
-        began = time.monotonic()
-        while True:
-            holds: Any = condition()
-            if isawaitable(holds):
-                holds = await holds
-            if holds:
-                return time.monotonic() - began
-            left = began + within - time.monotonic()
-            if left <= 0:
-                raise self.failed(f"{otherwise} within {within:.3g} s")
-            self._check_alive()
-            with anyio.move_on_after(min(left, 0.03)):
-                await self.kubelet.events.change()
-
-    async def elapse(self, seconds: float) -> None:
-        """Let a time pass that the scenario names."""
-        until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0:
-            self._check_alive()
-            await anyio.sleep(min(left, 0.05))
-
-    def _check_alive(self) -> None:
-        for instance in self.instances:
-            if instance.ending is not None and id(instance) not in self._expected_to_end:
-                raise self.failed(f"the driver {instance.ending}")
-
-    def failed(self, saw: str) -> Failed:
-        """Return the failure, with what the kubelet saw last and what the driver said last."""
-        story = self.kubelet.events.story(_STORY) if len(self.kubelet.events) else ""
-        said = [line[:200] for each in self.instances for line in each.said().splitlines()[-4:]]
-        told = "\nwhat the kubelet saw last:\n" + "\n".join(line[:300] for line in story.splitlines()) if story else ""
-        return Failed(saw + told + ("\nwhat the driver said last:\n  " + "\n  ".join(said) if said else ""))
-
-    def require(self, condition: object, otherwise: str) -> None:
-        """Raise the failure unless the condition holds."""
-        if not condition:
-            raise self.failed(otherwise)
 
     # -- slices --------------------------------------------------------------------------------------------------------
 
@@ -472,7 +381,7 @@ class DraScene:
     @property
     def tells_health(self) -> bool:
         """Whether the driver advertises a service of health."""
-        said = self.kubelet.events.of(PluginInfoReceived)[-1]
+        said = self.log.of(PluginInfoReceived)[-1]
         return any(each.endswith(".DRAResourceHealth") for each in said.versions)
 
     async def reported(self) -> events.HealthReceived:
@@ -484,11 +393,11 @@ class DraScene:
         if not self.tells_health:
             raise NotApplicable("the driver advertises no service of health")
         await self.until(
-            lambda: self.kubelet.events.of(events.HealthReceived),
+            lambda: self.log.of(events.HealthReceived),
             self.limit(1.0),
             "no report of health came on a new stream",
         )
-        return self.kubelet.events.of(events.HealthReceived)[-1]
+        return self.log.of(events.HealthReceived)[-1]
 
     # -- the runtime's view --------------------------------------------------------------------------------------------
 
@@ -518,72 +427,3 @@ def _name_of(item: Mapping[str, Any]) -> str:
 def _latest(changes: Sequence[Any], plural: str) -> list[Any]:
     latest = {_name_of(each.item): each for each in changes if each.kind.plural == plural}
     return [each for each in latest.values() if each.event != "DELETED"]
-
-
-@asynccontextmanager
-async def playing(
-    subject: DraSubject,
-    folder: Path,
-    *,
-    profile: str,
-    patience: float = 1.0,
-) -> AsyncGenerator[DraScene]:
-    """Make a node with a kubelet and an API server, without a driver.
-
-    Args:
-        subject: The driver under test.
-        folder: An empty directory for the node, with a short path.
-        profile: Which Kubernetes.
-        patience: Factor on every verdict's limit; for the kit's own tests.
-    """
-    scenes: list[DraScene] = []
-
-    def listener(event: Event) -> None:
-        """Look in the very moment in which the driver says where it can be called."""
-        if isinstance(event, PluginInfoReceived) and scenes and scenes[0].endpoint_answered is None and event.endpoint:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-                scenes[0].endpoint_answered = probe.connect_ex(event.endpoint) == 0
-
-    server = SimulatedApiServer(profile)
-    await server.ask("POST", NODES, objects.node(NODE))  # it is there before its kubelet
-    async with (
-        server,
-        _kubelet(server, folder / "k", profile=profile, listener=listener) as kubelet,
-        anyio.create_task_group() as tasks,
-    ):
-        for name in ("cdi", "state"):
-            (folder / name).mkdir()
-        kubeconfig = folder / "kubeconfig"
-        kubeconfig.write_text(json.dumps(_kubeconfig(server.url)))
-        node = DraNode(
-            name=NODE,
-            paths=KubeletPaths.under(kubelet.root),
-            kubeconfig=kubeconfig,
-            cdi=folder / "cdi",
-            state=folder / "state",
-        )
-        try:
-            scenes.append(DraScene(subject, node, kubelet, server, tasks, profile=profile, patience=patience))
-            yield scenes[0]
-        finally:
-            server.faults.clear()
-            tasks.cancel_scope.cancel()
-
-
-def _kubelet(
-    server: SimulatedApiServer, root: Path, *, profile: str, listener: Callable[[Event], None] | None = None
-) -> SimulatedDraKubelet:
-    return SimulatedDraKubelet(
-        server.ask, root, node=NODE, profile=profile, tells_health=True, timings=_TIMINGS, listener=listener
-    )
-
-
-def _kubeconfig(url: str) -> Object:
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "simulated", "cluster": {"server": url}}],
-        "users": [{"name": "driver", "user": {}}],
-        "contexts": [{"name": "simulated", "context": {"cluster": "simulated", "user": "driver"}}],
-        "current-context": "simulated",
-    }

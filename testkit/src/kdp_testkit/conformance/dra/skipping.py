@@ -9,11 +9,15 @@ import attrs
 from ...dra import events
 from ...dra.claims import SKIPPING
 from ...dra.pods import DraPod
-from ..model import NotApplicable
-from .model import check
+from ..checks import Checks
+from ..verdicts import NotApplicable
 
 if TYPE_CHECKING:
     from .scene import DraScene
+
+__all__ = ["CHECKS"]
+
+CHECKS: Checks[DraScene] = Checks()
 
 
 def _calls(scene: DraScene) -> list[str]:
@@ -23,7 +27,7 @@ def _calls(scene: DraScene) -> list[str]:
     return prepares + [f"Unprepare of {uid}" for each in log.of(events.UnprepareRequested) for uid in each.claims]
 
 
-@check(
+@CHECKS.add(
     59,
     "calls that are left out are not missed",
     expected="a pod whose devices need no call starts and ends without the driver, which makes nothing of its claim; what was "

@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 from ...dra import events
 from ...dra.pods import DraPod
-from ..model import NotApplicable
-from .model import check
+from ..checks import Checks
+from ..verdicts import NotApplicable
 from .scene import SLICES
 
 if TYPE_CHECKING:
     from .scene import DraScene
 
+__all__ = ["CHECKS"]
 
-@check(
+CHECKS: Checks[DraScene] = Checks()
+
+
+@CHECKS.add(
     39,
     "a pool is complete and is not written without need",
     expected="one generation, as many slices as each of them says, no device twice, and no write while nothing changes",
@@ -36,7 +40,7 @@ async def _complete(scene: DraScene) -> str:
     return f"{len(names)} devices in {len(await scene.slices())} slices, no write in 2 s"
 
 
-@check(
+@CHECKS.add(
     41,
     "a slice that somebody deletes is written again",
     expected="it is back in less than 3 s",
@@ -59,7 +63,7 @@ async def _deleted(scene: DraScene) -> str:
     return f"{victim['metadata']['name']} was back after {took:.2f} s"
 
 
-@check(
+@CHECKS.add(
     42,
     "what somebody else writes into a slice is reverted",
     expected="the devices are as they were in less than 3 s, and a conflict is overcome",
@@ -83,7 +87,7 @@ async def _edited(scene: DraScene) -> str:
     return f"reverted after {took:.2f} s"
 
 
-@check(
+@CHECKS.add(
     47,
     "the driver survives what watches and API servers do",
     expected="after 410, broken watches and an API server that was away, a deleted slice is back, and none is there twice",
@@ -114,7 +118,7 @@ async def _watches(scene: DraScene) -> str:
     return f"after an API server that was away: {took:.2f} s"
 
 
-@check(
+@CHECKS.add(
     49,
     "slices stay when the driver ends",
     expected="after SIGTERM they are as they were, and a successor within 30 s writes none anew",
@@ -137,7 +141,7 @@ async def _ended(scene: DraScene) -> str:
 # -- health ------------------------------------------------------------------------------------------------------------
 
 
-@check(
+@CHECKS.add(
     50,
     "a new health stream has all devices at once",
     expected="one report with every device of the pool, also on the next stream",
@@ -173,7 +177,7 @@ async def _snapshot(scene: DraScene) -> str:
     return f"{count} devices on both streams"
 
 
-@check(
+@CHECKS.add(
     51,
     "a driver without health says so, and keeps the stream that nobody asked for open",
     expected="no service of health in GetInfo, and up to 1.36 a silent stream that does not end",
@@ -189,7 +193,7 @@ async def _without(scene: DraScene) -> str:
     return f"{len(scene.kubelet.events.of(events.HealthStreamOpened))} streams, all open"
 
 
-@check(
+@CHECKS.add(
     52,
     "an unhealthy device is told to the kubelet and kept from new claims",
     expected="the pod's status says Unhealthy, the device has a taint, and both go with its recovery",
@@ -222,7 +226,7 @@ async def _unhealthy(scene: DraScene) -> str:
     return f"told after {took:.2f} s" + ("" if keeps else "; this version drops taints")
 
 
-@check(
+@CHECKS.add(
     40,
     "one device that changes is one write",
     expected="exactly one PUT, and the pool's generation stays",

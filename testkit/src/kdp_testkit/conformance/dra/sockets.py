@@ -6,18 +6,22 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
-from ..model import NotApplicable
-from .model import check
+from ..checks import Checks
+from ..verdicts import NotApplicable
 
 if TYPE_CHECKING:
     from .scene import DraScene
+
+__all__ = ["CHECKS"]
+
+CHECKS: Checks[DraScene] = Checks()
 
 _UID = "8c6e2a8e-6f0b-4d3a-9f10-2b9b51e0a7d4"
 _ROOT_BYTES = 53
 """Of a kubelet's root directory under which no name with a pod's UID fits, but one of 35 bytes."""
 
 
-@check(
+@CHECKS.add(
     4,
     "a missing registry directory is told, and waited for",
     expected="the driver names the directory, and is registered when the kubelet has made it",
@@ -43,7 +47,7 @@ async def _no_registry(scene: DraScene) -> str:
     return "it ended and was started again" if instance.ending is not None else "it waited"
 
 
-@check(
+@CHECKS.add(
     5,
     "names that would be too long are made shorter, always the same way",
     expected="under a long path, in a pod with a UID, the driver is registered, and again by the same names",

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from ...wire import CallError
-from ..model import NotApplicable
-from .model import check
+from ..checks import Checks
+from ..verdicts import NotApplicable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from ...dra.claims import ClaimEntry, PreparedDevice
     from ...dra.wire import DriverConnection
     from .scene import DraScene
+
+__all__ = ["CHECKS"]
+
+CHECKS: Checks[DraScene] = Checks()
 
 _PARTS = 0.0, 0.4, 0.8
 """Of a Prepare's time, when the driver is killed in it."""
@@ -34,7 +38,7 @@ async def _ended(scene: DraScene, claim: ClaimEntry, devices: tuple[PreparedDevi
     scene.require(not left, f"after Unprepare there is still {', '.join(sorted(left))}")
 
 
-@check(
+@CHECKS.add(
     26,
     "a driver that is killed in a Prepare can do it again",
     expected="wherever it is killed, its successor prepares the claim, unprepares it, and nothing is left",
@@ -72,7 +76,7 @@ async def _killed(scene: DraScene) -> str:
     return f"killed {len(pauses) + 1} times in a Prepare of {took * 1000:.0f} ms"
 
 
-@check(
+@CHECKS.add(
     28,
     "hardware is prepared again after a reboot",
     expected="a restarted driver touches no hardware for a prepared claim; after a reboot it does, and answers the same",
@@ -100,7 +104,7 @@ async def _rebooted(scene: DraScene) -> str:
     return "prepared again, with the same answer"
 
 
-@check(
+@CHECKS.add(
     35,
     "claims of the version before can be unprepared, and the way back works",
     expected="what one version has prepared the other one unprepares, in both directions",
@@ -129,7 +133,7 @@ async def _versions(scene: DraScene) -> str:
     return "forth and back"
 
 
-@check(
+@CHECKS.add(
     36,
     "what nobody unprepares is undone when its claim is gone",
     expected="the spec of a claim that is deleted goes after a while; a claim that lives stays, also when the API fails",
@@ -175,7 +179,7 @@ def _files(scene: DraScene) -> dict[Path, bytes]:
     return {path: content for path in found if (content := path.read_bytes())}
 
 
-@check(
+@CHECKS.add(
     37,
     "a damaged state does not end the driver",
     expected="it serves, tells the damage, keeps the damaged file, and claims can be prepared and unprepared as before",

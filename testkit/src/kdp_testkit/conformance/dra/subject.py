@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from kdp.kubelet import KubeletPaths
+from kdp.kubelet.paths import KubeletPaths
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
 
-    from ..subject import Instance
+    from ..instance import Instance
 
 __all__ = ["DraNode", "DraSubject"]
 

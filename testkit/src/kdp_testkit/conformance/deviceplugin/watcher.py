@@ -7,31 +7,33 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from .. import events
-from ..wire import CallError, DialError, PluginConnection, PluginInfo
-from .model import WATCHER, check
+from ... import events
+from ...wire import CallError, DialError, PluginConnection, PluginInfo
+from ..checks import WATCHER, Checks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
 
-    from .scene import Case, Scene
+    from .scene import Case, PluginScene
 
-__all__: list[str] = []
+__all__ = ["CHECKS"]
+
+CHECKS: Checks[Case] = Checks()
 
 
-def _sockets(scene: Scene) -> list[Path]:
+def _sockets(scene: PluginScene) -> list[Path]:
     """Return the sockets that the plugin watcher would look at."""
     directory = scene.kubelet.paths.plugins_registry_dir
     return sorted(p for p in directory.rglob("*") if p.is_socket() and not p.name.startswith("."))
 
 
-def _identities(scene: Scene) -> set[tuple[str, int]]:
+def _identities(scene: PluginScene) -> set[tuple[str, int]]:
     return {(str(path), path.stat().st_ctime_ns) for path in _sockets(scene)}
 
 
 @asynccontextmanager
-async def _dialed(scene: Scene, path: Path) -> AsyncGenerator[PluginConnection]:
+async def _dialed(scene: PluginScene, path: Path) -> AsyncGenerator[PluginConnection]:
     """Connect as the plugin watcher does: the authority is the percent-encoded path."""
     connection = PluginConnection(str(path), authority=None)
     try:
@@ -45,7 +47,7 @@ async def _dialed(scene: Scene, path: Path) -> AsyncGenerator[PluginConnection]:
             await connection.close()
 
 
-async def _info(scene: Scene, path: Path) -> PluginInfo:
+async def _info(scene: PluginScene, path: Path) -> PluginInfo:
     async with _dialed(scene, path) as connection:
         try:
             return await connection.info()
@@ -53,7 +55,7 @@ async def _info(scene: Scene, path: Path) -> PluginInfo:
             raise scene.failed(f"GetInfo of {path.name} failed: {error}") from None
 
 
-@check(
+@CHECKS.add(
     65,
     "GetInfo says what the plugin watcher needs",
     expected="a socket appears: GetInfo within 1 s with type DevicePlugin, a valid resource name, v1beta1 among the versions",
@@ -76,7 +78,7 @@ async def get_info(case: Case) -> str:
     return f"DevicePlugin {info.resource} {list(info.versions)}"
 
 
-@check(
+@CHECKS.add(
     66,
     "a refusal by the plugin watcher is told and answered with a new socket",
     expected="NotifyRegistrationStatus(false, text): the text is told, the socket is made anew with a pause",
@@ -90,7 +92,7 @@ async def notified(case: Case) -> str:
     async with case.node(autostart=False) as scene:
         scene.kubelet.paths.plugins_registry_dir.mkdir(parents=True, exist_ok=True)
         scene.kubelet.paths.device_plugin_dir.mkdir(parents=True, exist_ok=True)
-        instance = await scene.start_plugin()
+        instance = await scene.start()
         await scene.until(lambda: _sockets(scene), case.patience_for_connecting, "no socket appeared")
         before = _identities(scene)
         async with _dialed(scene, _sockets(scene)[0]) as connection:
@@ -103,7 +105,7 @@ async def notified(case: Case) -> str:
     return f"the text was told, a new socket came {took * 1000:.0f} ms after the refusal"
 
 
-@check(
+@CHECKS.add(
     67,
     "a plugin that is found survives the kubelet's restart",
     expected="the kubelet restarts, deletes nothing in its plugin directory, and looks again: GetInfo is answered, the stream "
@@ -125,7 +127,7 @@ async def restart(case: Case) -> str:
     return f"GetInfo answered, the list is back {took * 1000:.0f} ms after the restart"
 
 
-@check(
+@CHECKS.add(
     68,
     "a lost stream leads to a new socket file",
     expected="the stream is lost: the socket file is made anew, so that the plugin watcher looks again",
@@ -145,7 +147,7 @@ async def lost_stream(case: Case) -> str:
     return f"a new socket file {took * 1000:.0f} ms after the stream was lost, and a new stream"
 
 
-@check(
+@CHECKS.add(
     69,
     "the plugin watcher's authority is accepted",
     expected="GetInfo with :authority %2Fvar%2F... is answered",
@@ -158,7 +160,7 @@ async def authority(case: Case) -> str:
     async with case.node(autostart=False) as scene:
         scene.kubelet.paths.plugins_registry_dir.mkdir(parents=True, exist_ok=True)
         scene.kubelet.paths.device_plugin_dir.mkdir(parents=True, exist_ok=True)
-        await scene.start_plugin()
+        await scene.start()
         await scene.until(lambda: _sockets(scene), case.patience_for_connecting, "no socket appeared")
         info = await _info(scene, _sockets(scene)[0])
     return f"GetInfo answered: {info.name}"

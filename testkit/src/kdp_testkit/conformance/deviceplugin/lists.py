@@ -10,49 +10,54 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.lowlevel
 
-from .. import events
-from .model import NotApplicable, check
-from .scene import Case, Scene, ids, plural
-from .subject import Staging, Usage
+from ... import events
+from ..checks import Checks
+from ..instance import Usage
+from ..scene import ids, plural
+from ..verdicts import NotApplicable
+from .subject import Staging
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from ..wire import ListedDevice, PluginStream
+    from ...wire import ListedDevice, PluginStream
+    from .scene import Case, PluginScene
 
-__all__: list[str] = []
+__all__ = ["CHECKS"]
+
+CHECKS: Checks[Case] = Checks()
 
 _MIB = 1024 * 1024
 
 
 @asynccontextmanager
-async def failed_device(scene: Scene, device: str) -> AsyncGenerator[None]:
+async def failed_device(scene: PluginScene, device: str) -> AsyncGenerator[None]:
     """Make a device fail, and heal it at the end: others may share the hardware."""
-    await scene.plugin.fail(device)
+    await scene.instance.fail(device)
     try:
         yield
     finally:
-        if scene.plugin.ending is None:
+        if scene.instance.ending is None:
             with anyio.CancelScope(shield=True):
-                await scene.plugin.heal(device)
+                await scene.instance.heal(device)
 
 
 @asynccontextmanager
-async def vanished_device(scene: Scene, device: str) -> AsyncGenerator[None]:
+async def vanished_device(scene: PluginScene, device: str) -> AsyncGenerator[None]:
     """Take a device away, and bring it back at the end where there is a lever for that."""
-    await scene.plugin.vanish(device)
+    await scene.instance.vanish(device)
     try:
         yield
     finally:
-        if scene.plugin.ending is None and scene.case.subject.shares_hardware:
+        if scene.instance.ending is None and scene.case.subject.shares_hardware:
             with anyio.CancelScope(shield=True):
                 try:
-                    await scene.plugin.add(device)
+                    await scene.instance.add(device)
                 except NotApplicable:
                     scene.check_alive()
 
 
-@check(
+@CHECKS.add(
     5,
     "nothing is sent while nothing changes",
     expected="5 minutes without a change: no list, no end of the stream, no Register",
@@ -69,7 +74,7 @@ async def idle(case: Case) -> str:
     return f"nothing for {span:.0f} s"
 
 
-@check(
+@CHECKS.add(
     6,
     "a device that fails is listed Unhealthy",
     expected="one full list with that device Unhealthy, the others as they were",
@@ -99,7 +104,7 @@ async def device_fails(case: Case) -> str:
     return f"{device} Unhealthy in one list after {took * 1000:.1f} ms, {plural(len(others), 'other device')} unchanged"
 
 
-@check(
+@CHECKS.add(
     7,
     "a device that recovers is listed Healthy",
     expected="a full list with that device Healthy again",
@@ -117,7 +122,7 @@ async def device_recovers(case: Case) -> str:
                 lambda: scene.health_of(device) != "Healthy", case.limit(1.0), f"{device} did not become Unhealthy"
             )
             began = time.monotonic()
-            await scene.plugin.heal(device)
+            await scene.instance.heal(device)
             await scene.until(
                 lambda: scene.health_of(device) == "Healthy", case.limit(1.0), f"{device} did not become Healthy again"
             )
@@ -126,7 +131,7 @@ async def device_recovers(case: Case) -> str:
     return f"{device} Healthy again after {took * 1000:.1f} ms"
 
 
-@check(
+@CHECKS.add(
     8,
     "a burst of changes becomes few lists",
     expected="1000 changes within a second: the first is told at once, at most 20 lists in that second, the last one is the "
@@ -145,7 +150,7 @@ async def burst(case: Case) -> str:
         flips, failed = 0, set[str]()
         while flips < 1000 and time.monotonic() < began + 1.0:
             device = devices[(flips * 7 + flips // 3) % len(devices)]
-            await (scene.plugin.heal if device in failed else scene.plugin.fail)(device)
+            await (scene.instance.heal if device in failed else scene.instance.fail)(device)
             failed ^= {device}
             flips += 1
             if flips % 25 == 0:
@@ -161,7 +166,7 @@ async def burst(case: Case) -> str:
             )
         finally:
             for device in failed:
-                await scene.plugin.heal(device)
+                await scene.instance.heal(device)
         scene.require(within, f"{flips} changes, and no list within a second")
         first = within[0].time - began
         scene.require(first <= case.limit(0.1), f"the first change was told only after {first * 1000:.0f} ms")
@@ -169,7 +174,7 @@ async def burst(case: Case) -> str:
     return f"{flips} changes became {plural(len(within), 'list')}, the first after {first * 1000:.1f} ms"
 
 
-@check(
+@CHECKS.add(
     9,
     "a device that vanishes is not offered any more",
     expected="a list without the id, or with it Unhealthy",
@@ -193,7 +198,7 @@ async def device_vanishes(case: Case) -> str:
     return f"{device} {how}"
 
 
-@check(
+@CHECKS.add(
     10,
     "a device that vanishes from a running pod stays listed, Unhealthy",
     expected="the id stays in the list with the health Unhealthy",
@@ -203,7 +208,7 @@ async def device_vanishes(case: Case) -> str:
 )
 async def held_device_vanishes(case: Case) -> str:
     """Take away what a pod holds."""
-    from ..pods import Pod
+    from ...pods import Pod
 
     async with case.connected() as scene:
         scene.some(1)
@@ -224,7 +229,7 @@ async def held_device_vanishes(case: Case) -> str:
     return f"{device}, held by a pod, is listed Unhealthy"
 
 
-@check(
+@CHECKS.add(
     11,
     "a new device appears without a new registration",
     expected="a list with one device more, on the same stream",
@@ -238,7 +243,7 @@ async def device_appears(case: Case) -> str:
     async with case.connected() as scene:
         before = set(scene.listed)
         began = time.monotonic()
-        await scene.plugin.add()
+        await scene.instance.add()
         await scene.until(lambda: set(scene.listed) - before, case.limit(1.0), "no new device was listed")
         took = scene.lists[-1].time - began
         new = set(scene.listed) - before
@@ -248,7 +253,7 @@ async def device_appears(case: Case) -> str:
     return f"{ids(new)} was listed after {took * 1000:.1f} ms on the same stream"
 
 
-@check(
+@CHECKS.add(
     12,
     "every stream gets every state",
     expected="two ListAndWatch streams on one socket: both get the full list and the change",
@@ -279,7 +284,7 @@ async def two_streams(case: Case) -> str:
     return f"both streams were told of {plural(len(first), 'device')} and of {device}'s fault"
 
 
-async def _next(scene: Scene, stream: PluginStream, limit: float, otherwise: str) -> list[ListedDevice]:
+async def _next(scene: PluginScene, stream: PluginStream, limit: float, otherwise: str) -> list[ListedDevice]:
     try:
         found = await stream.next(limit)
     except TimeoutError:
@@ -289,7 +294,7 @@ async def _next(scene: Scene, stream: PluginStream, limit: float, otherwise: str
     return found
 
 
-@check(
+@CHECKS.add(
     13,
     "a kubelet that does not read costs no memory",
     expected="nobody reads for 10 000 changes: memory stays bounded, overtaken lists are dropped, the newest one comes after",
@@ -302,18 +307,18 @@ async def slow_reader(case: Case) -> str:
     """Stop reading, change, read on."""
     async with case.connected() as scene:
         [device] = scene.some(1)
-        known, before = len(scene.lists), scene.plugin.usage()
+        known, before = len(scene.lists), scene.instance.usage()
         scene.kubelet.pause_reading(scene.resource)
         wanted = max(200, int(10_000 * case.scale))
         began, changes = time.monotonic(), 0
         while changes < wanted and time.monotonic() < began + 20:
-            await scene.plugin.fail(device)
-            await scene.plugin.heal(device)
+            await scene.instance.fail(device)
+            await scene.instance.heal(device)
             changes += 2
             if changes % 50 == 0:
                 await anyio.lowlevel.checkpoint()
-        await scene.plugin.fail(device)
-        grown = scene.plugin.usage().rss - before.rss
+        await scene.instance.fail(device)
+        grown = scene.instance.usage().rss - before.rss
         scene.kubelet.resume_reading(scene.resource)
         try:
             await scene.until(
@@ -327,7 +332,7 @@ async def slow_reader(case: Case) -> str:
                 queued = len(scene.lists)
                 await scene.elapse(1.0)
         finally:
-            await scene.plugin.heal(device)
+            await scene.instance.heal(device)
         came = len(scene.lists) - known
         scene.require(
             came <= max(50, changes // 4),
@@ -337,7 +342,7 @@ async def slow_reader(case: Case) -> str:
     return f"{changes} changes, then {plural(came, 'list')}; memory grew by {max(0, grown) / _MIB:.1f} MiB"
 
 
-@check(
+@CHECKS.add(
     25,
     "noise in the plugin directory is ignored",
     expected="the kubelet writes its checkpoint 100 times a second: no list, no Register, hardly any processor time",
@@ -353,14 +358,14 @@ async def noise(case: Case) -> str:
         await _settle_lists(scene)
         own = 0.0 if case.subject.has_process else await _share_of_the_kit(scene)
         async with scene.kubelet.checkpoint_noise(100):
-            before, began = scene.plugin.usage(), time.monotonic()
+            before, began = scene.instance.usage(), time.monotonic()
             await scene.quiet(span, events.ListReceived, events.RegisterReceived, events.StreamEnded)
-            used = _share(before, scene.plugin.usage(), time.monotonic() - began) - own
+            used = _share(before, scene.instance.usage(), time.monotonic() - began) - own
         scene.require(used < 0.5, f"the plugin used {used:.0%} of a processor because of the noise")
     return f"{span:.0f} s of noise, no list, no Register, {max(0.0, used):.0%} of a processor"
 
 
-async def _settle_lists(scene: Scene) -> None:
+async def _settle_lists(scene: PluginScene) -> None:
     await scene.until(
         lambda: scene.kubelet.events.of(events.RegisterAnswered) or scene.case.facts.route == "watcher",
         scene.case.limit(1.0),
@@ -368,19 +373,19 @@ async def _settle_lists(scene: Scene) -> None:
     )
 
 
-async def _share_of_the_kit(scene: Scene) -> float:
+async def _share_of_the_kit(scene: PluginScene) -> float:
     """Return what making the noise takes by itself, where the kit shares the plugin's process: of a node without a plugin."""
     async with scene.case.node() as other, other.kubelet.checkpoint_noise(100):
-        before, began = scene.plugin.usage(), time.monotonic()
+        before, began = scene.instance.usage(), time.monotonic()
         await other.elapse(1.0)
-        return _share(before, scene.plugin.usage(), time.monotonic() - began)
+        return _share(before, scene.instance.usage(), time.monotonic() - began)
 
 
 def _share(before: Usage, after: Usage, seconds: float) -> float:
     return (after.cpu - before.cpu) / max(seconds, 0.001)
 
 
-@check(
+@CHECKS.add(
     54,
     "a list that is too long is not sent",
     expected="devices for more than 4 MiB: an error that says so, the list before stays in force, the stream lives",
@@ -393,11 +398,11 @@ async def too_long(case: Case) -> str:
     count = 70_000
     async with case.connected() as scene:
         before, known = set(scene.listed), len(scene.lists)
-        await scene.plugin.grow(count)
+        await scene.instance.grow(count)
         words = str(count)
         await scene.until(
             lambda: (
-                words in scene.plugin.said() or len(scene.lists) > known or not scene.kubelet.streams(scene.resource)
+                words in scene.instance.said() or len(scene.lists) > known or not scene.kubelet.streams(scene.resource)
             ),
             case.limit(3.0),
             "the plugin said nothing about a list that is too long",
@@ -406,12 +411,12 @@ async def too_long(case: Case) -> str:
         scene.require(
             set(scene.listed) == before, f"the list changed from {len(before)} to {len(scene.listed)} devices"
         )
-        said = [line for line in scene.plugin.said().splitlines() if words in line]
+        said = [line for line in scene.instance.said().splitlines() if words in line]
         scene.require(said, "the plugin said nothing about a list that is too long")
     return f"{plural(len(before), 'device')} stay listed; the plugin said: {said[-1][:160]}"
 
 
-@check(
+@CHECKS.add(
     55,
     "ten thousand devices are listed at once",
     expected="10 000 devices at the start: the first list within 1 s of the stream, memory bounded",
@@ -423,7 +428,7 @@ async def ten_thousand(case: Case) -> str:
     """Start with ten thousand."""
     async with case.node() as scene:
         before = _own_rss()
-        instance = await scene.start_plugin(Staging(devices=10_000))
+        instance = await scene.start(Staging(devices=10_000))
         await scene.connected()
         opened = scene.kubelet.events.of(events.StreamOpened, resource=scene.resource)[0]
         took = scene.lists[0].time - opened.time
@@ -436,12 +441,10 @@ async def ten_thousand(case: Case) -> str:
 
 
 def _own_rss() -> int:
-    from .backend import process_usage
-
-    return process_usage(os.getpid()).rss
+    return Usage.of_process(os.getpid()).rss
 
 
-@check(
+@CHECKS.add(
     56,
     "NUMA nodes are told as the kubelet needs them",
     expected="node 0 explicit, -1 never sent, and all devices of a resource with nodes or none",
@@ -472,7 +475,7 @@ async def topology(case: Case) -> str:
     return "node 0 explicit, several nodes kept, -1 not sent and no topology beside it"
 
 
-def _judge_nodes(scene: Scene) -> None:
+def _judge_nodes(scene: PluginScene) -> None:
     devices = scene.listed.values()
     negative = [device.id for device in devices if any(node < 0 for node in device.numa_nodes or ())]
     scene.require(not negative, f"a negative NUMA node was sent for {ids(negative)}")

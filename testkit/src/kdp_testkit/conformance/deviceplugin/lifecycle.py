@@ -12,14 +12,14 @@ import anyio
 import grpc
 import grpc.aio
 
-from kdp.kubelet.server import start_server, stop_server
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
 
-from .. import events
-from ..wire import CallError, settle
+from ... import events
+from ...wire import CallError, settle
+from ..checks import KUBELET_SOCK, Checks
+from ..scene import ids, plural
+from ..verdicts import NotApplicable
 from .allocation import allocate
-from .model import KUBELET_SOCK, NotApplicable, check
-from .scene import Case, Scene, ids, plural
 from .subject import Staging
 
 if TYPE_CHECKING:
@@ -27,12 +27,15 @@ if TYPE_CHECKING:
 
     from kdp.kubelet.paths import KubeletPaths
 
-    from ..pods import ContainerReply
+    from ...pods import ContainerReply
+    from .scene import Case, PluginScene
 
-__all__: list[str] = []
+__all__ = ["CHECKS"]
+
+CHECKS: Checks[Case] = Checks()
 
 
-@check(
+@CHECKS.add(
     57,
     "SIGTERM ends the plugin in good order",
     expected="within 2 s, exit code 0, its socket is gone, no list is sent",
@@ -44,9 +47,8 @@ async def sigterm(case: Case) -> str:
     """Ask it to end."""
     async with case.connected() as scene:
         known, own = len(scene.lists), scene.sockets()
-        took = await scene.stop(scene.plugin)
-        ending = scene.plugin.ending
-        code = ending.code if ending is not None else None
+        ending = await scene.stop()
+        code = ending.code
         scene.require(code in (None, 0), f"the exit code was {code}")
         left = scene.sockets() & own
         scene.require(not left, f"it left {ids(left)} behind")
@@ -56,10 +58,10 @@ async def sigterm(case: Case) -> str:
         sent = scene.lists[known:]
         scene.require(not sent, f"on its way out it sent a list with {sent[0].healthy if sent else 0} healthy devices")
     exit_code = "" if code is None else f", exit code {code}"
-    return f"ended after {took:.2f} s{exit_code}, no socket left, no list sent"
+    return f"ended after {ending.seconds:.2f} s{exit_code}, no socket left, no list sent"
 
 
-@check(
+@CHECKS.add(
     58,
     "an Allocate in flight is answered before the end",
     expected="SIGTERM during Allocate: the reply is delivered, then the plugin ends",
@@ -84,15 +86,15 @@ async def sigterm_in_allocate(case: Case) -> str:
             if case.subject.has_process:
                 await anyio.sleep(0.05)  # it is known to take 0.3 s and more
             else:
-                await scene.until(scene.plugin.entered, case.limit(1.0), "Allocate did not reach the backend")
-            took = await scene.stop(scene.plugin)
+                await scene.until(scene.instance.entered, case.limit(1.0), "Allocate did not reach the backend")
+            took = (await scene.stop()).seconds
         [answer] = answers
         scene.require(not isinstance(answer, CallError), f"the Allocate in flight was answered with: {answer}")
     return f"the reply came, the plugin ended after {took:.2f} s"
 
 
 @asynccontextmanager
-async def _slow_allocate(case: Case) -> AsyncGenerator[Scene]:
+async def _slow_allocate(case: Case) -> AsyncGenerator[PluginScene]:
     """Make a plugin whose Allocate takes long enough to be interrupted."""
     if not case.subject.has_process:
         async with case.connected(Staging(allocate="slow")) as scene:
@@ -107,7 +109,7 @@ async def _slow_allocate(case: Case) -> AsyncGenerator[Scene]:
         yield scene
 
 
-@check(
+@CHECKS.add(
     59,
     "a killed plugin starts again beside its own remains",
     expected="killed, its dead socket left behind: it starts, registers under another name, removes no foreign socket",
@@ -131,13 +133,13 @@ async def killed(case: Case) -> str:
             living.bind(str(other))
             living.listen()
             used = {event.socket_path for event in scene.kubelet.events.of(events.StreamOpened)}
-            first, known = scene.plugin, len(scene.lists)
+            first, known = scene.instance, len(scene.lists)
             scene.may_end(first)
             await first.kill()
             await scene.until(
                 lambda: not scene.kubelet.streams(scene.resource), case.limit(0.5), "the kubelet still has a stream"
             )
-            await scene.start_plugin()
+            await scene.start()
             await scene.connected(lists=known)
             again = scene.kubelet.events.of(events.StreamOpened, resource=scene.resource)[-1].socket_path
             scene.require(again not in used, f"the new process used the socket name {Path(again).name!r} again")
@@ -147,7 +149,7 @@ async def killed(case: Case) -> str:
     return f"registered again as {Path(again).name}, foreign sockets untouched"
 
 
-async def _second(scene: Scene, *, needs_a_name: bool = True) -> str:
+async def _second(scene: PluginScene, *, needs_a_name: bool = True) -> str:
     """Start one more instance beside the first, and return the socket path of its stream.
 
     Args:
@@ -155,7 +157,7 @@ async def _second(scene: Scene, *, needs_a_name: bool = True) -> str:
         needs_a_name: Its socket must not be the first one's.
     """
     known, before = len(scene.lists), {event.socket_path for event in _opened(scene)}
-    instance = await scene.start_plugin()
+    instance = await scene.start()
     scene.may_end(instance)
     await scene.until(
         lambda: instance.ending is not None or len(scene.lists) > known,
@@ -174,11 +176,11 @@ def _is_socket(path: str) -> bool:
     return Path(path).is_socket()
 
 
-def _opened(scene: Scene) -> list[events.StreamOpened]:
+def _opened(scene: PluginScene) -> list[events.StreamOpened]:
     return scene.kubelet.events.of(events.StreamOpened, resource=scene.resource)
 
 
-@check(
+@CHECKS.add(
     60,
     "an old instance leaves a new one alone",
     expected="two instances overlap on a kubelet 1.37, the old one ends: the new one's stream and socket are untouched",
@@ -189,7 +191,7 @@ def _opened(scene: Scene) -> list[events.StreamOpened]:
 async def overlap(case: Case) -> str:
     """Start a second, end the first."""
     async with case.connected(profile="k137") as scene:
-        first = scene.plugin
+        first = scene.instance
         second = await _second(scene)
         known, count = len(_opened(scene)), len(scene.listed)
         healthy = len(scene.healthy)
@@ -214,7 +216,7 @@ async def overlap(case: Case) -> str:
     return f"the old one left, the new one's stream and {Path(second).name} are as they were (kubelet k137)"
 
 
-@check(
+@CHECKS.add(
     61,
     "a new instance comes back when an old one's end takes its stream",
     expected="two instances overlap on a kubelet up to 1.36, the old one ends and the kubelet closes the newer stream: "
@@ -227,7 +229,7 @@ async def overlap_on_old_kubelets(case: Case) -> str:
     """The same on a kubelet with the takeover bug."""
     profile = case.profile if case.profile in ("k132", "k134", "k136") else "k136"
     async with case.connected(profile=profile) as scene:
-        first = scene.plugin
+        first = scene.instance
         await _second(scene, needs_a_name=False)
         before, known = len(scene.registers), len(scene.lists)
         await scene.stop(first)
@@ -258,7 +260,8 @@ async def _intruder(paths: KubeletPaths, resource: str) -> AsyncGenerator[str]:
     )
     path = paths.device_plugin_dir / "intruder.sock"
     server.add_insecure_port(f"unix:{path}")
-    await start_server(server)
+    with anyio.CancelScope(shield=True):  # gRPC fails at a server that was left halfway
+        await server.start()
     request = v1beta1.RegisterRequest(version="v1beta1", endpoint=path.name, resource_name=resource)
     channel = grpc.aio.insecure_channel(
         f"unix:{paths.kubelet_socket}", options=(("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
@@ -274,11 +277,11 @@ async def _intruder(paths: KubeletPaths, resource: str) -> AsyncGenerator[str]:
     finally:
         with anyio.CancelScope(shield=True):
             await channel.close()
-            await stop_server(server, None)
+            await server.stop(None)
             await settle()
 
 
-@check(
+@CHECKS.add(
     62,
     "a second instance that fails to register changes nothing",
     expected="another plugin of the resource fails GetDevicePluginOptions: the first one's stream lives, it does not register",
@@ -303,7 +306,7 @@ async def failing_second(case: Case) -> str:
     return "the second one was refused; the first one's stream lives (kubelet k137)"
 
 
-@check(
+@CHECKS.add(
     63,
     "a second instance that leaves again changes nothing",
     expected="a second instance registers and ends: the first one goes on serving, with its devices as before",
@@ -319,7 +322,7 @@ async def second_leaves(case: Case) -> str:
         healthy = scene.healthy
         await _second(scene)
         known = len(_opened(scene))
-        await scene.stop(scene.plugin)
+        await scene.stop(scene.instance)
         await scene.until(
             lambda: scene.kubelet.streams(scene.resource) == 1,
             case.limit(0.5),
@@ -334,7 +337,7 @@ async def second_leaves(case: Case) -> str:
     return f"the first one serves on with {plural(len(healthy), 'healthy device')} (kubelet k137)"
 
 
-@check(
+@CHECKS.add(
     64,
     "resources of one process live on their own",
     expected="one process, two resources, one stream killed: only that resource registers again",
@@ -364,7 +367,7 @@ async def two_resources(case: Case) -> str:
     return f"{scene.resource} came back, {ids(others)} was left alone"
 
 
-@check(
+@CHECKS.add(
     74,
     "a long life leaks nothing",
     expected="100 000 calls over one connection: memory, descriptors and threads stay flat",
@@ -388,11 +391,11 @@ async def long_life(case: Case) -> str:
                     await client.options()
 
         await _at_once(calls, max(200, wanted // 10))
-        before = scene.plugin.usage()
+        before = scene.instance.usage()
         began = time.monotonic()
         await _at_once(calls, wanted)
         took = time.monotonic() - began
-        after = scene.plugin.usage()
+        after = scene.instance.usage()
         grown = (after.rss - before.rss) / (1024 * 1024)
         scene.require(grown < 16, f"{wanted} calls made memory grow by {grown:.0f} MiB")
         scene.require(after.fds <= before.fds + 8, f"{wanted} calls: {before.fds} descriptors became {after.fds}")
@@ -409,7 +412,7 @@ async def _at_once(calls: Any, count: int) -> None:
             tasks.start_soon(calls, count // 8)
 
 
-@check(
+@CHECKS.add(
     75,
     "two hundred restarts leave nothing behind",
     expected="200 kubelet restarts in a row: threads and descriptors stay flat, one living stream at the end",
@@ -431,12 +434,12 @@ async def many_restarts(case: Case) -> str:
 
         for _ in range(5):
             await once()
-        before = scene.plugin.usage()
+        before = scene.instance.usage()
         began = time.monotonic()
         for _ in range(wanted):
             await once()
         took = time.monotonic() - began
-        after = scene.plugin.usage()
+        after = scene.instance.usage()
         streams = scene.kubelet.streams(scene.resource)
         scene.require(streams == 1, f"{plural(streams, 'stream')} at the end")
         scene.require(after.fds <= before.fds + 8, f"{wanted} restarts: {before.fds} descriptors became {after.fds}")

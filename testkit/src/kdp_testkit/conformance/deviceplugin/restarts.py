@@ -6,13 +6,20 @@ import os
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from .. import events
-from .model import KUBELET_SOCK, NotApplicable, check
-from .scene import Case, Scene, ids, plural
+from ... import events
+from ..checks import KUBELET_SOCK, Checks
+from ..scene import ids, plural
+from ..verdicts import NotApplicable
 from .subject import Staging
 
-__all__: list[str] = []
+if TYPE_CHECKING:
+    from .scene import Case, PluginScene
+
+__all__ = ["CHECKS"]
+
+CHECKS: Checks[Case] = Checks()
 
 MOST_USED = 0.25
 """The share of a processor above which nobody waits quietly."""
@@ -23,7 +30,7 @@ _RULE_RESTART = (
 )
 
 
-async def _back(scene: Scene, known: int, target: float, *, since: float | None = None) -> float:
+async def _back(scene: PluginScene, known: int, target: float, *, since: float | None = None) -> float:
     """Wait for the registration after a restart and return the seconds from listening to Register."""
     log = scene.kubelet.events
     listening = log.of(events.KubeletStarted)[-1].time if since is None else since
@@ -37,7 +44,7 @@ async def _back(scene: Scene, known: int, target: float, *, since: float | None 
     return again()[0].time - listening
 
 
-@check(
+@CHECKS.add(
     17,
     "a restarted kubelet has its devices back at once",
     expected="connections break, sockets are wiped, kubelet.sock is new: Register within 100 ms of listening, the same ids",
@@ -61,7 +68,7 @@ async def restart(case: Case) -> str:
     return f"Register {took * 1000:.1f} ms after the kubelet listened, {plural(len(before), 'id')} as before"
 
 
-@check(
+@CHECKS.add(
     18,
     "a kubelet that is away for a minute is waited for quietly",
     expected="no kubelet.sock for 60 s: hardly any processor time; Register when it appears",
@@ -86,14 +93,14 @@ async def long_absence(case: Case) -> str:
     return f"{used:.1%} of a processor for {span:.0f} s, then Register {took * 1000:.1f} ms after the kubelet listened"
 
 
-async def _processor(scene: Scene, seconds: float) -> float:
+async def _processor(scene: PluginScene, seconds: float) -> float:
     """Return the share of a processor that the plugin uses while nothing happens."""
-    before, began = scene.plugin.usage(), time.monotonic()
+    before, began = scene.instance.usage(), time.monotonic()
     await scene.quiet(seconds, events.RegisterReceived)
-    return (scene.plugin.usage().cpu - before.cpu) / (time.monotonic() - began)
+    return (scene.instance.usage().cpu - before.cpu) / (time.monotonic() - began)
 
 
-@check(
+@CHECKS.add(
     19,
     "a new kubelet.sock with the old inode is a new kubelet",
     expected="kubelet.sock deleted and made anew with the same inode number: Register",
@@ -110,7 +117,7 @@ async def same_inode(case: Case) -> str:
             if not _reuses_inodes(Path(directory)):
                 continue
             async with case.node(root=Path(directory)) as scene:
-                await scene.start_plugin()
+                await scene.start()
                 await scene.connected()
                 for tries in range(1, 41):
                     known, before = len(scene.lists), _inode(scene)
@@ -122,7 +129,7 @@ async def same_inode(case: Case) -> str:
     raise NotApplicable("no file system here gave a new socket the inode of the one before")
 
 
-def _inode(scene: Scene) -> int:
+def _inode(scene: PluginScene) -> int:
     return scene.kubelet.paths.kubelet_socket.stat().st_ino
 
 
@@ -136,7 +143,7 @@ def _reuses_inodes(directory: Path) -> bool:
     return len(set(seen)) < len(seen)
 
 
-@check(
+@CHECKS.add(
     20,
     "a kubelet that is bound but does not listen yet is borne",
     expected="200 ms between bind and listen, connecting is refused: Register when it listens",
@@ -159,7 +166,7 @@ async def _started_without(case: Case, what: str) -> str:
         scene.kubelet.paths.device_plugin_dir.mkdir(parents=True, exist_ok=True)
         if what == "dead":
             scene.kubelet.faults.socket_dead()
-        instance = await scene.start_plugin()
+        instance = await scene.start()
         await scene.quiet(span, events.RegisterReceived)
         scene.require(instance.is_ready() is not True, "the plugin calls itself ready without a kubelet")
         await scene.kubelet.start()
@@ -168,7 +175,7 @@ async def _started_without(case: Case, what: str) -> str:
     return f"alive for {span:.1f} s without a kubelet, Register {took * 1000:.0f} ms after it came"
 
 
-@check(
+@CHECKS.add(
     21,
     "a dead kubelet.sock is waited on",
     expected="kubelet.sock refuses connections when the plugin starts: it waits, is not ready, does not exit, and registers "
@@ -182,7 +189,7 @@ async def dead_socket(case: Case) -> str:
     return await _started_without(case, "dead")
 
 
-@check(
+@CHECKS.add(
     22,
     "a missing kubelet.sock is waited for",
     expected="no kubelet.sock when the plugin starts: it waits, and registers when it is created",
@@ -195,7 +202,7 @@ async def no_socket(case: Case) -> str:
     return await _started_without(case, "absent")
 
 
-@check(
+@CHECKS.add(
     23,
     "a kubelet is found also without events",
     expected="directory events refused or lost: the new kubelet is found by looking, within 2 s",
@@ -217,13 +224,13 @@ async def without_events(case: Case) -> str:
         queue = _queue()
         if queue > 500_000:
             raise NotApplicable(f"the kernel queues {queue} events; letting that run over would take too long")
-        scene.plugin.pause()
+        scene.instance.pause()
         try:
             await scene.kubelet.stop()
             _flood(scene.kubelet.paths.device_plugin_dir, queue)
             await scene.kubelet.start()
         finally:
-            scene.plugin.resume()
+            scene.instance.resume()
         took = await _back(scene, known, 2.0, since=time.monotonic())
     return f"{queue} events and more lost; Register {took:.2f} s after the process ran again"
 
@@ -240,7 +247,7 @@ def _flood(directory: Path, queue: int) -> None:
         os.unlink(path)
 
 
-@check(
+@CHECKS.add(
     24,
     "a plugin directory that is replaced is survived or told",
     expected="the directory removed and made again: the plugin registers in the new one, or ends with an exit code of its own",
@@ -253,7 +260,7 @@ async def replaced_directory(case: Case) -> str:
     """Replace it while the kubelet is away."""
     async with case.connected() as scene:
         known = len(scene.lists)
-        instance = scene.plugin
+        instance = scene.instance
         await scene.kubelet.crash()
         scene.kubelet.faults.replace_directory()
         await scene.kubelet.start()

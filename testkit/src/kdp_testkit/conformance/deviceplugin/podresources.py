@@ -7,14 +7,20 @@ What a program does about it no kubelet sees.
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
-from .. import events
-from ..pods import Pod
-from .model import KUBELET_SOCK, check
-from .scene import Case, Scene, ids, plural
+from ... import events
+from ...pods import Pod
+from ..checks import KUBELET_SOCK, Checks
+from ..scene import ids, plural
 from .subject import Staging
 
-__all__: list[str] = []
+if TYPE_CHECKING:
+    from .scene import Case, PluginScene
+
+__all__ = ["CHECKS"]
+
+CHECKS: Checks[Case] = Checks()
 
 _RULE = "section 10: List names who holds what; an id is free only when two lists 30 s apart do not name it"
 
@@ -22,13 +28,13 @@ LISTS = 8
 """Lists within which a wrong conclusion would have been drawn; a right one takes two."""
 
 
-def _asked(scene: Scene, *, refused: bool = False) -> list[float]:
+def _asked(scene: PluginScene, *, refused: bool = False) -> list[float]:
     """Return when Lists were answered, or when calls were refused."""
     told = scene.kubelet.events.of(events.PodResourcesAsked)
     return [e.time for e in told if (e.error is not None if refused else e.method == "List" and e.error is None)]
 
 
-async def _lists(scene: Scene, more: int = LISTS) -> None:
+async def _lists(scene: PluginScene, more: int = LISTS) -> None:
     """Wait until so many more Lists were answered."""
     wanted = len(_asked(scene)) + more
     await scene.until(
@@ -36,18 +42,18 @@ async def _lists(scene: Scene, more: int = LISTS) -> None:
     )
 
 
-async def _returned(scene: Scene) -> None:
+async def _returned(scene: PluginScene) -> None:
     await scene.until(
-        scene.plugin.returned, scene.case.limit(2.0), "nothing was told of the devices of a pod that is gone"
+        scene.instance.returned, scene.case.limit(2.0), "nothing was told of the devices of a pod that is gone"
     )
 
 
-def _held(scene: Scene, when: str) -> None:
-    returned = scene.plugin.returned()
+def _held(scene: PluginScene, when: str) -> None:
+    returned = scene.instance.returned()
     scene.require(not returned, f"{when} the devices of a running pod were taken for free: {returned}")
 
 
-@check(
+@CHECKS.add(
     70,
     "pod-resources that cannot be had are borne",
     expected="throttled, absent, or a reply of 8 MiB: no crash, no device taken for free, growing pauses; then all goes on",
@@ -96,7 +102,7 @@ def _told(pauses: list[float]) -> str:
     return ", ".join(f"{pause:.1f}" for pause in pauses) or "no"
 
 
-@check(
+@CHECKS.add(
     71,
     "a device that a pod gave back is released once",
     expected="the pod is in the list, then missing from two: the backend is told once",
@@ -115,12 +121,12 @@ async def released(case: Case) -> str:
         await scene.kubelet.delete(first.pod)
         await _returned(scene)
         await _lists(scene)
-        returned, wanted = scene.plugin.returned(), first.devices(scene.resource)
+        returned, wanted = scene.instance.returned(), first.devices(scene.resource)
         scene.require(returned == [wanted], f"of the end of a pod with {ids(wanted)} was told: {returned}")
     return f"{ids(wanted)} was told once, in {plural(LISTS, 'further list')} not again"
 
 
-@check(
+@CHECKS.add(
     72,
     "a device that is listed twice counts once",
     expected="a device with two NUMA nodes appears in two entries: counted once",
@@ -135,13 +141,13 @@ async def twice(case: Case) -> str:
         _held(scene, "with two entries for each device")
         await scene.kubelet.delete(pod.pod)
         await _returned(scene)
-        returned, wanted = scene.plugin.returned(), sorted(pod.devices(scene.resource))
+        returned, wanted = scene.instance.returned(), sorted(pod.devices(scene.resource))
         told = sorted(device for devices in returned for device in devices)
         scene.require(told == wanted, f"of the end of a pod with {ids(wanted)} was told: {returned}")
     return f"{ids(wanted)}, each on two nodes, were told once"
 
 
-@check(
+@CHECKS.add(
     73,
     "a kubelet that does not know the devices is told again",
     expected="GetAllocatableResources lacks healthy ids for 30 s while the stream is open: a new registration",
@@ -156,7 +162,7 @@ async def disbelieved(case: Case) -> str:
     async with case.connected(Staging(asks_often=True), profile=profile) as scene:
         scene.some(1)
         known = len(scene.lists)
-        second = await scene.start_plugin()
+        second = await scene.start()
         await scene.connected(lists=known)
         before, known = len(scene.registers), len(scene.lists)
         await scene.stop(second)

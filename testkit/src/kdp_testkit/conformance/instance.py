@@ -1,34 +1,27 @@
-"""The plugin under test, as the checks see it: something that can be started, asked to stop, and looked at.
+"""`Instance`: one running plugin or driver, as the checks see it, and what the kit can do to its hardware.
 
-`Subject` makes any number of `Instance`, each on a kubelet's directories. There are two here: `backend.BackendSubject`
-runs a class of a vendor under kdp in this process, `command.CommandSubject` runs a program in any language.
-
-Rule: what a subject cannot do it says with `NotApplicable` and the reason. It never pretends.
+Rule: what an instance cannot do it says with `NotApplicable` and the reason. It never pretends.
 """
 
 from __future__ import annotations
 
 import abc
 import inspect
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal
+import os
+from collections.abc import Callable
+from typing import Literal
 
 import attrs
 from typing_extensions import override
 
-from .model import NotApplicable
+from .verdicts import NotApplicable
 
-if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
-    from kdp.kubelet.paths import KubeletPaths
-
-__all__ = ["AllocateMode", "Ending", "Instance", "Levers", "Staging", "Subject", "Usage"]
+__all__ = ["Ending", "Instance", "LeverName", "Levers", "Usage"]
 
 Lever = Callable[[str], object]
 """Is given a device id. What it returns does not matter, but an awaitable is awaited."""
 
-AllocateMode = Literal["plain", "slow", "hangs", "raises"]
+LeverName = Literal["fail", "heal", "vanish", "add"]
 
 
 @attrs.frozen(kw_only=True)
@@ -50,7 +43,7 @@ class Levers:
     vanish: Lever | None = None
     add: Lever | None = None
 
-    async def pull(self, lever: Literal["fail", "heal", "vanish", "add"], device: str) -> None:
+    async def pull(self, lever: LeverName, device: str) -> None:
         """Pull a lever.
 
         Raises:
@@ -62,32 +55,6 @@ class Levers:
         done = function(device)
         if inspect.isawaitable(done):
             await done
-
-
-@attrs.frozen(kw_only=True)
-class Staging:
-    """What the kit asks of the plugin beyond its own nature, to play a scenario.
-
-    Attributes:
-        devices: This many devices instead of the plugin's own number.
-        numa: NUMA nodes of the devices in their order, repeated; -1 is "unknown" as sysfs says it.
-        allocate: How Allocate behaves; anything but ``plain`` lasts until `Instance.release`.
-        prefers: GetPreferredAllocation is offered (True) or not (False); None: as the plugin has it.
-        prepares: Seconds that PreStartContainer takes; None: as the plugin has it.
-        second: Serve a second resource beside the first.
-        without_inotify: The kernel refuses to watch directories.
-        asks_often: It asks the pod-resources API many times a second for what it asks for once in a while, and takes the
-            kubelet for one that knows all its pods.
-    """
-
-    devices: int | None = None
-    numa: Sequence[Sequence[int]] | None = None
-    allocate: AllocateMode = "plain"
-    prefers: bool | None = None
-    prepares: float | None = None
-    second: bool = False
-    without_inotify: bool = False
-    asks_often: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -132,6 +99,21 @@ class Usage:
     fds: int
     threads: int
     cpu: float
+
+    @classmethod
+    def of_process(cls, pid: int) -> Usage:
+        """Return what a process uses, from /proc."""
+        with open(f"/proc/{pid}/statm") as statm:
+            rss = int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        with open(f"/proc/{pid}/stat") as stat:
+            fields = stat.read().rpartition(")")[2].split()
+        ticks = int(fields[11]) + int(fields[12])
+        return cls(
+            rss=rss,
+            fds=len(os.listdir(f"/proc/{pid}/fd")),
+            threads=int(fields[17]),
+            cpu=ticks / os.sysconf("SC_CLK_TCK"),
+        )
 
 
 class Instance(abc.ABC):
@@ -220,40 +202,3 @@ class Instance(abc.ABC):
 
     def resume(self) -> None:  # noqa: B027 - who cannot be paused need not be resumed
         """Let a paused process run again."""
-
-
-class Subject(abc.ABC):
-    """The plugin under test.
-
-    Attributes:
-        width: How many checks may run beside one another.
-        has_process: Whether each instance is a process of its own.
-        host_root: Where the node's root directory is for the paths that a reply names.
-        can_be_staged: Whether it can be made what a `Staging` asks for.
-        shares_hardware: Whether all instances see the same hardware, so that only one check at a time may change it.
-        seen_at: Where instances see the kubelet's root directory, if not where it is.
-        node_root: Where the node's root directory is, of which replies name the paths.
-    """
-
-    width: int = 8
-    has_process: bool = False
-    host_root: str = "/"
-    can_be_staged: bool = True
-    shares_hardware: bool = False
-    seen_at: str | None = None
-    node_root: str = "/"
-
-    @abc.abstractmethod
-    def start(
-        self, paths: KubeletPaths, staging: Staging, wake: Callable[[], None]
-    ) -> AbstractAsyncContextManager[Instance]:
-        """Start an instance; it is gone, with everything that it started, when the context is left.
-
-        Args:
-            paths: The kubelet's directories.
-            staging: What it must be beyond its own nature.
-            wake: Called when the instance has ended.
-
-        Raises:
-            NotApplicable: It cannot be staged like that.
-        """

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import socket
 from functools import partial
+from typing import TYPE_CHECKING
 
-from .. import events
-from ..faults import RegisterFault
-from ..validation import is_extended_resource
-from .model import KUBELET_SOCK, check
-from .scene import Case, Scene, plural
+from ... import events
+from ...faults import RegisterFault
+from ...validation import is_extended_resource
+from ..checks import KUBELET_SOCK, Checks
+from ..scene import plural
 
-__all__: list[str] = []
+if TYPE_CHECKING:
+    from .scene import Case, PluginScene
+
+__all__ = ["CHECKS"]
+
+CHECKS: Checks[Case] = Checks()
 
 _VERSION_ERROR = 'requested API version "v1beta1" is not supported by kubelet. Supported version is ["v2"]'
 
 
-def _answers(scene: Scene, endpoint: str) -> str | None:
+def _answers(scene: PluginScene, endpoint: str) -> str | None:
     """Return why nobody answers at this endpoint; None: somebody does."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1)
@@ -27,11 +33,11 @@ def _answers(scene: Scene, endpoint: str) -> str | None:
     return None
 
 
-def _has_registers(scene: Scene, count: int) -> bool:
+def _has_registers(scene: PluginScene, count: int) -> bool:
     return len(scene.registers) >= count
 
 
-@check(
+@CHECKS.add(
     1,
     "the socket answers before Register",
     expected="at the moment of Register the plugin's socket takes connections; version v1beta1, a bare file name as "
@@ -44,7 +50,7 @@ def _has_registers(scene: Scene, count: int) -> bool:
 async def answers_before_register(case: Case) -> str:
     """Try to connect at the very moment of Register."""
     seen: list[tuple[events.RegisterReceived, str | None]] = []
-    holder: list[Scene] = []
+    holder: list[PluginScene] = []
 
     def listen(event: events.Event) -> None:
         if isinstance(event, events.RegisterReceived) and not seen:
@@ -52,7 +58,7 @@ async def answers_before_register(case: Case) -> str:
 
     async with case.node(listener=listen) as scene:
         holder.append(scene)
-        await scene.start_plugin()
+        await scene.start()
         await scene.until(lambda: seen, case.patience_for_connecting, "no Register came")
         register, refused = seen[0]
         name = register.endpoint
@@ -74,7 +80,7 @@ async def answers_before_register(case: Case) -> str:
     return f"Register for {register.resource} at {name}, which answered; options after {took * 1000:.0f} ms"
 
 
-@check(
+@CHECKS.add(
     2,
     "GetDevicePluginOptions is answered while Register waits",
     expected="with Register answered 8 s late: the options are answered at once, Register is awaited, and not repeated",
@@ -89,7 +95,7 @@ async def register_is_awaited(case: Case) -> str:
     late = case.span(8.0)
     async with case.node() as scene:
         scene.kubelet.faults.register(RegisterFault(delay=late, resource=scene.resource))
-        await scene.start_plugin()
+        await scene.start()
         log = scene.kubelet.events
         await scene.until(lambda: scene.registers, case.patience_for_connecting, "no Register came")
         took = await scene.until(
@@ -103,7 +109,7 @@ async def register_is_awaited(case: Case) -> str:
     return f"options after {took * 1000:.0f} ms, Register awaited for {answer.seconds:.1f} s"
 
 
-@check(
+@CHECKS.add(
     3,
     "Register and GetDevicePluginOptions say the same",
     expected="the options in Register equal those that GetDevicePluginOptions returns",
@@ -126,7 +132,7 @@ async def same_options(case: Case) -> str:
     return told.format(*said)
 
 
-@check(
+@CHECKS.add(
     4,
     "the first list comes at once and is complete",
     expected="within 1 s of the stream: every device, each id once, health Healthy or Unhealthy",
@@ -152,7 +158,7 @@ async def first_list(case: Case) -> str:
     return f"{plural(len(names), 'device')}, {first.healthy} healthy, {took * 1000:.0f} ms after the stream was opened"
 
 
-@check(
+@CHECKS.add(
     26,
     "a touched kubelet.sock is no reason to register",
     expected="kubelet.sock is touched and created anew while the stream lives: no Register",
@@ -172,7 +178,7 @@ async def touched_socket(case: Case) -> str:
     return "two new files, no Register, the stream lives"
 
 
-@check(
+@CHECKS.add(
     27,
     "a lost socket file is replaced when the stream ends",
     expected="own socket file deleted while the stream lives: the stream is kept; when it ends, Register with a socket that "
@@ -197,7 +203,7 @@ async def _refused_for_good(case: Case, text: str, words: str) -> str:
     span = case.span(3.0)
     async with case.node() as scene:
         scene.refuse(text, times=None)
-        instance = await scene.start_plugin()
+        instance = await scene.start()
         await scene.until(lambda: scene.registers, case.patience_for_connecting, "no Register came")
         await scene.until(
             lambda: words in instance.said(), case.limit(1.0), f"the plugin did not say why it is refused ({words!r})"
@@ -210,7 +216,7 @@ async def _refused_for_good(case: Case, text: str, words: str) -> str:
     return f"{plural(calls, 'more Register')} in {span:.1f} s, the reason said, the process alive"
 
 
-@check(
+@CHECKS.add(
     28,
     "an unknown API version is told and borne",
     expected="Register refused because of the API version: the reason is told, the process lives, tries slowly, is not ready",
@@ -224,7 +230,7 @@ async def version_refused(case: Case) -> str:
     return await _refused_for_good(case, _VERSION_ERROR, "is not supported by kubelet")
 
 
-@check(
+@CHECKS.add(
     29,
     "an invalid name is told and borne",
     expected="Register refused because of the resource name: the reason is told, the process lives, tries slowly, is not ready",
@@ -237,7 +243,7 @@ async def name_refused(case: Case) -> str:
     return await _refused_for_good(case, f'the ResourceName "{case.facts.resource}" is invalid', "is invalid")
 
 
-@check(
+@CHECKS.add(
     30,
     "a failed Register is tried again",
     expected="Register answered with a dial failure, with UNAVAILABLE, not at all: tried again each time with a socket that "
@@ -251,7 +257,7 @@ async def name_refused(case: Case) -> str:
 async def tried_again(case: Case) -> str:
     """Fail in three ways, then behave."""
     refused: list[str] = []
-    holder: list[Scene] = []
+    holder: list[PluginScene] = []
 
     def listen(event: events.Event) -> None:
         if isinstance(event, events.RegisterReceived) and (why := _answers(holder[0], event.endpoint)):
@@ -262,7 +268,7 @@ async def tried_again(case: Case) -> str:
         scene.refuse("failed to dial device plugin: context deadline exceeded")
         scene.refuse("the registry is closing", code="UNAVAILABLE")
         scene.kubelet.faults.register(RegisterFault(hang=True, resource=scene.resource))
-        await scene.start_plugin()
+        await scene.start()
         for number, what in enumerate(("the dial failure", "UNAVAILABLE", "the call that hung"), start=2):
             patience = case.limit(6.0) if number == 4 else case.limit(1.0)
             await scene.until(partial(_has_registers, scene, number), patience, f"no Register came after {what}")
@@ -272,7 +278,7 @@ async def tried_again(case: Case) -> str:
     return f"{plural(len(calls), 'Register')}, each with a socket that answered; connected in the end"
 
 
-@check(
+@CHECKS.add(
     31,
     "a socket name that is still on record is not used again",
     expected="Register answered 'device plugin already connected': the next Register names another socket",
@@ -285,7 +291,7 @@ async def another_name(case: Case) -> str:
     async with case.node() as scene:
         path = scene.kubelet.paths.device_plugin_dir / "plugin.sock"
         scene.refuse(f"device plugin already connected: {path}")
-        await scene.start_plugin()
+        await scene.start()
         await scene.until(lambda: len(scene.registers) > 1, case.limit(2.0), "no second Register came")
         first, second = (register.endpoint for register in scene.registers[:2])
         scene.require(first != second, f"the second Register named the refused socket {first!r} again")
@@ -293,7 +299,7 @@ async def another_name(case: Case) -> str:
     return f"{first}, then {second}"
 
 
-@check(
+@CHECKS.add(
     32,
     "GetDevicePluginOptions is the same each time",
     expected="two calls, one answer",
@@ -308,7 +314,7 @@ async def options_twice(case: Case) -> str:
     return str(first)
 
 
-async def _settled(scene: Scene) -> None:
+async def _settled(scene: PluginScene) -> None:
     """Wait for Register's answer: what a plugin does in the middle of it is another matter."""
     await scene.until(
         lambda: scene.kubelet.events.of(events.RegisterAnswered, resource=scene.resource),

@@ -1,4 +1,4 @@
-"""`CommandSubject`: a plugin's program, in any language, started anew for each check.
+"""`Program`: a plugin's or a driver's program, in any language, started anew for each check.
 
 How it learns where the kubelet is: by placeholders in the command (``{root}``, ``{device_plugins}``,
 ``{plugins_registry}``, ``{pod_resources}``), by the variables ``KDP_*`` in its environment, or, for a program with the paths
@@ -18,16 +18,14 @@ import subprocess
 import sys
 import time
 from collections import deque
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 import anyio
 from typing_extensions import override
 
-from .backend import process_usage
-from .model import NotApplicable
-from .mounted import KUBELET
-from .subject import Ending, Instance, Levers, Staging, Subject, Usage
+from .instance import Ending, Instance, Levers, Usage
+from .verdicts import NotApplicable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
 
     from kdp.kubelet.paths import KubeletPaths
 
-__all__ = ["CommandSubject", "shell_levers"]
+__all__ = ["Program", "shell_levers"]
 
 MARK = "KDP_CONFORMANCE_MARK"
 """Names the variable by which a program's runaway children are found."""
@@ -88,7 +86,7 @@ def shell_levers(commands: Mapping[str, str]) -> Levers:
     return Levers(**{name: lever(command) for name, command in commands.items()})
 
 
-class _Instance(Instance):
+class _Process(Instance):
     def __init__(self, process: Process, levers: Levers, mark: str) -> None:
         self._process = process
         self._levers = levers
@@ -161,7 +159,7 @@ class _Instance(Instance):
     @override
     def usage(self) -> Usage:
         try:
-            return process_usage(self._process.pid)
+            return Usage.of_process(self._process.pid)
         except OSError:
             return Usage(rss=0, fds=0, threads=0, cpu=0.0)  # it has ended; the check will see that
 
@@ -191,8 +189,8 @@ class _Instance(Instance):
         self._signal(signal.SIGCONT)
 
 
-class CommandSubject(Subject):
-    """A plugin's program.
+class Program:
+    """A program and how it is started.
 
     Args:
         command: The program and its arguments, with placeholders.
@@ -200,24 +198,10 @@ class CommandSubject(Subject):
         mount: Give it a private mount namespace with the simulated directories at ``/var/lib/kubelet``; needs root.
     """
 
-    width = 4
-    has_process = True
-    can_be_staged = False
-    shares_hardware = True
-
     def __init__(self, command: Sequence[str], *, levers: Levers | None = None, mount: bool = False) -> None:
         self._command = tuple(command)
         self._levers = levers or Levers()
         self._mount = mount
-        self.seen_at = os.fspath(KUBELET) if mount else None
-
-    @override
-    def start(
-        self, paths: KubeletPaths, staging: Staging, wake: Callable[[], None]
-    ) -> AbstractAsyncContextManager[Instance]:
-        if staging != Staging():
-            raise NotApplicable(_reason(staging))
-        return self.running(paths, wake)
 
     @asynccontextmanager
     async def running(
@@ -228,7 +212,7 @@ class CommandSubject(Subject):
         more: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> AsyncGenerator[Instance]:
-        """Run the program.
+        """Run the program; it is gone, with everything that it started, when the context is left.
 
         Args:
             paths: The kubelet's directories.
@@ -249,7 +233,7 @@ class CommandSubject(Subject):
             env={**_NO_QUARANTINE, **os.environ, **_variables(paths), **(environment or {}), MARK: mark},
             start_new_session=True,  # a group of its own, and no Ctrl-C but through us
         )
-        instance = _Instance(process, self._levers, mark)
+        instance = _Process(process, self._levers, mark)
         try:
             async with anyio.create_task_group() as tasks:
                 assert process.stdout is not None
@@ -280,22 +264,3 @@ def _variables(paths: KubeletPaths) -> dict[str, str]:
         # A plugin made with kdp keeps there what must outlive it; the machine's own directory is none of the kit's.
         "KDP_STATE_DIR": os.fspath(paths.device_plugin_dir.parent / "state"),
     }
-
-
-def _reason(staging: Staging) -> str:
-    if staging.allocate != "plain":
-        what = {"slow": "slow", "hangs": "hang", "raises": "fail"}[staging.allocate]
-        return f"the kit cannot make Allocate of a foreign program {what}"
-    if staging.prepares == 0:
-        return "the program does not ask for PreStartContainer"
-    if staging.prepares is not None:
-        return "the kit cannot make PreStartContainer of a foreign program slow"
-    if staging.prefers is not None:
-        return f"the program {'does not offer' if staging.prefers else 'offers'} GetPreferredAllocation"
-    if staging.second:
-        return "the program serves one resource only"
-    if staging.without_inotify:
-        return "the kit cannot take inotify from a foreign program"
-    if staging.asks_often:
-        return "what a program is told of pods that are gone is not seen by a kubelet"
-    return "the kit cannot choose the devices of a foreign program"

@@ -2,72 +2,36 @@
 
 from __future__ import annotations
 
-import json
-import posixpath
-import re
-from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import anyio
 import attrs
 
-from .. import events
-from ..pods import AdmittedPod, Container, ContainerReply, Pod
-from ..wire import CallError
+from ... import events
+from ...pods import AdmittedPod, Container, ContainerReply, Pod
+from ...wire import CallError
+from ..checks import KUBELET_SOCK, Checks
+from ..scene import ids, plural
+from ..verdicts import NotApplicable
 from .lists import failed_device
-from .model import KUBELET_SOCK, NotApplicable, check
-from .scene import Case, Scene, ids, plural
-from .subject import Staging
+from .replies import differences, missing_artefacts, named, problems_of, shown, without_order
+from .subject import SECRET, Staging
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
-__all__ = ["allocate", "missing_artefacts", "problems_of", "shown"]
+    from .scene import Case, PluginScene
 
-_CDI_NAME = re.compile(r"[A-Za-z0-9.-]+/[A-Za-z0-9_.-]+=[A-Za-z0-9_.:-]+")
+
+__all__ = ["CHECKS", "allocate"]
+
+CHECKS: Checks[Case] = Checks()
 
 _FAR = 30.0
 """Seconds after which a call counts as never answered."""
 
 
-def shown(reply: ContainerReply) -> str:
-    """Return how much is in a reply, in words."""
-    parts = {
-        "variable": len(reply.envs),
-        "device node": len(reply.devices),
-        "mount": len(reply.mounts),
-        "annotation": len(reply.annotations),
-        "CDI name": len(reply.cdi_devices),
-    }
-    return ", ".join(plural(count, what) for what, count in parts.items() if count) or "nothing"
-
-
-def problems_of(reply: ContainerReply) -> list[str]:
-    """Return what a container runtime would stumble over in a reply."""
-    found = [
-        f"device node path {path!r} is not absolute"
-        for node in reply.devices
-        for path in (node.host_path, node.container_path)
-        if not posixpath.isabs(path)
-    ]
-    found += [
-        f"permissions {node.permissions!r} of {node.container_path} are not of r, w, m"
-        for node in reply.devices
-        if not node.permissions or set(node.permissions) - set("rwm")
-    ]
-    found += [
-        f"mount path {path!r} is not absolute"
-        for mount in reply.mounts
-        for path in (mount.host_path, mount.container_path)
-        if not posixpath.isabs(path)
-    ]
-    found += [
-        f"CDI name {name!r} is not vendor/class=device" for name in reply.cdi_devices if not _CDI_NAME.fullmatch(name)
-    ]
-    return found
-
-
-async def allocate(scene: Scene, *device_ids: Iterable[str], within: float = _FAR) -> list[ContainerReply]:
+async def allocate(scene: PluginScene, *device_ids: Iterable[str], within: float = _FAR) -> list[ContainerReply]:
     """Call Allocate with one container request for each argument; an answer that never comes is a failure."""
     try:
         with anyio.fail_after(within):
@@ -76,7 +40,7 @@ async def allocate(scene: Scene, *device_ids: Iterable[str], within: float = _FA
         raise scene.failed(f"Allocate was not answered within {within:g} s") from None
 
 
-async def _refusal(scene: Scene, device_ids: Iterable[str]) -> CallError | None:
+async def _refusal(scene: PluginScene, device_ids: Iterable[str]) -> CallError | None:
     try:
         await allocate(scene, device_ids)
     except CallError as error:
@@ -84,7 +48,7 @@ async def _refusal(scene: Scene, device_ids: Iterable[str]) -> CallError | None:
     return None
 
 
-async def _still_works(scene: Scene, after: str, streams: int = 1) -> None:
+async def _still_works(scene: PluginScene, after: str, streams: int = 1) -> None:
     """Require that the process, the stream and Allocate are as before."""
     scene.check_alive()
     scene.require(scene.kubelet.streams(scene.resource) == 1, f"after {after} the stream had ended")
@@ -94,31 +58,7 @@ async def _still_works(scene: Scene, after: str, streams: int = 1) -> None:
         scene.require(not problems_of(reply), f"after {after} the next Allocate answered {reply}")
 
 
-def _as_sets(reply: ContainerReply) -> dict[str, object]:
-    return {
-        "envs": dict(reply.envs),
-        "annotations": dict(reply.annotations),
-        "devices": set(reply.devices),
-        "mounts": set(reply.mounts),
-        "cdi_devices": set(reply.cdi_devices),
-    }
-
-
-def _differences(first: ContainerReply, second: ContainerReply) -> str:
-    one, other = _as_sets(first), _as_sets(second)
-    return "; ".join(f"{key}: {one[key]} and {other[key]}" for key in one if one[key] != other[key])
-
-
-def _without_order(reply: ContainerReply) -> ContainerReply:
-    """Return a reply whose lists of words, as in ``A=x,y``, are sorted: such a variable names a set."""
-
-    def values(variables: Mapping[str, str]) -> dict[str, str]:
-        return {name: ",".join(sorted(value.split(","))) for name, value in variables.items()}
-
-    return attrs.evolve(reply, envs=values(reply.envs), annotations=values(reply.annotations))
-
-
-@check(
+@CHECKS.add(
     33,
     "Allocate of one device is answered well",
     expected="exactly one container response within 1 s, absolute paths, permissions of r, w, m",
@@ -140,7 +80,7 @@ async def one_device(case: Case) -> str:
     return f"one response after {took * 1000:.1f} ms: {shown(replies[0])}"
 
 
-@check(
+@CHECKS.add(
     34,
     "the order of the ids does not matter",
     expected="Allocate of two devices in both orders: the same effect",
@@ -154,12 +94,12 @@ async def any_order(case: Case) -> str:
         first, second = scene.some(2)
         [one] = await allocate(scene, [first, second])
         [other] = await allocate(scene, [second, first])
-        difference = _differences(_without_order(one), _without_order(other))
+        difference = differences(without_order(one), without_order(other))
         scene.require(not difference, f"the two orders gave different answers: {difference}")
     return f"both orders gave {shown(one)}"
 
 
-@check(
+@CHECKS.add(
     35,
     "a device may be allocated again without being freed",
     expected="Allocate of the same id twice: both succeed",
@@ -176,7 +116,7 @@ async def again(case: Case) -> str:
     return f"twice {shown(one)}"
 
 
-@check(
+@CHECKS.add(
     36,
     "a sidecar and a container get devices of their own",
     expected="a restartable init container and a container, one device each: both admitted with different ids",
@@ -198,7 +138,7 @@ async def sidecar(case: Case) -> str:
     return f"the sidecar got {ids(side)}, the container {ids(main)}"
 
 
-@check(
+@CHECKS.add(
     37,
     "an unknown id is refused",
     expected="Allocate of an id that is not listed: a gRPC error; the process, the stream and the next Allocate are fine",
@@ -215,7 +155,7 @@ async def unknown_id(case: Case) -> str:
     return str(refused)
 
 
-@check(
+@CHECKS.add(
     38,
     "an unhealthy device is refused",
     expected="Allocate of a device that has just failed: a gRPC error, and the list has told it",
@@ -239,7 +179,7 @@ async def unhealthy_id(case: Case) -> str:
     return str(refused)
 
 
-@check(
+@CHECKS.add(
     39,
     "several container requests are answered in order",
     expected="Allocate with two container requests: two responses, in the same order",
@@ -255,12 +195,12 @@ async def two_requests(case: Case) -> str:
         together = await allocate(scene, [first], [second])
         scene.require(len(together) == 2, f"{plural(len(together), 'response')} for two container requests")
         for expected, reply in zip(alone, together, strict=True):
-            difference = _differences(expected, reply)
+            difference = differences(expected, reply)
             scene.require(not difference, f"the responses are not in the order of the requests: {difference}")
     return "two responses in order"
 
 
-@check(
+@CHECKS.add(
     40,
     "an empty Allocate is answered properly",
     expected="no container requests, or one without ids: a well-formed reply or INVALID_ARGUMENT; nothing crashes",
@@ -286,7 +226,7 @@ async def empty(case: Case) -> str:
     return "; ".join(told)
 
 
-@check(
+@CHECKS.add(
     41,
     "parallel Allocates do not mix",
     expected="50 at once: all answered, each with what its device gets alone",
@@ -310,13 +250,13 @@ async def parallel(case: Case) -> str:
                 tasks.start_soon(one, devices[number % len(devices)])
         took = anyio.current_time() - began
         for device, reply in answers:
-            difference = _differences(alone[device], reply)
+            difference = differences(alone[device], reply)
             scene.require(not difference, f"the answer for {device} was another's: {difference}")
         await _still_works(scene, "50 Allocates at once")
     return f"50 answers in {took * 1000:.0f} ms, none mixed up"
 
 
-@check(
+@CHECKS.add(
     42,
     "a hanging Allocate ends by itself",
     expected="the backend hangs: DEADLINE_EXCEEDED or ABORTED after the plugin's own deadline; other calls and the list go on",
@@ -338,7 +278,7 @@ async def hanging(case: Case) -> str:
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call)
-            await scene.until(scene.plugin.entered, case.limit(1.0), "Allocate did not reach the backend")
+            await scene.until(scene.instance.entered, case.limit(1.0), "Allocate did not reach the backend")
             with anyio.fail_after(_FAR):
                 await scene.client.options(case.limit(1.0))
             stream = scene.client.watch()
@@ -353,7 +293,7 @@ async def hanging(case: Case) -> str:
     return f"{error.code} after {took:.1f} s: {error.detail}"
 
 
-@check(
+@CHECKS.add(
     43,
     "an exception in Allocate stays inside",
     expected="the backend raises: INTERNAL with a short text, no traceback, nothing of the exception's own text; the stream "
@@ -363,8 +303,6 @@ async def hanging(case: Case) -> str:
 )
 async def raising(case: Case) -> str:
     """Let it raise."""
-    from .backend import SECRET
-
     async with case.connected(Staging(allocate="raises")) as scene:
         [device] = scene.some(1)
         refused = await _refusal(scene, [device])
@@ -376,12 +314,12 @@ async def raising(case: Case) -> str:
         )
         traced = "Traceback" in refused.detail or 'File "' in refused.detail
         scene.require(not traced and len(refused.detail) <= 1024, f"the text is a traceback: {refused.detail[:200]}")
-        scene.plugin.release()
+        scene.instance.release()
         await _still_works(scene, "the exception")
     return str(refused)
 
 
-@check(
+@CHECKS.add(
     44,
     "a cancelled Allocate is given up",
     expected="the kubelet cancels the call: the backend's work is cancelled, the next Allocate is fine",
@@ -394,63 +332,24 @@ async def cancelled(case: Case) -> str:
         [device] = scene.some(1)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(allocate, scene, [device])
-            await scene.until(scene.plugin.entered, case.limit(1.0), "Allocate did not reach the backend")
+            await scene.until(scene.instance.entered, case.limit(1.0), "Allocate did not reach the backend")
             tasks.cancel_scope.cancel()
-        await scene.until(scene.plugin.cancelled, case.limit(0.1), "the backend's work went on after the cancellation")
-        scene.plugin.release()
+        await scene.until(
+            scene.instance.cancelled, case.limit(0.1), "the backend's work went on after the cancellation"
+        )
+        scene.instance.release()
         await _still_works(scene, "the cancelled Allocate")
     return "the backend's work was cancelled, the next Allocate succeeded"
 
 
-def missing_artefacts(replies: Iterable[ContainerReply], cdi_dirs: Iterable[Path], root: str = "/") -> list[str]:
-    """Return what replies name that does not exist on the node, whose root directory is here."""
-    all_of = [*replies]
-    names = {name for reply in all_of for name in reply.cdi_devices}
-    paths = {node.host_path for reply in all_of for node in reply.devices}
-    paths |= {mount.host_path for reply in all_of for mount in reply.mounts}
-    missing = [path for path in paths if not Path(root, path.lstrip("/")).exists()]
-    known = _cdi_names(cdi_dirs) if names else set[str]()
-    return sorted(missing) + [f"CDI device {name}" for name in sorted(names - known)]
-
-
-def _cdi_names(directories: Iterable[Path]) -> set[str]:
-    """Return the qualified names that the CDI specs in these directories declare."""
-    found: set[str] = set()
-    for directory in directories:
-        for path in sorted(directory.glob("*")) if directory.is_dir() else ():
-            if path.suffix not in (".json", ".yaml", ".yml"):
-                continue
-            try:
-                text = path.read_text()
-            except OSError:
-                continue
-            found |= _names_in_json(text) if path.suffix == ".json" else _names_in_yaml(text)
-    return found
-
-
-def _names_in_json(text: str) -> set[str]:
-    try:
-        spec = cast("dict[str, object]", json.loads(text))
-        kind, devices = spec["kind"], cast("list[dict[str, object]]", spec["devices"])
-        return {f"{kind}={device['name']}" for device in devices}
-    except (ValueError, KeyError, TypeError):
-        return set()  # no spec, or not a valid one
-
-
-def _names_in_yaml(text: str) -> set[str]:
-    kind = re.search(r"^kind:\s*[\"']?([^\s\"']+)", text, re.MULTILINE)
-    names = re.findall(r"^\s*(?:-\s+)?name:\s*[\"']?([^\s\"']+)", text, re.MULTILINE)
-    return {f"{kind[1]}={name}" for name in names} if kind else set()
-
-
-async def _all_replies(scene: Scene, most: int = 16) -> list[ContainerReply]:
+async def _all_replies(scene: PluginScene, most: int = 16) -> list[ContainerReply]:
     replies: list[ContainerReply] = []
     for device in scene.healthy[:most]:
         replies += await allocate(scene, [device])
     return replies
 
 
-@check(
+@CHECKS.add(
     45,
     "what Allocate made survives the plugin's restart",
     expected="after the plugin has ended, and after it has started again, everything that the reply names exists",
@@ -464,28 +363,18 @@ async def survives_restart(case: Case) -> str:
         replies = await _all_replies(scene)
         missing = missing_artefacts(replies, case.cdi_dirs, case.subject.node_root)
         scene.require(not missing, f"the reply names what does not exist: {ids(missing)}")
-        await scene.stop(scene.plugin)
+        await scene.stop(scene.instance)
         missing = missing_artefacts(replies, case.cdi_dirs, case.subject.node_root)
         scene.require(not missing, f"with the plugin's end this was gone: {ids(missing)}")
         known = len(scene.lists)
-        await scene.start_plugin()
+        await scene.start()
         await scene.connected(lists=known)
         missing = missing_artefacts(replies, case.cdi_dirs, case.subject.node_root)
         scene.require(not missing, f"with the plugin's new start this was gone: {ids(missing)}")
-    return f"{_named(replies)}, all there before, between and after"
+    return f"{named(replies)}, all there before, between and after"
 
 
-def _named(replies: Iterable[ContainerReply]) -> str:
-    all_of = [*replies]
-    count = len(
-        {node.host_path for reply in all_of for node in reply.devices}
-        | {mount.host_path for reply in all_of for mount in reply.mounts}
-        | {name for reply in all_of for name in reply.cdi_devices}
-    )
-    return f"{plural(len(all_of), 'reply').replace('replys', 'replies')} with {plural(count, 'host path or CDI name')}"
-
-
-@check(
+@CHECKS.add(
     46,
     "after a reboot everything is there before Register",
     expected="the node restarts with a pod on it: what its reply names exists when the plugin registers, and the pod is "
@@ -505,26 +394,26 @@ async def reboot(case: Case) -> str:
             missing.extend(missing_artefacts(replies, case.cdi_dirs, case.subject.node_root))
 
     async with case.node(listener=listen) as scene:
-        await scene.start_plugin()
+        await scene.start()
         await scene.connected()
         scene.some(1)
         admitted = await scene.kubelet.admit(Pod.asking({scene.resource: 1}))
         known = len(scene.lists)
-        scene.may_end(scene.plugin)
-        await scene.plugin.kill()
+        scene.may_end(scene.instance)
+        await scene.instance.kill()
         replies.append(admitted.reply())
         await scene.kubelet.restart(reboot=True)
-        await scene.start_plugin()
+        await scene.start()
         await scene.connected(lists=known)
         scene.require(not missing, f"at Register this did not exist: {ids(missing)}")
         [outcome] = (await scene.kubelet.readmit()).values()
         if not isinstance(outcome, AdmittedPod):
             raise scene.failed(f"after the reboot the pod was refused: {outcome}")
         scene.require(outcome.reply() == admitted.reply(), "after the reboot the pod got another reply")
-    return f"{_named(replies)}, all there at Register; the pod is back with its old reply"
+    return f"{named(replies)}, all there at Register; the pod is back with its old reply"
 
 
-@check(
+@CHECKS.add(
     47,
     "every CDI name resolves",
     expected="each CDI name in a reply is declared by a spec in /etc/cdi or /var/run/cdi at that moment",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from ..kubelet import SimulatedKubelet
+from ...kubelet import SimulatedKubelet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
     from kdp.kubelet.paths import KubeletPaths
 
-    from ..events import Event, EventLog
-    from ..faults import Faults
-    from ..pods import AdmissionError, AdmittedPod, Pod
-    from ..profiles import Profile
-    from ..wire import ListedDevice, PluginConnection
+    from ...events import Event, EventLog
+    from ...faults import Faults
+    from ...pods import AdmissionError, AdmittedPod, Pod
+    from ...profiles import Profile
+    from ...wire import ListedDevice, PluginConnection
 
 __all__ = ["ConformanceKubelet", "MakeKubelet", "simulated"]
 

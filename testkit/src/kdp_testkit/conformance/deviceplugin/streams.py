@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
-from .. import events
-from ..faults import RegisterFault
-from .model import KUBELET_SOCK, check
-from .scene import Case, Scene, plural
+from ... import events
+from ...faults import RegisterFault
+from ..checks import KUBELET_SOCK, Checks
+from ..scene import plural
 
-__all__: list[str] = []
+if TYPE_CHECKING:
+    from .scene import Case, PluginScene
+
+__all__ = ["CHECKS"]
+
+CHECKS: Checks[Case] = Checks()
 
 
-def _has_lists(scene: Scene, count: int) -> bool:
+def _has_lists(scene: PluginScene, count: int) -> bool:
     return len(scene.lists) >= count and scene.kubelet.streams(scene.resource) > 0
 
 
-@check(
+@CHECKS.add(
     14,
     "a lost stream leads to a new registration",
     expected="the stream is cancelled, the socket stays: Register again within 1 s, with another socket on 1.37",
@@ -34,7 +40,7 @@ async def lost_stream(case: Case) -> str:
     return f"Register {took * 1000:.0f} ms after the stream ended"
 
 
-@check(
+@CHECKS.add(
     15,
     "a stream that never comes leads to a new registration",
     expected="Register answered ok, ListAndWatch never called: a new Register after about 10 s",
@@ -47,7 +53,7 @@ async def no_stream(case: Case) -> str:
     """Answer ok and do no more."""
     async with case.node() as scene:
         scene.kubelet.faults.register(RegisterFault(stream=False, resource=scene.resource))
-        await scene.start_plugin()
+        await scene.start()
         await scene.until(lambda: scene.registers, case.patience_for_connecting, "no Register came")
         took = await scene.until(
             lambda: len(scene.registers) > 1, case.limit(4.5), "no second Register came although no stream was opened"
@@ -60,7 +66,7 @@ async def no_stream(case: Case) -> str:
     return f"a new Register {took:.1f} s after the first"
 
 
-@check(
+@CHECKS.add(
     16,
     "streams that end at once are answered with growing pauses",
     expected="five times Register ok and the stream closed at once: five new registrations, further and further apart",
@@ -72,7 +78,7 @@ async def no_stream(case: Case) -> str:
 async def flapping(case: Case) -> str:
     """Close the stream five times."""
     async with case.node() as scene:
-        await scene.start_plugin()
+        await scene.start()
         for number in range(1, 6):
             await scene.until(
                 # With its first list: of a stream that is closed before, the plugin need not know.

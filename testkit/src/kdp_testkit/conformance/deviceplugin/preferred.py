@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import anyio
 
-from ..wire import CallError
-from .model import NotApplicable, check
-from .scene import Case, Scene, ids, plural
+from ...wire import CallError
+from ..checks import Checks
+from ..scene import ids, plural
+from ..verdicts import NotApplicable
 from .subject import Staging
 
-__all__: list[str] = []
+if TYPE_CHECKING:
+    from .scene import Case, PluginScene
+
+__all__ = ["CHECKS"]
+
+CHECKS: Checks[Case] = Checks()
 
 _CALL = 30.0
 
@@ -22,7 +30,7 @@ def _offering(case: Case) -> Staging:
     return Staging() if case.facts.options.preferred_allocation_available else Staging(prefers=True)
 
 
-async def _asked(scene: Scene, available: list[str], must: list[str], size: int) -> tuple[str, ...]:
+async def _asked(scene: PluginScene, available: list[str], must: list[str], size: int) -> tuple[str, ...]:
     try:
         answers = await scene.client.preferred(available, must, size, timeout=_CALL)
     except CallError as error:
@@ -35,7 +43,7 @@ async def _asked(scene: Scene, available: list[str], must: list[str], size: int)
     return chosen
 
 
-@check(
+@CHECKS.add(
     48,
     "preferred devices are as many as asked, of those available",
     expected="size ids, all of must_include among them, all available, none twice",
@@ -55,7 +63,7 @@ async def preferred(case: Case) -> str:
     return f"right for {', '.join(map(str, sorted(asked)))} of {len(free)}"
 
 
-@check(
+@CHECKS.add(
     49,
     "must_include as many as the size is the answer",
     expected="exactly the ids of must_include",
@@ -72,7 +80,7 @@ async def only_must(case: Case) -> str:
     return f"exactly {ids(must)}"
 
 
-@check(
+@CHECKS.add(
     50,
     "an impossible preference is no error",
     expected="more asked than available: an empty or partial answer",
@@ -89,7 +97,7 @@ async def impossible(case: Case) -> str:
     return f"{plural(len(chosen), 'id')} for {len(free) + 3} of {len(free)}, {len(chosen_of_none)} for 1 of none"
 
 
-@check(
+@CHECKS.add(
     51,
     "GetPreferredAllocation that is not offered does no harm",
     expected="called although the option is false: UNIMPLEMENTED or a valid answer, no crash",
@@ -120,7 +128,7 @@ def _preparing(case: Case, seconds: float) -> Staging:
     return Staging() if case.facts.options.pre_start_required and not seconds else Staging(prepares=seconds)
 
 
-@check(
+@CHECKS.add(
     52,
     "PreStartContainer can be repeated",
     expected="twice for the same devices: ok twice",
@@ -140,7 +148,7 @@ async def pre_start_twice(case: Case) -> str:
     return f"twice ok for {ids(devices)}"
 
 
-@check(
+@CHECKS.add(
     53,
     "a slow PreStartContainer is answered before the kubelet's deadline",
     expected="the backend takes longer than grpc-timeout: an error of the plugin's own before the deadline",

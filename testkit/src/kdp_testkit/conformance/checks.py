@@ -1,0 +1,128 @@
+"""What a check is, and how a module lists its checks.
+
+A check is one scenario of a contract, with that contract's number as its id; the sections that rules cite are those of
+docs/explanation/kubelet.md. It is a small coroutine that plays the scenario on a scene and returns what the kubelet saw; it
+raises `Failed` with what it saw instead, or `NotApplicable` with the reason why nothing can be said. A check never passes
+because it could not look.
+
+A module has a list of its own, `Checks`, and enters its coroutines with `Checks.add`; a catalogue joins the lists of the
+modules that it names. Importing a module enters nothing anywhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Generic, TypeVar
+
+import attrs
+
+from .verdicts import Route
+
+__all__ = ["BOTH", "KUBELET_SOCK", "WATCHER", "Check", "Checks", "ConformanceCheck", "joined"]
+
+SceneT = TypeVar("SceneT")
+Play = Callable[[SceneT], Awaitable[str]]
+
+BOTH: tuple[Route, ...] = ("kubelet", "watcher")
+KUBELET_SOCK: tuple[Route, ...] = ("kubelet",)
+WATCHER: tuple[Route, ...] = ("watcher",)
+
+
+@attrs.frozen(kw_only=True)
+class ConformanceCheck:
+    """One scenario.
+
+    Attributes:
+        id: The scenario's number, the same for ever.
+        name: What holds, in a few words.
+        expected: What the kubelet should see.
+        rule: Why, with the section of the contract.
+        cure: What the plugin's author does about it.
+        routes: The ways of registering for which it has a meaning.
+        levers: The levers that it needs.
+        waits: Seconds that it must wait for nothing; 0: none. Those that wait are left out by ``quick``.
+        lasts: Seconds that it spends mostly waiting, if they are many: it is started first.
+        alone: It measures the process, or disturbs others: nothing runs beside it but what only waits.
+    """
+
+    id: int
+    name: str
+    expected: str
+    rule: str
+    cure: str
+    routes: tuple[Route, ...] = BOTH
+    levers: tuple[str, ...] = ()
+    waits: float = 0.0
+    lasts: float = 0.0
+    alone: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class Check(ConformanceCheck, Generic[SceneT]):
+    """One scenario and the coroutine that plays it.
+
+    Attributes:
+        play: Plays it, and returns what was seen.
+    """
+
+    play: Play[SceneT] = attrs.field(repr=False, eq=False)
+
+
+class Checks(Generic[SceneT]):
+    """The checks of one module, in the order in which they stand there."""
+
+    def __init__(self) -> None:
+        self._checks: list[Check[SceneT]] = []
+
+    def __iter__(self) -> Iterator[Check[SceneT]]:
+        """Go through the checks."""
+        return iter(self._checks)
+
+    def add(
+        self,
+        id: int,
+        name: str,
+        *,
+        expected: str,
+        rule: str,
+        cure: str,
+        routes: Sequence[Route] = BOTH,
+        levers: Sequence[str] = (),
+        waits: float = 0.0,
+        lasts: float = 0.0,
+        alone: bool = False,
+    ) -> Callable[[Play[SceneT]], Play[SceneT]]:
+        """Enter a coroutine into the list; the arguments are `ConformanceCheck`'s."""
+
+        def enter(play: Play[SceneT]) -> Play[SceneT]:
+            check = Check(
+                id=id,
+                name=name,
+                expected=expected,
+                rule=rule,
+                cure=cure,
+                play=play,
+                routes=tuple(routes),
+                levers=tuple(levers),
+                waits=waits,
+                lasts=max(lasts, 0.0 if alone else waits),
+                alone=alone,
+            )
+            self._checks.append(check)
+            return play
+
+        return enter
+
+
+def joined(*lists: Checks[SceneT]) -> tuple[Check[SceneT], ...]:
+    """Return the checks of several modules in the order of their ids.
+
+    Raises:
+        ValueError: Two checks have the same id.
+    """
+    found: dict[int, Check[SceneT]] = {}
+    for check in (each for checks in lists for each in checks):
+        if check.id in found:
+            raise ValueError(f"two checks have the id {check.id}")
+        found[check.id] = check
+    return tuple(found[id] for id in sorted(found))

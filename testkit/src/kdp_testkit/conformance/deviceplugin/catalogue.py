@@ -1,0 +1,25 @@
+"""The checks of device plugins: those of each topic, joined in the order of their ids."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..checks import Check, joined
+from . import allocation, lifecycle, lists, podresources, preferred, registration, restarts, streams, watcher
+
+if TYPE_CHECKING:
+    from .scene import Case
+
+__all__ = ["CHECKS"]
+
+CHECKS: tuple[Check[Case], ...] = joined(
+    registration.CHECKS,
+    lists.CHECKS,
+    streams.CHECKS,
+    restarts.CHECKS,
+    allocation.CHECKS,
+    preferred.CHECKS,
+    lifecycle.CHECKS,
+    watcher.CHECKS,
+    podresources.CHECKS,
+)

@@ -1,0 +1,90 @@
+"""`Subject`: the device plugin under test, which can be started any number of times, each on a kubelet's directories.
+
+There are two here: `backend.BackendSubject` runs a vendor's class under kdp in this process, `command.CommandSubject` runs
+a program in any language. What a subject cannot do it says with `NotApplicable` and the reason. It never pretends.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Literal
+
+import attrs
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from kdp.kubelet.paths import KubeletPaths
+
+    from ..instance import Instance
+
+__all__ = ["SECRET", "AllocateMode", "Staging", "Subject"]
+
+AllocateMode = Literal["plain", "slow", "hangs", "raises"]
+
+SECRET = "token-4f1c9a77"  # noqa: S105 - stands for one: it must not be seen anywhere
+"""Is part of the exception that a staged Allocate raises; must not reach the pod."""
+
+
+@attrs.frozen(kw_only=True)
+class Staging:
+    """What the kit asks of the plugin beyond its own nature, to play a scenario.
+
+    Attributes:
+        devices: This many devices instead of the plugin's own number.
+        numa: NUMA nodes of the devices in their order, repeated; -1 is "unknown" as sysfs says it.
+        allocate: How Allocate behaves; anything but ``plain`` lasts until `Instance.release`.
+        prefers: GetPreferredAllocation is offered (True) or not (False); None: as the plugin has it.
+        prepares: Seconds that PreStartContainer takes; None: as the plugin has it.
+        second: Serve a second resource beside the first.
+        without_inotify: The kernel refuses to watch directories.
+        asks_often: It asks the pod-resources API many times a second for what it asks for once in a while, and takes the
+            kubelet for one that knows all its pods.
+    """
+
+    devices: int | None = None
+    numa: Sequence[Sequence[int]] | None = None
+    allocate: AllocateMode = "plain"
+    prefers: bool | None = None
+    prepares: float | None = None
+    second: bool = False
+    without_inotify: bool = False
+    asks_often: bool = False
+
+
+class Subject(abc.ABC):
+    """The plugin under test.
+
+    Attributes:
+        width: How many checks may run beside one another.
+        has_process: Whether each instance is a process of its own.
+        host_root: Where the node's root directory is for the paths that a reply names.
+        can_be_staged: Whether it can be made what a `Staging` asks for.
+        shares_hardware: Whether all instances see the same hardware, so that only one check at a time may change it.
+        seen_at: Where instances see the kubelet's root directory, if not where it is.
+        node_root: Where the node's root directory is, of which replies name the paths.
+    """
+
+    width: int = 8
+    has_process: bool = False
+    host_root: str = "/"
+    can_be_staged: bool = True
+    shares_hardware: bool = False
+    seen_at: str | None = None
+    node_root: str = "/"
+
+    @abc.abstractmethod
+    def start(
+        self, paths: KubeletPaths, staging: Staging, wake: Callable[[], None]
+    ) -> AbstractAsyncContextManager[Instance]:
+        """Start an instance; it is gone, with everything that it started, when the context is left.
+
+        Args:
+            paths: The kubelet's directories.
+            staging: What it must be beyond its own nature.
+            wake: Called when the instance has ended.
+
+        Raises:
+            NotApplicable: It cannot be staged like that.
+        """
