@@ -652,7 +652,7 @@ class Bare(Instance):
         await self.stop(10)
 
     @override
-    def said(self) -> str:
+    def output(self) -> str:
         return "\n".join(self.lines)
 
     @override

@@ -166,7 +166,7 @@ class Bare(Instance):
             _dead(path)
 
     @override
-    def said(self) -> str:
+    def output(self) -> str:
         return "\n".join(self.words)
 
     @override
@@ -199,16 +199,16 @@ class Bare(Instance):
         await self.fail(device)
 
     @override
-    async def spoil(self, is_spoiled: bool) -> None:
+    async def add_invalid_device(self, is_spoiled: bool) -> None:
         self.is_spoiled = is_spoiled
         self._wake()
 
     @override
-    async def jam(self, is_jammed: bool) -> None:
+    async def block_release(self, is_jammed: bool) -> None:
         self.is_jammed = is_jammed
 
     @override
-    def touched(self) -> int | None:
+    def preparations(self) -> int | None:
         return self.allocations
 
     def _wake(self) -> None:

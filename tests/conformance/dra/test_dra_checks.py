@@ -147,10 +147,10 @@ async def test_kdp_undoes_what_nobody_unprepares() -> None:
 
 async def test_a_driver_is_not_killed_while_the_kubelet_takes_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """A socket that is seen again is unregistered for a look; the check called nobody then, killed, and waited."""
-    lent = DraScene.lent
+    require_free = DraScene.require_free
 
     async def seen_again(scene: DraScene, *devices: Any) -> None:
-        await lent(scene, *devices)
+        await require_free(scene, *devices)
         before = len(scene.kubelet.events.of(DriverGone))
         [path] = scene.node.paths.plugins_registry_dir.iterdir()
         path.rename(scene.node.state / path.name)
@@ -159,7 +159,7 @@ async def test_a_driver_is_not_killed_while_the_kubelet_takes_it_back(monkeypatc
             lambda: len(scene.kubelet.events.of(DriverGone)) > before, 5.0, "the socket was not seen again"
         )
 
-    monkeypatch.setattr(DraScene, "lent", seen_again)
+    monkeypatch.setattr(DraScene, "require_free", seen_again)
     report = await run_dra_checks(BareSubject(), only=[26], patience=PATIENCE)
     report.raise_if_failed()
 

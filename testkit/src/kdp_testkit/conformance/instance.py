@@ -134,7 +134,7 @@ class Instance(abc.ABC):
         """End it without a word, as SIGKILL does; its sockets stay as dead files."""
 
     @abc.abstractmethod
-    def said(self) -> str:
+    def output(self) -> str:
         """Return what it says of itself: its log and its state."""
 
     @abc.abstractmethod
@@ -181,15 +181,15 @@ class Instance(abc.ABC):
         """Make a device fail with this reason."""
         raise NotApplicable("the kit cannot choose the words with which a device of this driver fails")
 
-    async def spoil(self, is_spoiled: bool) -> None:
+    async def add_invalid_device(self, is_spoiled: bool) -> None:
         """Have a device among the others that breaks the API's rules: it has 33 attributes; or have it no more."""
         raise NotApplicable("the kit cannot give this driver a device that breaks the API's rules")
 
-    async def jam(self, is_jammed: bool) -> None:
+    async def block_release(self, is_jammed: bool) -> None:
         """Make the hardware refuse to be given back; or let it."""
         raise NotApplicable("the kit cannot make this driver's hardware refuse to be given back")
 
-    def touched(self) -> int | None:
+    def preparations(self) -> int | None:
         """Return how often it has prepared hardware for a claim; None: that cannot be seen."""
         return None
 

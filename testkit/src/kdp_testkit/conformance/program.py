@@ -153,7 +153,7 @@ class _Process(Instance):
                         os.kill(int(entry), signal.SIGKILL)
 
     @override
-    def said(self) -> str:
+    def output(self) -> str:
         return "\n".join(self._lines)
 
     @override
@@ -255,12 +255,13 @@ _NO_QUARANTINE = {"KDP_HEALTH_POLICY": "flaps=none"}
 
 
 def _variables(paths: KubeletPaths) -> dict[str, str]:
+    known = places(paths)
     return {
-        "KDP_KUBELET_ROOT": os.fspath(paths.device_plugin_dir.parent),
-        "KDP_DEVICE_PLUGIN_DIR": os.fspath(paths.device_plugin_dir),
-        "KDP_PLUGINS_REGISTRY_DIR": os.fspath(paths.plugins_registry_dir),
-        "KDP_POD_RESOURCES_DIR": os.fspath(paths.pod_resources_dir),
+        "KDP_KUBELET_ROOT": known["root"],
+        "KDP_DEVICE_PLUGIN_DIR": known["device_plugins"],
+        "KDP_PLUGINS_REGISTRY_DIR": known["plugins_registry"],
+        "KDP_POD_RESOURCES_DIR": known["pod_resources"],
         "KDP_PODS_API_DIR": os.fspath(paths.pods_api_dir),
         # A plugin made with kdp keeps there what must outlive it; the machine's own directory is none of the kit's.
-        "KDP_STATE_DIR": os.fspath(paths.device_plugin_dir.parent / "state"),
+        "KDP_STATE_DIR": os.path.join(known["root"], "state"),
     }

@@ -150,7 +150,7 @@ class Scene(abc.ABC):
     def failed(self, saw: str) -> Failed:
         """Return the failure, with the kubelet's last events and the last lines of the instances."""
         story = self.log.story(STORY).splitlines() if len(self.log) else []
-        said = [line for instance in self.instances for line in instance.said().splitlines()[-4:]]
+        said = [line for instance in self.instances for line in instance.output().splitlines()[-4:]]
         parts = [saw]
         if story:
             parts += ["what the kubelet saw last:", *(line[:_LINE] for line in story)]

@@ -55,7 +55,7 @@ class _Program:
         return None if ending.code == 0 else f"the plugin {ending}; expected is exit code 0"
 
     def said(self) -> str:
-        return self._instance.said()
+        return self._instance.output()
 
 
 def of_command(command: Sequence[str], *, mount: bool = False, deadline: float = 10.0) -> Start:

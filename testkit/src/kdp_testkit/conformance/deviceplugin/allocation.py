@@ -89,7 +89,7 @@ async def one_device(case: Case) -> str:
 )
 async def any_order(case: Case) -> str:
     """Allocate two in both orders."""
-    case.needs_two()
+    case.require_devices()
     async with case.connected() as scene:
         first, second = scene.some(2)
         [one] = await allocate(scene, [first, second])
@@ -125,7 +125,7 @@ async def again(case: Case) -> str:
 )
 async def sidecar(case: Case) -> str:
     """Admit a pod with a sidecar."""
-    case.needs_two()
+    case.require_devices()
     async with case.connected() as scene:
         scene.some(2)
         wanted = {scene.resource: 1}
@@ -188,7 +188,7 @@ async def unhealthy_id(case: Case) -> str:
 )
 async def two_requests(case: Case) -> str:
     """Send two."""
-    case.needs_two()
+    case.require_devices()
     async with case.connected() as scene:
         first, second = scene.some(2)
         alone = [(await allocate(scene, [device]))[0] for device in (first, second)]

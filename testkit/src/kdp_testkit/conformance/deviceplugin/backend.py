@@ -196,7 +196,7 @@ class _Instance(InProcess):
         return self._directory.glob("kdp-*")
 
     @override
-    def said(self) -> str:
+    def output(self) -> str:
         status = self.manager.status()
         state = [
             f"{r.resource} is {r.state}" + (f": {r.reason}" if r.reason else "") for r in status.resources.values()

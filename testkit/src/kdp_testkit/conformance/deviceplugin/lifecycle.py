@@ -165,7 +165,7 @@ async def _second(scene: PluginScene, *, needs_a_name: bool = True) -> str:
         "the second instance did not connect",
     )
     if instance.ending is not None:
-        raise NotApplicable(f"a second instance beside the first {instance.ending}: {instance.said()[-200:]}")
+        raise NotApplicable(f"a second instance beside the first {instance.ending}: {instance.output()[-200:]}")
     path = _opened(scene)[-1].socket_path
     if needs_a_name and path in before:
         raise scene.failed(f"the second instance registered the socket of the first, {Path(path).name}")

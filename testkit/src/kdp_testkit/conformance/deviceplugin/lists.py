@@ -402,7 +402,9 @@ async def too_long(case: Case) -> str:
         words = str(count)
         await scene.until(
             lambda: (
-                words in scene.instance.said() or len(scene.lists) > known or not scene.kubelet.streams(scene.resource)
+                words in scene.instance.output()
+                or len(scene.lists) > known
+                or not scene.kubelet.streams(scene.resource)
             ),
             case.limit(3.0),
             "the plugin said nothing about a list that is too long",
@@ -411,7 +413,7 @@ async def too_long(case: Case) -> str:
         scene.require(
             set(scene.listed) == before, f"the list changed from {len(before)} to {len(scene.listed)} devices"
         )
-        said = [line for line in scene.instance.said().splitlines() if words in line]
+        said = [line for line in scene.instance.output().splitlines() if words in line]
         scene.require(said, "the plugin said nothing about a list that is too long")
     return f"{plural(len(before), 'device')} stay listed; the plugin said: {said[-1][:160]}"
 

@@ -111,7 +111,7 @@ def _told(pauses: list[float]) -> str:
 )
 async def released(case: Case) -> str:
     """Admit a pod, delete it."""
-    case.needs_two()
+    case.require_devices()
     async with case.connected(Staging(asks_often=True)) as scene:
         scene.some(2)
         first = await scene.kubelet.admit(Pod.asking({scene.resource: 1}))

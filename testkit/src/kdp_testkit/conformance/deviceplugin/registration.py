@@ -206,7 +206,7 @@ async def _refused_for_good(case: Case, text: str, words: str) -> str:
         instance = await scene.start()
         await scene.until(lambda: scene.registers, case.patience_for_connecting, "no Register came")
         await scene.until(
-            lambda: words in instance.said(), case.limit(1.0), f"the plugin did not say why it is refused ({words!r})"
+            lambda: words in instance.output(), case.limit(1.0), f"the plugin did not say why it is refused ({words!r})"
         )
         scene.require(instance.is_ready() is not True, "the plugin calls itself ready although it was refused")
         before = len(scene.registers)

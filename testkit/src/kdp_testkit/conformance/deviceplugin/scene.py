@@ -221,7 +221,7 @@ class Case:
         """Seconds to wait until a plugin that was started or lost is connected."""
         return 30.0 * max(self.patience, 0.1)
 
-    def needs_two(self, count: int = 2) -> None:
+    def require_devices(self, count: int = 2) -> None:
         """Refuse at once if the plugin has not so many healthy devices."""
         if len(self.facts.healthy) < count:
             raise NotApplicable(

@@ -101,7 +101,9 @@ async def notified(case: Case) -> str:
         took = await scene.until(
             lambda: _identities(scene) - before, case.limit(1.5), "the socket was not made anew after the refusal"
         )
-        scene.require("refused by the conformance kit" in instance.said(), "the plugin did not tell why it was refused")
+        scene.require(
+            "refused by the conformance kit" in instance.output(), "the plugin did not tell why it was refused"
+        )
     return f"the text was told, a new socket came {took * 1000:.0f} ms after the refusal"
 
 

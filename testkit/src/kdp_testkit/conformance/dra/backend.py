@@ -99,7 +99,7 @@ class _Instance(InProcess):
         return [path for root in roots for path in root.rglob("*") if path.is_socket()]
 
     @override
-    def said(self) -> str:
+    def output(self) -> str:
         status = self._driver.status()
         drivers = status.drivers.values()
         state = [f"{each.driver} is {each.state}: {each.reason}" for each in drivers if each.reason]
@@ -120,18 +120,18 @@ class _Instance(InProcess):
         self._driver.rescan()
 
     @override
-    async def spoil(self, is_spoiled: bool) -> None:
+    async def add_invalid_device(self, is_spoiled: bool) -> None:
         self._hardware.is_spoiled = is_spoiled
         self._driver.rescan()
 
     @override
-    async def jam(self, is_jammed: bool) -> None:
+    async def block_release(self, is_jammed: bool) -> None:
         if not self._hardware.can_jam:
             raise NotApplicable("the backend has no hook `released` that could fail")
         self._hardware.is_jammed = is_jammed
 
     @override
-    def touched(self) -> int | None:
+    def preparations(self) -> int | None:
         return self._hardware.allocations
 
 

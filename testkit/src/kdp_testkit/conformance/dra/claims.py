@@ -31,11 +31,11 @@ _ONE_ENTRY = "exactly one entry for each claim of the request, keyed by its UID;
 async def _one(scene: DraScene) -> str:
     [device] = await scene.some()
     claim = await scene.claim(scene.result(device))
-    devices = await scene.good(claim)
+    devices = await scene.prepared(claim)
     told = [(each.requests, each.pool, each.device) for each in devices]
     scene.require(told == [(("r0",), device["pool"], device["name"])], f"r0 has {device['name']}, answered was {told}")
-    scene.resolved(devices)
-    await scene.undone(claim)
+    scene.require_resolved(devices)
+    await scene.unprepared(claim)
     return f"{device['name']} with {len(devices[0].cdi_ids)} CDI ids"
 
 
@@ -54,7 +54,7 @@ async def _one_of_two(scene: DraScene) -> str:
     scene.require(not answer[good.uid][1], f"the good claim was refused: {answer[good.uid][1]}")
     scene.require(len(answer[good.uid][0]) == 1, "the good claim has no device")
     scene.require(answer[bad.uid][1], "a claim that is not allocated was prepared")
-    await scene.undone(good, bad)
+    await scene.unprepared(good, bad)
     return f"the bad one: {answer[bad.uid][1]}"
 
 
@@ -83,12 +83,12 @@ async def _none(scene: DraScene) -> str:
 async def _twice(scene: DraScene) -> str:
     [device] = await scene.some()
     claim = await scene.claim(scene.result(device))
-    first = await scene.good(claim)
+    first = await scene.prepared(claim)
     before = scene.specs()
-    second = await scene.good(claim)
+    second = await scene.prepared(claim)
     scene.require(first == second, f"first {first}, then {second}")
     scene.require(scene.specs() == before, f"the specs were {sorted(before)}, then {sorted(scene.specs())}")
-    await scene.undone(claim)
+    await scene.unprepared(claim)
     return "the same answer"
 
 
@@ -112,13 +112,13 @@ async def _wrong(scene: DraScene) -> str:
     good = await scene.claim(scene.result(device))
     error = (await scene.prepare(gone, good, unallocated))[good.uid][1]
     scene.require(not error, f"the good claim was refused: {error}")
-    await scene.undone(good)
+    await scene.unprepared(good)
     scene.server.faults.internal_error(method="GET", times=None)
     failing = await scene.claim_quietly(scene.result(device))
-    error = await scene.bad(failing, "a claim that the API server does not tell")
+    error = await scene.refused(failing, "a claim that the API server does not tell")
     scene.server.faults.clear()
-    await scene.undone(gone, replaced, unallocated, failing)
-    await scene.lent(device)
+    await scene.unprepared(gone, replaced, unallocated, failing)
+    await scene.require_free(device)
     return f"refused: {answer[gone.uid][1]}; {answer[replaced.uid][1]}; {answer[unallocated.uid][1]}; {error}"
 
 
@@ -135,13 +135,13 @@ async def _others(scene: DraScene) -> str:
     [device] = await scene.some()
     foreign = objects.result("other.example.com", "theirs", request="r1", pool="theirs")
     mixed = await scene.claim(foreign, scene.result(device))
-    devices = await scene.good(mixed)
+    devices = await scene.prepared(mixed)
     told = [each.device for each in devices]
     scene.require(told == [device["name"]], f"of {device['name']} and another driver's device, answered was {told}")
     alone = await scene.claim(foreign)
-    devices = await scene.good(alone)
+    devices = await scene.prepared(alone)
     scene.require(not devices, f"a claim of another driver's device was answered with {devices}")
-    await scene.undone(mixed, alone)
+    await scene.unprepared(mixed, alone)
     return "one of two results, none of one"
 
 
@@ -155,10 +155,10 @@ async def _others(scene: DraScene) -> str:
 async def _prioritized(scene: DraScene) -> str:
     [device] = await scene.some()
     claim = await scene.claim(scene.result(device, request="gpu/large"))
-    devices = await scene.good(claim)
+    devices = await scene.prepared(claim)
     told = [each.requests for each in devices]
     scene.require(told == [("gpu",)], f"request_names are {told}")
-    await scene.undone(claim)
+    await scene.unprepared(claim)
     return "gpu/large was answered as gpu"
 
 
@@ -181,8 +181,8 @@ async def _config_of_others(scene: DraScene) -> str:
         {"source": source, "requests": [], "opaque": opaque} for source in ("FromClass", "FromClaim")
     ]
     claim = await scene.claim(scene.result(device), config=config)
-    await scene.good(claim)
-    await scene.undone(claim)
+    await scene.prepared(claim)
+    await scene.unprepared(claim)
     return "prepared all the same"
 
 
@@ -196,14 +196,14 @@ async def _config_of_others(scene: DraScene) -> str:
 async def _busy(scene: DraScene) -> str:
     [device] = await scene.some()
     owner, other = await scene.claim(scene.result(device)), await scene.claim(scene.result(device))
-    first = await scene.good(owner)
-    error = await scene.bad(other, f"{device['name']}, which another claim has,")
-    await scene.undone(other)
-    scene.resolved(first)
-    scene.require(await scene.good(owner) == first, "the owner's answer has changed")
-    await scene.undone(owner)
-    await scene.good(other)
-    await scene.undone(other)
+    first = await scene.prepared(owner)
+    error = await scene.refused(other, f"{device['name']}, which another claim has,")
+    await scene.unprepared(other)
+    scene.require_resolved(first)
+    scene.require(await scene.prepared(owner) == first, "the owner's answer has changed")
+    await scene.unprepared(owner)
+    await scene.prepared(other)
+    await scene.unprepared(other)
     return error
 
 
@@ -217,13 +217,13 @@ async def _busy(scene: DraScene) -> str:
 async def _admin(scene: DraScene) -> str:
     [device] = await scene.some()
     owner, admin = await scene.claim(scene.result(device)), await scene.claim(scene.result(device, adminAccess=True))
-    first = await scene.good(owner)
-    devices = await scene.good(admin)
+    first = await scene.prepared(owner)
+    devices = await scene.prepared(admin)
     scene.require([each.device for each in devices] == [device["name"]], f"answered was {devices}")
-    await scene.undone(admin)
-    scene.resolved(first)
-    scene.require(await scene.good(owner) == first, "the owner's answer has changed")
-    await scene.undone(owner)
+    await scene.unprepared(admin)
+    scene.require_resolved(first)
+    scene.require(await scene.prepared(owner) == first, "the owner's answer has changed")
+    await scene.unprepared(owner)
     return "prepared beside its owner"
 
 
@@ -237,14 +237,14 @@ async def _admin(scene: DraScene) -> str:
 async def _two_requests(scene: DraScene) -> str:
     devices = await scene.some(2)
     claim = await scene.claim(*(scene.result(each, request=f"r{index}") for index, each in enumerate(devices)))
-    answered = await scene.good(claim)
+    answered = await scene.prepared(claim)
     told = sorted((each.requests, each.device) for each in answered)
     expected = sorted(((f"r{index}",), each["name"]) for index, each in enumerate(devices))
     scene.require(told == expected, f"answered was {told}")
-    scene.resolved(answered)
+    scene.require_resolved(answered)
     first, second = (set(each.cdi_ids) for each in answered)
     scene.require(not first & second, f"both requests have {', '.join(sorted(first & second))}")
-    await scene.undone(claim)
+    await scene.unprepared(claim)
     return "two requests, no common CDI id"
 
 
@@ -267,12 +267,12 @@ async def _overtaken(scene: DraScene) -> str:
                 pass
             else:
                 raise NotApplicable("the driver does not ask the API server for a claim, so Prepare cannot be delayed")
-    await scene.undone(claim)
+    await scene.unprepared(claim)
     scene.server.faults.clear()
     await scene.elapse(1.0)
     left = {each for each in scene.specs() if claim.uid in each}
     scene.require(not left, f"of the unprepared claim there is {', '.join(sorted(left))}")
-    await scene.lent(device)
+    await scene.require_free(device)
     return "not prepared, and the device is free"
 
 
@@ -286,15 +286,15 @@ async def _overtaken(scene: DraScene) -> str:
 async def _specs_lost(scene: DraScene) -> str:
     [device] = await scene.some()
     claim = await scene.claim(scene.result(device))
-    first = await scene.good(claim)
+    first = await scene.prepared(claim)
     if not any(each.cdi_ids for each in first):
         raise NotApplicable("the driver answers without CDI ids")
     for path in scene.node.cdi.iterdir():
         path.unlink()
-    second = await scene.good(claim)
+    second = await scene.prepared(claim)
     scene.require(first == second, f"first {first}, then {second}")
-    scene.resolved(second)
-    await scene.undone(claim)
+    scene.require_resolved(second)
+    await scene.unprepared(claim)
     return "written again"
 
 
@@ -308,9 +308,9 @@ async def _specs_lost(scene: DraScene) -> str:
 async def _vanished(scene: DraScene) -> str:
     [device] = await scene.some()
     claim = await scene.claim(scene.result({**device, "name": "no-such-device"}))
-    error = await scene.bad(claim, "a device that does not exist")
+    error = await scene.refused(claim, "a device that does not exist")
     scene.require("no-such-device" in error, f"the error does not name the device: {error}")
-    await scene.undone(claim)
+    await scene.unprepared(claim)
     return error
 
 
@@ -322,7 +322,7 @@ async def _vanished(scene: DraScene) -> str:
     cure="answer a UID that you do not know with an empty entry",
 )
 async def _never(scene: DraScene) -> str:
-    await scene.undone(ClaimEntry(namespace="default", name="never", uid="00000000-0000-4000-8000-000000000003"))
+    await scene.unprepared(ClaimEntry(namespace="default", name="never", uid="00000000-0000-4000-8000-000000000003"))
     return "no error"
 
 
@@ -336,14 +336,14 @@ async def _never(scene: DraScene) -> str:
 async def _deleted(scene: DraScene) -> str:
     [device] = await scene.some()
     claim = await scene.claim(scene.result(device))
-    first = await scene.good(claim)
+    first = await scene.prepared(claim)
     await scene.drop(claim)
     scene.server.faults.away()
-    await scene.undone(claim)
+    await scene.unprepared(claim)
     scene.server.faults.back()
     left = {each for device in first for each in device.cdi_ids} & scene.specs()
     scene.require(not left, f"after Unprepare there is still {', '.join(sorted(left))}")
-    await scene.lent(device)
+    await scene.require_free(device)
     return "unprepared without claim and API server"
 
 
@@ -357,11 +357,11 @@ async def _deleted(scene: DraScene) -> str:
 async def _unprepared_twice(scene: DraScene) -> str:
     [device] = await scene.some()
     claim = await scene.claim(scene.result(device))
-    await scene.good(claim)
+    await scene.prepared(claim)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(scene.undone, claim)
-        tasks.start_soon(scene.undone, claim)
-    await scene.undone(claim)
+        tasks.start_soon(scene.unprepared, claim)
+        tasks.start_soon(scene.unprepared, claim)
+    await scene.unprepared(claim)
     return "three times"
 
 
@@ -376,10 +376,10 @@ async def _extended(scene: DraScene) -> str:
     [device] = await scene.some()
     result = scene.result(device, request="container-0-request-0")
     claim = await scene.claim(result, name="pod-extended-resources-x7k2p")
-    devices = await scene.good(claim)
+    devices = await scene.prepared(claim)
     told = [each.requests for each in devices]
     scene.require(told == [("container-0-request-0",)], f"request_names are {told}")
-    await scene.undone(claim)
+    await scene.unprepared(claim)
     return "prepared"
 
 
@@ -396,9 +396,9 @@ async def _unreachable(scene: DraScene) -> str:
     claim = await scene.claim(scene.result(device))
     scene.server.faults.slow(60.0)
     began = anyio.current_time()
-    error = await scene.bad(claim, "a claim that the API server does not tell")
+    error = await scene.refused(claim, "a claim that the API server does not tell")
     took = anyio.current_time() - began
     scene.server.faults.clear()
     scene.require(took < 10.0, f"the error came after {took:.1f} s: {error}")
-    await scene.undone(claim)
+    await scene.unprepared(claim)
     return f"after {took:.1f} s: {error}"

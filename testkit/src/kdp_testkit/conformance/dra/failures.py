@@ -26,7 +26,7 @@ CHECKS: Checks[DraScene] = Checks()
 async def _given_up(scene: DraScene) -> str:
     [device] = await scene.some()
     claim = await scene.claim(scene.result(device))
-    before = scene.instance.touched()
+    before = scene.instance.preparations()
     scene.server.faults.slow(0.6)
     async with scene.connection() as connection:
         try:
@@ -35,19 +35,19 @@ async def _given_up(scene: DraScene) -> str:
             pass
         else:
             raise NotApplicable("the driver does not ask the API server for a claim, so Prepare cannot be delayed")
-    first = await scene.good(claim)
+    first = await scene.prepared(claim)
     scene.server.faults.slow(0.0)
     await scene.elapse(0.8)
-    second = await scene.good(claim)
+    second = await scene.prepared(claim)
     scene.require(first == second, f"the second call was answered with {first}, a later one with {second}")
-    scene.resolved(second)
-    after = scene.instance.touched()
+    scene.require_resolved(second)
+    after = scene.instance.preparations()
     if before is not None and after is not None:
         scene.require(after - before == 1, f"the hardware was prepared {after - before} times")
-    await scene.undone(claim)
+    await scene.unprepared(claim)
     left = {each for each in scene.specs() if claim.uid in each}
     scene.require(not left, f"of the unprepared claim there is {', '.join(sorted(left))}")
-    await scene.lent(device)
+    await scene.require_free(device)
     return "one result" if after is None else "one result, hardware touched once"
 
 
@@ -61,7 +61,7 @@ async def _given_up(scene: DraScene) -> str:
 async def _unwritable(scene: DraScene) -> str:
     devices = await scene.some(2)
     good = await scene.claim(scene.result(devices[0]))
-    if not any(each.cdi_ids for each in await scene.good(good)):
+    if not any(each.cdi_ids for each in await scene.prepared(good)):
         raise NotApplicable("the driver answers without CDI ids")
     claim = await scene.claim(scene.result(devices[1]))
     cdi = scene.node.cdi
@@ -69,14 +69,14 @@ async def _unwritable(scene: DraScene) -> str:
     cdi.rename(aside)
     cdi.write_text("nothing can be written here, not even by root")
     try:
-        error = await scene.bad(claim, "a claim whose CDI spec cannot be written")
+        error = await scene.refused(claim, "a claim whose CDI spec cannot be written")
     finally:
         cdi.unlink()
         aside.rename(cdi)
     await scene.kill()
-    await scene.again()
-    scene.resolved(await scene.good(claim))
-    await scene.undone(claim, good)
+    await scene.start_again()
+    scene.require_resolved(await scene.prepared(claim))
+    await scene.unprepared(claim, good)
     scene.require(not list(cdi.iterdir()), f"{[path.name for path in cdi.iterdir()]} is left in {cdi}")
     return error
 
@@ -91,13 +91,13 @@ async def _unwritable(scene: DraScene) -> str:
 async def _jammed(scene: DraScene) -> str:
     [device] = await scene.some()
     claim, other = await scene.claim(scene.result(device)), await scene.claim(scene.result(device))
-    await scene.good(claim)
-    await scene.instance.jam(True)
+    await scene.prepared(claim)
+    await scene.instance.block_release(True)
     error = (await scene.unprepare(claim))[claim.uid]
     scene.require(error, "the hardware could not be given back, and Unprepare succeeded")
-    await scene.bad(other, f"{device['name']}, which could not be given back,")
-    await scene.instance.jam(False)
-    await scene.undone(claim)
-    await scene.undone(other)
-    await scene.lent(device)
+    await scene.refused(other, f"{device['name']}, which could not be given back,")
+    await scene.instance.block_release(False)
+    await scene.unprepared(claim)
+    await scene.unprepared(other)
+    await scene.require_free(device)
     return error

@@ -39,16 +39,16 @@ async def _shares(scene: DraScene) -> str:
         raise NotApplicable("the driver publishes no device with allowMultipleAllocations")
     ids = [str(uuid.uuid4()), str(uuid.uuid4())]
     claims = [await scene.claim(scene.result(shared[0], shareID=each)) for each in ids]
-    answers = [await scene.good(each) for each in claims]
+    answers = [await scene.prepared(each) for each in claims]
     told = [[device.share_id for device in answer] for answer in answers]
     scene.require(told == [[each] for each in ids], f"the shares are {ids}, answered was {told}")
-    scene.resolved((*answers[0], *answers[1]))
+    scene.require_resolved((*answers[0], *answers[1]))
     first, second = ({each for device in answer for each in device.cdi_ids} for answer in answers)
     scene.require(not first & second, f"both shares have {', '.join(sorted(first & second))}")
-    await scene.undone(claims[0])
-    scene.resolved(answers[1])
-    scene.require(await scene.good(claims[1]) == answers[1], "the other share's answer has changed")
-    await scene.undone(claims[1])
+    await scene.unprepared(claims[0])
+    scene.require_resolved(answers[1])
+    scene.require(await scene.prepared(claims[1]) == answers[1], "the other share's answer has changed")
+    await scene.unprepared(claims[1])
     return f"two shares of {shared[0]['name']}"
 
 
@@ -66,7 +66,7 @@ async def _counters(scene: DraScene) -> str:
         await scene.unregistered()
         api.profile = attrs.evolve(api.profile, gates=api.profile.gates | {PARTITIONS})
         await scene.server.ask("DELETE", f"{SLICES}?fieldSelector=spec.driver={scene.driver}")
-        await scene.again()
+        await scene.start_again()
         await scene.published()
     slices: list[Any] = [each["spec"] for each in await scene.slices()]
     sets = {each["name"] for spec in slices for each in spec.get("sharedCounters") or ()}

@@ -31,18 +31,18 @@ FORBIDDEN = f'changing status.devices requires resource="resourceclaims/driver",
 )
 async def _invalid(scene: DraScene) -> str:
     before = await scene.slices()
-    await scene.instance.spoil(True)
+    await scene.instance.add_invalid_device(True)
     await scene.until(
-        lambda: "attributes" in scene.instance.said(), scene.limit(2.0), "nothing was told of 33 attributes"
+        lambda: "attributes" in scene.instance.output(), scene.limit(2.0), "nothing was told of 33 attributes"
     )
     await scene.elapse(1.0)
     refused = [each for each in scene.writes() if each[1] == 422]
     scene.require(not refused, f"the API server refused {refused[0] if refused else ''}")
     scene.require(await scene.slices() == before, "a device that breaks the rules has changed what is published")
-    await scene.instance.spoil(False)
+    await scene.instance.add_invalid_device(False)
     await scene.elapse(0.5)
     scene.require(await scene.slices() == before, "the devices are as before, and are not published as before")
-    [line, *_] = [each for each in scene.instance.said().splitlines() if "attributes" in each]
+    [line, *_] = [each for each in scene.instance.output().splitlines() if "attributes" in each]
     return line[:200]
 
 
@@ -93,7 +93,7 @@ async def _status(scene: DraScene) -> str:
     theirs = {"driver": "other.example.com", "pool": "theirs", "device": "theirs", "data": {"link": "up"}}
     item["status"]["devices"] = [theirs]
     await scene.server.ask("PUT", f"{path}/status", item)
-    await scene.good(claim)
+    await scene.prepared(claim)
     until = time.monotonic() + max(scene.limit(0.5), 2.0)
     while all(each["driver"] != scene.driver for each in await _entries(scene, claim)):
         if time.monotonic() > until:
@@ -105,8 +105,8 @@ async def _status(scene: DraScene) -> str:
     )
     scene.server.faults.refused(403, FORBIDDEN, method="PUT", path="/status", times=None)
     second = await scene.claim_quietly(scene.result(devices[1]))
-    await scene.good(second)
-    await scene.until(lambda: VERB in scene.instance.said(), scene.limit(1.0), "the missing verb is not told")
+    await scene.prepared(second)
+    await scene.until(lambda: VERB in scene.instance.output(), scene.limit(1.0), "the missing verb is not told")
     scene.server.faults.clear()
-    await scene.undone(claim, second)
+    await scene.unprepared(claim, second)
     return "the other driver's entry is still there; the missing verb was told"

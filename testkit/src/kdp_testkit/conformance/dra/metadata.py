@@ -25,7 +25,7 @@ POD_CLAIM = "resource.kubernetes.io/pod-claim-name"
 
 async def _mount(scene: DraScene, claim: ClaimEntry) -> dict[str, Any] | None:
     """Prepare a claim and return the mount of its metadata as a runtime would make it; None: it has none."""
-    ids = {each for device in await scene.good(claim) for each in device.cdi_ids}
+    ids = {each for device in await scene.prepared(claim) for each in device.cdi_ids}
     for path in sorted(scene.node.cdi.glob("[!.]*.json")):
         spec = json.loads(path.read_text())
         for device in spec["devices"]:
@@ -77,7 +77,7 @@ async def _metadata(scene: DraScene) -> str:
     if mount is None:
         raise NotApplicable(f"the driver mounts nothing at {ROOT}")
     _judge(scene, claim, mount, device, f"resourceclaims/{claim.name}")
-    await scene.undone(claim)
+    await scene.unprepared(claim)
     scene.require(not _is_there(mount), f"{mount['hostPath']} is still there after Unprepare")
     made = await scene.claim(scene.result(device))
     path = f"/apis/resource.k8s.io/v1/namespaces/{made.namespace}/resourceclaims/{made.name}"
@@ -87,6 +87,6 @@ async def _metadata(scene: DraScene) -> str:
     mount = await _mount(scene, made)
     scene.require(mount, "a claim of a template has no metadata")
     _judge(scene, made, mount or {}, device, "resourceclaimtemplates/accelerator")
-    await scene.undone(made)
-    await scene.lent(device)
+    await scene.unprepared(made)
+    await scene.require_free(device)
     return str(mount and mount["containerPath"])

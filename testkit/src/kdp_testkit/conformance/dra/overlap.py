@@ -33,7 +33,7 @@ async def _overlapping(scene: DraScene) -> tuple[tuple[Instance, str], tuple[Ins
     for uid in _UIDS:
         await scene.stop()
         await scene.unregistered()
-        await scene.again(pod_uid=uid)
+        await scene.start_again(pod_uid=uid)
         endpoints.append(scene.endpoint)
     if endpoints[0] == endpoints[1]:
         raise NotApplicable(
@@ -61,11 +61,11 @@ async def _overlap(scene: DraScene) -> str:
     before = await scene.slices()
     (older, old), (_, new) = await _overlapping(scene)
     claim, other = await scene.claim(scene.result(device)), await scene.claim(scene.result(device))
-    first, second = await scene.good(claim, at=old), await scene.good(claim, at=new)
+    first, second = await scene.prepared(claim, at=old), await scene.prepared(claim, at=new)
     scene.require(first == second, f"one instance answered {first}, the other {second}")
-    await scene.undone(claim, at=new)
-    await scene.good(other, at=old)
-    await scene.undone(other, at=new)
+    await scene.unprepared(claim, at=new)
+    await scene.prepared(other, at=old)
+    await scene.unprepared(other, at=new)
     scene.server.faults.slow(0.05)
     for _ in range(_RACES):
         errors: list[str] = []
@@ -81,18 +81,18 @@ async def _overlap(scene: DraScene) -> str:
             sum(not each for each in errors) == 1,
             f"of two claims for one device {sum(not e for e in errors)} were prepared",
         )
-        await scene.undone(claim, at=new)
-        await scene.undone(other, at=old)
+        await scene.unprepared(claim, at=new)
+        await scene.unprepared(other, at=old)
     scene.server.faults.slow(0.0)
-    kept = await scene.good(claim, at=old)
+    kept = await scene.prepared(claim, at=old)
     await scene.stop(older)
     await scene.until(
         lambda: scene.kubelet.registered().get(scene.driver) == [new],
         scene.limit(1.0),
         "after the end of the older instance the other one alone should be registered",
     )
-    scene.require(await scene.good(claim) == kept, "the instance that stayed answers the claim in another way")
-    await scene.undone(claim)
+    scene.require(await scene.prepared(claim) == kept, "the instance that stayed answers the claim in another way")
+    await scene.unprepared(claim)
     scene.require(await scene.slices() == before, "the slices were changed by an update that changes no device")
     return f"{_RACES} races, and slices and sockets stayed"
 
@@ -120,7 +120,7 @@ async def _killed_holder(scene: DraScene) -> str:
         await scene.kill(older)
     scene.server.faults.slow(0.0)
     began = anyio.current_time()
-    await scene.good(claim, at=new, within=scene.limit(3.0))
+    await scene.prepared(claim, at=new, within=scene.limit(3.0))
     took = anyio.current_time() - began
-    await scene.undone(claim, at=new)
+    await scene.unprepared(claim, at=new)
     return f"the next call took {took:.2f} s"

@@ -120,7 +120,7 @@ async def _dropped(scene: DraScene) -> str:
         return device["name"] not in await _names(scene)
 
     await scene.until(withheld, scene.limit(3.0), f"{device['name']} failed, and is offered without a taint")
-    await scene.until(lambda: TAINTS in scene.instance.said(), scene.limit(1.0), f"the gate {TAINTS} is not named")
+    await scene.until(lambda: TAINTS in scene.instance.output(), scene.limit(1.0), f"the gate {TAINTS} is not named")
     await scene.elapse(0.5)
     count = len(scene.writes())
     await scene.elapse(2.0)
@@ -176,13 +176,13 @@ async def _denied(scene: DraScene) -> str:
     await scene.server.ask("DELETE", f"{SLICES}?fieldSelector=spec.driver={scene.driver}")
     scene.server.api.admission = lambda operation, account, item: DENIAL
     count = len(scene.writes())
-    await scene.again()
+    await scene.start_again()
     await scene.until(lambda: len(scene.writes()) > count, scene.limit(3.0), "no slice was written")
     await scene.elapse(3.0)
     written = len(scene.writes()) - count
     scene.require(written <= 8, f"in 3 s there were {written} writes, all denied")
     await scene.until(
-        lambda: DENIAL in scene.instance.said(), scene.limit(1.0), "the words of the denial were not told"
+        lambda: DENIAL in scene.instance.output(), scene.limit(1.0), "the words of the denial were not told"
     )
     scene.server.api.admission = None
     took = await scene.published(scene.limit(6.0))
@@ -211,8 +211,8 @@ async def _beside(scene: DraScene) -> str:
     await scene.unregistered()
     await scene.server.ask("DELETE", f"{SLICES}?fieldSelector=spec.driver={scene.driver}")
     await allocatable("2")
-    await scene.again()
-    await scene.until(lambda: name in scene.instance.said(), scene.limit(1.0), f"nothing was told of {name}")
+    await scene.start_again()
+    await scene.until(lambda: name in scene.instance.output(), scene.limit(1.0), f"nothing was told of {name}")
     await scene.elapse(1.5)
     scene.require(not await scene.slices(), f"slices were published while the node has 2 of {name}")
     await allocatable("0")

@@ -72,9 +72,9 @@ async def _killed(scene: DraScene) -> str:
     [device] = await scene.some()
     await scene.kill()
     began = anyio.current_time()
-    await scene.again()
+    await scene.start_again()
     took = anyio.current_time() - began
-    await scene.lent(device)
+    await scene.require_free(device)
     return f"registered again after {took:.2f} s"
 
 
@@ -98,7 +98,7 @@ async def _refused(scene: DraScene) -> str:
     await scene.until(told, scene.limit(3.0), "NotifyRegistrationStatus(false) could not be sent")
     await scene.kubelet.restart()
     await scene.registered()
-    await scene.lent(device)
+    await scene.require_free(device)
     return "registered at the next try"
 
 
@@ -112,7 +112,7 @@ async def _refused(scene: DraScene) -> str:
 async def _kubelet_restarts(scene: DraScene) -> str:
     [device] = await scene.some()
     claim = await scene.claim(scene.result(device))
-    first = await scene.good(claim)
+    first = await scene.prepared(claim)
     before = {each["metadata"]["uid"] for each in await scene.slices()}
     await scene.kubelet.restart()
     await scene.registered()
@@ -122,10 +122,10 @@ async def _kubelet_restarts(scene: DraScene) -> str:
         return bool(now) and not now & before
 
     took = await scene.until(again, scene.limit(3.0), "the slices that the kubelet deleted were not written again")
-    scene.resolved(first)
-    second = await scene.good(claim)
+    scene.require_resolved(first)
+    second = await scene.prepared(claim)
     scene.require(first == second, f"the answer was {first}, then {second}")
-    await scene.undone(claim)
+    await scene.unprepared(claim)
     return f"slices back after {took:.2f} s"
 
 
@@ -164,8 +164,8 @@ async def _stopped(scene: DraScene) -> str:
     await scene.unregistered()
     await scene.start()
     await scene.registered()
-    await scene.undone(claim)
-    await scene.lent(device)
+    await scene.unprepared(claim)
+    await scene.require_free(device)
     return f"{ending}; the call in flight: {answered[0] or 'prepared'}"
 
 
@@ -179,8 +179,8 @@ async def _stopped(scene: DraScene) -> str:
 async def _old_version(scene: DraScene) -> str:
     [device] = await scene.some()
     claim = await scene.claim(scene.result(device))
-    devices = await scene.good(claim, version="v1beta1")
-    scene.resolved(devices)
+    devices = await scene.prepared(claim, version="v1beta1")
+    scene.require_resolved(devices)
     for error in (await scene.unprepare(claim, version="v1beta1")).values():
         scene.require(not error, f"v1beta1 could not unprepare: {error}")
     return "prepared and unprepared with v1beta1"

@@ -70,6 +70,6 @@ async def _play(subject: DraSubject, check: Check[DraScene], profile: str, patie
     with tempfile.TemporaryDirectory(prefix="kdp-") as folder:
         async with playing(subject, Path(folder), profile=profile, patience=patience) as scene:
             await scene.start()
-            await scene.met()
+            await scene.wait_until_ready()
             return await check.play(scene)
     raise AssertionError

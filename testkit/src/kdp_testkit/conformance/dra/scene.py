@@ -7,7 +7,7 @@ import json
 import socket
 import time
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 import attrs
@@ -27,7 +27,7 @@ from ..verdicts import NotApplicable
 from .kubelet import dra_kubelet
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from anyio.abc import TaskGroup
@@ -48,6 +48,7 @@ SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 _QUIET = 0.1
 
 Object = dict[str, Any]
+_AnswerT = TypeVar("_AnswerT")
 Prepared = tuple[tuple[PreparedDevice, ...], str]
 """What a driver answered for a claim: devices and error."""
 
@@ -106,7 +107,7 @@ class DraScene(Scene):
         node = attrs.evolve(self.node, pod_uid=pod_uid)
         return await self.hold((subject or self.subject).start(node, self.log.touch))
 
-    async def met(self) -> None:
+    async def wait_until_ready(self) -> None:
         """Wait until the driver is registered and has published its devices; then its name is known."""
         await self.until(lambda: self._named(), MEETING * max(self._patience, 0.2), "the driver was not registered")
         [self.driver] = self._named()
@@ -133,7 +134,7 @@ class DraScene(Scene):
         """
         await self.until(lambda: not self.kubelet.registered(), self.limit(1.0), "it was not unregistered")
 
-    async def again(self, *, subject: DraSubject | None = None, pod_uid: str = "") -> None:
+    async def start_again(self, *, subject: DraSubject | None = None, pod_uid: str = "") -> None:
         """Start an instance after the last one has ended, and wait until the kubelet has it and can call it.
 
         Raises:
@@ -159,7 +160,7 @@ class DraScene(Scene):
             path.unlink()
         self.node = attrs.evolve(self.node, boot_id=f"{self.node.boot_id}-and-one")
         await self.kubelet.start()
-        await self.again()
+        await self.start_again()
 
     @asynccontextmanager
     async def moved(self, root: Path) -> AsyncGenerator[None]:
@@ -223,7 +224,7 @@ class DraScene(Scene):
             raise NotApplicable(f"{count} devices without taints are needed, {self.driver} publishes {len(found)}")
         return found[:count]
 
-    async def foreign_write(self, item: Object) -> None:
+    async def write_as_other(self, item: Object) -> None:
         """Write a slice as somebody else, whom the API server's faults do not concern."""
         faults, self.server.faults = self.server.faults, ApiFaults(self.server.api)
         try:
@@ -291,7 +292,7 @@ class DraScene(Scene):
         Raises:
             Failed: The call failed, or it was answered for other claims than those that were asked for.
         """
-        return await self._call("prepare", "NodePrepareResources", claims, version, within, at)
+        return await self._call("prepare", claims, version, at, lambda driver: driver.prepare(list(claims), within))
 
     async def unprepare(
         self, *claims: ClaimEntry, version: str = "v1", within: float = 45.0, at: str | None = None
@@ -301,21 +302,26 @@ class DraScene(Scene):
         Raises:
             Failed: The call failed, or it was answered for other claims than those that were asked for.
         """
-        return await self._call("unprepare", "NodeUnprepareResources", claims, version, within, at)
+        return await self._call("unprepare", claims, version, at, lambda driver: driver.unprepare(list(claims), within))
 
     async def _call(
-        self, method: str, rpc: str, claims: Sequence[ClaimEntry], version: str, within: float, at: str | None
-    ) -> dict[str, Any]:
-        async with self.connection(version, at) as connection:
+        self,
+        name: str,
+        claims: Sequence[ClaimEntry],
+        version: str,
+        at: str | None,
+        call: Callable[[DriverConnection], Awaitable[Mapping[str, _AnswerT]]],
+    ) -> dict[str, _AnswerT]:
+        async with self.connection(version, at) as driver:
             try:
-                answer: dict[str, Any] = await getattr(connection, method)(list(claims), within)
+                answer = await call(driver)
             except CallError as error:
-                raise self.failed(f"{method} failed as a whole: {error}") from None
+                raise self.failed(f"{name} failed as a whole: {error}") from None
         self.require(
             answer.keys() == {each.uid for each in claims},
-            f"{rpc} of {len(claims)} claims was answered with {len(answer)} entries: {sorted(answer)}",
+            f"{name} of {len(claims)} claims was answered with {len(answer)} entries: {sorted(answer)}",
         )
-        return answer
+        return dict(answer)
 
     @asynccontextmanager
     async def connection(self, version: str = "v1", at: str | None = None) -> AsyncGenerator[DriverConnection]:
@@ -335,7 +341,7 @@ class DraScene(Scene):
             with anyio.CancelScope(shield=True):
                 await connection.close()
 
-    async def good(
+    async def prepared(
         self, claim: ClaimEntry, *, version: str = "v1", within: float = 45.0, at: str | None = None
     ) -> tuple[PreparedDevice, ...]:
         """Prepare a claim that nothing is wrong with.
@@ -347,7 +353,7 @@ class DraScene(Scene):
         self.require(not error, f"a claim that nothing is wrong with was refused: {error}")
         return devices
 
-    async def bad(self, claim: ClaimEntry, what: str) -> str:
+    async def refused(self, claim: ClaimEntry, what: str) -> str:
         """Prepare a claim that must be refused, and return the error.
 
         Raises:
@@ -357,7 +363,7 @@ class DraScene(Scene):
         self.require(error, f"{what} was prepared: {_told(devices)}")
         return error
 
-    async def undone(self, *claims: ClaimEntry, at: str | None = None) -> None:
+    async def unprepared(self, *claims: ClaimEntry, at: str | None = None) -> None:
         """Unprepare claims.
 
         Raises:
@@ -366,20 +372,20 @@ class DraScene(Scene):
         for uid, error in (await self.unprepare(*claims, at=at)).items():
             self.require(not error, f"claim {uid} could not be unprepared: {error}")
 
-    async def lent(self, *devices: Mapping[str, Any]) -> None:
+    async def require_free(self, *devices: Mapping[str, Any]) -> None:
         """Prepare and unprepare a claim of devices that must be free.
 
         Raises:
             Failed: It was refused.
         """
         claim = await self.claim(*(self.result(each, request=f"r{index}") for index, each in enumerate(devices)))
-        await self.good(claim)
-        await self.undone(claim)
+        await self.prepared(claim)
+        await self.unprepared(claim)
 
     # -- health --------------------------------------------------------------------------------------------------------
 
     @property
-    def tells_health(self) -> bool:
+    def has_health_service(self) -> bool:
         """Whether the driver advertises a service of health."""
         said = self.log.of(PluginInfoReceived)[-1]
         return any(each.endswith(".DRAResourceHealth") for each in said.versions)
@@ -390,7 +396,7 @@ class DraScene(Scene):
         Raises:
             NotApplicable: The driver advertises no service of health.
         """
-        if not self.tells_health:
+        if not self.has_health_service:
             raise NotApplicable("the driver advertises no service of health")
         await self.until(
             lambda: self.log.of(events.HealthReceived),
@@ -410,7 +416,7 @@ class DraScene(Scene):
                 found |= {f"{spec['kind']}={device['name']}" for device in spec["devices"]}
         return found
 
-    def resolved(self, devices: Iterable[PreparedDevice]) -> None:
+    def require_resolved(self, devices: Iterable[PreparedDevice]) -> None:
         """Fail unless every CDI id of these devices can be resolved from disk."""
         missing = {each for device in devices for each in device.cdi_ids} - self.specs()
         self.require(not missing, f"unresolvable CDI devices {', '.join(sorted(missing))} in {self.node.cdi}")

@@ -58,7 +58,7 @@ async def _skipped(scene: DraScene) -> str:
     await scene.drop(claim)
     told = [each for each in _calls(scene) if each not in calls]
     scene.require(not told, f"the kubelet made the calls {', '.join(told)}")
-    await scene.lent(device)
+    await scene.require_free(device)
     if not scene.subject.takes_grace:
         return "nothing was made of the claim; what is never unprepared is left to scenario 36"
 
@@ -75,7 +75,7 @@ async def _skipped(scene: DraScene) -> str:
         scene.limit(3 * _grace(scene)),
         "what was prepared for a claim that is gone stayed",
     )
-    await scene.lent(device)
+    await scene.require_free(device)
     return f"nothing was made of the claim; without an Unprepare the other one was undone after {took:.1f} s"
 
 

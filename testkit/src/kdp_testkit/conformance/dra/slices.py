@@ -77,7 +77,7 @@ async def _edited(scene: DraScene) -> str:
     victim["spec"]["pool"]["resourceSliceCount"] = len(await scene.slices())
     conflict = "Operation cannot be fulfilled: the object has been modified"
     scene.server.faults.refused(409, conflict, method="PUT")
-    await scene.foreign_write(victim)
+    await scene.write_as_other(victim)
 
     async def reverted() -> bool:
         return await scene.devices() == before
@@ -185,7 +185,7 @@ async def _snapshot(scene: DraScene) -> str:
     cure="serve v1alpha1.DRAResourceHealth by waiting until it is cancelled; do not answer Unimplemented",
 )
 async def _without(scene: DraScene) -> str:
-    if scene.tells_health:
+    if scene.has_health_service:
         raise NotApplicable("the driver advertises health")
     await scene.elapse(1.0)
     ended = scene.kubelet.events.of(events.HealthStreamEnded)

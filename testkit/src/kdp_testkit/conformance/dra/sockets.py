@@ -37,7 +37,7 @@ async def _no_registry(scene: DraScene) -> str:
     instance = await scene.start()
     scene.may_end(instance)
     await scene.until(
-        lambda: os.fspath(registry) in instance.said(), scene.limit(2.0), f"the driver did not name {registry}"
+        lambda: os.fspath(registry) in instance.output(), scene.limit(2.0), f"the driver did not name {registry}"
     )
     await scene.elapse(0.5)
     await scene.kubelet.start()
@@ -62,7 +62,7 @@ async def _too_long(scene: DraScene) -> str:
     async with scene.moved(folder / ("x" * rest)):
         names: list[tuple[list[str], str]] = []
         for _ in range(2):
-            await scene.again(pod_uid=_UID)
+            await scene.start_again(pod_uid=_UID)
             found = sorted(path.name for path in scene.node.paths.plugins_registry_dir.iterdir() if path.is_socket())
             names.append((found, scene.endpoint))
             await scene.stop()

@@ -33,7 +33,7 @@ def _left(scene: DraScene, devices: tuple[PreparedDevice, ...]) -> set[str]:
 
 async def _ended(scene: DraScene, claim: ClaimEntry, devices: tuple[PreparedDevice, ...]) -> None:
     """Unprepare a claim; nothing of it may be left."""
-    await scene.undone(claim)
+    await scene.unprepared(claim)
     left = _left(scene, devices)
     scene.require(not left, f"after Unprepare there is still {', '.join(sorted(left))}")
 
@@ -50,9 +50,9 @@ async def _killed(scene: DraScene) -> str:
     [device] = await scene.some()
     claim = await scene.claim(scene.result(device))
     began = anyio.current_time()
-    first = await scene.good(claim)
+    first = await scene.prepared(claim)
     took = anyio.current_time() - began
-    await scene.undone(claim)
+    await scene.unprepared(claim)
 
     async def ask(connection: DriverConnection) -> None:
         with suppress(CallError):
@@ -67,12 +67,12 @@ async def _killed(scene: DraScene) -> str:
             await anyio.sleep(pause)
             await scene.kill()
         scene.server.faults.slow(0.0)
-        await scene.again()
-        answered = await scene.good(claim)
+        await scene.start_again()
+        answered = await scene.prepared(claim)
         scene.require(first == answered, f"killed after {pause * 1000:.0f} ms: the answer was {first}, then {answered}")
-        scene.resolved(answered)
+        scene.require_resolved(answered)
         await _ended(scene, claim, answered)
-        await scene.lent(device)
+        await scene.require_free(device)
     return f"killed {len(pauses) + 1} times in a Prepare of {took * 1000:.0f} ms"
 
 
@@ -88,18 +88,18 @@ async def _rebooted(scene: DraScene) -> str:
         raise NotApplicable("a program reads the kernel's boot id, which a test cannot change")
     [device] = await scene.some()
     claim = await scene.claim(scene.result(device))
-    first = await scene.good(claim)
-    if scene.instance.touched() is None:
+    first = await scene.prepared(claim)
+    if scene.instance.preparations() is None:
         raise NotApplicable("the driver has no hook that touches hardware")
     await scene.kill()
-    await scene.again()
-    await scene.good(claim)
-    scene.require(scene.instance.touched() == 0, "a restart of the driver alone prepared the hardware again")
+    await scene.start_again()
+    await scene.prepared(claim)
+    scene.require(scene.instance.preparations() == 0, "a restart of the driver alone prepared the hardware again")
     await scene.reboot()
-    second = await scene.good(claim)
+    second = await scene.prepared(claim)
     scene.require(first == second, f"the answer was {first}, after the reboot {second}")
-    scene.require(scene.instance.touched(), "after a reboot the hardware was taken for prepared")
-    scene.resolved(second)
+    scene.require(scene.instance.preparations(), "after a reboot the hardware was taken for prepared")
+    scene.require_resolved(second)
     await _ended(scene, claim, second)
     return "prepared again, with the same answer"
 
@@ -119,17 +119,17 @@ async def _versions(scene: DraScene) -> str:
     for older, newer in ((previous, scene.subject), (scene.subject, previous)):
         await scene.stop()
         await scene.unregistered()
-        await scene.again(subject=older)
+        await scene.start_again(subject=older)
         claim = await scene.claim(scene.result(device))
-        devices = await scene.good(claim)
+        devices = await scene.prepared(claim)
         await scene.stop()
         await scene.unregistered()
-        await scene.again(subject=newer)
-        again = await scene.good(claim)
+        await scene.start_again(subject=newer)
+        again = await scene.prepared(claim)
         scene.require(devices == again, f"one version answered {devices}, the other one {again}")
         await scene.drop(claim)
         await _ended(scene, claim, devices)
-        await scene.lent(device)
+        await scene.require_free(device)
     return "forth and back"
 
 
@@ -144,23 +144,23 @@ async def _versions(scene: DraScene) -> str:
 async def _forgotten(scene: DraScene) -> str:
     devices = await scene.some(2)
     kept, lost = [await scene.claim(scene.result(each)) for each in devices]
-    stays, goes = await scene.good(kept), await scene.good(lost)
+    stays, goes = await scene.prepared(kept), await scene.prepared(lost)
     if not any(each.cdi_ids for each in goes):
         raise NotApplicable("the driver answers without CDI ids, so that what it forgets is not seen")
     is_told = scene.subject.takes_grace  # a program has a time of its own
     scene.server.faults.internal_error(method="GET", times=None)
     await scene.elapse(2.5 * (scene.node.grace if is_told else 1.0))
     scene.server.faults.clear()
-    scene.resolved((*stays, *goes))
+    scene.require_resolved((*stays, *goes))
     await scene.drop(lost)
     within = scene.limit(3 * scene.node.grace) if is_told else 1200.0
     took = await scene.until(
         lambda: not _left(scene, goes), within, "what was prepared for a claim that is gone stayed"
     )
-    await scene.lent(devices[1])
-    scene.resolved(stays)
-    scene.require(await scene.good(kept) == stays, "the answer of the claim that lives has changed")
-    await scene.undone(kept)
+    await scene.require_free(devices[1])
+    scene.require_resolved(stays)
+    scene.require(await scene.prepared(kept) == stays, "the answer of the claim that lives has changed")
+    await scene.unprepared(kept)
     return f"undone after {took:.1f} s"
 
 
@@ -191,7 +191,7 @@ async def _damaged(scene: DraScene) -> str:
     for what, damage in _DAMAGES.items():
         untouched = _files(scene)
         claim = await scene.claim(scene.result(device))
-        first = await scene.good(claim)
+        first = await scene.prepared(claim)
         await scene.stop()
         await scene.unregistered()
         written = {path: each for path, each in _files(scene).items() if untouched.get(path) != each}
@@ -201,12 +201,12 @@ async def _damaged(scene: DraScene) -> str:
         for path, content in harmed.items():
             path.write_bytes(content)
         before = len(_warnings(scene))
-        await scene.again()
-        again = await scene.good(claim)
+        await scene.start_again()
+        again = await scene.prepared(claim)
         scene.require(first == again, f"a state file was {what}: the answer was {first}, then {again}")
         await scene.until(
             lambda before=before, harmed=harmed: (
-                len(_warnings(scene)) > before or any(path.stem in scene.instance.said() for path in harmed)
+                len(_warnings(scene)) > before or any(path.stem in scene.instance.output() for path in harmed)
             ),
             scene.limit(3.0),
             f"a state file was {what}: neither an Event nor the log tells it",
@@ -214,7 +214,7 @@ async def _damaged(scene: DraScene) -> str:
         kept = [content for content in _files(scene).values() if content in harmed.values()]
         scene.require(what == "empty" or kept, f"a state file was {what}, and what was left of it is not kept")
         await _ended(scene, claim, first)
-        await scene.lent(device)
+        await scene.require_free(device)
     return ", ".join(_DAMAGES)
 
 
