@@ -318,7 +318,7 @@ class DraScene(Scene):
             except CallError as error:
                 raise self.failed(f"{name} failed as a whole: {error}") from None
         self.require(
-            answer.keys() == {each.uid for each in claims},
+            set(answer) == {each.uid for each in claims},
             f"{name} of {len(claims)} claims was answered with {len(answer)} entries: {sorted(answer)}",
         )
         return dict(answer)
