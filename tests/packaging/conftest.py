@@ -14,6 +14,14 @@ import attrs
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+DISTRIBUTIONS = {
+    "kdp-sdk": ".",
+    "kdp-testkit": "testkit",
+    "kdp-nvidia-gpu": "examples/nvidia_gpu",
+    "kdp-fpga": "examples/fpga",
+    "kdp-rdma": "examples/rdma",
+}
+"""What we publish, and in which folder it is."""
 
 
 @attrs.frozen
@@ -54,3 +62,18 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
     out = once(tmp_path_factory, "dist", build)
     return Built(sdist=next(out.glob("*.tar.gz")), wheel=next(out.glob("*.whl")))
+
+
+@pytest.fixture(scope="session")
+def wheels(built: Built, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The wheel of each distribution."""
+
+    def build(out: Path) -> None:
+        for folder in {*DISTRIBUTIONS.values()} - {"."}:
+            command = [sys.executable, "-m", "hatchling", "build", "--target=wheel", f"--directory={out}"]
+            done = subprocess.run(command, cwd=ROOT / folder, capture_output=True, text=True, timeout=300, check=False)
+            assert done.returncode == 0, done.stdout + done.stderr
+
+    out = once(tmp_path_factory, "wheels", build)
+    others = {each: next(out.glob(f"{each.replace('-', '_')}-*.whl")) for each in DISTRIBUTIONS if each != "kdp-sdk"}
+    return {"kdp-sdk": built.wheel, **others}

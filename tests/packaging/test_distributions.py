@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import venv
 import zipfile
 from collections.abc import Callable
+from email.message import Message
+from email.parser import Parser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from .conftest import ROOT, Built, once
+from .conftest import DISTRIBUTIONS, ROOT, Built, once
 
 pytestmark = pytest.mark.repository
 
@@ -66,6 +71,21 @@ def run(program: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProces
     return subprocess.run([str(program), *arguments], cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
 
 
+def project(distribution: str) -> dict[str, Any]:
+    """What the pyproject.toml of a distribution declares."""
+    table: dict[str, Any] = tomllib.loads((ROOT / DISTRIBUTIONS[distribution] / "pyproject.toml").read_text())[
+        "project"
+    ]
+    return table
+
+
+def metadata_of(wheel: Path) -> Message:
+    """What pip reads of a wheel."""
+    with zipfile.ZipFile(wheel) as opened:
+        [name] = [name for name in opened.namelist() if name.endswith(".dist-info/METADATA")]
+        return Parser().parsestr(opened.read(name).decode())
+
+
 def package_files() -> set[str]:
     """Everything in src/kdp that belongs to the package."""
     return {
@@ -85,6 +105,69 @@ def test_the_wheel_holds_the_package_and_nothing_else(built: Built) -> None:
     assert "kdp_sdk-0.1.0.dist-info/licenses/LICENSE" in info
     assert "License-Expression: Apache-2.0" in metadata
     assert "Requires-Python: >=3.11" in metadata
+
+
+def test_what_a_node_installs_injects_no_faults(built: Built) -> None:
+    """Faults on command, C sources and private mounts are for tests: they are in kdp-testkit or in an example."""
+    with zipfile.ZipFile(built.wheel) as wheel:
+        texts = {name: wheel.read(name).decode() for name in wheel.namelist()}
+    assert not [
+        name
+        for name in texts
+        if not name.endswith((".py", ".pyi", ".proto", ".md", "py.typed"))
+        and "/licenses/" not in name
+        and ".dist-info/" not in name
+    ]
+    assert not [name for name in texts if re.search(r"testkit|faults|conformance|simulated|recording", name)]
+    code = {name: text for name, text in texts.items() if name.endswith(".py")}
+    assert not [name for name, text in code.items() if re.search(r"unshare|nsenter|setns|CLONE_NEWNS", text)]
+    assert [name for name, text in code.items() if re.search(r"^\s*(from|import) kdp_testkit", text, re.MULTILINE)] == [
+        "kdp/testing/__init__.py"
+    ]
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_the_wheel_of_a_distribution_is_its_package(wheels: dict[str, Path], distribution: str) -> None:
+    with zipfile.ZipFile(wheels[distribution]) as wheel:
+        names = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    source = ROOT / DISTRIBUTIONS[distribution] / "src"
+    packages = {name.partition("/")[0] for name in names}
+    assert len(packages) == 1
+    there = {path for package in packages for path in (source / package).rglob("*") if path.is_file()}
+    assert names == {str(path.relative_to(source)) for path in there if path.suffix != ".pyc"}
+
+
+def test_all_distributions_have_one_version(wheels: dict[str, Path]) -> None:
+    versions = {metadata_of(wheel)["Version"] for wheel in wheels.values()}
+    assert versions == {"0.1.0"}
+    of_ours = {
+        line
+        for distribution in DISTRIBUTIONS
+        for lines in (
+            project(distribution)["dependencies"],
+            *project(distribution).get("optional-dependencies", {}).values(),
+        )
+        for line in lines
+        if line.startswith("kdp-") and "==" in line
+    }
+    assert {line.partition("==")[2] for line in of_ours} == versions
+
+
+def test_each_extra_brings_what_it_declares(wheels: dict[str, Path]) -> None:
+    metadata = metadata_of(wheels["kdp-sdk"])
+    extras = project("kdp-sdk")["optional-dependencies"]
+    assert {*metadata.get_all("Provides-Extra", [])} == {*extras}
+    required = [line.partition(";") for line in metadata.get_all("Requires-Dist", [])]
+    for extra, declared in extras.items():
+        brought = {line.strip() for line, _, marker in required if re.search(f"""extra == ['"]{extra}['"]""", marker)}
+        assert {re.split(r"[<>=]", line)[0].lower() for line in brought} == {
+            re.split(r"[<>=]", line)[0].lower() for line in declared
+        }
+        ours = {"testing": "kdp-testkit", "nvidia-gpu": "kdp-nvidia-gpu", "fpga": "kdp-fpga", "rdma": "kdp-rdma"}.get(
+            extra
+        )
+        assert {line for line in brought if line.startswith("kdp-")} == ({f"{ours}==0.1.0"} if ours else set())
+    assert not [line for line, _, marker in required if line.startswith("kdp-") and not marker]
 
 
 def test_the_sdist_holds_what_building_and_testing_need(built: Built) -> None:

@@ -151,3 +151,17 @@ def test_nothing_of_it_comes_from_this_repository(installed: Path, environment: 
 
     assert str(ROOT) not in done.stdout
     assert len(done.stdout.splitlines()[-1].split()) == len(EXAMPLES)
+
+
+def test_simulate_without_the_test_kit_names_the_extra(
+    installed: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    command = [str(installed / "bin/kdp"), "simulate", "minimal"]
+
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "kdp simulate comes with the distribution kdp-testkit: pip install 'kdp-sdk[testing]'" in done.stderr
+    assert "Traceback" not in done.stderr
