@@ -14,13 +14,18 @@ EXAMPLE_PACKAGES := $(patsubst %/pyproject.toml,-e ./%,$(EXAMPLES))
 TYPED := src testkit tests scripts $(wildcard examples demo benchmarks)
 SPACE := $(subst ,, )
 
-# Processes that share the tests, more than processors since many wait; 0 runs them in one, which a debugger needs.
-JOBS ?= 3
+# Processes that share the tests: more than there are processors, since most tests wait; eight at most, since they share
+# the kernel's 128 inotify instances. 0 runs the tests in one process, which a debugger needs.
+JOBS ?= $(shell n=$$((2 * $$(nproc) + 1)); echo $$((n < 8 ? n : 8)))
+# The versions of CPython that kdp supports.
+VERSIONS ?= 3.11 3.12 3.13 3.14
+# A plugin and a driver on the simulated kubelet, which `make quick` has beside the unit tests.
+SMOKE := tests/integration/deviceplugin/test_registration.py tests/integration/deviceplugin/test_allocation.py tests/integration/dra/test_readiness.py
 # More for pytest: make test ARGS="-k socket"
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow bench node-tools test-node hardware-tools test-hardware test-gpu simulation peers faults reference lint format types layers structure build proto floors clean
+.PHONY: help demo quick test test-slow pythons bench node-tools test-node hardware-tools test-hardware test-gpu simulation peers faults reference lint format types layers structure build proto floors clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -28,11 +33,18 @@ help: ## list the targets
 demo: $(VENV)/.ready ## run a device plugin on devices of this machine, through a kubelet that restarts
 	@$(PYTHON_IN) -m demo
 
+quick: $(VENV)/.ready ## run the tests of the inner loop, in less than half a minute: unit tests that start no process, a first plugin
+	@$(PYTHON_IN) -m pytest -n $(JOBS) --dist worksteal -m "not slow and not repository and not thorough" tests/unit $(SMOKE) $(ARGS)
+
 test: $(VENV)/.ready $(PROTO_VENV)/.ready ## run the tests
 	@$(PYTHON_IN) -m pytest -n $(JOBS) --dist worksteal -m "not slow" $(ARGS)
 
-test-slow: $(VENV)/.ready ## run what the tests leave out: mutants of the cores, processes that die at each step
+test-slow: $(VENV)/.ready ## run what the tests leave out: mutants of the cores, processes that die at each step, long pages
 	@$(PYTHON_IN) -m pytest -n $(JOBS) --dist worksteal -m slow $(ARGS)
+
+pythons: $(VENV)/.ready ## run the unit and integration tests with each other CPython that can be had; VERSIONS="3.13" with these
+	@sh scripts/pythons.sh "$(VERSIONS)" -e ".[cli,kube,metrics,testing]" -e ./testkit $(EXAMPLE_PACKAGES) --group test -- \
+	  -q -n $(JOBS) --dist worksteal $(ARGS)
 
 node-tools: ## compile the real kubelet and its kin for the tests of a node (needs Go)
 	@sh tests/node/build.sh
@@ -100,7 +112,7 @@ floors: $(FLOORS_VENV)/.ready ## run the tests with the lowest versions that kdp
 	@$(FLOORS_VENV)/bin/python -m pytest -n $(JOBS) -m "not repository and not slow" -p no:cacheprovider $(wildcard tests/unit tests/integration) $(ARGS)
 
 clean: ## remove what was built, and the environments
-	@rm -rf dist build .venv .venv-proto .venv-floors .venv-floors.txt .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf dist build .venv .venv-* .pythons .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@rm -f .coverage .coverage.*
 	@find src testkit tests scripts examples demo benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 

@@ -115,6 +115,7 @@ class Unwilling(Plain):
         raise AssertionError("released() is not used")
 
 
+@pytest.mark.slow
 async def test_hooks_that_an_object_does_not_use_are_not_called_by_the_kits_own_either() -> None:
     report = await check_backend(Unwilling, only=[38, 49, 51, 70])
     report.raise_if_failed()

@@ -98,6 +98,7 @@ def test_a_program_is_judged_and_the_report_is_json(program: tuple[list[str], Pa
     assert "exit code 0" in report["checks"][4]["saw"]
 
 
+@pytest.mark.slow
 def test_levers_are_shell_commands(program: tuple[list[str], Path, dict[str, str]]) -> None:
     command, widgets, environment = program
     levers = {

@@ -19,7 +19,9 @@ from .examples import MISSING, judge, listed
 Figure = Callable[[str, float, str], None]
 
 
-@pytest.mark.parametrize(("example", "route"), [("minimal", "kubelet"), ("generic", "watcher")])
+@pytest.mark.parametrize(
+    ("example", "route"), [("minimal", "kubelet"), pytest.param("generic", "watcher", marks=pytest.mark.slow)]
+)
 async def test_an_example_passes(example: str, route: Route, tmp_path: Path, figure: Figure) -> None:
     if missing := MISSING.get(example):
         pytest.skip(missing)

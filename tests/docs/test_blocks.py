@@ -7,6 +7,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,25 @@ from .running import Reader
 pytestmark = pytest.mark.repository
 
 WITH_BLOCKS = [page for page in PAGES if any(block.category == "executed" for block in blocks_of(page))]
+LONG = {
+    f"docs/{page}.md"
+    for page in (
+        "backends/nvidia-gpu",
+        "how-to/prove-your-plugin",
+        "how-to/record-and-replay",
+        "how-to/run-as-a-dra-driver",
+        "tutorial/dra-driver",
+    )
+}
+"""Pages whose commands take more than five seconds together: for `make test-slow`."""
 
 
-@pytest.mark.parametrize("page", WITH_BLOCKS, ids=lambda page: page.relative_to(ROOT).as_posix())
+def _case(page: Path) -> Any:
+    name = page.relative_to(ROOT).as_posix()
+    return pytest.param(page, id=name, marks=[pytest.mark.slow] if name in LONG else [])
+
+
+@pytest.mark.parametrize("page", map(_case, WITH_BLOCKS))
 def test_every_block_of_a_page_does_what_the_page_says(page: Path, tmp_path: Path) -> None:
     wanted = [block for block in blocks_of(page) if block.category == "executed"]
     if shutil.which("gcc") is None and any("kdp_nvidia_gpu.fake" in block.text for block in wanted):
@@ -57,6 +74,10 @@ def test_no_fence_is_overlooked() -> None:
     for page in PAGES:
         fences = len(re.findall(r"^ *```", page.read_text(), re.MULTILINE))
         assert fences == 2 * len(blocks_of(page)), page
+
+
+def test_the_long_pages_are_pages() -> None:
+    assert {page.relative_to(ROOT).as_posix() for page in WITH_BLOCKS} > LONG
 
 
 def test_a_file_that_a_page_writes_is_used_by_it() -> None:

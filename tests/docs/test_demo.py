@@ -130,6 +130,7 @@ def test_the_demo_tells_its_story_and_leaves_nothing_behind(figure: Figure) -> N
     figure("demo: the whole", told.seconds, "s")
 
 
+@pytest.mark.slow
 def test_a_kubelet_that_starts_200_ms_later_is_found_in_the_figures(figure: Figure) -> None:
     told, delayed = _told("--device", "pty"), _told("--device", "pty", "--listen-delay", "0.2")
     assert (told.code, delayed.code) == (0, 0), told.complaint + delayed.complaint
@@ -166,6 +167,7 @@ def test_the_demo_needs_no_root() -> None:
     assert _left_behind(told.story) == []
 
 
+@pytest.mark.slow
 def test_a_step_that_fails_is_one_sentence_and_leaves_nothing_behind() -> None:
     told = _told("--listen-delay", "60", "--deadline", "5")
 

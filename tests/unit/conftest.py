@@ -5,8 +5,25 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Final
 
 import pytest
+
+_HERE: Final = Path(__file__).parent
+_PATIENT: Final = {"test_mutants.py", "test_publisher.py", "test_probes.py"}
+"""Tests that wait for pauses and deadlines in real time."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what `make quick` leaves out: property tests, and modules that start processes or wait."""
+    for item in items:
+        if _HERE not in item.path.parents:
+            continue
+        draws = hasattr(getattr(item, "obj", None), "hypothesis") or item.path.stem.endswith("_properties")
+        module = item.getparent(pytest.Module)
+        if draws or item.path.name in _PATIENT or hasattr(getattr(module, "obj", None), "subprocess"):
+            item.add_marker("thorough")
 
 
 @pytest.fixture(autouse=True)
