@@ -12,7 +12,7 @@ from .. import __version__
 
 __all__ = ["kdp"]
 
-_COMMANDS = ("run", "devices", "explain", "snapshot", "manifests", "unpublish")
+_COMMANDS = ("run", "backends", "devices", "explain", "snapshot", "manifests", "unpublish")
 _ENTRY_POINTS = "kdp.commands"
 _OF_THE_TESTKIT = ("conformance", "record", "replay", "simulate")
 
@@ -61,7 +61,7 @@ def kdp() -> None:
     A TARGET says which class to use:
       package.module:Class   a module that Python finds, also in this directory
       path/file.py:Class     a file
-      NAME                   an installed entry point of the group kdp.backends
+      NAME                   an installed backend; 'kdp backends' lists them
 
     \b
     To begin with:

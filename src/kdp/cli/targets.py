@@ -26,11 +26,12 @@ from ..model.backend import DeviceBackend
 from .convert import ConversionError, convert, describe
 
 if typing.TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
     from types import ModuleType
 
     from ..daemon.setting import Given
 
-__all__ = ["ENTRY_POINTS", "Recipe", "addressed", "assign", "load"]
+__all__ = ["ENTRY_POINTS", "Recipe", "addressed", "assign", "installed", "load", "settable"]
 
 ENTRY_POINTS = "kdp.backends"
 """The group in which an installed package names its backends."""
@@ -92,16 +93,21 @@ def _backends_in(module: ModuleType) -> list[str]:
     ]
 
 
-def _entry_point(target: str) -> Any:
+def installed() -> dict[str, EntryPoint]:
+    """Return the entry points of all installed backends by name, sorted."""
     from importlib.metadata import entry_points
 
+    return {point.name: point for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name)}
+
+
+def _entry_point(target: str) -> Any:
     if target.endswith(".py") or "/" in target:
         raise ConfigurationError(f"target {target!r}: names no class; expected {target}:Class")
-    points = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+    points = installed()
     if target not in points:
-        installed = ", ".join(sorted(points)) or "none"
+        names = ", ".join(points) or "none"
         raise ConfigurationError(
-            f"target {target!r}: no such entry point (installed in group {ENTRY_POINTS}: {installed}); {_EXPECTED}"
+            f"target {target!r}: no such entry point (installed in group {ENTRY_POINTS}: {names}); {_EXPECTED}"
         )
     try:
         return points[target].load()
@@ -237,7 +243,7 @@ def assign(targets: Mapping[str, type[DeviceBackend]], given: Mapping[str, Given
             (target, taken) for target in asked if (taken := _named(short, value, parameters[target])) is not None
         ]
         if not takers:
-            raise ConfigurationError(_unknown(value.label, short, asked, parameters))
+            raise ConfigurationError(_unknown(value.label, short, asked))
         for target, taken in takers:
             if (target, taken) in own:
                 continue
@@ -249,6 +255,11 @@ def assign(targets: Mapping[str, type[DeviceBackend]], given: Mapping[str, Given
         _inject(known, arguments[target], host)
         _check_complete(target, targets[target], known, arguments[target])
     return tuple(Recipe(target, cls, arguments[target]) for target, cls in targets.items())
+
+
+def settable(cls: type[DeviceBackend]) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a class's constructor that ``--set`` takes, with annotations as types where possible."""
+    return {name: parameter for name, parameter in _parameters(cls).items() if not _is_host(parameter.annotation)}
 
 
 def _parameters(cls: type[DeviceBackend]) -> dict[str, inspect.Parameter]:
@@ -326,10 +337,6 @@ def _unknown(
     label: str,
     name: str,
     targets: Mapping[str, type[DeviceBackend]],
-    parameters: Mapping[str, Mapping[str, inspect.Parameter]],
 ) -> str:
-    sides: Sequence[str] = [
-        f"{cls.__name__} has {', '.join(k for k, p in parameters[target].items() if not _is_host(p.annotation)) or 'none'}"
-        for target, cls in targets.items()
-    ]
+    sides: Sequence[str] = [f"{cls.__name__} has {', '.join(settable(cls)) or 'none'}" for cls in targets.values()]
     return f"{label}: there is no parameter {name!r}; {'; '.join(sides) or 'name the TARGET that has it'}"

@@ -1,0 +1,219 @@
+"""``kdp backends [NAME]``: which backends are installed, from which distribution, and what each can be told.
+
+It loads each class and makes no object of it, so that no hardware is asked.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import typing
+from typing import TYPE_CHECKING, Any, TextIO, final
+
+import attrs
+import click
+
+from ..errors import ConfigurationError, said
+from ..model.backend import DeviceBackend
+from .convert import describe
+from .options import refusing
+from .streams import console, document
+from .targets import installed, load, settable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.metadata import EntryPoint
+
+    from rich.console import RenderableType
+
+__all__ = ["command"]
+
+
+@click.command("backends", short_help="List the installed backends.")
+@click.argument("name", metavar="[NAME]", required=False)
+@click.option(
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    envvar="KDP_OUTPUT",
+    help="For people, or for programs.  [KDP_OUTPUT]",
+)
+def command(name: str | None, output: str) -> None:
+    """List the installed backends: those that an entry point of the group kdp.backends names.
+
+    With NAME, show one backend and the parameters that '--set' takes. JSON always has the parameters.
+
+    \b
+    Exit codes:
+      0  listed, be it nothing
+      1  a backend in the list cannot be loaded; its line has the reason
+      2  there is no backend NAME, or it cannot be loaded
+    """  # noqa: D301 - click's mark for a block that keeps its lines
+    out = document()
+    points = installed()
+    if name is not None:
+        with refusing():
+            load(name)  # refuses a name that is not installed, and a broken one
+        points = {name: points[name]}
+    found = [_look(point) for point in points.values()]
+    if output == "json":
+        click.echo(json.dumps({"backends": [each.as_json() for each in found]}, indent=2), file=out)
+    elif name is None:
+        _print_list(out, found)
+    else:
+        _print_one(out, *found)
+    if any(each.cls is None for each in found):
+        raise click.exceptions.Exit(1)
+
+
+@final
+@attrs.frozen(kw_only=True)
+class _Installed:
+    """An installed backend.
+
+    Attributes:
+        name: Its entry point.
+        path: Its class as the entry point names it.
+        distribution: What brought it; empty: unknown.
+        version: That distribution's.
+        cls: Its class; None: it cannot be loaded.
+        error: Why not, in one line.
+    """
+
+    name: str
+    path: str
+    distribution: str
+    version: str
+    cls: type[DeviceBackend] | None
+    error: str | None
+
+    @property
+    def summary(self) -> str:
+        """The first line of its docstring."""
+        return (getattr(self.cls, "__doc__", None) or "").strip().partition("\n")[0]
+
+    @property
+    def parameters(self) -> list[_Parameter]:
+        """What its constructor takes, but for the node's files."""
+        return [] if self.cls is None else [_Parameter.of(each) for each in settable(self.cls).values()]
+
+    def as_json(self) -> dict[str, object]:
+        """Return it as ``--output json`` shows it."""
+        return {
+            "name": self.name,
+            "class": self.path,
+            "distribution": self.distribution,
+            "version": self.version,
+            "summary": self.summary,
+            "parameters": [attrs.asdict(each) for each in self.parameters],
+            "error": self.error,
+        }
+
+
+@final
+@attrs.frozen(kw_only=True)
+class _Parameter:
+    """One parameter of a backend's constructor.
+
+    Attributes:
+        name: Its name, as ``--set`` takes it.
+        type: What a value looks like, in words.
+        required: Whether it has no default.
+        default: Its default as JSON has it, or as text.
+    """
+
+    name: str
+    type: str
+    required: bool
+    default: object
+
+    @classmethod
+    def of(cls, parameter: inspect.Parameter) -> _Parameter:
+        """Return a parameter of a signature."""
+        is_open = parameter.kind is parameter.VAR_KEYWORD
+        return cls(
+            name=f"**{parameter.name}" if is_open else parameter.name,
+            type=_words(parameter.annotation),
+            required=parameter.default is parameter.empty and not is_open,
+            default=None if parameter.default is parameter.empty else _plain(parameter.default),
+        )
+
+    @property
+    def shown(self) -> str:
+        """The default as ``--set`` would take it."""
+        if self.required:
+            return "(required)"
+        if isinstance(self.default, list):
+            return ",".join(map(str, typing.cast("list[object]", self.default)))
+        is_word = self.default is None or isinstance(self.default, bool)
+        return str(self.default).lower() if is_word else str(self.default)
+
+
+def _words(annotation: Any) -> str:
+    if annotation is inspect.Parameter.empty:
+        return "text (str)"
+    if isinstance(annotation, typing.ForwardRef):
+        return annotation.__forward_arg__
+    return re.sub(r"; valid is \S+", "", describe(annotation))
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, (tuple, list)):
+        return [_plain(each) for each in typing.cast("Sequence[object]", value)]
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def _look(point: EntryPoint) -> _Installed:
+    cls: type[DeviceBackend] | None = None
+    error: str | None = None
+    try:
+        cls = load(point.name)
+    except ConfigurationError as refused:
+        error = " ".join(said(refused).split())
+    distribution = point.dist
+    return _Installed(
+        name=point.name,
+        path=point.value,
+        distribution="" if distribution is None else distribution.name,
+        version="" if distribution is None else distribution.version,
+        cls=cls,
+        error=error,
+    )
+
+
+def _print_list(out: TextIO, found: Sequence[_Installed]) -> None:
+    if not found:
+        click.echo(
+            "no backends are installed; kdp's own come with pip install 'kdp-sdk[nvidia-gpu,fpga,rdma]'", file=out
+        )
+    loaded = [each for each in found if each.cls is not None]
+    if loaded:
+        rows = [(each.name, each.path, f"{each.distribution} {each.version}", each.summary) for each in loaded]
+        console(out).print(_table(("NAME", "CLASS", "DISTRIBUTION", "WHAT IT IS"), rows))
+    for each in found:
+        if each.error is not None:
+            origin = f"{each.distribution} {each.version}".strip() or "unknown distribution"
+            click.echo(f"{each.name} ({origin}) cannot be loaded: {each.error}", file=out)
+
+
+def _print_one(out: TextIO, backend: _Installed) -> None:
+    screen = console(out)
+    screen.print(f"{backend.name}: {backend.path} of {backend.distribution} {backend.version}".rstrip())
+    screen.print(*[line for line in (backend.summary,) if line])
+    rows = [(each.name, each.type, each.shown) for each in backend.parameters]
+    if rows:
+        screen.print(_table(("PARAMETER", "TYPE", "DEFAULT"), rows))
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for head in heads:
+        table.add_column(head, overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
