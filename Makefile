@@ -76,7 +76,7 @@ faults: $(VENV)/.ready ## write docs/reference/faults.md from what the tests of 
 	@rows=$$(mktemp -d) && KDP_FAULTS=$$rows $(PYTHON_IN) -m pytest -q -n $(JOBS) tests/integration/faults \
 	  && PYTHONPATH=tests $(PYTHON_IN) -m integration.faults.catalogue $$rows; status=$$?; rm -rf $$rows; exit $$status
 
-reference: $(VENV)/.ready ## write docs/reference/api.md and cli.md from the docstrings and from --help, and the kit's table in kubelet.md
+reference: $(VENV)/.ready ## write docs/reference/api.md and cli.md, the rooms and layers in architecture.md, and the checks in kubelet.md
 	@$(PYTHON_IN) scripts/reference.py
 
 bench: $(VENV)/.ready ## measure kdp beside a plugin without it, in a quarter of an hour; ARGS=--quick in one minute

@@ -1,6 +1,7 @@
 """Writes docs/reference/api.md and docs/reference/cli.md from docstrings and from click's help.
 
-In docs/explanation/kubelet.md it writes the table of the conformance kit's scenarios, from the checks themselves.
+In docs/explanation/kubelet.md it writes the table of the conformance kit's scenarios, from the checks themselves. In
+docs/explanation/architecture.md it writes the layers, from pyproject.toml, and the rooms, from their docstrings.
 
 Run it after a change of any of them: ``make reference``. ``--check`` writes nothing and says what would
 change, with exit code 1.
@@ -17,6 +18,7 @@ import os
 import re
 import sys
 import textwrap
+import tomllib
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -32,11 +34,15 @@ from kdp_testkit.conformance import CHECKS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+
+DOCS = ROOT / "docs"
 
 REFERENCE = DOCS / "reference"
 
 KUBELET = DOCS / "explanation" / "kubelet.md"
+
+ARCHITECTURE = DOCS / "explanation" / "architecture.md"
 
 MODULES = (
     "kdp",
@@ -299,16 +305,60 @@ def plain(text: str) -> str:
     return "\n".join(line.rstrip() for line in text.splitlines())
 
 
-# -- the kubelet's page ------------------------------------------------------------------------------------------------
+# -- parts of pages ----------------------------------------------------------------------------------------------------
+
+
+def with_part(text: str, name: str, part: str) -> str:
+    """Return a page with a part between its marks as it is now."""
+    before, begin, rest = text.partition(f"<!-- {name}: written by make reference -->\n")
+    _, end, after = rest.partition(f"<!-- end of {name} -->\n")
+    if not (begin and end):
+        raise SystemExit(f"a page has lost the marks of its part {name!r}")
+    return f"{before}{begin}{part}{end}{after}"
 
 
 def kubelet() -> str:
     """Return the page of what kubelets do, with the table of scenarios as the checks are now."""
-    before, begin, rest = KUBELET.read_text().partition("<!-- checks: written by make reference -->\n")
-    _, end, after = rest.partition("<!-- end of checks -->\n")
-    if not (begin and end):
-        raise SystemExit(f"{KUBELET.name} has lost the marks of its table")
-    return f"{before}{begin}{scenarios()}{end}{after}"
+    return with_part(KUBELET.read_text(), "checks", scenarios())
+
+
+def architecture() -> str:
+    """Return the page of the house, with its layers and its rooms as they are now."""
+    return with_part(with_part(ARCHITECTURE.read_text(), "layers", drawn_layers()), "rooms", rooms())
+
+
+def layers() -> list[list[str]]:
+    """Return the layers of kdp as pyproject.toml declares them, from the highest down, without the program's own file."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (declared,) = [contract["layers"] for contract in contracts if contract["id"] == "layers"]
+    found = [re.findall(r"[\w|:]+", layer) for layer in declared]
+    return [layer for layer in found if layer != ["__main__"]]
+
+
+def drawn_layers() -> str:
+    """Return the layers as a drawing."""
+    lines = [" ".join(layer) for layer in layers()]
+    width = max(map(len, lines)) + 3
+    drawn = [f"{line:<{width}}strangers: none imports another".rstrip() if "|" in line else line for line in lines]
+    return "\n".join(["\n```text", *drawn, "```\n\n"])
+
+
+def rooms() -> str:
+    """Return a list of all rooms with the first words of their docstrings, from the highest layer down."""
+    source = ROOT / "src" / "kdp"
+    found: list[str] = []
+    for room in [name for layer in layers() for name in layer if name not in "|:"] + ["proto"]:
+        folder = source / room
+        files = [folder / "__init__.py"] if folder.is_dir() else [folder.with_suffix(".py")]
+        files += sorted(folder.glob("*/__init__.py")) if room != "proto" else []
+        for file in files:
+            path = (file.parent if file.name == "__init__.py" else file).relative_to(source)
+            first, second, *_ = [*(ast.get_docstring(ast.parse(file.read_text())) or "").split("\n\n"), ""]
+            told = [first, *([second] if second.startswith(("It ", "The only ")) else [])]
+            found.append(f"- `{path}`: {inline(' '.join(' '.join(told).split()))}")
+    return "\n".join(
+        ["", *(line for each in found for line in textwrap.wrap(each, 120, subsequent_indent="  ")), "", ""]
+    )
 
 
 def scenarios() -> str:
@@ -332,7 +382,8 @@ def main() -> int:
     given = parser.parse_args()
     code = 0
     REFERENCE.mkdir(parents=True, exist_ok=True)
-    for path, text in {REFERENCE / "api.md": api(), REFERENCE / "cli.md": cli(), KUBELET: kubelet()}.items():
+    pages = {REFERENCE / "api.md": api(), REFERENCE / "cli.md": cli(), KUBELET: kubelet(), ARCHITECTURE: architecture()}
+    for path, text in pages.items():
         if path.exists() and path.read_text() == text:
             continue
         if given.check:

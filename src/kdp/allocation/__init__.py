@@ -1,4 +1,6 @@
-"""Which devices a container gets: preferred allocation, and the sharing of a device between containers.
+"""Chooses devices for a container (preferred allocation) and shares one device between containers.
+
+It knows only the model: no socket, and no kubelet.
 
 * `choose` answers one question, `explain` says why; both are pure functions over `kdp.Device` values.
 * `Topology` is what ``DeviceBackend.links`` said, checked; `links_of_matrix` makes links of a square matrix.

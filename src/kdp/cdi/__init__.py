@@ -1,4 +1,6 @@
-"""CDI: device specifications that container runtimes read from ``/etc/cdi`` and ``/var/run/cdi``.
+"""Container Device Interface (CDI): the specs that runtimes read from ``/etc/cdi`` and ``/var/run/cdi``.
+
+It knows neither the kubelet nor claims.
 
 `CdiSpec` and its parts are the model, checked on construction and written in the lowest version that carries it;
 `render` makes a device's part of it from `kdp.ContainerEdits`; `CdiDirectory` writes files that a runtime never sees

@@ -1,4 +1,6 @@
-"""The command ``kdp``: run a backend, look at what it discovers, try it against a simulated kubelet.
+"""The command ``kdp``: runs a backend, shows what it discovers, and writes what deploys it.
+
+The only room that knows click, rich, YAML, and cattrs; no other room imports it.
 
 One file for each command, loaded when it is called. `targets` finds and makes the vendor's class, `config` reads the
 file, `options` are the flags that commands share, `invocation` puts all of it together. What a command says to people

@@ -1,3 +1,6 @@
-"""The API server of the cluster: what is asked of it, the client that asks, and Events."""
+"""The API server: what kdp asks of it, the client that asks, and Kubernetes Events.
+
+It knows neither devices nor the kubelet.
+"""
 
 from __future__ import annotations

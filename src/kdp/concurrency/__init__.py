@@ -1,3 +1,6 @@
-"""What tasks and threads share: one value with a version, pauses that grow, work in daemon threads."""
+"""What tasks and threads share: one observable value, backoff, and blocking work in daemon threads.
+
+It does not know what the work is for.
+"""
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The process around the plugins: settings, signals, logs, probes and exit codes.
+"""The process around the plugins: settings, signals, logs, probes, and exit codes.
+
+It knows no device, and never reads ``sys.argv``.
 
 `run` is a process's entry and decides about the process; `serve` runs the same inside somebody's asyncio program and
 decides about nothing. Only `run` and the command ``kdp run`` touch signals, the logging configuration and

@@ -1,4 +1,7 @@
-"""The kubelet's device-plugin protocol, v1beta1: from devices to a registered plugin that survives its kubelet."""
+"""The kubelet's device plugin protocol v1beta1: registers resources, streams device lists, and answers allocations.
+
+It knows neither where devices come from nor DRA.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The node's hardware as files: readers that work on a root or a snapshot of choice, and word of changes.
+"""The node's files as typed readings, on a live root or a snapshot, and the kernel's events about devices.
+
+It knows nothing of Kubernetes.
 
 * `Host` is the node's file system: everything begins there.
 * `Directory` is a directory of sysfs or procfs with typed readers; each returns a `Reading`, a value or the reason why there

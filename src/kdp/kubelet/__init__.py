@@ -1,4 +1,7 @@
-"""What a node's kubelet offers to plugins: its directories, and word of its restarts."""
+"""What a node's kubelet offers: its directories, its sockets, and its pod-resources and pods APIs.
+
+It knows neither resources nor backends.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""From what a backend needs to what an admin applies: a DaemonSet, a kustomize base, a systemd unit.
+"""What an administrator applies: DaemonSet, kustomize base, or systemd unit, made of a backend's needs.
 
-No I/O: `deployment_of` decides what the plugin's process must be given, once, and says why; the renderers put that
-into the words of Kubernetes and of systemd. Reading files and asking the backend is the command's business.
+It does no I/O, and never asks a backend.
+
+`deployment_of` decides what the plugin's process must be given, once, and says why. The renderers put that into the
+words of Kubernetes and of systemd. The command reads the files and asks the backend.
 """
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
-"""One backend's life, whatever protocol serves it: its hooks, open and close, discovery, health."""
+"""One backend's life: calls its hooks, opens, discovers, watches, and closes, and judges its devices' health.
+
+It knows no protocol.
+"""
 
 from __future__ import annotations

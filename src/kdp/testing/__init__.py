@@ -1,4 +1,6 @@
-"""A kubelet for tests, and what judges a plugin with it: the names of `kdp_testkit`, under the name that vendors import.
+"""The test kit under the name that vendors import: a simulated kubelet, its faults, and what judges a plugin.
+
+It knows only `kdp_testkit`, and no room of kdp.
 
 They come with the extra ``testing``: ``pip install "kdp-sdk[testing]"``. The docstring of `kdp_testkit` is the tour.
 """

@@ -1,3 +1,6 @@
-"""What the kernel tells of devices and directories that change: netlink and inotify."""
+"""Changes that the kernel reports: devices, network interfaces, and names in directories.
+
+It knows neither backends nor discovery.
+"""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
-"""Some of a node's files as a small archive: taken, written, read, and stripped of what tells machines apart."""
+"""A part of a node's files as an archive: captured, redacted, written, and read.
+
+It does not know what the files mean.
+"""
 
 from __future__ import annotations
