@@ -20,7 +20,8 @@ from typing_extensions import override
 
 import kdp
 from kdp.deviceplugin.manager import PluginManager
-from kdp.deviceplugin.tracking.pace import Pace
+from kdp.deviceplugin.options import ManagerOptions
+from kdp.deviceplugin.tracking.tracker import Pace
 from kdp.kubelet import KubeletPaths
 from kdp.testing import AdmissionError, AdmittedPod, Pod
 
@@ -96,7 +97,7 @@ async def soak(
     async with AsyncExitStack() as life:
 
         async def plugin() -> PluginManager:
-            made = PluginManager([backend], paths=kubelet.paths, pace=PACE, state_dir=state_dir)
+            made = PluginManager([backend], ManagerOptions(paths=kubelet.paths, pace=PACE, state_dir=state_dir))
             manager = await life.enter_async_context(made)
             await kubelet.until(allocatable={RESOURCE: DEVICES})
             return manager
@@ -108,7 +109,7 @@ async def soak(
 
             Nobody outside can tell: a list that was asked for before may name the same pod.
             """
-            tracks = manager._usage._holdings._tracks  # pyright: ignore[reportPrivateUsage]
+            tracks = manager._tracker._allocations._tracks  # pyright: ignore[reportPrivateUsage]
             return all(tracks[RESOURCE, device_id].is_seen for device_id in backend.held)
 
         while backend.allocated < allocations:

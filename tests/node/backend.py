@@ -13,6 +13,7 @@ from typing_extensions import override
 
 import kdp
 from kdp.deviceplugin.manager import PluginManager
+from kdp.deviceplugin.options import ManagerOptions
 from kdp.kubelet import KubeletPaths
 
 __all__ = ["RESOURCE", "Figure", "Instance", "Widgets", "eventually", "running"]
@@ -61,7 +62,7 @@ class Widgets(kdp.DeviceBackend):
 @asynccontextmanager
 async def running(paths: KubeletPaths, *backends: kdp.DeviceBackend, **options: Any) -> AsyncIterator[PluginManager]:
     """Run plugins of these backends beside the kubelet that is there."""
-    async with PluginManager(backends, paths=paths, **options) as manager:
+    async with PluginManager(backends, ManagerOptions(paths=paths, **options)) as manager:
         yield manager
 
 

@@ -14,7 +14,8 @@ from typing_extensions import override
 
 import kdp
 from kdp.deviceplugin.manager import PluginManager
-from kdp.deviceplugin.tracking.pace import Pace
+from kdp.deviceplugin.options import ManagerOptions
+from kdp.deviceplugin.tracking.tracker import Pace
 from kdp.kubelet import KubeletPaths
 
 PACE = Pace(gap=0.3, look=0.2, settling=0.0, between=0.05, after_connect=0.2, period=1.0)
@@ -54,7 +55,7 @@ class Returning(kdp.DeviceBackend):
 
 async def main(root: str, state: str, log: str) -> None:
     paths = KubeletPaths.under(root)
-    async with PluginManager([Returning(Path(log))], paths=paths, state_dir=Path(state), pace=PACE):
+    async with PluginManager([Returning(Path(log))], ManagerOptions(paths=paths, state_dir=Path(state), pace=PACE)):
         await asyncio.Event().wait()
 
 

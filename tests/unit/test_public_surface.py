@@ -83,7 +83,7 @@ SURFACE: dict[str, list[str]] = {
         "share",
     ],
     "kdp.kubelet": ["KubeletPaths", "KubeletState", "KubeletView", "KubeletWatch", "look"],
-    "kdp.deviceplugin": ["DevicePlugin", "PluginManager", "ResourceStatus", "Status"],
+    "kdp.deviceplugin": ["DevicePlugin", "ManagerOptions", "PluginManager", "ResourceStatus", "Status"],
     "kdp.testing": [
         "AdmissionError",
         "AdmittedContainer",

@@ -314,10 +314,10 @@ async def _managing(plan: Plan) -> AsyncGenerator[Service]:
 def _plugins(plan: Plan) -> PluginManager:
     # Loads gRPC: late, so that settings and targets are checked before anything is paid for.
     from ..deviceplugin.manager import PluginManager
+    from ..deviceplugin.options import ManagerOptions
 
     settings = plan.settings
-    return PluginManager(
-        plan.served(),
+    options = ManagerOptions(
         paths=settings.paths,
         registration=settings.registration,
         host=plan.host or host_of(settings),
@@ -326,8 +326,8 @@ def _plugins(plan: Plan) -> PluginManager:
         cdi=_cdi(settings),
         health_policy=settings.health_policy,
         policy=settings.policy,
-        states=plan.states,
     )
+    return PluginManager(plan.served(), options, states=plan.states)
 
 
 def _driver(plan: Plan, api: ClusterApi) -> DraDriver:

@@ -6,6 +6,8 @@ It knows neither where devices come from nor DRA.
 from __future__ import annotations
 
 from .manager import PluginManager, Status
-from .plugin import DevicePlugin, ResourceStatus
+from .options import ManagerOptions
+from .plugin import DevicePlugin
+from .status import ResourceStatus
 
-__all__ = ["DevicePlugin", "PluginManager", "ResourceStatus", "Status"]
+__all__ = ["DevicePlugin", "ManagerOptions", "PluginManager", "ResourceStatus", "Status"]

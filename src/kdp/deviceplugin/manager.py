@@ -9,7 +9,7 @@ import functools
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 import anyio
@@ -19,27 +19,25 @@ from typing_extensions import override
 from ..concurrency.observable import Observable
 from ..errors import ConfigurationError, InvalidValueError, PluginDirectoryGoneError
 from ..hardware.shared_host import agreed
-from ..kubelet import KubeletPaths, KubeletWatch
+from ..kubelet import KubeletWatch
 from ..supervision.findings import resource_of, static_resources
 from ..supervision.service import BaseStatus, Service
 from ..supervision.shared_state import SharedState
-from ..supervision.supervisor import Deadlines, Supervisor
-from .plugin import DevicePlugin, ResourceStatus, Route
+from ..supervision.supervisor import Supervisor
+from .options import ManagerOptions
+from .plugin import DevicePlugin
+from .releasing import Releaser
 from .sockets import SocketNames
-from .tracking.tracker import Usage
+from .status import ResourceStatus
+from .tracking.records import Owner
+from .tracking.tracker import Tracker
 from .wire import check_renderable
 
 if TYPE_CHECKING:
-    from pathlib import Path
-    from types import EllipsisType
-
-    from ..hardware import Host
     from ..model.backend import DeviceBackend
     from ..model.devices import Device
     from ..supervision.discovery import Discovery
-    from ..supervision.health import HealthChange
-    from .cdi import CdiOptions
-    from .tracking.pace import Pace
+    from .tracking.decisions import Decisions
 
 __all__ = ["PluginManager", "Status"]
 
@@ -71,20 +69,7 @@ class PluginManager(Service):
 
     Args:
         backends: The vendors' objects.
-        paths: The kubelet's directories; default: those of a normal kubelet.
-        registration: By kubelet.sock or through the plugin watcher.
-        host: The node's files; default: what the backends were made with, else this machine's.
-        poll_interval: Seconds between discoveries, over every backend's own; None: only on events; ``...``: as the
-            backends say.
-        deadlines: What hooks get.
-        cdi: How CDI is used; None: not at all.
-        health_policy: Thresholds of health that differ from the backends' own (`kdp.HealthPolicy`), by name.
-        observe: Called on the loop with each change of a device's health, for metrics and events; must not block. What
-            it raises is logged and changes nothing.
-        state_dir: Where allocations are saved until they are released, so that a killed process forgets none; None:
-            nowhere.
-        pace: How often the kubelet is asked what pods hold.
-        policy: Which devices to prefer, over every backend's own; ``none``: the kubelet chooses; None: as they say.
+        options: How they are run; default: as `ManagerOptions` says.
         states: What was handed on of each backend by whoever served it before; empty: nobody did.
 
     Raises:
@@ -95,31 +80,19 @@ class PluginManager(Service):
     def __init__(
         self,
         backends: Sequence[DeviceBackend],
+        options: ManagerOptions | None = None,
         *,
-        paths: KubeletPaths | None = None,
-        registration: Route = "kubelet",
-        host: Host | None = None,
-        poll_interval: float | EllipsisType | None = ...,
-        deadlines: Deadlines | None = None,
-        cdi: CdiOptions | None = None,
-        health_policy: Mapping[str, float | None] | None = None,
-        observe: Callable[[HealthChange], object] | None = None,
-        state_dir: Path | None = None,
-        pace: Pace | None = None,
-        policy: str | None = None,
         states: Sequence[SharedState] = (),
     ) -> None:
         super().__init__()
         if not backends:
             raise ConfigurationError("there is no backend to run: give at least one kdp.DeviceBackend")
-        self._paths = paths or KubeletPaths.under()
-        self._route: Route = registration
-        self._cdi = cdi
-        self._host = agreed(backends, host)
-        watcher = registration == "watcher"
-        self._directory = self._paths.plugins_registry_dir if watcher else self._paths.device_plugin_dir
-        self._kubelet = KubeletWatch(self._directory)
-        self._usage = Usage(self._paths, state_dir=state_dir, pace=pace)
+        self._options = options = options or ManagerOptions()
+        self._host = agreed(backends, options.host)
+        self._kubelet = KubeletWatch(options.directory)
+        self._tracker = Tracker(options.paths, state_dir=options.state_dir, pace=options.pace)
+        self._releaser = Releaser(self._tracker)
+        self._failed_preferences = 0
         self._plugins: dict[str, DevicePlugin] = {}
         self._owners: dict[str, Supervisor] = {}
         self._claims = threading.Lock()
@@ -130,12 +103,12 @@ class PluginManager(Service):
             supervisor = Supervisor(
                 backend,
                 host=self._host,
-                poll_interval=poll_interval,
+                poll_interval=options.poll_interval,
                 check=functools.partial(self._check, backend),
-                deadlines=deadlines,
-                health_policy=health_policy,
-                observe=observe,
-                policy=policy,
+                deadlines=options.deadlines,
+                health_policy=options.health_policy,
+                observe=options.observe,
+                policy=options.policy,
                 state=state,
             )
             for resource in static_resources(backend):
@@ -144,7 +117,7 @@ class PluginManager(Service):
                         f"two backends serve {resource}: {self._owners[resource].label} and {supervisor.label}; give one "
                         "of them another resource"
                     )
-                SocketNames(self._directory, resource)
+                SocketNames(self._options.directory, resource)
                 self._owners[resource] = supervisor
                 self._claimed[resource] = backend
             self._supervisors.append(supervisor)
@@ -171,7 +144,8 @@ class PluginManager(Service):
         Of those, what was ``remembered`` and what is ``unproven`` to be the best; and beside them ``empty``: left to the
         kubelet, because something went wrong.
         """
-        return sum((supervisor.preferred for supervisor in self._supervisors), Counter[str]())
+        empty = self._failed_preferences + sum(plugin.failed_preferences for plugin in self._plugins.values())
+        return sum((supervisor.preferred for supervisor in self._supervisors), Counter(empty=empty))
 
     @override
     async def failed(self) -> NoReturn:
@@ -188,12 +162,13 @@ class PluginManager(Service):
 
     @override
     def _begin(self) -> None:
-        if self._cdi is not None:
+        if self._options.cdi is not None:
             from ..cdi import CdiDirectory
 
-            CdiDirectory(self._cdi.directory).remove_stale(self._host)
+            CdiDirectory(self._options.cdi.directory).remove_stale(self._host)
         self._tasks.start_soon(self._watch_kubelet)
-        self._tasks.start_soon(self._usage.run)
+        self._tasks.start_soon(self._tracker.run)
+        self._tasks.start_soon(self._follow_tracker)
 
     async def _watch_kubelet(self) -> None:
         try:
@@ -208,7 +183,7 @@ class PluginManager(Service):
         await self._discovered.wait()
         for plugin in self._plugins.values():
             await plugin.stopped.wait()
-        await self._usage.settle(max(0.1, until - time.monotonic()))
+        await self._releaser.settle(max(0.1, until - time.monotonic()))
 
     # -- devices -------------------------------------------------------------------------------------------------------
 
@@ -251,23 +226,51 @@ class PluginManager(Service):
                 del self._plugins[name], self._owners[name]
                 with self._claims:
                     del self._claimed[name]
-                self._usage.detach(name)
+                self._failed_preferences += plugin.failed_preferences
+                self._tracker.detach(name)
                 plugin.withdraw()
 
     def _start(self, resource: str, supervisor: Supervisor) -> DevicePlugin:
         plugin = self._plugins[resource] = DevicePlugin(
             resource,
+            self._options,
             supervisor=supervisor,
-            paths=self._paths,
-            route=self._route,
-            kubelet=self._kubelet,
             host=self._host,
-            cdi=self._cdi,
-            usage=self._usage,
+            kubelet=self._kubelet,
+            tracker=self._tracker,
         )
-        self._usage.attach(plugin)
+        wants_release = supervisor.hooks.overridden("released")
+        keeps_state = supervisor.hooks.overridden("prepare_container")
+        self._tracker.attach(
+            resource, Owner(backend=supervisor.backend, wants_release=wants_release, keeps_state=keeps_state)
+        )
+        self._releaser.attach(resource, supervisor)
         self._tasks.start_soon(plugin.run)
         return plugin
+
+    # -- what pods hold ------------------------------------------------------------------------------------------------
+
+    async def _follow_tracker(self) -> None:
+        while True:
+            self._decide(await self._tracker.look())
+
+    def _decide(self, decisions: Decisions) -> None:
+        """Do what tracking decided. A plugin that has ended meanwhile needs none of it."""
+        for name, plugin in list(self._plugins.items()):
+            if held := decisions.held.get(name):
+                plugin.hold(held)
+            if gone := decisions.gone.get(name):
+                plugin.forget(gone)
+            if unlisted := decisions.unlisted.get(name):
+                plugin.adopt(unlisted)
+        for each in decisions.reregistrations:
+            if each.resource in self._plugins:
+                self._plugins[each.resource].reregister(each.generation, each.reason)
+        self._releaser.release(decisions.ended, self._tasks)
+        for supervisor in {self._owners[name]: None for name in decisions.gone if name in self._owners}:
+            self._apply(
+                supervisor, supervisor.discovery.value
+            )  # a resource whose last device has gone may have to go too
 
     def _check(self, backend: DeviceBackend, devices: Sequence[Device], static: Sequence[str]) -> None:
         """Refuse devices that this protocol cannot serve, or that another backend already has. In a hook's thread.
@@ -275,7 +278,7 @@ class PluginManager(Service):
         The claims are made here and not when the devices are taken, because two backends discover at the same time.
         """
         for device in devices:
-            if self._cdi is None:
+            if self._options.cdi is None:
                 check_renderable(device.edits)
         with self._claims:
             taken = {i: other for other, ids in self._ids.values() if other is not backend for i in ids}
@@ -292,6 +295,6 @@ class PluginManager(Service):
                     raise InvalidValueError(
                         f"resource {resource} is already served by {type(owner).__name__}; choose another name"
                     )
-                SocketNames(self._directory, resource)
+                SocketNames(self._options.directory, resource)
             self._claimed.update(dict.fromkeys(resources, backend))
             self._ids[id(backend)] = backend, frozenset(device.id for device in devices)

@@ -11,28 +11,25 @@ import contextlib
 import errno
 import logging
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import anyio
-import attrs
 
 from ..concurrency.backoff import Backoff
 from ..concurrency.observable import Observable
 from ..errors import ListTooLargeError, RegistrationError, RegistrationRefusedError
-from ..kubelet import KubeletPaths, KubeletState, KubeletWatch
+from ..kubelet import KubeletState, KubeletWatch
 from ..kubelet.server import ServeError, SocketServer
 from ..kubelet.sockets import missing_right, remove_dead
-from ..supervision.health import DeviceHealth
 from ..supervision.service import DRAIN_SECONDS
 from .inventory import Change, Inventory
 from .registration import dial, register
-from .servicer import Servicer
+from .servicer import PreferenceFailed, Servicer
 from .session import (
     Close,
     Closed,
     Command,
-    Disbelieved,
+    DriftDetected,
     Event,
     KubeletGone,
     KubeletHere,
@@ -49,11 +46,11 @@ from .session import (
     Tick,
 )
 from .sockets import SocketNames
+from .status import ResourceStatus
 from .wire import encode_device, worst_case_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
+    from collections.abc import Iterable, Mapping, Sequence
 
     import grpc
     from anyio.abc import TaskGroup
@@ -62,54 +59,17 @@ if TYPE_CHECKING:
     from ..model.devices import Device, Health
     from ..supervision.supervisor import Supervisor
     from .cdi import CdiOptions, ResourceCdi
-    from .tracking.tracker import Usage
+    from .options import ManagerOptions
+    from .tracking.tracker import Tracker
 
-__all__ = ["DevicePlugin", "ResourceStatus", "Route"]
+__all__ = ["DevicePlugin"]
 
 logger = logging.getLogger(__name__)
-
-Route = Literal["kubelet", "watcher"]
-"""How to register: with kubelet.sock, or by a socket that the kubelet's plugin watcher finds (contract section 3)."""
 
 _CONNECTED = "connected"
 
 _MOST_LINES = 5
 """More devices than this that change together are told in one line."""
-
-
-@attrs.frozen(kw_only=True)
-class ResourceStatus:
-    """Where one resource stands.
-
-    Attributes:
-        resource: Its name.
-        state: The session's state, as ``connected``.
-        reason: Why it is not connected; None: it is, or nothing is wrong yet.
-        devices: How many devices are listed.
-        healthy: How many of them are healthy.
-        faults: How those are that are not simply healthy, by id; since when on `time.monotonic`'s clock. Those that have
-            vanished are not among them.
-        holders: Which pod holds a device, as ``namespace/pod (container)`` by device id, as of the last time that the
-            kubelet was asked; None: it was not, because nothing depended on it, or it does not say.
-    """
-
-    resource: str
-    state: str
-    reason: str | None
-    devices: int
-    healthy: int
-    faults: Mapping[str, DeviceHealth] = attrs.field(factory=dict[str, DeviceHealth])
-    holders: Mapping[str, str] | None = None
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether the kubelet holds a stream of this resource."""
-        return self.state == State.CONNECTED.value
-
-    @property
-    def details(self) -> Mapping[str, object]:
-        """Nothing: this protocol has no facts of its own for the readiness probe."""
-        return {}
 
 
 def _resource_cdi(resource: str, cdi: CdiOptions, host: Host, supervisor: Supervisor) -> ResourceCdi:
@@ -123,17 +83,17 @@ class DevicePlugin:
 
     Args:
         resource: The extended resource's name.
+        options: How plugins are run.
         supervisor: The backend that the devices are of.
-        paths: The kubelet's directories.
-        route: See `Route`.
-        kubelet: Says whether a kubelet is there.
         host: The node's files.
-        usage: Knows what pods hold.
-        cdi: How CDI is used; None: not at all.
+        kubelet: Says whether a kubelet is there.
+        tracker: Takes what is found out about the devices, and says what pods hold.
 
     Attributes:
         supervisor: As given.
         inventory: The device table.
+        failed_preferences: Number of the kubelet's questions which devices to prefer that were left to the kubelet,
+            because something went wrong.
         stopped: Set when `run` has ended.
 
     Raises:
@@ -143,27 +103,24 @@ class DevicePlugin:
     def __init__(
         self,
         resource: str,
+        options: ManagerOptions,
         *,
         supervisor: Supervisor,
-        paths: KubeletPaths,
-        route: Route,
-        kubelet: KubeletWatch,
         host: Host,
-        usage: Usage,
-        cdi: CdiOptions | None = None,
+        kubelet: KubeletWatch,
+        tracker: Tracker,
     ) -> None:
         self.resource = resource
         self.inventory = Inventory(encode=encode_device, worst_case=worst_case_bytes)
         self.supervisor = supervisor
-        self._paths = paths
-        self._watcher = route == "watcher"
-        self._directory: Path = paths.plugins_registry_dir if self._watcher else paths.device_plugin_dir
-        self._names = SocketNames(self._directory, resource)
+        self.failed_preferences = 0
+        self._options = options
+        self._names = SocketNames(options.directory, resource)
         self._kubelet = kubelet
         self._host = host
-        self._cdi = None if cdi is None else _resource_cdi(resource, cdi, host, supervisor)
-        self._usage = usage
-        self._session = Session(backoff=Backoff(), watcher=self._watcher)
+        self._cdi = None if options.cdi is None else _resource_cdi(resource, options.cdi, host, supervisor)
+        self._tracker = tracker
+        self._session = Session(backoff=Backoff(), watcher=self._options.is_watcher)
         self._mailbox: asyncio.Queue[Event] = asyncio.Queue()
         self._changed: Observable[None] = Observable(None)
         self._list_problem: str | None = None
@@ -171,7 +128,7 @@ class DevicePlugin:
         self._server: SocketServer | None = None
         self._servicer: Servicer | None = None
         self._known: object | None = None
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self.stopped = anyio.Event()
 
     # -- devices -------------------------------------------------------------------------------------------------------
@@ -188,7 +145,7 @@ class DevicePlugin:
         self._list_problem = None
         self._describe()  # before the kubelet hears of them
         self._announce(change)
-        self._usage.vanished(self.resource, self.inventory.tombstones)
+        self._report_list()
         self._mailbox.put_nowait(ListReady())
 
     def _describe(self) -> None:
@@ -206,25 +163,28 @@ class DevicePlugin:
         """Drop these tombstones now: no pod holds the devices, or they are back under another resource."""
         self._announce(self.inventory.forget(ids))
         self._describe()
-        self._usage.vanished(self.resource, self.inventory.tombstones)
+        self._report_list()
 
     def adopt(self, held: Mapping[str, Sequence[int]]) -> None:
         """List devices as tombstones that pods hold, each with its NUMA nodes: they vanished before this process came."""
         self._announce(self.inventory.adopt(held, time.monotonic()))
-        self._usage.vanished(self.resource, self.inventory.tombstones)
+        self._report_list()
 
     def hold(self, ids: Iterable[str]) -> None:
         """Keep these tombstones: pods hold the devices."""
         self.inventory.hold(ids, time.monotonic())
 
+    def _report_list(self) -> None:
+        self._tracker.listed(self.resource, self.inventory.snapshot, self.inventory.tombstones)
+
     @property
-    def connected_generation(self) -> int | None:
+    def _connected_generation(self) -> int | None:
         """The generation whose stream the kubelet holds; None: none."""
         return self._session.generation if self._session.state is State.CONNECTED else None
 
-    def disbelieve(self, generation: int, reason: str) -> None:
-        """Begin a new generation, because the kubelet does not believe what this one says."""
-        self._mailbox.put_nowait(Disbelieved(generation, reason))
+    def reregister(self, generation: int, reason: str) -> None:
+        """Begin a new generation, because the kubelet does not have the list that this one sent."""
+        self._mailbox.put_nowait(DriftDetected(generation, reason))
 
     def _announce(self, change: Change) -> None:
         by_health: dict[Health, list[str]] = {}
@@ -234,7 +194,7 @@ class DevicePlugin:
                 by_health.setdefault(device.health, []).append(device.id)
         unhealthy = [device_id for health, ids in by_health.items() if not health.is_healthy for device_id in ids]
         if unhealthy and self._session.state is State.CONNECTED:
-            self._usage.wonder(self.resource, unhealthy)
+            self._tracker.failed(self.resource, unhealthy)
         for health, ids in by_health.items():
             level = logging.INFO if health.is_healthy else logging.WARNING
             self._log_devices(level, ids, f"now {health}")
@@ -272,7 +232,7 @@ class DevicePlugin:
         snapshot = self.inventory.snapshot
         devices = snapshot.devices.values() if snapshot else ()
         faults = self.supervisor.discovery.value.health
-        holders = self._usage.holders(self.resource)
+        holders = self._tracker.holders(self.resource)
         return ResourceStatus(
             resource=self.resource,
             state=self._session.state.value,
@@ -290,18 +250,18 @@ class DevicePlugin:
         if self.inventory.snapshot is None:
             return self._list_problem or "there is no device list yet"
         view = self._kubelet.view.value
-        if session.state is State.WAITING and not self._watcher and view.state is not KubeletState.LISTENING:
+        if session.state is State.WAITING and not self._options.is_watcher and view.state is not KubeletState.LISTENING:
             refused = view.state in (KubeletState.DENIED, KubeletState.UNREADABLE)
             right = missing_right(errno.EACCES) if refused else ""
-            return f"{view.state.value} ({self._paths.kubelet_socket}){right}"
+            return f"{view.state.value} ({self._options.paths.kubelet_socket}){right}"
         return session.reason
 
-    def _tell(self) -> None:
+    def _log_state(self) -> None:
         """Log a change of state once; what goes on while it lasts is not news."""
         session = self._session
         if session.state is State.CONNECTED:
-            if _CONNECTED not in self._told:
-                self._told = {_CONNECTED}
+            if _CONNECTED not in self._logged:
+                self._logged = {_CONNECTED}
                 status = self.status
                 logger.info(
                     "%s: connected to the kubelet, devices: %d, healthy: %d",
@@ -312,24 +272,24 @@ class DevicePlugin:
                 )
             return
         reason = self._reason()
-        if reason is not None and reason not in self._told and session.state in (State.WAITING, State.LOST):
-            self._told = self._told - {_CONNECTED} | {reason}
+        if reason is not None and reason not in self._logged and session.state in (State.WAITING, State.LOST):
+            self._logged = self._logged - {_CONNECTED} | {reason}
             logger.warning(
                 "%s: not registered: %s; trying again", self.resource, reason, extra={"resource": self.resource}
             )
 
-    def _tell_of_lost_socket(self) -> None:
+    def _log_lost_socket(self) -> None:
         if self._session.state is State.CONNECTED and self._server is not None and not self._server.is_in_place:
             text = "the plugin's socket file was removed; its stream lives, so it is kept until that ends"
-            if text not in self._told:
-                self._told.add(text)
+            if text not in self._logged:
+                self._logged.add(text)
                 logger.warning("%s: %s", self.resource, text, extra={"resource": self.resource})
 
     # -- the driver ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Serve until `stop`. Cancellation ends it at once, without the grace that `stop` gives."""
-        remove_dead(self._directory, self._names.has_made)
+        remove_dead(self._options.directory, self._names.has_made)
         self._known = self._kubelet.view.value.identity
         try:
             async with anyio.create_task_group() as tasks:
@@ -339,8 +299,8 @@ class DevicePlugin:
                     for command in self._session.handle(event, time.monotonic()):
                         await self._obey(command, tasks)
                     await self._prepare()
-                    self._usage.session(self.resource)
-                    self._tell()
+                    self._tracker.connected(self.resource, self._connected_generation)
+                    self._log_state()
                 tasks.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True):
@@ -350,6 +310,12 @@ class DevicePlugin:
     def stop(self) -> None:
         """Ask for the orderly stop: calls in flight get `DRAIN_SECONDS`, streams end, then `run` returns."""
         self._mailbox.put_nowait(Stop())
+
+    def _take(self, event: Event | PreferenceFailed) -> None:
+        if isinstance(event, PreferenceFailed):
+            self.failed_preferences += 1
+        else:
+            self._mailbox.put_nowait(event)
 
     async def _next_event(self) -> Event:
         deadline = self._session.deadline
@@ -365,7 +331,7 @@ class DevicePlugin:
         match command:
             case Serve(generation):
                 await self._serve(generation)
-            case Register(generation) if self._watcher:
+            case Register(generation) if self._options.is_watcher:
                 self._publish(generation)
             case Register(generation):
                 tasks.start_soon(self._register, generation)
@@ -375,12 +341,12 @@ class DevicePlugin:
                 self._kubelet.look()
 
     async def _serve(self, generation: int) -> None:
-        if not self._watcher:
-            self._dialed = dial(self._paths)  # gRPC connects in threads of its own while the server is made
+        if not self._options.is_watcher:
+            self._dialed = dial(self._options.paths)  # gRPC connects in threads of its own while the server is made
         self._describe()  # /var/run/cdi is empty after a reboot, and others may have cleaned it
         try:
             server = await self._have_server(generation)
-            if not self._watcher:
+            if not self._options.is_watcher:
                 server.publish()
         except ServeError as error:
             self._mailbox.put_nowait(ServeFailed(generation, str(error)))
@@ -404,13 +370,13 @@ class DevicePlugin:
         self._servicer = Servicer(
             self.resource,
             generation,
+            self._options,
             supervisor=self.supervisor,
             inventory=self.inventory,
             changed=self._changed,
             host=self._host,
-            usage=self._usage,
-            post=self._mailbox.put_nowait,
-            watcher=self._watcher,
+            records=self._tracker.records,
+            post=self._take,
             cdi=self._cdi,
         )
         self._server = SocketServer(self._names.path(generation), self._servicer.handlers())
@@ -431,7 +397,7 @@ class DevicePlugin:
         assert self._server is not None
         assert self._servicer is not None
         try:
-            await register(dialed, self._paths, self._server, self.resource, self._servicer.options)
+            await register(dialed, self._options.paths, self._server, self.resource, self._servicer.options)
         except RegistrationError as error:
             permanent = isinstance(error, RegistrationRefusedError)
             self._mailbox.put_nowait(RegisterFailed(generation, str(error), permanent=permanent))
@@ -449,7 +415,7 @@ class DevicePlugin:
             await dialed.close()
         if server is None or servicer is None:
             return
-        if not self._watcher:
+        if not self._options.is_watcher:
             server.unlink()
         try:
             await servicer.settle(drain)
@@ -466,7 +432,7 @@ class DevicePlugin:
             if listening:
                 self._known = view.identity
             self._mailbox.put_nowait(KubeletHere(view.identity) if listening else KubeletGone())
-            self._tell_of_lost_socket()
+            self._log_lost_socket()
             registering = self._session.state in (State.REGISTERING, State.AWAITING_STREAM)
             if registering and self._server is not None and not self._server.is_in_place:
                 reason = "the plugin's socket was removed while it was being registered"

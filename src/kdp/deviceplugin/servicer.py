@@ -10,8 +10,9 @@ import asyncio
 import functools
 import logging
 import time
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, final
 
+import attrs
 import grpc
 
 from ..errors import (
@@ -34,35 +35,57 @@ from .inventory import Cursor, Inventory, Snapshot
 from .session import Contacted, Registered, RegisterFailed, StreamClosed, StreamOpened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from ..concurrency.observable import Observable
     from ..hardware import Host
     from ..model.devices import Device
     from ..supervision.supervisor import Supervisor
     from .cdi import ResourceCdi
-    from .tracking.tracker import Usage
+    from .options import ManagerOptions
+    from .tracking.records import AllocationRecords
 
     _Context = grpc.aio.ServicerContext[Any, Any]
 
-__all__ = ["Servicer"]
+__all__ = ["PreferenceFailed", "Servicer"]
 
 logger = logging.getLogger(__name__)
 
 _Code = grpc.StatusCode
 
+_Request = TypeVar("_Request")
+_Reply = TypeVar("_Reply")
+
 SLOW = 1.0
 """Seconds after which an Allocate is worth a log line: the kubelet admits no other pod meanwhile."""
 
-LAST_WORDS = 0.3
+ABORT_SECONDS = 0.3
 """Seconds to send the answers of calls that were cut short at the stop."""
 
-HEARD = 0.05
+FLUSH_SECONDS = 0.05
 """Seconds between the last answer and the end of the streams: both travel on one connection, and a client that reads
 them together may see the end first and drop the answer."""
 
 MARGIN = 0.5
 """Seconds before the kubelet's own deadline at which we answer, so that our sentence is the one it shows."""
+
+
+@final
+@attrs.frozen
+class PreferenceFailed:
+    """A question which devices to prefer was left to the kubelet, because something went wrong."""
+
+
+def _unary(
+    call: Callable[[Servicer, _Request, _Context], Awaitable[_Reply]],
+) -> Callable[[Servicer, _Request, _Context], Awaitable[_Reply]]:
+    """Make a method a unary call: `Servicer.settle` waits for it, and each failure becomes a status with one sentence."""
+
+    @functools.wraps(call)
+    async def answer(self: Servicer, request: _Request, context: _Context) -> _Reply:
+        return await self._answer(call(self, request, context), context)  # pyright: ignore[reportPrivateUsage]
+
+    return answer
 
 
 class Servicer:
@@ -71,13 +94,13 @@ class Servicer:
     Args:
         resource: The extended resource's name.
         generation: Goes into every event.
+        options: How plugins are run.
         supervisor: The backend.
         inventory: The device table.
         changed: Changes with every new snapshot.
         host: The node's files.
-        usage: Knows what pods hold.
-        post: Takes the session's events.
-        watcher: Whether the plugin watcher's Registration service is served too.
+        records: The allocations that are not released yet.
+        post: Takes the session's events, and `PreferenceFailed`.
         cdi: The resource's CDI side; None: it has none.
     """
 
@@ -85,14 +108,16 @@ class Servicer:
         self,
         resource: str,
         generation: int,
+        options: ManagerOptions,
         *,
         supervisor: Supervisor,
         inventory: Inventory,
         changed: Observable[None],
         host: Host,
-        usage: Usage,
-        post: Callable[[StreamOpened | StreamClosed | Contacted | Registered | RegisterFailed], None],
-        watcher: bool,
+        records: AllocationRecords,
+        post: Callable[
+            [StreamOpened | StreamClosed | Contacted | Registered | RegisterFailed | PreferenceFailed], None
+        ],
         cdi: ResourceCdi | None = None,
     ) -> None:
         self._resource = resource
@@ -101,9 +126,9 @@ class Servicer:
         self._inventory = inventory
         self._changed = changed
         self._host = host
-        self._usage = usage
+        self._records = records
         self._post = post
-        self._watcher = watcher
+        self._is_watcher = options.is_watcher
         self._cdi = cdi
         self._ended = False
         self._calls: set[asyncio.Task[Any]] = set()
@@ -131,7 +156,7 @@ class Servicer:
                 },
             )
         ]
-        if self._watcher:
+        if self._is_watcher:
             registration = Registration(
                 type="DevicePlugin",
                 name=self._resource,
@@ -162,11 +187,11 @@ class Servicer:
         for task in tuple(self._calls):
             task.cancel()
         if self._calls:
-            await asyncio.wait(tuple(self._calls), timeout=LAST_WORDS)
-        await asyncio.sleep(HEARD)
+            await asyncio.wait(tuple(self._calls), timeout=ABORT_SECONDS)
+        await asyncio.sleep(FLUSH_SECONDS)
 
-    async def _in_flight(self, context: _Context, work: Any) -> Any:
-        """Run a call so that `settle` can end it with our own sentence."""
+    async def _answer(self, work: Awaitable[_Reply], context: _Context) -> _Reply:
+        """Await a call so that `settle` can end it with our own sentence."""
         task = asyncio.current_task()
         assert task is not None
         self._calls.add(task)
@@ -177,26 +202,12 @@ class Servicer:
             if not self._drained:
                 raise  # the kubelet has lost interest
             task.uncancel()
-            await context.abort(_Code.UNAVAILABLE, "plugin is stopping")
+            return await _abort(context, _Code.UNAVAILABLE, "plugin is stopping")
         except KdpError as error:
-            await self._fail(context, error)
+            return await _abort(context, _code_of(error), sentence(error))
         except Exception as error:
             logger.exception("%s: internal error in a call of the kubelet", self._resource)
-            await context.abort(_Code.INTERNAL, sentence(error))
-
-    async def _fail(self, context: _Context, error: KdpError) -> NoReturn:
-        match error:
-            case HookTimeoutError():
-                code = _Code.DEADLINE_EXCEEDED
-            case HookError():
-                code = _Code.INTERNAL
-            case NotReady():
-                code = _Code.UNAVAILABLE
-            case AllocationError():
-                code = _Code.FAILED_PRECONDITION
-            case _:
-                code = _Code.INVALID_ARGUMENT
-        await context.abort(code, sentence(error))
+            return await _abort(context, _Code.INTERNAL, sentence(error))
 
     # -- ListAndWatch --------------------------------------------------------------------------------------------------
 
@@ -220,23 +231,22 @@ class Servicer:
 
     # -- the unary calls -----------------------------------------------------------------------------------------------
 
+    @_unary
     async def _options(self, _: None, context: _Context) -> wire.PluginOptions:
         return self.options
 
+    @_unary
     async def _allocate(self, requests: Sequence[Sequence[str]], context: _Context) -> list[wire.ContainerReply]:
-        async def work() -> list[wire.ContainerReply]:
-            return [await self._allocate_container(ids) for ids in requests]
-
-        return await self._in_flight(context, work())  # type: ignore[no-any-return]
+        return [await self._allocate_container(ids) for ids in requests]
 
     async def _allocate_container(self, ids: Sequence[str]) -> wire.ContainerReply:
         started = time.monotonic()
         until = started + self._supervisor.deadlines.allocate
         wanted = sorted(set(ids))  # the kubelet's order is random and means nothing
-        async with self._usage.allocating(self._resource, wanted, until=until) as lease:
+        async with self._records.allocating(self._resource, wanted, until=until) as give:
             allocation = Allocation(resource=self._resource, devices=self._healthy(wanted), deadline=until)
             reply = await self._reply(allocation)
-            await lease.give(allocation)
+            await give(allocation)
         took = time.monotonic() - started
         if took > SLOW:
             logger.warning("%s: Allocate took %.1f s; no other pod is admitted meanwhile", self._resource, took)
@@ -299,12 +309,10 @@ class Servicer:
                 raise AllocationError(f"{self._resource}: device {device.id} is unhealthy: {device.health.reason}")
         return devices
 
+    # An error would fail the pod (contract section 7), so nothing here raises but a cancellation.
+    @_unary
     async def _prefer(self, queries: Sequence[wire.PreferQuery], context: _Context) -> list[Sequence[str]]:
-        # An error would fail the pod (contract section 7), so nothing here raises but a cancellation.
-        async def work() -> list[Sequence[str]]:
-            return [await self._prefer_container(query) for query in queries]
-
-        return await self._in_flight(context, work())  # type: ignore[no-any-return]
+        return [await self._prefer_container(query) for query in queries]
 
     async def _prefer_container(self, query: wire.PreferQuery) -> Sequence[str]:
         if not self.options.preferred_allocation:
@@ -325,7 +333,7 @@ class Servicer:
             logger.exception("%s: internal error while choosing devices", self._resource)
             ids, fault = (), sentence(error)
         if fault is not None:
-            self._supervisor.preferred["empty"] += 1
+            self._post(PreferenceFailed())
             logger.warning("%s: no preference: %s", self._resource, fault)
             return ()
         return ids
@@ -341,26 +349,24 @@ class Servicer:
             return (), ""
         return supervisor.preferences.answer(request), "the policy"
 
+    @_unary
     async def _pre_start(self, ids: Sequence[str], context: _Context) -> None:
-        async def work() -> None:
-            if not self.options.pre_start_required:
-                return
-            limit = self._supervisor.deadlines.prepare_container
-            remaining: float | None = context.time_remaining()
-            if remaining is not None:  # pyright: ignore[reportUnnecessaryComparison] - without a deadline it is
-                limit = max(0.0, min(limit, remaining - MARGIN))
-            allocation = Allocation(
-                resource=self._resource,
-                devices=self._known(sorted(set(ids))),
-                deadline=time.monotonic() + limit,
-                state=self._usage.state(self._resource, ids),
-            )
-            await self._supervisor.call(
-                "prepare_container", allocation, deadline=limit, then=lambda _: check_state(allocation.state)
-            )
-            await self._usage.keep_state(allocation)
-
-        await self._in_flight(context, work())
+        if not self.options.pre_start_required:
+            return
+        limit = self._supervisor.deadlines.prepare_container
+        remaining: float | None = context.time_remaining()
+        if remaining is not None:  # pyright: ignore[reportUnnecessaryComparison] - without a deadline it is
+            limit = max(0.0, min(limit, remaining - MARGIN))
+        allocation = Allocation(
+            resource=self._resource,
+            devices=self._known(sorted(set(ids))),
+            deadline=time.monotonic() + limit,
+            state=self._records.state(self._resource, ids),
+        )
+        await self._supervisor.call(
+            "prepare_container", allocation, deadline=limit, then=lambda _: check_state(allocation.state)
+        )
+        await self._records.keep_state(allocation)
 
     def _notified(self, problem: str | None) -> None:
         """Take what the plugin watcher has made of us."""
@@ -370,6 +376,25 @@ class Servicer:
             permanent = "is invalid" in problem or "not among plugin supported versions" in problem
             reason = f"the kubelet's plugin watcher did not register the plugin: {problem}"
             self._post(RegisterFailed(self._generation, reason, permanent=permanent))
+
+
+async def _abort(context: _Context, code: grpc.StatusCode, text: str) -> NoReturn:
+    await context.abort(code, text)
+    raise AssertionError  # abort raises, but its type does not say so
+
+
+def _code_of(error: KdpError) -> grpc.StatusCode:
+    match error:
+        case HookTimeoutError():
+            return _Code.DEADLINE_EXCEEDED
+        case HookError():
+            return _Code.INTERNAL
+        case NotReady():
+            return _Code.UNAVAILABLE
+        case AllocationError():
+            return _Code.FAILED_PRECONDITION
+        case _:
+            return _Code.INVALID_ARGUMENT
 
 
 def _listed(ids: Any) -> tuple[str, ...] | None:

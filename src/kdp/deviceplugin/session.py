@@ -38,7 +38,7 @@ __all__ = [
     "Closed",
     "Command",
     "Contacted",
-    "Disbelieved",
+    "DriftDetected",
     "Event",
     "KubeletGone",
     "KubeletHere",
@@ -191,8 +191,8 @@ class StreamClosed(_OfGeneration):
 
 
 @attrs.frozen
-class Disbelieved(_OfGeneration):
-    """The kubelet has the stream, and does not believe what it says: only a new registration helps."""
+class DriftDetected(_OfGeneration):
+    """The kubelet has the stream, but not the list that it carried: only a new registration helps."""
 
     reason: str
 
@@ -216,7 +216,15 @@ class Stop(_Plain):
 
 
 Answer = (
-    Served | ServeFailed | Contacted | Registered | RegisterFailed | StreamOpened | StreamClosed | Disbelieved | Closed
+    Served
+    | ServeFailed
+    | Contacted
+    | Registered
+    | RegisterFailed
+    | StreamOpened
+    | StreamClosed
+    | DriftDetected
+    | Closed
 )
 """What a generation says of itself."""
 
@@ -295,7 +303,7 @@ class Session:
                 self.streams -= 1
                 if not self.streams:
                     return self._on_stream_lost(now)
-            case State.CONNECTED, Disbelieved(reason=reason):
+            case State.CONNECTED, DriftDetected(reason=reason):
                 return self._lose(reason, now, pause=0.0)
             case State.SERVING, Served():
                 self._enter(State.REGISTERING, deadline=now + UNNOTICED_DEADLINE if self._watcher else None)

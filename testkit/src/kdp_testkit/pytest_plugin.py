@@ -54,7 +54,7 @@ class PluginFor(Protocol):
             host: The node's files, for instance ``sysfs_tree.host``.
             ready: Wait until the kubelet has a device list of every resource.
             timeout: Seconds to wait for that.
-            options: What `kdp.deviceplugin.PluginManager` takes besides.
+            options: Fields of `kdp.deviceplugin.ManagerOptions`.
 
         Raises:
             NotReached: They are not ready in time; the text tells why, and what happened.
@@ -116,9 +116,9 @@ def plugin_for(kubelet: SimulatedKubelet) -> PluginFor:
         timeout: float = 10.0,  # noqa: ASYNC109 - a deadline for tests, with a story
         **options: Any,
     ) -> AsyncGenerator[PluginManager]:
-        from kdp.deviceplugin import PluginManager
+        from kdp.deviceplugin import ManagerOptions, PluginManager
 
-        async with PluginManager(backends, paths=kubelet.paths, host=host, **options) as manager:
+        async with PluginManager(backends, ManagerOptions(paths=kubelet.paths, host=host, **options)) as manager:
             if ready:
                 await _until_ready(kubelet, manager, timeout)
             yield manager

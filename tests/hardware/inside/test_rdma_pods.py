@@ -20,7 +20,7 @@ from typing_extensions import override
 
 import kdp
 import kdp.hardware
-from kdp.deviceplugin import PluginManager
+from kdp.deviceplugin import ManagerOptions, PluginManager
 from kdp_rdma import Rdma
 
 Figure = Callable[[str, float, str], None]
@@ -105,7 +105,7 @@ async def test_two_pods_speak_rdma_over_the_adapter_that_the_plugin_gave_them(fi
         figure("containerd and the kubelet are up", time.monotonic() - began, "s")
         backend = Rdma(kdp.hardware.Host(), mode="hca", slots=3)
         backend.poll_interval = 3600
-        async with PluginManager([backend], paths=kubelet.paths):
+        async with PluginManager([backend], ManagerOptions(paths=kubelet.paths)):
             await kubelet.until(
                 lambda: "totalCount=3 healthyCount=3" in kubelet.log("kubelet"), "three slots", seconds=DEADLINE
             )

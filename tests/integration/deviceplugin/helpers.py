@@ -15,6 +15,7 @@ from typing_extensions import override
 
 import kdp
 from kdp.deviceplugin.manager import PluginManager
+from kdp.deviceplugin.options import ManagerOptions
 from kdp.supervision.supervisor import Deadlines
 from kdp.testing import SimulatedKubelet, events
 
@@ -99,7 +100,7 @@ async def running(
     kubelet: SimulatedKubelet, *backends: kdp.DeviceBackend, **options: Any
 ) -> AsyncIterator[PluginManager]:
     """Run the plugins of these backends on this kubelet."""
-    async with PluginManager(backends, paths=kubelet.paths, **options) as manager:
+    async with PluginManager(backends, ManagerOptions(paths=kubelet.paths, **options)) as manager:
         yield manager
 
 

@@ -16,7 +16,7 @@ from benchmarks.programs import api_pb2, bare, hooked, names, widgets
 from typing_extensions import override
 
 import kdp
-from kdp.deviceplugin import PluginManager
+from kdp.deviceplugin import ManagerOptions, PluginManager
 from kdp.deviceplugin.wire import encode_device
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as kdp_pb2
 from kdp.testing import SimulatedKubelet, events
@@ -51,7 +51,7 @@ async def bare_kubelet() -> AsyncIterator[tuple[SimulatedKubelet, bare.Plugin]]:
 
 @asynccontextmanager
 async def kdp_kubelet(backend: kdp.DeviceBackend) -> AsyncIterator[tuple[SimulatedKubelet, PluginManager]]:
-    async with SimulatedKubelet() as kubelet, PluginManager([backend], paths=kubelet.paths) as manager:
+    async with SimulatedKubelet() as kubelet, PluginManager([backend], ManagerOptions(paths=kubelet.paths)) as manager:
         await kubelet.until(allocatable={RESOURCE: COUNT})
         yield kubelet, manager
 

@@ -12,7 +12,7 @@ import pytest
 
 from kdp.daemon.notify import Notifier, in_words
 from kdp.deviceplugin.manager import Status
-from kdp.deviceplugin.plugin import ResourceStatus
+from kdp.deviceplugin.status import ResourceStatus
 
 READY = Status(
     resources={

@@ -33,7 +33,7 @@ ANSWERS = (
     "RegisterFailed",
     "StreamOpened",
     "StreamClosed",
-    "Disbelieved",
+    "DriftDetected",
     "Closed",
 )
 EVENTS = ("ListReady", "KubeletHere", "KubeletGone", *ANSWERS, "Tick", "Stop")
@@ -103,7 +103,7 @@ class Watched:
                     self.registered.append(command.generation)
                 case _:
                     holds(4, command.generation == self.served[-1], f"{command} of a generation that is not served")
-                    ends = +self.open if self.state != "STOPPED" and name != "Disbelieved" else None
+                    ends = +self.open if self.state != "STOPPED" and name != "DriftDetected" else None
                     holds(3, not ends, f"{command} although streams live: {ends}")
                     self.closing.add(command.generation)
         holds(4, self.state != "STOPPED" or set(self.served) == self.closing, "a server is left behind")
@@ -161,7 +161,7 @@ class Chaos(RuleBasedStateMachine):
                 event = kind(identity)
             case "ServeFailed":
                 event = kind(generation, "no room")
-            case "Disbelieved":
+            case "DriftDetected":
                 event = kind(generation, "all devices are missing")
             case "RegisterFailed":
                 event = kind(generation, "no", permanent=permanent)
@@ -482,7 +482,7 @@ class World(RuleBasedStateMachine):
         if choice == 3:
             self.stopping = True
             self.post("Stop")
-        self.post("Disbelieved", generation, "all devices are missing")
+        self.post("DriftDetected", generation, "all devices are missing")
 
     # -- lives ---------------------------------------------------------------------------------------------------------
 

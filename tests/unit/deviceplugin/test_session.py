@@ -17,7 +17,7 @@ from kdp.deviceplugin.session import (
     Closed,
     Command,
     Contacted,
-    Disbelieved,
+    DriftDetected,
     Event,
     KubeletGone,
     KubeletHere,
@@ -303,9 +303,9 @@ def test_a_kubelet_that_does_not_believe_its_stream_is_registered_with_anew() ->
     """F11: up to 1.36 a second instance that comes and goes leaves allocatable at 0 while our stream lives."""
     life = Life()
     life.until_connected()
-    assert life(Disbelieved(1, "all devices are missing")) == [Close(1)]
+    assert life(DriftDetected(1, "all devices are missing")) == [Close(1)]
     assert life.session.reason == "all devices are missing"
     assert life(Closed(1)) == [Serve(2)]
     life.until_connected()
-    assert life(Disbelieved(1, "late")) == []
+    assert life(DriftDetected(1, "late")) == []
     assert life.is_in(State.CONNECTED)

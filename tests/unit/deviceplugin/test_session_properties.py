@@ -32,7 +32,7 @@ IMPOSSIBLE: dict[Pair, str] = {
     **{("SERVING", e): _NOT_KNOWN for e in ("Contacted", "Registered", "RegisterFailed")},
     **{("WAITING", e): _GONE for e in ("Contacted", "StreamOpened")},
     **{(s, "StreamClosed"): _OPEN_FIRST for s in ("SERVING", "REGISTERING", "AWAITING_STREAM")},
-    **{(s, "Disbelieved"): _CONNECTED_FIRST for s in ("SERVING", "REGISTERING", "AWAITING_STREAM")},
+    **{(s, "DriftDetected"): _CONNECTED_FIRST for s in ("SERVING", "REGISTERING", "AWAITING_STREAM")},
 }
 """Pairs that cannot happen in `World`, with the reason; `Chaos` says them all the same."""
 

@@ -6,7 +6,7 @@ import pytest
 from typing_extensions import override
 
 import kdp
-from kdp.deviceplugin import PluginManager
+from kdp.deviceplugin import ManagerOptions, PluginManager
 from kdp.errors import ConfigurationError
 from kdp.hardware import Host
 from kdp.hardware.shared_host import agreed
@@ -51,6 +51,6 @@ def test_two_that_differ_are_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=told):
         agreed([Widgets(Host(tmp_path))], Host("/host"))
     with pytest.raises(ConfigurationError, match="but host_root says"):
-        PluginManager([Widgets(Host(tmp_path))], host=Host("/host"))
+        PluginManager([Widgets(Host(tmp_path))], ManagerOptions(host=Host("/host")))
     with pytest.raises(ConfigurationError, match="Wrapper reads the node's files at /b, but Widgets says /a"):
         agreed([Widgets(Host("/a")), Wrapper(Widgets(Host("/b")))])

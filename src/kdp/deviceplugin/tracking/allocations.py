@@ -27,7 +27,7 @@ from typing import Any, final
 
 import attrs
 
-__all__ = ["Holdings", "Key", "Outcome", "Use"]
+__all__ = ["AllocationRecord", "Allocations", "Key", "Outcome"]
 
 Key = tuple[str, str]
 """A resource and a device id."""
@@ -47,7 +47,7 @@ RETRY_FIRST, RETRY_MOST = 5.0, 300.0
 
 @final
 @attrs.define(eq=False, kw_only=True)
-class Use:
+class AllocationRecord:
     """One container's allocation, from Allocate until it is released.
 
     Attributes:
@@ -100,19 +100,19 @@ class Outcome:
     """What a list led to.
 
     Attributes:
-        ended: Allocations whose devices are free: release each, then call `Holdings.released` or `Holdings.failed`.
+        ended: Allocations whose devices are free: release each, then call `Allocations.released` or `Allocations.failed`.
         gone: Vanished devices that no pod holds.
         held: Vanished devices that a pod holds.
         seen: Resources of which an allocation was seen for the first time: what is saved has changed.
     """
 
-    ended: tuple[Use, ...]
+    ended: tuple[AllocationRecord, ...]
     gone: frozenset[Key]
     held: frozenset[Key]
     seen: frozenset[str]
 
 
-class Holdings:
+class Allocations:
     """Keeps account of all resources of a process.
 
     Args:
@@ -124,31 +124,31 @@ class Holdings:
         self._gap = gap
         self._look = look
         self._tracks: dict[Key, _Track] = {}
-        self._uses: dict[str, Use] = {}
+        self._uses: dict[str, AllocationRecord] = {}
         self._uses_of: Counter[Key] = Counter()
         self._vanished: dict[Key, None] = {}
         self._listed_at = float("-inf")
 
     # -- what others ask for -------------------------------------------------------------------------------------------
 
-    def owed(self, resource: str | None = None) -> list[Use]:
+    def owed(self, resource: str | None = None) -> list[AllocationRecord]:
         """Return the allocations that are not released yet, the oldest first."""
         return [use for use in self._uses.values() if resource is None or use.resource == resource]
 
-    def is_seen(self, use: Use) -> bool:
+    def is_seen(self, use: AllocationRecord) -> bool:
         """Return whether a list has named all devices of an allocation since their last Allocate."""
         return all(self._tracks[key].is_seen for key in use.keys)
 
-    def newest(self, resource: str, ids: Collection[str]) -> Use | None:
+    def newest(self, resource: str, ids: Collection[str]) -> AllocationRecord | None:
         """Return the last allocation of exactly these devices."""
         wanted = tuple(sorted(set(ids)))
         return next((u for u in reversed(self._uses.values()) if u.resource == resource and u.ids == wanted), None)
 
-    def withdraw(self, use: Use) -> None:
+    def withdraw(self, use: AllocationRecord) -> None:
         """Take back an allocation that was handed out and whose release has not begun: its devices are asked for."""
         use.is_handed_out = False
 
-    def under_release(self, resource: str, ids: Iterable[str]) -> Use | None:
+    def under_release(self, resource: str, ids: Iterable[str]) -> AllocationRecord | None:
         """Return an allocation of one of these devices whose release is under way."""
         wanted = {(resource, device_id) for device_id in ids}
         return next((use for use in self._uses.values() if use.is_handed_out and wanted & set(use.keys)), None)
@@ -204,7 +204,7 @@ class Holdings:
                 track.is_seen = False
             self._tidy((resource, device_id))
 
-    def adopt(self, saved: Iterable[tuple[Use, bool]], now: float) -> None:
+    def adopt(self, saved: Iterable[tuple[AllocationRecord, bool]], now: float) -> None:
         """Take allocations that were saved, each with whether it was seen; what is known of a device here is newer."""
         uses = list(saved)
         unknown = {key for use, _ in uses for key in use.keys} - self._tracks.keys()
@@ -213,7 +213,7 @@ class Holdings:
             for key in unknown & set(use.keys):
                 self._tracks[key].is_seen |= is_seen
 
-    def add(self, use: Use, now: float) -> None:
+    def add(self, use: AllocationRecord, now: float) -> None:
         """Take a new allocation, before its `end`."""
         for other in self._uses.values():
             same = other.resource == use.resource and other.ids == use.ids and other.state == use.state
@@ -225,13 +225,13 @@ class Holdings:
             self._uses_of[key] += 1
             self._tracks.setdefault(key, _Track(now))
 
-    def released(self, use: Use) -> None:
+    def released(self, use: AllocationRecord) -> None:
         """The backend has cleaned up after this allocation."""
         self._remove(use)
         for key in use.keys:
             self._tidy(key)
 
-    def failed(self, use: Use, now: float) -> None:
+    def failed(self, use: AllocationRecord, now: float) -> None:
         """It could not: hand the allocation out again, later."""
         use.is_handed_out = False
         use.retry_at = now + min(RETRY_MOST, RETRY_FIRST * 2.0 ** min(use.failures, 20))
@@ -285,12 +285,12 @@ class Holdings:
         owing = {use.resource for use in self._uses.values()}
         return Outcome(ended=tuple(ended), gone=gone, held=held, seen=frozenset(seen & owing))
 
-    def _has_ended(self, use: Use, now: float) -> bool:
+    def _has_ended(self, use: AllocationRecord, now: float) -> bool:
         tracks = [self._tracks[key] for key in use.keys]
         free = all(track.is_seen and track.is_missed and not track.under_way for track in tracks)
         return free and not use.is_handed_out and now >= use.retry_at
 
-    def _remove(self, use: Use) -> None:
+    def _remove(self, use: AllocationRecord) -> None:
         if self._uses.pop(use.uid, None) is not None:
             self._uses_of.subtract(use.keys)
 

@@ -1,4 +1,4 @@
-"""Does the kubelet believe what it was told? Compares its view of a resource with ours. Sans-IO.
+"""Detects that the kubelet has another view of a resource than we sent. Sans-IO.
 
 A stream that lives proves that the kubelet listens, not that it has what was sent: up to 1.36 a second instance that
 registers and leaves again makes the kubelet close its books on the resource while our stream lives on, and the node
@@ -15,7 +15,7 @@ from typing import final
 import attrs
 from typing_extensions import override
 
-__all__ = ["Belief", "Difference"]
+__all__ = ["Difference", "DriftDetector"]
 
 LASTING = 30.0
 """Seconds for which a difference must last (contract section 13, scenario 73)."""
@@ -63,7 +63,7 @@ def _some(ids: frozenset[str]) -> str:
     return f"device {first}" if len(ids) == 1 else f"{len(ids)} devices ({first}, ...)"
 
 
-class Belief:
+class DriftDetector:
     """The kubelet's view of one resource.
 
     Args:
@@ -111,15 +111,15 @@ class Belief:
         if self.next_look is not None:
             self.next_look = now + self._period
 
-    def compare(self, told: frozenset[str], believed: frozenset[str], now: float) -> Difference | None:
+    def compare(self, sent: frozenset[str], accepted: frozenset[str], now: float) -> Difference | None:
         """Take a look's result; returns a difference that has lasted and is to be cured by a new generation.
 
         Args:
-            told: The ids that were sent as healthy.
-            believed: The ids that the kubelet takes for healthy.
+            sent: The ids that were sent as healthy.
+            accepted: The ids that the kubelet takes for healthy.
             now: The time.
         """
-        missing, phantom = told - believed, believed - told
+        missing, phantom = sent - accepted, accepted - sent
         if not missing and not phantom:
             self._cures = 0
         began_before = bool(self._missing & missing or self._phantom & phantom)

@@ -1,4 +1,4 @@
-"""`Ledger`: the allocations of one resource that are not released yet, in a file that outlives the process.
+"""`AllocationStore`: the allocations of one resource that are not released yet, in a file that outlives the process.
 
 One JSON file for each resource and process, in a directory outside of the kubelet's (a kubelet up to 1.32 removes every
 file from the plugin directory)::
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["Ledger", "Saved"]
+__all__ = ["AllocationStore", "Saved"]
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class _Unreadable(ValueError):
     """Why a file is set aside."""
 
 
-class Ledger:
+class AllocationStore:
     """The saved allocations of one resource.
 
     Args:
@@ -95,7 +95,7 @@ class Ledger:
         try:
             return value_of(await self._worker.submit(self._adopt))
         except RuntimeError as error:
-            self._say(f"{self._directory} is not read: {error}")
+            self._warn(f"{self._directory} is not read: {error}")
             self.has_neighbours = True  # for all that is known
             return []
 
@@ -111,9 +111,9 @@ class Ledger:
             async with asyncio.timeout(patience):
                 return value_of(await self._worker.submit(lambda: self._save(allocations, number)))
         except TimeoutError:
-            self._say(f"{self._directory} has not taken the allocations within {patience:g} s")
+            self._warn(f"{self._directory} has not taken the allocations within {patience:g} s")
         except RuntimeError as error:
-            self._say(f"{self._directory} has not taken the allocations: {error}")
+            self._warn(f"{self._directory} has not taken the allocations: {error}")
         return False
 
     def close(self) -> None:
@@ -132,7 +132,7 @@ class Ledger:
             try:
                 descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             except OSError as error:
-                self._say(f"{path} cannot be read: {error.strerror}")
+                self._warn(f"{path} cannot be read: {error.strerror}")
                 continue
             is_dead = files.lock(descriptor)
             if not is_dead or not files.is_at(descriptor, path):
@@ -156,7 +156,7 @@ class Ledger:
         except FileNotFoundError:
             return []
         except OSError as error:
-            self._say(f"{self._directory} cannot be read: {error.strerror}")
+            self._warn(f"{self._directory} cannot be read: {error.strerror}")
             return []
         ours = {self._path, *(path for path, _ in self._dead)}
         paths = [
@@ -195,7 +195,7 @@ class Ledger:
         try:
             path.rename(aside)
         except OSError as refused:
-            self._say(f"{path} cannot be used: {error}; nor can it be set aside: {refused.strerror}")
+            self._warn(f"{path} cannot be used: {error}; nor can it be set aside: {refused.strerror}")
             return
         logger.error(
             "%s: the saved allocations in %s cannot be used: %s; set aside as %s, what it names is not released",
@@ -220,7 +220,7 @@ class Ledger:
                 os.close(descriptor)
             self._dead.clear()
         except OSError as error:
-            self._say(f"{self._directory} cannot be written: {error.strerror}")
+            self._warn(f"{self._directory} cannot be written: {error.strerror}")
             return False
         if self._problem is not None:
             logger.info("%s: allocations are saved again", self._resource, extra={"resource": self._resource})
@@ -250,7 +250,7 @@ class Ledger:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def _say(self, problem: str) -> None:
+    def _warn(self, problem: str) -> None:
         if problem != self._problem:
             self._problem = problem
             logger.warning(

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from kdp.deviceplugin.manager import PluginManager
+from kdp.deviceplugin.options import ManagerOptions
 from kdp.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def of_backend(make: Callable[[], DeviceBackend], *, host: Host | None = None) -
 
     @asynccontextmanager
     async def start(paths: KubeletPaths, wake: Callable[[], None]) -> AsyncGenerator[Running]:
-        async with PluginManager([make()], paths=paths, host=host):
+        async with PluginManager([make()], ManagerOptions(paths=paths, host=host)):
             yield _Backend()
 
     return start

@@ -9,7 +9,7 @@ import anyio
 import grpc
 import pytest
 
-from kdp.deviceplugin import PluginManager
+from kdp.deviceplugin import ManagerOptions, PluginManager
 from kdp.kubelet import KubeletState, look
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
 from kdp.testing import CallError, Pod, SimulatedKubelet, SysfsTree, events
@@ -34,7 +34,7 @@ async def test_the_minimal_example_works_through_it_and_survives_a_killed_kubele
 ) -> None:
     sysfs_tree.char_device("/dev/fuse")
     async with recording(kubelet, tmp_path) as at:
-        async with PluginManager([Fuse(count=3)], paths=at.paths, host=sysfs_tree.host):
+        async with PluginManager([Fuse(count=3)], ManagerOptions(paths=at.paths, host=sysfs_tree.host)):
             await kubelet.until(allocatable={FUSE: 3})
             first = await kubelet.admit(Pod.asking({FUSE: 1}))
             await kubelet.restart()
@@ -199,7 +199,7 @@ async def test_without_a_kubelet_nobody_listens_and_the_plugins_sockets_go_when_
 
 
 async def test_a_kubelet_that_ends_in_good_order(kubelet: SimulatedKubelet, tmp_path: Path) -> None:
-    async with recording(kubelet, tmp_path) as at, PluginManager([Widgets()], paths=at.paths):
+    async with recording(kubelet, tmp_path) as at, PluginManager([Widgets()], ManagerOptions(paths=at.paths)):
         await kubelet.until(allocatable={RESOURCE: 2})
         await kubelet.stop()
         await kubelet.start()

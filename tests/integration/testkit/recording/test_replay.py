@@ -14,7 +14,7 @@ import pytest
 from typing_extensions import override
 
 import kdp
-from kdp.deviceplugin import PluginManager
+from kdp.deviceplugin import ManagerOptions, PluginManager
 from kdp.testing import ListedDevice, Pod, ReplayDiffers, SimulatedKubelet, SysfsTree, replay
 from kdp_example_minimal import Fuse
 from kdp_testkit.recording import RecordingError, Replay, of_command, read
@@ -37,7 +37,7 @@ async def a_day(kubelet: SimulatedKubelet) -> None:
 @pytest.fixture
 async def kdps(kubelet: SimulatedKubelet, tmp_path: Path) -> Path:
     """A recording of kdp's own plugin."""
-    async with recording(kubelet, tmp_path) as at, PluginManager([Widgets()], paths=at.paths):
+    async with recording(kubelet, tmp_path) as at, PluginManager([Widgets()], ManagerOptions(paths=at.paths)):
         await a_day(kubelet)
     return at.file
 
@@ -107,7 +107,7 @@ async def test_the_minimal_example_answers_as_recorded(
     sysfs_tree.char_device("/dev/fuse")
     async with (
         recording(kubelet, tmp_path, redact=["paths"]) as at,
-        PluginManager([Fuse(count=3)], paths=at.paths, host=sysfs_tree.host),
+        PluginManager([Fuse(count=3)], ManagerOptions(paths=at.paths, host=sysfs_tree.host)),
     ):
         await kubelet.until(allocatable={"example.com/fuse": 3})
         await kubelet.admit(Pod.asking({"example.com/fuse": 2}))
@@ -160,7 +160,7 @@ async def test_every_kind_of_change_is_found(
 
 
 async def test_an_error_must_come_again_with_its_text(kubelet: SimulatedKubelet, tmp_path: Path) -> None:
-    async with recording(kubelet, tmp_path) as at, PluginManager([Refusing()], paths=at.paths):
+    async with recording(kubelet, tmp_path) as at, PluginManager([Refusing()], ManagerOptions(paths=at.paths)):
         await kubelet.until(allocatable={RESOURCE: 2})
         with pytest.raises(Exception, match="not today"):
             await kubelet.admit(Pod.asking({RESOURCE: 1}))
@@ -173,7 +173,10 @@ async def test_an_error_must_come_again_with_its_text(kubelet: SimulatedKubelet,
 async def test_what_was_left_out_must_be_the_same_wherever_it_was_the_same(
     kubelet: SimulatedKubelet, tmp_path: Path
 ) -> None:
-    async with recording(kubelet, tmp_path, redact=["env"]) as at, PluginManager([Widgets()], paths=at.paths):
+    async with (
+        recording(kubelet, tmp_path, redact=["env"]) as at,
+        PluginManager([Widgets()], ManagerOptions(paths=at.paths)),
+    ):
         await a_day(kubelet)
 
     class Fickle(Widgets):
@@ -189,7 +192,7 @@ async def test_what_was_left_out_must_be_the_same_wherever_it_was_the_same(
 async def faulty(kubelet: SimulatedKubelet, directory: Path) -> Path:
     """A recording in which a device breaks."""
     widgets = Widgets()
-    async with recording(kubelet, directory) as at, PluginManager([widgets], paths=at.paths):
+    async with recording(kubelet, directory) as at, PluginManager([widgets], ManagerOptions(paths=at.paths)):
         await kubelet.until(allocatable={RESOURCE: 2})
         _break(widgets, "w1")
         await kubelet.until(allocatable={RESOURCE: 1})

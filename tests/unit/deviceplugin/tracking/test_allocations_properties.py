@@ -1,4 +1,4 @@
-"""Holdings live random lives on a node that is known; every invariant of its head holds, and no mutant survives.
+"""Allocations live random lives on a node that is known; every invariant of its head holds, and no mutant survives.
 
 The node: pods hold devices, some in plain init containers that no list names; a kubelet that has just started lists
 nothing. Lists are asked for, and what they say is how it stood at some moment until they came. `Diary` remembers all that
@@ -86,7 +86,7 @@ class Node(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 1000.0
-        self.holdings = self.module.Holdings(gap=GAP)
+        self.holdings = self.module.Allocations(gap=GAP)
         self.diaries: dict[real.Key, Diary] = {}
         self.pods: list[Pod] = []
         self.calls: list[tuple[str, tuple[str, ...]]] = []
@@ -140,7 +140,7 @@ class Node(RuleBasedStateMachine):
         given = rng.random() < 0.8
         keys = frozenset((resource, device_id) for device_id in ids)
         if given:
-            use = self.module.Use(
+            use = self.module.AllocationRecord(
                 uid=f"u{next(self.numbers)}", resource=resource, ids=ids, state={"n": rng.choice([0, 0, 1])}
             )
             self.add(use)
@@ -187,7 +187,7 @@ class Node(RuleBasedStateMachine):
     def crash(self, rng: random.Random) -> None:
         """The plugin is killed: what is saved comes back."""
         saved = [(use, self.holdings.is_seen(use)) for use in self.holdings.owed()]
-        self.holdings = self.module.Holdings(gap=GAP)
+        self.holdings = self.module.Allocations(gap=GAP)
         self.calls.clear()
         self.owed.clear()
         self.out.clear()
@@ -196,13 +196,15 @@ class Node(RuleBasedStateMachine):
         self.adopt([(self.copy(use), is_seen) for use, is_seen in saved])
 
     def copy(self, use: Any) -> Any:
-        return self.module.Use(uid=use.uid, resource=use.resource, ids=use.ids, state=use.state)
+        return self.module.AllocationRecord(uid=use.uid, resource=use.resource, ids=use.ids, state=use.state)
 
     def take_over(self, rng: random.Random) -> None:
         """Another instance has ended; what it owed is ours now. It had seen it, and so the pods of it have ended."""
         resource = rng.choice(RESOURCES)
         ids = tuple(sorted(rng.sample(IDS, rng.choice([1, 2]))))
-        use = self.module.Use(uid=f"u{next(self.numbers)}", resource=resource, ids=ids, state={"n": rng.choice([0, 1])})
+        use = self.module.AllocationRecord(
+            uid=f"u{next(self.numbers)}", resource=resource, ids=ids, state={"n": rng.choice([0, 1])}
+        )
         self.adopt([(use, True)])
 
     def lie(self, rng: random.Random) -> None:

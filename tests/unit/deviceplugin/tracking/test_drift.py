@@ -1,40 +1,42 @@
 from __future__ import annotations
 
-from kdp.deviceplugin.tracking.drift import AFTER_CONNECT, AGAIN, LASTING, PERIOD, Belief, Difference
+from kdp.deviceplugin.tracking.drift import AFTER_CONNECT, AGAIN, LASTING, PERIOD, Difference, DriftDetector
 
 ALL = frozenset({"w0", "w1", "w2"})
 NONE: frozenset[str] = frozenset()
 
 
-def looked(belief: Belief, told: frozenset[str], believed: frozenset[str], now: float, *, until: float) -> float | None:
+def looked(
+    detector: DriftDetector, sent: frozenset[str], accepted: frozenset[str], now: float, *, until: float
+) -> float | None:
     """Look as often as it asks for; return when it found a lasting difference."""
     while now < until:
-        if belief.compare(told, believed, now) is not None:
+        if detector.compare(sent, accepted, now) is not None:
             return now
-        assert belief.next_look is not None
-        assert belief.next_look > now
-        now = belief.next_look
+        assert detector.next_look is not None
+        assert detector.next_look > now
+        now = detector.next_look
     return None
 
 
 def test_the_first_look_is_soon_after_the_connection() -> None:
-    belief = Belief()
-    assert belief.next_look is None
-    belief.connected(100.0)
-    assert belief.next_look == 100.0 + AFTER_CONNECT
-    assert belief.compare(ALL, ALL, 105.0) is None
-    assert belief.next_look == 105.0 + PERIOD
-    belief.lost()
-    assert belief.next_look is None
+    detector = DriftDetector()
+    assert detector.next_look is None
+    detector.connected(100.0)
+    assert detector.next_look == 100.0 + AFTER_CONNECT
+    assert detector.compare(ALL, ALL, 105.0) is None
+    assert detector.next_look == 105.0 + PERIOD
+    detector.lost()
+    assert detector.next_look is None
 
 
 def test_a_difference_must_last() -> None:
-    belief = Belief()
-    belief.connected(0.0)
-    assert belief.compare(ALL, NONE, 5.0) is None
-    assert belief.next_look == 5.0 + AGAIN
-    assert belief.compare(ALL, NONE, 5.0 + LASTING - 0.1) is None
-    difference = belief.compare(ALL, NONE, 5.0 + LASTING)
+    detector = DriftDetector()
+    detector.connected(0.0)
+    assert detector.compare(ALL, NONE, 5.0) is None
+    assert detector.next_look == 5.0 + AGAIN
+    assert detector.compare(ALL, NONE, 5.0 + LASTING - 0.1) is None
+    difference = detector.compare(ALL, NONE, 5.0 + LASTING)
     assert difference == Difference(missing=ALL, phantom=NONE, seconds=LASTING)
     assert str(difference) == (
         "the kubelet takes 3 devices (w0, ...) for unhealthy or absent although it was told otherwise, for 30 s"
@@ -42,51 +44,51 @@ def test_a_difference_must_last() -> None:
 
 
 def test_only_what_was_wrong_each_time_counts() -> None:
-    belief = Belief()
-    belief.connected(0.0)
+    detector = DriftDetector()
+    detector.connected(0.0)
     one, other = frozenset({"w0"}), frozenset({"w1"})
     for now in range(0, 200, 10):  # flaps: each look finds another one wrong
-        assert belief.compare(ALL, ALL - (one if now % 20 else other), float(now)) is None
+        assert detector.compare(ALL, ALL - (one if now % 20 else other), float(now)) is None
     for now in range(200, 400, 10):  # the other direction is another fault
-        assert belief.compare(ALL if now % 20 else ALL - one, ALL - one if now % 20 else ALL, float(now)) is None
+        assert detector.compare(ALL if now % 20 else ALL - one, ALL - one if now % 20 else ALL, float(now)) is None
 
 
 def test_agreement_in_between_ends_it() -> None:
-    belief = Belief()
-    belief.connected(0.0)
-    assert belief.compare(ALL, NONE, 0.0) is None
-    assert belief.compare(ALL, ALL, 29.0) is None
-    assert belief.compare(ALL, NONE, 31.0) is None
+    detector = DriftDetector()
+    detector.connected(0.0)
+    assert detector.compare(ALL, NONE, 0.0) is None
+    assert detector.compare(ALL, ALL, 29.0) is None
+    assert detector.compare(ALL, NONE, 31.0) is None
 
 
 def test_a_phantom_is_a_difference() -> None:
-    belief = Belief()
-    belief.connected(0.0)
-    assert looked(belief, NONE, frozenset({"w9"}), 5.0, until=100.0) == 35.0
+    detector = DriftDetector()
+    detector.connected(0.0)
+    assert looked(detector, NONE, frozenset({"w9"}), 5.0, until=100.0) == 35.0
 
 
 def test_what_a_new_generation_does_not_cure_is_answered_more_and_more_seldom() -> None:
-    belief = Belief()
+    detector = DriftDetector()
     now, pauses = 0.0, []
     for _ in range(8):
-        belief.connected(now)
-        found = looked(belief, ALL, NONE, now + AFTER_CONNECT, until=now + 5000.0)
+        detector.connected(now)
+        found = looked(detector, ALL, NONE, now + AFTER_CONNECT, until=now + 5000.0)
         assert found is not None
         pauses.append(found - now)
         now = found
     assert pauses[:4] == [35.0, 65.0, 125.0, 245.0]
     assert pauses[-1] == pauses[-2] <= 1000.0
-    belief.connected(now)
-    belief.compare(ALL, ALL, now + 5.0)
-    assert looked(belief, ALL, NONE, now + 65.0, until=now + 500.0) == now + 95.0
+    detector.connected(now)
+    detector.compare(ALL, ALL, now + 5.0)
+    assert looked(detector, ALL, NONE, now + 65.0, until=now + 500.0) == now + 95.0
 
 
 def test_a_kubelet_that_cannot_be_asked_is_asked_again() -> None:
-    belief = Belief()
-    belief.postpone(0.0)
-    assert belief.next_look is None
-    belief.connected(0.0)
-    belief.postpone(5.0)
-    assert belief.next_look == 5.0 + PERIOD
-    belief.hurry(6.0)
-    assert belief.next_look == 6.0 + AGAIN
+    detector = DriftDetector()
+    detector.postpone(0.0)
+    assert detector.next_look is None
+    detector.connected(0.0)
+    detector.postpone(5.0)
+    assert detector.next_look == 5.0 + PERIOD
+    detector.hurry(6.0)
+    assert detector.next_look == 6.0 + AGAIN

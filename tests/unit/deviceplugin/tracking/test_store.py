@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kdp.deviceplugin.tracking.store import Ledger, Saved
+from kdp.deviceplugin.tracking.store import AllocationStore, Saved
 from kdp.errors import InvalidValueError
 from kdp.supervision.hooks import check_state
 
@@ -23,13 +23,13 @@ def files(directory: Path) -> list[str]:
 
 
 async def test_what_a_process_leaves_is_taken_over_once(tmp_path: Path) -> None:
-    first = Ledger(tmp_path / "state", RESOURCE)
+    first = AllocationStore(tmp_path / "state", RESOURCE)
     assert await first.adopt() == []
     assert await first.save([ONE])
     assert await first.save([ONE, TWO])
     [name] = files(tmp_path / "state")
     assert name.startswith("example.com_widget.")
-    second, third = Ledger(tmp_path / "state", RESOURCE), Ledger(tmp_path / "state", RESOURCE)
+    second, third = AllocationStore(tmp_path / "state", RESOURCE), AllocationStore(tmp_path / "state", RESOURCE)
     assert await second.adopt() == []  # its process lives
     first.close()
     await eventually_free(tmp_path / "state" / name)
@@ -60,12 +60,12 @@ async def eventually_free(path: Path) -> None:
 
 
 async def test_other_resources_are_left_alone(tmp_path: Path) -> None:
-    other = Ledger(tmp_path, f"{RESOURCE}.shared")
+    other = AllocationStore(tmp_path, f"{RESOURCE}.shared")
     assert await other.save([ONE])
     [name] = files(tmp_path)
     other.close()
     await eventually_free(tmp_path / name)
-    ours = Ledger(tmp_path, RESOURCE)
+    ours = AllocationStore(tmp_path, RESOURCE)
     assert await ours.adopt() == []
     assert await ours.save([TWO])
     assert len(files(tmp_path)) == 2
@@ -89,33 +89,33 @@ async def test_a_file_that_cannot_be_used_is_set_aside_and_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str, why: str
 ) -> None:
     (tmp_path / "example.com_widget.dead.json").write_text(text)
-    ledger = Ledger(tmp_path, RESOURCE)
-    assert await ledger.adopt() == []
+    store = AllocationStore(tmp_path, RESOURCE)
+    assert await store.adopt() == []
     [name] = files(tmp_path)
     assert name.startswith("example.com_widget.dead.json.set-aside-")
     assert (tmp_path / name).read_text() == text
     [record] = caplog.records
     assert why in record.getMessage()
     assert name in record.getMessage()
-    assert await ledger.adopt() == []
+    assert await store.adopt() == []
     assert len(caplog.records) == 1
-    ledger.close()
+    store.close()
 
 
 async def test_a_directory_that_cannot_be_made_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "kdp")
     (tmp_path / "state").write_text("a file is in the way")
-    ledger = Ledger(tmp_path / "state" / "below", RESOURCE)
-    await ledger.adopt()
-    assert not await ledger.save([ONE])
-    assert not await ledger.save([ONE, TWO])
+    store = AllocationStore(tmp_path / "state" / "below", RESOURCE)
+    await store.adopt()
+    assert not await store.save([ONE])
+    assert not await store.save([ONE, TWO])
     warnings = [r.getMessage() for r in caplog.records if "cannot be written" in r.getMessage()]
     assert len(warnings) == 1
     assert "not released if this process is killed" in warnings[0]
     (tmp_path / "state").unlink()
-    assert await ledger.save([ONE])
+    assert await store.save([ONE])
     assert caplog.records[-1].getMessage() == f"{RESOURCE}: allocations are saved again"
-    ledger.close()
+    store.close()
 
 
 async def test_a_disk_that_hangs_holds_nobody_up(
@@ -123,14 +123,14 @@ async def test_a_disk_that_hangs_holds_nobody_up(
 ) -> None:
     read_end, write_end = os.pipe()
     monkeypatch.setattr(os, "fsync", lambda _: os.read(read_end, 1))
-    ledger = Ledger(tmp_path, RESOURCE)
-    assert not await ledger.save([ONE], patience=0.05)
+    store = AllocationStore(tmp_path, RESOURCE)
+    assert not await store.save([ONE], patience=0.05)
     assert "has not taken the allocations within 0.05 s" in caplog.text
     os.close(write_end)  # and comes back
-    assert await ledger.save([ONE, TWO])
+    assert await store.save([ONE, TWO])
     [name] = files(tmp_path)
     assert [each["uid"] for each in json.loads((tmp_path / name).read_text())["allocations"]] == ["u1", "u2"]
-    ledger.close()
+    store.close()
     os.close(read_end)
 
 
@@ -138,16 +138,16 @@ async def test_a_thread_that_could_not_be_started_once_is_started_by_the_next_ca
     tmp_path: Path, without_threads: Callable[[], AbstractContextManager[list[str]]], caplog: pytest.LogCaptureFixture
 ) -> None:
     """As at a container's limit of processes: it ended the process, or nothing was saved any more."""
-    ledger = Ledger(tmp_path, RESOURCE)
+    store = AllocationStore(tmp_path, RESOURCE)
     with without_threads():
-        assert await ledger.adopt() == []
-        assert ledger.has_neighbours  # so that it is asked again
-        assert not await ledger.save([ONE])
+        assert await store.adopt() == []
+        assert store.has_neighbours  # so that it is asked again
+        assert not await store.save([ONE])
     assert "is not read: can't start new thread" in caplog.text
-    assert await ledger.adopt() == []
-    assert not ledger.has_neighbours
-    assert await ledger.save([ONE])
-    ledger.close()
+    assert await store.adopt() == []
+    assert not store.has_neighbours
+    assert await store.save([ONE])
+    store.close()
 
 
 async def test_a_draft_of_a_killed_process_is_removed(tmp_path: Path) -> None:
@@ -155,10 +155,10 @@ async def test_a_draft_of_a_killed_process_is_removed(tmp_path: Path) -> None:
     for path in (draft, fresh):
         path.write_text("{")
     os.utime(draft, (1.0, 1.0))
-    ledger = Ledger(tmp_path, RESOURCE)
-    await ledger.adopt()
+    store = AllocationStore(tmp_path, RESOURCE)
+    await store.adopt()
     assert files(tmp_path) == [fresh.name]
-    ledger.close()
+    store.close()
 
 
 @pytest.mark.parametrize("state", [{"a": object()}, {"a": float("nan")}, {"a": {1, 2}}, ["a"], None])

@@ -20,8 +20,8 @@ import asyncinotify
 import attrs
 from typing_extensions import override
 
-from kdp.deviceplugin import PluginManager
-from kdp.deviceplugin.tracking.pace import Pace
+from kdp.deviceplugin import ManagerOptions, PluginManager
+from kdp.deviceplugin.tracking.tracker import Pace
 from kdp.errors import PluginDirectoryGoneError
 from kdp.hardware import Host
 from kdp.model.backend import Allocation, DeviceBackend, PreferRequest
@@ -290,12 +290,14 @@ class BackendSubject(Subject):
         _stage(backend, control)
         manager = PluginManager(
             [backend],
-            paths=paths,
-            registration=self._route,
-            host=self._host,
-            deadlines=Deadlines(allocate=ALLOCATE_DEADLINE) if staging.allocate == "hangs" else Deadlines(),
-            pace=OFTEN if staging.asks_often else None,
-            health_policy={"flaps": None},  # the kit flips devices more often than any that is worth to be listed
+            ManagerOptions(
+                paths=paths,
+                registration=self._route,
+                host=self._host,
+                deadlines=Deadlines(allocate=ALLOCATE_DEADLINE) if staging.allocate == "hangs" else Deadlines(),
+                pace=OFTEN if staging.asks_often else None,
+                health_policy={"flaps": None},  # the kit flips devices more often than any that is worth to be listed
+            ),
         )
         directory = paths.plugins_registry_dir if self._route == "watcher" else paths.device_plugin_dir
         instance = _Instance(manager, control, self._levers, directory)

@@ -1,0 +1,96 @@
+"""`Releaser`: calls the hook ``released`` of each backend for the allocations that tracking found ended."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from ..errors import KdpError, sentence
+from ..model.backend import Allocation
+from ..supervision.hooks import check_state
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from anyio.abc import TaskGroup
+
+    from ..supervision.supervisor import Supervisor
+    from .tracking.allocations import AllocationRecord
+    from .tracking.tracker import Tracker
+
+__all__ = ["Releaser"]
+
+logger = logging.getLogger(__name__)
+
+
+class Releaser:
+    """Releases ended allocations, of each backend one after another: its hook takes one call at a time.
+
+    Args:
+        tracker: Keeps the records.
+    """
+
+    def __init__(self, tracker: Tracker) -> None:
+        self._tracker = tracker
+        self._supervisors: dict[str, Supervisor] = {}
+        self._ready: dict[Supervisor, dict[str, AllocationRecord]] = {}
+        self._releasing: set[Supervisor] = set()
+        self._is_stopping = False
+
+    def attach(self, resource: str, supervisor: Supervisor) -> None:
+        """Take the backend of a resource; it is kept also when the resource is not served any more."""
+        self._supervisors[resource] = supervisor
+
+    def release(self, records: Iterable[AllocationRecord], tasks: TaskGroup) -> None:
+        """Release these allocations soon, in this task group."""
+        for record in records:
+            supervisor = self._supervisors[record.resource]
+            self._ready.setdefault(supervisor, {})[record.uid] = record
+            if supervisor not in self._releasing:
+                self._releasing.add(supervisor)
+                tasks.start_soon(self._release_all, supervisor)
+
+    async def settle(self, seconds: float) -> None:
+        """Begin no release any more, and give those that run a moment."""
+        self._is_stopping = True
+        await self._tracker.records.settle(seconds)
+
+    async def _release_all(self, supervisor: Supervisor) -> None:
+        ready = self._ready[supervisor]
+        try:
+            while ready and not self._is_stopping:
+                record = ready.pop(next(iter(ready)))
+                if self._tracker.records.begin_release(record):
+                    await self._release(record, supervisor)
+        finally:
+            self._releasing.discard(supervisor)
+
+    async def _release(self, record: AllocationRecord, supervisor: Supervisor) -> None:
+        records = self._tracker.records
+        try:
+            if supervisor.hooks.overridden("released"):
+                if supervisor.discovery.value.problem is not None:  # closed: no hook is called but `open`
+                    records.fail_release(record)
+                    return
+                await self._call(record, supervisor)
+        except KdpError as error:
+            again = records.fail_release(record)
+            ids = ", ".join(record.ids)
+            logger.warning("%s: %s: %s; again in %.0f s", record.resource, ids, sentence(error), again)
+        except asyncio.CancelledError:
+            records.cancel_release(record)
+            raise
+        else:
+            await records.finish_release(record)
+
+    async def _call(self, record: AllocationRecord, supervisor: Supervisor) -> None:
+        limit = supervisor.deadlines.released
+        allocation = Allocation(
+            resource=record.resource,
+            devices=tuple(self._tracker.device(record.resource, device_id) for device_id in record.ids),
+            deadline=time.monotonic() + limit,
+            state=check_state(record.state),
+        )
+        await supervisor.call("released", allocation, deadline=limit)

@@ -1,0 +1,192 @@
+"""`PodResourcesPoller`: asks the kubelet's pod-resources API, and says how much an answer's silence means.
+
+After a kubelet has started it knows its pods only when it has heard from all its sources, and until then lists none,
+while their containers run. So a list's silence counts only if the kubelet's pods API says that all are known (1.37 and
+later), or if the list names the pod that this process itself runs in, or if the kubelet is ten minutes old.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import socket
+import time
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, final
+
+import anyio
+import attrs
+
+from ...concurrency.backoff import Backoff
+from ...concurrency.observable import Observable
+from ...errors import PodResourcesError, sentence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...kubelet import KubeletPaths
+    from ...kubelet.podresources import PodResources, Report  # noqa: TC004 - late: nobody asks at first
+    from ...kubelet.podsapi import PodsWatch
+
+__all__ = ["Answer", "PodResourcesPoller", "Question", "Unanswered"]
+
+logger = logging.getLogger(__name__)
+
+FAILURES_BEFORE_WARNING = 3
+"""Number of failed rounds in a row that is logged: a kubelet's restart costs one or two."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Question:
+    """What one round asks.
+
+    Attributes:
+        resources: The resources in question.
+        wants_list: Whether List is needed now.
+        wants_settled_list: Whether List is needed once for each kubelet, and again when it must know all its pods.
+        wants_allocatable: Whether GetAllocatableResources is needed.
+    """
+
+    resources: Collection[str]
+    wants_list: bool
+    wants_settled_list: bool
+    wants_allocatable: bool
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Answer:
+    """What the kubelet answered.
+
+    Attributes:
+        asked_at: When it was asked, on `time.monotonic`'s clock.
+        report: Who holds what; None: that was not asked.
+        is_complete: Whether the kubelet knows all its pods, so that the report's silence means something.
+        allocatable: The devices that the kubelet takes for healthy, by resource; empty if that was not asked.
+    """
+
+    asked_at: float
+    report: Report | None
+    is_complete: bool
+    allocatable: Mapping[str, frozenset[str]]
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Unanswered:
+    """Why there is no answer.
+
+    Attributes:
+        problem: The reason.
+        is_news: Whether it is to be logged now.
+    """
+
+    problem: str
+    is_news: bool
+
+
+class PodResourcesPoller:
+    """Asks one kubelet.
+
+    Args:
+        paths: The kubelet's directories.
+        settling: Seconds after which a kubelet is taken to know all its pods.
+        absent: Seconds between two looks for a socket that is not there.
+
+    Attributes:
+        not_before: When the next round may be, on `time.monotonic`'s clock.
+        pod_changed_at: When a pod changed first since the last round; None: none did, or the kubelet does not say.
+        pod_changes: Changes with ``pod_changed_at``.
+    """
+
+    def __init__(self, paths: KubeletPaths, *, settling: float, absent: float) -> None:
+        self.not_before = float("-inf")
+        self.pod_changed_at: float | None = None
+        self.pod_changes: Observable[None] = Observable(None)
+        self._paths = paths
+        self._settling = settling
+        self._absent = absent
+        self._pods: PodsWatch | None = None
+        self._own_name = socket.gethostname()
+        self._asked_early = float("-inf")
+        self._backoff = Backoff(first=1.0, most=30.0)
+        self._problem: str | None = None
+
+    @functools.cached_property
+    def _client(self) -> PodResources:
+        from ...kubelet.podresources import PodResources  # nobody asks before the kubelet has had our list for seconds
+
+        return PodResources(self._paths.pod_resources_socket)
+
+    # -- the pods API --------------------------------------------------------------------------------------------------
+
+    async def watch_pods(self, is_wanted: Callable[[], bool], news: Observable[None]) -> None:
+        """Follow the kubelet's pods API while that is of use; ``news`` changes when it may have become so."""
+        async with anyio.create_task_group() as tasks:
+            while True:
+                while not is_wanted():
+                    await news.after(news.version)
+                if self._pods is None:
+                    from ...kubelet.podsapi import PodsWatch
+
+                    self._pods = PodsWatch(self._paths.pods_api_socket)
+                    tasks.start_soon(self._follow_pods, self._pods)
+                await self._pods.run(is_wanted)
+
+    async def _follow_pods(self, pods: PodsWatch) -> None:
+        version = pods.changes.version
+        while True:
+            await pods.changes.after(version)
+            version = pods.changes.version
+            if self.pod_changed_at is None:
+                self.pod_changed_at = time.monotonic()
+                self.pod_changes.set(None)
+
+    @property
+    def _is_synced(self) -> bool:
+        return self._pods is not None and self._pods.is_synced
+
+    # -- the pod-resources API -----------------------------------------------------------------------------------------
+
+    async def ask(self, question: Question) -> Answer | Unanswered:
+        """Ask one round of questions."""
+        made_at = self._client.made_at()
+        self.pod_changed_at = None
+        if made_at is None:
+            return self._failed(f"there is no {self._client.socket}", after=self._absent, is_worth_logging=True)
+        now = time.monotonic()
+        was_synced = self._is_synced
+        settled = time.time() - made_at >= self._settling
+        wants_settled_list = question.wants_settled_list and (settled or made_at != self._asked_early)
+        report = None
+        allocatable: Mapping[str, frozenset[str]] = {}
+        try:
+            async with self._client.connect() as calls:
+                if question.wants_list or wants_settled_list:
+                    report = await calls.list(question.resources)
+                if question.wants_allocatable:
+                    allocatable = await calls.allocatable()
+        except PodResourcesError as error:
+            after = self._backoff.next()
+            is_lasting = self._backoff.failures >= FAILURES_BEFORE_WARNING
+            return self._failed(sentence(error), after=after, is_worth_logging=is_lasting)
+        self._backoff.reset()
+        if self._problem is not None:
+            logger.info("the kubelet's pod-resources API answers again")
+            self._problem = None
+        is_complete = False
+        if report is not None:
+            self._asked_early = made_at
+            same = self._client.made_at() == made_at
+            here = any(name == self._own_name for _, name in report.pods)
+            synced = was_synced and self._is_synced
+            is_complete = same and (settled or here or synced)
+        return Answer(asked_at=now, report=report, is_complete=is_complete, allocatable=allocatable)
+
+    def _failed(self, problem: str, *, after: float, is_worth_logging: bool) -> Unanswered:
+        self.not_before = time.monotonic() + after
+        is_news = is_worth_logging and self._problem is None
+        if is_news:
+            self._problem = problem
+        return Unanswered(problem=problem, is_news=is_news)

@@ -1,0 +1,313 @@
+"""`AllocationRecords`: the allocations that are not released yet, while Allocate runs, in memory and on disk.
+
+The servicer opens a record for each Allocate, releases close it. `allocations` decides; here are the clock, the waiting,
+and the store. Nothing here commands anybody: who wants to know of a change reads ``changes``.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, final
+
+import anyio
+import attrs
+
+from ...concurrency.observable import Observable
+from ...errors import AllocationError
+from ...model.backend import DeviceBackend
+from ...model.devices import Device
+from ...supervision.hooks import check_state
+from .allocations import AllocationRecord, Allocations
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from anyio.abc import TaskGroup
+
+    from ...model.backend import Allocation
+    from .store import AllocationStore  # noqa: TC004 - no annotation of these classes is looked at
+
+__all__ = ["AllocationRecords", "Owner"]
+
+logger = logging.getLogger(__name__)
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Owner:
+    """What a resource's backend wants to be kept.
+
+    Attributes:
+        backend: The vendor's object.
+        wants_release: Whether it has a hook that is called when an allocation has ended.
+        keeps_state: Whether a later hook may need what an earlier one left.
+    """
+
+    backend: DeviceBackend
+    wants_release: bool
+    keeps_state: bool
+
+
+@attrs.define(eq=False)
+class _Resource:
+    """What is kept of one resource, also when its plugin is gone."""
+
+    name: str
+    owner: Owner
+    store: AllocationStore | None = None
+    is_adopting: bool = False
+    devices: dict[str, Device] = attrs.field(factory=dict[str, Device])
+
+
+class AllocationRecords:
+    """Keeps the allocations of all resources of a process. Run `run` in a task group.
+
+    Args:
+        allocations: Decides which allocations are over.
+        state_dir: Where allocations are saved; None: nowhere, a killed process forgets them.
+        period: Seconds between two looks for what a process beside this one has left.
+
+    Attributes:
+        changes: Changes when the kubelet may have to be asked sooner.
+    """
+
+    def __init__(self, allocations: Allocations, *, state_dir: Path | None, period: float) -> None:
+        self.changes: Observable[None] = Observable(None)
+        self._allocations = allocations
+        self._state_dir = state_dir
+        self._period = period
+        self._resources: dict[str, _Resource] = {}
+        self._running: dict[str, anyio.Event] = {}
+        self._tasks: TaskGroup | None = None
+
+    async def run(self) -> None:
+        """Take over what dead processes have left, until cancelled."""
+        async with anyio.create_task_group() as self._tasks:
+            self.adopt()
+            await anyio.sleep_forever()
+
+    def attach(self, resource: str, owner: Owner) -> None:
+        """Take a resource; one that was known goes on where it was."""
+        known = self._resources.get(resource)
+        if known is not None:
+            known.owner = owner
+            return
+        known = self._resources[resource] = _Resource(resource, owner)
+        if owner.wants_release or owner.keeps_state:
+            self._store(known)
+            self._adopt_soon(known)
+
+    @property
+    def is_releasing(self) -> bool:
+        """Whether a backend wants to know of the end of an allocation."""
+        return any(resource.owner.wants_release for resource in self._resources.values())
+
+    async def settle(self, seconds: float) -> None:
+        """Give the releases that run a moment, and let the stores go."""
+        with anyio.move_on_after(seconds):
+            for running in list(self._running.values()):
+                await running.wait()
+        for resource in self._resources.values():
+            if resource.store is not None:
+                resource.store.close()
+
+    # -- allocations ---------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def allocating(
+        self, resource: str, ids: Sequence[str], *, until: float
+    ) -> AsyncGenerator[Callable[[Allocation], Awaitable[None]]]:
+        """Return the context in which an Allocate runs; it keeps the Allocate apart from releases and lists.
+
+        A release of one of its devices that has not begun waits until they are free again; one that runs is waited
+        for.
+
+        Args:
+            resource: The extended resource's name.
+            ids: The devices.
+            until: When to give up waiting, on `time.monotonic`'s clock.
+
+        Yields:
+            A function to await when the kubelet is about to be told yes: it returns when the allocation will survive a
+            crash, or after a second. Left without it, the Allocate has failed.
+
+        Raises:
+            AllocationError: The release of one of the devices takes too long.
+        """
+        is_given = False
+
+        async def give(allocation: Allocation) -> None:
+            nonlocal is_given
+            is_given = True
+            await self._keep(allocation)
+
+        await self._until_free(resource, ids, until)
+        self._allocations.begin(resource, ids, time.monotonic())
+        try:
+            yield give
+        finally:
+            self._allocations.end(resource, ids, time.monotonic(), given=is_given)
+            self._changed()
+
+    async def _until_free(self, resource: str, ids: Sequence[str], until: float) -> None:
+        while (under_release := self._under_release(resource, ids)) is not None:
+            with anyio.move_on_after(until - time.monotonic()):
+                await self._running[under_release.uid].wait()
+                continue
+            raise AllocationError(
+                f"{resource}: device {under_release.ids[0]} is still being cleaned up after the pod that had it before"
+            )
+
+    def _under_release(self, resource: str, ids: Sequence[str]) -> AllocationRecord | None:
+        """Take back what was handed out and has not begun, and return a record of these devices whose release runs."""
+        if not self._allocations.is_owing:
+            return None
+        for record in self._allocations.owed(resource):
+            if record.is_handed_out and record.uid not in self._running and not set(ids).isdisjoint(record.ids):
+                self._allocations.withdraw(record)
+        return self._allocations.under_release(resource, ids)
+
+    async def _keep(self, allocation: Allocation) -> None:
+        """Keep an allocation until it is released, if anybody is interested."""
+        resource = self._resources[allocation.resource]
+        if not resource.owner.wants_release and not allocation.state:
+            return
+        import uuid
+
+        record = AllocationRecord(
+            uid=uuid.uuid4().hex,
+            resource=allocation.resource,
+            ids=tuple(sorted(allocation.ids)),
+            state=check_state(allocation.state),
+        )
+        resource.devices.update({device.id: device for device in allocation})
+        self._allocations.add(record, time.monotonic())
+        await self._save(resource)
+
+    def state(self, resource: str, ids: Sequence[str]) -> dict[str, Any]:
+        """Return a copy of the state that the newest allocation of exactly these devices left."""
+        record = self._allocations.newest(resource, ids)
+        return check_state(record.state) if record is not None else {}
+
+    async def keep_state(self, allocation: Allocation) -> None:
+        """Take over the state that a later hook has changed."""
+        record = self._allocations.newest(allocation.resource, allocation.ids)
+        state = check_state(allocation.state)
+        if record is not None and state != record.state:
+            record.state = state
+            await self._save(self._resources[allocation.resource])
+        elif record is None and state:
+            await self._keep(allocation)
+
+    def device(self, resource: str, device_id: str) -> Device | None:
+        """Return a device as it was at Allocate; None: this process has not allocated it."""
+        return self._resources[resource].devices.get(device_id)
+
+    # -- releases ------------------------------------------------------------------------------------------------------
+
+    def begin_release(self, record: AllocationRecord) -> bool:
+        """Note that a release begins; `finish_release` must follow. False: its devices are in use again."""
+        if not record.is_handed_out or record.uid in self._running:
+            return False
+        self._running[record.uid] = anyio.Event()
+        return True
+
+    async def finish_release(self, record: AllocationRecord) -> None:
+        """Forget an allocation: the backend has cleaned up after it."""
+        try:
+            self._allocations.released(record)
+            resource = self._resources[record.resource]
+            held = {device_id for owed in self._allocations.owed(record.resource) for device_id in owed.ids}
+            for device_id in record.ids:
+                if device_id not in held:
+                    resource.devices.pop(device_id, None)
+            await self._save(resource)
+        finally:
+            self._running.pop(record.uid).set()
+
+    def fail_release(self, record: AllocationRecord) -> float:
+        """Have an allocation handed out again later; return in how many seconds."""
+        now = time.monotonic()
+        self._allocations.failed(record, now)
+        self._running.pop(record.uid).set()
+        self._changed()
+        return record.retry_at - now
+
+    def cancel_release(self, record: AllocationRecord) -> None:
+        """Have an allocation handed out again: its release was broken off."""
+        self._allocations.withdraw(record)
+        self._running.pop(record.uid).set()
+
+    def _changed(self) -> None:
+        if self._allocations.is_waiting:  # most Allocates change nothing that would be looked at sooner
+            self.changes.set(None)
+
+    # -- the saved state -----------------------------------------------------------------------------------------------
+
+    def save(self, resources: Iterable[str]) -> None:
+        """Save the allocations of these resources soon."""
+        assert self._tasks is not None
+        for name in resources:
+            self._tasks.start_soon(self._save, self._resources[name])
+
+    def adopt(self) -> None:
+        """Take over soon what processes have left that have ended since."""
+        for resource in self._resources.values():
+            self._adopt_soon(resource)
+
+    def _store(self, resource: _Resource) -> AllocationStore | None:
+        if resource.store is None and self._state_dir is not None:
+            from .store import AllocationStore  # as late as it is made
+
+            resource.store = AllocationStore(self._state_dir, resource.name)
+        return resource.store
+
+    async def _save(self, resource: _Resource) -> None:
+        store = self._store(resource)
+        if store is not None:
+            from .store import Saved
+
+            await store.save(
+                [
+                    Saved(uid=each.uid, ids=each.ids, state=each.state, is_seen=self._allocations.is_seen(each))
+                    for each in self._allocations.owed(resource.name)
+                ]
+            )
+
+    def _adopt_soon(self, resource: _Resource) -> None:
+        if self._tasks is not None and resource.store is not None and not resource.is_adopting:
+            resource.is_adopting = True
+            self._tasks.start_soon(self._adopt, resource, resource.store)
+
+    async def _adopt(self, resource: _Resource, store: AllocationStore) -> None:
+        """Take over what dead processes have left; beside one that lives, as in an update, again until it has ended."""
+        try:
+            while True:
+                await self._adopt_once(resource, store)
+                if not store.has_neighbours:
+                    return
+                await anyio.sleep(self._period)
+        finally:
+            resource.is_adopting = False
+
+    async def _adopt_once(self, resource: _Resource, store: AllocationStore) -> None:
+        found = await store.adopt()
+        known = {record.uid for record in self._allocations.owed(resource.name)}
+        records = [
+            (AllocationRecord(uid=saved.uid, resource=resource.name, ids=saved.ids, state=saved.state), saved.is_seen)
+            for saved in found
+            if saved.uid not in known and saved.ids
+        ]
+        if records:
+            from ...allocation.shared import remember_held  # late: whoever shares nothing does not pay for it
+
+            remember_held(resource.owner.backend, (i for record, _ in records for i in record.ids))
+        self._allocations.adopt(records, time.monotonic())
+        if found:
+            extra = {"resource": resource.name}
+            logger.info("%s: allocations taken over: %d", resource.name, len(found), extra=extra)
+            await self._save(resource)
+            self._changed()
