@@ -22,6 +22,7 @@ from ..kubelet import KubeletState, KubeletWatch
 from ..kubelet.server import ServeError, SocketServer
 from ..kubelet.sockets import missing_right, remove_dead
 from ..supervision.service import DRAIN_SECONDS
+from .change_log import StateLog, log_change
 from .inventory import Change, Inventory
 from .registration import dial, register
 from .servicer import PreferenceFailed, Servicer
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from ..hardware import Host
-    from ..model.devices import Device, Health
+    from ..model.devices import Device
     from ..supervision.supervisor import Supervisor
     from .cdi import CdiOptions, ResourceCdi
     from .options import ManagerOptions
@@ -65,11 +66,6 @@ if TYPE_CHECKING:
 __all__ = ["DevicePlugin"]
 
 logger = logging.getLogger(__name__)
-
-_CONNECTED = "connected"
-
-_MOST_LINES = 5
-"""More devices than this that change together are told in one line."""
 
 
 def _resource_cdi(resource: str, cdi: CdiOptions, host: Host, supervisor: Supervisor) -> ResourceCdi:
@@ -128,7 +124,7 @@ class DevicePlugin:
         self._server: SocketServer | None = None
         self._servicer: Servicer | None = None
         self._known: object | None = None
-        self._logged: set[str] = set()
+        self._log = StateLog(resource)
         self.stopped = anyio.Event()
 
     # -- devices -------------------------------------------------------------------------------------------------------
@@ -187,36 +183,12 @@ class DevicePlugin:
         self._mailbox.put_nowait(DriftDetected(generation, reason))
 
     def _announce(self, change: Change) -> None:
-        by_health: dict[Health, list[str]] = {}
-        for transition in change.transitions:
-            device = transition.device
-            if transition.before is not None or not device.health.is_healthy:  # a new, healthy device is no news
-                by_health.setdefault(device.health, []).append(device.id)
-        unhealthy = [device_id for health, ids in by_health.items() if not health.is_healthy for device_id in ids]
+        log_change(self.resource, change)
+        unhealthy = [t.device.id for t in change.transitions if not t.device.health.is_healthy]
         if unhealthy and self._session.state is State.CONNECTED:
             self._tracker.failed(self.resource, unhealthy)
-        for health, ids in by_health.items():
-            level = logging.INFO if health.is_healthy else logging.WARNING
-            self._log_devices(level, ids, f"now {health}")
-        self._log_devices(logging.INFO, change.removed, "no longer listed")
-        if change.topology_lost_by is not None:
-            logger.warning(
-                "%s: device %s has no NUMA node, so none is told for the whole resource",
-                self.resource,
-                change.topology_lost_by,
-            )
         if change.on_wire:
             self._changed.set(None)
-
-    def _log_devices(self, level: int, ids: Sequence[str], what: str) -> None:
-        """Log one line for each device, or one for all where many changed together."""
-        if len(ids) > _MOST_LINES:
-            what = f"{len(ids)} devices are {what}: {', '.join(ids[:_MOST_LINES])}, ..."
-            logger.log(level, "%s: %s", self.resource, what, extra={"resource": self.resource})
-            return
-        for device_id in ids:
-            extra = {"resource": self.resource, "device_id": device_id}
-            logger.log(level, "%s: device %s is %s", self.resource, device_id, what, extra=extra)
 
     @property
     def is_empty(self) -> bool:
@@ -257,33 +229,15 @@ class DevicePlugin:
         return session.reason
 
     def _log_state(self) -> None:
-        """Log a change of state once; what goes on while it lasts is not news."""
         session = self._session
         if session.state is State.CONNECTED:
-            if _CONNECTED not in self._logged:
-                self._logged = {_CONNECTED}
-                status = self.status
-                logger.info(
-                    "%s: connected to the kubelet, devices: %d, healthy: %d",
-                    self.resource,
-                    status.devices,
-                    status.healthy,
-                    extra={"resource": self.resource},
-                )
-            return
-        reason = self._reason()
-        if reason is not None and reason not in self._logged and session.state in (State.WAITING, State.LOST):
-            self._logged = self._logged - {_CONNECTED} | {reason}
-            logger.warning(
-                "%s: not registered: %s; trying again", self.resource, reason, extra={"resource": self.resource}
-            )
+            self._log.connected(self.inventory.snapshot)
+        elif session.state in (State.WAITING, State.LOST) and (reason := self._reason()) is not None:
+            self._log.lost(reason)
 
     def _log_lost_socket(self) -> None:
         if self._session.state is State.CONNECTED and self._server is not None and not self._server.is_in_place:
-            text = "the plugin's socket file was removed; its stream lives, so it is kept until that ends"
-            if text not in self._logged:
-                self._logged.add(text)
-                logger.warning("%s: %s", self.resource, text, extra={"resource": self.resource})
+            self._log.warn("the plugin's socket file was removed; its stream lives, so it is kept until that ends")
 
     # -- the driver ----------------------------------------------------------------------------------------------------
 

@@ -19,11 +19,8 @@ from ..errors import (
     AllocationError,
     CdiWriteError,
     EditConflictError,
-    HookError,
-    HookTimeoutError,
     InvalidValueError,
     KdpError,
-    NotReady,
     sentence,
 )
 from ..kubelet.plugin_watcher import Registration
@@ -31,6 +28,7 @@ from ..model.backend import Allocation, PreferRequest
 from ..model.edits import ContainerEdits
 from ..supervision.hooks import check_state
 from . import wire
+from .answers import code_of, preference_fault, preferred_ids
 from .inventory import Cursor, Inventory, Snapshot
 from .session import Contacted, Registered, RegisterFailed, StreamClosed, StreamOpened
 
@@ -204,7 +202,7 @@ class Servicer:
             task.uncancel()
             return await _abort(context, _Code.UNAVAILABLE, "plugin is stopping")
         except KdpError as error:
-            return await _abort(context, _code_of(error), sentence(error))
+            return await _abort(context, code_of(error), sentence(error))
         except Exception as error:
             logger.exception("%s: internal error in a call of the kubelet", self._resource)
             return await _abort(context, _Code.INTERNAL, sentence(error))
@@ -326,7 +324,7 @@ class Servicer:
                 size=query.size,
             )
             ids, what = await self._preferred(request)
-            fault = f"{what} {wrong}" if what and (wrong := _preference_fault(ids, query)) else None
+            fault = f"{what} {wrong}" if what and (wrong := preference_fault(ids, query)) else None
         except KdpError as error:
             ids, fault = (), sentence(error)
         except Exception as error:  # an error would fail the pod, whoever's fault it is
@@ -342,7 +340,7 @@ class Servicer:
         """Return the ids to prefer, and who says so: the hook, or where it has no opinion the policy."""
         supervisor = self._supervisor
         if supervisor.hooks.overridden("prefer"):
-            ids = await supervisor.call("prefer", request, deadline=supervisor.deadlines.prefer, then=_listed)
+            ids = await supervisor.call("prefer", request, deadline=supervisor.deadlines.prefer, then=preferred_ids)
             if ids is not None:
                 return ids, "prefer()"
         if supervisor.preferences is None:
@@ -381,37 +379,3 @@ class Servicer:
 async def _abort(context: _Context, code: grpc.StatusCode, text: str) -> NoReturn:
     await context.abort(code, text)
     raise AssertionError  # abort raises, but its type does not say so
-
-
-def _code_of(error: KdpError) -> grpc.StatusCode:
-    match error:
-        case HookTimeoutError():
-            return _Code.DEADLINE_EXCEEDED
-        case HookError():
-            return _Code.INTERNAL
-        case NotReady():
-            return _Code.UNAVAILABLE
-        case AllocationError():
-            return _Code.FAILED_PRECONDITION
-        case _:
-            return _Code.INVALID_ARGUMENT
-
-
-def _listed(ids: Any) -> tuple[str, ...] | None:
-    if ids is None:
-        return None
-    if isinstance(ids, str):
-        raise InvalidValueError(f"it returned {ids!r}: must be a sequence of device ids or None")
-    return tuple(ids)
-
-
-def _preference_fault(ids: Sequence[str], query: wire.PreferQuery) -> str | None:
-    """Return why the kubelet would not use this answer as it is (contract section 7); None: it would."""
-    chosen = set(ids)
-    if len(chosen) != len(ids) or len(ids) != query.size:
-        return f"returned {len(ids)} ids ({len(chosen)} different), asked were {query.size}"
-    if foreign := sorted(chosen - set(query.available)):
-        return f"returned {foreign[0]!r}, which is not available"
-    if missing := sorted(set(query.must_include) - chosen):
-        return f"left out {missing[0]!r}, which must be included"
-    return None

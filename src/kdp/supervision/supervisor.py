@@ -118,8 +118,7 @@ class Supervisor:
 
     Attributes:
         preferences: Which devices to prefer; None: there is no policy.
-        preferred: Counts the answers: see `kdp.allocation.preferences.Preferences`, and ``empty`` for those that are
-            left to the kubelet because something went wrong.
+        preferred: Counts the answers: see `kdp.allocation.preferences.Preferences`.
         deadlines: As given.
         hooks: How the backend's hooks are called.
 

@@ -1,0 +1,58 @@
+"""What an answer to the kubelet must be like: checks of what ``prefer`` returned, and the status code of each failure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from ..errors import AllocationError, HookError, HookTimeoutError, InvalidValueError, KdpError, NotReady
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from . import wire
+
+__all__ = ["code_of", "preference_fault", "preferred_ids"]
+
+_Code = grpc.StatusCode
+
+
+def code_of(error: KdpError) -> grpc.StatusCode:
+    """Return the status code of a call that failed with this error."""
+    match error:
+        case HookTimeoutError():
+            return _Code.DEADLINE_EXCEEDED
+        case HookError():
+            return _Code.INTERNAL
+        case NotReady():
+            return _Code.UNAVAILABLE
+        case AllocationError():
+            return _Code.FAILED_PRECONDITION
+        case _:
+            return _Code.INVALID_ARGUMENT
+
+
+def preferred_ids(ids: Any) -> tuple[str, ...] | None:
+    """Return what ``prefer`` returned; None: it has no opinion.
+
+    Raises:
+        InvalidValueError: It is no sequence of ids.
+    """
+    if ids is None:
+        return None
+    if isinstance(ids, str):
+        raise InvalidValueError(f"it returned {ids!r}: must be a sequence of device ids or None")
+    return tuple(ids)
+
+
+def preference_fault(ids: Sequence[str], query: wire.PreferQuery) -> str | None:
+    """Return why the kubelet would not use this answer as it is (contract section 7); None: it would."""
+    chosen = set(ids)
+    if len(chosen) != len(ids) or len(ids) != query.size:
+        return f"returned {len(ids)} ids ({len(chosen)} different), asked were {query.size}"
+    if foreign := sorted(chosen - set(query.available)):
+        return f"returned {foreign[0]!r}, which is not available"
+    if missing := sorted(set(query.must_include) - chosen):
+        return f"left out {missing[0]!r}, which must be included"
+    return None
