@@ -10,7 +10,7 @@ import click
 from ..errors import KdpError, sentence
 from ..model.devices import Quantity, Version
 from .invocation import Invocation
-from .options import backend_options, refusing, setting_options
+from .options import backend_options, output_option, refusing, setting_options
 from .streams import console, document
 
 if TYPE_CHECKING:
@@ -31,14 +31,7 @@ __all__ = ["as_json", "command", "edits_as_json"]
 @setting_options(
     "host_root", "snapshot", "kubelet_root", "pod_resources_dir", "replicas", "replicas_for", "replica_resource"
 )
-@click.option(
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    envvar="KDP_OUTPUT",
-    help="For people, or for programs.  [KDP_OUTPUT]",
-)
+@output_option("table", "json")
 def command(target: str, assignments: tuple[str, ...], config: Path | None, output: str, **flags: str | None) -> None:
     """Show what a class discovers on this machine: open it, discover once, close it. No kubelet is needed.
 

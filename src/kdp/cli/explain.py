@@ -9,7 +9,7 @@ import click
 
 from ..errors import ConfigurationError, InvalidValueError, KdpError, sentence
 from .invocation import Invocation
-from .options import Refusal, backend_options, refusing, setting_options
+from .options import Refusal, backend_options, output_option, refusing, setting_options
 from .streams import console, document
 
 if TYPE_CHECKING:
@@ -38,14 +38,7 @@ def _ids(_context: click.Context, _parameter: click.Parameter, value: str | None
 @click.option("--must-include", callback=_ids, metavar="ID,...", help="Devices that are chosen already; default: none.")
 @backend_options
 @setting_options("host_root", "snapshot", "policy", "replicas", "replicas_for", "replica_placement", "replica_resource")
-@click.option(
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    envvar="KDP_OUTPUT",
-    help="For people, or for programs.  [KDP_OUTPUT]",
-)
+@output_option("text", "json")
 def command(
     target: str,
     size: int,

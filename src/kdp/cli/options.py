@@ -16,7 +16,7 @@ from ..errors import ConfigurationError, InvalidValueError, said
 if TYPE_CHECKING:
     from ..daemon.setting import Setting
 
-__all__ = ["Refusal", "Seconds", "backend_options", "refusing", "setting_options"]
+__all__ = ["Refusal", "Seconds", "backend_options", "output_option", "refusing", "setting_options"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -83,6 +83,18 @@ def backend_options(function: _Function) -> _Function:
         help="Set a parameter of the class's constructor, converted by its annotation; may be repeated. With TARGET "
         "only that one's, where several have such a parameter.  [KDP_SET_<NAME>]",
     )(function)
+
+
+def output_option(first: str, *others: str) -> Callable[[_Function], _Function]:
+    """Add ``--output`` with these formats; the first is the default."""
+    return click.option(
+        "--output",
+        type=click.Choice([first, *others]),
+        default=first,
+        show_default=True,
+        envvar="KDP_OUTPUT",
+        help="For people, or for programs.  [KDP_OUTPUT]",
+    )
 
 
 def _help(setting: Setting) -> str:

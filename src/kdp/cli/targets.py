@@ -12,7 +12,8 @@ import inspect
 import sys
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, final
 
@@ -109,27 +110,24 @@ def _entry_point(target: str) -> Any:
         raise ConfigurationError(
             f"target {target!r}: no such entry point (installed in group {ENTRY_POINTS}: {names}); {_EXPECTED}"
         )
-    try:
+    with _telling(target):
         return points[target].load()
-    except BaseException as error:  # noqa: BLE001 - also a module's sys.exit() is told
-        raise _load_error(target, error) from None
 
 
 def _load_module(target: str, name: str) -> ModuleType:
     # The console script does not look into the working directory; at the end of the path it shadows nothing.
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            raise ConfigurationError(
-                f"target {target!r}: there is no module {error.name!r} (looked in the installed packages and in "
-                f"{Path.cwd()}); {_EXPECTED}"
-            ) from None
-        raise _load_error(target, error) from None
-    except BaseException as error:  # noqa: BLE001 - also a module's sys.exit() is told
-        raise _load_error(target, error) from None
+    with _telling(target):
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+                raise ConfigurationError(
+                    f"target {target!r}: there is no module {error.name!r} (looked in the installed packages and in "
+                    f"{Path.cwd()}); {_EXPECTED}"
+                ) from None
+            raise
 
 
 def _load_file(target: str, path: Path) -> ModuleType:
@@ -145,10 +143,8 @@ def _load_file(target: str, path: Path) -> ModuleType:
     directory = str(path.parent.resolve())
     if directory not in sys.path:
         sys.path.append(directory)  # for modules beside it
-    try:
+    with _telling(target):
         spec.loader.exec_module(module)
-    except BaseException as error:  # noqa: BLE001 - also a module's sys.exit() is told
-        raise _load_error(target, error) from None
     return module
 
 
@@ -156,10 +152,15 @@ _PASSED_ON = (KeyboardInterrupt, Stopped)
 """What a person or a signal ended, and the vendor's code did not."""
 
 
-def _load_error(target: str, error: BaseException) -> BaseException:
-    if isinstance(error, (ConfigurationError, *_PASSED_ON)):
-        return error
-    return ConfigurationError(f"target {target!r}: loading it failed with {_told(error)}")
+@contextmanager
+def _telling(target: str) -> Generator[None]:
+    """Turn what the vendor's code raises while it is loaded into one sentence, also a module's ``sys.exit()``."""
+    try:
+        yield
+    except (ConfigurationError, *_PASSED_ON):
+        raise
+    except BaseException as error:  # noqa: BLE001 - also that is told
+        raise ConfigurationError(f"target {target!r}: loading it failed with {_told(error)}") from None
 
 
 def _told(error: BaseException) -> str:
