@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, cast, final, get_args
 
@@ -64,19 +65,30 @@ class Unacceptable(ValueError):
     """The text is the rule that the value breaks, ending in a valid example."""
 
 
+@contextmanager
+def _refusing() -> Generator[None]:
+    """Turn what the model refuses into `Unacceptable`."""
+    try:
+        yield
+    except InvalidValueError as error:
+        raise Unacceptable(f"is refused: {error}") from None
+
+
 def path(value: object) -> Path:
     """Read a path, made absolute."""
-    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
-        raise Unacceptable("must be a path; valid is '/var/lib/kubelet'")
-    return Path(os.fspath(value)).absolute()
+    return _path(value, "must be a path; valid is '/var/lib/kubelet'")
 
 
 def path_or_none(value: object) -> Path | None:
     """Read a path, or ``none``."""
     if value is None or (isinstance(value, str) and value.strip().lower() == "none"):
         return None
+    return _path(value, "must be a path, or 'none' for nowhere; valid is '/var/lib/kdp'")
+
+
+def _path(value: object, rule: str) -> Path:
     if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
-        raise Unacceptable("must be a path, or 'none' for nowhere; valid is '/var/lib/kdp'")
+        raise Unacceptable(rule)
     return Path(os.fspath(value)).absolute()
 
 
@@ -160,10 +172,8 @@ def health_policy(value: object) -> dict[str, float | None]:
         value = attrs.asdict(value)
     if not isinstance(value, (str, Mapping)):
         raise Unacceptable("must be thresholds by name; valid is 'failures=2,hold_down=30'")
-    try:
+    with _refusing():
         return HealthPolicy.numbers(cast("str | Mapping[str, float | None]", value))
-    except InvalidValueError as error:
-        raise Unacceptable(f"is refused: {error}") from None
 
 
 def text(value: object) -> str:
@@ -177,20 +187,16 @@ def driver_name(value: object) -> str:
     """Read a DRA driver's name."""
     from ..dra.names import check_driver_name
 
-    try:
+    with _refusing():
         return check_driver_name(text(value))
-    except InvalidValueError as error:
-        raise Unacceptable(f"is refused: {error}") from None
 
 
 def pool(value: object) -> str:
     """Read the name of a DRA pool."""
     from ..dra.names import check_pool_name
 
-    try:
+    with _refusing():
         return check_pool_name(text(value))
-    except InvalidValueError as error:
-        raise Unacceptable(f"is refused: {error}") from None
 
 
 def labels(value: object) -> tuple[tuple[str, str], ...]:
@@ -207,10 +213,8 @@ def labels(value: object) -> tuple[tuple[str, str], ...]:
         pairs = list(cast("Mapping[object, object]", value).items())
     else:
         raise Unacceptable(rule)
-    try:
+    with _refusing():
         found = {check_label_name(cast("str", name)): check_label_value(cast("str", text)) for name, text in pairs}
-    except InvalidValueError as error:
-        raise Unacceptable(f"is refused: {error}") from None
     if len(found) < len(pairs) or not found:
         raise Unacceptable(rule)
     return tuple(sorted(found.items()))
