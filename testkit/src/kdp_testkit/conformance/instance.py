@@ -43,7 +43,7 @@ class Levers:
     vanish: Lever | None = None
     add: Lever | None = None
 
-    async def pull(self, lever: LeverName, device: str) -> None:
+    async def pull(self, lever: Literal["fail", "heal", "vanish", "add"], device: str) -> None:
         """Pull a lever.
 
         Raises:

@@ -236,7 +236,7 @@ async def empty(case: Case) -> str:
 async def parallel(case: Case) -> str:
     """Send fifty at once."""
     async with case.connected() as scene:
-        devices = scene.some(1) if len(scene.healthy) < 2 else scene.healthy[:10]
+        devices = scene.at_most(10)
         alone = {device: (await allocate(scene, [device]))[0] for device in devices}
         answers: list[tuple[str, ContainerReply]] = []
 

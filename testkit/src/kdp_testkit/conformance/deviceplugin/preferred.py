@@ -53,7 +53,7 @@ async def _asked(scene: PluginScene, available: list[str], must: list[str], size
 async def preferred(case: Case) -> str:
     """Ask for all sizes."""
     async with case.connected(_offering(case)) as scene:
-        free = scene.some(1) if len(scene.healthy) < 2 else scene.healthy[:16]
+        free = scene.at_most(16)
         asked: set[int] = {1, max(1, len(free) // 2), len(free)}
         for size in sorted(asked):
             for must in ([], free[-1:]):
@@ -73,7 +73,7 @@ async def preferred(case: Case) -> str:
 async def only_must(case: Case) -> str:
     """Leave no choice."""
     async with case.connected(_offering(case)) as scene:
-        free = scene.some(1) if len(scene.healthy) < 2 else scene.healthy[:16]
+        free = scene.at_most(16)
         must = free[: max(1, len(free) // 2)]
         chosen = await _asked(scene, free, must, len(must))
         scene.require(set(chosen) == set(must), f"must_include {ids(must)} became {ids(chosen)}")

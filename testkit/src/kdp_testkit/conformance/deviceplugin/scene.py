@@ -154,6 +154,14 @@ class PluginScene(Scene):
             )
         return self.healthy[:count]
 
+    def at_most(self, count: int) -> list[str]:
+        """Return the healthy devices, but no more than so many.
+
+        Raises:
+            NotApplicable: There is none.
+        """
+        return self.some(max(1, min(count, len(self.healthy))))
+
     def health_of(self, device: str) -> str | None:
         """Return the health text of a listed device; None: it is not listed."""
         held = self.listed.get(device)

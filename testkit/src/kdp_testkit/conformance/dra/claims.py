@@ -155,11 +155,16 @@ async def _others(scene: DraScene) -> str:
 async def _prioritized(scene: DraScene) -> str:
     [device] = await scene.some()
     claim = await scene.claim(scene.result(device, request="gpu/large"))
+    await _require_requests(scene, claim, "gpu")
+    return "gpu/large was answered as gpu"
+
+
+async def _require_requests(scene: DraScene, claim: ClaimEntry, *names: str) -> None:
+    """Prepare and unprepare a claim of one device that must be answered with these names of requests."""
     devices = await scene.prepared(claim)
     told = [each.requests for each in devices]
-    scene.require(told == [("gpu",)], f"request_names are {told}")
+    scene.require(told == [names], f"request_names are {told}")
     await scene.unprepared(claim)
-    return "gpu/large was answered as gpu"
 
 
 @CHECKS.add(
@@ -376,10 +381,7 @@ async def _extended(scene: DraScene) -> str:
     [device] = await scene.some()
     result = scene.result(device, request="container-0-request-0")
     claim = await scene.claim(result, name="pod-extended-resources-x7k2p")
-    devices = await scene.prepared(claim)
-    told = [each.requests for each in devices]
-    scene.require(told == [("container-0-request-0",)], f"request_names are {told}")
-    await scene.unprepared(claim)
+    await _require_requests(scene, claim, "container-0-request-0")
     return "prepared"
 
 
