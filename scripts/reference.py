@@ -336,11 +336,9 @@ def layers() -> list[list[str]]:
 
 
 def drawn_layers() -> str:
-    """Return the layers as a drawing."""
-    lines = [" ".join(layer) for layer in layers()]
-    width = max(map(len, lines)) + 3
-    drawn = [f"{line:<{width}}strangers: none imports another".rstrip() if "|" in line else line for line in lines]
-    return "\n".join(["\n```text", *drawn, "```\n\n"])
+    """Return the layers as a drawing, with its legend."""
+    legend = "The highest layer comes first. Rooms with `|` between them are strangers: none imports another.\n"
+    return "\n".join(["", legend, "```text", *map(" ".join, layers()), "```", "", ""])
 
 
 def rooms() -> str:

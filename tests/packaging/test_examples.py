@@ -134,6 +134,19 @@ async def test_an_installed_example_discovers_and_serves(
     assert "Traceback" not in (tmp_path / "log").read_text()
 
 
+def test_the_list_of_installed_backends_has_each_with_its_distribution(
+    installed: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    command = [str(installed / "bin/kdp"), "backends", "--output=json"]
+
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+
+    listed = json.loads(done.stdout)["backends"]
+    assert {backend["name"] for backend in listed} == {example.name for example in EXAMPLES}
+    assert {(backend["error"], backend["version"]) for backend in listed} == {(None, "0.1.0")}
+    assert all(backend["distribution"].startswith("kdp-") for backend in listed)
+
+
 def test_nothing_of_it_comes_from_this_repository(installed: Path, environment: dict[str, str], tmp_path: Path) -> None:
     look = (
         "import kdp, sys; from importlib.metadata import entry_points as e; print(kdp.__file__, *sys.path, sep='\\n'); "
