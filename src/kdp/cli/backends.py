@@ -127,7 +127,7 @@ class _Parameter:
     name: str
     type: str
     required: bool
-    default: object
+    default: bool | float | str | list[object] | None
 
     @classmethod
     def of(cls, parameter: inspect.Parameter) -> _Parameter:
@@ -146,7 +146,7 @@ class _Parameter:
         if self.required:
             return "(required)"
         if isinstance(self.default, list):
-            return ",".join(map(str, typing.cast("list[object]", self.default)))
+            return ",".join(map(str, self.default))
         is_word = self.default is None or isinstance(self.default, bool)
         return str(self.default).lower() if is_word else str(self.default)
 
@@ -159,7 +159,7 @@ def _words(annotation: Any) -> str:
     return re.sub(r"; valid is \S+", "", describe(annotation))
 
 
-def _plain(value: object) -> object:
+def _plain(value: object) -> bool | float | str | list[object] | None:
     if isinstance(value, (tuple, list)):
         return [_plain(each) for each in typing.cast("Sequence[object]", value)]
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
