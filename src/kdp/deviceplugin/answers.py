@@ -1,4 +1,4 @@
-"""What an answer to the kubelet must be like: checks of what ``prefer`` returned, and the status code of each failure."""
+"""Rules for answers to the kubelet: checks of what ``prefer`` returned, and the status code of each failure."""
 
 from __future__ import annotations
 
