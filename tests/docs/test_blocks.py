@@ -35,7 +35,7 @@ def _case(page: Path) -> Any:
     return pytest.param(page, id=name, marks=[pytest.mark.slow] if name in LONG else [])
 
 
-@pytest.mark.parametrize("page", map(_case, WITH_BLOCKS))
+@pytest.mark.parametrize("page", [_case(page) for page in WITH_BLOCKS])
 def test_every_block_of_a_page_does_what_the_page_says(page: Path, tmp_path: Path) -> None:
     wanted = [block for block in blocks_of(page) if block.category == "executed"]
     if shutil.which("gcc") is None and any("kdp_nvidia_gpu.fake" in block.text for block in wanted):
