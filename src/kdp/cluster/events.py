@@ -1,4 +1,4 @@
-"""`Announcer`: what a cluster's admin should know of a driver, as Kubernetes Events of its node; each once.
+"""`EventRecorder`: what a cluster's admin should know of a driver, as Kubernetes Events of its node; each once.
 
 An Event is a courtesy: the log, the probe and the driver's status say the same, so that it is not tried again.
 
@@ -18,7 +18,7 @@ from .api import ApiError
 if TYPE_CHECKING:
     from .api import ClusterApi
 
-__all__ = ["Announcer"]
+__all__ = ["EventRecorder"]
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ MOST_EVENTS: Final = 100
 
 
 @final
-class Announcer:
+class EventRecorder:
     """Creates Events for one driver on one node.
 
     Args:

@@ -23,7 +23,7 @@ from ..supervision.supervisor import Supervisor
 from .driver import Status, check_devices, driver_of
 from .names import check_pool_name
 from .plugin import DriverStatus
-from .publishing.feed import Offering
+from .publishing.feed import Feed
 from .publishing.publisher import Publisher
 from .publishing.slices import Pool
 
@@ -101,10 +101,11 @@ class PoolController(Service):
             health_policy=health_policy,
             observe=observe,
             state=state,
+            polls_links=False,
         )
         self._publisher = Publisher(api, self._pool)
         # Standard attributes are those of a node's own devices: where this process runs means nothing for others.
-        self._offering = Offering(self._driver, self._supervisor, self._publisher, health_taint=health_taint)
+        self._feed = Feed(self._driver, self._supervisor, self._publisher, health_taint=health_taint)
         self._writing: anyio.CancelScope
         self._supervisors.append(self._supervisor)
 
@@ -114,7 +115,7 @@ class PoolController(Service):
         found = self._supervisor.discovery.value
         devices = found.devices or ()
         publication = self._publisher.status.value
-        trouble = self._offering.problem or publication.problem
+        trouble = self._feed.problem or publication.problem
         is_published = publication.generation > 0
         driver = DriverStatus(
             driver=self._driver,
@@ -138,7 +139,7 @@ class PoolController(Service):
         with self._writing:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._publisher.run)
-                tasks.start_soon(self._offering.run)
+                tasks.start_soon(self._feed.run)
 
     @override
     async def _end(self, until: float) -> None:

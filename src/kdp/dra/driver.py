@@ -143,6 +143,7 @@ class DraDriver(Service):
                 health_policy=health_policy,
                 observe=observe,
                 state=state,
+                polls_links=False,
             )
             its_pool = Pool.of_node(driver, node)
             if pool is not None:

@@ -6,7 +6,7 @@ half of that time; and nothing is told while nobody knows how they are: then the
 Kubelets from 1.34 to 1.36 open the stream of v1alpha1 to every driver, also where it is not announced, and again every 5 s if
 it ends or fails: such a stream is held open and silent.
 
-The kubelet evicts nobody because of health. A taint does, if it is to (`tainted`).
+The kubelet evicts nobody because of health. A taint does, if it is to (`kdp.dra.taints`).
 
 Source: DRA contract section 2.6.
 """
@@ -17,46 +17,21 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
-import attrs
-
-from ..model.claims import Taint
-from .claims.plan import health_key
 from .names import device_name
 from .wire import DeviceReport, encode_health
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import grpc
 
     from ..concurrency.observable import Observable
-    from ..model.claims import TaintEffect
-    from ..model.devices import Device
     from ..supervision.discovery import Discovery
 
     _Context = grpc.aio.ServicerContext[Any, Any]
 
-__all__ = ["HealthStreams", "tainted"]
+__all__ = ["HealthStreams"]
 
 TIMEOUT = 30
 """Seconds; the kubelet's own default."""
-
-
-def tainted(devices: Iterable[Device], driver: str, effect: TaintEffect | None) -> tuple[Device, ...]:
-    """Return the devices with a taint on those that are unhealthy.
-
-    Args:
-        devices: The devices.
-        driver: The driver's name, of which the taint's key is made.
-        effect: The taint's; None: there is none.
-    """
-    if effect is None:
-        return tuple(devices)
-    taint = Taint(key=health_key(driver), effect=effect)
-    return tuple(
-        device if device.health.is_healthy else attrs.evolve(device, taints=(*device.taints, taint))
-        for device in devices
-    )
 
 
 class HealthStreams:

@@ -5,7 +5,7 @@ whoever finds the driver can call it. They are made anew if somebody removes the
 kubelet has not registered the driver for a minute.
 
 The devices are published when the kubelet has registered the driver, not before: a pod that comes sooner is refused by the
-kubelet, and not tried again for a minute. Nor are they while the node still offers them by a device plugin (`vacancy`).
+kubelet, and not tried again for a minute. Nor are they while the node still offers them by a device plugin (`kdp.dra.publishing.exclusivity`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import anyio
 import attrs
 
 from ..cdi import CdiDirectory
-from ..cluster.events import Announcer
+from ..cluster.events import EventRecorder
 from ..concurrency.backoff import Backoff
 from ..errors import CheckpointError, sentence
 from ..kubelet.plugin_watcher import Registration
@@ -31,11 +31,11 @@ from ..kubelet.sockets import is_answered, missing_right, remove_dead
 from ..supervision.health import DeviceHealth
 from ..supervision.service import DRAIN_SECONDS, MAX_LISTED
 from .claims.prepare import Preparer
-from .claims.status import DeviceStatuses
+from .claims.status import ClaimStatusWriter
 from .health import HealthStreams
 from .publishing.actions import PublisherStatus
-from .publishing.exclusivity import until_vacant
-from .publishing.feed import Offering, SlicePublisher
+from .publishing.exclusivity import until_exclusive
+from .publishing.feed import Feed, SlicePublisher
 from .servicer import Servicer, versions
 from .sockets import DriverSockets
 from .standard_attributes import StandardAttributes
@@ -64,7 +64,7 @@ UNREGISTERED_SECONDS = 60.0
 
 NOT_ASKED = "the kubelet has not asked for it yet"
 
-ANNOUNCE_PAUSE = 5.0
+EVENT_PAUSE = 5.0
 """Seconds between two looks for what is to be told as an Event."""
 
 PATIENCE = 10.0
@@ -182,17 +182,17 @@ class DraPlugin:
         self._publisher = publisher
         self._api = api
         self._node: str | None = pool.nodes.get("nodeName")
-        self._announcer = Announcer(api, driver, pool.name if self._node is None else self._node)
-        self._vacant: set[str] = set()
-        self._offering: Offering | None = None
+        self._events = EventRecorder(api, driver, pool.name if self._node is None else self._node)
+        self._exclusive: set[str] = set()
+        self._feed: Feed | None = None
         if publisher is not None:
-            self._offering = Offering(
+            self._feed = Feed(
                 driver,
                 supervisor,
                 publisher,
                 health_taint=health_taint,
                 standard=self._standard,
-                make_sure=self._make_sure,
+                await_exclusive=self._await_exclusive,
             )
         self._attributes = StandardAttributes(host)
         self._claim_grace = claim_grace
@@ -211,7 +211,7 @@ class DraPlugin:
             directory=self._data,
             cdi=CdiDirectory(cdi),
             boot_id=boot_id,
-            statuses=DeviceStatuses(api, driver, of_node=publisher is not None) if device_status else None,
+            statuses=ClaimStatusWriter(api, driver, of_node=publisher is not None) if device_status else None,
             metadata=device_metadata,
         )
         self._streams = HealthStreams(pool.name, supervisor.discovery, is_on=health)
@@ -219,7 +219,7 @@ class DraPlugin:
         self._problem: str | None = "it has not begun yet"
         self._is_registered = False
         self._was_registered = anyio.Event()
-        self._told: str | None = None
+        self._last_problem: str | None = None
         self._scope = anyio.CancelScope()
         self.stopped = anyio.Event()
 
@@ -247,9 +247,9 @@ class DraPlugin:
     @property
     def _trouble(self) -> str | None:
         """Why the slices are not as they should be."""
-        if self._offering is None or self._publisher is None:
+        if self._feed is None or self._publisher is None:
             return None
-        return self._offering.problem or self._publisher.status.value.problem
+        return self._feed.problem or self._publisher.status.value.problem
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -262,7 +262,7 @@ class DraPlugin:
                         tasks.start_soon(self._publisher.run)
                         tasks.start_soon(self._publish_forever)
                     tasks.start_soon(self._serve_forever)
-                    tasks.start_soon(self._announce_forever)
+                    tasks.start_soon(self._record_events)
         finally:
             with anyio.CancelScope(shield=True):
                 await self._close_servers()
@@ -321,13 +321,13 @@ class DraPlugin:
                 logger.warning("%s: %s", self.driver, sentence(error))
             await anyio.sleep(min(COLLECT_PAUSE, self._claim_grace / 2))
 
-    async def _announce_forever(self) -> None:
+    async def _record_events(self) -> None:
         """Tell the cluster what somebody must do something about."""
         trouble: str | None = None
         since = time.monotonic()
         while True:
             for uid in tuple(self.preparer.store.set_aside):
-                await self._announcer.warn(
+                await self._events.warn(
                     "ClaimStateSetAside",
                     f"{self.driver}: what was saved of claim {uid} cannot be read, and is set aside in "
                     f"{self.preparer.store.directory}; devices of it may be in use although the driver does not know",
@@ -335,15 +335,15 @@ class DraPlugin:
             if self._trouble != trouble:
                 trouble, since = self._trouble, time.monotonic()
             if trouble is not None and time.monotonic() - since >= PATIENCE:
-                await self._announcer.warn("DevicesNotPublished", f"{self.driver}: {trouble}")
-            await anyio.sleep(ANNOUNCE_PAUSE)
+                await self._events.warn("DevicesNotPublished", f"{self.driver}: {trouble}")
+            await anyio.sleep(EVENT_PAUSE)
 
     def _say(self, problem: str) -> None:
         """Log why the driver is not registered, once; what goes on while it lasts is not news."""
         self._problem = problem
         self._is_registered = False
-        if problem != self._told:
-            self._told = problem
+        if problem != self._last_problem:
+            self._last_problem = problem
             logger.warning("%s: not registered: %s", self.driver, problem, extra={"driver": self.driver})
 
     # -- sockets -------------------------------------------------------------------------------------------------------
@@ -398,7 +398,7 @@ class DraPlugin:
         if problem is not None:
             self._say(f"the kubelet did not register the driver: {problem}")
             return
-        self._problem = self._told = None
+        self._problem = self._last_problem = None
         if not self._is_registered:
             logger.info("%s: registered with the kubelet", self.driver, extra={"driver": self.driver})
         self._is_registered = True
@@ -408,20 +408,20 @@ class DraPlugin:
 
     async def _publish_forever(self) -> None:
         """Hand what is known of the devices to the publisher, as soon as the kubelet has registered the driver."""
-        assert self._offering is not None  # it is asked where there is one
+        assert self._feed is not None  # it is asked where there is one
         await self._was_registered.wait()
-        await self._offering.run()
+        await self._feed.run()
 
-    async def _make_sure(self, devices: Sequence[Device]) -> bool:
+    async def _await_exclusive(self, devices: Sequence[Device]) -> bool:
         """Wait until no device plugin offers these devices; returns whether anything was to be asked."""
         backend = self._supervisor.backend
         named = {device.resource for device in devices} | {backend.resource, *backend.resources}
-        names = {name for name in named if name is not None} - self._vacant
+        names = {name for name in named if name is not None} - self._exclusive
         if self._node is None or not names:
             return False
-        assert self._offering is not None  # it is who asks
-        await until_vacant(self._api, self._node, names, told=self._offering.say)
-        self._vacant |= names
+        assert self._feed is not None  # it is who asks
+        await until_exclusive(self._api, self._node, names, report=self._feed.say)
+        self._exclusive |= names
         return True
 
     def _standard(self, devices: Sequence[Device]) -> dict[str, Mapping[str, AttributeValue]]:

@@ -115,6 +115,7 @@ class Supervisor:
         observe: Called on the loop for each change of a device's state; must not block. What it raises is logged.
         policy: Overrides the backend's; ``none``: no policy; None: as the backend says.
         state: What an earlier supervisor of the same object left.
+        polls_links: Whether ``links`` is called when the units change. Without it, ``preferences`` knows no links.
 
     Attributes:
         preferences: Which devices to prefer; None: there is no policy.
@@ -138,6 +139,7 @@ class Supervisor:
         observe: Callable[[HealthChange], object] | None = None,
         policy: str | None = None,
         state: SharedState | None = None,
+        polls_links: bool = True,
     ) -> None:
         check_attributes(backend)
         self.backend = backend
@@ -147,6 +149,7 @@ class Supervisor:
         self._lifecycle = Lifecycle(self.hooks, open_seconds=self.deadlines.open, close_seconds=self.deadlines.close)
         self.preferred: Counter[str] = Counter()
         self.preferences = _preferences(backend, policy, self.preferred)
+        self._polls_links = polls_links and self.hooks.overridden("links")
         self._poll_interval = backend.poll_interval if poll_interval is ... else poll_interval
         self._check = check
         self._policy = policy_of(backend, health_policy or {})
@@ -237,7 +240,7 @@ class Supervisor:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._until_not_ready, self._discover_forever, discovered)
                     tasks.start_soon(self._follow_nodes)
-                    if self.preferences is not None and self.hooks.overridden("links"):
+                    if self._polls_links and self.preferences is not None:
                         tasks.start_soon(self._until_not_ready, self._follow_links, self.preferences)
                     if self.hooks.overridden("watch"):
                         await discovered.wait()

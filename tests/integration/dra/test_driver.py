@@ -16,10 +16,10 @@ from typing_extensions import override
 import kdp
 from kdp.dra import health, plugin
 from kdp.dra.claims import prepare
-from kdp.dra.claims.plan import health_key
 from kdp.dra.driver import DraDriver
 from kdp.dra.publishing import exclusivity
 from kdp.dra.publishing.actions import PublisherStatus
+from kdp.dra.taints import health_key
 from kdp.errors import ConfigurationError
 from kdp.model.claims import TaintEffect
 

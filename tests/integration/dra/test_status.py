@@ -15,7 +15,7 @@ from tests.unit.dra.claims.claims_world import until as until_so
 
 from kdp.cluster.client import KubeApi
 from kdp.dra.claims.checkpoint import Answer
-from kdp.dra.claims.status import DeviceStatuses
+from kdp.dra.claims.status import ClaimStatusWriter
 from kdp.model.claims import Claim
 from kdp_testkit.dra.objects import allocation, claim, result
 from kdp_testkit.dra.rules import Account
@@ -57,7 +57,7 @@ def both(devices: list[Any]) -> bool:
 async def test_a_device_is_ready_and_the_other_drivers_entry_survives(profile: str, tmp_path: Path) -> None:
     async with allocated(profile, tmp_path) as (server, api, names):
         server.faults.refused(409, "the object has been modified", method="PUT", times=2)
-        statuses = DeviceStatuses(api, DRIVER)
+        statuses = ClaimStatusWriter(api, DRIVER)
         statuses.prepared(names, [W0])
         await until(server, both)
         statuses.close()
@@ -66,7 +66,7 @@ async def test_a_device_is_ready_and_the_other_drivers_entry_survives(profile: s
 @pytest.mark.parametrize("profile", ["k134", "k136", "k137"])
 async def test_a_claim_tells_of_its_devices_interface(profile: str, tmp_path: Path) -> None:
     async with allocated(profile, tmp_path) as (server, api, names):
-        statuses = DeviceStatuses(api, DRIVER)
+        statuses = ClaimStatusWriter(api, DRIVER)
         network = {"interfaceName": "eth1", "ips": ["192.0.2.5/24"], "hardwareAddress": "52:54:00:12:34:56"}
         statuses.prepared(names, [attrs.evolve(W0, network=network)])
         await until(server, lambda devices: both(devices) and devices[1].get("networkData") == network)
@@ -79,7 +79,7 @@ async def test_a_missing_permission_of_1_36_is_one_warning_that_names_the_verb(
     async with allocated("k136", tmp_path) as (server, api, names):
         rules = {"resourceclaims": "get", "resourceclaims/status": "update"}
         server.api.accounts[""] = Account.allowed("driver", rules, node="node0")
-        statuses = DeviceStatuses(api, DRIVER)
+        statuses = ClaimStatusWriter(api, DRIVER)
         for _ in range(2):
             asked = len(server.api.requests)
             statuses.prepared(names, [W0])
@@ -98,7 +98,7 @@ async def test_a_missing_permission_of_1_36_is_one_warning_that_names_the_verb(
 
 async def test_a_claim_that_is_undone_is_not_written_any_more(tmp_path: Path) -> None:
     async with allocated("k137", tmp_path) as (server, api, names):
-        statuses = DeviceStatuses(api, DRIVER)
+        statuses = ClaimStatusWriter(api, DRIVER)
         server.faults.slow(0.2)
         statuses.prepared(names, [W0])
         statuses.forget(names.uid)

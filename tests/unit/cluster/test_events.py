@@ -8,7 +8,7 @@ import pytest
 from kdp.cluster import events
 from kdp.cluster.api import ApiError
 from kdp.cluster.client import KubeApi
-from kdp.cluster.events import Announcer
+from kdp.cluster.events import EventRecorder
 from kdp_testkit.dra.server import SimulatedApiServer
 
 from ..dra.claims.claims_world import Claims
@@ -16,8 +16,8 @@ from ..dra.claims.claims_world import Claims
 DRIVER = "widget.example.com"
 
 
-def announcer(api: Claims) -> Announcer:
-    return Announcer(api, DRIVER, "node0")  # type: ignore[arg-type]
+def announcer(api: Claims) -> EventRecorder:
+    return EventRecorder(api, DRIVER, "node0")  # type: ignore[arg-type]
 
 
 async def test_each_is_said_once_and_cut() -> None:
@@ -60,6 +60,6 @@ async def test_a_server_has_it(tmp_path: Path) -> None:
         }
         (tmp_path / "kubeconfig").write_text(json.dumps(config))
         async with KubeApi(tmp_path / "kubeconfig") as api:
-            await Announcer(api, DRIVER, "node0").warn("Wrong", "it is wrong")
+            await EventRecorder(api, DRIVER, "node0").warn("Wrong", "it is wrong")
         [event] = (await server.ask("GET", "/api/v1/namespaces/default/events"))["items"]
         assert (event["reason"], event["message"]) == ("Wrong", "it is wrong")

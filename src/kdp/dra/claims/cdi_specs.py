@@ -101,7 +101,7 @@ def render_part(
             what is none of the devices.
     """
     check_edits(edits)
-    told = _network(network or {}, part)
+    interfaces = _network(network or {}, part)
     for node in edits.device_nodes:
         host.device_node(node.host_path)
     for mount in edits.mounts:
@@ -130,7 +130,7 @@ def render_part(
                 name=use.name,
                 cdi_ids=tuple(ids),
                 share_id=use.share_id,
-                network=told.get(use.device_id, {}),
+                network=interfaces.get(use.device_id, {}),
             )
         )
     return Rendered(devices=tuple(found), answers=tuple(answers))

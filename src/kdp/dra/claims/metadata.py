@@ -135,7 +135,7 @@ class MetadataFiles:
                             "driver": self._driver,
                             "pool": use.pool,
                             "name": use.name,
-                            **self._told(devices[use.device_id]),
+                            **self._attributes_of(devices[use.device_id]),
                             **_network(network.get((use.base, use.pool, use.name, use.share_id))),
                         }
                         for part in parts
@@ -145,7 +145,7 @@ class MetadataFiles:
             ],
         }
 
-    def _told(self, device: Device) -> dict[str, Any]:
+    def _attributes_of(self, device: Device) -> dict[str, Any]:
         """Return a device's attributes as its slice has them."""
         rendered = render_device(device, standard_attributes(device, self._host))
         return {"attributes": rendered["attributes"]} if "attributes" in rendered else {}

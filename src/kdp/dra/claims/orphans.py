@@ -1,4 +1,4 @@
-"""`Leftovers`: claims whose record is lost, claims that nobody unprepares, and files that were never finished.
+"""`Orphans`: claims whose record is lost, claims that nobody unprepares, and files that were never finished.
 
 Source: DRA contract section 3.4.
 """
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from ...model.claims import Claim
     from .checkpoint import Locks, Record, Store
 
-__all__ = ["Leftovers"]
+__all__ = ["Orphans"]
 
 logger = logging.getLogger(__name__)
 
 
-class Leftovers:
+class Orphans:
     """What earlier lives of a driver, and a kubelet that forgets, have left on the disk. asyncio only.
 
     Args:

@@ -24,6 +24,7 @@ from ...errors import ClaimError, InvalidValueError
 from ...model.claims import Claim
 from ...model.quantities import Quantity
 from ..names import device_name
+from ..taints import health_key
 from .parameters import Declared, Parameters, read_parameters
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from ...model.devices import Device
 
-__all__ = ["Part", "Plan", "Use", "check_free", "health_key", "plan_of", "result_keys"]
+__all__ = ["Part", "Plan", "Use", "check_free", "plan_of", "result_keys"]
 
 
 POD_CLAIM = "resource.kubernetes.io/pod-claim-name"
@@ -134,11 +135,6 @@ class Plan:
     def uses(self) -> tuple[Use, ...]:
         """All devices of the claim, in the order of the allocation's results within each request."""
         return tuple(use for part in self.parts for use in part.uses)
-
-
-def health_key(driver: str) -> str:
-    """Return the key of the taint that an unhealthy device has."""
-    return f"{driver}/unhealthy"
 
 
 def result_keys(item: Mapping[str, Any], claim: Claim, driver: str) -> frozenset[tuple[str, str, str, str]]:

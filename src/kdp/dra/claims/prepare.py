@@ -56,7 +56,7 @@ from ...supervision.hooks import check_state
 from .cdi_specs import Rendered, kind_of, render_part, spec_of
 from .checkpoint import Answer, Locks, Record, SavedPart, Store
 from .metadata import MetadataFiles
-from .orphans import Leftovers
+from .orphans import Orphans
 from .parameters import Parameters, read_parameters
 from .plan import Part, Plan, check_free, plan_of, result_keys
 
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from ...hardware import Host
     from ...model.claims import Claim, NetworkData
     from ...supervision.supervisor import Supervisor
-    from .status import DeviceStatuses
+    from .status import ClaimStatusWriter
 
 __all__ = ["Outcome", "Preparer"]
 
@@ -125,7 +125,7 @@ class Preparer:
         directory: Path,
         cdi: CdiDirectory,
         boot_id: str,
-        statuses: DeviceStatuses | None = None,
+        statuses: ClaimStatusWriter | None = None,
         metadata: bool = False,
     ) -> None:
         self._driver = driver
@@ -142,7 +142,7 @@ class Preparer:
         self._has_metadata = metadata
         self.store = Store(directory / "claims")
         self._locks = Locks(directory / "serialize.lock")
-        self._leftovers = Leftovers(driver, store=self.store, locks=self._locks, cdi=cdi, fetch=self._fetch_surely)
+        self._orphans = Orphans(driver, store=self.store, locks=self._locks, cdi=cdi, fetch=self._fetch_surely)
         self._preparing: dict[str, asyncio.Task[Outcome]] = {}
         self._undoing: dict[str, asyncio.Task[Outcome]] = {}
         self._late: set[str] = set()
@@ -343,7 +343,7 @@ class Preparer:
         return await offload(lambda: self._complete(plan, record, rendered))
 
     def _prepare_at_once(self, plan: Plan, record: Record, devices: Mapping[str, Device]) -> Record:
-        """Prepare what no hook has a part in: nothing can be left but a spec, which says whose it is (`Leftovers`)."""
+        """Prepare what no hook has a part in: nothing can be left but a spec, which says whose it is (`Orphans`)."""
         self._check_free(record)
         rendered = [self._rendered(plan.claim, saved.part, devices, None) for saved in record.parts]
         must_last = self._supervisor.hooks.overridden("released")  # after a loss of power no container has a device
@@ -485,7 +485,7 @@ class Preparer:
 
     async def _undo_locked(self, claim: Claim) -> tuple[Answer, ...]:
         async with self._locks.claim(claim.uid):
-            record = await offload(lambda: self.store.read(claim.uid) or self._leftovers.rebuilt(claim.uid))
+            record = await offload(lambda: self.store.read(claim.uid) or self._orphans.rebuilt(claim.uid))
             if record is not None:
                 await self._undo(record)
                 logger.info("%s: claim %s/%s (%s) is unprepared", self._driver, claim.namespace, claim.name, claim.uid)
@@ -542,7 +542,7 @@ class Preparer:
         Raises:
             CheckpointError: The disk does not take it.
         """
-        return await self._leftovers.recover()
+        return await self._orphans.recover()
 
     async def collect(self, *, grace: float) -> list[str]:
         """Undo claims that are gone from the API for so many seconds; returns their UIDs. Called every now and then.
@@ -554,7 +554,7 @@ class Preparer:
             CheckpointError: The disk does not say what there is.
         """
         undone: list[str] = []
-        for claim in await self._leftovers.gone(grace=grace):
+        for claim in await self._orphans.gone(grace=grace):
             if claim.uid in self._preparing:
                 continue
             logger.warning(

@@ -1,4 +1,4 @@
-"""`DeviceStatuses`: what claims say of the devices that were prepared for them, in ``status.devices``.
+"""`ClaimStatusWriter`: what claims say of the devices that were prepared for them, in ``status.devices``.
 
 Each device gets the condition ``Ready``, and what the backend knows of its network interface. It is a courtesy to whoever reads the claim: it is written beside Prepare, which does
 not wait for it, and a claim is prepared all the same where it cannot be written.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ...model.claims import Claim
     from .checkpoint import Answer
 
-__all__ = ["DeviceStatuses", "with_ready"]
+__all__ = ["ClaimStatusWriter", "with_ready"]
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ def _key(entry: Mapping[str, Any]) -> _Key:
 
 
 @final
-class DeviceStatuses:
+class ClaimStatusWriter:
     """Writes ``status.devices`` of one driver's claims. asyncio only; use it from one loop.
 
     Args:
@@ -110,7 +110,7 @@ class DeviceStatuses:
         self._api = api
         self._driver = driver
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._told: str | None = None
+        self._last_problem: str | None = None
 
     def prepared(self, claim: Claim, devices: Sequence[Answer]) -> None:
         """Have a claim say that these devices are ready; returns at once."""
@@ -155,7 +155,7 @@ class DeviceStatuses:
                     pause = backoff.next() if error.status != 409 else 0.0  # a conflict is over when it is read again
                     await asyncio.sleep(max(error.retry_after or 0.0, pause))
                 else:
-                    self._told = None
+                    self._last_problem = None
                     return
             self._warn(f"status.devices of claim {claim.namespace}/{claim.name} is not written: {problem}")
         except Exception:
@@ -172,6 +172,6 @@ class DeviceStatuses:
 
     def _warn(self, problem: str) -> None:
         """Log a problem, once as long as it lasts."""
-        if problem != self._told:
-            self._told = problem
+        if problem != self._last_problem:
+            self._last_problem = problem
             logger.warning("%s: %s", self._driver, problem)

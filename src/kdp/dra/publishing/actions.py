@@ -1,4 +1,4 @@
-"""What a `Publication` says: the next thing to ask of the API server, and where its pool stands."""
+"""What a `Planner` says: the next thing to ask of the API server, and where its pool stands."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any, final
 
 import attrs
 
-from .feature_gates import Dropped
+from .feature_gates import DroppedField
 
 __all__ = [
+    "Action",
     "Create",
     "Delete",
     "PublisherStatus",
     "ReadOwner",
     "ReadSlices",
     "ReadVersion",
-    "Step",
     "Update",
     "Wait",
     "Watch",
@@ -85,7 +85,7 @@ class Wait:
 
 
 Write = Create | Update | Delete
-Step = ReadVersion | ReadOwner | ReadSlices | Watch | Write | Wait
+Action = ReadVersion | ReadOwner | ReadSlices | Watch | Write | Wait
 
 
 @final
@@ -107,4 +107,4 @@ class PublisherStatus:
     is_current: bool = False
     problem: str | None = None
     withheld: Mapping[str, str] = attrs.field(factory=dict[str, str])
-    dropped: tuple[Dropped, ...] = ()
+    dropped: tuple[DroppedField, ...] = ()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ...cluster.api import ClusterApi
 
-__all__ = ["offered", "until_vacant"]
+__all__ = ["offered", "until_exclusive"]
 
 LOOK_PAUSE = 3.0
 """Seconds between two looks at the node."""
@@ -41,14 +41,16 @@ def offered(node: Mapping[str, Any], resources: Iterable[str]) -> dict[str, str]
     return {name: str(allocatable[name]) for name in sorted(set(resources)) if _is_some(allocatable.get(name, "0"))}
 
 
-async def until_vacant(api: ClusterApi, node: str, resources: Iterable[str], *, told: Callable[[str], object]) -> None:
+async def until_exclusive(
+    api: ClusterApi, node: str, resources: Iterable[str], *, report: Callable[[str], object]
+) -> None:
     """Wait until a node offers none of the resources by a device plugin.
 
     Args:
         api: The API server.
         node: The node's name.
         resources: Names of extended resources; none: nothing is asked.
-        told: Called with a sentence after each look that does not end the wait; must not block.
+        report: Called with a sentence after each look that does not end the wait; must not block.
     """
     names = frozenset(resources)
     while names:
@@ -56,13 +58,13 @@ async def until_vacant(api: ClusterApi, node: str, resources: Iterable[str], *, 
         try:
             found = offered(await api.node(node), names)
         except ApiError as error:
-            told(f"whether a device plugin still offers {', '.join(sorted(names))} is not known: {error}")
+            report(f"whether a device plugin still offers {', '.join(sorted(names))} is not known: {error}")
             pause = max(pause, error.retry_after or 0.0)
         else:
             if not found:
                 return
             what = " and ".join(f"{amount} of {name}" for name, amount in found.items())
-            told(
+            report(
                 f"node {node} still offers {what} by a device plugin, and devices can be offered in one way only: drain the "
                 f"node of pods that use them and end the plugin, as by deleting its DaemonSet; the slices are published as "
                 f"soon as the node shows 0"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
-__all__ = ["Dropped", "Publishable", "dropped_fields", "publishable"]
+__all__ = ["DroppedField", "Publishable", "dropped_fields", "publishable"]
 
 PARTITIONS = "DRAPartitionableDevices"
 SHARES = "DRAConsumableCapacity"
@@ -47,7 +47,7 @@ _GATES = {
 
 @final
 @attrs.frozen
-class Dropped:
+class DroppedField:
     """A field that was sent and is not stored.
 
     Attributes:
@@ -59,14 +59,14 @@ class Dropped:
     gate: str
 
 
-def dropped_fields(sent: Mapping[str, Any], stored: Mapping[str, Any]) -> list[Dropped]:
+def dropped_fields(sent: Mapping[str, Any], stored: Mapping[str, Any]) -> list[DroppedField]:
     """Return which fields of an object's ``spec`` the server has left out; only the topmost of each branch.
 
     Args:
         sent: The object that was written.
         stored: What the server answered to that.
     """
-    return [Dropped(path, _gate(path)) for path in _missing(sent["spec"], stored["spec"], "spec")]
+    return [DroppedField(path, _gate(path)) for path in _missing(sent["spec"], stored["spec"], "spec")]
 
 
 def _missing(sent: Any, stored: Any, path: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""`Offering`: hands what is known of a backend's devices to a publisher, whenever it is something new."""
+"""`Feed`: hands what is known of a backend's devices to a publisher, whenever it is something new."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 from ...concurrency.threads import offload
 from ...errors import HookError, InvalidValueError, NotReady, sentence
 from ...model.devices import counter_sets
-from ..health import tainted
+from ..taints import tainted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...supervision.supervisor import Supervisor
     from .actions import PublisherStatus
 
-__all__ = ["Offering", "SlicePublisher"]
+__all__ = ["Feed", "SlicePublisher"]
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class SlicePublisher(Protocol):
 
 
 @final
-class Offering:
+class Feed:
     """See the module; one for each publisher.
 
     Args:
@@ -62,7 +62,7 @@ class Offering:
         publisher: Who writes the slices.
         health_taint: The effect of the taint of an unhealthy device; None: it has none.
         standard: Returns the standard attributes of devices, by id; called in a thread. None: they have none.
-        make_sure: Waits until these devices may be published, and returns whether that took a while; None: they may.
+        await_exclusive: Waits until these devices may be published, and returns whether that took a while; None: they may.
 
     Attributes:
         problem: Why what is known is not published, as a sentence; None: it is, as far as this is concerned.
@@ -76,24 +76,24 @@ class Offering:
         *,
         health_taint: TaintEffect | None,
         standard: Callable[[Sequence[Device]], Mapping[str, Mapping[str, AttributeValue]]] | None = None,
-        make_sure: Callable[[Sequence[Device]], Awaitable[bool]] | None = None,
+        await_exclusive: Callable[[Sequence[Device]], Awaitable[bool]] | None = None,
     ) -> None:
         self._driver = driver
         self._supervisor = supervisor
         self._publisher = publisher
         self._health_taint: TaintEffect | None = health_taint
         self._standard = standard
-        self._make_sure = make_sure
+        self._await_exclusive = await_exclusive
         self.problem: str | None = None
 
     async def run(self) -> None:
         """Hand over until cancelled."""
         discovery = self._supervisor.discovery
-        told: Any = None
+        published: Any = None
         while True:
             version, found = discovery.version, discovery.value
             if found.devices is not None:
-                if self._make_sure is not None and await self._make_sure(found.devices):
+                if self._await_exclusive is not None and await self._await_exclusive(found.devices):
                     self.problem = None
                     continue  # it took a while
                 try:
@@ -104,8 +104,8 @@ class Offering:
                     self.problem = None
                     devices = tainted(found.devices, self._driver, self._health_taint)
                     standard = await self._standard_of(devices)
-                    if (devices, counters, standard) != told:
-                        told = devices, counters, standard
+                    if (devices, counters, standard) != published:
+                        published = devices, counters, standard
                         self._publisher.publish(devices, counters=counters, standard=standard)
             await discovery.after(version)
 

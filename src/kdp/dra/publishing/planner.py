@@ -1,6 +1,6 @@
-"""`Publication`: what to ask the API server next so that it has the slices of a pool. Sans-IO: no clock, no connection.
+"""`Planner`: what to ask the API server next so that it has the slices of a pool. Sans-IO: no clock, no connection.
 
-It is told what is wanted, what the server answers, what the watch brings, and the time; it says one `Step` at a time.
+It is told what is wanted, what the server answers, what the watch brings, and the time; it says one `Action` at a time.
 
 ::
 
@@ -41,19 +41,19 @@ from ...errors import InvalidValueError
 from ...model.devices import AttributeValue, Device
 from ...model.quantities import Amount
 from .actions import (
+    Action,
     Create,
     Delete,
     PublisherStatus,
     ReadOwner,
     ReadSlices,
     ReadVersion,
-    Step,
     Update,
     Wait,
     Watch,
     Write,
 )
-from .feature_gates import PARTITIONS, Dropped, dropped_fields, publishable
+from .feature_gates import PARTITIONS, DroppedField, dropped_fields, publishable
 from .limits import Limits
 from .slices import Memory, Pool, PoolSlice, is_stored, pool_slices, writes
 
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
     from ...cluster.api import ApiError, Slices, WatchEvent
 
-__all__ = ["Publication"]
+__all__ = ["Planner"]
 
 SLICE_GAP: Final = 1.0
 """Seconds between two writes of one slice."""
@@ -109,7 +109,7 @@ class _Accepted:
 
 
 @final
-class Publication:
+class Planner:
     """Says what to do next for one pool.
 
     Call `next`, do what it says, tell the result by `done` or `failed`, and so on. `want`, `observed` and `watch_ended` may
@@ -139,7 +139,7 @@ class Publication:
         self._version: str | None = None
         self._version_due = True
         self._limits: Limits | None = None
-        self._dropped: dict[str, Dropped] = {}
+        self._dropped: dict[str, DroppedField] = {}
         self._owners: tuple[_Object, ...] = ()
         self._owner_at: float | None = None if owner is None else 0.0
         self._is_listed = False
@@ -199,7 +199,7 @@ class Publication:
 
     # -- what next ---------------------------------------------------------------------------------------------------------
 
-    def next(self, now: float) -> Step:
+    def next(self, now: float) -> Action:
         """Return what to do.
 
         Args:
@@ -318,7 +318,7 @@ class Publication:
 
     # -- what the server answers -------------------------------------------------------------------------------------------
 
-    def done(self, step: Step, result: Any, now: float) -> None:
+    def done(self, step: Action, result: Any, now: float) -> None:
         """Tell that a step is done.
 
         Args:
@@ -423,7 +423,7 @@ class Publication:
         if not self._plan and not self._is_dirty:
             self._complete(self._generation)
 
-    def failed(self, step: Step, error: ApiError, now: float) -> None:
+    def failed(self, step: Action, error: ApiError, now: float) -> None:
         """Tell that a step failed."""
         is_write = isinstance(step, Create | Update | Delete)
         if isinstance(step, Delete) and error.status == 404:

@@ -18,7 +18,7 @@ from ...concurrency.backoff import Backoff
 from ...concurrency.observable import Observable
 from ...errors import sentence
 from .actions import Create, Delete, PublisherStatus, ReadOwner, ReadSlices, ReadVersion, Update, Wait, Watch
-from .planner import Publication
+from .planner import Planner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ...cluster.api import ClusterApi
     from ...model.devices import AttributeValue, Device
     from ...model.quantities import Amount
-    from .actions import Step
+    from .actions import Action
     from .slices import Pool
 
 __all__ = ["Publisher", "PublisherStatus"]
@@ -59,7 +59,7 @@ class Publisher:
     def __init__(self, api: ClusterApi, pool: Pool, *, owner: str | None = None, plain: bool = False) -> None:
         self._api = api
         self._pool = pool
-        self._core = Publication(pool, owner=owner, plain=plain)
+        self._core = Planner(pool, owner=owner, plain=plain)
         self._wake = asyncio.Event()
         self.status = Observable(self._core.status)
 
@@ -146,7 +146,7 @@ class Publisher:
             if error.status != 404:
                 raise
 
-    async def _do(self, step: Step) -> None:
+    async def _do(self, step: Action) -> None:
         try:
             result = await self._ask(step)
             self._core.done(step, result, time.monotonic())
@@ -156,7 +156,7 @@ class Publisher:
             logger.exception("pool %s: %s", self._pool.name, _STRANGE)
             self._core.failed(step, ApiError(f"{_STRANGE}: {sentence(error)}"), time.monotonic())
 
-    async def _ask(self, step: Step) -> Any:
+    async def _ask(self, step: Action) -> Any:
         match step:
             case ReadVersion():
                 return await self._api.version()

@@ -7,7 +7,8 @@ import attrs
 import pytest
 
 import kdp
-from kdp.dra.claims.plan import Plan, Use, check_free, health_key, plan_of, result_keys
+from kdp.dra.claims.plan import Plan, Use, check_free, plan_of, result_keys
+from kdp.dra.taints import health_key
 from kdp.errors import ClaimError
 
 from .claim_objects import DRIVER, POOL, claim, claim_object, entry, result

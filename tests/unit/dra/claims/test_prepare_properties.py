@@ -274,6 +274,6 @@ def test_no_mutant_survives(mutant: Mutant) -> None:
 
 @pytest.mark.slow
 def test_no_mutant_of_the_leftovers_survives(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kdp.dra.claims.prepare.Leftovers", GONE.load("kdp.dra.claims.orphans").Leftovers)
+    monkeypatch.setattr("kdp.dra.claims.prepare.Orphans", GONE.load("kdp.dra.claims.orphans").Orphans)
     lives = (partial(live, Node, examples=40, steps=20, number=n, shrinks=False) for n in range(4))
     assert_killed(GONE, lives)

@@ -5,7 +5,7 @@ import pytest
 
 from kdp.cluster.api import ApiError
 from kdp.dra.publishing import exclusivity
-from kdp.dra.publishing.exclusivity import offered, until_vacant
+from kdp.dra.publishing.exclusivity import offered, until_exclusive
 
 from ..claims.claims_world import Claims, until
 
@@ -37,7 +37,7 @@ async def test_a_node_that_offers_is_looked_at_until_it_does_not(monkeypatch: py
     async with anyio.create_task_group() as tasks:
 
         async def wait() -> None:
-            await until_vacant(api, "node0", [NAME, "example.com/b"], told=told.append)  # type: ignore[arg-type]
+            await until_exclusive(api, "node0", [NAME, "example.com/b"], report=told.append)  # type: ignore[arg-type]
             told.append("vacant")
 
         tasks.start_soon(wait)
@@ -63,5 +63,5 @@ async def test_a_node_that_offers_is_looked_at_until_it_does_not(monkeypatch: py
 
 async def test_without_a_name_nobody_is_asked() -> None:
     api = Claims()
-    await until_vacant(api, "node0", [], told=print)  # type: ignore[arg-type]
+    await until_exclusive(api, "node0", [], report=print)  # type: ignore[arg-type]
     assert api.nodes_asked == 0

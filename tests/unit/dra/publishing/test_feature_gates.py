@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import kdp
-from kdp.dra.publishing.feature_gates import Dropped, dropped_fields, publishable
+from kdp.dra.publishing.feature_gates import DroppedField, dropped_fields, publishable
 from kdp.dra.publishing.limits import Limits
 from kdp.dra.publishing.slices import Pool, pool_slices
 
@@ -49,7 +49,7 @@ def test_a_dropped_field_is_named_with_its_gate(device: int, field: str, gate: s
     item = objects()[0]
     stored = copy.deepcopy(item)
     del stored["spec"]["devices"][device][field]
-    assert dropped_fields(item, stored) == [Dropped(f"spec.devices[{device}].{field}", gate)]
+    assert dropped_fields(item, stored) == [DroppedField(f"spec.devices[{device}].{field}", gate)]
 
 
 def test_deep_fields_are_named_as_well() -> None:
@@ -57,13 +57,15 @@ def test_deep_fields_are_named_as_well() -> None:
     stored = copy.deepcopy(devices)
     del stored["spec"]["devices"][0]["capacity"]["m"]["requestPolicy"]
     path = "spec.devices[0].capacity[m].requestPolicy"
-    assert dropped_fields(devices, stored) == [Dropped(path, "DRAConsumableCapacity")]
+    assert dropped_fields(devices, stored) == [DroppedField(path, "DRAConsumableCapacity")]
     stored = copy.deepcopy(counters)
     del stored["spec"]["sharedCounters"]
-    assert dropped_fields(counters, stored) == [Dropped("spec.sharedCounters", "DRAPartitionableDevices")]
+    assert dropped_fields(counters, stored) == [DroppedField("spec.sharedCounters", "DRAPartitionableDevices")]
     listed = {"spec": {"devices": [{"attributes": {"a": {"strings": ["x"]}}}]}}
     empty: dict[str, Any] = {"spec": {"devices": [{"attributes": {"a": {}}}]}}
-    assert dropped_fields(listed, empty) == [Dropped("spec.devices[0].attributes[a].strings", "DRAListTypeAttributes")]
+    assert dropped_fields(listed, empty) == [
+        DroppedField("spec.devices[0].attributes[a].strings", "DRAListTypeAttributes")
+    ]
 
 
 def test_an_empty_field_that_is_not_stored_was_not_dropped() -> None:

@@ -56,7 +56,7 @@ class World(RuleBasedStateMachine):
         super().__init__()
         self.server = MemoryServer()
         self.server.put(OTHER)
-        self.core = self.module.Publication(POOL, owner="node-0", rng=random.Random(1))  # noqa: S311 - jitter
+        self.core = self.module.Planner(POOL, owner="node-0", rng=random.Random(1))  # noqa: S311 - jitter
         self.now = 1000.0
         self.watched: int | None = None
         self.late: deque[tuple[int, WatchEvent]] = deque()
