@@ -19,6 +19,7 @@ from typing_extensions import override
 import kdp
 from kdp.cluster.client import KubeApi
 from kdp.dra.driver import DraDriver
+from kdp.dra.options import DriverOptions
 
 KINDS = ("whole", "half", "link", "drive", "fan")
 
@@ -92,7 +93,7 @@ async def main() -> None:
     backend = Cards(Path(sys.argv[1]))
     async with (
         KubeApi() as api,
-        DraDriver([backend], api=api, node="node0", health_taint="NoExecute", device_status=True),
+        DraDriver([backend], DriverOptions(api=api, node="node0", health_taint="NoExecute", device_status=True)),
     ):
         await anyio.sleep_forever()
 

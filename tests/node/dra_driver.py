@@ -19,6 +19,7 @@ import kdp
 from kdp.cluster.client import KubeApi
 from kdp.dra import plugin
 from kdp.dra.driver import DraDriver
+from kdp.dra.options import DriverOptions
 
 
 @attrs.frozen(kw_only=True)
@@ -71,7 +72,7 @@ class Widgets(kdp.DeviceBackend):
 async def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stdout)
     # A test has less patience with what an Event tells than people have.
-    plugin.PATIENCE, plugin.ANNOUNCE_PAUSE = 1.0, 0.5
+    plugin.PATIENCE, plugin.EVENT_PAUSE = 1.0, 0.5
     folder, pod_uid, boot_id = (*sys.argv[1:], "", "")[:3]
     more: Any = {
         "pod_uid": pod_uid or None,
@@ -79,7 +80,7 @@ async def main() -> None:
         "device_status": True,
         "device_metadata": True,
     }
-    async with KubeApi() as api, DraDriver([Widgets(Path(folder))], api=api, node="node0", **more):
+    async with KubeApi() as api, DraDriver([Widgets(Path(folder))], DriverOptions(api=api, node="node0", **more)):
         await anyio.sleep_forever()
 
 

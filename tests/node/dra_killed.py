@@ -21,6 +21,7 @@ import kdp
 from kdp.cluster.client import KubeApi
 from kdp.dra.claims.prepare import Outcome, Preparer
 from kdp.dra.driver import DraDriver
+from kdp.dra.options import DriverOptions
 from kdp.model.claims import Claim
 
 from ..killer import Killer
@@ -71,7 +72,10 @@ async def main() -> None:
     folder, hardware, step = sys.argv[1:]
     killer = Killer(int(step), tells=1)
     spread(killer)
-    async with KubeApi() as api, DraDriver([Mortal(Path(folder), Path(hardware), killer)], api=api, node="node0"):
+    async with (
+        KubeApi() as api,
+        DraDriver([Mortal(Path(folder), Path(hardware), killer)], DriverOptions(api=api, node="node0")),
+    ):
         await anyio.sleep_forever()
 
 

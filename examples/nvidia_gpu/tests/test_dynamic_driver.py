@@ -15,6 +15,7 @@ from kdp.cluster.client import KubeApi
 from kdp.dra.claims.checkpoint import Record, Store
 from kdp.dra.driver import DraDriver
 from kdp.dra.names import device_name
+from kdp.dra.options import DriverOptions
 from kdp.errors import CheckpointError
 from kdp.kubelet import KubeletPaths
 from kdp_nvidia_gpu import NvidiaGpu
@@ -64,12 +65,14 @@ class Stage:
             KubeApi(self._config) as api,
             DraDriver(
                 [backend],
-                api=api,
-                node="node0",
-                name=DRIVER,
-                host=self.node.host,
-                paths=KubeletPaths.under(self.kubelet.root),
-                cdi=self._folder / "cdi",
+                DriverOptions(
+                    api=api,
+                    node="node0",
+                    name=DRIVER,
+                    host=self.node.host,
+                    paths=KubeletPaths.under(self.kubelet.root),
+                    cdi=self._folder / "cdi",
+                ),
             ) as driver,
         ):
             await self.kubelet.until_registered(DRIVER)

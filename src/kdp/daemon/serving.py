@@ -332,11 +332,11 @@ def _plugins(plan: Plan) -> PluginManager:
 
 def _driver(plan: Plan, api: ClusterApi) -> DraDriver:
     from ..dra.driver import DraDriver
+    from ..dra.options import DriverOptions
 
     settings = plan.settings
     assert settings.node_name is not None  # `resolve` has seen to it
-    return DraDriver(
-        plan.served(),
+    options = DriverOptions(
         api=api,
         node=settings.node_name,
         pool=settings.pool,
@@ -350,17 +350,17 @@ def _driver(plan: Plan, api: ClusterApi) -> DraDriver:
         device_status=settings.device_status == "on",
         device_metadata=settings.device_metadata == "on",
         health_policy=settings.health_policy,
-        states=plan.states,
     )
+    return DraDriver(plan.served(), options, states=plan.states)
 
 
 def _controller(plan: Plan, api: ClusterApi) -> PoolController:
     from ..dra.controller import PoolController
+    from ..dra.options import ControllerOptions
 
     settings = plan.settings
     assert settings.pool is not None  # `resolve` has seen to it
-    return PoolController(
-        plan.served(),
+    options = ControllerOptions(
         api=api,
         pool=settings.pool,
         labels=dict(settings.pool_nodes),
@@ -369,8 +369,8 @@ def _controller(plan: Plan, api: ClusterApi) -> PoolController:
         poll_interval=settings.poll_interval,
         health_taint=settings.health_taint,
         health_policy=settings.health_policy,
-        states=plan.states,
     )
+    return PoolController(plan.served(), options, states=plan.states)
 
 
 def _cdi(settings: Settings) -> CdiOptions | None:

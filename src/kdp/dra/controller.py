@@ -19,8 +19,7 @@ from ..errors import ConfigurationError
 from ..hardware.shared_host import agreed
 from ..supervision.service import Service
 from ..supervision.shared_state import SharedState
-from ..supervision.supervisor import Supervisor
-from .driver import Status, check_devices, driver_of
+from .driver import Status, driver_of, supervisor_of
 from .names import check_pool_name
 from .plugin import DriverStatus
 from .publishing.feed import Feed
@@ -28,15 +27,11 @@ from .publishing.publisher import Publisher
 from .publishing.slices import Pool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from types import EllipsisType
+    from collections.abc import Sequence
 
     from ..cluster.api import ClusterApi
-    from ..hardware import Host
     from ..model.backend import DeviceBackend
-    from ..model.claims import TaintEffect
-    from ..supervision.health import HealthChange
-    from ..supervision.supervisor import Deadlines
+    from .options import ControllerOptions
 
 __all__ = ["PoolController", "remove_pool"]
 
@@ -49,16 +44,7 @@ class PoolController(Service):
 
     Args:
         backends: The vendor's object; just one.
-        api: The API server.
-        pool: The pool's name. It must not be that of a node.
-        labels: What the nodes have that can use the devices; none: all nodes can.
-        name: The driver's name; None: it is made of the backend's ``resource``.
-        host: The files that the backend was made with, if any. Nobody looks for the devices' nodes there: they are on the nodes.
-        poll_interval: Seconds between discoveries, over the backend's own; None: only on events; ``...``: as the backend says.
-        deadlines: What hooks get.
-        health_taint: The effect of the taint that an unhealthy device has; None: it has none.
-        health_policy: Thresholds of health that differ from the backend's own (`kdp.HealthPolicy`), by name.
-        observe: Called on the loop with each change of a device's health; must not block. What it raises is logged.
+        options: See `ControllerOptions`.
         states: What was handed on of each backend by whoever served it before; empty: nobody did.
 
     Raises:
@@ -67,45 +53,22 @@ class PoolController(Service):
     """
 
     def __init__(
-        self,
-        backends: Sequence[DeviceBackend],
-        *,
-        api: ClusterApi,
-        pool: str,
-        labels: Mapping[str, str] | None = None,
-        name: str | None = None,
-        host: Host | None = None,
-        poll_interval: float | EllipsisType | None = ...,
-        deadlines: Deadlines | None = None,
-        health_taint: TaintEffect | None = "NoSchedule",
-        health_policy: Mapping[str, float | None] | None = None,
-        observe: Callable[[HealthChange], object] | None = None,
-        states: Sequence[SharedState] = (),
+        self, backends: Sequence[DeviceBackend], options: ControllerOptions, *, states: Sequence[SharedState] = ()
     ) -> None:
         super().__init__()
         if len(backends) != 1:
             raise ConfigurationError(
-                f"pool {pool!r}: has one backend, here are {len(backends)}; run a controller for each"
+                f"pool {options.pool!r}: has one backend, here are {len(backends)}; run a controller for each"
             )
         [backend] = backends
         [state] = states or [SharedState()]
-        agreed(backends, host)
-        self._driver = driver_of(backend, name)
-        self._pool = Pool.of_network(self._driver, check_pool_name(pool), labels or {})
-        self._supervisor = Supervisor(
-            backend,
-            host=None,
-            poll_interval=poll_interval,
-            check=check_devices,
-            deadlines=deadlines,
-            health_policy=health_policy,
-            observe=observe,
-            state=state,
-            polls_links=False,
-        )
-        self._publisher = Publisher(api, self._pool)
+        agreed(backends, options.host)
+        self._driver = driver_of(backend, options.name)
+        self._pool = Pool.of_network(self._driver, check_pool_name(options.pool), options.labels)
+        self._supervisor = supervisor_of(backend, options, host=None, state=state)
+        self._publisher = Publisher(options.api, self._pool)
         # Standard attributes are those of a node's own devices: where this process runs means nothing for others.
-        self._feed = Feed(self._driver, self._supervisor, self._publisher, health_taint=health_taint)
+        self._feed = Feed(self._driver, self._supervisor, self._publisher, health_taint=options.health_taint)
         self._writing: anyio.CancelScope
         self._supervisors.append(self._supervisor)
 

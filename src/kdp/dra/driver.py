@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import anyio
@@ -11,34 +10,22 @@ import attrs
 from typing_extensions import override
 
 from ..errors import ConfigurationError
-from ..hardware.boot_id import boot_id_of
 from ..hardware.shared_host import agreed
-from ..kubelet import KubeletPaths
 from ..supervision.service import BaseStatus, Service
 from ..supervision.shared_state import SharedState
 from ..supervision.supervisor import Supervisor
 from .claims.cdi_specs import check_edits
 from .claims.parameters import check_declared
 from .names import check_driver_name, driver_name
-from .plugin import COLLECT_GRACE, DraPlugin, DriverStatus
-from .publishing.publisher import Publisher
-from .publishing.slices import Pool
+from .plugin import DraPlugin, DriverStatus
 
 if TYPE_CHECKING:
-    from types import EllipsisType
-
-    from ..cluster.api import ClusterApi
     from ..hardware import Host
     from ..model.backend import DeviceBackend
-    from ..model.claims import TaintEffect
     from ..model.devices import Device
-    from ..supervision.health import HealthChange
-    from ..supervision.supervisor import Deadlines
-    from .publishing.feed import SlicePublisher
+    from .options import BaseOptions, DriverOptions
 
-__all__ = ["DraDriver", "Status", "check_devices", "driver_of"]
-
-CDI_DIRECTORY = Path("/var/run/cdi")
+__all__ = ["DraDriver", "Status", "check_devices", "driver_of", "supervisor_of"]
 
 
 @attrs.frozen(kw_only=True)
@@ -67,29 +54,7 @@ class DraDriver(Service):
 
     Args:
         backends: The vendors' objects; each is one driver.
-        api: The API server.
-        node: The node's name, as the API server has it.
-        pool: The pool of devices that are no node's own, of which a `PoolController` publishes the slices; None: the devices are
-            those of the node, and their slices are published here.
-        publisher: Makes who writes a pool's slices, which belong to the node of this name; default: `Publisher`.
-        name: The driver's name, of a single backend; None: it is made of its ``resource``.
-        paths: The kubelet's directories; default: those of a normal kubelet. They must be the same for the kubelet.
-        pod_uid: The UID of the pod that this runs in, so that it and its successor can overlap in a rolling update; None:
-            there is one process at a time.
-        host: The node's files; default: what the backends were made with, else this machine's.
-        cdi: Where container runtimes find specs.
-        poll_interval: Seconds between discoveries, over every backend's own; None: only on events; ``...``: as the
-            backends say.
-        deadlines: What hooks get.
-        health: Whether the kubelet is told of the devices' health, for the pods' status.
-        health_taint: The effect of the taint that an unhealthy device has; None: it has none.
-        device_status: Whether claims say in ``status.devices`` that their devices are ready (`kdp.dra.claims.status`). It needs
-            more permissions: DRA contract section 3.5.
-        device_metadata: Whether containers get a file that describes their devices (`kdp.dra.claims.metadata`).
-        health_policy: Thresholds of health that differ from the backends' own (`kdp.HealthPolicy`), by name.
-        observe: Called on the loop with each change of a device's health; must not block. What it raises is logged.
-        boot_id: Which boot of the node this is; None: as the kernel says.
-        claim_grace: Seconds that a claim must be gone from the API before it is undone although the kubelet did not ask.
+        options: See `DriverOptions`.
         states: What was handed on of each backend by whoever served it before; empty: nobody did.
 
     Raises:
@@ -98,73 +63,24 @@ class DraDriver(Service):
     """
 
     def __init__(
-        self,
-        backends: Sequence[DeviceBackend],
-        *,
-        api: ClusterApi,
-        node: str,
-        pool: str | None = None,
-        publisher: Callable[[ClusterApi, Pool, str], SlicePublisher] | None = None,
-        name: str | None = None,
-        paths: KubeletPaths | None = None,
-        pod_uid: str | None = None,
-        host: Host | None = None,
-        cdi: Path = CDI_DIRECTORY,
-        poll_interval: float | EllipsisType | None = ...,
-        deadlines: Deadlines | None = None,
-        health: bool = True,
-        health_taint: TaintEffect | None = "NoSchedule",
-        device_status: bool = False,
-        device_metadata: bool = False,
-        health_policy: Mapping[str, float | None] | None = None,
-        observe: Callable[[HealthChange], object] | None = None,
-        boot_id: str | None = None,
-        claim_grace: float = COLLECT_GRACE,
-        states: Sequence[SharedState] = (),
+        self, backends: Sequence[DeviceBackend], options: DriverOptions, *, states: Sequence[SharedState] = ()
     ) -> None:
         super().__init__()
         if not backends:
             raise ConfigurationError("there is no backend to run: give at least one kdp.DeviceBackend")
-        if name is not None and len(backends) > 1:
-            raise ConfigurationError(f"name {name!r}: {len(backends)} backends cannot be one driver; leave it out")
-        found = agreed(backends, host)
+        if options.name is not None and len(backends) > 1:
+            raise ConfigurationError(
+                f"name {options.name!r}: {len(backends)} backends cannot be one driver; leave it out"
+            )
+        host = agreed(backends, options.host)
         self._plugins: dict[str, DraPlugin] = {}
         for backend, state in zip(backends, states or [SharedState() for _ in backends], strict=True):
-            driver = driver_of(backend, name)
+            driver = driver_of(backend, options.name)
             if driver in self._plugins:
                 raise ConfigurationError(f"two backends are the driver {driver}; give one of them another resource")
             check_declared(backend.config)
-            supervisor = Supervisor(
-                backend,
-                host=found,
-                poll_interval=poll_interval,
-                check=check_devices,
-                deadlines=deadlines,
-                health_policy=health_policy,
-                observe=observe,
-                state=state,
-                polls_links=False,
-            )
-            its_pool = Pool.of_node(driver, node)
-            if pool is not None:
-                its_pool = attrs.evolve(its_pool, name=pool)
-            self._plugins[driver] = DraPlugin(
-                driver,
-                supervisor=supervisor,
-                paths=paths or KubeletPaths.under(),
-                api=api,
-                pool=its_pool,
-                publisher=(publisher or _publisher)(api, its_pool, node) if pool is None else None,
-                host=found,
-                cdi=cdi,
-                boot_id=boot_id_of(found) if boot_id is None else boot_id,
-                pod_uid=pod_uid,
-                health=health,
-                health_taint=health_taint,
-                device_status=device_status,
-                device_metadata=device_metadata,
-                claim_grace=claim_grace,
-            )
+            supervisor = supervisor_of(backend, options, host=host, state=state)
+            self._plugins[driver] = DraPlugin(driver, supervisor=supervisor, host=host, options=options)
             self._supervisors.append(supervisor)
 
     @override
@@ -188,8 +104,19 @@ class DraDriver(Service):
                 stopping.start_soon(plugin.stop)
 
 
-def _publisher(api: ClusterApi, pool: Pool, node: str) -> SlicePublisher:
-    return Publisher(api, pool, owner=node)
+def supervisor_of(backend: DeviceBackend, options: BaseOptions, *, host: Host | None, state: SharedState) -> Supervisor:
+    """Return the supervisor of a backend that is served by DRA, where no protocol asks which devices to prefer."""
+    return Supervisor(
+        backend,
+        host=host,
+        poll_interval=options.poll_interval,
+        check=check_devices,
+        deadlines=options.deadlines,
+        health_policy=options.health_policy,
+        observe=options.observe,
+        state=state,
+        polls_links=False,
+    )
 
 
 def driver_of(backend: DeviceBackend, name: str | None) -> str:

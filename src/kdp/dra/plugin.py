@@ -25,6 +25,7 @@ from ..cdi import CdiDirectory
 from ..cluster.events import EventRecorder
 from ..concurrency.backoff import Backoff
 from ..errors import CheckpointError, sentence
+from ..hardware.boot_id import boot_id_of
 from ..kubelet.plugin_watcher import Registration
 from ..kubelet.server import ServeError, SocketServer
 from ..kubelet.sockets import is_answered, missing_right, remove_dead
@@ -36,21 +37,19 @@ from .health import HealthStreams
 from .publishing.actions import PublisherStatus
 from .publishing.exclusivity import until_exclusive
 from .publishing.feed import Feed, SlicePublisher
+from .publishing.publisher import Publisher
+from .publishing.slices import Pool
 from .servicer import Servicer, versions
 from .sockets import DriverSockets
 from .standard_attributes import StandardAttributes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
-    from ..cluster.api import ClusterApi
     from ..hardware import Host
-    from ..kubelet import KubeletPaths
-    from ..model.claims import TaintEffect
     from ..model.devices import AttributeValue, Device
     from ..supervision.supervisor import Supervisor
-    from .publishing.slices import Pool
+    from .options import DriverOptions
 
 __all__ = ["DraPlugin", "DriverStatus", "SlicePublisher"]
 
@@ -72,9 +71,6 @@ PATIENCE = 10.0
 
 COLLECT_PAUSE = 300.0
 """Seconds between two looks for claims that are gone."""
-
-COLLECT_GRACE = 600.0
-"""Seconds that a claim must be gone before it is undone without the kubelet."""
 
 
 @final
@@ -134,19 +130,8 @@ class DraPlugin:
     Args:
         driver: The driver's name.
         supervisor: The backend.
-        paths: The kubelet's directories; they must have the same paths for the kubelet.
-        api: The API server.
-        pool: The pool of the node's devices.
-        publisher: Who writes its slices; None: another process does, as of a pool that is no node's.
         host: The node's files.
-        cdi: Where container runtimes find specs.
-        boot_id: Which boot of the node this is.
-        pod_uid: The pod's UID, if two may overlap in an update.
-        health: Whether the kubelet is told of the devices' health.
-        health_taint: The effect of the taint of an unhealthy device; None: it has none.
-        device_status: Whether claims say in ``status.devices`` that their devices are ready.
-        device_metadata: Whether containers get a file that describes their devices.
-        claim_grace: Seconds that a claim must be gone before it is undone without the kubelet.
+        options: See `DriverOptions`.
 
     Attributes:
         preparer: The claims.
@@ -161,28 +146,25 @@ class DraPlugin:
         driver: str,
         *,
         supervisor: Supervisor,
-        paths: KubeletPaths,
-        api: ClusterApi,
-        pool: Pool,
-        publisher: SlicePublisher | None,
         host: Host,
-        cdi: Path,
-        boot_id: str,
-        pod_uid: str | None = None,
-        health: bool = True,
-        health_taint: TaintEffect | None = "NoSchedule",
-        device_status: bool = False,
-        device_metadata: bool = False,
-        claim_grace: float = COLLECT_GRACE,
+        options: DriverOptions,
     ) -> None:
         self.driver = driver
         self._supervisor = supervisor
-        self._registry = paths.plugins_registry_dir
-        self._data = paths.plugins_dir / driver
+        self._registry = options.paths.plugins_registry_dir
+        self._data = options.paths.plugins_dir / driver
+        pool = Pool.of_node(driver, options.node)
+        publisher: SlicePublisher | None = None
+        if options.pool is not None:
+            pool = attrs.evolve(pool, name=options.pool)  # another process publishes it
+        elif options.publisher is not None:
+            publisher = options.publisher(options.api, pool, options.node)
+        else:
+            publisher = Publisher(options.api, pool, owner=options.node)
         self._publisher = publisher
-        self._api = api
+        self._api = options.api
         self._node: str | None = pool.nodes.get("nodeName")
-        self._events = EventRecorder(api, driver, pool.name if self._node is None else self._node)
+        self._events = EventRecorder(options.api, driver, pool.name if self._node is None else self._node)
         self._exclusive: set[str] = set()
         self._feed: Feed | None = None
         if publisher is not None:
@@ -190,15 +172,15 @@ class DraPlugin:
                 driver,
                 supervisor,
                 publisher,
-                health_taint=health_taint,
+                health_taint=options.health_taint,
                 standard=self._standard,
                 await_exclusive=self._await_exclusive,
             )
         self._attributes = StandardAttributes(host)
-        self._claim_grace = claim_grace
-        self._health = health
+        self._claim_grace = options.claim_grace
+        self._health = options.health
         self._sockets_named = partial(
-            DriverSockets.of, driver, registry=self._registry, data=self._data, pod_uid=pod_uid
+            DriverSockets.of, driver, registry=self._registry, data=self._data, pod_uid=options.pod_uid
         )
         self._sockets_named()  # directories whose paths leave no room for a name are refused now
         self._was_called_in_vain = False
@@ -206,15 +188,17 @@ class DraPlugin:
             driver,
             pool=pool.name,
             supervisor=supervisor,
-            api=api,
+            api=options.api,
             host=host,
             directory=self._data,
-            cdi=CdiDirectory(cdi),
-            boot_id=boot_id,
-            statuses=ClaimStatusWriter(api, driver, of_node=publisher is not None) if device_status else None,
-            metadata=device_metadata,
+            cdi=CdiDirectory(options.cdi),
+            boot_id=boot_id_of(host) if options.boot_id is None else options.boot_id,
+            statuses=ClaimStatusWriter(options.api, driver, of_node=publisher is not None)
+            if options.device_status
+            else None,
+            metadata=options.device_metadata,
         )
-        self._streams = HealthStreams(pool.name, supervisor.discovery, is_on=health)
+        self._streams = HealthStreams(pool.name, supervisor.discovery, is_on=options.health)
         self._servers: list[SocketServer] = []
         self._problem: str | None = "it has not begun yet"
         self._is_registered = False

@@ -13,6 +13,7 @@ from tests.unit.dra.claims.claims_world import Claims, until
 import kdp
 from kdp.concurrency.observable import Observable
 from kdp.dra.driver import DraDriver
+from kdp.dra.options import DriverOptions
 from kdp.dra.publishing.actions import PublisherStatus
 from kdp.kubelet import KubeletPaths
 from kdp.kubelet.channel import open_channel
@@ -142,12 +143,14 @@ async def running(folder: Path, backend: kdp.DeviceBackend, *, wait: bool = True
     paths.plugins_registry_dir.mkdir(exist_ok=True)
     made = DraDriver(
         [backend],
-        api=api,  # type: ignore[arg-type]
-        node="node0",
-        publisher=lambda *_: publisher,
-        paths=paths,
-        cdi=folder / "cdi",
-        **more,
+        DriverOptions(
+            api=api,  # type: ignore[arg-type]
+            node="node0",
+            publisher=lambda *_: publisher,
+            paths=paths,
+            cdi=folder / "cdi",
+            **more,
+        ),
     )
     async with made:
         driver = Driver(paths, api, folder / "cdi", publisher, made)

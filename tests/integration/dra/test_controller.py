@@ -19,6 +19,7 @@ from tests.unit.dra.claims.claims_world import Widgets
 import kdp
 from kdp.cluster.client import KubeApi
 from kdp.dra.controller import PoolController, remove_pool
+from kdp.dra.options import ControllerOptions
 from kdp_testkit.dra import objects
 from kdp_testkit.dra.pods import DraPod
 from kdp_testkit.dra.rules import Account
@@ -47,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def controller_at(node: Node, backend: kdp.DeviceBackend, **more: Any) -> AsyncGenerator[PoolController]:
     async with (
         KubeApi(node.kubeconfig) as api,
-        PoolController([backend], api=api, pool=POOL, **more) as controller,
+        PoolController([backend], ControllerOptions(api=api, pool=POOL, **more)) as controller,
     ):
         yield controller
 
@@ -205,6 +206,6 @@ async def test_what_is_wrong_with_the_command_is_a_sentence(arguments: list[str]
 
 async def test_one_controller_has_one_backend_and_a_name() -> None:
     with pytest.raises(kdp.ConfigurationError, match=r"^pool 'a': has one backend, here are 2"):
-        PoolController([Widgets(), Widgets()], api=None, pool="a")  # type: ignore[arg-type]
+        PoolController([Widgets(), Widgets()], ControllerOptions(api=None, pool="a"))  # type: ignore[arg-type]
     with pytest.raises(kdp.InvalidValueError, match=r"^pool 'A b': must be DNS names"):
-        PoolController([Widgets()], api=None, pool="A b")  # type: ignore[arg-type]
+        PoolController([Widgets()], ControllerOptions(api=None, pool="A b"))  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
@@ -17,6 +18,7 @@ import kdp
 from kdp.dra import health, plugin
 from kdp.dra.claims import prepare
 from kdp.dra.driver import DraDriver
+from kdp.dra.options import DriverOptions
 from kdp.dra.publishing import exclusivity
 from kdp.dra.publishing.actions import PublisherStatus
 from kdp.dra.taints import health_key
@@ -295,7 +297,7 @@ async def test_a_pool_that_was_never_published_is_not_ready_and_says_why(folder:
 async def test_what_somebody_must_do_something_about_is_an_event_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("PATIENCE", "ANNOUNCE_PAUSE"):
+    for name in ("PATIENCE", "EVENT_PAUSE"):
         monkeypatch.setattr(plugin, name, 0.02)
     monkeypatch.setattr(exclusivity, "LOOK_PAUSE", 0.01)
     claims = folder / "plugins" / DRIVER / "claims"
@@ -332,12 +334,28 @@ async def test_counters_are_published_with_the_devices(folder: Path) -> None:
         assert driver.publisher.more[0] == ({"card": {"memory": 4}}, {"w0": {}})
 
 
+async def test_links_are_not_polled_because_no_protocol_reads_them(folder: Path) -> None:
+    class Linked(Widgets):
+        asked = 0
+
+        @override
+        def links(self, devices: Sequence[kdp.Device]) -> dict[tuple[str, str], float]:
+            self.asked += 1
+            return {}
+
+    backend = Linked("w0")
+    async with running(folder, backend) as driver:
+        await driver.notify()
+        await until(lambda: driver.publisher.published)
+    assert not backend.asked
+
+
 async def test_wrong_drivers_are_refused() -> None:
     class Nameless(Widgets):
         resource = None  # type: ignore[assignment]
 
     def make(*backends: kdp.DeviceBackend, **more: str) -> None:
-        DraDriver(backends, api=None, node="n", publisher=None, **more)  # type: ignore[arg-type]
+        DraDriver(backends, DriverOptions(api=None, node="n", publisher=None, **more))  # type: ignore[arg-type]
 
     with pytest.raises(ConfigurationError, match="there is no backend"):
         make()

@@ -22,6 +22,7 @@ from tests.unit.dra.claims.claims_world import Widgets
 from kdp.cluster.client import KubeApi
 from kdp.dra import plugin
 from kdp.dra.driver import DraDriver
+from kdp.dra.options import DriverOptions
 from kdp.kubelet import KubeletPaths
 from kdp.testing import events as common
 from kdp_testkit.dra import events, objects
@@ -107,7 +108,7 @@ async def node_of(folder: Path, profile: str, *, timings: DraTimings = QUICK) ->
 async def driver_on(node: Node, backend: Widgets, **more: Any) -> AsyncGenerator[DraDriver]:
     async with (
         KubeApi(node.kubeconfig) as api,
-        DraDriver([backend], api=api, node="node0", paths=node.paths, cdi=node.cdi, **more) as driver,
+        DraDriver([backend], DriverOptions(api=api, node="node0", paths=node.paths, cdi=node.cdi, **more)) as driver,
     ):
         yield driver
 

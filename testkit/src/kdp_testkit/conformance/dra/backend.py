@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from kdp.cluster.client import KubeApi
 from kdp.dra.driver import DraDriver
+from kdp.dra.options import DriverOptions
 from kdp.model.backend import DeviceBackend
 from kdp.model.devices import Device
 
@@ -178,6 +179,8 @@ class DraBackendSubject(DraSubject):
             **self._settings,
         }
         async with KubeApi(node.kubeconfig) as api:
-            driver = DraDriver([backend], api=api, node=node.name, paths=node.paths, cdi=Path(node.cdi), **settings)
+            driver = DraDriver(
+                [backend], DriverOptions(api=api, node=node.name, paths=node.paths, cdi=Path(node.cdi), **settings)
+            )
             async with _Instance(driver, node, self._levers, hardware).running(wake) as instance:
                 yield instance
