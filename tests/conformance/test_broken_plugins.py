@@ -11,7 +11,7 @@ import pytest
 from kdp_testkit.conformance import CHECKS, ConformanceReport, run_checks
 from kdp_testkit.conformance.instance import Usage
 from kdp_testkit.conformance.verdicts import Route
-from kdp_testkit.kubelet_process import Life
+from kdp_testkit.kubelet_process import KubeletProcess
 
 from .broken import BareSubject
 from .defects import DEFECTS, SCALE, is_found, judge_all
@@ -72,15 +72,15 @@ async def test_one_pause_of_the_plugin_is_not_taken_for_an_answer_to_noise(
 
 async def test_what_the_noise_costs_the_kit_is_not_the_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a slow machine the simulated kubelet's own writing was more than half of a processor."""
-    save = Life.save
+    save = KubeletProcess.save
 
-    def slow(life: Life) -> None:
+    def slow(life: KubeletProcess) -> None:
         until = time.thread_time() + 0.015
         while time.thread_time() < until:
             pass
         save(life)
 
-    monkeypatch.setattr(Life, "save", slow)
+    monkeypatch.setattr(KubeletProcess, "save", slow)
     report = await run_checks(BareSubject("", tmp_path, "kubelet"), only=[25], cdi_dirs=[tmp_path], scale=0.02)
     report.raise_if_failed()
 

@@ -148,8 +148,8 @@ RULES = [
     ),
     Rule(
         "a device with several NUMA nodes is written down once for each",
-        "for node in table[device_id].numa_nodes or (_NO_NODE,):",
-        "for node in (table[device_id].numa_nodes or (_NO_NODE,))[:1]:",
+        "for node in devices[device_id].numa_nodes or (_NO_NODE,):",
+        "for node in (devices[device_id].numa_nodes or (_NO_NODE,))[:1]:",
         "the_checkpoint",
     ),
     Rule(

@@ -18,7 +18,7 @@ from kdp_testkit.dra import drivers
 from kdp_testkit.dra import kubelet_process as lives
 from kdp_testkit.dra.claims import ClaimCache, ClaimEntry
 from kdp_testkit.dra.health import HealthCache
-from kdp_testkit.dra.kubelet_process import DraLife
+from kdp_testkit.dra.kubelet_process import DraKubeletProcess
 from kdp_testkit.dra.profiles import PROFILES
 
 from .dra_manager_scenarios import SCENARIOS, play_real, play_simulated, take_over
@@ -150,7 +150,7 @@ def _releases_all(cache: ClaimCache, pod_uid: str, keys: Any) -> Any:
 
 
 _release = ClaimCache.release
-_wipe = DraLife._wipe
+_wipe = DraKubeletProcess._wipe
 
 RULES = [
     Rule("the plugin's order of versions decides", "registration", _set(lives, "choose_service", _newest_service)),
@@ -162,7 +162,7 @@ RULES = [
         _set(drivers.DriverTable, "get", lambda table, name: next(iter(table.of(name)), None)),
     ),
     Rule("a claim is reserved for its pods", "refused_pods", _set(lives, "judge", lambda *_: None)),
-    Rule("slices are wiped by driver", "slices", _set(DraLife, "_wipe", lambda life, _: _wipe(life, ""))),
+    Rule("slices are wiped by driver", "slices", _set(DraKubeletProcess, "_wipe", lambda life, _: _wipe(life, ""))),
     Rule(
         "a driver that comes back keeps its slices", "slices", _set(drivers.DriverTable, "is_usable", lambda *_: False)
     ),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .conformance import Levers, check_backend
     from .events import Event, EventLog
     from .faults import Faults, RegisterFault
-    from .kubelet import NotReached, SimulatedKubelet
+    from .kubelet import SimulatedKubelet
     from .pods import (
         AdmissionError,
         AdmittedContainer,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         DeviceSpec,
         KubeletPanic,
         MountSpec,
+        NotReached,
         Pod,
         ScenarioError,
     )
@@ -92,7 +93,7 @@ _HOMES = {
     "EventLog": "events",
     "Faults": "faults",
     "RegisterFault": "faults",
-    "NotReached": "kubelet",
+    "NotReached": "pods",
     "SimulatedKubelet": "kubelet",
     "AdmissionError": "pods",
     "AdmittedContainer": "pods",

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import attrs
 
-from .manager import Assignment
+from .assignments import Assignment
 from .wire import decode_reply, encode_reply
 
 __all__ = ["CHECKPOINT_NAME", "Checkpoint"]

@@ -13,18 +13,19 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from . import events, validation
+from .armed_faults import ArmedFaults, RegisterFault
+from .assignments import AlreadyConnected, Endpoint
 from .checkpoint import CHECKPOINT_NAME, Checkpoint
+from .client import Client, joined_path, register_text
 from .client_records import ClientTable
-from .faults import RegisterFault
-from .listener import FrontDoor
-from .manager import AlreadyConnected, DeviceManager, Endpoint
+from .listener import Listener
 from .podresources import PodResources
 from .podsapi import PodsApi
 from .registry import Refusal, RegistryServer
@@ -33,43 +34,22 @@ from .wire import CallError, DialError, PluginConnection, PluginOptions, PluginS
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Collection, Coroutine, Iterable
+    from collections.abc import Callable, Collection, Coroutine, Generator, Iterable
     from pathlib import Path
 
     from anyio.abc import TaskGroup, TaskStatus
 
     from kdp.kubelet.paths import KubeletPaths
 
-    from .events import EventLog
-    from .faults import Faults
+    from .events import Event, EventLog
+    from .manager import DeviceManager
     from .pods import ContainerReply, Pod
     from .profiles import Profile
 
-__all__ = ["Client", "Life"]
+__all__ = ["KubeletProcess"]
 
 
-class Client:
-    """One registration's connection: dialed once, one ListAndWatch, all unary calls."""
-
-    def __init__(self, resource: str, connection: PluginConnection) -> None:
-        self.resource = resource
-        self.socket_path = socket_path = connection.socket_path
-        self.connection = connection
-        self.is_leaked = False
-        self.endpoint = Endpoint(resource, socket_path)
-        self.stream: PluginStream | None = None
-        self.lists = 0
-        self.may_read = anyio.Event()
-        self.may_read.set()
-
-    def end_stream(self) -> None:
-        """Cancel ListAndWatch; its reader sees the end, also one that was told not to read."""
-        if self.stream is not None:
-            self.stream.cancel()
-            self.may_read.set()
-
-
-class Life:
+class KubeletProcess:
     """One process of the kubelet. `run` is its whole life; cancelling it is its end.
 
     Args:
@@ -90,7 +70,7 @@ class Life:
         paths: KubeletPaths,
         profile: Profile,
         log: EventLog,
-        faults: Faults,
+        faults: ArmedFaults,
         manager: DeviceManager,
         pods: Callable[[], Iterable[tuple[Pod, str]]],
         rng: random.Random,
@@ -139,7 +119,7 @@ class Life:
         if profile.serves_pods_api:
             self._apis.append(self.pods_api.server(paths.pods_api_socket))
         self._inner = f"kdp-simulated-kubelet-{os.getpid()}-{secrets.token_hex(8)}"
-        self._doors: list[FrontDoor] = []
+        self._listeners: list[Listener] = []
         self._tasks: TaskGroup | None = None
         self._is_over = False
 
@@ -162,30 +142,30 @@ class Life:
         if checkpoint is not None:
             self.manager.restore(checkpoint.registered, checkpoint.assignments)
         directory.mkdir(mode=0o750, parents=True, exist_ok=True)
-        # The server behind the door is ready before the door is there: all that listen(2) has to wait for is us.
+        # The server behind the listener is ready before the listener is there: all that listen(2) has to wait for is us.
         registry = RegistryServer(self._inner, self._register)
         try:
             await registry.start()
             for api in self._apis:
                 await api.start()
             self._wipe(directory)
-            door = FrontDoor(self._paths.kubelet_socket, self._inner)
-            self._doors.append(door)
+            listener = Listener(self._paths.kubelet_socket, self._inner)
+            self._listeners.append(listener)
             if listen_delay > 0:
                 await anyio.sleep(listen_delay)
-            door.listen()
+            listener.listen()
             self._log.add(events.KubeletStarted(profile=self._profile.name))
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
                 for api in self._apis:
                     tasks.start_soon(api.serve)
-                await tasks.start(door.serve)
+                await tasks.start(listener.serve)
                 await tasks.start(self._watcher.run)
                 task_status.started()
                 await anyio.sleep_forever()
         finally:
-            for door in self._doors:
-                door.close()
+            for listener in self._listeners:
+                listener.close()
             with anyio.CancelScope(shield=True):
                 for connection in self._connections:
                     await connection.drop()
@@ -206,8 +186,8 @@ class Life:
     def crash(self) -> None:
         """Break everything at once and without a word, as SIGKILL does; `run` must still be cancelled."""
         self._is_over = True
-        for door in self._doors:
-            door.slam()
+        for listener in self._listeners:
+            listener.slam()
         for api in self._apis:
             api.slam()
         for connection in self._connections:
@@ -215,22 +195,22 @@ class Life:
 
     def unlink_socket(self) -> None:
         """Remove kubelet.sock, as the orderly end of the device manager does."""
-        for door in self._doors:
-            door.unlink()
+        for listener in self._listeners:
+            listener.unlink()
 
     def stop_listening(self) -> None:
         """Let the registry die: kubelet.sock refuses, everything else lives."""
-        for door in self._doors:
-            door.refuse()
+        for listener in self._listeners:
+            listener.refuse()
 
-    def new_door(self) -> None:
+    def new_listener(self) -> None:
         """Replace kubelet.sock by a new socket, in one step; connections to the old one live on."""
         path = self._paths.kubelet_socket
-        door = FrontDoor(path.with_name(".kubelet.sock.new"), self._inner)
-        self._doors.append(door)
-        door.listen()
-        door.rename(path)
-        self.start_soon(door.serve)
+        listener = Listener(path.with_name(".kubelet.sock.new"), self._inner)
+        self._listeners.append(listener)
+        listener.listen()
+        listener.rename(path)
+        self.start_soon(listener.serve)
 
     def start_soon(self, task: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run this until the kubelet's end."""
@@ -246,33 +226,25 @@ class Life:
             pre_start_required=options.pre_start_required,
             preferred_allocation_available=options.preferred_allocation_available,
         )
-        self._log.add(received)
-        error: str | None = "the call ended before its answer"
-        try:
-            await self._answer(version, endpoint, resource)
-            error = None
-        except Refusal as refusal:
-            error = str(refusal)
-            raise
-        finally:
-            (self.registered.discard if error else self.registered.add)(resource)
-            now = time.monotonic()
-            self._log.add(
-                events.RegisterAnswered(
-                    time=now, resource=resource, endpoint=endpoint, error=error, seconds=now - received.time
-                )
-            )
+        answered = partial(events.RegisterAnswered, resource=resource, endpoint=endpoint)
+        with self._logged(received, answered):
+            try:
+                await self._answer(version, endpoint, resource)
+            except BaseException:
+                self.registered.discard(resource)
+                raise
+            self.registered.add(resource)
 
     async def _answer(self, version: str, endpoint: str, resource: str) -> None:
         fault = self._faults.next_register(resource)
         if fault.hang:
             await anyio.sleep_forever()
         if fault.drop:
-            for door in self._doors:
-                door.drop_connections()
+            for listener in self._listeners:
+                listener.drop_connections()
             await anyio.sleep_forever()
         # Joined and tidied, not validated (contract section 2.2).
-        socket_path = _joined(self._paths.device_plugin_dir, endpoint)
+        socket_path = joined_path(self._paths.device_plugin_dir, endpoint)
         if fault.code is not None:
             raise Refusal(fault.text.replace("{socket}", socket_path), fault.code)
         refused = validation.version_error(version) or validation.resource_name_error(resource)
@@ -297,7 +269,7 @@ class Life:
                 try:
                     connected.append(await self._connect(resource, socket_path, fault))
                 except (DialError, CallError, AlreadyConnected) as error:
-                    failure.append(Refusal(_register_text(error)))
+                    failure.append(Refusal(register_text(error)))
             done.set()
 
         self._running_tasks.start_soon(connect)
@@ -313,7 +285,7 @@ class Life:
 
     async def _connect(self, resource: str, socket_path: str, fault: RegisterFault) -> Client:
         """Dial, ask for the options, install the endpoint, and open the stream in a task (contract section 2.1)."""
-        client = Client(resource, self._faults.connection(socket_path))
+        client = Client(resource, self._faults.connection(socket_path, self.start_soon))
         self._connections[client.connection] = None
         self.clients.add(client)
         try:
@@ -462,68 +434,52 @@ class Life:
         requested = events.PreferredRequested(
             resource=endpoint.resource, available=tuple(available), must_include=tuple(must_include), size=size
         )
-        self._log.add(requested)
-        answer: list[tuple[str, ...]] = []
-        error: str | None = "the call ended before its answer"
-        try:
-            answer = await self._connection(endpoint).preferred(available, must_include, size)
-            error = None
-        except CallError as failed:
-            error = str(failed)
-            raise
-        finally:
-            now = time.monotonic()
-            self._log.add(
-                events.PreferredAnswered(
-                    time=now,
-                    resource=endpoint.resource,
-                    device_ids=answer[0] if answer else (),
-                    error=error,
-                    seconds=now - requested.time,
-                )
-            )
-        return answer[0] if answer else ()
+        answered = partial(events.PreferredAnswered, resource=endpoint.resource)
+        with self._logged(requested, answered) as answer:
+            answer["device_ids"] = ()
+            containers = await self._connection(endpoint).preferred(available, must_include, size)
+            first = answer["device_ids"] = containers[0] if containers else ()
+        return first
 
     async def allocate(self, endpoint: Endpoint, device_ids: Collection[str]) -> list[ContainerReply]:
         """Call Allocate and write it down."""
         ids = tuple(device_ids)
         requested = events.AllocateRequested(resource=endpoint.resource, device_ids=ids)
-        self._log.add(requested)
-        error: str | None = "the call ended before its answer"
-        try:
-            replies = await self._connection(endpoint).allocate(ids)
-            error = None
-        except CallError as failed:
-            error = str(failed)
-            raise
-        finally:
-            now = time.monotonic()
-            self._log.add(
-                events.AllocateAnswered(
-                    time=now, resource=endpoint.resource, device_ids=ids, error=error, seconds=now - requested.time
-                )
-            )
-        return replies
+        answered = partial(events.AllocateAnswered, resource=endpoint.resource, device_ids=ids)
+        with self._logged(requested, answered):
+            return await self._connection(endpoint).allocate(ids)
 
     async def pre_start(self, endpoint: Endpoint, device_ids: Collection[str]) -> None:
         """Call PreStartContainer and write it down."""
         ids = tuple(device_ids)
         requested = events.PreStartRequested(resource=endpoint.resource, device_ids=ids)
+        answered = partial(events.PreStartAnswered, resource=endpoint.resource, device_ids=ids)
+        with self._logged(requested, answered):
+            await self._connection(endpoint).pre_start(ids)
+
+    @contextmanager
+    def _logged(self, requested: Event, answered: Callable[..., Event]) -> Generator[dict[str, tuple[str, ...]]]:
+        """Write down a call, and how it ended when the context is left.
+
+        Args:
+            requested: The call.
+            answered: Makes the event of its end.
+
+        Yields:
+            What else the event of the end has to say.
+        """
         self._log.add(requested)
         error: str | None = "the call ended before its answer"
+        answer: dict[str, tuple[str, ...]] = {}
         try:
-            await self._connection(endpoint).pre_start(ids)
+            yield answer
             error = None
-        except CallError as failed:
+        except (CallError, Refusal) as failed:
             error = str(failed)
             raise
         finally:
             now = time.monotonic()
-            self._log.add(
-                events.PreStartAnswered(
-                    time=now, resource=endpoint.resource, device_ids=ids, error=error, seconds=now - requested.time
-                )
-            )
+            self._log.add(answered(time=now, error=error, seconds=now - requested.time, **answer))
 
     def _connection(self, endpoint: Endpoint) -> PluginConnection:
         return self._by_endpoint[endpoint].connection
@@ -540,17 +496,3 @@ def _seen_from_here(seen_at: str, root: Path, path: str) -> str:
     if seen_at and path.startswith(f"{seen_at}/"):
         return os.fspath(root) + path.removeprefix(seen_at)
     return path
-
-
-def _joined(directory: Path, endpoint: str) -> str:
-    """Join as Go's filepath.Join does: ``..`` is resolved in the text, and nothing escapes by being absolute."""
-    return os.path.normpath(f"{directory}/{endpoint}")
-
-
-def _register_text(error: DialError | CallError | AlreadyConnected) -> str:
-    """Return what Register answers (contract section 2.2)."""
-    if isinstance(error, DialError):
-        return f"failed to dial device plugin: {error}"
-    if isinstance(error, CallError):
-        return f"failed to get device plugin options: {error}"
-    return str(error)

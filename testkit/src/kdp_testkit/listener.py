@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskStatus
 
-__all__ = ["FrontDoor"]
+__all__ = ["Listener"]
 
 _CHUNK_BYTES = 64 * 1024
 
 
-class FrontDoor:
+class Listener:
     """One bound ``kubelet.sock``.
 
     Args:

@@ -14,88 +14,31 @@ Rule 5: what the real one chooses by the order of a Go map is chosen here by the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import attrs
-
-from .pods import AdmittedContainer, Container, ContainerReply, KubeletPanic, Pod
+from .assignments import (
+    AllocationRefused,
+    AlreadyConnected,
+    Assignment,
+    Endpoint,
+    PluginCalls,
+    by_affinity,
+    by_numa_node,
+    check_running,
+)
+from .pods import AdmittedContainer, Container, ContainerReply, Pod
 from .topology import Hint, Topology, device_hints, has_topology
 from .validation import HEALTHY, STOP_GRACE_PERIOD
-from .wire import ListedDevice, PluginOptions
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
-__all__ = ["AllocationRefused", "AlreadyConnected", "Assignment", "DeviceManager", "Endpoint", "PluginCalls"]
+    from .wire import ListedDevice
+
+__all__ = ["DeviceManager"]
 
 _T = TypeVar("_T")
-_NO_NODE: Final = -1
-
-
-class AlreadyConnected(Exception):
-    """The resource is still on record with this socket path (contract section 2.5, 1.37)."""
-
-
-class AllocationRefused(Exception):
-    """The devices cannot be had; the text is the kubelet's."""
-
-
-@attrs.define(eq=False)
-class Endpoint:
-    """The device manager's record of one registration.
-
-    Attributes:
-        resource: The resource name.
-        socket_path: Where the plugin serves; empty for a resource known from the checkpoint only.
-        options: The plugin's options; None if it has not registered since the kubelet started.
-        stopped_at: When its end was noticed, by the manager's clock; None while it lives.
-    """
-
-    resource: str
-    socket_path: str = ""
-    options: PluginOptions | None = None
-    stopped_at: float | None = None
-
-
-@attrs.frozen
-class Assignment:
-    """The devices of one resource that one container holds.
-
-    Attributes:
-        by_numa_node: The ids by NUMA node, -1 for those without; a device with several nodes is there several times.
-        reply: The plugin's reply, kept and used again at each start of the container.
-    """
-
-    by_numa_node: Mapping[int, tuple[str, ...]]
-    reply: ContainerReply
-
-    @property
-    def device_ids(self) -> set[str]:
-        """The ids, each once."""
-        return {device_id for ids in self.by_numa_node.values() for device_id in ids}
-
-
-class PluginCalls(Protocol):
-    """What the manager asks of plugins. Errors are the calls' own; their texts reach the pod's author."""
-
-    async def preferred(
-        self, endpoint: Endpoint, available: Collection[str], must_include: Collection[str], size: int
-    ) -> tuple[str, ...]:
-        """Call GetPreferredAllocation."""
-        ...
-
-    async def allocate(self, endpoint: Endpoint, device_ids: Collection[str]) -> list[ContainerReply]:
-        """Call Allocate."""
-        ...
-
-    async def pre_start(self, endpoint: Endpoint, device_ids: Collection[str]) -> None:
-        """Call PreStartContainer."""
-        ...
-
-    def save(self) -> None:
-        """Write the checkpoint."""
-        ...
 
 
 class DeviceManager:
@@ -405,7 +348,7 @@ class DeviceManager:
                 self._booked = self._held()
                 raise AllocationRefused(f"unknown Device Plugin {resource}")
             try:
-                self._check_running(endpoint)
+                check_running(endpoint, self._rng, names_path=not self._one_endpoint_per_resource)
                 replies = await calls.allocate(endpoint, self._shuffled(chosen))
             except Exception:
                 self._booked = self._held()
@@ -413,7 +356,7 @@ class DeviceManager:
             if not replies:
                 # The chosen devices stay booked here until something else counts them again (section 6.3).
                 raise AllocationRefused("no containers return in allocation response ")
-            assignment = Assignment(self._by_numa_node(resource, chosen), replies[0])
+            assignment = Assignment(by_numa_node(resource, self.devices.get(resource, {}), chosen), replies[0])
             self.assignments.setdefault(pod.uid, {}).setdefault(container.name, {})[resource] = assignment
         if changed:
             calls.save()
@@ -465,7 +408,9 @@ class DeviceManager:
                 f"requested number of devices unavailable for {resource}. "
                 f"Requested: {needed}, Available: {len(available)}"
             )
-        aligned, unaligned, unplaced = self._by_affinity(pod, container, resource, available)
+        aligned, unaligned, unplaced = by_affinity(
+            self.devices.get(resource, {}), self._affinity.get((pod, container), Hint(None, True)).nodes, available
+        )
         if needed < len(aligned):
             preferred = await self._preferred(resource, aligned | chosen, set(chosen), wanted, calls)
             if take(preferred & aligned) or take(aligned):
@@ -480,19 +425,6 @@ class DeviceManager:
             f"unexpectedly allocated less resources than required. Requested: {wanted}, Got: {len(chosen)}"
         )
 
-    def _by_affinity(
-        self, pod: str, container: str, resource: str, available: set[str]
-    ) -> tuple[set[str], set[str], set[str]]:
-        """Divide the free devices: on the hint's nodes, on others, on none. Without a hint none is on a node."""
-        devices = self.devices.get(resource, {})
-        nodes = self._affinity.get((pod, container), Hint(None, True)).nodes
-        if nodes is None or not has_topology(devices):
-            return set(), set(), available
-        where = {device_id: set(devices[device_id].numa_nodes or ()) for device_id in available}
-        aligned = {device_id for device_id, on in where.items() if not on.isdisjoint(nodes)}
-        unplaced = {device_id for device_id, on in where.items() if on <= {_NO_NODE}}
-        return aligned, available - aligned - unplaced, unplaced
-
     async def _preferred(
         self, resource: str, available: Collection[str], must_include: Collection[str], size: int, calls: PluginCalls
     ) -> set[str]:
@@ -502,7 +434,7 @@ class DeviceManager:
         if endpoint.options is None or not endpoint.options.preferred_allocation_available:
             return set()
         try:
-            self._check_running(endpoint)
+            check_running(endpoint, self._rng, names_path=not self._one_endpoint_per_resource)
             answer = await calls.preferred(endpoint, self._shuffled(available), self._shuffled(must_include), size)
         except Exception as error:
             raise AllocationRefused(f"device plugin GetPreferredAllocation rpc failed with err: {error}") from error
@@ -542,7 +474,7 @@ class DeviceManager:
                 f"no devices found allocated in local cache for pod {pod}, container {container}, resource {resource}"
             )
         try:
-            self._check_running(endpoint)
+            check_running(endpoint, self._rng, names_path=not self._one_endpoint_per_resource)
             await calls.pre_start(endpoint, self._shuffled(held))
         except Exception as error:
             raise AllocationRefused(f"device plugin PreStartContainer rpc failed with err: {error}") from error
@@ -559,33 +491,9 @@ class DeviceManager:
 
     # Small helpers -------------------------------------------------------------------------------------------------
 
-    def _check_running(self, endpoint: Endpoint) -> None:
-        """Refuse calls to a plugin whose end is known."""
-        if endpoint.stopped_at is None:
-            return
-        # The kubelet prints the whole Go struct: a mutex, the name, the path (1.37), the connection's address, the
-        # time of the end in Go's own numbers, and nothing. Whoever looks for a name in such a text must not need more.
-        name = endpoint.resource if self._one_endpoint_per_resource else f"{endpoint.resource} {endpoint.socket_path}"
-        connection = f"0xc{self._rng.randrange(1 << 36):09x}"
-        ended = f"{{{self._rng.randrange(1 << 63, 1 << 64)} {int(endpoint.stopped_at * 1e9)} 0x34fba60}}"
-        raise AllocationRefused(f"endpoint &{{{{{{}} {{0 0}}}} {name} {connection} {ended} <nil>}} has been stopped")
-
     def _assigned(self, pod: str, container: str, resource: str) -> set[str] | None:
         assignment = self.assignments.get(pod, {}).get(container, {}).get(resource)
         return None if assignment is None else assignment.device_ids
-
-    def _by_numa_node(self, resource: str, device_ids: Iterable[str]) -> dict[int, tuple[str, ...]]:
-        by_node: dict[int, tuple[str, ...]] = {}
-        table = self.devices.get(resource, {})
-        for device_id in sorted(device_ids):
-            if device_id not in table:
-                raise KubeletPanic(
-                    f"nil pointer dereference in allocateContainerResources: device {device_id} of {resource} left the "
-                    f"plugin's list before Allocate was answered; it must stay in the list, unhealthy"
-                )
-            for node in table[device_id].numa_nodes or (_NO_NODE,):
-                by_node[node] = (*by_node.get(node, ()), device_id)
-        return by_node
 
     def _shuffled(self, values: Iterable[_T]) -> list[_T]:
         shuffled = list(values)

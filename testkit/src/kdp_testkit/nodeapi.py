@@ -1,6 +1,6 @@
 """What the kubelet's local APIs have in common: a socket of their own, and a limit of calls a second.
 
-The socket is a `FrontDoor`, as kubelet.sock is: a killed kubelet leaves it behind as a dead file and breaks the
+The socket is a `Listener`, as kubelet.sock is: a killed kubelet leaves it behind as a dead file and breaks the
 connections without a word. A new kubelet removes what lies there and binds anew.
 """
 
@@ -17,7 +17,7 @@ import grpc.aio
 
 from kdp.kubelet.server import start_server, stop_server
 
-from .listener import FrontDoor
+from .listener import Listener
 from .registry import Refusal
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class ApiServer:
             )
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
         self._server.add_insecure_port(f"unix-abstract:{self._address}")
-        self._door: FrontDoor | None = None
+        self._door: Listener | None = None
 
     async def start(self) -> None:
         """Bind and listen; `close` must follow, also after an error.
@@ -108,7 +108,7 @@ class ApiServer:
         self.path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
         self.path.unlink(missing_ok=True)
         await start_server(self._server)
-        self._door = FrontDoor(self.path, self._address)
+        self._door = Listener(self.path, self._address)
         self._door.listen()
 
     async def serve(self) -> None:

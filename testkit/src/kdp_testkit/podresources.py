@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
+    from .armed_faults import ArmedFaults
+    from .assignments import Assignment
     from .events import EventLog
-    from .faults import Faults
-    from .manager import Assignment, DeviceManager
+    from .manager import DeviceManager
     from .pods import Pod
 
 __all__ = ["PodResources"]
@@ -53,7 +54,7 @@ class PodResources:
         has_get: bool,
         log: EventLog,
         rng: random.Random,
-        faults: Faults,
+        faults: ArmedFaults,
     ) -> None:
         self._manager = manager
         self._pods = pods

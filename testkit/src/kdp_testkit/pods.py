@@ -26,6 +26,7 @@ __all__ = [
     "DeviceSpec",
     "KubeletPanic",
     "MountSpec",
+    "NotReached",
     "Pod",
     "ScenarioError",
 ]
@@ -294,3 +295,7 @@ class AdmittedPod:
     def devices(self, resource: str, container: str = "main") -> tuple[str, ...]:
         """Return the ids of this resource that this container got, sorted."""
         return self.containers[container].devices.get(resource, ())
+
+
+class NotReached(TimeoutError):
+    """A condition that a test waited for did not come true; the text has everything that happened instead."""

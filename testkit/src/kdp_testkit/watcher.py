@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup, TaskStatus
 
+    from .armed_faults import WatcherFault
     from .events import EventLog
-    from .faults.watcher import WatcherFault
 
 __all__ = ["PluginHandler", "PluginWatcher", "WatchedFaults"]
 

@@ -14,7 +14,7 @@ import anyio
 import attrs
 
 from . import events
-from .manager import AllocationRefused
+from .assignments import AllocationRefused
 from .pods import (
     AdmissionError,
     AdmittedContainer,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from .events import EventLog
-    from .kubelet_process import Life
+    from .kubelet_process import KubeletProcess
     from .profiles import Profile
 
 __all__ = ["NodeStatus", "Workload"]
@@ -84,7 +84,7 @@ class Workload:
         current: The kubelet's life now; None while it is down.
     """
 
-    def __init__(self, log: EventLog, rng: random.Random, current: Callable[[], Life | None]) -> None:
+    def __init__(self, log: EventLog, rng: random.Random, current: Callable[[], KubeletProcess | None]) -> None:
         self._log = log
         self._rng = rng
         self._current = current
@@ -128,7 +128,7 @@ class Workload:
 
     # The node object -----------------------------------------------------------------------------------------------
 
-    def look(self, life: Life) -> tuple[dict[str, int], dict[str, int]]:
+    def look(self, life: KubeletProcess) -> tuple[dict[str, int], dict[str, int]]:
         """Update the node's status from the device manager; return the latter's capacity and allocatable."""
         capacity, allocatable, gone = life.manager.capacity()
         if gone:
@@ -141,7 +141,7 @@ class Workload:
         """Return the node's status as it was updated last."""
         return NodeStatus(capacity=dict(self._capacity), allocatable=dict(self._allocatable))
 
-    def _check_fits(self, life: Life, pod: Pod) -> None:
+    def _check_fits(self, life: KubeletProcess, pod: Pod) -> None:
         """Refuse what the node's status has no room for (contract section 6.3, ``OutOf``).
 
         A resource that the node object does not have at all is left out of the check, so that the pod starts
@@ -198,11 +198,11 @@ class Workload:
         except KeyError:
             raise ScenarioError(f"there is no pod {uid!r} on this node") from None
 
-    def hear_from_api_server(self, life: Life) -> None:
+    def hear_from_api_server(self, life: KubeletProcess) -> None:
         """All sources of pods have spoken: from now on finished pods are noticed."""
         self.sources_ready = life.manager.sources_ready = True
 
-    async def admit(self, life: Life, pod: Pod, *, start: bool) -> AdmittedPod:
+    async def admit(self, life: KubeletProcess, pod: Pod, *, start: bool) -> AdmittedPod:
         """Admit a pod and start its containers; see `SimulatedKubelet.admit`."""
         known = self._bound.get(pod.uid)
         if known is not None and known.admitted_in == self._lives:
@@ -253,7 +253,7 @@ class Workload:
             given = {container.name: life.manager.given(pod.uid, container.name) for container in pod.in_order}
         return AdmittedPod(pod=pod, containers=given)
 
-    async def _allocate(self, life: Life, pod: Pod) -> None:
+    async def _allocate(self, life: KubeletProcess, pod: Pod) -> None:
         for container in pod.in_order:
             if not life.manager.align(pod, container):
                 raise AdmissionError(*REFUSAL)
@@ -264,7 +264,7 @@ class Workload:
                     "UnexpectedAdmissionError", f"Allocate failed due to {error}, which is unexpected"
                 ) from error
 
-    async def readmit(self, life: Life) -> dict[str, AdmittedPod | AdmissionError]:
+    async def readmit(self, life: KubeletProcess) -> dict[str, AdmittedPod | AdmissionError]:
         """Admit all known pods again; see `SimulatedKubelet.readmit`."""
         if self.sources_ready:
             raise ScenarioError(
@@ -281,7 +281,7 @@ class Workload:
         self.hear_from_api_server(life)
         return outcome
 
-    async def start_container(self, life: Life, pod: Pod | str, container: str) -> AdmittedContainer:
+    async def start_container(self, life: KubeletProcess, pod: Pod | str, container: str) -> AdmittedContainer:
         """Start a container (again); see `SimulatedKubelet.start_container`."""
         bound = self._find(pod)
         if bound.admitted_in != self._lives:
@@ -304,7 +304,7 @@ class Workload:
                 f"container {container.name!r} of pod {bound.pod.name!r} cannot start before init container {late[0]!r} has"
             )
 
-    async def _start(self, life: Life, bound: _Bound, container: Container) -> AdmittedContainer:
+    async def _start(self, life: KubeletProcess, bound: _Bound, container: Container) -> AdmittedContainer:
         try:
             given = await life.manager.start(bound.pod, container, life)
         except (AllocationRefused, CallError) as error:

@@ -27,9 +27,9 @@ from kdp.kubelet import KubeletPaths
 from kdp.testing import events as common
 from kdp_testkit.dra import events, objects
 from kdp_testkit.dra.kubelet import SimulatedDraKubelet
-from kdp_testkit.dra.kubelet_process import DraTimings
 from kdp_testkit.dra.pods import DraContainer, DraPod, PodStartError
 from kdp_testkit.dra.server import SimulatedApiServer
+from kdp_testkit.dra.timings import DraTimings
 
 DRIVER = "widget.example.com"
 PROFILES = ["k134", "k136", "k137"]

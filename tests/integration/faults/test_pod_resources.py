@@ -107,13 +107,13 @@ async def test_each_fault_is_what_a_client_sees_and_the_plugin_goes_on(k: Simula
 
 async def test_faults_of_lists_add_up(k: SimulatedKubelet) -> None:
     reply = HELD.SerializeToString()
-    assert k.faults.shape(reply) == reply
+    assert k.faults.armed.shape(reply) == reply
     k.faults.list_terminal_pods(RESOURCE, ["w1"], times=None)
     k.faults.hide_containers("main")
-    assert holders(podresources.ListPodResourcesResponse.FromString(k.faults.shape(reply))) == [BOTH[0]]
-    again = holders(podresources.ListPodResourcesResponse.FromString(k.faults.shape(reply)))
+    assert holders(podresources.ListPodResourcesResponse.FromString(k.faults.armed.shape(reply))) == [BOTH[0]]
+    again = holders(podresources.ListPodResourcesResponse.FromString(k.faults.armed.shape(reply)))
     assert again == [*BOTH, ("ended", "main", "w1")]
     with pytest.raises(ScenarioError, match="a fault cannot meet 0 calls"):
         k.faults.list_nothing(times=0)
     with anyio.fail_after(1):
-        await k.faults.meet("List")
+        await k.faults.armed.meet("List")

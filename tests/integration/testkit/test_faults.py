@@ -156,7 +156,7 @@ async def test_the_directory_is_wiped_and_replaced(kubelet: SimulatedKubelet, se
 
 async def test_faults_can_be_combined_and_counted(kubelet: SimulatedKubelet) -> None:
     kubelet.faults.register(RegisterFault(dial=False, delay=0.0), times=2)
-    assert [kubelet.faults.next_register().dial for _ in range(3)] == [False, False, True]
+    assert [kubelet.faults.armed.next_register().dial for _ in range(3)] == [False, False, True]
     with pytest.raises(ScenarioError, match="a fault cannot meet 0 calls"):
         kubelet.faults.hang_register(times=0)
 

@@ -26,8 +26,10 @@ from typing_extensions import override
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
 from kdp.proto.pluginregistration.v1 import api_pb2 as registration
 from kdp.testing import AdmissionError, AdmittedPod, CallError, ListedDevice, Pod, ScenarioError, events
+from kdp_testkit.armed_faults import ArmedFaults, RegisterFault
+from kdp_testkit.current_process import CurrentProcess
 from kdp_testkit.events import EventLog
-from kdp_testkit.faults import Faults, RegisterFault
+from kdp_testkit.faults import Faults
 from kdp_testkit.profiles import profile_named
 from kdp_testkit.registry import Refusal
 from kdp_testkit.wire import PluginConnection, decode_devices, settle
@@ -54,7 +56,7 @@ class _Faults(Faults):
     """The faults that need nothing but the kubelet's door, its directories and its files."""
 
     def __init__(self, kubelet: ObservedKubelet) -> None:
-        super().__init__(cast("SimulatedKubelet", kubelet), lambda: None)
+        super().__init__(cast("SimulatedKubelet", kubelet), CurrentProcess(), ArmedFaults())
 
     @override
     def register(self, fault: RegisterFault, *, times: int | None = 1) -> None:
@@ -354,7 +356,9 @@ class ObservedKubelet(AsyncContextManagerMixin):
         self._resources[path] = asked.resource_name
         self._calls[said["call"]] = event
         self._note(event)
-        fault = RegisterFault() if asked.resource_name == NOISE else self.faults.next_register(asked.resource_name)
+        fault = (
+            RegisterFault() if asked.resource_name == NOISE else self.faults.armed.next_register(asked.resource_name)
+        )
         self._manager.tell(
             "treat",
             call=said["call"],
@@ -369,12 +373,12 @@ class ObservedKubelet(AsyncContextManagerMixin):
     async def _treat(self, said: dict[str, Any]) -> None:
         """Let the faults of the pod-resources API meet a call; what they put into a reply is put into the kubelet's."""
         try:
-            await self.faults.meet(said["method"])
+            await self.faults.armed.meet(said["method"])
         except Refusal as refusal:
             code = grpc.StatusCode[refusal.code].value[0]
             self._manager.tell("treat", call=said["call"], code=code, text=str(refusal))
         else:
-            more = self.faults.shape(b"") if said["method"] == "List" else b""
+            more = self.faults.armed.shape(b"") if said["method"] == "List" else b""
             self._manager.tell("treat", call=said["call"], payload=_text(more))
 
     def _listed(self, said: dict[str, Any]) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Collection
 
-from kdp_testkit.manager import DeviceManager, Endpoint
+from kdp_testkit.assignments import Endpoint
+from kdp_testkit.manager import DeviceManager
 from kdp_testkit.pods import ContainerReply
 from kdp_testkit.topology import Topology
 from kdp_testkit.wire import ListedDevice, PluginOptions

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from kdp_testkit.assignments import Assignment
 from kdp_testkit.checkpoint import CHECKPOINT_NAME, Checkpoint
-from kdp_testkit.manager import Assignment
 from kdp_testkit.pods import ContainerReply, DeviceSpec
 
 CHECKPOINT = Checkpoint(

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from kdp_testkit.manager import AllocationRefused, AlreadyConnected, Assignment, Endpoint
+from kdp_testkit.assignments import AllocationRefused, AlreadyConnected, Assignment, Endpoint
 from kdp_testkit.pods import Container, ContainerReply, Pod
 from kdp_testkit.wire import ListedDevice, PluginOptions
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import override
 
-from kdp_testkit.manager import AllocationRefused, Endpoint
+from kdp_testkit.assignments import AllocationRefused, Endpoint
 from kdp_testkit.pods import Container, ContainerReply, KubeletPanic, Pod, ScenarioError
 from kdp_testkit.topology import POLICIES, Hint, Topology, device_hints, has_topology
 from kdp_testkit.wire import ListedDevice, PluginOptions

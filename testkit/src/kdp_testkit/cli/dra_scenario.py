@@ -21,9 +21,9 @@ from kdp.kubelet import KubeletPaths
 from ..dra import events as seen
 from ..dra import objects
 from ..dra.kubelet import SimulatedDraKubelet
-from ..dra.kubelet_process import DraTimings
 from ..dra.pods import DraPod, PodStartError, PodStopError
 from ..dra.server import SimulatedApiServer
+from ..dra.timings import DraTimings
 from ..events import KubeletStarted
 from .scenario_base import DOWNTIME, Misconfigured, Play, ScenarioFailed
 

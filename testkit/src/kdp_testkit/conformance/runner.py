@@ -14,8 +14,7 @@ import anyio
 
 from ..dra.pods import PodStartError, PodStopError
 from ..dra.status import ApiRefused
-from ..kubelet import NotReached
-from ..pods import AdmissionError, ContainerStartError, ScenarioError
+from ..pods import AdmissionError, ContainerStartError, NotReached, ScenarioError
 from ..wire import CallError
 from .reports import CheckResult, ConformanceReport
 from .verdicts import Failed, NotApplicable, Status

@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
-from ..faults.watcher import WatcherFault, WatcherQueue
+from ..armed_faults import WatcherFault, WatcherQueue
 from ..pods import ScenarioError
 from ..reconciler import MAX_BACKOFF
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
-    from .kubelet import SimulatedDraKubelet
-    from .kubelet_process import DraLife, Instance
+    from .kubelet_process import DraKubeletProcess, Instance
 
 __all__ = ["DraFaults"]
 
 
-class DraFaults(WatcherQueue):
+class DraFaults:
     """The faults of one simulated kubelet.
 
     Args:
-        kubelet: The kubelet.
-        life: Returns the life that it leads now; None while it is down.
+        armed: The faults of its plugin watcher that wait for a socket to meet.
+        checkpoint: The file in which it remembers its claims.
+        process: Returns its process; None while it is down.
     """
 
-    def __init__(self, kubelet: SimulatedDraKubelet, life: Callable[[], DraLife | None]) -> None:
-        super().__init__()
-        self._kubelet = kubelet
-        self._life = life
+    def __init__(self, armed: WatcherQueue, checkpoint: Path, process: Callable[[], DraKubeletProcess | None]) -> None:
+        self._armed = armed
+        self._checkpoint = checkpoint
+        self._process = process
 
     def clear(self) -> None:
         """Disarm every fault that still waits for something to meet."""
-        self._drop_watched()
+        self._armed.clear()
 
     # -- registration --------------------------------------------------------------------------------------------------
 
@@ -42,28 +42,28 @@ class DraFaults(WatcherQueue):
 
         A good driver goes on serving, tells the text, is not ready, and is found again when it is tried again.
         """
-        self._add(WatcherFault(refusal=text), times)
+        self._armed.arm_watcher(WatcherFault(refusal=text), times)
 
     def info_times_out(self, seconds: float = 0.0, *, times: int | None = 1) -> None:
         """GetInfo is given up after ``seconds``, where the kubelet gives it 1 s.
 
         A good driver answers GetInfo from memory.
         """
-        self._add(WatcherFault(info_timeout=seconds), times)
+        self._armed.arm_watcher(WatcherFault(info_timeout=seconds), times)
 
     def notify_never(self, *, times: int | None = 1) -> None:
         """The driver is registered, and NotifyRegistrationStatus is never called.
 
         On a node: the kubelet ended between the two. A good driver works all the same.
         """
-        self._add(WatcherFault(notify=False), times)
+        self._armed.arm_watcher(WatcherFault(notify=False), times)
 
     def miss_creates(self, *, times: int | None = 1) -> None:
         """The watcher misses that a registration socket appears.
 
         A good driver makes a new socket after a while without a call.
         """
-        self._missed += math.inf if times is None else times
+        self._armed.arm_missed_creates(times)
 
     def watcher_backs_off(self, seconds: float = MAX_BACKOFF, *, times: int | None = 1) -> None:
         """The watcher fails to dial a registration socket and leaves its path alone for up to 122 s.
@@ -72,7 +72,7 @@ class DraFaults(WatcherQueue):
 
         A good driver has a path that none of its predecessors had, or makes a new one after a while without a call.
         """
-        self._add(WatcherFault(backoff=seconds), times)
+        self._armed.arm_watcher(WatcherFault(backoff=seconds), times)
 
     # -- connections ---------------------------------------------------------------------------------------------------
 
@@ -111,20 +111,15 @@ class DraFaults(WatcherQueue):
         Raises:
             ScenarioError: The kubelet runs.
         """
-        if self._life() is not None:
+        if self._process() is not None:
             raise ScenarioError("the kubelet is running: it would write its checkpoint again; crash it first")
-        self._kubelet.checkpoint.unlink(missing_ok=True)
+        self._checkpoint.unlink(missing_ok=True)
 
     def _of(self, driver: str) -> list[Instance]:
-        life = self._life()
-        if life is None:
+        process = self._process()
+        if process is None:
             raise ScenarioError("the kubelet is not running")
-        instances = life.drivers.of(driver)
+        instances = process.drivers.of(driver)
         if not instances:
             raise ScenarioError(f"no instance of {driver} is registered")
         return instances
-
-    def _add(self, fault: WatcherFault, times: int | None) -> None:
-        if times is not None and times < 1:
-            raise ScenarioError(f"a fault cannot meet {times} sockets")
-        self._watched.append((fault, math.inf if times is None else times))

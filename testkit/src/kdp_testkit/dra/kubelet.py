@@ -20,15 +20,16 @@ from anyio import AsyncContextManagerMixin
 from typing_extensions import override
 
 from .. import events as common
+from ..armed_faults import WatcherQueue
 from ..events import Event, EventLog
-from ..kubelet import NotReached
-from ..pods import ScenarioError
+from ..pods import NotReached, ScenarioError
 from . import events
 from .claims import CHECKPOINT_NAME, ClaimEntry, ClaimRefusal
 from .faults import DraFaults
-from .kubelet_process import Ask, DraLife, DraTimings
+from .kubelet_process import Ask, DraKubeletProcess
 from .pods import DraPod, PodStartError, PodStopError
 from .profiles import DEFAULT_PROFILE, DraProfile, profile_named
+from .timings import DraTimings
 
 if TYPE_CHECKING:
     import os
@@ -87,14 +88,15 @@ class SimulatedDraKubelet(AsyncContextManagerMixin):
         self.node = node
         self.profile = profile_named(profile)
         self.events = EventLog(listener)
-        self.faults = DraFaults(self, lambda: self._life)
+        self._armed = WatcherQueue()
+        self.faults = DraFaults(self._armed, self.checkpoint, lambda: self._process)
         self._ask = ask
         self._tells_health = tells_health
         self._timings = timings or DraTimings()
         self._rng = random.Random(seed)  # noqa: S311 - for tests, reproducible
         self._pods: dict[str, DraPod] = {}
         self._tasks: TaskGroup | None = None
-        self._life: DraLife | None = None
+        self._process: DraKubeletProcess | None = None
         self._scope = anyio.CancelScope()
         self._over = anyio.Event()
 
@@ -123,7 +125,7 @@ class SimulatedDraKubelet(AsyncContextManagerMixin):
                     yield self
                 finally:
                     with anyio.CancelScope(shield=True):
-                        if self._life is not None:
+                        if self._process is not None:
                             await self.crash()
                     self._tasks.cancel_scope.cancel()
         finally:
@@ -131,12 +133,12 @@ class SimulatedDraKubelet(AsyncContextManagerMixin):
             if self._clean_up is not None:
                 self._clean_up()
 
-    # -- life ----------------------------------------------------------------------------------------------------------
+    # -- process ----------------------------------------------------------------------------------------------------------
 
     @property
     def is_running(self) -> bool:
         """Whether the kubelet's process is there."""
-        return self._life is not None
+        return self._process is not None
 
     async def start(self, *, profile: str | DraProfile | None = None) -> None:
         """Start the kubelet: read the checkpoint, wipe the node's slices, look for drivers.
@@ -149,14 +151,14 @@ class SimulatedDraKubelet(AsyncContextManagerMixin):
         """
         if self._tasks is None:
             raise ScenarioError("the simulated kubelet is an async context manager: enter it before you start it")
-        if self._life is not None:
+        if self._process is not None:
             raise ScenarioError("the kubelet is running already; restart it, or crash it first")
         if profile is not None:
             self.profile = profile_named(profile)
         self.registry.mkdir(parents=True, exist_ok=True)
         self.plugins.mkdir(parents=True, exist_ok=True)
         tells = self._tells_health
-        self._life = DraLife(
+        self._process = DraKubeletProcess(
             directory=self.root,
             registry=self.registry,
             profile=self.profile,
@@ -165,18 +167,18 @@ class SimulatedDraKubelet(AsyncContextManagerMixin):
             ask=self._ask,
             active_pods=lambda: list(self._pods),
             log=self.events,
-            faults=self.faults,
+            faults=self._armed,
             timings=self._timings,
             rng=self._rng,
         )
         self._scope = anyio.CancelScope()
         self._over = anyio.Event()
-        await self._tasks.start(self._live, self._life, self._scope, self._over)
+        await self._tasks.start(self._live, self._process, self._scope, self._over)
         self.events.add(common.KubeletStarted(profile=self.profile.name))
 
     async def _live(
         self,
-        life: DraLife,
+        process: DraKubeletProcess,
         scope: anyio.CancelScope,
         over: anyio.Event,
         *,
@@ -184,7 +186,7 @@ class SimulatedDraKubelet(AsyncContextManagerMixin):
     ) -> None:
         try:
             with scope:
-                await life.run(task_status=task_status)
+                await process.run(task_status=task_status)
         finally:
             over.set()
 
@@ -195,7 +197,7 @@ class SimulatedDraKubelet(AsyncContextManagerMixin):
             ScenarioError: It does not run.
         """
         self._living().crash()
-        self._life = None
+        self._process = None
         self._scope.cancel()
         await self._over.wait()
         self.events.add(common.KubeletStopped(how="crashed"))
@@ -226,10 +228,10 @@ class SimulatedDraKubelet(AsyncContextManagerMixin):
             PodStartError: It cannot start now; the kubelet tries again at the pod's next sync, and so may the test.
             ScenarioError: The kubelet does not run.
         """
-        life = self._living()
+        process = self._living()
         self._pods[pod.uid] = pod
         try:
-            given = await life.prepare(pod)
+            given = await process.prepare(pod)
         except ClaimRefusal as refusal:
             message = f"Failed to prepare dynamic resources: {refusal}"
             self.events.add(events.PodNotStarted(pod=pod.name, message=message))
@@ -281,12 +283,12 @@ class SimulatedDraKubelet(AsyncContextManagerMixin):
         Raises:
             ScenarioError: The kubelet does not run.
         """
-        life = self._living()
+        process = self._living()
         now = time.monotonic()
         told: dict[str, dict[str, dict[str, tuple[str, str]]]] = {}
         for container in pod.containers:
             resources = told.setdefault(container.name, {})
-            for pod_claim, request, entry in self._told_of(pod, container, life):
+            for pod_claim, request, entry in self._told_of(pod, container, process):
                 name = f"claim:{pod_claim}/{request}" if request else f"claim:{pod_claim}"
                 for driver, devices in entry.drivers.items():
                     for device in devices:
@@ -298,14 +300,16 @@ class SimulatedDraKubelet(AsyncContextManagerMixin):
                         ):
                             continue
                         resource = device.cdi_ids[0] if device.cdi_ids else f"{driver}/{device.pool}/{device.device}"
-                        health = life.health.health(driver, device.pool, device.device, now)
+                        health = process.health.health(driver, device.pool, device.device, now)
                         resources.setdefault(name, {}).setdefault(resource, health)
         return told
 
-    def _told_of(self, pod: DraPod, container: DraContainer, life: DraLife) -> list[tuple[str, str, ClaimEntry]]:
+    def _told_of(
+        self, pod: DraPod, container: DraContainer, process: DraKubeletProcess
+    ) -> list[tuple[str, str, ClaimEntry]]:
         """Return which claims of a container the pod's status tells of: each as it is named there, with its request."""
         found = [
-            (pod_claim, request, life.claims.entries.get((pod.namespace, pod.claims[pod_claim])))
+            (pod_claim, request, process.claims.entries.get((pod.namespace, pod.claims[pod_claim])))
             for pod_claim, request in container.claims
         ]
         known = [(pod_claim, request, entry) for pod_claim, request, entry in found if entry is not None]
@@ -341,7 +345,7 @@ class SimulatedDraKubelet(AsyncContextManagerMixin):
         """
 
         def is_so() -> bool:
-            registered = self._life.drivers.of(driver) if self._life else []
+            registered = self._process.drivers.of(driver) if self._process else []
             return len(registered) == instances and all(each.is_connected for each in registered)
 
         await self.until(is_so, f"{instances} instances of {driver} are registered", seconds=seconds)
@@ -357,7 +361,7 @@ class SimulatedDraKubelet(AsyncContextManagerMixin):
             found.setdefault(instance.driver, []).append(instance.endpoint)
         return found
 
-    def _living(self) -> DraLife:
-        if self._life is None:
+    def _living(self) -> DraKubeletProcess:
+        if self._process is None:
             raise ScenarioError("the kubelet is not running: start it first")
-        return self._life
+        return self._process

@@ -13,10 +13,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import anyio
-import attrs
 
 from ..registry import Refusal
-from ..watcher import PluginHandler, PluginWatcher
+from ..watcher import PluginHandler, PluginWatcher, WatchedFaults
 from ..wire import CallError, PluginInfo, PluginStream, settle
 from . import events
 from .claims import (
@@ -43,37 +42,16 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup, TaskStatus
 
     from ..events import EventLog
-    from .faults import DraFaults
     from .pods import DraPod
     from .profiles import DraProfile
+    from .timings import DraTimings
 
-__all__ = ["DRA_PLUGIN_TYPE", "DraLife", "DraTimings", "Instance"]
+__all__ = ["DRA_PLUGIN_TYPE", "DraKubeletProcess", "Instance"]
 
 DRA_PLUGIN_TYPE = "DRAPlugin"
 
 Ask = Callable[[str, str], Awaitable[dict[str, Any]]]
 """Asks the API server as the kubelet: method and path with query; raises `ApiRefused`."""
-
-
-@attrs.frozen(kw_only=True)
-class DraTimings:
-    """How long things take, in seconds; by default as in the kubelet.
-
-    Attributes:
-        call: For one call of Prepare or Unprepare.
-        wiping_delay: Until a driver's slices are wiped after the last connection to it was lost.
-        wiping_retry: Until a failed wiping is tried again, doubled each time.
-        health_retry: Until a health stream that ended is opened again.
-        reconcile: Between two looks for pods that are gone.
-        watcher: Between two looks of the plugin watcher.
-    """
-
-    call: float = 45.0
-    wiping_delay: float = 30.0
-    wiping_retry: float = 1.0
-    health_retry: float = 5.0
-    reconcile: float = 60.0
-    watcher: float = 1.0
 
 
 class Instance:
@@ -96,7 +74,7 @@ class Instance:
             self.health.cancel()
 
 
-class DraLife:
+class DraKubeletProcess:
     """One process of the kubelet. `run` is its whole life; cancelling it is its end.
 
     Args:
@@ -124,7 +102,7 @@ class DraLife:
         ask: Ask,
         active_pods: Callable[[], Collection[str]],
         log: EventLog,
-        faults: DraFaults,
+        faults: WatchedFaults,
         timings: DraTimings,
         rng: random.Random,
     ) -> None:

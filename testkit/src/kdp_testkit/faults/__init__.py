@@ -8,17 +8,18 @@ a machine that has what this one lacks, is refused with a sentence.
 
 A handful are methods of the kubelet itself, because they need no word "fault": `SimulatedKubelet.drop_stream` (30),
 `sever` (32), `pause_reading` (33), `checkpoint_noise` (27). One file for each group: `register`, `sockets`,
-`directory`, `streams`, `calls`, `lifecycle`, `watcher`, `podresources`, `process`; bytes on the wire are `relay`'s.
+`directory`, `streams`, `calls`, `lifecycle`, `watcher`, `podresources`, `process`; what waits for something to meet is in `armed_faults`, bytes on the wire are in `relay`.
 """
 
 from __future__ import annotations
 
+from ..armed_faults import RegisterFault
 from .calls import CallFaults
 from .directory import DirectoryFaults
 from .lifecycle import LifeCycleFaults
 from .podresources import PodResourcesFaults
 from .process import ProcessFaults
-from .register import RegisterFault, RegisterFaults
+from .register import RegisterFaults
 from .sockets import SocketFaults
 from .streams import StreamFaults
 from .watcher import WatcherFaults

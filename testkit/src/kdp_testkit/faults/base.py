@@ -1,4 +1,4 @@
-"""`FaultGroup`: what every group of faults knows of its kubelet."""
+"""`FaultGroup`: what every group of faults works with."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from ..pods import ScenarioError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    from ..kubelet import SimulatedKubelet
-    from ..kubelet_process import Client, Life
+    from ..armed_faults import ArmedFaults, RegisterFault
+    from ..current_process import CurrentProcess
+    from ..kubelet_core import KubeletCore
 
 __all__ = ["FaultGroup", "remove"]
 
@@ -21,45 +21,33 @@ class FaultGroup:
     """Some faults of one simulated kubelet.
 
     Args:
-        kubelet: The kubelet.
-        life: Returns the life that it leads now; None while it is down.
+        kubelet: The kubelet, which is stopped, started, and looked at.
+        process: Its process, if it has one now.
+        armed: What waits for something to meet.
+
+    Attributes:
+        armed: As given.
     """
 
-    def __init__(self, kubelet: SimulatedKubelet, life: Callable[[], Life | None]) -> None:
+    def __init__(self, kubelet: KubeletCore, process: CurrentProcess, armed: ArmedFaults) -> None:
         self._kubelet = kubelet
-        self._life = life
-        self._authority: str | None = "localhost"
+        self._process = process
+        self.armed = armed
 
     def clear(self) -> None:
         """Disarm every fault that still waits for something to meet; those that happened stay."""
-        self._authority = "localhost"
+        self.armed.clear()
 
     def release(self) -> None:
         """Give back what faults hold: sockets, limits, stopped processes. Called at the kubelet's end; idempotent."""
 
-    def _living(self, consequence: str) -> Life:
-        life = self._life()
-        if life is None:
-            raise ScenarioError(f"the kubelet is not running: {consequence}")
-        return life
+    def register(self, fault: RegisterFault, *, times: int | None = 1) -> None:
+        """Queue any combination of faults for the next Register calls."""
+        self.armed.arm_register(fault, times)
 
     def _must_be_stopped(self, why: str) -> None:
         if self._kubelet.is_running:
             raise ScenarioError(f"the kubelet is running: {why}; stop or crash it first")
-
-    def _client(self, resource: str) -> Client:
-        client = self._living(f"nobody is connected for {resource}").client_of(resource)
-        if client is None:
-            raise ScenarioError(f"no plugin is connected for {resource}")
-        return client
-
-    def _streaming(self, resource: str) -> list[Client]:
-        """The clients of a resource with an open stream, oldest first; at least one."""
-        life = self._living(f"there is no stream of {resource}")
-        streaming = [client for client in life.streams if client.resource == resource]
-        if not streaming:
-            raise ScenarioError(f"there is no open stream of {resource}")
-        return streaming
 
 
 def remove(path: Path) -> None:

@@ -38,7 +38,7 @@ class CallFaults(FaultGroup):
         A good plugin refuses unknown and unhealthy ids in a sentence for the pod's author, and treats a repeated id
         as named once.
         """
-        connection = self._client(resource).connection
+        connection = self._process.client(resource).connection
         listed = self._kubelet.devices(resource).values()
         healthy = [device.id for device in listed if device.health == validation.HEALTHY]
         unhealthy = [device.id for device in listed if device.health != validation.HEALTHY]
@@ -59,7 +59,7 @@ class CallFaults(FaultGroup):
         Raises:
             CallError: The plugin refused.
         """
-        return await self._client(resource).connection.allocate(*containers)
+        return await self._process.client(resource).connection.allocate(*containers)
 
     async def allocate_in_parallel(
         self, resource: str, requests: Iterable[Sequence[str]]
@@ -73,7 +73,7 @@ class CallFaults(FaultGroup):
         Raises:
             CallError: The plugin refused one.
         """
-        connection = self._client(resource).connection
+        connection = self._process.client(resource).connection
         replies: dict[int, list[ContainerReply]] = {}
 
         async def allocate(number: int, ids: Sequence[str]) -> None:
@@ -92,7 +92,7 @@ class CallFaults(FaultGroup):
         A good plugin cancels the hook, and answers the next Allocate as if nothing had been.
         """
         with anyio.move_on_after(after) as scope:
-            await _answer(self._client(resource).connection.allocate(device_ids))
+            await _answer(self._process.client(resource).connection.allocate(device_ids))
         return scope.cancelled_caught
 
     async def repeat_allocate(
@@ -107,7 +107,7 @@ class CallFaults(FaultGroup):
         Raises:
             CallError: The plugin refused one.
         """
-        connection = self._client(resource).connection
+        connection = self._process.client(resource).connection
         return [(await connection.allocate(device_ids))[0] for _ in range(times)]
 
     async def allocate_removed(self, resource: str, device_id: str, timeout: float = 10.0) -> tuple[str | None, float]:  # noqa: ASYNC109
@@ -129,7 +129,7 @@ class CallFaults(FaultGroup):
 
         await self._kubelet.until(is_gone, timeout=timeout)
         started = time.monotonic()
-        answer = await _answer(self._client(resource).connection.allocate([device_id]))
+        answer = await _answer(self._process.client(resource).connection.allocate([device_id]))
         return answer, time.monotonic() - started
 
     async def allocate_during_list(self, resource: str, device_ids: Sequence[str], timeout: float = 10.0) -> str | None:  # noqa: ASYNC109
@@ -145,7 +145,7 @@ class CallFaults(FaultGroup):
         self._kubelet.pause_reading(resource)
         try:
             with anyio.fail_after(timeout):
-                return await _answer(self._client(resource).connection.allocate(device_ids))
+                return await _answer(self._process.client(resource).connection.allocate(device_ids))
         finally:
             self._kubelet.resume_reading(resource)
 
@@ -159,7 +159,7 @@ class CallFaults(FaultGroup):
         Returns:
             The preferred ids by kind; a text: the error.
         """
-        connection = self._client(resource).connection
+        connection = self._process.client(resource).connection
         ids = sorted(self._kubelet.devices(resource))
         requests: dict[str, tuple[list[str], list[str], int]] = {
             "must include what is not offered": (ids[1:], ids[:1], 1),
@@ -185,7 +185,7 @@ class CallFaults(FaultGroup):
 
         A good plugin lets the call end, and answers the next one.
         """
-        return await _answer(self._client(resource).connection.pre_start(device_ids, timeout=deadline))
+        return await _answer(self._process.client(resource).connection.pre_start(device_ids, timeout=deadline))
 
     async def call_before_stream(self, resource: str, device_ids: Sequence[str]) -> str | None:
         """Fault 50: Allocate before any ListAndWatch; `dial_without_stream` must have kept the stream away.
@@ -199,7 +199,7 @@ class CallFaults(FaultGroup):
         """
         if self._kubelet.streams(resource):
             raise ScenarioError(f"{resource} has a stream already; queue dial_without_stream() before it registers")
-        return await _answer(self._client(resource).connection.allocate(device_ids))
+        return await _answer(self._process.client(resource).connection.allocate(device_ids))
 
     async def call_after_stream(self, connection: PluginConnection, device_ids: Sequence[str]) -> str | None:
         """Fault 51: Allocate on a connection whose stream has ended; `end_stream_only` returns one.
@@ -217,7 +217,7 @@ class CallFaults(FaultGroup):
 
         A good plugin answers UNIMPLEMENTED.
         """
-        return await _answer(self._client(resource).connection.call(method, b""))
+        return await _answer(self._process.client(resource).connection.call(method, b""))
 
 
 async def _answer(call: Awaitable[object]) -> str | None:

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
     from kdp.kubelet.paths import KubeletPaths
 
-    from ..kubelet import SimulatedKubelet
-    from ..kubelet_process import Life
+    from ..armed_faults import ArmedFaults
+    from ..current_process import CurrentProcess
+    from ..kubelet_core import KubeletCore
 
 __all__ = ["DirectoryFaults"]
 
@@ -40,8 +41,8 @@ _MOST_EVENTS = 1_000_000
 class DirectoryFaults(FaultGroup):
     """Faults of the plugin directory."""
 
-    def __init__(self, kubelet: SimulatedKubelet, life: Callable[[], Life | None]) -> None:
-        super().__init__(kubelet, life)
+    def __init__(self, kubelet: KubeletCore, process: CurrentProcess, armed: ArmedFaults) -> None:
+        super().__init__(kubelet, process, armed)
         self._fillers: list[Path] = []
 
     @override

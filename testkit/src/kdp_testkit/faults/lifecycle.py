@@ -5,19 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import anyio
-from typing_extensions import override
 
 from .. import events
+from ..armed_faults import RegisterFault
 from ..pods import ScenarioError
 from ..wire import CallError
 from .base import FaultGroup
-from .register import RegisterFault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from ..kubelet import SimulatedKubelet
-    from ..kubelet_process import Life
     from ..profiles import Profile
 
 __all__ = ["LifeCycleFaults"]
@@ -25,17 +22,6 @@ __all__ = ["LifeCycleFaults"]
 
 class LifeCycleFaults(FaultGroup):
     """Faults of the kubelet's life."""
-
-    def __init__(self, kubelet: SimulatedKubelet, life: Callable[[], Life | None]) -> None:
-        super().__init__(kubelet, life)
-        self.deduplicates = False
-        self.disconnect_delay = 0.0
-
-    @override
-    def clear(self) -> None:
-        super().clear()
-        self.deduplicates = False
-        self.disconnect_delay = 0.0
 
     async def clean_restart(self) -> None:
         """Fault 53: the kubelet closes its connections, removes kubelet.sock, ends, and starts again.
@@ -64,7 +50,7 @@ class LifeCycleFaults(FaultGroup):
         A good plugin registers with the new kubelet without waiting for the old one's answer.
         """
         known = len(self._kubelet.events.of(events.RegisterReceived, resource=resource))
-        self._living("it cannot be asked")
+        self._process.living("it cannot be asked")
         self._arm(RegisterFault(hang=True))
         if self._kubelet.streams(resource):
             self._kubelet.drop_stream(resource)
@@ -82,7 +68,7 @@ class LifeCycleFaults(FaultGroup):
 
         A good plugin cancels or finishes the call, registers, and answers any set.
         """
-        connection = self._client(resource).connection
+        connection = self._process.client(resource).connection
         answers: list[str | None] = []
 
         async def allocate() -> None:
@@ -116,7 +102,7 @@ class LifeCycleFaults(FaultGroup):
 
         A good plugin keeps the stream that it has; without one it says why and goes on trying.
         """
-        self._living("its registry cannot die").stop_listening()
+        self._process.living("its registry cannot die").stop_listening()
 
     async def restart_storm(self, times: int, *, down: float = 0.0) -> None:
         """Fault 59: the kubelet is killed and started ``times`` times, as quickly as it comes up.
@@ -151,7 +137,7 @@ class LifeCycleFaults(FaultGroup):
             raise ScenarioError(
                 f"{self._kubelet.profile.name} finds clients by name and path, so it never ends the wrong one; take k136"
             )
-        streaming = self._streaming(resource)
+        streaming = self._process.streaming(resource)
         if len(streaming) < 2:
             raise ScenarioError(
                 f"{resource} has {len(streaming)} open stream: two are needed, an older and a newer one"
@@ -180,8 +166,8 @@ class LifeCycleFaults(FaultGroup):
         """
         if self._kubelet.profile.one_client_per_resource:
             raise ScenarioError(f"{self._kubelet.profile.name} has no records by path to poison; take k137")
-        client = self._client(resource)
-        self._living("it has no records").clients.drop(resource, client.socket_path)
+        client = self._process.client(resource)
+        self._process.living("it has no records").clients.drop(resource, client.socket_path)
 
     def deduplicate(self) -> None:
         """Fault 64: a Register of a resource and path that are on record is answered ok, and nothing happens.
@@ -190,7 +176,7 @@ class LifeCycleFaults(FaultGroup):
 
         A good plugin never registers while its stream lives, and believes in nothing but a stream.
         """
-        self.deduplicates = True
+        self.armed.deduplicates = True
 
     def disconnect_late(self, seconds: float) -> None:
         """Fault 65: the kubelet acts on a stream's end only ``seconds`` later, on whoever is on record then.
@@ -200,7 +186,7 @@ class LifeCycleFaults(FaultGroup):
 
         A good plugin has a new path each time, and registers again if its stream ends all the same.
         """
-        self.disconnect_delay = seconds
+        self.armed.disconnect_delay = seconds
 
     def _arm(self, fault: RegisterFault, times: int | None = 1) -> None:
-        self._kubelet.faults.register(fault, times=times)
+        self.register(fault, times=times)

@@ -6,26 +6,17 @@ Both know the calls by their names and the messages by their bytes, so that any 
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import anyio
-import attrs
-from typing_extensions import override
-
-from kdp.proto.podresources.v1 import api_pb2 as podresources
-
 from ..pods import ScenarioError
-from ..registry import Refusal
 from .base import FaultGroup, remove
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..kubelet import SimulatedKubelet
-    from ..kubelet_process import Life
+    from kdp.proto.podresources.v1 import api_pb2 as podresources
+
 
 __all__ = ["PodResourcesFaults"]
 
@@ -33,64 +24,8 @@ _RATE_LIMIT = "rejected by rate limit"
 _GET_DISABLED = "PodResources API Get method disabled"
 
 
-@attrs.define
-class _Answer:
-    """What meets the next calls of one method, or of all."""
-
-    method: str | None
-    left: float
-    delay: float = 0.0
-    code: str | None = None
-    text: str = ""
-
-
-@attrs.define
-class _Shape:
-    """What becomes of the next replies of List."""
-
-    left: float
-    change: Callable[[podresources.ListPodResourcesResponse], None]
-
-
 class PodResourcesFaults(FaultGroup):
     """Faults of the pod-resources API."""
-
-    def __init__(self, kubelet: SimulatedKubelet, life: Callable[[], Life | None]) -> None:
-        super().__init__(kubelet, life)
-        self._answers: list[_Answer] = []
-        self._shapes: list[_Shape] = []
-
-    @override
-    def clear(self) -> None:
-        super().clear()
-        self._answers.clear()
-        self._shapes.clear()
-
-    async def meet(self, method: str) -> None:
-        """Let the faults meet a call of ``method``, for example ``List``; a server awaits it before it answers.
-
-        Raises:
-            Refusal: The call is answered with that status.
-        """
-        for answer in [a for a in self._answers if a.method in (None, method)]:
-            answer.left -= 1
-            if answer.left <= 0:
-                self._answers.remove(answer)
-            await anyio.sleep(answer.delay)
-            if answer.code is not None:
-                raise Refusal(answer.text, answer.code)
-
-    def shape(self, reply: bytes) -> bytes:
-        """Return a serialised ListPodResourcesResponse as the faults make it; a server sends that."""
-        if not self._shapes:
-            return reply
-        message = podresources.ListPodResourcesResponse.FromString(reply)
-        for shape in list(self._shapes):
-            shape.left -= 1
-            if shape.left <= 0:
-                self._shapes.remove(shape)
-            shape.change(message)
-        return message.SerializeToString()
 
     def pod_resources_absent(self) -> None:
         """Fault 73: there is no socket of the pod-resources API.
@@ -108,7 +43,7 @@ class PodResourcesFaults(FaultGroup):
 
         A good plugin takes it for "later", and concludes nothing from it.
         """
-        self._refuse(None, times, code="RESOURCE_EXHAUSTED", text=_RATE_LIMIT)
+        self.armed.arm_answer(times, method=None, code="RESOURCE_EXHAUSTED", text=_RATE_LIMIT)
 
     def pod_resources_slow(self, seconds: float, *, times: int | None = 1) -> None:
         """Fault 74: calls are answered ``seconds`` late.
@@ -117,7 +52,7 @@ class PodResourcesFaults(FaultGroup):
 
         A good plugin has a deadline, and nothing of it waits for the answer.
         """
-        self._refuse(None, times, delay=seconds)
+        self.armed.arm_answer(times, method=None, delay=seconds)
 
     def list_terminal_pods(self, resource: str, device_ids: Sequence[str], *, times: int | None = 1) -> None:
         """Fault 75: List names a pod that has ended as a holder of these devices.
@@ -131,7 +66,7 @@ class PodResourcesFaults(FaultGroup):
             pod = message.pod_resources.add(name="ended", namespace="default")
             pod.containers.add(name="main").devices.add(resource_name=resource, device_ids=device_ids)
 
-        self._change(times, change)
+        self.armed.arm_change(times, change)
 
     def hide_containers(self, *names: str, times: int | None = 1) -> None:
         """Fault 76: List leaves out the containers of these names, as it does with plain init containers.
@@ -147,7 +82,7 @@ class PodResourcesFaults(FaultGroup):
                 del pod.containers[:]
                 pod.containers.extend(kept)
 
-        self._change(times, change)
+        self.armed.arm_change(times, change)
 
     def list_devices_twice(self, *, times: int | None = 1) -> None:
         """Fault 77: List names every device twice, in entries of their own for two NUMA nodes.
@@ -165,7 +100,7 @@ class PodResourcesFaults(FaultGroup):
                         again.CopyFrom(device)
                         again.topology.nodes.add(ID=1)
 
-        self._change(times, change)
+        self.armed.arm_change(times, change)
 
     def list_too_much(self, more_bytes: int = 8 * 1024 * 1024, *, times: int | None = 1) -> None:
         """Fault 78: List's reply has ``more_bytes`` more than its pods need, beyond gRPC's 4 MiB.
@@ -181,7 +116,7 @@ class PodResourcesFaults(FaultGroup):
                 message.pod_resources.add(name=f"{number:0>10}" * 20, namespace="many")
                 left, number = left - 200, number + 1
 
-        self._change(times, change)
+        self.armed.arm_change(times, change)
 
     def recreate_pod_resources_socket(self) -> None:
         """Fault 79: the pod-resources API's socket file is made again; who is connected stays with the old name.
@@ -205,7 +140,7 @@ class PodResourcesFaults(FaultGroup):
 
         A good plugin frees a device only when two lists 30 s apart do not name it.
         """
-        self._change(times, lambda message: message.Clear())
+        self.armed.arm_change(times, lambda message: message.Clear())
 
     def disable_get(self, *, times: int | None = None) -> None:
         """Fault 81: Get answers that it is disabled.
@@ -214,18 +149,4 @@ class PodResourcesFaults(FaultGroup):
 
         A good plugin asks with List instead.
         """
-        self._refuse("Get", times, code="UNKNOWN", text=_GET_DISABLED)
-
-    def _refuse(
-        self, method: str | None, times: int | None, *, delay: float = 0.0, code: str | None = None, text: str = ""
-    ) -> None:
-        self._answers.append(_Answer(method, _count(times), delay, code, text))
-
-    def _change(self, times: int | None, change: Callable[[podresources.ListPodResourcesResponse], None]) -> None:
-        self._shapes.append(_Shape(_count(times), change))
-
-
-def _count(times: int | None) -> float:
-    if times is not None and times < 1:
-        raise ScenarioError(f"a fault cannot meet {times} calls")
-    return math.inf if times is None else times
+        self.armed.arm_answer(times, method="Get", code="UNKNOWN", text=_GET_DISABLED)

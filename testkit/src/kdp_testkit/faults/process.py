@@ -23,8 +23,9 @@ from .base import FaultGroup
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 
-    from ..kubelet import SimulatedKubelet
-    from ..kubelet_process import Life
+    from ..armed_faults import ArmedFaults
+    from ..current_process import CurrentProcess
+    from ..kubelet_core import KubeletCore
 
 __all__ = ["Moment", "ProcessFaults"]
 
@@ -35,8 +36,8 @@ Moment = Literal["waiting", "registering", "awaiting stream", "connected", "allo
 class ProcessFaults(FaultGroup):
     """Faults of the plugin's process."""
 
-    def __init__(self, kubelet: SimulatedKubelet, life: Callable[[], Life | None]) -> None:
-        super().__init__(kubelet, life)
+    def __init__(self, kubelet: KubeletCore, process: CurrentProcess, armed: ArmedFaults) -> None:
+        super().__init__(kubelet, process, armed)
         self._clock: Path | None = None
 
     @override

@@ -5,88 +5,26 @@ They are queued: each one meets the next Register calls, ``times`` of them (None
 
 from __future__ import annotations
 
-import math
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import anyio
-import attrs
-from typing_extensions import override
 
 from kdp.hardware import DirectoryWatch
 
+from ..armed_faults import RegisterFault
 from ..pods import ScenarioError
 from ..wire import CallError, DialError, PluginConnection
 from .base import FaultGroup
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator
 
-    from ..kubelet import SimulatedKubelet
-    from ..kubelet_process import Life
-
-__all__ = ["RegisterFault", "RegisterFaults"]
-
-
-@attrs.frozen(kw_only=True)
-class RegisterFault:
-    """What happens to one Register call.
-
-    Attributes:
-        delay: Seconds that the reply comes late, after everything else was done.
-        code: The status to answer with at once, without looking at the request; None to treat it properly.
-        text: The status's text; ``{socket}`` stands for the path of the plugin's socket.
-        hang: Never answer, never dial.
-        drop: Break the connection instead of answering.
-        dial: Whether the plugin is dialed; without it Register is answered ok all the same.
-        options: Whether GetDevicePluginOptions is called after dialing.
-        stream: Whether ListAndWatch is called after dialing.
-        connections: How many connections, each with its own stream, are made.
-        dial_delay: Seconds until the plugin is dialed.
-        resource: Whose calls it meets; None: any. Others go past it and are treated properly, or meet the next fault.
-    """
-
-    delay: float = 0.0
-    code: str | None = None
-    text: str = ""
-    hang: bool = False
-    drop: bool = False
-    dial: bool = True
-    options: bool = True
-    stream: bool = True
-    connections: int = 1
-    dial_delay: float = 0.0
-    resource: str | None = None
+__all__ = ["RegisterFaults"]
 
 
 class RegisterFaults(FaultGroup):
     """Faults of Register."""
-
-    def __init__(self, kubelet: SimulatedKubelet, life: Callable[[], Life | None]) -> None:
-        super().__init__(kubelet, life)
-        self._queue: list[tuple[RegisterFault, float]] = []
-
-    def next_register(self, resource: str = "") -> RegisterFault:
-        """Take the fault that meets the Register call that just came, for this resource."""
-        for position, (fault, left) in enumerate(self._queue):
-            if fault.resource in (None, resource):
-                if left <= 1:
-                    self._queue.pop(position)
-                else:
-                    self._queue[position] = (fault, left - 1)
-                return fault
-        return RegisterFault()
-
-    @override
-    def clear(self) -> None:
-        super().clear()
-        self._queue.clear()
-
-    def register(self, fault: RegisterFault, *, times: int | None = 1) -> None:
-        """Queue any combination of faults for the next Register calls."""
-        if times is not None and times < 1:
-            raise ScenarioError(f"a fault cannot meet {times} calls")
-        self._queue.append((fault, math.inf if times is None else times))
 
     def delay_register(self, seconds: float, *, times: int | None = 1) -> None:
         """Fault 1: Register is answered ``seconds`` late, after the plugin was dialed and asked for its options.

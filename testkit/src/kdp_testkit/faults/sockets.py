@@ -12,11 +12,11 @@ from ..pods import ScenarioError
 from .base import FaultGroup, remove
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    from ..kubelet import SimulatedKubelet
-    from ..kubelet_process import Life
+    from ..armed_faults import ArmedFaults
+    from ..current_process import CurrentProcess
+    from ..kubelet_core import KubeletCore
 
 __all__ = ["SocketFaults"]
 
@@ -24,8 +24,8 @@ __all__ = ["SocketFaults"]
 class SocketFaults(FaultGroup):
     """Faults of kubelet.sock."""
 
-    def __init__(self, kubelet: SimulatedKubelet, life: Callable[[], Life | None]) -> None:
-        super().__init__(kubelet, life)
+    def __init__(self, kubelet: KubeletCore, process: CurrentProcess, armed: ArmedFaults) -> None:
+        super().__init__(kubelet, process, armed)
         self._held: list[socket.socket] = []
 
     @override
@@ -101,7 +101,7 @@ class SocketFaults(FaultGroup):
 
         A good plugin keeps its stream, and does not register while it lives.
         """
-        self._living("there is no living socket to unlink")
+        self._process.living("there is no living socket to unlink")
         self._kubelet.paths.kubelet_socket.unlink()
 
     def recreate_socket_file(self) -> None:
@@ -126,7 +126,7 @@ class SocketFaults(FaultGroup):
         A good plugin whose stream lives ignores it.
         """
         self._living_socket()
-        self._living("it cannot make a new socket").new_door()
+        self._process.living("it cannot make a new socket").new_listener()
 
     def recreate_socket_twice(self) -> None:
         """Fault 19: kubelet.sock is replaced by a new socket twice within 5 ms.

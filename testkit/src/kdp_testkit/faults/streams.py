@@ -9,20 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from typing_extensions import override
-
+from .. import frames
 from ..pods import ScenarioError
-from ..wire import PluginConnection
-from . import frames
+from ..relay import Relay, Shape
 from .base import FaultGroup
-from .relay import Relay, Shape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ..kubelet import SimulatedKubelet
-    from ..kubelet_process import Life
-    from ..wire import ListedDevice, PluginStream
+    from ..wire import ListedDevice, PluginConnection, PluginStream
 
 __all__ = ["StreamFaults"]
 
@@ -33,34 +26,9 @@ _UNUSUAL = {frames.MAX_FRAME_SIZE: 2**24 - 1, 0x1: 0, 0x6: 2**24, 0xF0: 7, 0xFFF
 class StreamFaults(FaultGroup):
     """Faults of streams and connections."""
 
-    def __init__(self, kubelet: SimulatedKubelet, life: Callable[[], Life | None]) -> None:
-        super().__init__(kubelet, life)
-        self._shape: Shape | None = None
-        self._max_receive_bytes: int | None = None
-        self._relays: dict[PluginConnection, Relay] = {}
-
-    @override
-    def clear(self) -> None:
-        super().clear()
-        self._shape = self._max_receive_bytes = None
-
-    def connection(self, socket_path: str) -> PluginConnection:
-        """Return the connection for a plugin that is about to be dialed, with the faults that are armed."""
-        relay = None if self._shape is None else Relay(socket_path, self._shape)
-        connection = PluginConnection(
-            socket_path,
-            authority=self._authority,
-            address=None if relay is None else relay.address,
-            max_receive_bytes=self._max_receive_bytes,
-        )
-        if relay is not None:
-            self._relays[connection] = relay
-            self._living("nothing is dialed").start_soon(relay.serve)
-        return connection
-
     def intercept(self) -> None:
         """Dial plugins through a relay from now on, so that `goaway`, `ping_flood` and `half_close` can be done."""
-        self._shape = self._shape or Shape()
+        self.armed.relay_shape = self.armed.relay_shape or Shape()
 
     def goaway(self, resource: str) -> None:
         """Fault 31: the plugin is told GOAWAY on the kubelet's connection, which stays open.
@@ -94,7 +62,7 @@ class StreamFaults(FaultGroup):
 
         A good plugin sends the same lists, in small pieces.
         """
-        self._shape = Shape(window=size)
+        self.armed.relay_shape = Shape(window=size)
 
     async def open_streams(self, resource: str, count: int) -> list[PluginStream]:
         """Fault 35: ``count`` more ListAndWatch streams are opened on the kubelet's connection; return them.
@@ -103,7 +71,7 @@ class StreamFaults(FaultGroup):
 
         A good plugin sends the whole list and every change to each of them.
         """
-        connection = self._client(resource).connection
+        connection = self._process.client(resource).connection
         return [connection.watch() for _ in range(count)]
 
     async def flap_streams(self, resource: str, times: int) -> list[list[ListedDevice] | None]:
@@ -113,7 +81,7 @@ class StreamFaults(FaultGroup):
 
         A good plugin answers each with the whole list, and loses neither memory nor its registration by it.
         """
-        connection = self._client(resource).connection
+        connection = self._process.client(resource).connection
         read: list[list[ListedDevice] | None] = []
         for _ in range(times):
             stream = connection.watch()
@@ -128,7 +96,7 @@ class StreamFaults(FaultGroup):
 
         A good plugin never sends more than 4 MiB, and after such an end registers again with growing pauses.
         """
-        self._max_receive_bytes = max_bytes
+        self.armed.max_receive_bytes = max_bytes
 
     def unusual_settings(self) -> None:
         """Fault 38: connections made from now on begin with unusual HTTP/2 settings, some of which do not exist.
@@ -137,7 +105,7 @@ class StreamFaults(FaultGroup):
 
         A good plugin ignores what it does not know (RFC 9113 section 6.5.2), and serves as ever.
         """
-        self._shape = Shape(settings=dict(_UNUSUAL))
+        self.armed.relay_shape = Shape(settings=dict(_UNUSUAL))
 
     async def ping_flood(self, resource: str, count: int) -> int:
         """Fault 39: the plugin gets ``count`` PINGs at once on the kubelet's connection; return how many it answered.
@@ -163,13 +131,13 @@ class StreamFaults(FaultGroup):
 
         A good plugin counts streams, not connections: it registers again, and its stop waits for no idle one.
         """
-        [*_, client] = self._streaming(resource)
+        [*_, client] = self._process.streaming(resource)
         client.is_leaked = True
         client.end_stream()
         return client.connection
 
     def _relay(self, resource: str) -> Relay:
-        relay = self._relays.get(self._client(resource).connection)
+        relay = self.armed.relays.get(self._process.client(resource).connection)
         if relay is None:
             raise ScenarioError(
                 f"the connection to {resource} was not made through a relay; call faults.intercept() before the "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from ..listener import FrontDoor
+from ..listener import Listener
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +32,7 @@ class KubeletSocket:
     def __init__(self, path: Path, purpose: str) -> None:
         self.address = f"kdp-{purpose}-{os.getpid()}-{secrets.token_hex(8)}"
         self._path = path
-        self._door: FrontDoor | None = None
+        self._door: Listener | None = None
         self._scope: anyio.CancelScope | None = None
 
     @property
@@ -42,12 +42,12 @@ class KubeletSocket:
 
     def listen(self, tasks: TaskGroup) -> None:
         """Take connections from now on; the tasks serve them."""
-        self._door = FrontDoor(self._path, self.address)
+        self._door = Listener(self._path, self.address)
         self._door.listen()
         self._scope = anyio.CancelScope()
         tasks.start_soon(self._serve, self._door, self._scope)
 
-    async def _serve(self, door: FrontDoor, scope: anyio.CancelScope) -> None:
+    async def _serve(self, door: Listener, scope: anyio.CancelScope) -> None:
         with scope:
             await door.serve()
 

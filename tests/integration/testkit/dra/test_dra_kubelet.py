@@ -16,11 +16,11 @@ from kdp.proto.drahealth.v1 import api_pb2 as health
 from kdp_testkit.dra import events, objects
 from kdp_testkit.dra.claims import SKIPPING
 from kdp_testkit.dra.kubelet import SimulatedDraKubelet
-from kdp_testkit.dra.kubelet_process import DraTimings
 from kdp_testkit.dra.pods import DraContainer, DraPod, PodStartError, PodStopError
 from kdp_testkit.dra.profiles import PROFILES as DRA_PROFILES
 from kdp_testkit.dra.profiles import DraProfile
 from kdp_testkit.dra.status import ApiRefused, Kind
+from kdp_testkit.dra.timings import DraTimings
 from kdp_testkit.events import PluginNotified
 
 DRIVER = "gpu.example.com"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...dra.kubelet import SimulatedDraKubelet
-from ...dra.kubelet_process import DraTimings
+from ...dra.timings import DraTimings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
