@@ -24,12 +24,12 @@ from .host import Host
 
 if TYPE_CHECKING:
     from .attributes import attributes_of
-    from .directory import Directory
+    from .directory import Directory, PciFunction
     from .events.links import LinkEvent, LinkWatch
     from .events.uevents import Uevent, UeventWatch
     from .lastknown import LastKnown
     from .net import NetInterface
-    from .pci import PciFunction, PciLink
+    from .pci import PciLink
     from .readings import Reading
 
 __all__ = [
@@ -54,7 +54,7 @@ _HOMES = {
     "LinkEvent": "events.links",
     "LinkWatch": "events.links",
     "NetInterface": "net",
-    "PciFunction": "pci",
+    "PciFunction": "directory",
     "PciLink": "pci",
     "Reading": "readings",
     "Uevent": "events.uevents",

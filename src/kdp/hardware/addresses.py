@@ -19,7 +19,7 @@ from .events.links import HEADER, attributes_of, messages_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .host import Host
+    from .directory import NodeFiles
 
 __all__ = ["ADDRESSES", "addresses_of", "parse_addresses"]
 
@@ -37,7 +37,7 @@ _ADDR = struct.Struct("=BBBBI")  # ifaddrmsg: family, length of the prefix, flag
 _SECONDS = 2.0
 
 
-def addresses_of(host: Host, name: str, index: int | None) -> tuple[str, ...]:
+def addresses_of(host: NodeFiles, name: str, index: int | None) -> tuple[str, ...]:
     """Return the addresses of an interface that others can reach, as ``192.0.2.5/24``; none also where nobody tells.
 
     Args:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from . import Host
+from typing import TYPE_CHECKING
+
+from .host import Host
+
+if TYPE_CHECKING:
+    from .directory import NodeFiles
 
 __all__ = ["boot_id_of"]
 
 
-def boot_id_of(host: Host) -> str:
+def boot_id_of(host: NodeFiles) -> str:
     """Return which boot of the node this is; "": it does not say."""
     path = "/proc/sys/kernel/random/boot_id"
     # A container that sees the node's files elsewhere has the kernel's word at its own place.

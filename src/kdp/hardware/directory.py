@@ -1,4 +1,6 @@
-"""`Directory`: a directory of sysfs or procfs with typed readers for its attributes, and the ways from it to others.
+"""`Directory`: a directory of sysfs or procfs with typed readers for its attributes; `PciFunction`, which is one.
+
+They stand together because each leads to the other. `NodeFiles` is what they need of a node's files: `Host` is above.
 
 It is a device, an entry of a class, a port, a set of error registers: whatever has attributes. A `Directory` holds a
 path and no values: each reader reads anew, and one of a device that is gone answers with the reason.
@@ -7,21 +9,93 @@ path and no values: each reader reads anew, and one of a device that is gone ans
 from __future__ import annotations
 
 import posixpath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, Protocol, final
 
 import attrs
 
 from . import readings
-from .host import Host
+from .pci import PciLink, function_path
 from .resolving import Below
 
 if TYPE_CHECKING:
-    from .pci import PciFunction
+    import os
+    from pathlib import Path
+
     from .readings import Reading
 
-__all__ = ["Directory"]
+__all__ = ["Directory", "NodeFiles", "PciFunction"]
 
 TOP = "/sys/devices"
+
+
+class NodeFiles(Protocol):
+    """What readers of sysfs need of a node's files; `Host` has it, with the words of its methods."""
+
+    @property
+    def root(self) -> Path:
+        """See `Host.root`."""
+        ...
+
+    @property
+    def is_real(self) -> bool:
+        """See `Host.is_real`."""
+        ...
+
+    def path(self, host_path: str | os.PathLike[str]) -> Path:
+        """See `Host.path`."""
+        ...
+
+    def resolve(self, host_path: str | os.PathLike[str]) -> str:
+        """See `Host.resolve`."""
+        ...
+
+    def is_directory(self, host_path: str | os.PathLike[str]) -> bool:
+        """See `Host.is_directory`."""
+        ...
+
+    def glob(self, pattern: str) -> list[str]:
+        """See `Host.glob`."""
+        ...
+
+    def escape(self, host_path: str) -> str:
+        """See `Host.escape`."""
+        ...
+
+    def read_bytes(self, host_path: str | os.PathLike[str]) -> bytes:
+        """See `Host.read_bytes`."""
+        ...
+
+    def reading(self, host_path: str) -> Reading[str]:
+        """See `Host.reading`."""
+        ...
+
+    def read_link(self, host_path: str | os.PathLike[str]) -> str | None:
+        """See `Host.read_link`."""
+        ...
+
+    def node_of_number(self, kind: Literal["char", "block"], major: int, minor: int) -> str | None:
+        """See `Host.node_of_number`."""
+        ...
+
+    def directory(self, host_path: str | os.PathLike[str]) -> Directory:
+        """See `Host.directory`."""
+        ...
+
+    def directories(self, pattern: str) -> list[Directory]:
+        """See `Host.directories`."""
+        ...
+
+    def directory_of_node(self, host_path: str | os.PathLike[str]) -> Directory | None:
+        """See `Host.directory_of_node`."""
+        ...
+
+    def pci_function(self, address: str) -> PciFunction | None:
+        """See `Host.pci_function`."""
+        ...
+
+    def numa_nodes_of(self, directory: Directory) -> tuple[int, ...]:
+        """See `Host.numa_nodes_of`."""
+        ...
 
 
 @attrs.frozen
@@ -33,7 +107,7 @@ class Directory:
         path: Its path on the node, links followed; it is taken for granted that none is put into it later.
     """
 
-    host: Host = attrs.field(repr=False)
+    host: NodeFiles = attrs.field(repr=False)
     path: str
 
     @property
@@ -151,19 +225,140 @@ class Directory:
     @property
     def pci(self) -> PciFunction | None:
         """The PCI function that it is, is part of, or points to with its link ``device``; None: none."""
-        from .pci import of_directory
-
-        return of_directory(self)
+        return _pci_function(self, links=4)
 
     @property
     def numa_nodes(self) -> tuple[int, ...]:
         """The memory nodes that it is near to; see `Host.numa_nodes`."""
-        from .numa import of_directory
-
-        return of_directory(self)
+        return self.host.numa_nodes_of(self)
 
 
 def parse_number(text: str) -> tuple[int, int]:
     """Return major and minor number of ``231:192``."""
     major, _, minor = text.partition(":")
     return int(major), int(minor)
+
+
+@final
+@attrs.frozen
+class PciFunction(Directory):
+    """A PCI function. A property is None where sysfs does not tell; `Directory.text` and its like tell the reason."""
+
+    @property
+    def address(self) -> str:
+        """As ``0000:3b:00.0``: domain, bus, device, function."""
+        return self.name
+
+    @property
+    def vendor(self) -> int | None:
+        """The vendor's id, as 0x10de."""
+        return self.hexadecimal("vendor").value
+
+    @property
+    def device(self) -> int | None:
+        """The device's id, which the vendor gave."""
+        return self.hexadecimal("device").value
+
+    @property
+    def subsystem_vendor(self) -> int | None:
+        """The id of the board's maker."""
+        return self.hexadecimal("subsystem_vendor").value
+
+    @property
+    def subsystem_device(self) -> int | None:
+        """The board's id, which its maker gave."""
+        return self.hexadecimal("subsystem_device").value
+
+    @property
+    def class_code(self) -> int | None:
+        """Class, subclass and programming interface in 24 bits: 0x030200 is a 3D controller, 0x020700 InfiniBand."""
+        return self.hexadecimal("class").value
+
+    @property
+    def revision(self) -> int | None:
+        """The revision."""
+        return self.hexadecimal("revision").value
+
+    @property
+    def numa_node(self) -> int | None:
+        """Its memory node; None: unknown (the file says -1, or there is none). Node 0 is a node."""
+        node = self.integer("numa_node").value
+        return node if node is not None and node >= 0 else None
+
+    @property
+    def pcie_root(self) -> str | None:
+        """The root complex above it, as ``pci0000:3a``: functions below the same one reach each other without a processor."""
+        root = self.path.removeprefix("/sys/devices/").partition("/")[0]
+        return root if root.startswith("pci") else None
+
+    @property
+    def local_cpus(self) -> tuple[int, ...] | None:
+        """The processors that are near to it."""
+        return self.numbers("local_cpulist").value
+
+    @property
+    def link_now(self) -> PciLink:
+        """The link as it is; a card at rest may have slowed it down."""
+        return self._link("current")
+
+    @property
+    def link_max(self) -> PciLink:
+        """The best link that it can do."""
+        return self._link("max")
+
+    def _link(self, which: str) -> PciLink:
+        # "8.0 GT/s PCIe", "2.5 GT/s", "Unknown"; a width of 0 or 255 is that of no link.
+        speed = self.text(f"{which}_link_speed").parsed(lambda text: float(text.split()[0]), "a speed").value
+        width = self.integer(f"{which}_link_width").value
+        return PciLink(speed, width if width is not None and 0 < width <= 64 else None)
+
+    @property
+    def iommu_group(self) -> int | None:
+        """The number of its IOMMU group; None: it is in none."""
+        name = self.link("iommu_group")
+        return int(name) if name is not None and name.isdigit() else None
+
+    @property
+    def vfio_node(self) -> str | None:
+        """``/dev/vfio/N`` of its IOMMU group; None: it is in none. It is there while vfio-pci is the driver."""
+        group = self.iommu_group
+        return None if group is None else f"/dev/vfio/{group}"
+
+    @property
+    def net_names(self) -> list[str]:
+        """The names of its network interfaces."""
+        return [entry.name for entry in self.children("net/*")]
+
+    # -- SR-IOV --------------------------------------------------------------------------------------------------------
+
+    @property
+    def physical_function(self) -> PciFunction | None:
+        """The physical function of a virtual one; None: it is no virtual function."""
+        address = self.link("physfn")
+        return None if address is None else self.host.pci_function(address)
+
+    @property
+    def virtual_functions(self) -> dict[int, PciFunction]:
+        """The virtual functions that are there now, by their number (``virtfn0``)."""
+        found: dict[int, PciFunction] = {}
+        for entry in self.host.glob(f"{self.host.escape(self.path)}/virtfn*"):
+            number = entry.rpartition("virtfn")[2]
+            address = self.link(f"virtfn{number}")
+            function = self.host.pci_function(address) if address is not None else None
+            if function is not None and number.isdigit():
+                found[int(number)] = function
+        return dict(sorted(found.items()))
+
+    @property
+    def virtual_function_limit(self) -> int:
+        """How many virtual functions it could have (``sriov_totalvfs``); 0: it knows nothing of SR-IOV."""
+        return self.integer("sriov_totalvfs").or_else(0)
+
+
+def _pci_function(directory: Directory, *, links: int) -> PciFunction | None:
+    """See `Directory.pci`; so many links ``device`` are followed, in case they form a circle."""
+    path = function_path(directory.path)
+    if path is not None:
+        return PciFunction(directory.host, path)
+    device = directory.child("device")
+    return _pci_function(device, links=links - 1) if links and device.exists else None

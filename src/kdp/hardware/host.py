@@ -24,10 +24,9 @@ from .patterns import in_one_directory, matching, names
 from .resolving import READ_ONLY, Below, open_straight, resolve
 
 if TYPE_CHECKING:
-    from .directory import Directory
+    from .directory import Directory, PciFunction
     from .fake_nodes import StandIns  # noqa: TC004 - attrs reads no annotation
     from .net import NetInterface
-    from .pci import PciFunction
     from .readings import Reading
 
 __all__ = ["Host"]
@@ -75,9 +74,19 @@ class Host:
         Raises:
             ConfigurationError: The file cannot be read, is no snapshot, is cut off, of a newer format, or not safe.
         """
-        from .snapshot.archive import host_of
+        import shutil
+        import weakref
 
-        return host_of(file)
+        from .snapshot.archive import unpack_temporarily
+
+        root = unpack_temporarily(file)
+        try:
+            host = cls(root)
+        except BaseException:
+            shutil.rmtree(root, ignore_errors=True)
+            raise
+        weakref.finalize(host, shutil.rmtree, root, ignore_errors=True)
+        return host
 
     @property
     def is_real(self) -> bool:
@@ -319,13 +328,24 @@ class Host:
             class_code: 0x03 is a class, 0x0302 class and subclass, 0x030200 the interface as well.
             driver: The driver that it is bound to.
         """
-        from .pci import functions
+        from .directory import PciFunction
+        from .pci import DEVICES, is_of_class
 
-        return functions(self, vendor=vendor, device=device, class_code=class_code, driver=driver)
+        found = [PciFunction(self, entry.path) for entry in self.directories(f"{DEVICES}/*")]
+        wanted = [
+            function
+            for function in found
+            if (vendor is None or function.vendor == vendor)
+            and (device is None or function.device == device)
+            and (class_code is None or is_of_class(function.class_code, class_code))
+            and (driver is None or function.driver == driver)
+        ]
+        return sorted(wanted, key=lambda function: function.address)
 
     def pci_function(self, address: str) -> PciFunction | None:
         """Return a PCI function by its address, be it written as by sysfs or by NVML; None: there is none."""
-        from .pci import DEVICES, PciFunction, normal_address
+        from .directory import PciFunction
+        from .pci import DEVICES, normal_address
 
         normal = normal_address(address)
         if normal is None or not (found := self.directory(f"{DEVICES}/{normal}")).exists:
@@ -355,6 +375,12 @@ class Host:
         from .numa import of_paths
 
         return of_paths(self, host_paths)
+
+    def numa_nodes_of(self, directory: Directory) -> tuple[int, ...]:
+        """See `Directory.numa_nodes`."""
+        from .numa import of_directory
+
+        return of_directory(directory)
 
 
 def _read(descriptor: int) -> bytes:

@@ -23,13 +23,12 @@ from ..model.devices import MAX_NUMA_NODE
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .directory import Directory
-    from .host import Host
+    from .directory import Directory, NodeFiles
 
 __all__ = ["of_directory", "of_paths"]
 
 
-def of_paths(host: Host, paths: Iterable[str]) -> tuple[int, ...]:
+def of_paths(host: NodeFiles, paths: Iterable[str]) -> tuple[int, ...]:
     """See `kdp.hardware.Host.numa_nodes`."""
     return _all_or_none(_of_path(host, path) for path in paths)
 
@@ -44,7 +43,7 @@ def _all_or_none(parts: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
     return tuple(sorted({node for part in found for node in part})) if all(found) else ()
 
 
-def _of_path(host: Host, path: str) -> tuple[int, ...]:
+def _of_path(host: NodeFiles, path: str) -> tuple[int, ...]:
     directory = host.directory(path) if host.is_directory(path) else host.directory_of_node(path)
     return () if directory is None else of_directory(directory)
 

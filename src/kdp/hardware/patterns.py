@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .host import Host
+    from .directory import NodeFiles
 
 __all__ = ["in_one_directory", "matching", "names"]
 
@@ -38,7 +38,7 @@ def names(directory: str, pattern: str) -> dict[str, os.DirEntry[str]]:
     return {name: there[name] for name in fnmatch.filter(there, pattern) if is_hidden or not name.startswith(".")}
 
 
-def matching(host: Host, pattern: str) -> list[str]:
+def matching(host: NodeFiles, pattern: str) -> list[str]:
     """Return the node's paths that match, links followed inside the root; ``**`` is any depth where it is a whole part."""
     *above, last = pattern.split("/")
     parts = list(filter(None, above))
@@ -49,7 +49,7 @@ def matching(host: Host, pattern: str) -> list[str]:
     return [found for place in places for found in _end(host, place, last)]
 
 
-def _step(host: Host, place: str, part: str) -> Iterator[str]:
+def _step(host: NodeFiles, place: str, part: str) -> Iterator[str]:
     """Return where a pattern may go on: paths that may not be there, which shows when it does."""
     if part == "**":
         yield place
@@ -60,7 +60,7 @@ def _step(host: Host, place: str, part: str) -> Iterator[str]:
         yield f"{place}/{part}"
 
 
-def _end(host: Host, place: str, part: str) -> Iterator[str]:
+def _end(host: NodeFiles, place: str, part: str) -> Iterator[str]:
     """Return what a pattern's last part finds, which is there, be it a link that leads nowhere."""
     if part in ("", "**"):
         if host.is_directory(place or "/"):
@@ -73,18 +73,18 @@ def _end(host: Host, place: str, part: str) -> Iterator[str]:
         yield f"{place}/{part}"
 
 
-def _below(host: Host, place: str) -> Iterator[str]:
+def _below(host: NodeFiles, place: str) -> Iterator[str]:
     for path in _in(host, place, "*"):
         yield path
         yield from _below(host, path)
 
 
-def _in(host: Host, place: str, pattern: str) -> Iterator[str]:
+def _in(host: NodeFiles, place: str, pattern: str) -> Iterator[str]:
     if (directory := _directory(host, place)) is not None:
         yield from (f"{place}/{name}" for name in names(directory, pattern))
 
 
-def _directory(host: Host, place: str) -> str | None:
+def _directory(host: NodeFiles, place: str) -> str | None:
     """Return where this process finds a directory of the node; None: nowhere."""
     try:
         return f"{host.root}{host.resolve(place or '/')}"

@@ -11,12 +11,9 @@ Source: DRA contract sections 3.5 and 3.7.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import attrs
-
-if TYPE_CHECKING:
-    from .deployment import Deployment
 
 __all__ = ["Cluster", "Rule", "cluster_objects"]
 
@@ -106,9 +103,14 @@ class Cluster:
         return (*_ALWAYS, *(_STATUS if self.writes_status else ()))
 
 
-def cluster_objects(deployment: Deployment, cluster: Cluster, namespace: str) -> list[Document]:
-    """Return what is applied before the DaemonSet, the rights after what narrows them."""
-    name = deployment.name
+def cluster_objects(name: str, cluster: Cluster, namespace: str) -> list[Document]:
+    """Return what is applied before the DaemonSet, the rights after what narrows them.
+
+    Args:
+        name: The deployment's name.
+        cluster: What the driver is in the cluster.
+        namespace: The namespace of its service account.
+    """
     labels = {"app.kubernetes.io/name": name}
 
     def document(version: str, kind: str, called: str = name, **rest: Any) -> Document:

@@ -106,7 +106,9 @@ def daemon_set(deployment: Deployment, placement: Placement) -> list[Document]:
     if deployment.is_controller:
         del main["spec"]["updateStrategy"]
         main = {**main, "kind": "Deployment", "spec": {"replicas": 1, "strategy": {"type": "Recreate"}, **main["spec"]}}
-    first = [] if deployment.cluster is None else cluster_objects(deployment, deployment.cluster, placement.namespace)
+    first = (
+        [] if deployment.cluster is None else cluster_objects(deployment.name, deployment.cluster, placement.namespace)
+    )
     return [*first, *([config] if deployment.files else []), main]
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from ..host import Host
+    from ..directory import NodeFiles
 
 __all__ = ["EventWatch"]
 
@@ -46,7 +46,7 @@ class EventWatch(ABC, Generic[E]):
     _EVENTS: ClassVar[str]
     """What they are events of, as in "the kernel's link events"."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: NodeFiles) -> None:
         self.refused: str | None = None
         self.lost = False
         self._host = host

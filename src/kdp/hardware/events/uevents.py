@@ -24,7 +24,7 @@ from .netlink import EventWatch
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..host import Host
+    from ..directory import NodeFiles
 
 __all__ = ["UEVENTS", "Uevent", "UeventWatch"]
 
@@ -83,7 +83,7 @@ class UeventWatch(EventWatch[Uevent]):
     _FILE = UEVENTS
     _EVENTS = "device"
 
-    def __init__(self, host: Host, *, subsystems: Iterable[str] | None = None) -> None:
+    def __init__(self, host: NodeFiles, *, subsystems: Iterable[str] | None = None) -> None:
         super().__init__(host)
         self._subsystems = None if subsystems is None else frozenset(subsystems)
 

@@ -19,7 +19,6 @@ import os
 import posixpath
 import shutil
 import tempfile
-import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
@@ -32,9 +31,8 @@ if TYPE_CHECKING:
     import tarfile
     from collections.abc import Mapping
 
-    from ..host import Host
 
-__all__ = ["FORMAT_VERSION", "FileEntry", "Snapshot", "host_of", "read", "unpack", "write"]
+__all__ = ["FORMAT_VERSION", "FileEntry", "Snapshot", "read", "unpack", "unpack_temporarily", "write"]
 
 FORMAT_VERSION = 1
 MAX_ENTRIES = 200_000
@@ -253,20 +251,16 @@ def unpack(snapshot: Snapshot, root: Path) -> None:
         (root / name).write_text(text)
 
 
-def host_of(file: str | os.PathLike[str]) -> Host:
-    """See `kdp.hardware.Host.of_snapshot`."""
-    from ..host import Host
-
+def unpack_temporarily(file: str | os.PathLike[str]) -> Path:
+    """Read a snapshot and unpack it into a new temporary directory, which the caller removes; see `Host.of_snapshot`."""
     snapshot = read(file)
     root = Path(tempfile.mkdtemp(prefix="kdp-snapshot-"))
     try:
         unpack(snapshot, root)
-        host = Host(root)
     except BaseException:
         shutil.rmtree(root, ignore_errors=True)
         raise
-    weakref.finalize(host, shutil.rmtree, root, ignore_errors=True)
-    return host
+    return root
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
