@@ -65,8 +65,8 @@ def command(
     """  # noqa: D301 - click's mark for a block that keeps its lines
     from pathlib import Path
 
+    from ..hardware.capture import RecordingHost, capture, generic_paths, siblings
     from ..hardware.snapshot import archive
-    from ..hardware.snapshot.capture import RecordingHost, capture, generic_paths, siblings
     from ..hardware.snapshot.redact import KINDS
     from ..hardware.snapshot.redact import redact as leave_out
 

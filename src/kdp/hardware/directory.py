@@ -19,7 +19,6 @@ from .resolving import Below
 
 if TYPE_CHECKING:
     import os
-    from pathlib import Path
 
     from .readings import Reading
 
@@ -32,17 +31,12 @@ class NodeFiles(Protocol):
     """What readers of sysfs need of a node's files; `Host` has it, with the words of its methods."""
 
     @property
-    def root(self) -> Path:
-        """See `Host.root`."""
-        ...
-
-    @property
     def is_real(self) -> bool:
         """See `Host.is_real`."""
         ...
 
-    def path(self, host_path: str | os.PathLike[str]) -> Path:
-        """See `Host.path`."""
+    def inside(self, host_path: str) -> str:
+        """See `Host.inside`."""
         ...
 
     def resolve(self, host_path: str | os.PathLike[str]) -> str:

@@ -95,9 +95,10 @@ class Host:
 
     def path(self, host_path: str | os.PathLike[str]) -> Path:
         """Return where this process finds a path of the node. Links on the way are not looked at: see `resolve`."""
-        return Path(self._inside(os.fspath(host_path)))
+        return Path(self.inside(os.fspath(host_path)))
 
-    def _inside(self, host_path: str) -> str:
+    def inside(self, host_path: str) -> str:
+        """Return what `path` does, as text."""
         return host_path if self.root is _SLASH else f"{self.root}/{host_path.lstrip('/')}"
 
     def resolve(self, host_path: str | os.PathLike[str]) -> str:
@@ -119,7 +120,7 @@ class Host:
 
     def _status(self, path: str) -> tuple[int, int]:
         """Return what `look` does; below a root the path has no links."""
-        found = os.stat(self._inside(path))
+        found = os.stat(self.inside(path))
         if self._stand_ins is None:
             return found.st_mode, found.st_rdev
         if (node := self._stand_ins.nodes.get(path)) is not None:
@@ -167,7 +168,7 @@ class Host:
         if descriptor is None:
             path = self.resolve(path)
             self._check_readable(path)
-            return _read(os.open(self._inside(path), READ_ONLY))
+            return _read(os.open(self.inside(path), READ_ONLY))
         try:
             self._check_readable(f"/{path.lstrip('/')}", descriptor)
         except OSError:
@@ -180,7 +181,7 @@ class Host:
         if self._stand_ins is None:
             return
         self._stand_ins.check_readable(path)
-        found = os.stat(self._inside(path) if descriptor is None else descriptor)
+        found = os.stat(self.inside(path) if descriptor is None else descriptor)
         mode = self._stand_ins.mode_on_node(path, found.st_mode)
         if stat.S_ISREG(mode) and not mode & 0o444:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
@@ -195,7 +196,7 @@ class Host:
         """Return the target of a link as it is written, be it there or not; None: there is no link."""
         directory, _, name = os.fspath(host_path).rstrip("/").rpartition("/")
         try:
-            place = host_path if self.root is _SLASH else self._inside(f"{self.resolve(directory or '/')}/{name}")
+            place = host_path if self.root is _SLASH else self.inside(f"{self.resolve(directory or '/')}/{name}")
             return os.readlink(place)
         except (OSError, ValueError):
             return None
@@ -254,7 +255,7 @@ class Host:
     def device_nodes(self) -> list[str]:
         """Return the paths of all device nodes below ``/dev``, sorted; links to nodes are left out."""
         try:
-            top = self._inside(self.resolve("/dev"))
+            top = self.inside(self.resolve("/dev"))
         except OSError:
             return []
         names = (os.path.join(place, name) for place, _, files in os.walk(top) for name in files)
@@ -283,18 +284,18 @@ class Host:
         one = in_one_directory(pattern)
         if one is None:
             places = (self.directory(path) for path in sorted(self.glob(pattern), key=natural))
-            return [each for each in places if os.path.isdir(self._inside(each.path))]
+            return [each for each in places if os.path.isdir(self.inside(each.path))]
         above = one[0] or "/"
         if not isinstance(pattern, Below):
             above = self.directory(above).path
         elif above != pattern.known:
             above = self.directory(Below(pattern.known, above.removeprefix(pattern.known).lstrip("/"))).path
-        entries = names(self._inside(above), one[1])
+        entries = names(self.inside(above), one[1])
         found: list[Directory] = []
         for name in sorted(entries, key=natural):
             if entries[name].is_symlink():
                 each = self.directory(Below(above, name))
-                if os.path.isdir(self._inside(each.path)):
+                if os.path.isdir(self.inside(each.path)):
                     found.append(each)
             elif entries[name].is_dir():  # what is no link is where it says
                 found.append(Directory(self, f"{above.rstrip('/')}/{name}"))

@@ -87,6 +87,6 @@ def _in(host: NodeFiles, place: str, pattern: str) -> Iterator[str]:
 def _directory(host: NodeFiles, place: str) -> str | None:
     """Return where this process finds a directory of the node; None: nowhere."""
     try:
-        return f"{host.root}{host.resolve(place or '/')}"
+        return host.inside(host.resolve(place or "/"))
     except OSError:  # a loop of links
         return None

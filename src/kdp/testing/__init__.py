@@ -1,20 +1,27 @@
-"""The test kit under the name that vendors import: a simulated kubelet, its faults, and what judges a plugin.
-
-It knows only `kdp_testkit`, and no room of kdp.
+"""A kubelet for tests, and what judges a plugin with it: the names of `kdp_testkit`, under the name that vendors import.
 
 They come with the extra ``testing``: ``pip install "kdp-sdk[testing]"``. The docstring of `kdp_testkit` is the tour.
+
+The kit announces itself by an entry point of the group ``kdp.testing``, so that nothing in kdp imports it. For type
+checkers and editors, ``__init__.pyi`` beside this file says the same.
 """
 
 from __future__ import annotations
 
-try:
-    from kdp_testkit import *
-    from kdp_testkit import __all__ as __all__
-except ModuleNotFoundError as error:
-    if error.name != "kdp_testkit":
-        raise
+from importlib.metadata import entry_points
+
+_announced = list(entry_points(group="kdp.testing"))
+if not _announced:
     raise ModuleNotFoundError(
         "kdp.testing needs the distribution kdp-testkit, which comes with the extra 'testing': "
         "pip install 'kdp-sdk[testing]'",
-        name=error.name,
-    ) from None
+        name="kdp_testkit",
+    )
+_kit = _announced[0].load()
+
+__all__ = list(_kit.__all__)  # pyright: ignore[reportUnsupportedDunderAll] - it looks at the stub
+
+
+def __getattr__(name: str) -> object:
+    """Return what the kit has of this name, which loads it on first use (PEP 562)."""
+    return getattr(_kit, name)

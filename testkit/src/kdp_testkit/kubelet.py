@@ -12,7 +12,6 @@ What dies with its process is `kubelet_process.KubeletProcess`.
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import anyio
@@ -64,10 +63,14 @@ class SimulatedKubelet(KubeletCore):
         profile: Which kubelet it is.
     """
 
-    @cached_property
+    _faults: Faults | None = None
+
+    @property
     def faults(self) -> Faults:
         """How it misbehaves on command."""
-        return Faults(self, self._current, self._armed)
+        if self._faults is None:
+            self._faults = Faults(self, self._current, self._armed)
+        return self._faults
 
     @override
     def _release(self) -> None:

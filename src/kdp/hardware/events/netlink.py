@@ -10,6 +10,7 @@ import json
 import os
 import socket
 from abc import ABC, abstractmethod
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, final
 
 import anyio
@@ -17,7 +18,6 @@ import anyio
 from .directories import DirectoryWatch
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from types import TracebackType
     from typing import Self
 
@@ -60,7 +60,7 @@ class EventWatch(ABC, Generic[E]):
             except OSError as error:
                 self.refused = f"the kernel's {self._EVENTS} events are refused: {error.strerror}"
         else:
-            self._file = _Appended(self._host.root / self._FILE)
+            self._file = _Appended(Path(self._host.inside(f"/{self._FILE}")))
             await self._file.open()
             self.refused = self._file.refused
         return self

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from kdp.errors import ConfigurationError
 from kdp.hardware import Host
+from kdp.hardware.capture import capture
 from kdp.hardware.fake_nodes import NodeEntry
 from kdp.hardware.snapshot import archive as snapshots
-from kdp.hardware.snapshot.capture import capture
 
 from ...strategies import effort
 from ..recorded import NAMES, file

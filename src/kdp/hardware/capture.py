@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any, final
 import attrs
 from typing_extensions import override
 
-from ..fake_nodes import NodeEntry
-from ..host import Host
-from ..resolving import MAX_LINKS
-from .archive import FileEntry, Snapshot
+from .fake_nodes import NodeEntry
+from .host import Host
+from .resolving import MAX_LINKS
+from .snapshot.archive import FileEntry, Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..directory import Directory
+    from .directory import Directory
 
 __all__ = ["GENERIC", "RecordingHost", "capture", "generic_paths"]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from kdp.hardware import Host
+from kdp.hardware.capture import RecordingHost, capture, generic_paths, siblings
 from kdp.hardware.snapshot import archive
-from kdp.hardware.snapshot.capture import RecordingHost, capture, generic_paths, siblings
 from kdp.hardware.snapshot.redact import redact
 from kdp.testing import SysfsTree
 
