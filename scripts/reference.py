@@ -98,7 +98,9 @@ def entry(full: str, thing: Any, module: str) -> Iterator[str]:
             yield f"\n**`{thing.__name__}.{name}{signature}`**\n\n{prose(inspect.getdoc(member) or '')}\n"
     elif inspect.isroutine(thing):
         prefix = "async " if inspect.iscoroutinefunction(thing) else ""
-        yield f"\n### {full}\n\n`{prefix}{thing.__name__}{signature_of(thing)}`\n\n{prose(inspect.getdoc(thing) or '')}\n"
+        yield (
+            f"\n### {full}\n\n`{prefix}{thing.__name__}{signature_of(thing)}`\n\n{prose(inspect.getdoc(thing) or '')}\n"
+        )
     else:
         yield f"\n### {full}\n\n{value_of(full, thing, module)}\n"
 

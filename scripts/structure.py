@@ -1,11 +1,11 @@
 """Draws who imports whom in kdp and its test kit, as SVG, and prints the counts: ``make structure``.
 
-A room is a folder or a file directly below a package. Rooms stand on floors: each one floor above the highest room that it
-imports. All imports count, also those for type checkers only and those within functions. ``make structure ROOM=dra`` draws
-the inside of one room. ``--check`` exits with 1 if files form a circle or an arrow runs back up.
+A room is a folder or a file directly below a package. Rooms stand on floors: each one floor above the highest room that
+it imports. All imports count, also those for type checkers only and those within functions. ``make structure ROOM=dra``
+draws the inside of one room. ``--check`` exits with 1 if files form a circle or an arrow runs back up.
 
-An arrow runs back up if it breaks the layers that ``pyproject.toml`` declares. Where no layers are declared, it does if it
-closes a circle of rooms.
+An arrow runs back up if it breaks the layers that ``pyproject.toml`` declares. Where no layers are declared, it does if
+it closes a circle of rooms.
 """
 
 from __future__ import annotations
@@ -94,7 +94,9 @@ class Structure:
             "arrows": f"{len(self.arrows)}, {len(self.typing)} of them for type checkers only",
             "arrows that run back up": f"{len(self.upward)}",
             "circles of files": f"{len(self.circles)}",
-            "files": f"{len(self.files)}, with {lines} lines, {statistics.median(self.files.values()):.0f} in the median",
+            "files": (
+                f"{len(self.files)}, with {lines} lines, {statistics.median(self.files.values()):.0f} in the median"
+            ),
             "largest file": f"{largest_file}, {self.files[largest_file]} lines",
             "largest room": f"{largest_room}, {rooms[largest_room]} lines, {rooms[largest_room] / lines:.0%} of all",
         }

@@ -1,6 +1,7 @@
 """A DRA driver in bare grpc.aio, without kdp's own: the peer that the simulated and the real kubelet are tested with.
 
-It records what it is asked, and answers as it is told: by default one device for each claim, with a CDI spec on request.
+It records what it is asked, and answers as it is told: by default one device for each claim, with a CDI spec on
+request.
 """
 
 from __future__ import annotations

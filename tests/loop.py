@@ -15,8 +15,8 @@ _Arguments = TypeVarTuple("_Arguments")
 class Loop(asyncio.SelectorEventLoop):
     """Takes what comes too late.
 
-    gRPC has one queue for all loops of a process. What a call of an earlier test still gets is handed to the loop of that test by
-    whoever looks into the queue next: that loop is closed, and the error would be that of the next test.
+    gRPC has one queue for all loops of a process. What a call of an earlier test still gets is handed to the loop of
+    that test by whoever looks into the queue next: that loop is closed, and the error would be that of the next test.
     """
 
     @override

@@ -1,7 +1,7 @@
 """ResourceSlices that are wrong in one place each, to be judged by kdp and by a real API server.
 
-A case is a change to a good slice, and the fields that are wrong afterwards. `STRICTER` are those that kdp refuses and the
-server takes: what kdp has against them is told in ``kdp.dra.publishing.validation``.
+A case is a change to a good slice, and the fields that are wrong afterwards. `STRICTER` are those that kdp refuses and
+the server takes: what kdp has against them is told in ``kdp.dra.publishing.validation``.
 """
 
 from __future__ import annotations

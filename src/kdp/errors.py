@@ -89,8 +89,8 @@ class EditConflictError(InvalidValueError):
 class ListTooLargeError(InvalidValueError):
     """The device list could exceed the 4 MiB that a kubelet accepts in one message (contract section 5).
 
-    Who acts: the vendor or the admin, by declaring fewer or coarser devices, fewer replicas, or shorter ids. The list before
-    stays in force.
+    Who acts: the vendor or the admin, by declaring fewer or coarser devices, fewer replicas, or shorter ids. The list
+    before stays in force.
 
     Attributes:
         fits: How many of the declared devices, in their order, would fit.

@@ -160,8 +160,9 @@ async def judge_all(
 ) -> dict[Defect, CheckResult]:
     """Let each check judge the plugin that is broken for it, some beside one another.
 
-    What is not found is tried once more with nothing beside it, and then at leisure: on a busy machine a plugin that wastes the
-    processor cannot, and one that does nothing wrong yet may be late. At leisure alone one that is a little slow is not slow.
+    What is not found is tried once more with nothing beside it, and then at leisure: on a busy machine a plugin that
+    wastes the processor cannot, and one that does nothing wrong yet may be late. At leisure alone one that is a little
+    slow is not slow.
     """
     results: dict[Defect, CheckResult] = {}
     alone = {check.id for check in CHECKS if check.alone}

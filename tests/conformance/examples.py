@@ -1,8 +1,8 @@
 """The examples as the conformance tests judge them; ``python -m tests.conformance.examples EXAMPLE PROFILE ROUTE IDS [SCALE]``.
 
 As a command it judges one and prints the report as JSON: for whoever judges many, each in a process of its own. IDS is
-``quick``, ``waiting`` for those that quick leaves out, or numbers with commas between; SCALE shortens the times and numbers that
-the scenarios name.
+``quick``, ``waiting`` for those that quick leaves out, or numbers with commas between; SCALE shortens the times and
+numbers that the scenarios name.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The examples pass every check, and what does not apply to them is listed with its reason.
 
-Here two of them under the newest kubelet, each over one of the two routes; tests/node has all of them under all profiles
-over both, and what waits long.
+Here two of them under the newest kubelet, each over one of the two routes; tests/node has all of them under all
+profiles over both, and what waits long.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ drawing    ``mermaid`` and ``text``: nothing that could be run.
 More marks: ``<!-- in: repository -->`` runs at the repository's root; ``<!-- exit: N -->``: the exit code of the last
 command; ``<!-- output: devices -->``: what is printed depends on the machine's devices, so only its shape is compared.
 
-In the output that a page shows, a line ``...`` stands for any lines, and ``...`` in a line for any text. Figures (times,
-process numbers, temporary directories) are those of the run that was pasted; they are not compared.
+In the output that a page shows, a line ``...`` stands for any lines, and ``...`` in a line for any text. Figures
+(times, process numbers, temporary directories) are those of the run that was pasted; they are not compared.
 """
 
 from __future__ import annotations

@@ -17,7 +17,8 @@ FOR_PEOPLE = ("ClaimError", "_Mistake", "_wrong", "ServeError", "NotReady")
 """Whatever is raised as one of these is read by a pod's author or a node's admin."""
 
 ELSEWHERE = {
-    f"it returned {ANY}: must map counter sets to their counters",  # behind "slices stay as they are"; a device plugin has it too
+    # Behind "slices stay as they are"; a device plugin has it too.
+    f"it returned {ANY}: must map counter sets to their counters",
 }
 
 

@@ -1,7 +1,7 @@
 """`DflBoard`: makes an FPGA board out of a PCI function whose BAR 0 is plain memory, inside a guest.
 
-A Device Feature List (Documentation/fpga/dfl.rst of the kernel) is written into the memory, and the function is handed to
-the kernel's own dfl-pci: it finds a management engine with temperature, power and error registers, and ports with
+A Device Feature List (Documentation/fpga/dfl.rst of the kernel) is written into the memory, and the function is handed
+to the kernel's own dfl-pci: it finds a management engine with temperature, power and error registers, and ports with
 their accelerators, and makes of them what an Intel card has in sysfs and /dev. The registers stay ours to change.
 """
 

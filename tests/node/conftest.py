@@ -167,7 +167,7 @@ async def kubelet(request: pytest.FixtureRequest) -> AsyncIterator[Kubelet]:
         yield node
 
 
-# -- clusters: one for all tests that have no settings of their own -------------------------------------------------------
+# -- clusters: one for all tests that have no settings of their own ----------------------------------------------------
 
 
 @pytest.fixture(scope="session")
@@ -185,8 +185,8 @@ async def shared_cluster() -> AsyncIterator[Cluster]:
 async def namespace(request: pytest.FixtureRequest, shared_cluster: Cluster) -> AsyncIterator[Namespace]:
     """A namespace of the test's own in the cluster of the whole run."""
     tells(request, "cluster", shared_cluster.story)
-    # The socket of a driver that an earlier test has killed: a kubelet that is started meanwhile calls it again and again, with
-    # pauses of up to two minutes, and for so long it would not call a driver of the same name.
+    # The socket of a driver that an earlier test has killed: a kubelet that is started meanwhile calls it again and
+    # again, with pauses of up to two minutes, and for so long it would not call a driver of the same name.
     remove_dead(shared_cluster.paths.plugins_registry_dir, bool)
     async with shared_cluster.namespace() as name:
         yield Namespace(shared_cluster, name)

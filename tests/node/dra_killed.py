@@ -1,7 +1,7 @@
 """A DRA driver as a process of the node that kills itself by SIGKILL at a step of Prepare.
 
-A step is whatever lasts: before each fsync, rename and unlink, before and after each call of the backend, and before the
-answer is sent. What is given is a file in a folder, so that it outlives the process.
+A step is whatever lasts: before each fsync, rename and unlink, before and after each call of the backend, and before
+the answer is sent. What is given is a file in a folder, so that it outlives the process.
 
 usage: python -m tests.node.dra_killed FOLDER HARDWARE STEP; STEP is a number, -1: it lives
 """

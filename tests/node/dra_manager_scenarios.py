@@ -253,7 +253,7 @@ class _Pods:
         await self._play.kubelet.until_registered(DRIVER, seconds=LONG)
 
 
-# -- the scenarios -------------------------------------------------------------------------------------------------------
+# -- the scenarios -----------------------------------------------------------------------------------------------------
 
 
 async def whole_kubelet(play: Play) -> Seen:

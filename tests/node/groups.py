@@ -1,7 +1,7 @@
 """Which process runs which tests, where several share the tests of a node.
 
-pytest-xdist has marks for this (``--dist loadgroup``), which pytest 9.2 loses without a word: what they change of a test's
-id is not taken over. So the scheduler is told by file.
+pytest-xdist has marks for this (``--dist loadgroup``), which pytest 9.2 loses without a word: what they change of a
+test's id is not taken over. So the scheduler is told by file.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 As a command it makes one judgement and prints it as JSON; ``python -m tests.node.judging`` with
 
-* ``examples EXAMPLE PROFILE ROUTE IDS [SCALE]``: an example on the real device manager of the minor that PROFILE simulates;
+* ``examples EXAMPLE PROFILE ROUTE IDS [SCALE]``: an example on the real device manager of the minor that PROFILE
+  simulates;
 * ``defects PROFILE``: the broken plugins of tests/conformance on it, each by the check that must find it.
 """
 

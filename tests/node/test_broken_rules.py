@@ -76,7 +76,10 @@ RULES = [
     ),
     Rule(
         "a checkpoint's resources are known again, without devices",
-        "            self.healthy[resource] = set()\n            self.unhealthy[resource] = set()\n            self.endpoints",
+        (
+            "            self.healthy[resource] = set()\n            self.unhealthy[resource] = set()\n            "
+            "self.endpoints"
+        ),
         "            self.endpoints",
         "a_kubelet_restarts",
     ),

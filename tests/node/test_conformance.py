@@ -14,8 +14,8 @@ from .judging import HURRY, Judgement, Judgements, assert_passed
 WHOLE = ("minimal", "generic")
 """Judged over both routes under every profile; the others over kubelet.sock, and on the real managers once over the watcher."""
 
-# What waits for minutes does so with the first example; with the others it is in a hurry, as on the real device managers, since a
-# hundred thousand calls keep a processor busy for a minute.
+# What waits for minutes does so with the first example; with the others it is in a hurry, as on the real device
+# managers, since a hundred thousand calls keep a processor busy for a minute.
 
 MATRIX = [
     Judgement("-".join(case[:4]), "tests.conformance.examples", case, waits="waiting" in case)

@@ -1,7 +1,8 @@
 """The conformance kit on the kubelet's own device managers: the same checks, the same verdicts, and it can fail there too.
 
-What may be not applicable is what may be so on the simulated kubelet, and nothing else. The checks that wait for minutes are
-hurried to a twentieth of their time, which no kubelet can tell; test_conformance.py has them at their length.
+What may be not applicable is what may be so on the simulated kubelet, and nothing else. The checks that wait for
+minutes are hurried to a twentieth of their time, which no kubelet can tell; test_conformance.py has them at their
+length.
 """
 
 from __future__ import annotations

@@ -352,7 +352,8 @@ async def test_a_driver_does_not_inherit_the_pauses_after_calls_of_a_dead_one(dr
         begun = sum("RegisterPlugin started" in line and f'{dead.name}"' in line for line in log.splitlines())
         return begun == log.count(failed)
 
-    # A call of it that has begun would reach the driver of the next test, and the kubelet would take that for another one.
+    # A call of it that has begun would reach the driver of the next test, and the kubelet would take that for another
+    # one.
     await cluster.until(is_done, "the kubelet has ended its calls of the dead one")
 
 

@@ -18,8 +18,8 @@ async def test_kdp_passes(profile: str) -> None:
     report, _ = await judged(lambda failed: run_dra_checks(kdp_itself(), profile=profile, width=8, only=failed))
     report.raise_if_failed()
     assert len(report.results) == len(CHECKS)
-    # Without taints a failing device changes no slice, and without its gate none is shared; calls are left out from 1.37 on;
-    # kdp always tells health, and counters have a test of their own.
+    # Without taints a failing device changes no slice, and without its gate none is shared; calls are left out from
+    # 1.37 on; kdp always tells health, and counters have a test of their own.
     more = {"k134": {22, 40, 59}, "k136": {59}, "k137": set[int]()}[profile]
     assert {each.check.id for each in report.of("not_applicable")} == {46, 51} | more
 

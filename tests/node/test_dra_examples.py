@@ -265,7 +265,10 @@ async def test_a_claim_tells_of_its_virtual_functions_interface_until_it_is_rele
     widgets = {**device_class, "metadata": {"name": "widget"}, "spec": {"selectors": selectors}}
     claim["spec"]["devices"]["requests"].append({"name": "w", "exactly": {"deviceClassName": "widget"}})
     [container] = pod["spec"]["containers"]
-    script = f"cat /var/run/kubernetes.io/dra-device-attributes/resourceclaims/function/vf/*; env | grep PCI; echo end; {STAY}"
+    script = (
+        "cat /var/run/kubernetes.io/dra-device-attributes/resourceclaims/function/vf/*; env | grep PCI; echo end; "
+        f"{STAY}"
+    )
     container |= {"image": IMAGE, "imagePullPolicy": "Never", "command": ["sh", "-c", script]}
     pod["spec"] |= {"automountServiceAccountToken": False, "terminationGracePeriodSeconds": 1}
     name = pod["metadata"]["name"]

@@ -112,7 +112,7 @@ async def test_each_reads_what_the_other_remembered(minor: Minor) -> None:
     assert seen["left"] == {}
 
 
-# -- the comparison can fail ---------------------------------------------------------------------------------------------
+# -- the comparison can fail -------------------------------------------------------------------------------------------
 
 
 @attrs.frozen

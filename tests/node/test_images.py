@@ -1,7 +1,7 @@
 """The sequence of each example's README: an image as its Dockerfile says, its manifest as it is committed, its pod.
 
-No base image can be pulled here, so the line FROM is the one that is not followed: this machine's Python stands in for it.
-What the other lines say is done, and a line that nobody knows here fails the test.
+No base image can be pulled here, so the line FROM is the one that is not followed: this machine's Python stands in for
+it. What the other lines say is done, and a line that nobody knows here fails the test.
 """
 
 from __future__ import annotations

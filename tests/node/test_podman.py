@@ -1,7 +1,7 @@
 """CDI files in podman, which reads them without a kubelet: what kdp writes is what a container gets.
 
-podman works in a mount namespace of its own, whose /run has the files; Debian's is one of the oldest with CDI, and takes no version of the
-specification above 0.5.0.
+podman works in a mount namespace of its own, whose /run has the files; Debian's is one of the oldest with CDI, and
+takes no version of the specification above 0.5.0.
 """
 
 from __future__ import annotations

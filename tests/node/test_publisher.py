@@ -411,7 +411,7 @@ async def test_ten_thousand_devices(driver: Driver, monkeypatch: pytest.MonkeyPa
         print(f"all of them are wiped -> back: {time.monotonic() - start:.2f} s")
 
 
-# -- clusters of their own ---------------------------------------------------------------------------------------------------
+# -- clusters of their own ---------------------------------------------------------------------------------------------
 
 
 async def test_the_api_server_is_killed_and_the_node_is_made_anew(

@@ -319,7 +319,8 @@ async def test_topology_policies_admit_and_refuse_as_the_hints_say(
             await devmgr.delete(wide.pod)
         for _ in range(2):  # two of one node, twice: one is left on each
             await devmgr.admit(Pod.asking({RESOURCE: 2}))
-        # Two devices would fit one node if the others were free: what is left is not preferred, and both policies refuse.
+        # Two devices would fit one node if the others were free: what is left is not preferred, and both policies
+        # refuse.
         assert (await devmgr.hints(Pod.asking({RESOURCE: 2})))["main"][RESOURCE] == [((0, 1), False)]
         with pytest.raises(AdmissionError) as refused:
             await devmgr.admit(Pod.asking({RESOURCE: 2}))

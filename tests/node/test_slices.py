@@ -249,7 +249,7 @@ async def test_what_a_server_drops_is_named_and_what_is_published_then_stays(mak
         assert dropped_fields(sent[item["metadata"]["name"]], item) == []
 
 
-# -- what the scheduler makes of it ----------------------------------------------------------------------------------------
+# -- what the scheduler makes of it ------------------------------------------------------------------------------------
 
 
 async def test_the_scheduler_takes_devices_in_their_order_and_within_their_counters(

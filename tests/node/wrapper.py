@@ -1,9 +1,9 @@
 """A runtime around runc that does what NVIDIA's does with a container, as far as a plugin can tell the two apart.
 
-For each container that is created it reads which GPUs the container is to get: from ``NVIDIA_VISIBLE_DEVICES``, or, where
-that names the folder of the volume-mounts strategy, from what is mounted below it. Those GPUs' device nodes are put into the
-container. ``void`` and ``none``, or no such variable, leave it as it is. The file ``gpus.json`` beside this program says
-which node a GPU has; the nodes are those of /dev/fuse, since there is no GPU.
+For each container that is created it reads which GPUs the container is to get: from ``NVIDIA_VISIBLE_DEVICES``, or,
+where that names the folder of the volume-mounts strategy, from what is mounted below it. Those GPUs' device nodes are
+put into the container. ``void`` and ``none``, or no such variable, leave it as it is. The file ``gpus.json`` beside
+this program says which node a GPU has; the nodes are those of /dev/fuse, since there is no GPU.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 A mutant is text against text, so that it is read as easily as the line that it breaks. When the module is edited, and
 the line is no longer there, the mutant says so and is to be written anew.
 
-`live` lives the lives of a state machine with the real module or with a mutant of it; `assert_killed` asks that one of them notices.
+`live` lives the lives of a state machine with the real module or with a mutant of it; `assert_killed` asks that one of
+them notices.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def packed(problem: Problem, _topology: Topology, deadline: float) -> Found:
 
 
 def packed_terms(problem: Problem, _topology: Topology, chosen: Collection[int]) -> tuple[Term, ...]:
-    """Return the number of units, what is left free on them, and, not shown, which ones they are: the first are best."""
+    """Return the number of units and what stays free on them; ties go to the first units."""
     units = _units(problem, sorted(chosen))
     free = Counter(device.unit for device in problem.devices)
     order = list(free)
@@ -125,7 +125,7 @@ def spread(problem: Problem, _topology: Topology, _deadline: float) -> Found:
 
 
 def spread_terms(problem: Problem, _topology: Topology, chosen: Collection[int]) -> tuple[Term, ...]:
-    """Return the sum of squares of the devices for each unit, and the units' free devices, once for each that is chosen."""
+    """Return the sum of squares of the devices by unit, and the free devices of the chosen ones' units."""
     free = Counter(device.unit for device in problem.devices)
     counts = Counter(problem.devices[i].unit for i in chosen)
     return (

@@ -1,7 +1,8 @@
 """Different units for one container, chosen by any policy: what a sharing with the placement ``distinct`` wants.
 
-The devices for each unit are as even as can be (the smallest sum of squares, as `spread` has it): as many units as devices
-are wanted, if there are so many. Then each unit is stood for by one of its devices, and the policy chooses among those.
+The devices for each unit are as even as can be (the smallest sum of squares, as `spread` has it): as many units as
+devices are wanted, if there are so many. Then each unit is stood for by one of its devices, and the policy chooses
+among those.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def distinct(search: Search) -> Search:
 
 
 def distinct_terms(terms: Terms) -> Terms:
-    """Return the objective of `distinct`: how even it is, then the policy's own terms among units or those of `spread`."""
+    """Return the objective of `distinct`: evenness first, then the policy's terms among units, or `spread`'s."""
 
     def terms_of_units(problem: Problem, topology: Topology, chosen: Collection[int]) -> tuple[Term, ...]:
         even = spread_terms(problem, topology, chosen)

@@ -41,7 +41,8 @@ def best_of_halves(
     picks = [itemgetter(*subsets) if len(subsets) > 1 else None for subsets in by_size]
     totals = [[right_totals[b] for b in subsets] for subsets in by_size]
     highest = [max(held) for held in totals]
-    # The most that each subset of the left half can reach; the most promising one comes first, so that others are left out soon.
+    # The most that each subset of the left half can reach; the most promising one comes first, so that others are left
+    # out soon.
     across = _across(weights, left, right)
     promising: list[tuple[int, int]] = []
     for a, own in enumerate(left_totals):

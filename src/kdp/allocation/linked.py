@@ -1,8 +1,8 @@
 """`linked`: the devices that are best connected to each other. Chooses the search and says the objective.
 
-The objective, the most important term first: the weakest link in the set, as strong as can be; the sum of all its links;
-few NUMA nodes; little harm (the links between the set and what stays free: a set that leaves whole groups whole breaks
-few); the natural order of ids.
+The objective, the most important term first: the weakest link in the set, as strong as can be; the sum of all its
+links; few NUMA nodes; little harm (the links between the set and what stays free: a set that leaves whole groups whole
+breaks few); the natural order of ids.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`Preferences`: what a plugin answers when the kubelet asks which devices to prefer. Sans-IO.
 
-It holds what one backend's policy needs (the links, when they are known) and remembers answers: the kubelet asks the same
-again while pods wait. It never raises for what a kubelet may ask; an empty answer lets the kubelet choose itself.
+It holds what one backend's policy needs (the links, when they are known) and remembers answers: the kubelet asks the
+same again while pods wait. It never raises for what a kubelet may ask; an empty answer lets the kubelet choose itself.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`share`: a backend whose devices are advertised several times. It wraps any backend and is one itself.
 
-The backend inside sees its own devices only: ``allocate`` gets the device of a replica once, however many of its replicas
-the container has; a fault that ``watch`` reports of a device is one of all its replicas; ``prefer`` chooses among units.
-Each replica carries the device it is of as its ``handle``, so nothing has to be remembered or looked up.
+The backend inside sees its own devices only: ``allocate`` gets the device of a replica once, however many of its
+replicas the container has; a fault that ``watch`` reports of a device is one of all its replicas; ``prefer`` chooses
+among units. Each replica carries the device it is of as its ``handle``, so nothing has to be remembered or looked up.
 
 ``released`` reaches the backend when no container that is known here holds the device any more: what scrubs it must not
 meet the others that share it.
@@ -139,8 +139,8 @@ class _Shared(WrappedBackend):
         asked = sum(isinstance(device.handle, _Origin) for device in allocation)
         if limit is not None and asked > limit:
             raise AllocationError(
-                f"{allocation.resource}: the container asks for {asked} replicas of shared devices, at most {limit} are "
-                f"allowed here; more of them give no more of a device, so ask for {limit}"
+                f"{allocation.resource}: the container asks for {asked} replicas of shared devices, at most {limit} "
+                f"are allowed here; more of them give no more of a device, so ask for {limit}"
             )
 
     def taken(self, allocation: Allocation) -> None:
@@ -198,7 +198,7 @@ def _origin(device: Device) -> Device:
     return device if base == device.id else attrs.evolve(device, id=base)
 
 
-# -- the hooks: each wrapper makes one of its own kind, ``def`` or ``async def``, of the vendor's -----------------------
+# -- the hooks: each wrapper makes one of its own kind, ``def`` or ``async def``, of the vendor's ----------------------
 
 _Hook = Callable[..., Any]
 

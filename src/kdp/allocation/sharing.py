@@ -2,8 +2,8 @@
 
 Sharing isolates nothing: the containers see the same device nodes, and nothing divides memory or time between them.
 
-A replica's id is the device's, ``::`` and the replica's number. It stays the same whatever the number of replicas, and the
-device's id can be read from it.
+A replica's id is the device's, ``::`` and the replica's number. It stays the same whatever the number of replicas, and
+the device's id can be read from it.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def replica_id(device_id: str, number: int) -> str:
     """
     if len(device_id) > MAX_BASE_ID_LENGTH:
         raise InvalidNameError(
-            f"device id {device_id!r}: a shared device's id must have at most {MAX_BASE_ID_LENGTH} characters, this has "
-            f"{len(device_id)}; valid is 'widget-0'"
+            f"device id {device_id!r}: a shared device's id must have at most {MAX_BASE_ID_LENGTH} characters, this "
+            f"has {len(device_id)}; valid is 'widget-0'"
         )
     return f"{device_id}::{number}"
 

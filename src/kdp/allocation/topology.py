@@ -1,7 +1,7 @@
 """`Topology`: how well units are connected, checked once and put in the form that the searches want.
 
-It is made when ``DeviceBackend.links`` has answered, never inside a request of the kubelet. Weights are held as integers
-(the vendor's numbers times one common power of two), so that sums are exact and ties are real ties.
+It is made when ``DeviceBackend.links`` has answered, never inside a request of the kubelet. Weights are held as
+integers (the vendor's numbers times one common power of two), so that sums are exact and ties are real ties.
 
 A matrix is *ultrametric* if of any three units the two weaker links are equal: PCIe switches, NUMA, partitions, a
 switch fabric. Then it is a tree whose nodes carry the weight between their children, and the best set is found exactly

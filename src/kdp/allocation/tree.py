@@ -190,7 +190,7 @@ class _Tables:
         size = self._problem.size
         return max(part.must, size - (self._top.size - part.size)), min(part.size, size)
 
-    # -- where all devices have the same NUMA nodes: one key for each number of devices ---------------------------------
+    # -- where all devices have the same NUMA nodes: one key for each number of devices --------------------------------
 
     def _keys(self, part: _Part, *, only: bool = False) -> tuple[int, list[int]]:
         """Return the best keys by number of devices, from the least number on; ``only``: of the top, the one wanted."""
@@ -233,7 +233,7 @@ class _Tables:
             keys.append((total << self._shift) - ((group.harm * count) << self._bits) + bits)
         return keys
 
-    # -- where several NUMA nodes meet: a row of keys by mask -----------------------------------------------------------
+    # -- where several NUMA nodes meet: a row of keys by mask ----------------------------------------------------------
 
     def _rows(self, part: _Part, *, only: bool = False) -> tuple[int, list[_Row]]:
         low, high = self._range(part)

@@ -1,9 +1,9 @@
 """CDI files: written so that a runtime sees the old one or the new one, and found again by their names.
 
-A runtime reads every ``.json`` and ``.yaml`` file of its directories whenever one changes. Of two files with one kind and
-one device name it uses neither, so a resource has one file name, whichever process writes it: a rolling update's new
-process replaces what the old one wrote. A kind may be divided into several files with names of their own, one for each
-claim of a DRA driver, so that one can go without the others.
+A runtime reads every ``.json`` and ``.yaml`` file of its directories whenever one changes. Of two files with one kind
+and one device name it uses neither, so a resource has one file name, whichever process writes it: a rolling update's
+new process replaces what the old one wrote. A kind may be divided into several files with names of their own, one for
+each claim of a DRA driver, so that one can go without the others.
 """
 
 from __future__ import annotations
@@ -98,10 +98,10 @@ class CdiDirectory:
             ) from None
 
     def remove_stale(self, host: Host) -> list[Path]:
-        """Remove kdp's files that can serve nobody, and return them: broken ones, and those of which no device node exists.
+        """Remove and return kdp's useless files: broken ones, and those without an existing device node.
 
-        A file says nothing about who wrote it, and another process of kdp may have written it for other devices. So only
-        what is of no use to anybody goes, and whoever wrote it writes it anew when its devices come back.
+        A file says nothing about who wrote it, and another process of kdp may have written it for other devices. So
+        only what is of no use to anybody goes, and whoever wrote it writes it anew when its devices come back.
         """
         removed: list[Path] = []
         with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
 """A CDI spec as values: each checks itself, and the whole knows the lowest version that may carry it.
 
-Runtimes refuse versions newer than themselves (podman 4 takes at most 0.5.0, containerd 1.7 at most 0.8.0, containerd 2.1
-at most 1.0.0), so a spec must say no more than it needs.
+Runtimes refuse versions newer than themselves (podman 4 takes at most 0.5.0, containerd 1.7 at most 0.8.0, containerd
+2.1 at most 1.0.0), so a spec must say no more than it needs.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _said(**fields: object) -> dict[str, Any]:
 
 @attrs.frozen(kw_only=True)
 class CdiNode:
-    """A device node. Major and minor are left to the runtime: it takes them from ``host_path``, and fails if that is gone.
+    """A device node. The runtime takes major and minor from ``host_path``, and fails if that is gone.
 
     Attributes:
         path: In the container.
@@ -207,7 +207,8 @@ def _differ(where: str, names: list[str]) -> None:
     for name in names:
         if name in seen:
             raise InvalidValueError(
-                f"CDI network interface {name!r}: is there twice {where}; names must differ; valid are 'net1' and 'net2'"
+                f"CDI network interface {name!r}: is there twice {where}; names must differ; valid are 'net1' and "
+                "'net2'"
             )
         seen.add(name)
 

@@ -1,8 +1,8 @@
 """Resources and device ids as CDI names, and back.
 
 CDI allows less than the kubelet: a class must start with a letter, a device must start and end with a letter or digit
-and holds only letters, digits and ``_ - . :``. What is allowed stays as it is; the rest is escaped, reversibly. Two resources
-never share a kind, nor two ids a name.
+and holds only letters, digits and ``_ - . :``. What is allowed stays as it is; the rest is escaped, reversibly. Two
+resources never share a kind, nor two ids a name.
 
 =================================== ===================================
 kdp                                 CDI

@@ -23,9 +23,9 @@ __all__ = ["render_device", "render_edits"]
 def render_device(device: Device, host: Host, *, without_env: Collection[str] = ()) -> CdiDevice | None:
     """Return the device's part of a spec; None if it adds nothing to a container. Blocks for a stat(2) a node.
 
-    A node is named by what its link leads to, since runtimes refuse links, and keeps its mode and owner, which a runtime
-    would make 0666 and root's. The node's numbers are left out: with them a runtime would make a dead node of one that is
-    gone. A node that is not there now is written as declared; the runtime's error names it.
+    A node is named by what its link leads to, since runtimes refuse links, and keeps its mode and owner, which a
+    runtime would make 0666 and root's. The node's numbers are left out: with them a runtime would make a dead node of
+    one that is gone. A node that is not there now is written as declared; the runtime's error names it.
 
     Args:
         device: What to render. Its annotations have no place in a spec.

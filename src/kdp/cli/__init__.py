@@ -7,7 +7,8 @@ file, `options` are the flags that commands share, `invocation` puts all of it t
 goes to stdout; logs and errors go to stderr (`streams`).
 
 Exit codes of every command: 0 done, 1 the answer is no (a discovery failed, a plugin did not pass) or could not be
-written, 2 something in the command line, the environment or the configuration file is wrong. ``kdp run`` has those of `kdp.daemon`.
+written, 2 something in the command line, the environment or the configuration file is wrong. ``kdp run`` has those of
+`kdp.daemon`.
 """
 
 from __future__ import annotations

@@ -71,6 +71,7 @@ def kdp() -> None:
       kdp run widgets.py:Widgets         serve the kubelet of this node
       kdp manifests widgets.py:Widgets   what deploys it, with no more rights than it needs
 
-    Options whose help names a variable KDP_... can also be given by it, and those of 'kdp run' in a file, with --config.
-    Flags win over variables, and variables over the file. A command whose output cannot be written ends with 1.
+    Options whose help names a variable KDP_... can also be given by it, and those of 'kdp run' in a file, with
+    --config. Flags win over variables, and variables over the file. A command whose output cannot be written ends with
+    1.
     """  # noqa: D301 - click's mark for a block that keeps its lines

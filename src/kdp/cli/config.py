@@ -1,7 +1,7 @@
 """``--config FILE``: the same options, in YAML, JSON or TOML.
 
-The keys are the options' names without the dashes in front (``poll-interval``; ``poll_interval`` will do), and ``set``: a
-mapping of constructor parameters, where numbers, lists and mappings need no text form. An unknown key is refused, so
+The keys are the options' names without the dashes in front (``poll-interval``; ``poll_interval`` will do), and ``set``:
+a mapping of constructor parameters, where numbers, lists and mappings need no text form. An unknown key is refused, so
 that a typo is no silent default.
 """
 
@@ -107,7 +107,7 @@ def _parse(path: Path) -> object:
 
 
 def _check_depth(value: object) -> None:
-    """Raise RecursionError for a value of more than `MAX_DEPTH` levels: each version of Python stops at another depth."""
+    """Raise RecursionError beyond `MAX_DEPTH` levels; each version of Python has another limit of its own."""
     level = {id(value): value}
     for _ in range(MAX_DEPTH):
         # By identity: with aliases, a short YAML text names one list any number of times, or inside itself.

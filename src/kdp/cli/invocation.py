@@ -70,7 +70,7 @@ class Invocation:
         return any(isinstance(value, Host) for recipe in self._recipes for value in recipe.arguments.values())
 
     def parameters(self) -> list[tuple[str, tuple[str, ...], object]]:
-        """Return the constructor's parameters that flags or variables gave, and the files that the configuration file names.
+        """Return the constructor's parameters from flags or variables, and the files named in the configuration.
 
         After `plan`, with one target. Each is a name, texts, and the value they became.
         """
@@ -96,7 +96,8 @@ class Invocation:
         return self._host[1]
 
     def _made(self, host: Host, file: ConfigFile) -> tuple[DeviceBackend, ...]:
-        # Without a target there is nothing that a variable could be meant for; what is meant for nothing is an error in a flag.
+        # Without a target there is nothing that a variable could be meant for; what is meant for nothing is an error in
+        # a flag.
         stronger = _given(self.assignments) if self.targets else _from_flags(self.assignments)
         given = _merged(file, stronger)
         for target in self.targets:

@@ -42,8 +42,11 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _LEFT_OUT: Final = ("host_root", "snapshot", "node_name", "pod_uid", "kubeconfig")
-"""Where the node's files are while the manifest is made, and where they are later, are two questions. What a DRA driver must know of its
-pod it has from the pod's own fields and account."""
+"""Settings that a manifest does not pass on.
+
+The node's files may be elsewhere while the manifest is made. A DRA driver learns what it needs of its pod from the
+pod's own fields and account.
+"""
 
 _PASSED_ON: Final = tuple(name for name in SETTINGS if name not in _LEFT_OUT)
 
@@ -169,7 +172,7 @@ def command(
         _write(written, output, out)
 
 
-# -- what is deployed ------------------------------------------------------------------------------------------------------
+# -- what is deployed --------------------------------------------------------------------------------------------------
 
 
 def _deployment(
@@ -251,7 +254,8 @@ def _cluster(backend: DeviceBackend, plan: Plan, *, in_container: bool, extended
         )
     if extended_resource and plan.settings.mode == "dra-controller":
         raise ConfigurationError(
-            "--extended-resource: the DeviceClass comes with the nodes' driver; say so there, with --mode dra and the same --pool"
+            "--extended-resource: the DeviceClass comes with the nodes' driver; say so there, with --mode dra and the "
+            "same --pool"
         )
     if extended_resource and backend.resource is None:
         raise ConfigurationError(
@@ -313,8 +317,8 @@ def _with_all_of_it(needs: Needs, backend: DeviceBackend) -> Needs:
     if is_overridden(backend, "needs"):
         return needs
     click.echo(
-        f"{type(backend).__name__} discovers no device here and has no hook 'needs', so it is given /dev and /sys to read; "
-        f"run this where its hardware is, or with --snapshot FILE",
+        f"{type(backend).__name__} discovers no device here and has no hook 'needs', so it is given /dev and /sys to "
+        "read; run this where its hardware is, or with --snapshot FILE",
         err=True,
     )
     return attrs.evolve(needs, host_paths=("/dev", "/sys"))
@@ -379,7 +383,7 @@ def _labels(given: Iterable[str]) -> dict[str, str]:
     return labels
 
 
-# -- how it is written -----------------------------------------------------------------------------------------------------
+# -- how it is written -------------------------------------------------------------------------------------------------
 
 
 def _head(arguments: list[str], deployment: Deployment) -> str:

@@ -52,10 +52,11 @@ def command(
 ) -> None:
     """Write this node's hardware files into an archive that 'kdp devices TARGET --snapshot FILE' works on anywhere.
 
-    With TARGET it holds what the class reads through its parameter of type kdp.hardware.Host, the attributes beside them, and
-    the device nodes of its devices. Without TARGET: PCI functions, network interfaces, the classes infiniband, fpga, drm, accel,
-    misc and vfio, and the device nodes. An attribute that cannot be read is written down with its error. Run it as root: some attributes
-    are root's only. Read the archive (tar tzf, tar xzOf) before you give it away.
+    With TARGET it holds what the class reads through its parameter of type kdp.hardware.Host, the attributes beside
+    them, and the device nodes of its devices. Without TARGET: PCI functions, network interfaces, the classes
+    infiniband, fpga, drm, accel, misc and vfio, and the device nodes. An attribute that cannot be read is written down
+    with its error. Run it as root: some attributes are root's only. Read the archive (tar tzf, tar xzOf) before you
+    give it away.
 
     \b
     Exit codes:
@@ -94,8 +95,8 @@ def command(
         mounts = [mount.host_path for devices in found.values() for device in devices for mount in device.edits.mounts]
         if not invocation.takes_host:
             click.echo(
-                f"{target} has no parameter of type kdp.hardware.Host, so nobody knows what it reads: the snapshot holds the "
-                "device nodes of its devices only",
+                f"{target} has no parameter of type kdp.hardware.Host, so nobody knows what it reads: the snapshot "
+                "holds the device nodes of its devices only",
                 err=True,
             )
         # Mounts are looked at for their existence only: their files may be of any size, and not hardware's.

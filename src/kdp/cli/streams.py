@@ -43,7 +43,7 @@ class _Descriptor(io.FileIO):
 
 _stdout: _Descriptor | None = None
 _own: TextIO | None = None
-"""What `document` returned: whoever calls a command in his process, as click's runner of tests, reads its file later, and
+"""What `document` returned. A caller in this process, such as click's test runner, reads its file later, and
 without a reference it would be closed."""
 
 

@@ -228,7 +228,8 @@ def assign(targets: Mapping[str, type[DeviceBackend]], given: Mapping[str, Given
 
     Args:
         targets: The classes by what they were named by.
-        given: The values by the parameter's name, or by ``TARGET.NAME``; a name of an environment variable may differ in case.
+        given: The values by the parameter's name, or by ``TARGET.NAME``; a name of an environment variable may differ
+            in case.
         host: For parameters whose annotation is `kdp.hardware.Host`.
 
     Raises:

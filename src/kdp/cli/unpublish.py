@@ -21,8 +21,8 @@ __all__ = ["command"]
 def command(driver: str, pool: str | None, kubeconfig: str | None) -> None:
     """Delete the ResourceSlices of a pool of devices that are no node's own: nothing else does so.
 
-    End the pool's controller first (kdp run --mode dra-controller), or it writes them again. The slices of nodes are left alone; they
-    vanish with their driver.
+    End the pool's controller first (kdp run --mode dra-controller), or it writes them again. The slices of nodes are
+    left alone; they vanish with their driver.
 
     \b
     Exit codes:

@@ -1,8 +1,8 @@
 """Documents as YAML that every reader understands alike.
 
-PyYAML quotes what PyYAML itself would take for something else. kubectl reads a dialect of its own, between YAML 1.1 and 1.2:
-to it ``y`` is true, ``1e3`` and ``0o17`` are numbers, and ``2001-1-1`` is a date. So only what looks like a word, a path, a flag or
-a quantity is left plain.
+PyYAML quotes what PyYAML itself would take for something else. kubectl reads a dialect of its own, between YAML 1.1 and
+1.2: to it ``y`` is true, ``1e3`` and ``0o17`` are numbers, and ``2001-1-1`` is a date. So only what looks like a word,
+a path, a flag or a quantity is left plain.
 """
 
 from __future__ import annotations

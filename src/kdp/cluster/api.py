@@ -1,7 +1,8 @@
 """`ClusterApi`: what a DRA driver asks of the API server, and `ApiError`: how that fails.
 
-Objects are what JSON has, as dicts; each method is one request and may be cancelled. Nothing here retries: whoever asks knows
-whether and when it is worth it. `kdp.cluster.client` is the one that speaks to a real server; a test may bring its own.
+Objects are what JSON has, as dicts; each method is one request and may be cancelled. Nothing here retries: whoever asks
+knows whether and when it is worth it. `kdp.cluster.client` is the one that speaks to a real server; a test may bring
+its own.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class ClusterApi(Protocol):
         ...
 
     async def delete_slice(self, item: Mapping[str, Any]) -> None:
-        """Delete a slice if it is still just this one, by UID and resource version; 404 if it is gone, 409 if it is not."""
+        """Delete a slice by UID and resource version; 404 if it is gone, 409 if it has changed."""
         ...
 
     async def create_event(self, event: Mapping[str, Any]) -> Object:

@@ -1,15 +1,16 @@
 """`KubeApi`: the `ClusterApi` of a real API server. It comes with the extra ``kube``.
 
-lightkube says where the server is and who we are: the account of the pod, or a kubeconfig file with its certificates, tokens
-and programs. The requests are plain JSON over httpx2, the HTTP client of lightkube, because lightkube's own requests
+lightkube says where the server is and who we are: the account of the pod, or a kubeconfig file with its certificates,
+tokens and programs. The requests are plain JSON over httpx2, the HTTP client of lightkube, because lightkube's own
+requests
 
 * drop the fields that its models do not know, so that an update would take them from others, and what the server left
   out could not be told from what the model left out;
 * have no preconditions for a deletion, no bookmarks, and no end of patience with a watch whose connection is half open;
 * divide a watch's lines at characters that may stand within a text, as U+0085.
 
-Nothing here retries, with one exception: a request that the server refuses with 401 is sent once more with the token read anew,
-because the kubelet replaces the token of a pod about hourly.
+Nothing here retries, with one exception: a request that the server refuses with 401 is sent once more with the token
+read anew, because the kubelet replaces the token of a pod about hourly.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ try:
     from lightkube.core.exceptions import ConfigError
 except ImportError as missing:
     raise ConfigurationError(
-        f"speaking to the API server needs {missing.name}, which comes with the extra 'kube': pip install 'kdp-sdk[kube]'"
+        f"speaking to the API server needs {missing.name}, which comes with the extra 'kube': pip install "
+        "'kdp-sdk[kube]'"
     ) from missing
 
 if TYPE_CHECKING:
@@ -54,14 +56,14 @@ LIST_DEADLINE: Final = 30.0
 """Seconds for a list, which may be long."""
 
 SILENCE: Final = 90.0
-"""Seconds without a word on a watch after which its connection counts as lost: the server sends a bookmark each minute."""
+"""Seconds of silence after which a watch counts as lost; the server sends a bookmark each minute."""
 
 LOOK_AT_FILES: Final = 60.0
 """Seconds between two looks at the files of the certificates."""
 
 _MOST_OF_MESSAGE = 400
 _CONNECTING = 0.8
-"""The part of a deadline that a connection may take: httpx2 closes one whose handshake is late, but not one that is cancelled."""
+"""Share of a deadline for connecting: httpx2 closes a connection whose handshake is late, not a cancelled one."""
 _KEEPALIVE = [  # the kernel notices in 25 s that the other side is gone
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10),
@@ -131,7 +133,7 @@ class KubeApi:
     async def __aexit__(self, *_: object) -> None:
         await self._client.aclose()
 
-    # -- what a driver asks ------------------------------------------------------------------------------------------------
+    # -- what a driver asks --------------------------------------------------------------------------------------------
 
     async def version(self) -> str:
         """Return the server's version; see `ClusterApi`, also for the others."""
@@ -217,7 +219,7 @@ class KubeApi:
             with anyio.CancelScope(shield=True):
                 await response.aclose()
 
-    # -- requests ------------------------------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------------
 
     async def _ask(
         self,
@@ -271,7 +273,7 @@ class KubeApi:
 
 @final
 class _Certificates:
-    """The files of the server's authority and of our own certificate: what is new in them counts for new connections."""
+    """Files of the server's authority and of our own certificate, read again for each new connection."""
 
     def __init__(self, context: ssl.SSLContext, config: SingleConfig, user: User) -> None:
         self._context = context
@@ -365,7 +367,10 @@ def _refused(response: httpx2.Response, content: bytes, verb: str, what: str) ->
     wait = _seconds(response.headers.get("Retry-After"))
     text = f"{verb} {what}: the API server answered {code} {reason or response.reason_phrase}: {message}"
     if code == 401:
-        text = f"{verb} {what}: the API server does not know us (401): the token or certificate is not valid there, or no more"
+        text = (
+            f"{verb} {what}: the API server does not know us (401): the token or certificate is not valid there, "
+            "or no more"
+        )
     elif code == 403 and "cannot " in message:  # and not an admission policy's own words
         text += f"; a role must grant the verb {verb!r} on {what.split()[0]!r}"
     return ApiError(

@@ -2,8 +2,8 @@
 
 An Event is a courtesy: the log, the probe and the driver's status say the same, so that it is not tried again.
 
-Source: ``k8s.io/kubernetes`` ``pkg/apis/core/validation/events.go``; events of a Node are in the namespace ``default``, and
-have the node's name for its UID, as those of the kubelet.
+Source: ``k8s.io/kubernetes`` ``pkg/apis/core/validation/events.go``; events of a Node are in the namespace ``default``,
+and have the node's name for its UID, as those of the kubelet.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Blocking calls in daemon threads, with their outcome handed to the event loop.
 
-`Worker` is one thread for calls that must not overlap, such as those of one hook. `begin` and `run` give a call a thread of
-its own. `offload` is for small work on the disk: it reuses threads, because a thread costs as much to start as a small file
-costs to write, and a Prepare writes half a dozen of them.
+`Worker` is one thread for calls that must not overlap, such as those of one hook. `begin` and `run` give a call a
+thread of its own. `offload` is for small work on the disk: it reuses threads, because a thread costs as much to start
+as a small file costs to write, and a Prepare writes half a dozen of them.
 
-A call may hang for ever. Then its thread is never free again, no other call waits for it, and because all threads are daemons
-it does not keep the process from ending. Thread pools cannot give that: they share threads between calls and are joined at
-exit. If the system refuses a thread, as at a container's limit of processes, the outcome of the call is that error.
+A call may hang for ever. Then its thread is never free again, no other call waits for it, and because all threads are
+daemons it does not keep the process from ending. Thread pools cannot give that: they share threads between calls and
+are joined at exit. If the system refuses a thread, as at a container's limit of processes, the outcome of the call is
+that error.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the process says on stderr: one line for each change of state, as text for people or as JSON.
 
-The sentences come from the modules that know them (``logging.getLogger(__name__)``); here is only their form. `configure`
-is called by `kdp.run` and ``kdp run``, never by `kdp.serve`: inside somebody's program the logs are theirs.
+The sentences come from the modules that know them (``logging.getLogger(__name__)``); here is only their form.
+`configure` is called by `kdp.run` and ``kdp run``, never by `kdp.serve`: inside somebody's program the logs are theirs.
 
 A JSON line has the keys ``ts`` (RFC 3339, UTC), ``level``, ``logger``, ``msg``, those of `EXTRA_KEYS` that the event
 carries, and ``exc`` with a traceback. No other key ever appears, so that a log pipeline can rely on the list.

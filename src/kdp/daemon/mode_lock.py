@@ -1,12 +1,13 @@
 """`ModeLock`: the devices of a node are served by a device plugin or by a DRA driver, never by both at once.
 
-The kubelet and the scheduler keep account of the two apart, so one device would be given away twice. Several processes of one
-mode may live at once, as in a rolling update. So each mode has a lock file for each backend, which its processes share, and
-nobody begins while a process of the other mode has its file. A lock ends with its process, however that ends; whoever ends in
-order and is the last removes the file.
+The kubelet and the scheduler keep account of the two apart, so one device would be given away twice. Several processes
+of one mode may live at once, as in a rolling update. So each mode has a lock file for each backend, which its processes
+share, and nobody begins while a process of the other mode has its file. A lock ends with its process, however that
+ends; whoever ends in order and is the last removes the file.
 
-It works where both can write the same directory: a DaemonSet mounts it from the node. Where it cannot be written nothing is
-locked, and that is said. What the kubelet still has on offer is another question, which the DRA driver asks itself.
+It works where both can write the same directory: a DaemonSet mounts it from the node. Where it cannot be written
+nothing is locked, and that is said. What the kubelet still has on offer is another question, which the DRA driver asks
+itself.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ LOOK_PAUSE: Final = 1.0
 def key_of(backend: DeviceBackend, kubelet_root: Path) -> str:
     """Return what a backend's lock files are named by.
 
-    It is its resource, or its class if its devices name theirs. Kubelets in other places have other accounts: those of tests,
-    and of simulations on a node that serves the real one.
+    It is its resource, or its class if its devices name theirs. Kubelets in other places have other accounts: those of
+    tests, and of simulations on a node that serves the real one.
     """
     name = backend.resource or f"{type(backend).__module__}.{type(backend).__qualname__}"
     if kubelet_root == DEFAULT_ROOT:
@@ -80,8 +81,8 @@ class ModeLock:
         while (taken := self._take()) is not None:
             other = _OTHER[self._mode]
             problem = (
-                f"another process serves {taken} {_WORDS[other]}; devices can be offered in one way only: end that one, as by "
-                f"deleting its DaemonSet, and this one begins {_WORDS[self._mode]}"
+                f"another process serves {taken} {_WORDS[other]}; devices can be offered in one way only: end that "
+                f"one, as by deleting its DaemonSet, and this one begins {_WORDS[self._mode]}"
             )
             if self.problem is None:
                 logger.warning("%s", problem)

@@ -1,15 +1,15 @@
 """What systemd is told of the process, where it runs as a unit with ``Type=notify`` (sd_notify(3)).
 
 ============ ====================================================================================================
-``READY``    every backend is open, and the kubelet has all resources or drivers, whose devices were published: the same as
-             ``/readyz``
+``READY``    every backend is open, and the kubelet has all resources or drivers, whose devices were published: the same
+             as ``/readyz``
 ``STATUS``   where everything stands, in one line, for ``systemctl status``; only when it changed
 ``WATCHDOG`` the event loop answers: the same as ``/livez``. Only if the unit has ``WatchdogSec=``
 ``STOPPING`` asked to stop
 ============ ====================================================================================================
 
-Without ``NOTIFY_SOCKET`` in the environment nothing is done. `kdp.serve` never tells anything: inside somebody's program
-that is the program's business.
+Without ``NOTIFY_SOCKET`` in the environment nothing is done. `kdp.serve` never tells anything: inside somebody's
+program that is the program's business.
 """
 
 from __future__ import annotations

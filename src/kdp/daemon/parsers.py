@@ -1,7 +1,7 @@
 """How a setting's value is read: text, or a value of the right type, becomes what `Settings` holds.
 
-Each reader raises `Unacceptable` with the rule that the value breaks and a valid example; whose value it was is known, and
-said, in `kdp.daemon.settings`.
+Each reader raises `Unacceptable` with the rule that the value breaks and a valid example; whose value it was is known,
+and said, in `kdp.daemon.settings`.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
   with its state, for whoever is called at night.
 
 The standard library's server in threads of its own, because a blocked event loop must still be answered for. It sleeps
-in ``accept`` without periodic wake-ups. They live as long as the server and report nothing to the loop, so they are none of
-`kdp.concurrency.threads`. Imported only when asked for: it costs some 4 MB.
+in ``accept`` without periodic wake-ups. They live as long as the server and report nothing to the loop, so they are
+none of `kdp.concurrency.threads`. Imported only when asked for: it costs some 4 MB.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LOOP_DEADLINE = 1.0
 """Seconds within which the event loop must answer; the kubelet's own probes wait 1 s by default."""
 
 START_AGAIN = 1.0
-"""Seconds after which a thread that could not be started is tried again; those who probe meanwhile wait in the backlog."""
+"""Seconds until a refused thread is started again; meanwhile, probes wait in the backlog."""
 
 _BLOCKED = f"the event loop has not turned for {LOOP_DEADLINE:g} s: a hook of the backend blocks it"
 

@@ -52,7 +52,8 @@ def prepare_process() -> Signals:
     files = os.sysconf("SC_OPEN_MAX")
     if 0 <= files < _LEAST_FILES:  # below 0: without a limit
         raise ConfigurationError(
-            f"only {files} file descriptors may be open (ulimit -n), too few for gRPC; give this process {_LEAST_FILES} or more"
+            f"only {files} file descriptors may be open (ulimit -n), too few for gRPC; give this process "
+            f"{_LEAST_FILES} or more"
         )
     silence_grpc()
     signals = Signals()
@@ -63,9 +64,9 @@ def prepare_process() -> Signals:
 def run(*backends: DeviceBackend, **options: Unpack[RunOptions]) -> NoReturn:
     """Serve backends as this process's only work: the last line of a plugin's program.
 
-    It never reads ``sys.argv``: options are keyword arguments, then the variables ``KDP_*``, then defaults. It takes over
-    SIGTERM, SIGINT (orderly stop), SIGHUP (discover again) and SIGQUIT (dump all stacks), and configures logging unless
-    the program has done so. Two seconds after a request to stop the process is gone, whatever still hangs.
+    It never reads ``sys.argv``: options are keyword arguments, then the variables ``KDP_*``, then defaults. It takes
+    over SIGTERM, SIGINT (orderly stop), SIGHUP (discover again) and SIGQUIT (dump all stacks), and configures logging
+    unless the program has done so. Two seconds after a request to stop the process is gone, whatever still hangs.
 
     Args:
         *backends: Objects of subclasses of `DeviceBackend`.
@@ -108,7 +109,7 @@ def run_plan(plan: Plan, *, signals: Signals, read_again: Callable[[], Plan] | N
 
 
 def _keep_what_is_loaded() -> None:
-    """Take gRPC and all that is loaded by now out of the garbage collector's rounds: it lives as long as the process."""
+    """Exclude everything loaded so far, gRPC above all, from garbage collection: it lives as long as the process."""
     from ..deviceplugin import manager  # noqa: F401 # pyright: ignore[reportUnusedImport]
 
     gc.freeze()

@@ -1,8 +1,8 @@
 """What runs between start and stop, in a process of ours or inside somebody's program.
 
-`Daemon` holds one `PluginManager` at a time, or one `DraDriver`, or one `PoolController`. Reading the configuration again keeps it and its streams, unless a setting
-or a backend's parameter changed that only a new one can take; then the old one stops in order and a new one starts, in
-the same process.
+`Daemon` holds one `PluginManager` at a time, or one `DraDriver`, or one `PoolController`. Reading the configuration
+again keeps it and its streams, unless a setting or a backend's parameter changed that only a new one can take; then the
+old one stops in order and a new one starts, in the same process.
 """
 
 from __future__ import annotations

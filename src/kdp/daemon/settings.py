@@ -1,7 +1,7 @@
 """Every setting of the process, once: type, default, rule, help, and the modes that it applies to.
 
-The keyword arguments of `kdp.run`, the variables ``KDP_*``, the flags of the command, the keys of its configuration file, and
-the tables of the documentation all follow from the fields of `Settings`, so that they cannot disagree.
+The keyword arguments of `kdp.run`, the variables ``KDP_*``, the flags of the command, the keys of its configuration
+file, and the tables of the documentation all follow from the fields of `Settings`, so that they cannot disagree.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class Settings:
         replica_placement: Which replicas to prefer.
         replica_limit: The most replicas that a container may ask for; None: any number.
         replica_resource: Whether shared devices' resource keeps its name (``same``) or gets ``.shared``.
-        mode: Whether devices are served by the device-plugin protocol (``device-plugin``) or by DRA (``dra``), or a pool of devices
-            that are no node's is published (``dra-controller``).
+        mode: Whether devices are served by the device-plugin protocol (``device-plugin``) or by DRA (``dra``), or a
+            pool of devices that are no node's is published (``dra-controller``).
         node_name: DRA: the node's name, as the API server has it.
         driver_name: DRA: the driver's name; None: it is made of the backend's resource.
         pool: DRA: the pool of devices that are no node's own; None: they are the node's.
@@ -80,7 +80,8 @@ class Settings:
         pod_uid: DRA: the UID of the pod that this is, so that it can overlap with its successor; None: it does not.
         kubeconfig: DRA: how to reach the API server; None: with the pod's account.
         health_taint: DRA: the effect of the taint of an unhealthy device; None: it gets none.
-        device_status: DRA: whether claims say in ``status.devices`` that their devices are ready; it needs more permissions.
+        device_status: DRA: whether claims say in ``status.devices`` that their devices are ready; it needs more
+            permissions.
         device_metadata: DRA: whether containers get a file that describes their devices (`kdp.dra.claims.metadata`).
     """
 
@@ -169,7 +170,10 @@ class Settings:
     policy: Policy | None = setting(
         None,
         parsers.choice(Policy),
-        "Which devices to prefer: first, packed, spread, numa or linked; 'none': the kubelet chooses; default: what each backend says.",
+        (
+            "Which devices to prefer: first, packed, spread, numa or linked; 'none': the kubelet chooses; default: "
+            "what each backend says."
+        ),
         metavar="NAME",
         modes=PLUGIN,
     )
@@ -183,14 +187,20 @@ class Settings:
     replicas_for: tuple[tuple[str, int], ...] = setting(
         (),
         parsers.replicas_for,
-        "Share some devices otherwise: by a pattern of ids, or unit=, resource= or ATTRIBUTE=PATTERN; the first that fits counts.",
+        (
+            "Share some devices otherwise: by a pattern of ids, or unit=, resource= or ATTRIBUTE=PATTERN; the first "
+            "that fits counts."
+        ),
         metavar="SELECTOR=NUMBER,...",
         modes=PLUGIN,
     )
     replica_placement: ReplicaPlacement = setting(
         "spread",
         parsers.choice(ReplicaPlacement),
-        "Prefer replicas of the least used devices, of as few as possible, or of different ones that the policy chooses.",
+        (
+            "Prefer replicas of the least used devices, of as few as possible, or of different ones that the policy "
+            "chooses."
+        ),
     )
     replica_limit: int | None = setting(
         None,
@@ -204,7 +214,10 @@ class Settings:
     mode: Mode = setting(
         "device-plugin",
         parsers.choice(Mode),
-        "How the devices are served: by a device plugin, or by a DRA driver; dra-controller: publish a pool of devices that are no node's.",
+        (
+            "How the devices are served: by a device plugin, or by a DRA driver; dra-controller: publish a pool of "
+            "devices that are no node's."
+        ),
     )
     node_name: str | None = setting(
         None, parsers.text, "DRA: the node's name, as the API server has it.", metavar="NAME"

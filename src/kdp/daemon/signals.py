@@ -3,7 +3,8 @@
 A thread of its own reads the signals' numbers from the interpreter's wakeup descriptor. So they arrive also while a
 hook of the vendor blocks the event loop or hangs in a system call, and the process's end does not depend on anything
 that may hang: `GRACE` seconds after it was asked to stop the thread ends the process itself. It sleeps in ``select``
-without a timeout until then: no wake-ups. It starts before there is an event loop, so it is none of `kdp.concurrency.threads`.
+without a timeout until then: no wake-ups. It starts before there is an event loop, so it is none of
+`kdp.concurrency.threads`.
 
 ========= ============================================================================
 SIGTERM   orderly stop, exit code 0; so does SIGINT
@@ -146,7 +147,8 @@ class Signals:
     def _dump(self) -> None:
         import faulthandler
 
-        # Not into stderr: what nobody reads would hold this thread, and with it all others, since it writes without letting them run.
+        # Not into stderr: what nobody reads would hold this thread, and with it all others, since it writes without
+        # letting them run.
         with open(os.memfd_create("stacks"), "w+", errors="replace") as file:
             faulthandler.dump_traceback(file, all_threads=True)
             file.seek(0)

@@ -91,6 +91,6 @@ def _check_mode_needs(settings: Settings) -> None:
         )
     if settings.mode == "dra" and settings.node_name is None:
         raise ConfigurationError(
-            f"{SETTINGS['mode'].flag} dra needs the node's name, as the API server has it; give {SETTINGS['node_name'].flag}, "
-            f"or in a pod {SETTINGS['node_name'].variable} from the field spec.nodeName"
+            f"{SETTINGS['mode'].flag} dra needs the node's name, as the API server has it; give "
+            f"{SETTINGS['node_name'].flag}, or in a pod {SETTINGS['node_name'].variable} from the field spec.nodeName"
         )

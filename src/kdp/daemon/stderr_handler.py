@@ -1,8 +1,8 @@
 """`StderrHandler`: writes log lines to stderr, and does not wait for whoever reads it.
 
-A pipe that nobody reads, as that of a runtime whose disk is full, or a terminal, as of a connection that hangs, blocks who writes
-to it; while one thread waits there with the handler's lock all others wait for that, and the loop with them. Here a line that stderr
-does not take at once waits in memory, until the next line or the process's end.
+A pipe that nobody reads, as that of a runtime whose disk is full, or a terminal, as of a connection that hangs, blocks
+who writes to it; while one thread waits there with the handler's lock all others wait for that, and the loop with them.
+Here a line that stderr does not take at once waits in memory, until the next line or the process's end.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """A resource's devices by CDI: the file that describes them, and their names in Allocate's reply.
 
-A runtime without CDI ignores CDI names silently and starts the container without the device (containerd 1.6, and 1.7 as it
-is delivered). So device nodes, mounts and variables are given beside the names, unless the admin says that the runtime does
-CDI. The same node by both ways is one node in the container.
+A runtime without CDI ignores CDI names silently and starts the container without the device (containerd 1.6, and 1.7 as
+it is delivered). So device nodes, mounts and variables are given beside the names, unless the admin says that the
+runtime does CDI. The same node by both ways is one node in the container.
 
-The kubelet keeps Allocate's reply as long as the container and gives it again at each start of it, without asking us, so
-the names must resolve at any time: the file is written when the devices are first known, before the kubelet hears of
+The kubelet keeps Allocate's reply as long as the container and gives it again at each start of it, without asking us,
+so the names must resolve at any time: the file is written when the devices are first known, before the kubelet hears of
 them, when they change, and once more at Allocate if somebody harmed it; a stop leaves it there.
 """
 
@@ -46,8 +46,8 @@ class CdiOptions:
     Attributes:
         directory: Where runtimes look, as this process sees it.
         only: Whether the runtime is known to do CDI, so that nothing is given beside the names.
-        names: In which fields of Allocate's reply the names are: CRI's, which needs Kubernetes 1.28 and containerd 1.7 or
-            CRI-O 1.28, annotations, which older ones read, or both.
+        names: In which fields of Allocate's reply the names are: CRI's, which needs Kubernetes 1.28 and containerd 1.7
+            or CRI-O 1.28, annotations, which older ones read, or both.
     """
 
     directory: Path
@@ -178,7 +178,7 @@ class ResourceCdi:
         )
 
     def _annotation(self, names: list[str]) -> str:
-        """Return the key under which runtimes find names: each plugin's and container's own, within its 63 characters."""
+        """Return the annotation key for device names: unique per plugin and container, at most 63 characters."""
         name = "kdp_" + self._resource.replace("/", "_")
         if len(name) > _MOST_KEY:
             name = f"{name[: _MOST_KEY - 9]}_{hashlib.sha256(self._resource.encode()).hexdigest()[:8]}"

@@ -7,7 +7,8 @@ Invariants, each with a mutant in the tests that breaks it:
 
 1. The message of a snapshot equals its table: each id once, with its health and, if all have one, its topology.
 2. No event loses a device: an id that vanished from the hardware stays, Unhealthy, until its tombstone expires, is
-   forgotten, or it comes back (contract section 9: the kubelet shows a vanished id as healthy to the pod that holds it).
+   forgotten, or it comes back (contract section 9: the kubelet shows a vanished id as healthy to the pod that holds
+   it).
 3. The version grows exactly when the message changes; handles, edits and reasons are replaced without a new version.
 4. A refused list changes nothing: the table and the message before stay in force.
 5. A list that is accepted fits 4 MiB also if every device turns Unhealthy (contract section 5).
@@ -36,7 +37,7 @@ MIN_GAP = 0.055
 """Seconds between two lists of a burst: at most 19 in any second (contract section 13, scenario 8, allows 20)."""
 
 TOMBSTONE_SECONDS = 600.0
-"""How long a vanished device stays listed where nobody can say whether a pod holds it (docs/explanation/decisions.md)."""
+"""Seconds for which a vanished device stays listed without the pod-resources API (docs/explanation/decisions.md)."""
 
 Encode = Callable[[Device, bool], bytes]
 """Turns a device, with its topology or without, into its bytes in the list message."""
@@ -181,13 +182,13 @@ class Inventory:
                 self._tombstones[device_id] = now + self._tombstone_seconds
 
     def adopt(self, held: Mapping[str, Sequence[int]], now: float) -> Change:
-        """List devices as tombstones that pods hold and the hardware does not have: a process before this one listed them.
+        """List as tombstones the devices that pods hold and the hardware lacks: an earlier process listed them.
 
         Ids that are listed already, and what no device can be, are passed over.
 
         Args:
-            held: The NUMA nodes of those devices by id, as the process before told them: at its next start the kubelet would
-                refuse their pods without.
+            held: The NUMA nodes of those devices by id, as the process before told them: at its next start the kubelet
+                would refuse their pods without.
             now: As in `update`.
         """
         found: dict[str, Device] = {}

@@ -114,8 +114,8 @@ class PluginManager(Service):
             for resource in static_resources(backend):
                 if resource in self._owners:
                     raise ConfigurationError(
-                        f"two backends serve {resource}: {self._owners[resource].label} and {supervisor.label}; give one "
-                        "of them another resource"
+                        f"two backends serve {resource}: {self._owners[resource].label} and {supervisor.label}; give "
+                        "one of them another resource"
                     )
                 SocketNames(self._options.directory, resource)
                 self._owners[resource] = supervisor
@@ -141,8 +141,8 @@ class PluginManager(Service):
     def preferred(self) -> Mapping[str, int]:
         """How often the kubelet's questions which devices to prefer were ``answered`` by a policy.
 
-        Of those, what was ``remembered`` and what is ``unproven`` to be the best; and beside them ``empty``: left to the
-        kubelet, because something went wrong.
+        Of those, what was ``remembered`` and what is ``unproven`` to be the best; and beside them ``empty``: left to
+        the kubelet, because something went wrong.
         """
         empty = self._failed_preferences + sum(plugin.failed_preferences for plugin in self._plugins.values())
         return sum((supervisor.preferred for supervisor in self._supervisors), Counter(empty=empty))
@@ -285,8 +285,8 @@ class PluginManager(Service):
             for device in devices:
                 if device.id in taken:
                     raise InvalidValueError(
-                        f"device id {device.id!r} is also one of {type(taken[device.id]).__name__}: an id must be unique "
-                        "in the process, also over resources; add a prefix"
+                        f"device id {device.id!r} is also one of {type(taken[device.id]).__name__}: an id must be "
+                        "unique in the process, also over resources; add a prefix"
                     )
             resources = {resource_of(device, backend) for device in devices} | set(static)
             for resource in sorted(resources):

@@ -162,7 +162,7 @@ class DevicePlugin:
         self._report_list()
 
     def adopt(self, held: Mapping[str, Sequence[int]]) -> None:
-        """List devices as tombstones that pods hold, each with its NUMA nodes: they vanished before this process came."""
+        """List as tombstones the devices that pods hold, with their NUMA nodes: they vanished before this process."""
         self._announce(self.inventory.adopt(held, time.monotonic()))
         self._report_list()
 

@@ -77,7 +77,7 @@ class PreferenceFailed:
 def _unary(
     call: Callable[[Servicer, _Request, _Context], Awaitable[_Reply]],
 ) -> Callable[[Servicer, _Request, _Context], Awaitable[_Reply]]:
-    """Make a method a unary call: `Servicer.settle` waits for it, and each failure becomes a status with one sentence."""
+    """Make a method a unary call: `Servicer.settle` waits for it, and a failure becomes a one-sentence status."""
 
     @functools.wraps(call)
     async def answer(self: Servicer, request: _Request, context: _Context) -> _Reply:

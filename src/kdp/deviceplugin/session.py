@@ -1,7 +1,7 @@
 """When to serve, when to register, when to begin anew: the life of one resource's socket. Sans-IO.
 
-Events go in with the time (`Session.handle`), commands come out; `Session.deadline` says when to send `Tick`. A *generation*
-is one gRPC server on one socket with a name of its own.
+Events go in with the time (`Session.handle`), commands come out; `Session.deadline` says when to send `Tick`. A
+*generation* is one gRPC server on one socket with a name of its own.
 
 ::
 

@@ -22,8 +22,8 @@ class ResourceStatus:
         reason: Why it is not connected; None: it is, or nothing is wrong yet.
         devices: How many devices are listed.
         healthy: How many of them are healthy.
-        faults: How those are that are not simply healthy, by id; since when on `time.monotonic`'s clock. Those that have
-            vanished are not among them.
+        faults: How those are that are not simply healthy, by id; since when on `time.monotonic`'s clock. Those that
+            have vanished are not among them.
         holders: Which pod holds a device, as ``namespace/pod (container)`` by device id, as of the last time that the
             kubelet was asked; None: it was not, because nothing depended on it, or it does not say.
     """

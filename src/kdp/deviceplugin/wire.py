@@ -1,7 +1,7 @@
 """The model in protobuf and back: the only module that does it.
 
-Its functions are the (de)serializers of the gRPC methods, so that no protobuf type leaves this file but the reply of one
-container. The device list is encoded piece by piece, so that one device's change costs one device's bytes.
+Its functions are the (de)serializers of the gRPC methods, so that no protobuf type leaves this file but the reply of
+one container. The device list is encoded piece by piece, so that one device's change costs one device's bytes.
 """
 
 from __future__ import annotations
@@ -131,8 +131,8 @@ def check_renderable(edits: ContainerEdits) -> None:
     """
     if edits.hooks:
         raise InvalidValueError(
-            f"OCI hook {edits.hooks[0].path}: Allocate's reply cannot carry it, only a CDI spec can; run the plugin with "
-            "--cdi beside or --cdi only, and give the hook to the device's own edits"
+            f"OCI hook {edits.hooks[0].path}: Allocate's reply cannot carry it, only a CDI spec can; run the plugin "
+            "with --cdi beside or --cdi only, and give the hook to the device's own edits"
         )
 
 

@@ -3,12 +3,12 @@
 It knows nothing of Kubernetes.
 
 * `Host` is the node's file system: everything begins there.
-* `Directory` is a directory of sysfs or procfs with typed readers; each returns a `Reading`, a value or the reason why there
-  is none. `PciFunction` (with `PciLink`) and `NetInterface` are directories that know their attributes.
+* `Directory` is a directory of sysfs or procfs with typed readers; each returns a `Reading`, a value or the reason why
+  there is none. `PciFunction` (with `PciLink`) and `NetInterface` are directories that know their attributes.
 * `LastKnown` keeps what attributes said, so that one that fails for once renames no device.
 * `attributes_of` makes attributes of a `kdp.Device` of what was read.
-* `UeventWatch` waits for the kernel's word of devices (`Uevent`), `LinkWatch` for that of network interfaces (`LinkEvent`),
-  `DirectoryWatch` for names in directories.
+* `UeventWatch` waits for the kernel's word of devices (`Uevent`), `LinkWatch` for that of network interfaces
+  (`LinkEvent`), `DirectoryWatch` for names in directories.
 
 A backend reaches hardware files only through the `Host` that it was given, so that it runs as well on a snapshot of
 another node: see docs/how-to/read-hardware.md.
@@ -64,7 +64,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Load a reader's module on first use: a plugin that needs only `Host` starts some milliseconds earlier (PEP 562)."""
+    """Load a reader's module on first use: a plugin that needs only `Host` starts sooner (PEP 562)."""
     if name in _HOMES:
         return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,8 @@
 """The IP addresses of network interfaces, by netlink: sysfs does not tell them.
 
-As with `LinkWatch` it is the network namespace of this process that answers, so a pod needs ``hostNetwork`` to learn the node's. Where
-`Host` is not a real node (a snapshot, a test) they are in ``ADDRESSES`` at the root, to which `kdp.testing.SysfsTree.address` appends.
+As with `LinkWatch` it is the network namespace of this process that answers, so a pod needs ``hostNetwork`` to learn
+the node's. Where `Host` is not a real node (a snapshot, a test) they are in ``ADDRESSES`` at the root, to which
+`kdp.testing.SysfsTree.address` appends.
 
 Source of the format: the kernel's include/uapi/linux/{netlink,rtnetlink,if_addr}.h.
 """

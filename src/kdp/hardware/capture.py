@@ -176,8 +176,8 @@ def capture(
 
     Args:
         host: The node's files.
-        paths: Paths of the node; links on the way and at the end come along, with what they lead to. What is not there is
-            left out.
+        paths: Paths of the node; links on the way and at the end come along, with what they lead to. What is not there
+            is left out.
         names_only: Paths of which only that they are there matters: sources of mounts. Their files are empty.
     """
     taking = _Taking(host)

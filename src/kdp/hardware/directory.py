@@ -281,7 +281,7 @@ class PciFunction(Directory):
 
     @property
     def pcie_root(self) -> str | None:
-        """The root complex above it, as ``pci0000:3a``: functions below the same one reach each other without a processor."""
+        """The root complex above it, as ``pci0000:3a``: functions below it reach each other without a CPU."""
         root = self.path.removeprefix("/sys/devices/").partition("/")[0]
         return root if root.startswith("pci") else None
 

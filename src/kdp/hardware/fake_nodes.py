@@ -1,6 +1,7 @@
 """`StandIns`: what a plain directory cannot hold of a node's files: device nodes, attributes that fail, permissions.
 
-An unpacked snapshot, or a tree made for a test, has text files at its top. The first two are part of the snapshot's format:
+An unpacked snapshot, or a tree made for a test, has text files at its top. The first two are part of the snapshot's
+format:
 
 * ``DEVNODES``: ``/dev/infiniband/uverbs0 c 231:192 0666``, a line for each device node;
 * ``UNREADABLE``: ``/sys/.../speed Invalid argument``, a line for each attribute that fails, with the error's text;
@@ -123,7 +124,7 @@ def parse_modes(text: str) -> dict[str, int]:
 
 
 def owned_mode(mode: int) -> int:
-    """Return the permissions in the tree of a file with these permissions on the node: its owner may read and write it."""
+    """Return a file's permissions in the tree, where its owner may always read and write it."""
     return mode | 0o600
 
 

@@ -1,8 +1,8 @@
 """`Host`: the node's file system as this process sees it.
 
 In a DaemonSet the node's ``/dev`` may be mounted at ``/host/dev``; in a test it is a directory; on a laptop it is a
-snapshot that was taken on another node. A backend always speaks in paths *of the node* and asks `Host` about them; links
-are followed inside the root, never out of it.
+snapshot that was taken on another node. A backend always speaks in paths *of the node* and asks `Host` about them;
+links are followed inside the root, never out of it.
 
 Rule: questions about what may not be there (`Host.read_link`, `Host.pci_function`, `Host.glob`) answer None or nothing;
 only `Host.read_bytes` raises, and the readers of `Directory` turn that into a `Reading` with the reason.
@@ -90,7 +90,7 @@ class Host:
 
     @property
     def is_real(self) -> bool:
-        """Whether these are a node's own files, not those of a snapshot or of a test: only then does the kernel tell news."""
+        """Whether these are a real node's files, not a snapshot's or a test's; only then the kernel sends events."""
         return self._stand_ins is None
 
     def path(self, host_path: str | os.PathLike[str]) -> Path:
@@ -177,7 +177,7 @@ class Host:
         return _read(descriptor)
 
     def _check_readable(self, path: str, descriptor: int | None = None) -> None:
-        """Raise the error with which reading it fails on the node; here its owner may read what the kernel refuses there."""
+        """Raise the error that reading causes on the node; in a tree, the owner may read what the kernel refuses."""
         if self._stand_ins is None:
             return
         self._stand_ins.check_readable(path)
@@ -277,7 +277,7 @@ class Host:
             return Directory(self, str(host_path))
 
     def directories(self, pattern: str) -> list[Directory]:
-        """Return the directories that match a shell pattern, links followed, 2 before 10; a class is ``/sys/class/NAME/*``."""
+        """Return directories by shell pattern, links followed, 2 before 10; a class is ``/sys/class/NAME/*``."""
         from .directory import Directory
         from .naming import natural
 
@@ -306,7 +306,7 @@ class Host:
         return self.directories(f"/sys/class/{self.escape(name)}/*")
 
     def directory_of_node(self, host_path: str | os.PathLike[str]) -> Directory | None:
-        """Return what sysfs tells of a device node, by its number; None: no device, or its driver tells sysfs nothing."""
+        """Return the sysfs directory of a device node, by its number; None: no device, or it has none."""
         kind, number = self.device_type(host_path), self.device_number(host_path)
         if kind is None or number is None:
             return None
@@ -369,9 +369,9 @@ class Host:
     def numa_nodes(self, *host_paths: str) -> tuple[int, ...]:
         """Return the memory nodes that device nodes or sysfs directories are near to, sorted; empty: unknown.
 
-        All or none: if one of them is unknown the answer is "unknown". It finds the way over parents, PCI, VFIO groups, the
-        auxiliary bus and network interfaces: see `kdp.hardware.numa`. Leave out nodes that many devices share, such as
-        ``/dev/infiniband/rdma_cm``: they have none.
+        All or none: if one of them is unknown the answer is "unknown". It finds the way over parents, PCI, VFIO groups,
+        the auxiliary bus and network interfaces: see `kdp.hardware.numa`. Leave out nodes that many devices share, such
+        as ``/dev/infiniband/rdma_cm``: they have none.
         """
         from .numa import of_paths
 

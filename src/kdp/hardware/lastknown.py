@@ -1,7 +1,8 @@
 """`LastKnown`: what attributes said when they last could be read.
 
-A device is called after what attributes say, and is of a resource because of them. One that fails for once, as a board's under
-reset, must not give its device another name or place, for a pod may hold it: the device stays what it was, and is unhealthy.
+A device is called after what attributes say, and is of a resource because of them. One that fails for once, as a
+board's under reset, must not give its device another name or place, for a pod may hold it: the device stays what it
+was, and is unhealthy.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ __all__ = ["LastKnown"]
 
 @final
 class LastKnown:
-    """What attributes said, for as long as each `scan` asks for them with `recall`. Of one backend; not for several threads at once."""
+    """What attributes said, as long as each `scan` asks for them with `recall`. For one backend and one thread."""
 
     def __init__(self) -> None:
         self._last: dict[str, str | None] = {}
@@ -25,7 +26,7 @@ class LastKnown:
 
     @contextmanager
     def scan(self) -> Generator[None]:
-        """Make what is asked for within what is known; the rest is forgotten, as another device may come to the same place.
+        """Keep what is asked for inside, and forget the rest: another device may come to the same place.
 
         A scan that raises forgets nothing, and nothing of it is kept.
         """
@@ -37,7 +38,8 @@ class LastKnown:
         """Return what an attribute says, else what it said, in this scan or the last; None: nothing.
 
         Args:
-            key: The attribute. Where a device's successor at the same place must not inherit it, with what tells them apart.
+            key: The attribute. Where a device's successor at the same place must not inherit it, with what tells them
+                apart.
             value: What it says; None: nothing of use.
         """
         if value is None:

@@ -18,7 +18,7 @@ __all__ = ["NetInterface"]
 @final
 @attrs.frozen
 class NetInterface(Directory):
-    """A network interface. A property is None where sysfs does not tell; one that is down has no speed and no carrier."""
+    """A network interface. A property is None if sysfs has none; an interface that is down has no speed and carrier."""
 
     @property
     def index(self) -> int | None:

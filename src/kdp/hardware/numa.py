@@ -2,16 +2,17 @@
 
 The ways, in this order; the first that knows answers:
 
-1. the nearest directory, from the device up to its bus, that names a node: PCI functions, and whatever is below one (auxiliary bus,
-   InfiniBand, FPGA regions, DRM). A function may say -1 where its bridge knows better, so the way goes on.
+1. the nearest directory, from the device up to its bus, that names a node: PCI functions, and whatever is below one
+   (auxiliary bus, InfiniBand, FPGA regions, DRM). A function may say -1 where its bridge knows better, so the way goes
+   on.
 2. the link ``device`` of a class entry that does not lie below its device.
 3. the IOMMU group of a VFIO node (``/dev/vfio/17``): the functions in it.
-4. the network interface that it is made on: soft-RoCE's ``parent``, and of a virtual interface (macvtap, VLAN, bond) those
-   below it.
+4. the network interface that it is made on: soft-RoCE's ``parent``, and of a virtual interface (macvtap, VLAN, bond)
+   those below it.
 
-Rule: all or none. Where a thing has several parts and one of them is unknown the answer is "unknown": half an answer would
-send the pod to the wrong side. -1 is unknown, node 0 is a node; a number that the topology manager's masks have no bit for is
-unknown, too, and no reason to do without the device.
+Rule: all or none. Where a thing has several parts and one of them is unknown the answer is "unknown": half an answer
+would send the pod to the wrong side. -1 is unknown, node 0 is a node; a number that the topology manager's masks have
+no bit for is unknown, too, and no reason to do without the device.
 """
 
 from __future__ import annotations

@@ -21,14 +21,14 @@ __all__ = ["in_one_directory", "matching", "names"]
 
 @functools.lru_cache(maxsize=1024)
 def in_one_directory(pattern: str) -> tuple[str, str] | None:
-    """Return directory and name of a pattern for the names in one directory: most are so, and those are cheap to find."""
+    """Return directory and name of a pattern within one directory, the common and cheap case; else None."""
     above, _, name = f"/{pattern.lstrip('/')}".rpartition("/")
     is_one = glob.has_magic(name) and "**" not in name and "//" not in above and not glob.has_magic(above)
     return (above, name) if is_one and "\0" not in pattern else None
 
 
 def names(directory: str, pattern: str) -> dict[str, os.DirEntry[str]]:
-    """Return the names in a directory that match a pattern, and what they are of; nothing where there is no directory."""
+    """Return the entries of a directory whose names match a pattern; none if there is no directory."""
     try:
         with os.scandir(directory) as entries:
             there = {entry.name: entry for entry in entries}
@@ -39,7 +39,7 @@ def names(directory: str, pattern: str) -> dict[str, os.DirEntry[str]]:
 
 
 def matching(host: NodeFiles, pattern: str) -> list[str]:
-    """Return the node's paths that match, links followed inside the root; ``**`` is any depth where it is a whole part."""
+    """Return the matching paths, links followed inside the root; a part ``**`` matches any depth."""
     *above, last = pattern.split("/")
     parts = list(filter(None, above))
     plain = next((n for n, part in enumerate(parts) if glob.has_magic(part)), len(parts))  # of all but the last few

@@ -1,7 +1,7 @@
 """Following links inside a root: what the kernel knows at once where no link leads out, and step by step where one may.
 
-A plugin in a DaemonSet sees its node below ``/host`` and reads some hundred attributes every few seconds, each ten directories
-deep. Looking at each directory on the way was most of what such a plugin did.
+A plugin in a DaemonSet sees its node below ``/host`` and reads some hundred attributes every few seconds, each ten
+directories deep. Looking at each directory on the way was most of what such a plugin did.
 """
 
 from __future__ import annotations
@@ -84,8 +84,9 @@ def open_straight(root: str, path: str) -> int | None:
 def _at_once(root: str, path: str) -> str | None:
     """Return what few calls of the kernel are sure of; None: they are not.
 
-    The kernel follows links from its own root, not from ours. It is right for us where that is the same, or there is no link
-    at all, which is so where its answer is the question, or the one link, at the end, leads neither to ``/`` nor above our root.
+    The kernel follows links from its own root, not from ours. It is right for us where that is the same, or there is no
+    link at all, which is so where its answer is the question, or the one link, at the end, leads neither to ``/`` nor
+    above our root.
     """
     inside = f"{root}/{path.lstrip('/')}"
     above, _, name = inside.rpartition("/")
@@ -107,7 +108,7 @@ def _at_once(root: str, path: str) -> str | None:
 
 
 def _led_to(root: str, above: str, target: str) -> str | None:
-    """Return where a link in a directory without links on the way leads if nothing there is one; None: out of the root."""
+    """Return a link's target below a directory without links, if the target has none; None: outside the root."""
     parts = target.split("/")
     up = next((number for number, part in enumerate(parts) if part != ".."), len(parts))
     if target.startswith("/") or up > above.count("/") - root.count("/"):

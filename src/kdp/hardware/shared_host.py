@@ -1,8 +1,8 @@
 """One process, one `Host`: the backends and kdp must look at the same node.
 
-kdp looks at device nodes and mounts through a `Host`, and a backend that reads hardware was made with one. Were they two,
-the backend would list what kdp does not find. The command hands the same one to both; where a program makes its backends itself,
-the backend's is taken, and two that differ are an error.
+kdp looks at device nodes and mounts through a `Host`, and a backend that reads hardware was made with one. Were they
+two, the backend would list what kdp does not find. The command hands the same one to both; where a program makes its
+backends itself, the backend's is taken, and two that differ are an error.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["MAX_RECEIVE_BYTES", "open_channel", "unix_target"]
 
 MAX_RECEIVE_BYTES = 16 * 1024 * 1024
-"""What we take in one answer: gRPC's 4 MiB are too few for a node with tens of thousands of devices (contract section 10)."""
+"""Largest answer in bytes: gRPC's 4 MiB are too few for tens of thousands of devices (contract section 10)."""
 
 _OPTIONS = [
     ("grpc.default_authority", "localhost"),

@@ -1,15 +1,15 @@
 """`KubeletWatch`: is there a kubelet that takes registrations, and is it still the one of before?
 
-One for all resources of a process. It looks at ``kubelet.sock`` and its directory at every event of the directory, every
-30 s as the floor, and every second where inotify is refused or has overflowed. What it finds is a `KubeletView`;
+One for all resources of a process. It looks at ``kubelet.sock`` and its directory at every event of the directory,
+every 30 s as the floor, and every second where inotify is refused or has overflowed. What it finds is a `KubeletView`;
 sessions decide what follows.
 
 The rules that keep it honest (contract section 4.4):
 
 * A file proves nothing: ``kubelet.sock`` stays behind dead. Only a connect(2) that succeeds does.
 * The inode number is no identity, it is reused: device, inode and change time together are.
-* Between bind and listen a connect is refused for a moment: after each event it is tried again at once, in short steps. A
-  thread takes them, as those of asyncio's clock are whole milliseconds.
+* Between bind and listen a connect is refused for a moment: after each event it is tried again at once, in short steps.
+  A thread takes them, as those of asyncio's clock are whole milliseconds.
 * Names that are not sockets of the kubelet or of kdp are ignored: the kubelet writes its checkpoint into this directory
   after every message.
 """

@@ -1,10 +1,12 @@
-"""What a DRA driver is given in the cluster: an account with its rights, a policy that narrows them, and the DeviceClass.
+"""A DRA driver's objects in the cluster: service account, permissions, a policy that narrows them, DeviceClass.
 
-The rights are those that `kdp.dra` uses, each with its reason; who adds a request to `kdp.cluster.api.ClusterApi` adds it here.
+The rights are those that `kdp.dra` uses, each with its reason; who adds a request to `kdp.cluster.api.ClusterApi` adds
+it here.
 
-RBAC cannot tell one node's slices from another's, so an account that may write its own could write all of them. A pod's token names
-the pod's node (from 1.32 on without switching it on), so a ValidatingAdmissionPolicy can: it lets the account write slices of that node and of
-this driver only. With it, whoever has broken into one node cannot offer devices of another one.
+RBAC cannot tell one node's slices from another's, so an account that may write its own could write all of them. A pod's
+token names the pod's node (from 1.32 on without switching it on), so a ValidatingAdmissionPolicy can: it lets the
+account write slices of that node and of this driver only. With it, whoever has broken into one node cannot offer
+devices of another one.
 
 Source: DRA contract sections 3.5 and 3.7.
 """

@@ -43,7 +43,7 @@ _FIELDS: Final = {"node_name": "spec.nodeName", "pod_uid": "metadata.uid"}
 
 
 def on_one_line(text: str) -> str:
-    r"""Return a text whose characters that do not print, as a line's end, are written as in C: their bytes, ``\x0a``."""
+    r"""Return a text with unprintable characters, such as line breaks, escaped as in C: ``\x0a``."""
     return "".join(
         c if c.isprintable() else "".join(f"\\x{byte:02x}" for byte in c.encode(errors="surrogateescape")) for c in text
     )
@@ -165,8 +165,8 @@ def deployment_of(
         parameters: The constructor's parameters, as ``NAME=VALUE``.
         needs: What the backend says.
         nodes: The device nodes of the devices' edits.
-        takes_host: Whether the backend reads the node through `kdp.hardware.Host`, so that the node's directories may be
-            elsewhere than at their own place.
+        takes_host: Whether the backend reads the node through `kdp.hardware.Host`, so that the node's directories may
+            be elsewhere than at their own place.
         keeps_state: Whether something is saved of allocations: the backend has a hook that may leave some state, or
             that is told when a pod gives devices back.
         in_container: False: for a process on the node itself.

@@ -2,16 +2,18 @@
 
 Why it is as it is:
 
-* A device plugin has ``maxSurge: 0``. With two pods at a time a kubelet before 1.37 drops the new plugin's registration when the old one's
-  stream ends (kubernetes#121994, contract section 11). kdp survives that, but there is nothing to gain.
+* A device plugin has ``maxSurge: 0``. With two pods at a time a kubelet before 1.37 drops the new plugin's registration
+  when the old one's stream ends (kubernetes#121994, contract section 11). kdp survives that, but there is nothing to
+  gain.
 * No liveness for a kubelet that is down or a driver that is missing: ``/livez`` says whether the process answers,
   ``/readyz`` whether every resource has a stream. A restart cures neither.
 * The plugin's directory is mounted, never ``kubelet.sock``: the kubelet makes that file anew at each start.
-* A DRA driver has ``maxSurge``: the new pod serves before the old one ends, so no pod waits and no slice vanishes. In the node's network
-  both would answer probes at one port, so there the old one ends first.
-* A device plugin has no account: it does not talk to the API server, so there is no token either. What a DRA driver has is told in
-  `kdp.manifests.cluster`.
-* A pool's controller is a Deployment of one replica that ends before it is replaced: two would write the same slices in turn.
+* A DRA driver has ``maxSurge``: the new pod serves before the old one ends, so no pod waits and no slice vanishes. In
+  the node's network both would answer probes at one port, so there the old one ends first.
+* A device plugin has no account: it does not talk to the API server, so there is no token either. What a DRA driver has
+  is told in `kdp.manifests.cluster`.
+* A pool's controller is a Deployment of one replica that ends before it is replaced: two would write the same slices in
+  turn.
 * 48 MiB is what an example has resident in a cluster, most of it shared files; 96 MiB is twice that.
 """
 
@@ -118,7 +120,7 @@ def workload_file(deployment: Deployment) -> str:
 
 
 def kustomization(deployment: Deployment, placement: Placement) -> Document:
-    """Return a base's ``kustomization.yaml`` for ``daemonset.yaml`` (of a controller ``deployment.yaml``), a driver's ``driver.yaml`` and the files beside it."""
+    """Return the ``kustomization.yaml`` of a base: the workload, a driver's ``driver.yaml``, and the files beside it."""
     document: Document = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",

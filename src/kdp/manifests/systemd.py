@@ -1,7 +1,7 @@
 """A `Deployment` in the words of systemd: a unit for nodes whose plugins are no pods.
 
-The same least privilege as the container's, by systemd's own means (systemd.exec(5), 247 and newer); here a right to open
-one device node exists. The kubelet is neither required nor waited for: kdp waits for it, and outlives it.
+The same least privilege as the container's, by systemd's own means (systemd.exec(5), 247 and newer); here a right to
+open one device node exists. The kubelet is neither required nor waited for: kdp waits for it, and outlives it.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def unit(deployment: Deployment, *, executable: str) -> str:
         executable: The command ``kdp`` on the node, an absolute path.
 
     Raises:
-        InvalidValueError: The executable's path is not absolute, a path has control characters, a node is not below ``/dev``, or
-            the deployment's name is no DNS label.
+        InvalidValueError: The executable's path is not absolute, a path has control characters, a node is not below
+            ``/dev``, or the deployment's name is no DNS label.
     """
     check_label("name", deployment.name)
     if not executable.startswith("/"):

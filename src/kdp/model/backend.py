@@ -162,9 +162,10 @@ class Needs:
         writable_paths: Directories of the node that the backend writes to.
         opened_nodes: Device nodes that the backend itself opens, as ``/dev/hwrng``; to look at one needs no right.
             Kubernetes has no right for one node: such a container is privileged. A systemd unit has one. Nodes that
-            may not be there where the manifest is written are named by their group in ``/proc/devices``, as ``char-nvidia*``.
-        injected_nodes: The same, of nodes that a runtime as NVIDIA's puts into the plugin's own container: that needs no
-            right for them, a systemd unit does.
+            may not be there where the manifest is written are named by their group in ``/proc/devices``, as
+            ``char-nvidia*``.
+        injected_nodes: The same, of nodes that a runtime as NVIDIA's puts into the plugin's own container: that needs
+            no right for them, a systemd unit does.
         capabilities: Linux capabilities, as ``SYS_ADMIN``; normally none.
         host_network: Whether it must run in the node's network namespace.
         host_pid: Whether it must see the node's processes, as who asks for the processes on a device.
@@ -223,7 +224,8 @@ class DeviceBackend(abc.ABC):
             resource = "example.com/widget"
 
             def discover(self) -> list[kdp.Device]:
-                return [kdp.Device(id=p.name, edits=kdp.ContainerEdits.of_node(p)) for p in Path("/dev").glob("widget*")]
+                return [kdp.Device(id=p.name, edits=kdp.ContainerEdits.of_node(p)) for p in
+                Path("/dev").glob("widget*")]
 
         kdp.run(Widgets())
 
@@ -235,10 +237,10 @@ class DeviceBackend(abc.ABC):
             named here is registered also with zero devices; one named only by devices exists while there is one.
         resources: Further resources that are registered also with zero devices, for a backend that serves several by
             configuration. May be a property; it is read after each ``discover``, in the same thread.
-        poll_interval: Seconds from the beginning of one ``discover`` to that of the next; after one that takes longer than
-            half of them, half of them. The first is shorter by up to half, so that backends which open together do not
-            discover in step. None: only at the start and on ``rescan``.
-            While a device is on its way back it is sooner: see `HealthPolicy.recheck`.
+        poll_interval: Seconds from the beginning of one ``discover`` to that of the next; after one that takes longer
+            than half of them, half of them. The first is shorter by up to half, so that backends which open together do
+            not discover in step. None: only at the start and on ``rescan``. While a device is on its way back it is
+            sooner: see `HealthPolicy.recheck`.
         stale_after: Seconds for which the last known devices keep their health while ``discover`` fails or hangs;
             then they are Unhealthy with the reason. They never vanish because of a failure.
         health_policy: From when on a device counts as dead, and as alive again.
@@ -248,9 +250,10 @@ class DeviceBackend(abc.ABC):
             or ``linked`` (see docs/how-to/choose-devices.md). None: ``linked`` if there is a ``links`` hook, else the
             kubelet chooses. The option ``policy`` of `kdp.run` and ``kdp run`` goes before it.
         config: The parameters that a DRA claim may carry for these devices: an attrs class, or a tuple of several. Its
-            name is their ``kind``; its fields are theirs, ``power_limit`` as ``powerLimit``, and may be left out if they
-            have a default; ``apiVersion`` is the class variable ``api_version``, or else the driver's name and ``/v1``.
-            ``allocate`` finds an object of it in ``Allocation.config``. Set on the class. None: there are no parameters.
+            name is their ``kind``; its fields are theirs, ``power_limit`` as ``powerLimit``, and may be left out if
+            they have a default; ``apiVersion`` is the class variable ``api_version``, or else the driver's name and
+            ``/v1``. ``allocate`` finds an object of it in ``Allocation.config``. Set on the class. None: there are no
+            parameters.
         unused_hooks: Hooks that the class has and this object does not want called, as one that an option switches on:
             ``self.unused_hooks = () if scrub else ("released",)`` in ``__init__``. They count as not overridden.
     """
@@ -284,27 +287,26 @@ class DeviceBackend(abc.ABC):
         """Acquire what the other hooks need (load a library, open a handle).
 
         Called before everything else, and again after `kdp.NotReady`. Deadline 60 s. An exception is logged and open
-        is tried again with growing pauses (0.1 s to 5 s); ``close`` is not called after a failed ``open``. One that returns
-        after its deadline has opened all the same: it is not called again. One that returns after the stop is followed by
-        ``close``, unless the object is served again meanwhile, as after a reload: then it counts for that.
+        is tried again with growing pauses (0.1 s to 5 s); ``close`` is not called after a failed ``open``. One that
+        returns after its deadline has opened all the same: it is not called again. One that returns after the stop is
+        followed by ``close``, unless the object is served again meanwhile, as after a reload: then it counts for that.
         """
 
     def close(self) -> Awaitable[None] | None:
         """Give back what ``open`` acquired.
 
-        Called once for each successful ``open``, after ``watch`` was told to stop and the other hooks have returned (what
-        hangs for 1 s, or half of the deadline, may still be running). Deadline 60 s, but at the process's stop what is left
-        of 2 s.
-        An exception is logged and changes nothing.
+        Called once for each successful ``open``, after ``watch`` was told to stop and the other hooks have returned
+        (what hangs for 1 s, or half of the deadline, may still be running). Deadline 60 s, but at the process's stop
+        what is left of 2 s. An exception is logged and changes nothing.
         """
 
     def watch(self, report: Reporter) -> Awaitable[None] | None:
         """Wait for events of the hardware and report them, for as long as the backend is open.
 
         Called once after each ``open`` and the first ``discover``, from a thread of its own (``def``), so it may block
-        for ever; it should look at ``report.stopping`` when it can, because until it has returned it is not called again.
-        ``async def``: cancelled at the close. It adds to polling and never replaces it. Returning is fine and final until
-        the next open; an exception is logged and ``watch`` is called again with growing pauses.
+        for ever; it should look at ``report.stopping`` when it can, because until it has returned it is not called
+        again. ``async def``: cancelled at the close. It adds to polling and never replaces it. Returning is fine and
+        final until the next open; an exception is logged and ``watch`` is called again with growing pauses.
         """
 
     def allocate(self, devices: Allocation) -> ContainerEdits | Awaitable[ContainerEdits]:
@@ -337,8 +339,8 @@ class DeviceBackend(abc.ABC):
         """Return how well pairs of units are connected: larger is better; a missing pair counts 0.
 
         Called when the set of units has changed, never inside a request of the kubelet. Keyed by unit, in either order
-        or in both with equal weights, which are finite and not negative. A unit paired with itself says how near its own
-        devices are to each other (default: nearer than any two units). The policy ``linked`` uses them
+        or in both with equal weights, which are finite and not negative. A unit paired with itself says how near its
+        own devices are to each other (default: nearer than any two units). The policy ``linked`` uses them
         (`kdp.allocation.links_of_matrix` makes them of a square matrix). Deadline 30 s. On an exception or a wrong
         weight the links of before stay in force, and the hook is asked again after 5 s.
         """
@@ -350,8 +352,8 @@ class DeviceBackend(abc.ABC):
         A card whose memory is divided declares ``{"gpu-0": {"memory": Quantity("80Gi")}}``, and each of its partitions
         ``consumes={"gpu-0": {"memory": Quantity("20Gi")}}``: the scheduler allocates no more of them than there is.
 
-        Called by a DRA driver only, after each ``discover``. Deadline 30 s. On an exception, or if a device consumes what
-        is not declared here, what was published before stays in force. Source: the field ``sharedCounters`` of
+        Called by a DRA driver only, after each ``discover``. Deadline 30 s. On an exception, or if a device consumes
+        what is not declared here, what was published before stays in force. Source: the field ``sharedCounters`` of
         ``resource.k8s.io/v1`` ResourceSlice.
         """
         return {}

@@ -1,7 +1,7 @@
 """What Dynamic Resource Allocation adds to the model: how a device may be claimed, and which claim it was.
 
-Frozen values that check themselves. The rules are those of the API ``resource.k8s.io/v1``; limits that differ by version are
-checked where the server's version is known, in ``kdp.dra``.
+Frozen values that check themselves. The rules are those of the API ``resource.k8s.io/v1``; limits that differ by
+version are checked where the server's version is known, in ``kdp.dra``.
 """
 
 from __future__ import annotations
@@ -166,7 +166,8 @@ def _conditions(value: Iterable[str]) -> tuple[str, ...]:
     found = tuple(check_label_name(name) for name in value)
     if not 1 <= len(found) <= MAX_BINDING_CONDITIONS:
         raise InvalidValueError(
-            f"binding conditions {list(found)}: must be 1 to {MAX_BINDING_CONDITIONS} of each kind, this is {len(found)}"
+            f"binding conditions {list(found)}: must be 1 to {MAX_BINDING_CONDITIONS} of each kind, this is "
+            f"{len(found)}"
         )
     return found
 

@@ -128,7 +128,8 @@ def _timeout(value: int | None) -> int | None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 2**63:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidValueError(
-            f"OCI hook's timeout {value!r}: must be a whole number of seconds above 0 and below 2**63, or None; valid is 30"
+            f"OCI hook's timeout {value!r}: must be a whole number of seconds above 0 and below 2**63, or None; valid "
+            "is 30"
         )
     return value
 

@@ -199,8 +199,8 @@ def check_label_name(value: str) -> str:
         raise _refuse(
             "label name",
             value,
-            "must be at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends, optionally behind "
-            "a lower-case domain and a slash",
+            "must be at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends, optionally "
+            "behind a lower-case domain and a slash",
             "example.com/worn",
         )
     return value

@@ -1,4 +1,4 @@
-"""What a backend says of itself in attributes, checked before anything is served: one sentence, not a traceback later."""
+"""Checks a backend's attributes before anything is served: one sentence now, no traceback later."""
 
 from __future__ import annotations
 

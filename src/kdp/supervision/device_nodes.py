@@ -1,7 +1,7 @@
 """`DeviceNodes`: the device nodes of a backend's devices, what is wrong with each, and word of their changes.
 
-A node is looked at where it is (`Host.node_fault`); inotify only says when to look. Whoever begins to follow nodes looks at
-them once more: what happened to them before is not told.
+A node is looked at where it is (`Host.node_fault`); inotify only says when to look. Whoever begins to follow nodes
+looks at them once more: what happened to them before is not told.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class DeviceNodes:
             directory = os.path.dirname(directory)
 
     async def changed(self) -> None:
-        """Wait until something happened to a node, or to a directory on the way to one, which is then followed again."""
+        """Wait for a change of a node, or of a directory above one, which is then followed again."""
         while True:
             changes = {os.path.join(directory, name) for directory, name in await self._watch.changes()}
             if any(self._concerns(path.rstrip("/")) for path in changes):

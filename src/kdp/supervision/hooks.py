@@ -1,10 +1,10 @@
 """How a backend's hooks are called: one call at a time for each hook, with a deadline, whatever the hook does.
 
-A ``def`` hook runs in a daemon thread that is its own (`kdp.concurrency.threads.Worker`). If it hangs in a blocking call, its
-caller gets an error at the deadline, no other hook waits, and the process can end.
+A ``def`` hook runs in a daemon thread that is its own (`kdp.concurrency.threads.Worker`). If it hangs in a blocking
+call, its caller gets an error at the deadline, no other hook waits, and the process can end.
 
-An ``async def`` hook runs in a task that is its own, so that what it does to the task that it runs in, as to cancel it, is
-not done to its caller.
+An ``async def`` hook runs in a task that is its own, so that what it does to the task that it runs in, as to cancel it,
+is not done to its caller.
 """
 
 from __future__ import annotations
@@ -92,13 +92,14 @@ class Hooks:
             hook: Its name.
             *args: Its arguments.
             deadline: Seconds until the caller is answered, waiting for an earlier call included; None: no limit.
-            then: What to do with the result, in the hook's own thread (it may block, as consuming a generator does) or task.
+            then: What to do with the result, in the hook's own thread (it may block, as consuming a generator does) or
+                task.
 
         Raises:
             NotReady: The hook said so.
             AllocationError: The hook said so.
-            HookTimeoutError: The deadline is over. The hook may still be running: a ``def`` hook, or one that lets no cancellation
-                pass.
+            HookTimeoutError: The deadline is over. The hook may still be running: a ``def`` hook, or one that lets no
+                cancellation pass.
             HookFailedError: The hook raised something else. The log has the traceback, once for each new failure.
         """
         lanes = self.state.lanes
@@ -224,7 +225,8 @@ def check_state(state: object) -> dict[str, Any]:
         copy = json.loads(json.dumps(state, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidValueError(
-            f"the allocation's state cannot be saved as JSON ({error}); use dicts, lists, str, int, float, bool and None"
+            f"the allocation's state cannot be saved as JSON ({error}); use dicts, lists, str, int, float, bool and "
+            "None"
         ) from None
     if not isinstance(copy, dict):
         raise InvalidValueError(f"the allocation's state is {state!r}: must be a dict")

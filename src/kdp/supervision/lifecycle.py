@@ -1,8 +1,8 @@
 """`Lifecycle`: a backend is opened and closed in turn, however late its hooks return and whoever serves it next.
 
-A ``def`` hook cannot be broken off. So an ``open`` may return after its deadline or after the stop, and ``close`` may still
-run when the next one, after a reload, wants to open the same object. None of them is called twice for that, and none in
-the middle of the other.
+A ``def`` hook cannot be broken off. So an ``open`` may return after its deadline or after the stop, and ``close`` may
+still run when the next one, after a reload, wants to open the same object. None of them is called twice for that, and
+none in the middle of the other.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Lifecycle"]
 logger = logging.getLogger(__name__)
 
 QUIET_SECONDS = 1.0
-"""Seconds that ``close`` waits for other hooks to return, at most half of what it has itself; one that hangs does not keep it."""
+"""Seconds that ``close`` waits for other hooks, at most half of its own deadline; it runs although one hangs."""
 
 _late: set[asyncio.Task[None]] = set()
 """Those that wait for an ``open`` which the stop did not wait for; the loop alone would not keep them."""

@@ -170,7 +170,8 @@ class Service(AsyncContextManagerMixin, abc.ABC):
                 await self._begun.wait()
                 yield self
             finally:
-                # Not awaited here: asyncio's own `Task.cancel`, which no shield holds back, would break it off. The group waits.
+                # Not awaited here: asyncio's own `Task.cancel`, which no shield holds back, would break it off. The
+                # group waits.
                 self._leaving.set()
 
     async def _run(self) -> None:

@@ -26,8 +26,8 @@ class Lane:
 class SharedState:
     """State shared by all supervisors of one backend on one event loop, such as those before and after a reload.
 
-    A hook that hangs outlives its caller, and the next supervisor must know. So whoever replaces a supervisor of a backend
-    hands this on to its successor.
+    A hook that hangs outlives its caller, and the next supervisor must know. So whoever replaces a supervisor of a
+    backend hands this on to its successor.
 
     Attributes:
         lanes: The calls of each hook.

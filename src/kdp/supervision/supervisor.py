@@ -81,8 +81,9 @@ class Deadlines:
 def pause_after(took: float, *, interval: float) -> float:
     """Return for how long to rest after a discovery, so that the next begins an interval after this one began.
 
-    What hardware says just after it was looked at is then known an interval and one discovery later, and not two. One that
-    takes longer than half of the interval is followed by a rest of that half: a slow library is not asked without end.
+    What hardware says just after it was looked at is then known an interval and one discovery later, and not two. One
+    that takes longer than half of the interval is followed by a rest of that half: a slow library is not asked without
+    end.
 
     Args:
         took: Seconds that it took.
@@ -279,7 +280,8 @@ class Supervisor:
                     pause = min(self._policy.recheck, pause or self._policy.recheck)
                 pause = pause and pause_after(time.monotonic() - started, interval=pause)
                 if pause and not discovered.is_set():
-                    # The backends of a process open at the same moment; in step ever after they would wait for one another.
+                    # The backends of a process open at the same moment; in step ever after they would wait for one
+                    # another.
                     pause *= random.uniform(0.5, 1.0)  # noqa: S311 - jitter, no secret
                 discovered.set()
             with anyio.move_on_after(pause if pause is not None else float("inf")):

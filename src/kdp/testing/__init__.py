@@ -1,4 +1,4 @@
-"""A kubelet for tests, and what judges a plugin with it: the names of `kdp_testkit`, under the name that vendors import.
+"""A kubelet for tests, and checks of a plugin: the names of `kdp_testkit`, as vendors import them.
 
 They come with the extra ``testing``: ``pip install "kdp-sdk[testing]"``. The docstring of `kdp_testkit` is the tour.
 

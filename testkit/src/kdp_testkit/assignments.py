@@ -1,4 +1,4 @@
-"""What the device manager keeps of registrations and of the devices that containers hold, and how it divides devices."""
+"""What the device manager keeps: registrations, and the devices of containers; how it divides devices."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ plugin watcher and pod admission: it refuses what the kubelet refuses, in its wo
 remembers. It is no recorder of calls: a test that passes here says something about a node. Where versions differ
 a profile decides (`kdp.testing.PROFILES`).
 
-What outlives its process is in `kubelet_core` (directories, log, starts and ends) and in `workload` (pods, node object).
-What dies with its process is `kubelet_process.KubeletProcess`.
+What outlives its process is in `kubelet_core` (directories, log, starts and ends) and in `workload` (pods, node
+object). What dies with its process is `kubelet_process.KubeletProcess`.
 """
 
 from __future__ import annotations

@@ -142,7 +142,8 @@ class KubeletProcess:
         if checkpoint is not None:
             self.manager.restore(checkpoint.registered, checkpoint.assignments)
         directory.mkdir(mode=0o750, parents=True, exist_ok=True)
-        # The server behind the listener is ready before the listener is there: all that listen(2) has to wait for is us.
+        # The server behind the listener is ready before the listener is there: all that listen(2) has to wait for is
+        # us.
         registry = RegistryServer(self._inner, self._register)
         try:
             await registry.start()

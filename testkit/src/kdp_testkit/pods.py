@@ -142,7 +142,8 @@ class Pod:
             )
         if len(self.namespace) > 63 or not _LABEL.fullmatch(self.namespace):
             raise ScenarioError(
-                f"namespace {self.namespace!r}: the API server takes names of lower-case letters, digits and '-', up to 63"
+                f"namespace {self.namespace!r}: the API server takes names of lower-case letters, digits and '-', up "
+                "to 63"
             )
         if not self.containers:
             raise ScenarioError(f"pod {self.name!r} has no container")

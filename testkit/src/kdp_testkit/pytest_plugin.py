@@ -8,7 +8,8 @@ sysfs_tree a `SysfsTree`: a root of a test's own for backends that read the node
 node_from  a `SysfsTree` with the files of a snapshot: ``tree = node_from("tests/data/node.tar.gz")``
 ========== =================================================================================================
 
-A test that asks for ``kubelet`` is ``async def`` and needs no marker: anyio's pytest plugin, which comes with kdp, runs it.
+A test that asks for ``kubelet`` is ``async def`` and needs no marker: anyio's pytest plugin, which comes with kdp, runs
+it.
 
 Rule: nothing but pytest is imported before a fixture is used, and nothing is changed for tests that use none.
 """

@@ -1,8 +1,8 @@
 """Breaks a connection of this process without a word, as a kubelet's that is killed.
 
-gRPC does not hand out its sockets, so they are found among this process's descriptors by the name that the other side has
-bound. The same name may be bound by somebody else as well: another plugin in another kubelet's directory, or, in a mount
-namespace of its own, even at the same path. Then the peer's process tells which is which.
+gRPC does not hand out its sockets, so they are found among this process's descriptors by the name that the other side
+has bound. The same name may be bound by somebody else as well: another plugin in another kubelet's directory, or, in a
+mount namespace of its own, even at the same path. Then the peer's process tells which is which.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """`SysfsTree`: a node's files for tests, below a temporary root: made by hand, or those of a snapshot.
 
-Backends read it through `kdp.hardware.Host`, so they need not know, and so does another process with ``--host-root``: what a
-directory cannot hold (attributes that fail, device nodes that only root could make) is kept in the files ``UNREADABLE`` and
-``DEVNODES`` at its top, see `kdp.hardware.fake_nodes`. Paths are always those of the node, as in a backend.
+Backends read it through `kdp.hardware.Host`, so they need not know, and so does another process with ``--host-root``:
+what a directory cannot hold (attributes that fail, device nodes that only root could make) is kept in the files
+``UNREADABLE`` and ``DEVNODES`` at its top, see `kdp.hardware.fake_nodes`. Paths are always those of the node, as in a
+backend.
 
 The hardware may change under a running plugin: `SysfsTree.fail` and `SysfsTree.heal`, `SysfsTree.vanish` and
 `SysfsTree.bring_back`, and `SysfsTree.uevent` and `SysfsTree.link_event` for what the kernel would say.
@@ -72,7 +73,7 @@ class SysfsTree:
         return self.host.path(host_path)
 
     def write(self, host_path: str, text: str | int) -> str:
-        """Write an attribute file, with the line break that the kernel puts behind it, and return its path on the node."""
+        """Write an attribute file with the kernel's line break, and return its path on the node."""
         path = self.path(self.host.resolve(host_path))
         path.parent.mkdir(parents=True, exist_ok=True)
         self.heal(host_path)
@@ -219,7 +220,7 @@ class SysfsTree:
         self._edit(UNREADABLE, [path])
 
     def vanish(self, host_path: str) -> None:
-        """Pull hardware out: a file, or a directory with all that is in it, every link that leads there, and its device nodes.
+        """Pull hardware out: a file or a whole directory, all links to it, and its device nodes.
 
         Raises:
             FileNotFoundError: There is nothing.

@@ -415,8 +415,8 @@ class PluginConnection:
     def sever(self) -> bool:
         """Break the connection without a word, as a killed process does; return whether a socket was found.
 
-        A closing channel says goodbye (RST_STREAM, GOAWAY); a kubelet that is killed does not. The channel must still be
-        closed.
+        A closing channel says goodbye (RST_STREAM, GOAWAY); a kubelet that is killed does not. The channel must still
+        be closed.
         """
         return sever(self.socket_path)
 

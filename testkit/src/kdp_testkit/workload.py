@@ -301,7 +301,8 @@ class Workload:
         late = [each.name for each in before if each.name not in bound.begun]
         if late:
             raise ScenarioError(
-                f"container {container.name!r} of pod {bound.pod.name!r} cannot start before init container {late[0]!r} has"
+                f"container {container.name!r} of pod {bound.pod.name!r} cannot start before init container "
+                f"{late[0]!r} has"
             )
 
     async def _start(self, life: KubeletProcess, bound: _Bound, container: Container) -> AdmittedContainer:

@@ -1,7 +1,7 @@
 """A small DRA driver in bare grpc.aio with one switchable defect: what the checks must be able to find.
 
-Without a defect it does everything right, so that a failed check has found the defect and nothing else. It asks the simulated
-API server in this process, with the delays that HTTP would have.
+Without a defect it does everything right, so that a failed check has found the defect and nothing else. It asks the
+simulated API server in this process, with the delays that HTTP would have.
 """
 
 from __future__ import annotations

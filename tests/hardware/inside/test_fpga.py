@@ -1,7 +1,7 @@
 """Runs in a guest: examples/fpga on two boards under the kernel's own drivers, with kdp and the simulated kubelet.
 
-The tests work on the same two boards, one after the other; each leaves them as it found them. Python is slow in a guest:
-the figures are upper limits.
+The tests work on the same two boards, one after the other; each leaves them as it found them. Python is slow in a
+guest: the figures are upper limits.
 """
 
 from __future__ import annotations

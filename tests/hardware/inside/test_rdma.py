@@ -1,7 +1,7 @@
 """Runs in a guest: examples/rdma on soft-RoCE, with kdp and the simulated kubelet. Nothing here polls.
 
-One adapter is on the guest's own interface, one on a dummy; each test leaves both as it found them. Python is slow in a guest: the
-figures are upper limits.
+One adapter is on the guest's own interface, one on a dummy; each test leaves both as it found them. Python is slow in a
+guest: the figures are upper limits.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`boot`: start a guest, run one command in it, and return what it said.
 
-The guest sees this machine's files at the same paths, so that the environment with kdp and these tests works there as it
-stands; what it writes stays in its memory, but for the folder ``/out``. The processor is emulated (QEMU's tcg) always: a
-``/dev/kvm`` that is there need not be one that a stock kernel runs on.
+The guest sees this machine's files at the same paths, so that the environment with kdp and these tests works there as
+it stands; what it writes stays in its memory, but for the folder ``/out``. The processor is emulated (QEMU's tcg)
+always: a ``/dev/kvm`` that is there need not be one that a stock kernel runs on.
 """
 
 from __future__ import annotations

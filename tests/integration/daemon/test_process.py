@@ -58,7 +58,7 @@ def program(more: str = "") -> str:
 AT_LAST = 5.0
 """Seconds; the promise is 2, and benchmarks measure it: this machine may be busy."""
 
-# Stopping --------------------------------------------------------------------------------------------------------------
+# Stopping -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -156,7 +156,7 @@ async def test_asked_to_stop_while_the_target_is_loaded_it_ends(start: Start) ->
     assert took < AT_LAST
 
 
-# Exit codes ------------------------------------------------------------------------------------------------------------
+# Exit codes -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,8 @@ async def test_asked_to_stop_while_the_target_is_loaded_it_ends(start: Start) ->
             "kdp: kdp.run was called inside a running event loop; await kdp.serve there",
         ),
         (
-            program().replace("    kdp.run(W())", "    t = threading.Thread(target=lambda: kdp.run(W()))\n    t.start()\n    t.join(); raise SystemExit(2)"),
+            program().replace("    kdp.run(W())", ("    t = threading.Thread(target=lambda: kdp.run(W()))\n    t.start()\n    t.join(); raise "
+"SystemExit(2)")),
             {},
             "kdp: kdp.run was called outside the main thread, where signals cannot be handled",
         ),
@@ -220,7 +221,7 @@ async def test_an_internal_failure_is_told_with_its_traceback_and_exit_code_1(st
     assert plugin.lines[-1] == "ZeroDivisionError: division by zero"
 
 
-# Reload and stacks -----------------------------------------------------------------------------------------------------
+# Reload and stacks ----------------------------------------------------------------------------------------------------
 
 
 async def test_sighup_discovers_again_over_the_living_stream(start: Start, kubelet: SimulatedKubelet) -> None:
@@ -345,7 +346,7 @@ async def test_stacks_that_nobody_reads_keep_no_process_from_its_end(start: Star
         assert (await plugin.stop())[0] == 0
 
 
-# Logs ------------------------------------------------------------------------------------------------------------------
+# Logs -----------------------------------------------------------------------------------------------------------------
 
 
 async def test_as_json_every_line_is_json_also_over_restarts_of_the_kubelet(
@@ -375,7 +376,7 @@ def watch(self, report):
         assert await plugin.says("loaded:") == "loaded: []"
 
 
-# systemd ---------------------------------------------------------------------------------------------------------------
+# systemd --------------------------------------------------------------------------------------------------------------
 
 
 async def test_systemd_is_told_when_it_is_ready_and_when_it_stops(
@@ -404,7 +405,7 @@ async def test_systemd_is_told_when_it_is_ready_and_when_it_stops(
     assert heard.count("READY=1") == 1
 
 
-# Probes ----------------------------------------------------------------------------------------------------------------
+# Probes ---------------------------------------------------------------------------------------------------------------
 
 
 def get(url: str) -> tuple[int, str]:

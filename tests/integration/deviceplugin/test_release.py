@@ -169,7 +169,7 @@ async def test_a_shared_device_is_released_after_its_last_replica_also_across_a_
     assert os.listdir(tmp_path) == []
 
 
-# -- the faults of the pod-resources API (contract section 14) -----------------------------------------------------------
+# -- the faults of the pod-resources API (contract section 14) ---------------------------------------------------------
 
 
 @attrs.frozen
@@ -281,7 +281,7 @@ async def test_without_a_hook_or_a_vanished_device_nothing_is_asked(k137: Simula
         assert k137.events.of(events.PodResourcesAsked) == []
 
 
-# -- a process that is killed -------------------------------------------------------------------------------------------
+# -- a process that is killed ------------------------------------------------------------------------------------------
 
 
 @contextmanager

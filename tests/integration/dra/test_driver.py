@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("d")  # short: a socket's whole path has 107 bytes
 
 
-# -- registration --------------------------------------------------------------------------------------------------------
+# -- registration ------------------------------------------------------------------------------------------------------
 
 
 async def test_the_plugin_watcher_finds_what_it_looks_for(folder: Path) -> None:
@@ -111,8 +111,8 @@ async def test_a_missing_registry_is_said_and_waited_for(folder: Path) -> None:
         await until(
             lambda: (
                 driver.driver.status().drivers[DRIVER].reason
-                == f"the plugin watcher's directory {driver.paths.plugins_registry_dir} is missing; mount the node's at the "
-                "same path"
+                == f"the plugin watcher's directory {driver.paths.plugins_registry_dir} is missing; mount the node's "
+                "at the same path"
             )
         )
         driver.paths.plugins_registry_dir.mkdir()
@@ -149,7 +149,7 @@ async def test_two_pods_overlap_in_an_update(folder: Path) -> None:
         assert new.sockets() == [one_alone], "the old one is there as before"
 
 
-# -- claims --------------------------------------------------------------------------------------------------------------
+# -- claims ------------------------------------------------------------------------------------------------------------
 
 
 async def test_both_versions_prepare_and_unprepare(folder: Path) -> None:
@@ -194,7 +194,7 @@ async def test_the_stop_answers_what_is_in_flight(folder: Path) -> None:
         assert (await driver.prepare(claim())).claims[claim().uid].error == ""
 
 
-# -- devices and their health --------------------------------------------------------------------------------------------
+# -- devices and their health ------------------------------------------------------------------------------------------
 
 
 def sick(backend: Widgets, reason: str | None) -> None:

@@ -18,7 +18,10 @@ from .catalogue import Fault
 from .conftest import Saw
 from .process import child
 
-CLOCK = "import sys, time; sys.stdin.readline(); print(round(time.time()), flush=True); sys.stdin.readline(); print(round(time.time()))"
+CLOCK = (
+    "import sys, time; sys.stdin.readline(); print(round(time.time()), flush=True); sys.stdin.readline(); "
+    "print(round(time.time()))"
+)
 
 
 def on_own_clock(k: SimulatedKubelet) -> list[str]:

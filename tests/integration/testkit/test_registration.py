@@ -111,7 +111,8 @@ async def test_failing_options_fail_the_registration(kubelet: SimulatedKubelet, 
     answer = await plugin.register(kubelet.paths.kubelet_socket)
     assert answer is not None
     assert answer.startswith(
-        "UNKNOWN: failed to get device plugin options: rpc error: code = Unknown desc = Unexpected <class 'RuntimeError'>"
+        "UNKNOWN: failed to get device plugin options: rpc error: code = Unknown desc = Unexpected <class "
+        "'RuntimeError'>"
     )
     assert not kubelet.events.of(events.StreamOpened)
     assert kubelet.capacity() == {}

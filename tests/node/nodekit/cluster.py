@@ -69,7 +69,8 @@ class Cluster(Machine):
     Args:
         containerd: Which of the unpacked container runtimes.
         feature_gates: Of every component.
-        flags: More arguments by component, as ``{"kube-apiserver": ["--runtime-config=resource.k8s.io/v1beta2=true"]}``.
+        flags: More arguments by component, as
+            ``{"kube-apiserver": ["--runtime-config=resource.k8s.io/v1beta2=true"]}``.
         kubelet_settings: More lines of the kubelet's configuration, as YAML.
         has_node: False: there is an object of the node, and nothing runs but etcd and the API server.
     """
@@ -337,7 +338,8 @@ featureGates: {json.dumps(self._gates)}
         """Return an object; None: there is none.
 
         Args:
-            resource: Version and plural, as ``v1/pods``, ``apps/v1/daemonsets`` or ``resource.k8s.io/v1/resourceclaims``.
+            resource: Version and plural, as ``v1/pods``, ``apps/v1/daemonsets`` or
+                ``resource.k8s.io/v1/resourceclaims``.
             name: The object's name.
             namespace: Where; None: it is the cluster's.
         """

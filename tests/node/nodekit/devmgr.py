@@ -95,8 +95,8 @@ class DeviceManager(AsyncContextManagerMixin):
         feature_gates: The kubelet's, as ``A=true``.
         verbosity: Of the kubelet's log.
         look: Seconds between two looks at capacity and allocatable.
-        observe: Is given all that is told of the calls between kubelet and plugins, at once. Each Register waits then until
-            `tell` has said "treat".
+        observe: Is given all that is told of the calls between kubelet and plugins, at once. Each Register waits then
+            until `tell` has said "treat".
         autostart: Whether it runs when the context is entered.
         flags: More of the command's own.
 

@@ -1,7 +1,7 @@
 """`DraManager`: the kubelet's own DRA manager as a process, with the simulated kubelet's manners.
 
-What a test says to `kdp_testkit.dra.kubelet.SimulatedDraKubelet` it can say to this: the same pods, the same errors, the
-same names. It is devmgr with an API server, real or simulated.
+What a test says to `kdp_testkit.dra.kubelet.SimulatedDraKubelet` it can say to this: the same pods, the same errors,
+the same names. It is devmgr with an API server, real or simulated.
 """
 
 from __future__ import annotations

@@ -40,7 +40,8 @@ _PAUSE: Final = "docker.io/kdp/pause:1"
 _NAMESPACE: Final = Path(__file__).resolve().parent.parent / "namespace.sh"
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 _NOISE: Final = re.compile(
-    "Updated allocatable|operationExecutor|operation_generator|Volume detached|ClusterTrustBundle|Eviction manager|filesystem"
+    "Updated allocatable|operationExecutor|operation_generator|Volume detached|ClusterTrustBundle|Eviction "
+    "manager|filesystem"
 )
 """What the parts of a node say over and over, and what is no reason for anything here."""
 
@@ -93,7 +94,8 @@ class Machine(AsyncContextManagerMixin):
         work: The folder of everything; /run of the node is its folder ``run``, /var/lib is ``lib``, /var/log ``log``.
         paths: The kubelet's directories, as the test sees them.
         cdi: What the node sees as /etc/cdi.
-        wrapper: The program behind the runtime handler `HANDLER`, for whoever puts one there; it finds runc in its PATH.
+        wrapper: The program behind the runtime handler `HANDLER`, for whoever puts one there; it finds runc in its
+            PATH.
         first_process: The process that keeps its namespaces, as this machine counts; 0: there is none yet.
     """
 
@@ -336,8 +338,8 @@ runtime_type = "io.containerd.runc.v2"
             condition: A function or coroutine function; what it returns is true or not.
             what: The condition in words, for the error; a function or coroutine function is asked for them then.
             seconds: The deadline.
-            every: Seconds between the first two looks. The longer it takes, the longer the pauses, to a tenth of the time so far: looking
-                is work, and most of what is waited for needs the processor as well.
+            every: Seconds between the first two looks. The longer it takes, the longer the pauses, to a tenth of the
+                time so far: looking is work, and most of what is waited for needs the processor as well.
 
         Raises:
             NotReached: It did not come about, or a process of the node ended; the text has the logs.

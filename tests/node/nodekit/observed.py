@@ -2,8 +2,8 @@
 
 The plugin is in the kubelet's own directories and talks to nobody but the kubelet: what happens is told from inside its
 process (devmgr's ``-observe``), and becomes the events that the simulated kubelet would have written down. What a check
-does to a kubelet is done there too, or with the files and the process. A Register that a check wants refused, delayed or
-left without a stream is treated so at the kubelet's door; what the device manager itself does is never made up.
+does to a kubelet is done there too, or with the files and the process. A Register that a check wants refused, delayed
+or left without a stream is treated so at the kubelet's door; what the device manager itself does is never made up.
 """
 
 from __future__ import annotations
@@ -208,8 +208,8 @@ class ObservedKubelet(AsyncContextManagerMixin):
     def devices(self, resource: str) -> dict[str, ListedDevice]:
         """Return the last list of a resource that the device manager has put into its table.
 
-        All devices are Unhealthy if it counts none as allocatable, whatever the list said: that is what it makes of the end
-        of a stream.
+        All devices are Unhealthy if it counts none as allocatable, whatever the list said: that is what it makes of the
+        end of a stream.
         """
         if not self.is_running:
             raise ScenarioError("the kubelet is not running: it knows no devices")

@@ -14,7 +14,8 @@ from tests.yaml_texts import TEXTS
 
 from kdp.cli.yaml_text import to_yaml
 
-# What YAML 1.1 (yaml.org/type), the core schema of YAML 1.2 and go-yaml, which kubectl has, take for something else than a string.
+# What YAML 1.1 (yaml.org/type), the core schema of YAML 1.2 and go-yaml, which kubectl has, take for something else
+# than a string.
 OTHERS = re.compile(
     r"""
     ~ | null | true | false | y | yes | n | no | on | off | << | = |                 # null, bool, merge, value

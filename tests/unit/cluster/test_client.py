@@ -198,7 +198,7 @@ async def test_no_server_and_no_json(server: HttpServer, api: KubeApi, tmp_path:
     assert caught.value.status == 0
 
 
-# -- watches -----------------------------------------------------------------------------------------------------------------
+# -- watches -----------------------------------------------------------------------------------------------------------
 
 
 def line(kind: str, **item: Any) -> bytes:
@@ -249,7 +249,7 @@ async def test_a_lost_connection_is_noticed(server: HttpServer, api: KubeApi, th
     assert caught.value.status == 0
 
 
-# -- the extra ---------------------------------------------------------------------------------------------------------------
+# -- the extra ---------------------------------------------------------------------------------------------------------
 
 
 def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,8 @@
 """Where a session lives in the tests: a world that obeys physics, and chaos, where anything is said in any order.
 
-The world is the kubelet with its restarts, its Register calls that are answered late, wrongly or never, its streams, and
-the driver that obeys the session's commands and brings it the events through one mailbox, later than they happened. At
-the end of each life the world becomes healthy, and the session must be connected soon.
+The world is the kubelet with its restarts, its Register calls that are answered late, wrongly or never, its streams,
+and the driver that obeys the session's commands and brings it the events through one mailbox, later than they happened.
+At the end of each life the world becomes healthy, and the session must be connected soon.
 """
 
 from __future__ import annotations

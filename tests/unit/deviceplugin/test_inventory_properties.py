@@ -309,7 +309,10 @@ MUTANTS = [
         4,
         "a refused list is kept",
         "            raise self._too_large(table, worst, total)\n",
-        "            self._snapshot = Snapshot(1, MappingProxyType(table))\n            raise self._too_large(table, worst, total)\n",
+        (
+            "            self._snapshot = Snapshot(1, MappingProxyType(table))\n            raise "
+            "self._too_large(table, worst, total)\n"
+        ),
     ),
     Mutant(5, "only the list of now fits", "self._worst_case(piece, table[device_id].health.is_healthy)", "len(piece)"),
     Mutant(5, "the sizes of what left are not taken off", "(*worst, *removed)", "worst"),

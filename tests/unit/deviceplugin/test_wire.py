@@ -117,8 +117,8 @@ def test_what_a_container_gets(tmp_path: Path) -> None:
         (
             kdp.ContainerEdits(hooks=[Hook(name="prestart", path="/bin/x")]),
             (
-                "OCI hook /bin/x: Allocate's reply cannot carry it, only a CDI spec can; run the plugin with --cdi beside "
-                "or --cdi only, and give the hook to the device's own edits"
+                "OCI hook /bin/x: Allocate's reply cannot carry it, only a CDI spec can; run the plugin with --cdi "
+                "beside or --cdi only, and give the hook to the device's own edits"
             ),
         ),
     ],

@@ -275,7 +275,7 @@ class World(RuleBasedStateMachine):
             else:
                 self.since.pop(i, None)
 
-    # -- the end: from now on all hardware is well, and nobody says anything that the monitor does not ask for -----------
+    # -- the end: from now on all hardware is well, and nobody says anything that the monitor does not ask for ---------
 
     @override
     def teardown(self) -> None:

@@ -46,8 +46,8 @@ async def test_what_is_no_iterable_is_called_the_same_each_time() -> None:
         told.add(str(caught.value))
     assert told == {
         (
-            "discover() of AsyncGenerator: it returned <async_generator object AsyncGenerator.discover>: must be an iterable "
-            "of kdp.Device"
+            "discover() of AsyncGenerator: it returned <async_generator object AsyncGenerator.discover>: must be an "
+            "iterable of kdp.Device"
         )
     }
 

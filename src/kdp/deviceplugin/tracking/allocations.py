@@ -1,8 +1,8 @@
 """Which devices were allocated, and which of them pods have given back. Sans-IO: no clock, no socket, no task.
 
-The protocol has no deallocation. What there is are the Allocates that went through us and the lists of the pod-resources
-API, each of which may be late, wrong or missing. Both go in here with their times; out come the allocations that have
-ended, and the vanished devices that no pod holds.
+The protocol has no deallocation. What there is are the Allocates that went through us and the lists of the
+pod-resources API, each of which may be late, wrong or missing. Both go in here with their times; out come the
+allocations that have ended, and the vanished devices that no pod holds.
 
 A device is *free* when a list named it after its last Allocate and two lists in a row, at least `GAP` apart, did not.
 A device that was never listed may still be held by a plain init container, which no list ever names.
@@ -100,7 +100,8 @@ class Outcome:
     """What a list led to.
 
     Attributes:
-        ended: Allocations whose devices are free: release each, then call `Allocations.released` or `Allocations.failed`.
+        ended: Allocations whose devices are free: release each, then call `Allocations.released` or
+            `Allocations.failed`.
         gone: Vanished devices that no pod holds.
         held: Vanished devices that a pod holds.
         seen: Resources of which an allocation was seen for the first time: what is saved has changed.

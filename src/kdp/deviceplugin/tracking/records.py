@@ -1,7 +1,7 @@
 """`AllocationRecords`: the allocations that are not released yet, while Allocate runs, in memory and on disk.
 
-The servicer opens a record for each Allocate, releases close it. `allocations` decides; here are the clock, the waiting,
-and the store. Nothing here commands anybody: who wants to know of a change reads ``changes``.
+The servicer opens a record for each Allocate, releases close it. `allocations` decides; here are the clock, the
+waiting, and the store. Nothing here commands anybody: who wants to know of a change reads ``changes``.
 """
 
 from __future__ import annotations

@@ -75,7 +75,8 @@ class AllocationStore:
         resource: The extended resource's name.
 
     Attributes:
-        has_neighbours: Whether at the last `adopt` a living process had a file here, whose allocations will be nobody's when it ends.
+        has_neighbours: Whether at the last `adopt` a living process had a file here, whose allocations will be nobody's
+            when it ends.
     """
 
     def __init__(self, directory: Path, resource: str) -> None:
@@ -91,7 +92,7 @@ class AllocationStore:
         self._problem: str | None = None
 
     async def adopt(self) -> list[Saved]:
-        """Return what dead processes have left; may block for as long as the disk does. The next `save` must hold it."""
+        """Return the allocations of dead processes. The next `save` must contain them. Blocks for the disk."""
         try:
             return value_of(await self._worker.submit(self._adopt))
         except RuntimeError as error:

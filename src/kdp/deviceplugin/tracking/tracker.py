@@ -3,13 +3,13 @@
 One for all resources of a process. Facts about the resources go in (`Tracker.attach`, `Tracker.listed`, ...), and
 `Tracker.look` returns `Decisions`, which its caller carries out. What is asked for, and when:
 
-* **List** while something is owed: an allocation whose end is to be told (`DeviceBackend.released`, or a saved state), or
-  a vanished device that is still listed. What follows is decided in `allocations`.
+* **List** while something is owed: an allocation whose end is to be told (`DeviceBackend.released`, or a saved state),
+  or a vanished device that is still listed. What follows is decided in `allocations`.
 * **GetAllocatableResources** five seconds after a stream has opened and every minute while it lives. What follows is
   decided in `drift`: a lasting difference makes a new generation.
 * **List** once when a device turns Unhealthy, so that the log can name the pod.
-* **List** with the first comparison, and once more when the kubelet must know all its pods: a pod may hold a device that vanished
-  before this process came, and that is listed again then (docs/explanation/kubelet.md, B14 and B26).
+* **List** with the first comparison, and once more when the kubelet must know all its pods: a pod may hold a device
+  that vanished before this process came, and that is listed again then (docs/explanation/kubelet.md, B14 and B26).
 
 At most one round of questions a second. If the API is missing, that is logged once, and all goes on without: vanished
 devices stay listed for ten minutes, and nothing is released.
@@ -47,7 +47,7 @@ __all__ = ["Pace", "Tracker"]
 logger = logging.getLogger(__name__)
 
 SETTLING = 600.0
-"""Seconds after which a kubelet is taken to know all its pods, where nothing says so (docs/explanation/decisions.md)."""
+"""Seconds until a kubelet is assumed to know all its pods, if nothing says so (docs/explanation/decisions.md)."""
 
 BETWEEN = 1.0
 """Seconds between two rounds of questions: the kubelet answers some and throttles more (contract section 10)."""

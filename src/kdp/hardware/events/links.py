@@ -1,14 +1,14 @@
-"""`LinkWatch`: what the kernel tells of network interfaces that come, go and change, by netlink (NETLINK_ROUTE, group of links).
+"""`LinkWatch`: the kernel's events of network interfaces that come, go, and change (NETLINK_ROUTE, group of links).
 
-It is the only word that the kernel gives of an RDMA port: there is neither a uevent nor an RDMA netlink message when its state changes, but its
-network interface is told up or down within some milliseconds, before or after it. As with `UeventWatch` each event is a hint to look,
-never the state, and waiting has a floor.
+It is the only word that the kernel gives of an RDMA port: there is neither a uevent nor an RDMA netlink message when
+its state changes, but its network interface is told up or down within some milliseconds, before or after it. As with
+`UeventWatch` each event is a hint to look, never the state, and waiting has a floor.
 
-In containers: each network namespace hears of its own interfaces only, so a pod needs ``hostNetwork`` to hear the node's. One without
-hears its own, and nobody tells it so: there the floor is all there is.
+In containers: each network namespace hears of its own interfaces only, so a pod needs ``hostNetwork`` to hear the
+node's. One without hears its own, and nobody tells it so: there the floor is all there is.
 
-Where `Host` is not a real node (a snapshot, a test) the laptop's interfaces are none of it: events come from ``LINKS`` at the root,
-to which `kdp.testing.SysfsTree.link_event` appends.
+Where `Host` is not a real node (a snapshot, a test) the laptop's interfaces are none of it: events come from ``LINKS``
+at the root, to which `kdp.testing.SysfsTree.link_event` appends.
 
 Source of the format: the kernel's include/uapi/linux/{netlink,rtnetlink,if_link}.h.
 """
@@ -106,7 +106,7 @@ class LinkWatch(EventWatch[LinkEvent]):
 
 
 def parse(data: bytes) -> list[LinkEvent]:
-    """Return the events of one datagram, which may hold several messages; what is cut off or of another kind is left out."""
+    """Return the events of one datagram with any number of messages; truncated and other ones are left out."""
     found: list[LinkEvent] = []
     for kind, message in messages_of(data):
         if kind in (_NEWLINK, _DELLINK) and len(message) >= _LINK.size:

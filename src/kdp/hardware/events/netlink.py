@@ -1,4 +1,4 @@
-"""`EventWatch`: wait for events from a netlink socket of the kernel, or from a file at the root of a tree that is no real node.
+"""`EventWatch`: wait for the kernel's netlink events, or for those in a file at the root of a tree.
 
 Multicast netlink may lose messages (ENOBUFS) and says so; the caller looks at everything then.
 """
@@ -28,7 +28,7 @@ __all__ = ["EventWatch"]
 E = TypeVar("E")
 
 _BUFFER = 1 << 20
-"""Bytes of messages that may wait for us: a node with many devices tells some thousands at once when a driver is loaded."""
+"""Socket buffer in bytes: loading a driver on a large node causes thousands of events at once."""
 
 
 class EventWatch(ABC, Generic[E]):

@@ -1,14 +1,15 @@
 """`UeventWatch`: what the kernel tells of devices that come, go and change, by netlink (NETLINK_KOBJECT_UEVENT).
 
-Each event is a hint to look, never the state: events can be lost, and some changes have none (an RDMA port's state, an FPGA's error
-registers). So waiting has a floor: after so many seconds `UeventWatch.events` returns with nothing, and the caller looks.
+Each event is a hint to look, never the state: events can be lost, and some changes have none (an RDMA port's state, an
+FPGA's error registers). So waiting has a floor: after so many seconds `UeventWatch.events` returns with nothing, and
+the caller looks.
 
-In containers: the kernel tells every network namespace, but only those of the first user namespace; a pod without the node's
-network hears of all devices but network interfaces, of which each namespace hears its own. A pod in a user namespace
-of its own (``hostUsers: false``) hears nothing, and nobody tells it so: there the floor is all there is.
+In containers: the kernel tells every network namespace, but only those of the first user namespace; a pod without the
+node's network hears of all devices but network interfaces, of which each namespace hears its own. A pod in a user
+namespace of its own (``hostUsers: false``) hears nothing, and nobody tells it so: there the floor is all there is.
 
-Where `Host` is not a real node (a snapshot, a test) the laptop's events are none of it: those come from ``UEVENTS`` at the
-root, a JSON object of properties in each line, to which `kdp.testing.SysfsTree.uevent` appends.
+Where `Host` is not a real node (a snapshot, a test) the laptop's events are none of it: those come from ``UEVENTS`` at
+the root, a JSON object of properties in each line, to which `kdp.testing.SysfsTree.uevent` appends.
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ class UeventWatch(EventWatch[Uevent]):
         subsystems: Of these buses and classes only, as ``{"infiniband"}``; default: all.
 
     Attributes:
-        refused: Why there are no events, as a sentence; None: there are, as far as one can know. Where there are none `events`
-            returns after its time and the caller looks.
+        refused: Why there are no events, as a sentence; None: there are, as far as one can know. Where there are none
+            `events` returns after its time and the caller looks.
         lost: Whether events were lost since the start: the kernel had more than we took.
     """
 

@@ -252,7 +252,7 @@ def unpack(snapshot: Snapshot, root: Path) -> None:
 
 
 def unpack_temporarily(file: str | os.PathLike[str]) -> Path:
-    """Read a snapshot and unpack it into a new temporary directory, which the caller removes; see `Host.of_snapshot`."""
+    """Unpack a snapshot into a new temporary directory, which the caller removes; see `Host.of_snapshot`."""
     snapshot = read(file)
     root = Path(tempfile.mkdtemp(prefix="kdp-snapshot-"))
     try:

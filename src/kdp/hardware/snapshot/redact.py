@@ -1,8 +1,8 @@
 """Leaving out of a snapshot what tells one machine from another.
 
 Equal values get equal stand-ins, different ones different, and each keeps its shape (``5054:00ff:fe12:3456`` becomes
-``0000:0000:0000:0001``), so that a backend reads the snapshot as it would the node. Values that mean something (all zeros,
-all ones, empty) stay.
+``0000:0000:0000:0001``), so that a backend reads the snapshot as it would the node. Values that mean something (all
+zeros, all ones, empty) stay.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """``kdp conformance -- COMMAND...``: does a device plugin, in any language, do what the kubelet needs of it?
 
-The program is started anew for each check, against a simulated kubelet in a temporary directory. Nothing of it is left at
-the end, whatever it does. What it prints is kept for the report of the checks that it fails.
+The program is started anew for each check, against a simulated kubelet in a temporary directory. Nothing of it is left
+at the end, whatever it does. What it prints is kept for the report of the checks that it fails.
 """
 
 from __future__ import annotations
@@ -82,7 +82,10 @@ _NOT_FOR = {
 @click.option(
     "--private-mount",
     is_flag=True,
-    help="Show the simulated directories to the program at /var/lib/kubelet, in a mount namespace of its own (needs root).",
+    help=(
+        "Show the simulated directories to the program at /var/lib/kubelet, in a mount namespace of its own "
+        "(needs root)."
+    ),
 )
 @click.option(
     "--cdi-dir",
@@ -121,8 +124,8 @@ def command(
 ) -> None:
     """Run the conformance checks against the program of a device plugin or a DRA driver, in any language.
 
-    The program learns where the kubelet is by placeholders in its arguments, by variables, or with --private-mount by the
-    usual path. It registers with kubelet.sock or through the plugin watcher, as it does on a node.
+    The program learns where the kubelet is by placeholders in its arguments, by variables, or with --private-mount by
+    the usual path. It registers with kubelet.sock or through the plugin watcher, as it does on a node.
 
     \b
     Placeholders                        Variables

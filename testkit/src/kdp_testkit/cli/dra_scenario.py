@@ -1,7 +1,8 @@
-"""The scenario of ``kdp simulate --mode dra``: the driver's process, a simulated node and API server, and what must come of them.
+"""The scenario of ``kdp simulate --mode dra``: a driver's process, a simulated node, and an API server.
 
-The scheduler's work is done here, in the simplest way: the first device that any claim can have is allocated to a claim, and a pod
-is said to use it. What ``kdp conformance --mode dra`` judges in 60 scenarios is not repeated; this shows what happens.
+The scheduler's work is done here, in the simplest way: the first device that any claim can have is allocated to a
+claim, and a pod is said to use it. What ``kdp conformance --mode dra`` judges in 60 scenarios is not repeated; this
+shows what happens.
 """
 
 from __future__ import annotations
@@ -250,7 +251,10 @@ class DraScenario(Play):
         )
         self.tell(
             "published_again",
-            f"{self._driver} registered again, and its devices are published again {(back - at) * 1000:.1f} ms after the wipe",
+            (
+                f"{self._driver} registered again, and its devices are published again {(back - at) * 1000:.1f} ms "
+                "after the wipe"
+            ),
             {"driver": self._driver, "seconds": round(back - at, 6), "devices": sorted(names)},
             at=back,
         )

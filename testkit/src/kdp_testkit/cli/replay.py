@@ -70,8 +70,8 @@ def command(
     {device_plugins} stand for the directory to take for the kubelet's and for the device-plugins in it; the variables
     KDP_KUBELET_ROOT and KDP_DEVICE_PLUGIN_DIR name them, too.
 
-    Free are the names of sockets, times, and the order of devices, ids, mounts and device nodes; everything else must be as
-    recorded.
+    Free are the names of sockets, times, and the order of devices, ids, mounts and device nodes; everything else must
+    be as recorded.
 
     \b
     Exit codes:

@@ -1,4 +1,4 @@
-"""The scenario of ``kdp simulate`` for device plugins: the plugin's process, the simulated kubelet, and what must come of the two."""
+"""The scenario of ``kdp simulate`` for device plugins: a plugin's process and the simulated kubelet."""
 
 from __future__ import annotations
 

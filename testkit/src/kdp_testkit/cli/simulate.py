@@ -1,8 +1,8 @@
 """``kdp simulate TARGET``: does the plugin or the DRA driver work, without a cluster and without root?
 
 The plugin runs as a process of its own (``kdp run``), against a simulated kubelet in a temporary directory. A fixed
-scenario (`scenario`, `dra_scenario`) goes through what every plugin must survive; each step is told with its time, and each figure is measured in
-this run. No code of the vendor runs in this process.
+scenario (`scenario`, `dra_scenario`) goes through what every plugin must survive; each step is told with its time, and
+each figure is measured in this run. No code of the vendor runs in this process.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def command(
     The plugin must register, list its devices, answer for a pod, come back after the kubelet was killed and started
     again, and stop when asked to. It runs as a process of its own; the real kubelet is not touched.
 
-    With --mode dra it is tried as a DRA driver, against a simulated API server as well: it must publish its devices, prepare
-    a claim, publish again what the kubelet's restart has wiped, and undo the claim.
+    With --mode dra it is tried as a DRA driver, against a simulated API server as well: it must publish its devices,
+    prepare a claim, publish again what the kubelet's restart has wiped, and undo the claim.
 
     \b
     Exit codes:

@@ -1,12 +1,12 @@
 """What a check is, and how a module lists its checks.
 
 A check is one scenario of a contract, with that contract's number as its id; the sections that rules cite are those of
-docs/explanation/kubelet.md. It is a small coroutine that plays the scenario on a scene and returns what the kubelet saw; it
-raises `Failed` with what it saw instead, or `NotApplicable` with the reason why nothing can be said. A check never passes
-because it could not look.
+docs/explanation/kubelet.md. It is a small coroutine that plays the scenario on a scene and returns what the kubelet
+saw; it raises `Failed` with what it saw instead, or `NotApplicable` with the reason why nothing can be said. A check
+never passes because it could not look.
 
-A module has a list of its own, `Checks`, and enters its coroutines with `Checks.add`; a catalogue joins the lists of the
-modules that it names. Importing a module enters nothing anywhere else.
+A module has a list of its own, `Checks`, and enters its coroutines with `Checks.add`; a catalogue joins the lists of
+the modules that it names. Importing a module enters nothing anywhere else.
 """
 
 from __future__ import annotations

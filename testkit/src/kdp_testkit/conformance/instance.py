@@ -28,8 +28,8 @@ LeverName = Literal["fail", "heal", "vanish", "add"]
 class Levers:
     """What the kit needs from the hardware; each one is given a device id. They may be ``def`` or ``async def``.
 
-    A lever returns when the hardware has changed; the plugin may take its time to notice. `heal` and `add` must undo what
-    `fail` and `vanish` did, so that the next check finds the hardware as it was.
+    A lever returns when the hardware has changed; the plugin may take its time to notice. `heal` and `add` must undo
+    what `fail` and `vanish` did, so that the next check finds the hardware as it was.
 
     Attributes:
         fail: Makes a device fail.

@@ -6,9 +6,9 @@ def test_widgets_conform(conformance_check: CheckResult) -> None:
     assert conformance_check.status == "passed"
 ```
 
-Each check is a test of its own: the fixture ``conformance_check`` runs one and fails with what the kubelet saw, what it should
-have seen, the rule and the cure; one that does not apply is skipped with the reason. The fixture ``conformance`` runs all of
-them at once, in a fraction of the time, and gives the report. The arguments of the marker are those of
+Each check is a test of its own: the fixture ``conformance_check`` runs one and fails with what the kubelet saw, what it
+should have seen, the rule and the cure; one that does not apply is skipped with the reason. The fixture ``conformance``
+runs all of them at once, in a fraction of the time, and gives the report. The arguments of the marker are those of
 `kdp_testkit.conformance.check_backend`; a backend that needs fixtures of the test comes from a fixture
 ``conformance_backend`` that returns the function to make it.
 
@@ -31,8 +31,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Make the marker known."""
     config.addinivalue_line(
         "markers",
-        "conformance(make, **arguments): the backend that the fixtures 'conformance' and 'conformance_check' judge, see "
-        "kdp_testkit.conformance.check_backend.",
+        "conformance(make, **arguments): the backend that the fixtures 'conformance' and 'conformance_check' judge, "
+        "see kdp_testkit.conformance.check_backend.",
     )
 
 

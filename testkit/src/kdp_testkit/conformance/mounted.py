@@ -1,7 +1,7 @@
 """``python -m kdp_testkit.conformance.mounted ROOT -- COMMAND``: run a program for which ROOT is ``/var/lib/kubelet``.
 
-For plugins that have the kubelet's directory built in. The program gets a mount namespace of its own, so nobody else sees
-it, and nothing is left of it at its end. Needs root (CAP_SYS_ADMIN). The process stays the same: it execs.
+For plugins that have the kubelet's directory built in. The program gets a mount namespace of its own, so nobody else
+sees it, and nothing is left of it at its end. Needs root (CAP_SYS_ADMIN). The process stays the same: it execs.
 """
 
 from __future__ import annotations

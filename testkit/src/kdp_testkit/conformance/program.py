@@ -1,8 +1,8 @@
 """`Program`: a plugin's or a driver's program, in any language, started anew for each check.
 
 How it learns where the kubelet is: by placeholders in the command (``{root}``, ``{device_plugins}``,
-``{plugins_registry}``, ``{pod_resources}``), by the variables ``KDP_*`` in its environment, or, for a program with the paths
-built in, by a private mount namespace in which ``/var/lib/kubelet`` is the simulated one.
+``{plugins_registry}``, ``{pod_resources}``), by the variables ``KDP_*`` in its environment, or, for a program with the
+paths built in, by a private mount namespace in which ``/var/lib/kubelet`` is the simulated one.
 
 Rule: nothing that was started here is left when an instance is over. The program gets a process group of its own, which
 is killed as a whole; whatever has left the group is found by a mark in its environment.

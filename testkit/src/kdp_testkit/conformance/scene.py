@@ -1,8 +1,8 @@
 """`Scene`: one node with what is judged on it, for both protocols.
 
-Everything that a check waits for is waited for here, with a deadline, and ends at once when the plugin ends although nobody
-asked it to. A verdict's limit is ten times what the contract's rule names, because a loaded machine is no fault of the
-plugin.
+Everything that a check waits for is waited for here, with a deadline, and ends at once when the plugin ends although
+nobody asked it to. A verdict's limit is ten times what the contract's rule names, because a loaded machine is no fault
+of the plugin.
 """
 
 from __future__ import annotations

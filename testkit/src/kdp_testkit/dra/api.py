@@ -26,7 +26,7 @@ __all__ = ["Admission", "Answer", "Api", "Request", "Watch"]
 
 Object = dict[str, Any]
 Admission = Callable[[str, Account, Object], str | None]
-"""Judges a write of a ResourceSlice: ``CREATE``, ``UPDATE`` or ``DELETE``, by whom, the object; returns why it is denied."""
+"""Judge a write of a ResourceSlice by operation, user, and object; return why it is denied."""
 
 _PATH: Final = re.compile(
     r"/(?:api|apis/(?P<group>[^/]+))/v1(?:/namespaces/(?P<namespace>[^/]+))?/(?P<plural>[a-z]+)"

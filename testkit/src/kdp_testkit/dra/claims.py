@@ -1,8 +1,8 @@
 """What the kubelet remembers of the claims of its pods: the claim info cache, and the decisions about it. No I/O.
 
-Modelled after ``k8s.io/kubernetes`` ``pkg/kubelet/cm/dra`` (``manager.go``, ``claiminfo.go``). The cache is written to the
-checkpoint before and after the driver is called; whether a claim is prepared is in memory alone, so after a restart it is
-asked for again, and up to 1.36 the new answer is appended to the old one.
+Modelled after ``k8s.io/kubernetes`` ``pkg/kubelet/cm/dra`` (``manager.go``, ``claiminfo.go``). The cache is written to
+the checkpoint before and after the driver is called; whether a claim is prepared is in memory alone, so after a restart
+it is asked for again, and up to 1.36 the new answer is appended to the old one.
 """
 
 from __future__ import annotations
@@ -155,8 +155,8 @@ def judge(pod: DraPod, pod_claim: str, claim: Mapping[str, Any], profile: DraPro
         if not any(owner.get("controller") and owner.get("uid") == pod.uid for owner in owners):
             word = profile.pod_word
             raise ClaimRefusal(
-                f"ResourceClaim {meta['namespace']}/{meta['name']} was not created for {word} {pod.namespace}/{pod.name} "
-                f"({word} is not owner)"
+                f"ResourceClaim {meta['namespace']}/{meta['name']} was not created for {word} "
+                f"{pod.namespace}/{pod.name} ({word} is not owner)"
             )
     reserved = claim.get("status", {}).get("reservedFor", ())
     if not any(each.get("resource") == "pods" and each.get("uid") == pod.uid for each in reserved):
@@ -170,8 +170,8 @@ class ClaimCache:
 
     Args:
         profile: Which kubelet.
-        checkpoint: What the one before has written; "": nothing. What cannot be read counts as nothing: a real kubelet does
-            not start with it.
+        checkpoint: What the one before has written; "": nothing. What cannot be read counts as nothing: a real kubelet
+            does not start with it.
     """
 
     def __init__(self, profile: DraProfile, checkpoint: str = "") -> None:
@@ -240,7 +240,7 @@ class ClaimCache:
     # -- Unprepare -----------------------------------------------------------------------------------------------------
 
     def release(self, pod_uid: str, keys: Iterable[ClaimKey]) -> tuple[list[ClaimEntry], dict[str, list[ClaimEntry]]]:
-        """Note that a pod is done with these claims; return which nobody uses any more, and the same by drivers to be called."""
+        """Release a pod's claims; return the unused ones, and the same by driver to call."""
         unused: list[ClaimEntry] = []
         batches: dict[str, list[ClaimEntry]] = {}
         for key in keys:

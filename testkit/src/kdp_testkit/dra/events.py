@@ -53,7 +53,7 @@ class ConnectionChanged(Event):
 
 @attrs.frozen(kw_only=True)
 class SlicesWiped(Event):
-    """The kubelet deleted the node's slices of a driver ("": of all); ``error`` says why it could not, and tries again."""
+    """The kubelet deleted a driver's slices ("": all); ``error`` says why it failed and will retry."""
 
     driver: str
     error: str | None

@@ -1,7 +1,7 @@
 """The API server's formats of names, versions, and quantities, each as a question that answers with the broken rule.
 
-Source: ``k8s.io/apimachinery`` ``pkg/util/validation`` and ``pkg/api/resource``, and the DRA contract section 3.1. They are
-written here anew and not taken from kdp, because the kit judges kdp by them.
+Source: ``k8s.io/apimachinery`` ``pkg/util/validation`` and ``pkg/api/resource``, and the DRA contract section 3.1. They
+are written here anew and not taken from kdp, because the kit judges kdp by them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What the kubelet believes of the devices' health: the health info cache. No I/O and no clock of its own.
 
 Modelled after ``k8s.io/kubernetes`` ``pkg/kubelet/cm/dra/healthinfo.go``: the kubelet stamps its own time of receipt, a
-device that is not reported within its timeout reads Unknown, and the end of a stream clears its driver's devices. What is known
-is written to a file, so that it outlives the kubelet until the driver's new stream tells more.
+device that is not reported within its timeout reads Unknown, and the end of a stream clears its driver's devices. What
+is known is written to a file, so that it outlives the kubelet until the driver's new stream tells more.
 """
 
 from __future__ import annotations

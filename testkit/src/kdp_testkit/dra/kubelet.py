@@ -1,7 +1,7 @@
 """`SimulatedDraKubelet`: a kubelet's DRA side, for tests, without a cluster and without root.
 
-Real gRPC over real unix sockets, and behind them a model of the kubelet's plugin watcher and DRA manager. Claims are read
-from an API server, real or simulated, and the node's slices are wiped there.
+Real gRPC over real unix sockets, and behind them a model of the kubelet's plugin watcher and DRA manager. Claims are
+read from an API server, real or simulated, and the node's slices are wiped there.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class SimulatedDraKubelet(AsyncContextManagerMixin):
             if self._clean_up is not None:
                 self._clean_up()
 
-    # -- process ----------------------------------------------------------------------------------------------------------
+    # -- process -------------------------------------------------------------------------------------------------------
 
     @property
     def is_running(self) -> bool:

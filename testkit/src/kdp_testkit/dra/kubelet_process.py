@@ -1,8 +1,8 @@
 """One life of a kubelet, as far as DRA goes: from reading the checkpoint to the end of its process.
 
-Everything here dies with a crash, above all which claims are prepared; what survives one (directories and the two files in
-them, pods, faults, the log, the API server) is `SimulatedDraKubelet`'s. The decisions are in `claims`, `drivers` and `health`;
-this module carries them out. Source: ``k8s.io/kubernetes`` ``pkg/kubelet/cm/dra``.
+Everything here dies with a crash, above all which claims are prepared; what survives one (directories and the two files
+in them, pods, faults, the log, the API server) is `SimulatedDraKubelet`'s. The decisions are in `claims`, `drivers` and
+`health`; this module carries them out. Source: ``k8s.io/kubernetes`` ``pkg/kubelet/cm/dra``.
 """
 
 from __future__ import annotations

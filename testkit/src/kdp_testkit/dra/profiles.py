@@ -37,17 +37,18 @@ class DraProfile:
         name: The name by which the profile is chosen, for example ``k137``.
         kubernetes: The version that it stands for, for example ``1.37.1``.
         watcher_retries: The plugin watcher forgets a plugin whose registration failed, and so tries it again.
-        answer_replaces: A driver's answer for a claim replaces the devices of that driver; otherwise it is appended to what
-            came before, also to what was read from the checkpoint.
+        answer_replaces: A driver's answer for a claim replaces the devices of that driver; otherwise it is appended to
+            what came before, also to what was read from the checkpoint.
         guards_unprepare: A claim that is being unprepared takes no new pod, and a pod that never got as far as Prepare
             unprepares nothing.
-        asks_all_for_health: The health stream of v1alpha1 is opened to every driver; otherwise only to one that advertises
-            a version of it.
-        knows_skipping: The results of a claim may list calls that the kubelet leaves out (`kdp_testkit.dra.claims.SKIPPING`,
-            a gate that is off by default).
+        asks_all_for_health: The health stream of v1alpha1 is opened to every driver; otherwise only to one that
+            advertises a version of it.
+        knows_skipping: The results of a claim may list calls that the kubelet leaves out
+            (`kdp_testkit.dra.claims.SKIPPING`, a gate that is off by default).
         health_says_more: A device's report has a timeout of its own and a message; otherwise 30 s and none.
-        health_by_request: A pod's status tells of a claim by the pod's name of it, and of the devices of the request; otherwise
-            only of a claim whose name in the pod is its own, and then of all its devices under the first request.
+        health_by_request: A pod's status tells of a claim by the pod's name of it, and of the devices of the request;
+            otherwise only of a claim whose name in the pod is its own, and then of all its devices under the first
+            request.
         remembers_shares: The checkpoint has which share of a device a claim was given.
         pod_word: How the refusal of a claim that was made for another pod writes "pod".
         gates: The feature gates that are on by default, among those that matter here.

@@ -1,7 +1,7 @@
 """What an API server checks and changes of a DRA object: gates, immutable fields, the status of claims. No I/O.
 
-Source: ``k8s.io/kubernetes`` ``pkg/registry/resource`` (``resourceslice/strategy.go``, ``utils.go``) of 1.34 to 1.37. What a
-ResourceSlice may hold is in `slice_rules`.
+Source: ``k8s.io/kubernetes`` ``pkg/registry/resource`` (``resourceslice/strategy.go``, ``utils.go``) of 1.34 to 1.37.
+What a ResourceSlice may hold is in `slice_rules`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Account:
 
     @classmethod
     def allowed(cls, name: str, rules: Mapping[str, str], *, node: str = "") -> Account:
-        """Return an account with rules by resource, ``/NAME`` after a colon if it is for one name: its verbs, with commas."""
+        """Return an account with its verbs by resource, with ``/NAME`` after a colon for a single name."""
         return cls(
             name=name,
             node=node,

@@ -1,7 +1,7 @@
 """`SimulatedApiServer`: a Kubernetes API server for tests of DRA drivers, over real HTTP on the loopback interface.
 
-Its answers are `api.Api`'s; here are sockets only. HTTP is h11's, the sans-IO library that lightkube's client stands on as
-well: a web framework would bring a server of its own into every vendor's tests for six methods.
+Its answers are `api.Api`'s; here are sockets only. HTTP is h11's, the sans-IO library that lightkube's client stands on
+as well: a web framework would bring a server of its own into every vendor's tests for six methods.
 """
 
 from __future__ import annotations

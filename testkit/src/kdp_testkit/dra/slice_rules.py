@@ -1,8 +1,8 @@
 """What an API server has against a ResourceSlice, by field. No I/O.
 
-Source: the DRA contract sections 3.1 and 3.2, and ``k8s.io/kubernetes`` ``pkg/apis/resource/validation`` of 1.34 to 1.37.
-The rules are the kit's own, so that kdp is not judged by its own code; a test compares the fields that they name with
-those that a real server has named, case by case.
+Source: the DRA contract sections 3.1 and 3.2, and ``k8s.io/kubernetes`` ``pkg/apis/resource/validation`` of 1.34 to
+1.37. The rules are the kit's own, so that kdp is not judged by its own code; a test compares the fields that they name
+with those that a real server has named, case by case.
 
 Rules, each with a mutant that the cases kill:
 

@@ -1,4 +1,4 @@
-"""How an API server refuses: HTTP status, reason and words as it has them (``k8s.io/apimachinery`` ``pkg/api/errors``)."""
+"""How an API server refuses: HTTP status, reason, and message (``k8s.io/apimachinery`` ``pkg/api/errors``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kubelet's side of the wire to a DRA driver: one connection for the life of a registration, and values as messages.
+"""The kubelet's side of the wire to a DRA driver: one connection for each registration, values as messages.
 
 With `kdp_testkit.wire` the only module of this package that touches protobuf or gRPC. The connection is kept: when it
 breaks it is made anew at once, and both ends of it are told.
@@ -46,9 +46,9 @@ class DriverConnection(PluginConnection):
     async def keep(self, changed: Callable[[bool], None]) -> None:
         """Keep the connection until cancelled, and tell when it comes up and goes down.
 
-        The state is looked at, not watched: a watch of a channel's state cannot be cancelled, and one beside an open stream
-        does not always end with the channel. A loss that is repaired within a hundredth of a second goes unseen; nothing
-        that lasts 30 s depends on it.
+        The state is looked at, not watched: a watch of a channel's state cannot be cancelled, and one beside an open
+        stream does not always end with the channel. A loss that is repaired within a hundredth of a second goes unseen;
+        nothing that lasts 30 s depends on it.
         """
         was_ready = False
         while True:

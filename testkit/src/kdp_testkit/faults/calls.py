@@ -111,7 +111,7 @@ class CallFaults(FaultGroup):
         return [(await connection.allocate(device_ids))[0] for _ in range(times)]
 
     async def allocate_removed(self, resource: str, device_id: str, timeout: float = 10.0) -> tuple[str | None, float]:  # noqa: ASYNC109
-        """Fault 46: Allocate of an id as soon as a list says that it is gone; return the answer and the seconds between.
+        """Fault 46: Allocate of an id as soon as a list omits it; return the answer and the seconds between.
 
         On a node: a pod's admission and a device's end cross each other.
 
@@ -150,7 +150,7 @@ class CallFaults(FaultGroup):
             self._kubelet.resume_reading(resource)
 
     async def prefer_impossibly(self, resource: str) -> dict[str, tuple[str, ...] | str]:
-        """Fault 48: GetPreferredAllocation with a must-include id that is not offered, of size 0, and of too large a size.
+        """Fault 48: GetPreferredAllocation with a must-include id that is not offered, size 0, and too large a size.
 
         On a node: a kubelet whose lists are older than the plugin's. An error would fail the pod (section 7).
 

@@ -34,7 +34,7 @@ class LifeCycleFaults(FaultGroup):
         await self._kubelet.start()
 
     async def crash_restart(self) -> None:
-        """Fault 54: the kubelet is killed and starts again; connections break, and kubelet.sock stays until it is wiped.
+        """Fault 54: the kubelet is killed and restarts; connections break, kubelet.sock stays until its cleanup.
 
         On a node: ``systemctl restart kubelet`` and every upgrade look like that (section 4.3).
 
@@ -135,7 +135,8 @@ class LifeCycleFaults(FaultGroup):
         """
         if not self._kubelet.profile.one_client_per_resource:
             raise ScenarioError(
-                f"{self._kubelet.profile.name} finds clients by name and path, so it never ends the wrong one; take k136"
+                f"{self._kubelet.profile.name} finds clients by name and path, so it never ends the wrong one; take "
+                "k136"
             )
         streaming = self._process.streaming(resource)
         if len(streaming) < 2:

@@ -50,7 +50,8 @@ class ProcessFaults(FaultGroup):
     def on_own_clock(self, command: Sequence[str]) -> list[str]:
         """Return a command that runs this one on a wall clock of its own, for `jump_clock`.
 
-        It works for programs that are linked with libc dynamically, as Python is; Go programs read the clock themselves.
+        It works for programs that are linked with libc dynamically, as Python is; Go programs read the clock
+        themselves.
 
         Raises:
             ScenarioError: There is no C compiler to make the clock with.
@@ -99,8 +100,8 @@ class ProcessFaults(FaultGroup):
 
         On a node: a CPU quota that is used up, swapping, a hypervisor that pauses the machine.
 
-        A good plugin goes on where it was, and takes no deadline for missed whose answer has come meanwhile, or registers
-        once more at worst.
+        A good plugin goes on where it was, and takes no deadline for missed whose answer has come meanwhile, or
+        registers once more at worst.
 
         Args:
             pid: The process. It runs again at the end of the context or after the time, whichever comes last.

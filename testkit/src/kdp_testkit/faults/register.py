@@ -38,7 +38,8 @@ class RegisterFaults(FaultGroup):
     def refuse_register(self, text: str, *, code: str = "UNKNOWN", times: int | None = 1) -> None:
         """Fault 2: Register is answered with this status, whatever it says; the kubelet's own code is UNKNOWN.
 
-        On a node: a version or a name that this kubelet does not accept, or it could not reach the plugin (section 2.2).
+        On a node: a version or a name that this kubelet does not accept, or it could not reach the plugin (section
+        2.2).
 
         A good plugin tells the lasting refusals from the passing ones by their text, says why once, and tries again.
         """

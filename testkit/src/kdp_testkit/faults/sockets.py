@@ -131,7 +131,8 @@ class SocketFaults(FaultGroup):
     def recreate_socket_twice(self) -> None:
         """Fault 19: kubelet.sock is replaced by a new socket twice within 5 ms.
 
-        On a node: a kubelet that is killed and started again at once; the first new socket is gone when it is looked at.
+        On a node: a kubelet that is killed and started again at once; the first new socket is gone when it is looked
+        at.
 
         A good plugin ends up with the last one, with a single registration.
         """

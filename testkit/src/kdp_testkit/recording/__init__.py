@@ -1,8 +1,8 @@
 """Recordings of what a kubelet and a plugin say to each other, and replaying them as regression tests.
 
-`Recorder` stands between a live kubelet and a plugin and writes a file (`transcript` says what is in it); `Replay` plays the
-kubelet's side of such a file to a plugin; `replay` is that as one line of a test. ``kdp record`` and ``kdp replay`` are the
-same from the command line.
+`Recorder` stands between a live kubelet and a plugin and writes a file (`transcript` says what is in it); `Replay`
+plays the kubelet's side of such a file to a plugin; `replay` is that as one line of a test. ``kdp record`` and
+``kdp replay`` are the same from the command line.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ The freedom that a plugin has, because a kubelet does not see it or does not car
 * the order of the devices in a list, and of the ids in a preferred allocation;
 * the order of mounts and device nodes in an answer to Allocate (that of CDI names matters).
 
-Everything else must be the same: every id, health, NUMA node, variable, path, permission, annotation, option, error code and
-error text. What the recording leaves out (`redaction`) must be the same wherever it was the same.
+Everything else must be the same: every id, health, NUMA node, variable, path, permission, annotation, option, error
+code and error text. What the recording leaves out (`redaction`) must be the same wherever it was the same.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """`Replay`: plays the kubelet's side of a recording to a plugin and compares what the plugin says.
 
-The kubelet's calls come in the recorded order, with the recorded ids; a kubelet that ended ends, and comes back. Where the
-recorded plugin went away and came back, this one is stopped and started again. The only recorded time that is played is the
-kubelet's absence, up to a second; each answer has a deadline instead.
+The kubelet's calls come in the recorded order, with the recorded ids; a kubelet that ended ends, and comes back. Where
+the recorded plugin went away and came back, this one is stopped and started again. The only recorded time that is
+played is the kubelet's absence, up to a second; each answer has a deadline instead.
 
-What counts as the same is in `compare`. Not compared are states in between: a list must come, lists before it do not matter.
-A Register that no kubelet answered is left out: whether a plugin tries in vain is a matter of milliseconds.
+What counts as the same is in `compare`. Not compared are states in between: a list must come, lists before it do not
+matter. A Register that no kubelet answered is left out: whether a plugin tries in vain is a matter of milliseconds.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ class Replay:
         start: Starts the plugin.
         deadline: Seconds for each thing that the plugin must do.
         lists: ``all``: every list must come; ``first``: only the first one of each stream, where no hardware changes.
-        on_list: Called with the resource and the devices before a list is awaited that is not the first of its stream: it
-            makes the hardware so.
+        on_list: Called with the resource and the devices before a list is awaited that is not the first of its stream:
+            it makes the hardware so.
     """
 
     def __init__(

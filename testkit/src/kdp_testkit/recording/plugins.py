@@ -37,7 +37,7 @@ class Running(Protocol):
 
 
 Start = Callable[["KubeletPaths", Callable[[], None]], AbstractAsyncContextManager[Running]]
-"""Starts a plugin on a kubelet's directories; it is gone when the context is left. The function is called at its end."""
+"""Start a plugin on a kubelet's directories until the context ends; the function is called at its end."""
 
 
 class _Program:

@@ -1,14 +1,16 @@
-"""`Recorder`: takes the plugin's place at the kubelet and the kubelet's place at the plugin, and writes down what passes.
+"""`Recorder`: stands between kubelet and plugin, and writes down what passes.
 
-The plugin is given a directory of its own with a ``kubelet.sock`` in it. Each Register that arrives there gets a socket in
-the kubelet's directory, and goes on to the kubelet with that socket's name instead of the plugin's: the one thing that is
-changed on the way. All other messages pass as the bytes that they are; error codes, error texts and deadlines pass too.
+The plugin is given a directory of its own with a ``kubelet.sock`` in it. Each Register that arrives there gets a socket
+in the kubelet's directory, and goes on to the kubelet with that socket's name instead of the plugin's: the one thing
+that is changed on the way. All other messages pass as the bytes that they are; error codes, error texts and deadlines
+pass too.
 
 What each side sees of the other's end:
 
-* the kubelet ends: its connections break, so the plugin's streams are cancelled; the plugin's ``kubelet.sock`` is dead. The
-  new kubelet listens: the sockets in the plugin's directory are wiped, and there is a new ``kubelet.sock``.
-* the plugin ends: its streams break, so the kubelet's end with the same status. Its next Register is a new registration.
+* the kubelet ends: its connections break, so the plugin's streams are cancelled; the plugin's ``kubelet.sock`` is dead.
+  The new kubelet listens: the sockets in the plugin's directory are wiped, and there is a new ``kubelet.sock``.
+* the plugin ends: its streams break, so the kubelet's end with the same status. Its next Register is a new
+  registration.
 
 Rule: the recorder decides nothing. What it does not understand it passes on.
 """
@@ -181,13 +183,14 @@ class _Registration:
 class Recorder(AsyncContextManagerMixin):
     """Stands between a kubelet and the plugins that are told of another directory; an async context manager.
 
-    Leaving it ends the registrations that went through it, as the end of the plugins would; the recording is closed before.
+    Leaving it ends the registrations that went through it, as the end of the plugins would; the recording is closed
+    before.
 
     Args:
         writer: What it writes to.
         kubelet: The kubelet's directories.
-        plugin: Where the plugins look for the kubelet; its ``device_plugin_dir`` is made if it is missing, and must not be
-            the kubelet's own.
+        plugin: Where the plugins look for the kubelet; its ``device_plugin_dir`` is made if it is missing, and must not
+            be the kubelet's own.
 
     Attributes:
         writer: What it writes to.

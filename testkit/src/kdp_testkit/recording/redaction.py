@@ -1,8 +1,8 @@
 """What is left out of a recording, and how two things are compared of which one was left out.
 
-A value that is left out becomes a stand-in with a number: equal values get equal stand-ins, so a recording still shows that
-two containers were given the same path. The names of environment variables stay, and so do container paths, unless one is
-the host's path itself.
+A value that is left out becomes a stand-in with a number: equal values get equal stand-ins, so a recording still shows
+that two containers were given the same path. The names of environment variables stay, and so do container paths, unless
+one is the host's path itself.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def is_lost_connection(entry: Entry) -> bool:
 
 
 def played(entries: Sequence[Entry]) -> list[Entry]:
-    """Return the entries without the Registers that came to nothing because no kubelet answered them, or the plugin did not wait."""
+    """Return the entries without Registers that no kubelet answered or the plugin did not await."""
     streams = {entry.registration for entry in entries if entry.method == "ListAndWatch"}
     vain = {
         entry.call
@@ -54,7 +54,7 @@ def played(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def goes_on_without(entries: Sequence[Entry], position: int) -> bool:
-    """Return whether the recorded plugin went on after this stream: the kubelet still called it over another connection."""
+    """Return whether the plugin went on after this stream: the kubelet called it over another connection."""
     ended = entries[position].registration
     known = {entry.call for entry in entries[:position] if entry.method == "Register" and entry.what == "call"}
     return any(

@@ -1,8 +1,8 @@
 """The file that a recording is: JSON lines, each whole in itself, readable with a pager and with ``jq``.
 
-The first line says what the file is; each line after it is one `Entry`; the last one is ``closed``, so that a file that was
-cut off in the middle is known for one. The lines of a call carry its number; the calls that a kubelet makes on a plugin carry
-the number of the Register to which their connection belongs.
+The first line says what the file is; each line after it is one `Entry`; the last one is ``closed``, so that a file that
+was cut off in the middle is known for one. The lines of a call carry its number; the calls that a kubelet makes on a
+plugin carry the number of the Register to which their connection belongs.
 
 ========== =========================================================================================================
 what       meaning
@@ -11,8 +11,8 @@ kubelet    the kubelet takes registrations (``state``: listening) or does not an
 plugin     the plugin's process, where the recorder has started it: started, ended
 call       a call begins; ``from`` is who makes it, ``message`` its request
 answer     one answer of a call: the only one, or one of the lists of ListAndWatch; ``from`` is who gives it
-end        a call ends without an answer, or a stream ends; ``from`` is whose doing it was, ``code`` and ``detail`` say how
-closed     the recording ends
+end        a call ends without an answer, or a stream ends; ``from`` is whose doing it was, ``code`` and ``detail`` say
+how closed     the recording ends
 ========== =========================================================================================================
 
 Messages are decoded, with the names of the protocol's own files. Where the decoded form would not be the whole truth
@@ -64,7 +64,7 @@ class RecordingError(KdpError):
     """A recording cannot be made or read: the text names the file, the line and the reason."""
 
 
-# Messages ----------------------------------------------------------------------------------------------------------------
+# Messages -------------------------------------------------------------------------------------------------------------
 
 
 def decode(method: str, payload: bytes, *, answer: bool) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def _from_json(message: Message, content: Mapping[str, Any]) -> Message:
     return message
 
 
-# Writing -----------------------------------------------------------------------------------------------------------------
+# Writing --------------------------------------------------------------------------------------------------------------
 
 
 class Writer:
@@ -263,7 +263,7 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-# Reading -----------------------------------------------------------------------------------------------------------------
+# Reading --------------------------------------------------------------------------------------------------------------
 
 
 @attrs.frozen(kw_only=True)
@@ -351,8 +351,8 @@ def read(path: str | Path, *, partial: bool = False) -> Recording:
     if not is_whole and not partial:
         at = f"after line {entries[-1].line}, {entries[-1].time:.1f} s" if entries else "after its first line"
         raise RecordingError(
-            f"{path} is cut off {at} from its beginning: the closing line is missing. Record again, or replay what there "
-            "is of it (--partial)"
+            f"{path} is cut off {at} from its beginning: the closing line is missing. Record again, or replay what "
+            "there is of it (--partial)"
         )
     return Recording(
         path=path,

@@ -139,7 +139,8 @@ async def test_a_program_that_is_no_plugin_gets_one_sentence(recorded: Path, pro
 async def test_a_program_that_ignores_sigterm_is_killed_with_its_children(recorded: Path, tmp_path: Path) -> None:
     script = tmp_path / "stubborn.sh"
     script.write_text(
-        f"trap '' TERM\nsleep 47121.{OURS} &\nsetsid sleep 47122.{OURS} &\n{sys.executable} {BARE[1]} $1 &\nwait\nwait\nsleep 47123.{OURS}\n"
+        f"trap '' TERM\nsleep 47121.{OURS} &\nsetsid sleep 47122.{OURS} &\n{sys.executable} {BARE[1]} $1 "
+        f"&\nwait\nwait\nsleep 47123.{OURS}\n"
     )
     code, text = await ran("replay", str(recorded), "--deadline", "3", "--", "/bin/sh", str(script), "{device_plugins}")
 

@@ -62,8 +62,8 @@ async def _still_works(scene: PluginScene, after: str, streams: int = 1) -> None
     33,
     "Allocate of one device is answered well",
     expected="exactly one container response within 1 s, absolute paths, permissions of r, w, m",
-    rule="section 6.4: nothing is validated by the kubelet; empty permissions mean no access, and a missing response fails the "
-    "pod and keeps the devices booked (section 6.3)",
+    rule="section 6.4: nothing is validated by the kubelet; empty permissions mean no access, and a missing response "
+    "fails the pod and keeps the devices booked (section 6.3)",
     cure="answer each container request with one response; absolute paths, permissions such as 'rw'",
 )
 async def one_device(case: Case) -> str:
@@ -103,7 +103,9 @@ async def any_order(case: Case) -> str:
     35,
     "a device may be allocated again without being freed",
     expected="Allocate of the same id twice: both succeed",
-    rule="section 6.2: devices of init containers come again for later containers; section 6.5: there is no deallocation",
+    rule=(
+        "section 6.2: devices of init containers come again for later containers; section 6.5: there is no deallocation"
+    ),
     cure="keep no book of what is in use: the kubelet does; make Allocate idempotent",
 )
 async def again(case: Case) -> str:
@@ -141,9 +143,11 @@ async def sidecar(case: Case) -> str:
 @CHECKS.add(
     37,
     "an unknown id is refused",
-    expected="Allocate of an id that is not listed: a gRPC error; the process, the stream and the next Allocate are fine",
-    rule="section 6.3: any gRPC error fails this pod with its text; an answer for a device that is not there starts a container "
-    "without it",
+    expected=(
+        "Allocate of an id that is not listed: a gRPC error; the process, the stream and the next Allocate are fine"
+    ),
+    rule="section 6.3: any gRPC error fails this pod with its text; an answer for a device that is not there starts a "
+    "container without it",
     cure="look every id up, and refuse with INVALID_ARGUMENT and a sentence for the pod's author",
 )
 async def unknown_id(case: Case) -> str:
@@ -183,7 +187,10 @@ async def unhealthy_id(case: Case) -> str:
     39,
     "several container requests are answered in order",
     expected="Allocate with two container requests: two responses, in the same order",
-    rule="section 1.1: the message can carry several requests; kubelets send one and read only the first response (section 6.1)",
+    rule=(
+        "section 1.1: the message can carry several requests; kubelets send one and read only the first response "
+        "(section 6.1)"
+    ),
     cure="loop over container_requests and append one response for each",
 )
 async def two_requests(case: Case) -> str:
@@ -259,7 +266,10 @@ async def parallel(case: Case) -> str:
 @CHECKS.add(
     42,
     "a hanging Allocate ends by itself",
-    expected="the backend hangs: DEADLINE_EXCEEDED or ABORTED after the plugin's own deadline; other calls and the list go on",
+    expected=(
+        "the backend hangs: DEADLINE_EXCEEDED or ABORTED after the plugin's own deadline; other calls and the "
+        "list go on"
+    ),
     rule="section 6.1: the kubelet has no deadline, admits no pod meanwhile, and counts as dead after 5 minutes",
     cure="give your own work a deadline of 20 to 30 s, and answer with an error then",
 )
@@ -296,8 +306,8 @@ async def hanging(case: Case) -> str:
 @CHECKS.add(
     43,
     "an exception in Allocate stays inside",
-    expected="the backend raises: INTERNAL with a short text, no traceback, nothing of the exception's own text; the stream "
-    "lives",
+    expected="the backend raises: INTERNAL with a short text, no traceback, nothing of the exception's own text; the "
+    "stream lives",
     rule="section 6.3: the text of the error is shown to the pod's author; section 0.1: keep it far below 8 KiB",
     cure="catch everything in Allocate, log it, and answer with one sentence",
 )
@@ -377,10 +387,10 @@ async def survives_restart(case: Case) -> str:
 @CHECKS.add(
     46,
     "after a reboot everything is there before Register",
-    expected="the node restarts with a pod on it: what its reply names exists when the plugin registers, and the pod is "
-    "admitted with the old reply",
-    rule="section 4.6: after a reboot the cached reply is used without any Allocate, so what lay in tmpfs must be made again at "
-    "the plugin's start",
+    expected="the node restarts with a pod on it: what its reply names exists when the plugin registers, and the pod "
+    "is admitted with the old reply",
+    rule="section 4.6: after a reboot the cached reply is used without any Allocate, so what lay in tmpfs must be made "
+    "again at the plugin's start",
     cure="make device nodes, mount sources and CDI specs at the start, before you register",
     routes=KUBELET_SOCK,
 )
@@ -417,7 +427,10 @@ async def reboot(case: Case) -> str:
     47,
     "every CDI name resolves",
     expected="each CDI name in a reply is declared by a spec in /etc/cdi or /var/run/cdi at that moment",
-    rule="section 6.4: a name that the runtime cannot resolve is an error when the container is created, not at admission",
+    rule=(
+        "section 6.4: a name that the runtime cannot resolve is an error when the container is created, not at "
+        "admission"
+    ),
     cure="write the spec before you answer with its names, and rename it into place",
 )
 async def cdi_names(case: Case) -> str:

@@ -1,8 +1,8 @@
 """`BackendSubject`: a vendor's class under kdp's own `PluginManager`, in this process.
 
 The kit reaches what a foreign program hides: it derives a class from the vendor's, with a few hooks of its own around
-the vendor's, so that a device can fail, vanish or appear, and Allocate can hang, on any machine and without the hardware.
-The vendor's devices and edits are used as they are.
+the vendor's, so that a device can fail, vanish or appear, and Allocate can hang, on any machine and without the
+hardware. The vendor's devices and edits are used as they are.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`ConformanceKubelet`: what the checks need of a kubelet, and the one that they get if nobody says otherwise.
 
-The checks know a kubelet by this and by nothing else, so that it need not be the simulated one: kdp's own tests give them
-the kubelet's device manager itself.
+The checks know a kubelet by this and by nothing else, so that it need not be the simulated one: kdp's own tests give
+them the kubelet's device manager itself.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ CHECKS: Checks[Case] = Checks()
     57,
     "SIGTERM ends the plugin in good order",
     expected="within 2 s, exit code 0, its socket is gone, no list is sent",
-    rule="section 11: an empty or unhealthy last list would take devices from another instance; a leftover socket is dialed by "
-    "nobody but costs the next start",
+    rule="section 11: an empty or unhealthy last list would take devices from another instance; a leftover socket is "
+    "dialed by nobody but costs the next start",
     cure="on SIGTERM end the streams, then the server, unlink your own socket, exit 0",
 )
 async def sigterm(case: Case) -> str:
@@ -65,8 +65,14 @@ async def sigterm(case: Case) -> str:
     58,
     "an Allocate in flight is answered before the end",
     expected="SIGTERM during Allocate: the reply is delivered, then the plugin ends",
-    rule="section 11: keep answering calls in flight, then close the server; section 6.3: a broken call fails the pod for good",
-    cure="on SIGTERM wait for the calls in flight before you end the streams: the kubelet closes the connection with them",
+    rule=(
+        "section 11: keep answering calls in flight, then close the server; section 6.3: a broken call fails the "
+        "pod for good"
+    ),
+    cure=(
+        "on SIGTERM wait for the calls in flight before you end the streams: the kubelet closes the connection "
+        "with them"
+    ),
 )
 async def sigterm_in_allocate(case: Case) -> str:
     """Ask it to end while it allocates."""
@@ -113,8 +119,8 @@ async def _slow_allocate(case: Case) -> AsyncGenerator[PluginScene]:
     59,
     "a killed plugin starts again beside its own remains",
     expected="killed, its dead socket left behind: it starts, registers under another name, removes no foreign socket",
-    rule="section 2.5: a path that was used once may be poisoned on 1.37; section 11: clean only names of your own that refuse "
-    "connections",
+    rule="section 2.5: a path that was used once may be poisoned on 1.37; section 11: clean only names of your own "
+    "that refuse connections",
     cure="make socket names unique for each process, and at the start remove only dead ones with your own prefix",
 )
 async def killed(case: Case) -> str:
@@ -221,7 +227,10 @@ async def overlap(case: Case) -> str:
     "a new instance comes back when an old one's end takes its stream",
     expected="two instances overlap on a kubelet up to 1.36, the old one ends and the kubelet closes the newer stream: "
     "registered again within 1 s",
-    rule="section 2.5: up to 1.36 the end of the old stream closes the client that is on record, which is the new one (#121994)",
+    rule=(
+        "section 2.5: up to 1.36 the end of the old stream closes the client that is on record, which is the new "
+        "one (#121994)"
+    ),
     cure="register again whenever your stream ends, also right after a successful registration",
     routes=KUBELET_SOCK,
 )
@@ -284,7 +293,10 @@ async def _intruder(paths: KubeletPaths, resource: str) -> AsyncGenerator[str]:
 @CHECKS.add(
     62,
     "a second instance that fails to register changes nothing",
-    expected="another plugin of the resource fails GetDevicePluginOptions: the first one's stream lives, it does not register",
+    expected=(
+        "another plugin of the resource fails GetDevicePluginOptions: the first one's stream lives, it does not "
+        "register"
+    ),
     rule="section 2.5: a failed Register of another path does no harm on 1.37; section 12 (B8)",
     cure="ignore what other processes do in the plugin directory while your stream lives",
     routes=KUBELET_SOCK,
@@ -310,8 +322,8 @@ async def failing_second(case: Case) -> str:
     63,
     "a second instance that leaves again changes nothing",
     expected="a second instance registers and ends: the first one goes on serving, with its devices as before",
-    rule="section 11: when one of several instances leaves, the survivor's list is not asked for again: an empty last list of "
-    "the leaving one stays in force",
+    rule="section 11: when one of several instances leaves, the survivor's list is not asked for again: an empty last "
+    "list of the leaving one stays in force",
     cure="send no list on the way out",
     routes=KUBELET_SOCK,
 )
@@ -341,7 +353,10 @@ async def second_leaves(case: Case) -> str:
     64,
     "resources of one process live on their own",
     expected="one process, two resources, one stream killed: only that resource registers again",
-    rule="section 2.5: each registration has a connection of its own; section 12 (B5): registering again costs the kubelet",
+    rule=(
+        "section 2.5: each registration has a connection of its own; section 12 (B5): registering again costs the "
+        "kubelet"
+    ),
     cure="give each resource its own socket and its own state; never restart them all",
 )
 async def two_resources(case: Case) -> str:
@@ -444,4 +459,7 @@ async def many_restarts(case: Case) -> str:
         scene.require(streams == 1, f"{plural(streams, 'stream')} at the end")
         scene.require(after.fds <= before.fds + 8, f"{wanted} restarts: {before.fds} descriptors became {after.fds}")
         scene.require(after.threads <= before.threads + 8, f"{before.threads} threads became {after.threads}")
-    return f"{wanted} restarts in {took:.0f} s, {after.fds - before.fds:+d} descriptors, {after.threads - before.threads:+d} threads"
+    return (
+        f"{wanted} restarts in {took:.0f} s, {after.fds - before.fds:+d} descriptors, "
+        f"{after.threads - before.threads:+d} threads"
+    )

@@ -61,8 +61,8 @@ async def vanished_device(scene: PluginScene, device: str) -> AsyncGenerator[Non
     5,
     "nothing is sent while nothing changes",
     expected="5 minutes without a change: no list, no end of the stream, no Register",
-    rule="section 5: the kubelet rebuilds its table and writes its checkpoint to disk for every list; section 11: no instance "
-    "may repeat its list periodically",
+    rule="section 5: the kubelet rebuilds its table and writes its checkpoint to disk for every list; section 11: no "
+    "instance may repeat its list periodically",
     cure="send a list only when something in it differs from the one before",
     waits=300.0,
 )
@@ -134,9 +134,12 @@ async def device_recovers(case: Case) -> str:
 @CHECKS.add(
     8,
     "a burst of changes becomes few lists",
-    expected="1000 changes within a second: the first is told at once, at most 20 lists in that second, the last one is the "
-    "truth",
-    rule="section 5: send the first change at once, put together what follows, 50 ms or more apart, and drop what is overtaken",
+    expected="1000 changes within a second: the first is told at once, at most 20 lists in that second, the last one "
+    "is the truth",
+    rule=(
+        "section 5: send the first change at once, put together what follows, 50 ms or more apart, and drop what "
+        "is overtaken"
+    ),
     cure="put changes together: after a list, wait 50 ms and send only the newest state",
     levers=("fail", "heal"),
     alone=True,
@@ -220,8 +223,8 @@ async def held_device_vanishes(case: Case) -> str:
             )
             if scene.health_of(device) is None and case.subject.has_process:
                 raise NotApplicable(
-                    f"{device} left the list; the program may have asked the pod-resources API, which the simulated kubelet "
-                    "does not serve yet"
+                    f"{device} left the list; the program may have asked the pod-resources API, which the simulated "
+                    "kubelet does not serve yet"
                 )
             scene.require(scene.health_of(device) == "Unhealthy", f"{device} left the list although a pod holds it")
             await scene.elapse(case.span(1.0))
@@ -233,8 +236,8 @@ async def held_device_vanishes(case: Case) -> str:
     11,
     "a new device appears without a new registration",
     expected="a list with one device more, on the same stream",
-    rule="section 5: every message is a full replacement, so devices come and go over a living stream; section 12 (B5): "
-    "registering again leaks a connection in the kubelet",
+    rule="section 5: every message is a full replacement, so devices come and go over a living stream; section 12 "
+    "(B5): registering again leaks a connection in the kubelet",
     cure="look for new devices while you run, and send the whole new list on the open stream",
     levers=("add",),
 )
@@ -297,7 +300,9 @@ async def _next(scene: PluginScene, stream: PluginStream, limit: float, otherwis
 @CHECKS.add(
     13,
     "a kubelet that does not read costs no memory",
-    expected="nobody reads for 10 000 changes: memory stays bounded, overtaken lists are dropped, the newest one comes after",
+    expected=(
+        "nobody reads for 10 000 changes: memory stays bounded, overtaken lists are dropped, the newest one comes after"
+    ),
     rule="section 5: only the newest state counts; under flow control a queue of lists would grow without an end",
     cure="keep one pending list for each stream and replace it, instead of queueing every one",
     levers=("fail", "heal"),
@@ -346,8 +351,8 @@ async def slow_reader(case: Case) -> str:
     25,
     "noise in the plugin directory is ignored",
     expected="the kubelet writes its checkpoint 100 times a second: no list, no Register, hardly any processor time",
-    rule="section 4.4: the kubelet writes this file after every list, so whoever answers any event with a list or a Register "
-    "keeps himself going for ever",
+    rule="section 4.4: the kubelet writes this file after every list, so whoever answers any event with a list or a "
+    "Register keeps himself going for ever",
     cure="filter the events of the directory by name: only kubelet.sock matters",
     alone=True,
 )
@@ -374,7 +379,7 @@ async def _settle_lists(scene: PluginScene) -> None:
 
 
 async def _share_of_the_kit(scene: PluginScene) -> float:
-    """Return what making the noise takes by itself, where the kit shares the plugin's process: of a node without a plugin."""
+    """Return the CPU time of the noise alone, on a node without a plugin, if kit and plugin share a process."""
     async with scene.case.node() as other, other.kubelet.checkpoint_noise(100):
         before, began = scene.instance.usage(), time.monotonic()
         await other.elapse(1.0)
@@ -389,7 +394,9 @@ def _share(before: Usage, after: Usage, seconds: float) -> float:
     54,
     "a list that is too long is not sent",
     expected="devices for more than 4 MiB: an error that says so, the list before stays in force, the stream lives",
-    rule="section 5: the kubelet receives 4 194 304 bytes; one byte more ends the stream and all devices turn unhealthy",
+    rule=(
+        "section 5: the kubelet receives 4 194 304 bytes; one byte more ends the stream and all devices turn unhealthy"
+    ),
     cure="measure the list before sending it; keep the old one and say how many devices fit",
     alone=True,
 )
@@ -439,7 +446,10 @@ async def ten_thousand(case: Case) -> str:
         grown = instance.usage().rss - (0 if case.subject.has_process else before)
         scene.require(grown < 200 * _MIB, f"memory is {grown / _MIB:.0f} MiB more")
         size = scene.lists[0].size_bytes
-    return f"10000 devices in {size} bytes, {took * 1000:.0f} ms after the stream; {max(0, grown) / _MIB:.0f} MiB more memory"
+    return (
+        f"10000 devices in {size} bytes, {took * 1000:.0f} ms after the stream; {max(0, grown) / _MIB:.0f} MiB "
+        "more memory"
+    )
 
 
 def _own_rss() -> int:
@@ -450,9 +460,12 @@ def _own_rss() -> int:
     56,
     "NUMA nodes are told as the kubelet needs them",
     expected="node 0 explicit, -1 never sent, and all devices of a resource with nodes or none",
-    rule="section 8: devices without a node never count for a NUMA mask, so a mixed list makes requests unsatisfiable under "
-    "strict policies; -1 in sysfs means unknown",
-    cure="send NUMANode{ID: 0} for node 0, no topology at all for -1, and none for a resource of which one device has none",
+    rule="section 8: devices without a node never count for a NUMA mask, so a mixed list makes requests unsatisfiable "
+    "under strict policies; -1 in sysfs means unknown",
+    cure=(
+        "send NUMANode{ID: 0} for node 0, no topology at all for -1, and none for a resource of which one "
+        "device has none"
+    ),
 )
 async def topology(case: Case) -> str:
     """Look at the nodes, staged where that is possible."""

@@ -1,7 +1,7 @@
 """Checks 70 to 73: what a plugin makes of what the kubelet says of pods and devices.
 
-They need a plugin that can be made to ask often and that says which devices were given back: a class of a vendor under kdp.
-What a program does about it no kubelet sees.
+They need a plugin that can be made to ask often and that says which devices were given back: a class of a vendor under
+kdp. What a program does about it no kubelet sees.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def _held(scene: PluginScene, when: str) -> None:
 @CHECKS.add(
     70,
     "pod-resources that cannot be had are borne",
-    expected="throttled, absent, or a reply of 8 MiB: no crash, no device taken for free, growing pauses; then all goes on",
+    expected=(
+        "throttled, absent, or a reply of 8 MiB: no crash, no device taken for free, growing pauses; then all goes on"
+    ),
     rule=_RULE,
     cure="treat every error as 'later', raise the receive limit to 16 MiB, ask at most once a second",
     lasts=5.0,
@@ -151,8 +153,8 @@ async def twice(case: Case) -> str:
     73,
     "a kubelet that does not know the devices is told again",
     expected="GetAllocatableResources lacks healthy ids for 30 s while the stream is open: a new registration",
-    rule="section 10: it is the only way to see what the kubelet believes; section 2.5: up to 1.36 it forgets the devices of a "
-    "stream that lives when a second instance has registered and left",
+    rule="section 10: it is the only way to see what the kubelet believes; section 2.5: up to 1.36 it forgets the "
+    "devices of a stream that lives when a second instance has registered and left",
     cure="compare once a minute, and begin a new generation when the kubelet's view lacks your devices",
     routes=KUBELET_SOCK,
 )

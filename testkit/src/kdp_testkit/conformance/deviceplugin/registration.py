@@ -42,8 +42,8 @@ def _has_registers(scene: PluginScene, count: int) -> bool:
     "the socket answers before Register",
     expected="at the moment of Register the plugin's socket takes connections; version v1beta1, a bare file name as "
     "endpoint, a valid resource name",
-    rule="section 2.3: bind, listen and serve first, then Register: the kubelet dials within milliseconds; section 2.1 and "
-    "2.2: the endpoint is a file name in the plugin directory, the version is compared as text",
+    rule="section 2.3: bind, listen and serve first, then Register: the kubelet dials within milliseconds; section 2.1 "
+    "and 2.2: the endpoint is a file name in the plugin directory, the version is compared as text",
     cure="start your gRPC server and wait until it listens, then call Register with the socket's file name",
     routes=KUBELET_SOCK,
 )
@@ -84,8 +84,8 @@ async def answers_before_register(case: Case) -> str:
     2,
     "GetDevicePluginOptions is answered while Register waits",
     expected="with Register answered 8 s late: the options are answered at once, Register is awaited, and not repeated",
-    rule="section 2.1: Register blocks until the plugin has been dialed and has answered GetDevicePluginOptions; since 1.36 "
-    "a deadline that is too short aborts the registration",
+    rule="section 2.1: Register blocks until the plugin has been dialed and has answered GetDevicePluginOptions; since "
+    "1.36 a deadline that is too short aborts the registration",
     cure="serve from another thread or task than the one that calls Register, and give Register 15 s or more",
     routes=KUBELET_SOCK,
     lasts=8.0,
@@ -136,8 +136,8 @@ async def same_options(case: Case) -> str:
     4,
     "the first list comes at once and is complete",
     expected="within 1 s of the stream: every device, each id once, health Healthy or Unhealthy",
-    rule="section 5: each message is the whole list; until the first one the node shows nothing; an id that is listed twice "
-    "can count twice; any health text but 'Healthy' means unhealthy",
+    rule="section 5: each message is the whole list; until the first one the node shows nothing; an id that is listed "
+    "twice can count twice; any health text but 'Healthy' means unhealthy",
     cure="know your devices before you register, and send them all as the first message of every stream",
 )
 async def first_list(case: Case) -> str:
@@ -162,8 +162,8 @@ async def first_list(case: Case) -> str:
     26,
     "a touched kubelet.sock is no reason to register",
     expected="kubelet.sock is touched and created anew while the stream lives: no Register",
-    rule="section 2.5 and 12 (B3, B8): registering while the own stream lives poisons the socket's path on 1.37 and closes "
-    "the new connection on older kubelets; an open stream is the proof that all is well",
+    rule="section 2.5 and 12 (B3, B8): registering while the own stream lives poisons the socket's path on 1.37 and "
+    "closes the new connection on older kubelets; an open stream is the proof that all is well",
     cure="while a ListAndWatch stream is open, ignore everything that happens to kubelet.sock",
     routes=KUBELET_SOCK,
 )
@@ -181,9 +181,12 @@ async def touched_socket(case: Case) -> str:
 @CHECKS.add(
     27,
     "a lost socket file is replaced when the stream ends",
-    expected="own socket file deleted while the stream lives: the stream is kept; when it ends, Register with a socket that "
-    "answers",
-    rule="section 2.5: never register while the own stream lives; section 12 (B7): the files are wiped at the kubelet's start",
+    expected="own socket file deleted while the stream lives: the stream is kept; when it ends, Register with a socket "
+    "that answers",
+    rule=(
+        "section 2.5: never register while the own stream lives; section 12 (B7): the files are wiped at the "
+        "kubelet's start"
+    ),
     cure="do not react to the file's disappearance; make a new socket with a new name for each registration",
     routes=KUBELET_SOCK,
 )
@@ -219,9 +222,11 @@ async def _refused_for_good(case: Case, text: str, words: str) -> str:
 @CHECKS.add(
     28,
     "an unknown API version is told and borne",
-    expected="Register refused because of the API version: the reason is told, the process lives, tries slowly, is not ready",
-    rule="section 2.2: the text about the API version is permanent; waiting does not help, but ending makes it worse (section "
-    "12, B25: CrashLoopBackOff)",
+    expected=(
+        "Register refused because of the API version: the reason is told, the process lives, tries slowly, is not ready"
+    ),
+    rule="section 2.2: the text about the API version is permanent; waiting does not help, but ending makes it worse "
+    "(section 12, B25: CrashLoopBackOff)",
     cure="tell the text once, keep serving, try again after seconds, never exit",
     routes=KUBELET_SOCK,
 )
@@ -233,7 +238,10 @@ async def version_refused(case: Case) -> str:
 @CHECKS.add(
     29,
     "an invalid name is told and borne",
-    expected="Register refused because of the resource name: the reason is told, the process lives, tries slowly, is not ready",
+    expected=(
+        "Register refused because of the resource name: the reason is told, the process lives, tries slowly, is "
+        "not ready"
+    ),
     rule="section 2.2: the text about the resource name is permanent; waiting does not help, but ending makes it worse",
     cure="tell the text once, keep serving, try again after seconds, never exit",
     routes=KUBELET_SOCK,
@@ -246,10 +254,10 @@ async def name_refused(case: Case) -> str:
 @CHECKS.add(
     30,
     "a failed Register is tried again",
-    expected="Register answered with a dial failure, with UNAVAILABLE, not at all: tried again each time with a socket that "
-    "answers, until it succeeds",
-    rule="section 2.2: everything but version and name is worth another try; section 2.5: a retry loop is what the kubelet "
-    "needs, not an end",
+    expected="Register answered with a dial failure, with UNAVAILABLE, not at all: tried again each time with a socket "
+    "that answers, until it succeeds",
+    rule="section 2.2: everything but version and name is worth another try; section 2.5: a retry loop is what the "
+    "kubelet needs, not an end",
     cure="retry with growing pauses, give each Register a deadline, and keep the server up meanwhile",
     routes=KUBELET_SOCK,
     lasts=16.0,

@@ -25,8 +25,8 @@ MOST_USED = 0.25
 """The share of a processor above which nobody waits quietly."""
 
 _RULE_RESTART = (
-    "section 4.4: the kubelet wipes all sockets and makes a new kubelet.sock; section 4.6: pods that are admitted before the "
-    "plugin is back fail for good, so the time until it is back is what counts"
+    "section 4.4: the kubelet wipes all sockets and makes a new kubelet.sock; section 4.6: pods that are admitted "
+    "before the plugin is back fail for good, so the time until it is back is what counts"
 )
 
 
@@ -47,7 +47,9 @@ async def _back(scene: PluginScene, known: int, target: float, *, since: float |
 @CHECKS.add(
     17,
     "a restarted kubelet has its devices back at once",
-    expected="connections break, sockets are wiped, kubelet.sock is new: Register within 100 ms of listening, the same ids",
+    expected=(
+        "connections break, sockets are wiped, kubelet.sock is new: Register within 100 ms of listening, the same ids"
+    ),
     rule=_RULE_RESTART,
     cure="watch the plugin directory for kubelet.sock, have the list ready, and register with a new socket at once",
     routes=KUBELET_SOCK,
@@ -178,8 +180,8 @@ async def _started_without(case: Case, what: str) -> str:
 @CHECKS.add(
     21,
     "a dead kubelet.sock is waited on",
-    expected="kubelet.sock refuses connections when the plugin starts: it waits, is not ready, does not exit, and registers "
-    "when a kubelet listens",
+    expected="kubelet.sock refuses connections when the plugin starts: it waits, is not ready, does not exit, and "
+    "registers when a kubelet listens",
     rule="section 4.3: a kubelet that ends leaves its socket behind, so a file is no kubelet; section 12 (B7, B25)",
     cure="serve, wait for a kubelet.sock that takes connections, and never exit because there is none",
     routes=KUBELET_SOCK,
@@ -250,9 +252,12 @@ def _flood(directory: Path, queue: int) -> None:
 @CHECKS.add(
     24,
     "a plugin directory that is replaced is survived or told",
-    expected="the directory removed and made again: the plugin registers in the new one, or ends with an exit code of its own",
-    rule="section 4.4: a mount goes on pointing at the deleted directory, where no event comes and no kubelet will be; then only "
-    "a new container helps",
+    expected=(
+        "the directory removed and made again: the plugin registers in the new one, or ends with an exit code of "
+        "its own"
+    ),
+    rule="section 4.4: a mount goes on pointing at the deleted directory, where no event comes and no kubelet will be; "
+    "then only a new container helps",
     cure="compare the directory with the one that you watch; where its link count is 0, exit with a non-zero code",
     routes=KUBELET_SOCK,
 )

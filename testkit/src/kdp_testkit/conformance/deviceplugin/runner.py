@@ -151,8 +151,8 @@ async def check_backend(
 
     Args:
         make: Makes a fresh backend, each time a new one: the class, if it needs no arguments.
-        levers: How the hardware is made to fail, to heal, to vanish and to appear. Without them the kit changes what the
-            backend's hooks return: then kdp and the backend's edits are judged, but not how it notices a fault.
+        levers: How the hardware is made to fail, to heal, to vanish and to appear. Without them the kit changes what
+            the backend's hooks return: then kdp and the backend's edits are judged, but not how it notices a fault.
         profile: Which kubelet.
         registration: By kubelet.sock, or through the plugin watcher.
         only: Ids of checks; default: all.
@@ -213,7 +213,7 @@ async def _meet(case: Case, seconds: float) -> Facts:
 
 
 async def _settle(log: events.EventLog, instance: Instance, settled: float) -> None:
-    """Wait until no further resource has come for a moment, and all have listed: only the plugin knows how many it has."""
+    """Wait until no further resource comes and all have listed: only the plugin knows how many it has."""
 
     def known() -> int:
         kinds = (events.RegisterReceived, events.PluginInfoReceived, events.StreamOpened)

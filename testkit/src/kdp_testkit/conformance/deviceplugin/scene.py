@@ -78,7 +78,7 @@ class PluginScene(Scene):
         return self.kubelet.events
 
     def refuse(self, text: str, *, code: str = "UNKNOWN", times: int | None = 1) -> None:
-        """Let the next Register calls for the resource be answered with this error; other resources are not concerned."""
+        """Answer the next Register calls for the resource with this error; other resources are unaffected."""
         self.kubelet.faults.register(RegisterFault(code=code, text=text, resource=self.resource), times=times)
 
     async def start(self, staging: Staging | None = None) -> Instance:
@@ -150,7 +150,8 @@ class PluginScene(Scene):
         """
         if len(self.healthy) < count:
             raise NotApplicable(
-                f"{count} healthy device{'s are' if count > 1 else ' is'} needed, {self.resource} lists {len(self.healthy)}"
+                f"{count} healthy device{'s are' if count > 1 else ' is'} needed, {self.resource} lists "
+                f"{len(self.healthy)}"
             )
         return self.healthy[:count]
 

@@ -26,7 +26,10 @@ def _has_lists(scene: PluginScene, count: int) -> bool:
     14,
     "a lost stream leads to a new registration",
     expected="the stream is cancelled, the socket stays: Register again within 1 s, with another socket on 1.37",
-    rule="section 5: when ListAndWatch ends the kubelet never calls it again; all devices stay unhealthy until a new Register",
+    rule=(
+        "section 5: when ListAndWatch ends the kubelet never calls it again; all devices stay unhealthy until a "
+        "new Register"
+    ),
     cure="notice that the last stream has ended, and register again with a new socket, with growing pauses",
     routes=KUBELET_SOCK,
 )
@@ -44,7 +47,10 @@ async def lost_stream(case: Case) -> str:
     15,
     "a stream that never comes leads to a new registration",
     expected="Register answered ok, ListAndWatch never called: a new Register after about 10 s",
-    rule="section 2.1: Register's success is no proof of a connection, only an open ListAndWatch stream is; section 12 (B6)",
+    rule=(
+        "section 2.1: Register's success is no proof of a connection, only an open ListAndWatch stream is; "
+        "section 12 (B6)"
+    ),
     cure="after Register wait some 10 s for the stream, then begin anew with a new socket",
     routes=KUBELET_SOCK,
     lasts=10.0,
@@ -70,8 +76,8 @@ async def no_stream(case: Case) -> str:
     16,
     "streams that end at once are answered with growing pauses",
     expected="five times Register ok and the stream closed at once: five new registrations, further and further apart",
-    rule="section 2.5: on kubelets up to 1.36 a stream that ends shortly after Register is normal; every registration costs the "
-    "kubelet a connection, so pause longer each time",
+    rule="section 2.5: on kubelets up to 1.36 a stream that ends shortly after Register is normal; every registration "
+    "costs the kubelet a connection, so pause longer each time",
     cure="register again with exponential pauses, and reset them only when a stream has lived for a while",
     routes=KUBELET_SOCK,
 )

@@ -1,7 +1,7 @@
 """`Subject`: the device plugin under test, which can be started any number of times, each on a kubelet's directories.
 
-There are two here: `backend.BackendSubject` runs a vendor's class under kdp in this process, `command.CommandSubject` runs
-a program in any language. What a subject cannot do it says with `NotApplicable` and the reason. It never pretends.
+There are two here: `backend.BackendSubject` runs a vendor's class under kdp in this process, `command.CommandSubject`
+runs a program in any language. What a subject cannot do it says with `NotApplicable` and the reason. It never pretends.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Staging:
         prepares: Seconds that PreStartContainer takes; None: as the plugin has it.
         second: Serve a second resource beside the first.
         without_inotify: The kernel refuses to watch directories.
-        asks_often: It asks the pod-resources API many times a second for what it asks for once in a while, and takes the
-            kubelet for one that knows all its pods.
+        asks_often: It asks the pod-resources API many times a second for what it asks for once in a while, and takes
+            the kubelet for one that knows all its pods.
     """
 
     devices: int | None = None

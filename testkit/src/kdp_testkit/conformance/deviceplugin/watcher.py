@@ -58,9 +58,11 @@ async def _info(scene: PluginScene, path: Path) -> PluginInfo:
 @CHECKS.add(
     65,
     "GetInfo says what the plugin watcher needs",
-    expected="a socket appears: GetInfo within 1 s with type DevicePlugin, a valid resource name, v1beta1 among the versions",
-    rule="section 3: the watcher gives GetInfo 1 s, finds the handler by type, and validates the name; one of the versions must "
-    "be its own, and others do no harm",
+    expected=(
+        "a socket appears: GetInfo within 1 s with type DevicePlugin, a valid resource name, v1beta1 among the versions"
+    ),
+    rule="section 3: the watcher gives GetInfo 1 s, finds the handler by type, and validates the name; one of the "
+    "versions must be its own, and others do no harm",
     cure="serve pluginregistration.Registration on the socket: type 'DevicePlugin', name the resource, no endpoint",
     routes=WATCHER,
 )
@@ -110,8 +112,8 @@ async def notified(case: Case) -> str:
 @CHECKS.add(
     67,
     "a plugin that is found survives the kubelet's restart",
-    expected="the kubelet restarts, deletes nothing in its plugin directory, and looks again: GetInfo is answered, the stream "
-    "is back",
+    expected="the kubelet restarts, deletes nothing in its plugin directory, and looks again: GetInfo is answered, the "
+    "stream is back",
     rule="section 3: at its start the kubelet walks the directory; the files of the plugin watcher are not wiped",
     cure="keep the socket; when the stream ends make it anew, and answer GetInfo at any time",
     routes=WATCHER,

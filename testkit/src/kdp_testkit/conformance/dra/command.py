@@ -1,7 +1,7 @@
 """`DraCommandSubject`: a DRA driver's program, in any language, started anew for each check.
 
-It learns where it is by placeholders in its arguments (``{root}``, ``{kubeconfig}``, ``{node}``, ``{cdi}``, ``{state}`` and
-those of a device plugin) or by variables, which are those of ``kdp run`` and of Kubernetes' own clients.
+It learns where it is by placeholders in its arguments (``{root}``, ``{kubeconfig}``, ``{node}``, ``{cdi}``, ``{state}``
+and those of a device plugin) or by variables, which are those of ``kdp run`` and of Kubernetes' own clients.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks of claims when something hinders: a call that takes too long, a disk that takes nothing, hardware that stays."""
+"""Checks of claims when something fails: a slow call, a full disk, hardware that cannot be released."""
 
 from __future__ import annotations
 

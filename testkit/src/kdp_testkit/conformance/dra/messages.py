@@ -1,4 +1,4 @@
-"""Checks of what a driver writes about its devices: messages of health, the claims' status, devices that break the rules."""
+"""Checks of a driver's messages: health, the claims' status, devices that break the rules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ CHECKS: Checks[DraScene] = Checks()
 
 MOST_MESSAGE = 1024
 VERB = "associated-node:update"
-FORBIDDEN = f'changing status.devices requires resource="resourceclaims/driver", verb="[{VERB} arbitrary-node:update]" permission'
+FORBIDDEN = (
+    'changing status.devices requires resource="resourceclaims/driver", '
+    f'verb="[{VERB} arbitrary-node:update]" permission'
+)
 
 
 @CHECKS.add(
@@ -80,7 +83,9 @@ async def _entries(scene: DraScene, claim: ClaimEntry) -> list[Any]:
 @CHECKS.add(
     55,
     "what others say in a claim's status stays, and a missing permission harms no claim",
-    expected="own entries are added beside those of others; when they are refused the claim is prepared, and why is told",
+    expected=(
+        "own entries are added beside those of others; when they are refused the claim is prepared, and why is told"
+    ),
     rule="status.devices belongs to all drivers of the claim; from 1.36 on it needs verbs of its own",
     cure="read, change your own entries only, write with the resource version; at 403 name the verb and go on",
 )

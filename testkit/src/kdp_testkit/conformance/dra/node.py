@@ -1,4 +1,4 @@
-"""The node on which a check of a DRA driver is played: a simulated API server, a simulated kubelet, and their directories."""
+"""The node of a check of a DRA driver: simulated API server, simulated kubelet, and their directories."""
 
 from __future__ import annotations
 

@@ -98,7 +98,9 @@ async def _new_node(scene: DraScene) -> str:
 @CHECKS.add(
     44,
     "what the server drops is told, and published only where it is safe",
-    expected="without the gate for taints a failed device is withheld, the gate is named, and nothing is written for ever",
+    expected=(
+        "without the gate for taints a failed device is withheld, the gate is named, and nothing is written for ever"
+    ),
     rule="a server with a gate off removes the gate's fields without a word",
     cure="compare what you sent with what was stored, name the gate, and publish no device that needed the field",
 )
@@ -194,7 +196,9 @@ async def _denied(scene: DraScene) -> str:
     "nothing is published beside a device plugin",
     expected="while the node still has the resource of a device plugin there is no slice, and the reason is told",
     rule="the scheduler counts the two ways apart, and would give each device twice",
-    cure="read the Node's status.allocatable before you publish, and wait until it has 0 of the name that you stand for",
+    cure=(
+        "read the Node's status.allocatable before you publish, and wait until it has 0 of the name that you stand for"
+    ),
 )
 async def _beside(scene: DraScene) -> str:
     name = scene.subject.extended()

@@ -31,7 +31,9 @@ def _sockets(scene: DraScene) -> list[Path]:
 @CHECKS.add(
     1,
     "GetInfo says what the kubelet needs, newest first",
-    expected="type DRAPlugin, an absolute endpoint, v1.DRAPlugin before v1beta1.DRAPlugin, services of health last, in 1 s",
+    expected=(
+        "type DRAPlugin, an absolute endpoint, v1.DRAPlugin before v1beta1.DRAPlugin, services of health last, in 1 s"
+    ),
     rule="the kubelet gives GetInfo 1 s and takes the first version of the plugin's list that it knows",
     cure="answer GetInfo from memory; list v1.DRAPlugin first, then v1beta1.DRAPlugin, then the services of health",
 )

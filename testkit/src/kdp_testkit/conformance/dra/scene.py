@@ -63,7 +63,8 @@ class DraScene(Scene):
         server: The API server.
         profile: Which Kubernetes.
         driver: The driver's name, when it has been met.
-        endpoint_answered: Whether somebody listened at the endpoint when GetInfo was answered first; None: it never was.
+        endpoint_answered: Whether somebody listened at the endpoint when GetInfo was answered first; None: it never
+            was.
     """
 
     noun = "driver"

@@ -90,7 +90,9 @@ async def _edited(scene: DraScene) -> str:
 @CHECKS.add(
     47,
     "the driver survives what watches and API servers do",
-    expected="after 410, broken watches and an API server that was away, a deleted slice is back, and none is there twice",
+    expected=(
+        "after 410, broken watches and an API server that was away, a deleted slice is back, and none is there twice"
+    ),
     rule="watches end, are compacted, and miss what happens meanwhile",
     cure="list anew at 410; connect again with growing pauses of some seconds at most",
 )

@@ -43,8 +43,8 @@ async def _ended(scene: DraScene, claim: ClaimEntry, devices: tuple[PreparedDevi
     "a driver that is killed in a Prepare can do it again",
     expected="wherever it is killed, its successor prepares the claim, unprepares it, and nothing is left",
     rule="the kubelet asks again until it has an answer",
-    cure="write down that a claim is begun before you touch hardware, that it is complete at the end, and do all of it again "
-    "for what was only begun",
+    cure="write down that a claim is begun before you touch hardware, that it is complete at the end, and do all of it "
+    "again for what was only begun",
 )
 async def _killed(scene: DraScene) -> str:
     [device] = await scene.some()
@@ -79,7 +79,9 @@ async def _killed(scene: DraScene) -> str:
 @CHECKS.add(
     28,
     "hardware is prepared again after a reboot",
-    expected="a restarted driver touches no hardware for a prepared claim; after a reboot it does, and answers the same",
+    expected=(
+        "a restarted driver touches no hardware for a prepared claim; after a reboot it does, and answers the same"
+    ),
     rule="what was set up in hardware and /var/run is lost with the power, the driver's files are not",
     cure="keep the boot id (/proc/sys/kernel/random/boot_id) with each claim, and trust no claim of another boot",
 )
@@ -136,9 +138,14 @@ async def _versions(scene: DraScene) -> str:
 @CHECKS.add(
     36,
     "what nobody unprepares is undone when its claim is gone",
-    expected="the spec of a claim that is deleted goes after a while; a claim that lives stays, also when the API fails",
+    expected=(
+        "the spec of a claim that is deleted goes after a while; a claim that lives stays, also when the API fails"
+    ),
     rule="a kubelet that has lost its checkpoint never unprepares",
-    cure="compare your state with the API now and then, and undo what is not there (404, or another UID) for some minutes",
+    cure=(
+        "compare your state with the API now and then, and undo what is not there (404, or another UID) for some "
+        "minutes"
+    ),
     waits=1200.0,
 )
 async def _forgotten(scene: DraScene) -> str:
