@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import inspect
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -217,8 +217,8 @@ def test_only_hooks_that_the_vendor_wrote_are_there_and_texts_name_his_class() -
         hook for hook in ("open", "close", "prefer", "prepare_container", "needs") if is_overridden(shared, hook)
     } == set()
     assert is_overridden(share(Gpus(), Sharing(replicas=2, placement="distinct")), "prefer")
-    assert asyncio.iscoroutinefunction(shared.released)
-    assert not asyncio.iscoroutinefunction(shared.watch)
+    assert inspect.iscoroutinefunction(shared.released)
+    assert not inspect.iscoroutinefunction(shared.watch)
 
 
 def test_hooks_that_the_backend_inside_does_not_use_are_not_there() -> None:
