@@ -330,7 +330,7 @@ def architecture() -> str:
 
 
 def layers() -> list[list[str]]:
-    """Return the layers of kdp as pyproject.toml declares them, from the highest down, without the program's own file."""
+    """Return kdp's layers as pyproject.toml declares them, the highest first, without ``__main__``."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     (declared,) = [contract["layers"] for contract in contracts if contract["id"] == "layers"]
     found = [re.findall(r"[\w|:]+", layer) for layer in declared]

@@ -23,7 +23,7 @@ from ..hardware import Host
 from ..model.backend import DeviceBackend
 from ..model.health_policy import policy_of
 from ..supervision.backend_validation import check_attributes
-from ..supervision.shared_state import SharedState
+from ..supervision.shared_state import SharedState, states_for
 from .mode_lock import ModeLock, key_of
 from .settings import ServeOptions, Settings
 from .sources import from_environment, from_keywords, resolve
@@ -98,7 +98,7 @@ class Plan:
     settings: Settings
     host: Host | None = None
     states: tuple[SharedState, ...] = attrs.field(
-        eq=False, repr=False, default=attrs.Factory(lambda plan: tuple(SharedState() for _ in plan.backends), True)
+        eq=False, repr=False, default=attrs.Factory(lambda plan: states_for(plan.backends), takes_self=True)
     )
 
     def __attrs_post_init__(self) -> None:

@@ -22,7 +22,7 @@ from ..hardware.shared_host import agreed
 from ..kubelet import KubeletWatch
 from ..supervision.findings import resource_of, static_resources
 from ..supervision.service import BaseStatus, Service
-from ..supervision.shared_state import SharedState
+from ..supervision.shared_state import SharedState, states_for
 from ..supervision.supervisor import Supervisor
 from .options import ManagerOptions
 from .plugin import DevicePlugin
@@ -99,7 +99,7 @@ class PluginManager(Service):
         self._ids: dict[int, tuple[DeviceBackend, frozenset[str]]] = {}  # a backend may have no hash
         self._claimed: dict[str, DeviceBackend] = {}
         self._gone: Observable[PluginDirectoryGoneError | None] = Observable(None)
-        for backend, state in zip(backends, states or [SharedState() for _ in backends], strict=True):
+        for backend, state in zip(backends, states_for(backends, states), strict=True):
             supervisor = Supervisor(
                 backend,
                 host=self._host,
@@ -268,9 +268,8 @@ class PluginManager(Service):
                 self._plugins[each.resource].reregister(each.generation, each.reason)
         self._releaser.release(decisions.ended, self._tasks)
         for supervisor in {self._owners[name]: None for name in decisions.gone if name in self._owners}:
-            self._apply(
-                supervisor, supervisor.discovery.value
-            )  # a resource whose last device has gone may have to go too
+            # A resource whose last device has gone may have to go, too.
+            self._apply(supervisor, supervisor.discovery.value)
 
     def _check(self, backend: DeviceBackend, devices: Sequence[Device], static: Sequence[str]) -> None:
         """Refuse devices that this protocol cannot serve, or that another backend already has. In a hook's thread.

@@ -1,8 +1,8 @@
 """Amounts as the API server writes them, so that what is read back is what was sent.
 
 The server keeps a quantity's kind of suffix (1024 or 1000) and writes the largest one that leaves a whole number:
-``1024Mi`` is ``1Gi``, ``1.5`` is ``1500m`` (``k8s.io/apimachinery`` ``pkg/api/resource``). What has more than nine decimals or
-is beyond 63 bits it would change silently; we refuse that.
+``1024Mi`` is ``1Gi``, ``1.5`` is ``1500m`` (``k8s.io/apimachinery`` ``pkg/api/resource``). What has more than nine
+decimals or is beyond 63 bits it would change silently; we refuse that.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """`PoolController`: publishes a pool of devices that are no node's own, as those of a network or a fabric.
 
-One process in the cluster discovers the devices and writes their slices, which say by labels which nodes can use them. On those nodes a
-`DraDriver` for the same pool prepares claims; it publishes nothing. The slices belong to no Node, so nothing removes them by
-itself: neither the kubelet, nor the garbage collector, nor the end of this process, after which the next version takes them over.
-`remove_pool` does, at uninstall.
+One process in the cluster discovers the devices and writes their slices, which say by labels which nodes can use them.
+On those nodes a `DraDriver` for the same pool prepares claims; it publishes nothing. The slices belong to no Node, so
+nothing removes them by itself: neither the kubelet, nor the garbage collector, nor the end of this process, after which
+the next version takes them over. `remove_pool` does, at uninstall.
 
 Only one controller may serve a pool at a time: a Deployment of one replica that is ended before it is replaced.
 """
@@ -18,7 +18,7 @@ from typing_extensions import override
 from ..errors import ConfigurationError
 from ..hardware.shared_host import agreed
 from ..supervision.service import Service
-from ..supervision.shared_state import SharedState
+from ..supervision.shared_state import SharedState, states_for
 from .driver import Status, driver_of, supervisor_of
 from .names import check_pool_name
 from .plugin import DriverStatus
@@ -61,7 +61,7 @@ class PoolController(Service):
                 f"pool {options.pool!r}: has one backend, here are {len(backends)}; run a controller for each"
             )
         [backend] = backends
-        [state] = states or [SharedState()]
+        [state] = states_for(backends, states)
         agreed(backends, options.host)
         self._driver = driver_of(backend, options.name)
         self._pool = Pool.of_network(self._driver, check_pool_name(options.pool), options.labels)

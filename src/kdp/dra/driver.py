@@ -1,4 +1,4 @@
-"""`DraDriver`: backends as DRA drivers, one driver for each; the counterpart of `kdp.deviceplugin.manager.PluginManager`."""
+"""`DraDriver`: backends as DRA drivers, one driver each; the counterpart of `PluginManager`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing_extensions import override
 from ..errors import ConfigurationError
 from ..hardware.shared_host import agreed
 from ..supervision.service import BaseStatus, Service
-from ..supervision.shared_state import SharedState
+from ..supervision.shared_state import SharedState, states_for
 from ..supervision.supervisor import Supervisor
 from .claims.cdi_specs import check_edits
 from .claims.parameters import check_declared
@@ -42,15 +42,15 @@ class Status(BaseStatus):
     @property
     @override
     def parts(self) -> Mapping[str, DriverStatus]:
-        """What is served: the drivers; one is ready when the kubelet has registered it and its devices were published."""
+        """What is served: the drivers. One is ready when the kubelet has registered it and its devices are published."""
         return self.drivers
 
 
 class DraDriver(Service):
     """Runs backends as DRA drivers; an async context manager (asyncio only).
 
-    Leaving the context is the orderly stop: calls in flight get 1.5 s, streams end, own sockets are unlinked, slices stay,
-    backends are closed. Cancellation of the body counts as leaving.
+    Leaving the context is the orderly stop: calls in flight get 1.5 s, streams end, own sockets are unlinked, slices
+    stay, backends are closed. Cancellation of the body counts as leaving.
 
     Args:
         backends: The vendors' objects; each is one driver.
@@ -74,7 +74,7 @@ class DraDriver(Service):
             )
         host = agreed(backends, options.host)
         self._plugins: dict[str, DraPlugin] = {}
-        for backend, state in zip(backends, states or [SharedState() for _ in backends], strict=True):
+        for backend, state in zip(backends, states_for(backends, states), strict=True):
             driver = driver_of(backend, options.name)
             if driver in self._plugins:
                 raise ConfigurationError(f"two backends are the driver {driver}; give one of them another resource")

@@ -3,8 +3,8 @@
 The kubelet believes a report for `TIMEOUT` seconds. So all devices are told at once, when one changes, and again after
 half of that time; and nothing is told while nobody knows how they are: then the kubelet itself says Unknown.
 
-Kubelets from 1.34 to 1.36 open the stream of v1alpha1 to every driver, also where it is not announced, and again every 5 s if
-it ends or fails: such a stream is held open and silent.
+Kubelets from 1.34 to 1.36 open the stream of v1alpha1 to every driver, also where it is not announced, and again every
+5 s if it ends or fails: such a stream is held open and silent.
 
 The kubelet evicts nobody because of health. A taint does, if it is to (`kdp.dra.taints`).
 

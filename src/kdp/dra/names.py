@@ -1,8 +1,8 @@
 """Device ids as names of the API, and back; the names of drivers and slices.
 
-The API takes DNS labels: at most 63 of ``a-z``, ``0-9`` and ``-``, with a letter or digit at both ends. What is one stays as it
-is. Otherwise the name is the id in lower case with ``-`` for whatever does not fit, so that people recognise it, and behind
-``--`` what is needed to get the id back:
+The API takes DNS labels: at most 63 of ``a-z``, ``0-9`` and ``-``, with a letter or digit at both ends. What is one
+stays as it is. Otherwise the name is the id in lower case with ``-`` for whatever does not fit, so that people
+recognise it, and behind ``--`` what is needed to get the id back:
 
 ============================ ======================================
 device id                    name
@@ -14,9 +14,10 @@ device id                    name
 an id too long for that      its beginning, ``--y`` and a digest
 ============================ ======================================
 
-What stands behind ``--``, in this order: pairs of digits, "so many letters as they are, then so many capitals"; a mark for
-each ``-`` that says what it stands for (``m`` is ``-`` itself, ``x`` and two digits any byte; marks ``m`` at the end are left
-out); ``z`` if an ``x`` was put in front. A digest cannot be read back: `device_id_of` looks among the ids that it is told.
+What stands behind ``--``, in this order: pairs of digits, "so many letters as they are, then so many capitals"; a mark
+for each ``-`` that says what it stands for (``m`` is ``-`` itself, ``x`` and two digits any byte; marks ``m`` at the
+end are left out); ``z`` if an ``x`` was put in front. A digest cannot be read back: `device_id_of` looks among the ids
+that it is told.
 """
 
 from __future__ import annotations
@@ -171,8 +172,8 @@ def check_driver_name(value: str) -> str:
     """
     if len(value) > MAX_LABEL or not _DRIVER.match(value):
         raise InvalidNameError(
-            f"driver name {value!r}: must be a DNS name of at most {MAX_LABEL} lower-case letters, digits, '-' and '.' that "
-            "begins with a letter; valid is for example 'widget.example.com'"
+            f"driver name {value!r}: must be a DNS name of at most {MAX_LABEL} lower-case letters, digits, '-' and '.' "
+            "that begins with a letter; valid is for example 'widget.example.com'"
         )
     return value
 

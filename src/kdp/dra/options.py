@@ -1,4 +1,4 @@
-"""What a DRA driver and a pool's controller can be given; each field is described here only, and handed down unchanged."""
+"""Options of a DRA driver and of a pool's controller, described once and handed down unchanged."""
 
 from __future__ import annotations
 
@@ -59,19 +59,22 @@ class DriverOptions(BaseOptions):
 
     Attributes:
         node: The node's name, as the API server has it.
-        pool: The pool of devices that are no node's own, of which a `PoolController` publishes the slices; None: the devices
-            are those of the node, and their slices are published here.
-        publisher: Makes the object that writes a pool's slices, which belong to the node of this name; None: `Publisher`.
-        paths: The kubelet's directories; default: those of a normal kubelet. They must have the same paths for the kubelet.
-        pod_uid: The UID of the pod that this runs in, so that it and its successor can overlap in a rolling update; None:
-            there is one process at a time.
+        pool: The pool of devices that are no node's own, of which a `PoolController` publishes the slices; None: the
+            devices are those of the node, and their slices are published here.
+        publisher: Makes the object that writes a pool's slices, which belong to the node of this name; None:
+            `Publisher`.
+        paths: The kubelet's directories; default: those of a normal kubelet. They must have the same paths for the
+            kubelet.
+        pod_uid: The UID of the pod that this runs in, so that it and its successor can overlap in a rolling update;
+            None: there is one process at a time.
         cdi: Where container runtimes find specs.
         health: Whether the kubelet gets the devices' health, for the pods' status.
-        device_status: Whether claims say in ``status.devices`` that their devices are ready (`kdp.dra.claims.status`). It
-            needs more permissions: DRA contract section 3.5.
+        device_status: Whether claims say in ``status.devices`` that their devices are ready (`kdp.dra.claims.status`).
+            It needs more permissions: DRA contract section 3.5.
         device_metadata: Whether containers get a file that describes their devices (`kdp.dra.claims.metadata`).
         boot_id: Which boot of the node this is; None: as the kernel says.
-        claim_grace: Seconds that a claim must be gone from the API before it is undone although the kubelet did not ask.
+        claim_grace: Seconds that a claim must be gone from the API before it is undone although the kubelet did not
+            ask.
     """
 
     node: str

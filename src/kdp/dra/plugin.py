@@ -1,11 +1,12 @@
 """`DraPlugin`: one driver of a backend; puts the claims, the sockets and the slices together.
 
 The sockets are made when what was left of claims is known, the one for calls before the one for registration, so that
-whoever finds the driver can call it. They are made anew if somebody removes them, and, under names that nobody has called, if the
-kubelet has not registered the driver for a minute.
+whoever finds the driver can call it. They are made anew if somebody removes them, and, under names that nobody has
+called, if the kubelet has not registered the driver for a minute.
 
-The devices are published when the kubelet has registered the driver, not before: a pod that comes sooner is refused by the
-kubelet, and not tried again for a minute. Nor are they while the node still offers them by a device plugin (`kdp.dra.publishing.exclusivity`).
+The devices are published when the kubelet has registered the driver, not before: a pod that comes sooner is refused by
+the kubelet, and not tried again for a minute. Nor are they while the node still offers them by a device plugin
+(`kdp.dra.publishing.exclusivity`).
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ LOOK_PAUSE = 5.0
 """Seconds between two looks whether the sockets are still there."""
 
 UNREGISTERED_SECONDS = 60.0
-"""Seconds without a registration after which the sockets are made anew: the watcher may have missed them, or has given them up."""
+"""Seconds without a registration after which new sockets are made: the watcher may have missed the old ones."""
 
 NOT_ASKED = "the kubelet has not asked for it yet"
 
@@ -120,7 +121,7 @@ class DriverStatus:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the kubelet has registered it, and its devices were published once: what fails later is no reason to stop."""
+        """Whether the kubelet has registered it and its devices were published once; later failures do not count."""
         return (self.is_registered or not self.serves) and (self.publication.generation > 0 or not self.publishes)
 
 

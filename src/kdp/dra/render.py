@@ -1,7 +1,7 @@
 """A `kdp.Device` as an entry of a ResourceSlice, and counter sets as the API has them.
 
-Nothing is judged here: what the API does not take is rendered as it is, and `kdp.dra.publishing.validation` names its field. Names are
-sorted, so that equal devices are equal bytes.
+Nothing is judged here: what the API does not take is rendered as it is, and `kdp.dra.publishing.validation` names its
+field. Names are sorted, so that equal devices are equal bytes.
 """
 
 from __future__ import annotations

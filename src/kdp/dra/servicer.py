@@ -1,7 +1,7 @@
 """The RPCs that the kubelet calls on a DRA driver: gRPC on one side, `Preparer` and `HealthStreams` on the other.
 
-Both versions of DRAPlugin are one implementation. What goes wrong with a claim is in the answer; a status of gRPC would be
-"unrelated to any claim", and all of them would be asked for again.
+Both versions of DRAPlugin are one implementation. What goes wrong with a claim is in the answer; a status of gRPC would
+be "unrelated to any claim", and all of them would be asked for again.
 """
 
 from __future__ import annotations

@@ -7,15 +7,15 @@ registration   ``<driver>-reg.sock``                  ``<driver>-<pod UID>-reg.s
 calls          ``dra.sock``                           ``dra-<pod UID>.sock``
 ============== ====================================== =====================================================
 
-A path that would be too long has a digest of the pod's UID instead, or of the driver's name and it: always the same one,
-so that the next container of the pod finds what the one before has left. The order is that of the Go helper.
+A path that would be too long has a digest of the pod's UID instead, or of the driver's name and it: always the same
+one, so that the next container of the pod finds what the one before has left. The order is that of the Go helper.
 
 Where one of these names may have been called in vain, both have a random suffix, ``<driver>-<suffix>-reg.sock``: a
-kubelet that starts calls a socket that nobody answers with pauses of up to two minutes, which belong to the path, and whoever
-listens there next has to wait for their end.
+kubelet that starts calls a socket that nobody answers with pauses of up to two minutes, which belong to the path, and
+whoever listens there next has to wait for their end.
 
-Source: DRA contract section 2.1; ``k8s.io/dynamic-resource-allocation`` ``kubeletplugin``, version 0.37.1; for the pauses
-``pkg/kubelet/pluginmanager``, 1.37.1.
+Source: DRA contract section 2.1; ``k8s.io/dynamic-resource-allocation`` ``kubeletplugin``, version 0.37.1; for the
+pauses ``pkg/kubelet/pluginmanager``, 1.37.1.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class DriverSockets:
             registry: The plugin watcher's directory.
             data: The driver's data directory.
             pod_uid: The pod's UID, if two pods may overlap in an update.
-            suffix: Eight hexadecimal digits that no process has had before, for names that were never called; left out where a path
-                has no room for it.
+            suffix: Eight hexadecimal digits that no process has had before, for names that were never called; left out
+                where a path has no room for it.
 
         Raises:
             InvalidNameError: A directory's path leaves no room for any name.
@@ -90,7 +90,7 @@ class DriverSockets:
         )
 
     def is_rival(self, name: str) -> bool:
-        """Return whether a socket in the plugin watcher's directory is for this driver and this pod, of whichever process."""
+        """Return whether a socket in the plugin watcher's directory belongs to this driver and pod, of any process."""
         return re.fullmatch(rf"({'|'.join(map(re.escape, self._stems))}){_SUFFIX}-reg\.sock", name) is not None
 
     def is_registration(self, name: str) -> bool:

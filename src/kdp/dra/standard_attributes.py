@@ -1,9 +1,10 @@
 """The attributes that drivers of all vendors share, so that a claim can ask for devices that belong together.
 
-``resource.kubernetes.io/pcieRoot``, ``pciBusID`` and ``numaNode`` are found in sysfs, by the first of these that knows: the
-attribute ``pciBusID`` that the backend declares itself, an id or unit that is a PCI address, the device nodes. A device on
-several functions has no bus id, and a root only if it is one for all. ``numaNode`` is what the backend says, else what sysfs
-says; it is left out where it is unknown or more than one: the value -1 would match every other device without a node.
+``resource.kubernetes.io/pcieRoot``, ``pciBusID`` and ``numaNode`` are found in sysfs, by the first of these that knows:
+the attribute ``pciBusID`` that the backend declares itself, an id or unit that is a PCI address, the device nodes. A
+device on several functions has no bus id, and a root only if it is one for all. ``numaNode`` is what the backend says,
+else what sysfs says; it is left out where it is unknown or more than one: the value -1 would match every other device
+without a node.
 
 Source of the names: ``k8s.io/dynamic-resource-allocation`` ``deviceattribute``, version 0.37.1.
 """
@@ -44,7 +45,8 @@ def standard_attributes(device: Device, host: Host) -> Mapping[str, AttributeVal
 class StandardAttributes:
     """The standard attributes of all devices of a driver, time after time.
 
-    A device that is as it was the last time keeps what was found then: whatever goes and comes again was unhealthy between.
+    A device that is as it was the last time keeps what was found then: whatever goes and comes again was unhealthy
+    between.
 
     Args:
         host: The node's files.

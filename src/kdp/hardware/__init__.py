@@ -2,7 +2,7 @@
 
 It knows nothing of Kubernetes.
 
-* `Host` is the node's file system: everything begins there.
+* `Host` is the node's file system: everything begins there. `NodeFiles` is the part of it that a `Directory` has.
 * `Directory` is a directory of sysfs or procfs with typed readers; each returns a `Reading`, a value or the reason why
   there is none. `PciFunction` (with `PciLink`) and `NetInterface` are directories that know their attributes.
 * `LastKnown` keeps what attributes said, so that one that fails for once renames no device.
@@ -24,11 +24,10 @@ from .host import Host
 
 if TYPE_CHECKING:
     from .attributes import attributes_of
-    from .directory import Directory, PciFunction
+    from .directory import Directory, NetInterface, NodeFiles, PciFunction
     from .events.links import LinkEvent, LinkWatch
     from .events.uevents import Uevent, UeventWatch
     from .lastknown import LastKnown
-    from .net import NetInterface
     from .pci import PciLink
     from .readings import Reading
 
@@ -40,6 +39,7 @@ __all__ = [
     "LinkEvent",
     "LinkWatch",
     "NetInterface",
+    "NodeFiles",
     "PciFunction",
     "PciLink",
     "Reading",
@@ -53,7 +53,8 @@ _HOMES = {
     "LastKnown": "lastknown",
     "LinkEvent": "events.links",
     "LinkWatch": "events.links",
-    "NetInterface": "net",
+    "NetInterface": "directory",
+    "NodeFiles": "directory",
     "PciFunction": "directory",
     "PciLink": "pci",
     "Reading": "readings",

@@ -1,8 +1,8 @@
-"""`Directory`: a directory of sysfs or procfs with typed readers for its attributes; `PciFunction`, which is one.
+"""`Directory`: a directory of sysfs or procfs with typed readers; `PciFunction` and `NetInterface`: two kinds of it.
 
-They stand together because each leads to the other. `NodeFiles` is what they need of a node's files: `Host` is above.
+They stand together because each leads to the others. `NodeFiles` is what they need of a node's files: `Host` is above.
 
-It is a device, an entry of a class, a port, a set of error registers: whatever has attributes. A `Directory` holds a
+A directory is a device, an entry of a class, a port, a set of error registers: whatever has attributes. A `Directory` holds a
 path and no values: each reader reads anew, and one of a device that is gone answers with the reason.
 """
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
     from .readings import Reading
 
-__all__ = ["Directory", "NodeFiles", "PciFunction"]
+__all__ = ["Directory", "NetInterface", "NodeFiles", "PciFunction"]
 
 TOP = "/sys/devices"
 
 
 class NodeFiles(Protocol):
-    """What readers of sysfs need of a node's files; `Host` has it, with the words of its methods."""
+    """What readers of sysfs need of a node's files, and what `Directory.host` gives: `Host` has it, and says it there."""
 
     @property
     def is_real(self) -> bool:
@@ -67,6 +67,10 @@ class NodeFiles(Protocol):
         """See `Host.read_link`."""
         ...
 
+    def device_number(self, host_path: str | os.PathLike[str]) -> tuple[int, int] | None:
+        """See `Host.device_number`."""
+        ...
+
     def node_of_number(self, kind: Literal["char", "block"], major: int, minor: int) -> str | None:
         """See `Host.node_of_number`."""
         ...
@@ -85,6 +89,14 @@ class NodeFiles(Protocol):
 
     def pci_function(self, address: str) -> PciFunction | None:
         """See `Host.pci_function`."""
+        ...
+
+    def net_interface(self, name: str) -> NetInterface | None:
+        """See `Host.net_interface`."""
+        ...
+
+    def ips_of(self, interface: NetInterface) -> tuple[str, ...]:
+        """See `NetInterface.ips`."""
         ...
 
     def numa_nodes_of(self, directory: Directory) -> tuple[int, ...]:
@@ -347,6 +359,63 @@ class PciFunction(Directory):
     def virtual_function_limit(self) -> int:
         """How many virtual functions it could have (``sriov_totalvfs``); 0: it knows nothing of SR-IOV."""
         return self.integer("sriov_totalvfs").or_else(0)
+
+
+@final
+@attrs.frozen
+class NetInterface(Directory):
+    """A network interface. A property is None if sysfs has none; an interface that is down has no speed and carrier.
+
+    ``/sys/class/net`` shows the interfaces of the network namespace in which sysfs was mounted: a pod without the node's
+    network (hostNetwork) sees its own only. The names are those of the kernel's Documentation/ABI/testing/sysfs-class-net.
+    """
+
+    @property
+    def index(self) -> int | None:
+        """Its number."""
+        return self.integer("ifindex").value
+
+    @property
+    def address(self) -> str:
+        """Its hardware address, ``52:54:00:12:34:56``; empty: it has none."""
+        return self.text("address").or_else("")
+
+    @property
+    def ips(self) -> tuple[str, ...]:
+        """Its addresses that others can reach, as ``192.0.2.5/24``; none also where nobody tells."""
+        return self.host.ips_of(self)
+
+    @property
+    def state(self) -> str:
+        """``up``, ``down``, ``unknown``, ``dormant``, ``lowerlayerdown``, ``notpresent``, as RFC 2863 names them."""
+        return self.text("operstate").or_else("unknown")
+
+    @property
+    def carrier(self) -> bool | None:
+        """Whether there is a signal; None: unknown, because the interface is set down."""
+        return self.flag("carrier").value
+
+    @property
+    def mtu(self) -> int | None:
+        """The largest packet, in bytes."""
+        return self.integer("mtu").value
+
+    @property
+    def speed(self) -> int | None:
+        """In 10^6 bits a second; None: unknown, or it has none."""
+        speed = self.integer("speed").value
+        return speed if speed is not None and speed > 0 else None
+
+    @property
+    def link_type(self) -> int | None:
+        """ARPHRD number: 1 is Ethernet, 32 InfiniBand, 772 loopback."""
+        return self.integer("type").value
+
+    @property
+    def lower(self) -> list[str]:
+        """The names of the interfaces below it: of a VLAN, a macvtap or a bond those that it uses."""
+        pattern = f"{self.host.escape(self.path)}/lower_*"
+        return [entry.rpartition("/lower_")[2] for entry in self.host.glob(pattern)]
 
 
 def _pci_function(directory: Directory, *, links: int) -> PciFunction | None:

@@ -24,9 +24,8 @@ from .patterns import in_one_directory, matching, names
 from .resolving import READ_ONLY, Below, open_straight, resolve
 
 if TYPE_CHECKING:
-    from .directory import Directory, PciFunction
+    from .directory import Directory, NetInterface, PciFunction
     from .fake_nodes import StandIns  # noqa: TC004 - attrs reads no annotation
-    from .net import NetInterface
     from .readings import Reading
 
 __all__ = ["Host"]
@@ -355,16 +354,22 @@ class Host:
 
     def net_interfaces(self) -> list[NetInterface]:
         """Return the network interfaces of this network namespace, 2 before 10."""
-        from .net import NetInterface
+        from .directory import NetInterface
 
         return [NetInterface(self, entry.path) for entry in self.class_devices("net")]
 
     def net_interface(self, name: str) -> NetInterface | None:
         """Return a network interface; None: there is none of this name."""
-        from .net import NetInterface
+        from .directory import NetInterface
 
         found = self.directory(f"/sys/class/net/{name}")
         return NetInterface(self, found.path) if found.exists else None
+
+    def ips_of(self, interface: NetInterface) -> tuple[str, ...]:
+        """See `NetInterface.ips`."""
+        from .addresses import addresses_of
+
+        return addresses_of(self, interface.name, interface.index)
 
     def numa_nodes(self, *host_paths: str) -> tuple[int, ...]:
         """Return the memory nodes that device nodes or sysfs directories are near to, sorted; empty: unknown.

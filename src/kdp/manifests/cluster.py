@@ -206,7 +206,8 @@ def _of_whose(cluster: Cluster) -> list[Document]:
             },
             {
                 "expression": f"variables.slicePool == '{cluster.pool}'",
-                "messageExpression": f"'the controller of pool {cluster.pool} may not write a slice of pool ' + variables.slicePool",
+                "messageExpression": f"'the controller of pool {cluster.pool} may not write a slice of pool ' + "
+                "variables.slicePool",
             },
         ]
     return [

@@ -120,7 +120,7 @@ def workload_file(deployment: Deployment) -> str:
 
 
 def kustomization(deployment: Deployment, placement: Placement) -> Document:
-    """Return the ``kustomization.yaml`` of a base: the workload, a driver's ``driver.yaml``, and the files beside it."""
+    """Return the ``kustomization.yaml`` of a base: workload, a driver's ``driver.yaml``, and the files beside it."""
     document: Document = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",

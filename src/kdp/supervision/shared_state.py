@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from ..concurrency.threads import Worker
 
-__all__ = ["Lane", "SharedState"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..model.backend import DeviceBackend
+
+__all__ = ["Lane", "SharedState", "states_for"]
 
 
 class Lane:
@@ -41,3 +47,8 @@ class SharedState:
         self.is_open = False
         self.close_until = 0.0
         self.holders: set[object] = set()
+
+
+def states_for(backends: Sequence[DeviceBackend], handed_on: Sequence[SharedState] = ()) -> tuple[SharedState, ...]:
+    """Return one state for each backend: what was handed on, or new ones if nothing was."""
+    return tuple(handed_on) or tuple(SharedState() for _ in backends)

@@ -53,7 +53,7 @@ class MemoryServer:
         self.release = "v1.37.1"
         self.uids = 0
 
-    # -- what a driver does ------------------------------------------------------------------------------------------------
+    # -- what a driver does --------------------------------------------------------------------------------------------
 
     def listed(self, driver: str) -> Slices:
         found = [copy.deepcopy(item) for item in self.items.values() if item["spec"]["driver"] == driver]
@@ -90,7 +90,7 @@ class MemoryServer:
         if any(item["metadata"][key] != stored[key] for key in ("uid", "resourceVersion")):
             raise ApiError(f"{verb} resourceslices {name}: 409 Conflict", status=409)
 
-    # -- what happens ------------------------------------------------------------------------------------------------------
+    # -- what happens --------------------------------------------------------------------------------------------------
 
     def put(self, item: Mapping[str, Any]) -> Object:
         """Store an object, whoever wrote it."""

@@ -128,7 +128,7 @@ def _is_way_out(
 
 
 def _uplink(
-    host: kdp.hardware.Host, name: str, ports: Sequence[kdp.hardware.Directory], last: kdp.hardware.LastKnown
+    host: kdp.hardware.NodeFiles, name: str, ports: Sequence[kdp.hardware.Directory], last: kdp.hardware.LastKnown
 ) -> Port:
     """Return the port of an interface that no driver names; all ports have the same rate. Empty if there is none."""
     fault = interface_fault(host, name, last, must_be_up=True) if name else "is not to be seen"

@@ -91,7 +91,7 @@ def card_bond(uplink: kdp.hardware.Directory, last: kdp.hardware.LastKnown) -> s
 
 
 def interface_fault(
-    host: kdp.hardware.Host, name: str, last: kdp.hardware.LastKnown, *, must_be_up: bool = False
+    host: kdp.hardware.NodeFiles, name: str, last: kdp.hardware.LastKnown, *, must_be_up: bool = False
 ) -> str | None:
     """Return why nothing gets out through an interface, as ``eth0 is down``; None: it does.
 

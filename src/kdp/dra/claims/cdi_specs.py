@@ -1,7 +1,8 @@
 """The CDI spec of a claim: what a container gets that uses it, one file a claim.
 
-Each device of the claim has what is its own; what the backend's ``allocate`` adds for a whole request, and variables that
-several devices join, go with the request's first device. A device that gives nothing has no name: runtimes refuse it.
+Each device of the claim has what is its own; what the backend's ``allocate`` adds for a whole request, and variables
+that several devices join, go with the request's first device. A device that gives nothing has no name: runtimes refuse
+it.
 
 ============== ========================================================================
 kind           ``<driver>/claim``
@@ -54,7 +55,8 @@ def check_edits(edits: ContainerEdits) -> None:
     if edits.annotations:
         name = next(iter(edits.annotations))
         raise InvalidValueError(
-            f"annotation {name!r}: a DRA driver gives devices by CDI, which has no annotations of containers; leave it out"
+            f"annotation {name!r}: a DRA driver gives devices by CDI, which has no annotations of containers; leave it "
+            "out"
         )
 
 
@@ -97,8 +99,8 @@ def render_part(
         network: What ``allocate`` knows of network interfaces, by device id.
 
     Raises:
-        InvalidValueError: A device node or a mount's source is not there, CDI cannot carry the edits, or ``network`` names
-            what is none of the devices.
+        InvalidValueError: A device node or a mount's source is not there, CDI cannot carry the edits, or ``network``
+            names what is none of the devices.
     """
     check_edits(edits)
     interfaces = _network(network or {}, part)
@@ -143,7 +145,8 @@ def _network(network: Mapping[str, NetworkData], part: Part) -> dict[str, dict[s
     for device_id, data in network.items():
         if device_id not in ids or not isinstance(data, NetworkData):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidValueError(
-                f"network[{device_id!r}] = {data!r}: must be a kdp.NetworkData of one of the devices {', '.join(sorted(ids))}"
+                f"network[{device_id!r}] = {data!r}: must be a kdp.NetworkData of one of the devices "
+                f"{', '.join(sorted(ids))}"
             )
         fields = (
             ("interfaceName", data.interface_name),

@@ -8,16 +8,16 @@
 
 * The digest is over the bytes of the second line as they lie on the disk, so that a field more or less is no damage.
 * A file is replaced whole, and synced before it gets its name: whoever reads it finds the old one or the new one. A new
-  name and one that goes are synced, too. Where a name stays, a loss of power may bring the old file back; it says less, and
-  what it does not say is done again.
-* ``started`` is on the disk before the backend is asked to touch hardware, ``complete`` when the CDI spec is there. What
-  is only started may be in any state, and both Prepare and Unprepare know what to do with it.
+  name and one that goes are synced, too. Where a name stays, a loss of power may bring the old file back; it says less,
+  and what it does not say is done again.
+* ``started`` is on the disk before the backend is asked to touch hardware, ``complete`` when the CDI spec is there.
+  What is only started may be in any state, and both Prepare and Unprepare know what to do with it.
 * A later version may add fields: it says by which version its files can still be read, and this one keeps the fields
   that it does not know. Both ways of an update work, forth and back.
 * A file that is broken, or of a version that says that we cannot read it, is set aside under another name and said.
 
-Several processes may work on the same directory, as in a rolling update: `Locks` has one lock for each claim and one for
-the whole, as ranges of one file. The kernel drops them when their holder dies.
+Several processes may work on the same directory, as in a rolling update: `Locks` has one lock for each claim and one
+for the whole, as ranges of one file. The kernel drops them when their holder dies.
 
 Everything here blocks for the disk; `kdp.concurrency.threads.offload` takes it off the loop.
 """
@@ -310,8 +310,8 @@ class Store:
 class Locks:
     """Locks that processes share: one for each claim, one for the whole. asyncio only.
 
-    Ranges of bytes of one file, by open file descriptions, so that the kernel gives them back when a process dies. A lock
-    of the whole file excludes all of them; drivers that are written with the Go helper take that one.
+    Ranges of bytes of one file, by open file descriptions, so that the kernel gives them back when a process dies. A
+    lock of the whole file excludes all of them; drivers that are written with the Go helper take that one.
 
     Args:
         file: The file; made when it is needed.
@@ -360,7 +360,8 @@ class Locks:
             while not files.lock(descriptor, start):
                 if time.monotonic() > until:
                     raise CheckpointError(
-                        f"another process of this driver has worked on {what} for {LOCK_PATIENCE:g} s; it is tried again"
+                        f"another process of this driver has worked on {what} for {LOCK_PATIENCE:g} s; it is tried "
+                        "again"
                     )
                 await asyncio.sleep(LOCK_PAUSE)
         except BaseException:

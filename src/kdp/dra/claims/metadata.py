@@ -9,8 +9,8 @@ in a container  ``/var/run/kubernetes.io/dra-device-attributes/resourceclaims/<c
 of a template   the same below ``resourceclaimtemplates/<the claim's name in the pod>``
 =============== ==================================================================================
 
-The file is there before the claim's CDI spec names it, and goes with the claim. A request of a prioritised list has the name that
-the container's author knows in the path, and its full name inside.
+The file is there before the claim's CDI spec names it, and goes with the claim. A request of a prioritised list has the
+name that the container's author knows in the path, and its full name inside.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class Orphans:
         return record if record is not None and record.claim.uid == uid else None
 
     async def gone(self, *, grace: float) -> list[Claim]:
-        """Return claims with a record that are gone from the API for so many seconds. A claim that cannot be asked for is not.
+        """Return recorded claims that left the API so many seconds ago; a claim that cannot be read stays.
 
         Removes unfinished files, too. Not only at the start: then they are too young.
 

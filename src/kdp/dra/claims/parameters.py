@@ -4,11 +4,11 @@ The scheduler writes the configuration of the device class and of the claim into
 entries of the class, then all of the claim, and the last one that is for a request counts, whole.
 An entry without requests is for all; one for ``gpu`` is also for ``gpu/large``, the chosen part of a prioritised list.
 
-Entries of other drivers are none of our business. Every one of ours must be right, also one that another outdoes, so that a
-claim does not work by chance; the first mistake is a sentence with the entry's index and the field.
+Entries of other drivers are none of our business. Every one of ours must be right, also one that another outdoes, so
+that a claim does not work by chance; the first mistake is a sentence with the entry's index and the field.
 
-Source: the API's conventions for opaque parameters (``apiVersion``, ``kind``, fields in camelCase). The conversion is strict,
-as the API server's is: no text becomes a number.
+Source: the API's conventions for opaque parameters (``apiVersion``, ``kind``, fields in camelCase). The conversion is
+strict, as the API server's is: no text becomes a number.
 """
 
 from __future__ import annotations
@@ -120,9 +120,9 @@ def _check_fields(cls: type, name: str) -> None:
     for field in attrs.fields(cls):
         if field.init and not _is_known(kinds[field.name], f"{name}.{field.name}"):
             raise ConfigurationError(
-                f"config {name}.{field.name}: the type {kinds[field.name]} cannot be read from a claim; valid are bool, int, "
-                "float, str, kdp.Quantity, kdp.Version, Literal, an enum of texts, attrs classes, and lists, mappings and "
-                "'| None' of them"
+                f"config {name}.{field.name}: the type {kinds[field.name]} cannot be read from a claim; valid are "
+                "bool, int, float, str, kdp.Quantity, kdp.Version, Literal, an enum of texts, attrs classes, and "
+                "lists, mappings and '| None' of them"
             )
 
 

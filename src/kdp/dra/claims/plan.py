@@ -1,8 +1,8 @@
 """What a ResourceClaim asks of this driver: which devices, for which requests, with which parameters. Without I/O.
 
 The scheduler has chosen the devices; the driver only has the last word, because the object comes from the API and the
-devices from here and now. What is not for this driver is left alone; everything else that does not fit is a `ClaimError`
-with a sentence for the claim's author.
+devices from here and now. What is not for this driver is left alone; everything else that does not fit is a
+`ClaimError` with a sentence for the claim's author.
 
 * Requests keep their full name, as ``gpu/large``, for parameters and hooks; the kubelet gets the base name, ``gpu``.
 * A device belongs to one claim at a time. Of a shared device several may have a share each, and admin access disturbs
@@ -260,8 +260,8 @@ def _check_apart(uses: Sequence[Use]) -> None:
         for other in uses[:position]:
             if (use.pool, use.name) == (other.pool, other.name) and _collide(use, other):
                 raise ClaimError(
-                    f"device {use.name}: is allocated to the requests {other.request} and {use.request} of the claim; it "
-                    "cannot be had twice"
+                    f"device {use.name}: is allocated to the requests {other.request} and {use.request} of the claim; "
+                    "it cannot be had twice"
                 )
 
 

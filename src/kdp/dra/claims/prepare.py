@@ -8,12 +8,14 @@ Of each claim, one thing at a time, whoever asks and in whichever process::
     claim from the API ─► plan ─► "started" saved ─► allocate, part by part ─► CDI spec ─► "complete" saved ─► answer
                                (neither of these two where there is no hook allocate and no metadata file)
 
-    Unprepare  record there? ── no ─► done          "started" saved ─► released, part by part ─► spec gone ─► record gone
+    Unprepare  record there? ── no ─► done          "started" saved ─► released, part by part ─► spec gone ─► record
+    gone
 
-* What is begun for a claim goes on when the kubelet loses interest; it joins in when it asks again. An Unprepare ends it,
-  and only begins when nothing of it is left, also no thread of the backend's: the claim ends unprepared.
-* A crash at any step leaves a record that says "started": Prepare does all of it again, Unprepare undoes all of it. Where no
-  hook has a part in it there is no "started": a spec alone is left, which says whose it is, and Unprepare finds that.
+* What is begun for a claim goes on when the kubelet loses interest; it joins in when it asks again. An Unprepare ends
+  it, and only begins when nothing of it is left, also no thread of the backend's: the claim ends unprepared.
+* A crash at any step leaves a record that says "started": Prepare does all of it again, Unprepare undoes all of it.
+  Where no hook has a part in it there is no "started": a spec alone is left, which says whose it is, and Unprepare
+  finds that.
 * After a reboot hardware and specs are as if nothing had been, so a record of another boot counts as started, and
   ``allocate`` begins with an empty ``state``.
 * A claim that was allocated anew without an Unprepare in between is undone first.

@@ -1,10 +1,11 @@
 """`ClaimStatusWriter`: what claims say of the devices that were prepared for them, in ``status.devices``.
 
-Each device gets the condition ``Ready``, and what the backend knows of its network interface. It is a courtesy to whoever reads the claim: it is written beside Prepare, which does
-not wait for it, and a claim is prepared all the same where it cannot be written.
+Each device gets the condition ``Ready``, and what the backend knows of its network interface. It is a courtesy to
+whoever reads the claim: it is written beside Prepare, which does not wait for it, and a claim is prepared all the same
+where it cannot be written.
 
-Others write to the same list, as the drivers of other devices, or the vendor's own controller. So a claim is read, changed in
-our entries only, and written back if it is still the one that was read.
+Others write to the same list, as the drivers of other devices, or the vendor's own controller. So a claim is read,
+changed in our entries only, and written back if it is still the one that was read.
 
 Source: DRA contract section 3.5.
 """
@@ -146,9 +147,10 @@ class ClaimStatusWriter:
                         return
                     if error.status in (401, 403, 422):
                         self._warn(
-                            f"status.devices of claims is not written: {sentence(error)}; if a permission is missing, give the driver's account the verb "
-                            f"update on resourceclaims/status, and from Kubernetes 1.36 on {self._verb} on "
-                            f"resourceclaims/driver, resource name {self._driver}; claims are prepared all the same"
+                            f"status.devices of claims is not written: {sentence(error)}; if a permission is missing, "
+                            "give the driver's account the verb update on resourceclaims/status, and from Kubernetes "
+                            f"1.36 on {self._verb} on resourceclaims/driver, resource name {self._driver}; claims are "
+                            "prepared all the same"
                         )
                         return
                     problem = sentence(error)

@@ -1,8 +1,8 @@
 """Whether a node still offers a driver's devices by a device plugin; they are not published as long as it does.
 
-The scheduler keeps account of the two ways apart, so that one device would be given away twice. The node object says what is
-offered, whoever offers it: a plugin of kdp's or of anybody, alive or just killed. Pods that still have devices of a plugin that
-is gone are not in it: who changes from one to the other drains the node first.
+The scheduler keeps account of the two ways apart, so that one device would be given away twice. The node object says
+what is offered, whoever offers it: a plugin of kdp's or of anybody, alive or just killed. Pods that still have devices
+of a plugin that is gone are not in it: who changes from one to the other drains the node first.
 
 Source: DRA contract section 3.7.
 """
@@ -65,9 +65,9 @@ async def until_exclusive(
                 return
             what = " and ".join(f"{amount} of {name}" for name, amount in found.items())
             report(
-                f"node {node} still offers {what} by a device plugin, and devices can be offered in one way only: drain the "
-                f"node of pods that use them and end the plugin, as by deleting its DaemonSet; the slices are published as "
-                f"soon as the node shows 0"
+                f"node {node} still offers {what} by a device plugin, and devices can be offered in one way only: "
+                "drain the node of pods that use them and end the plugin, as by deleting its DaemonSet; the slices "
+                "are published as soon as the node shows 0"
             )
         await anyio.sleep(pause * random.uniform(0.8, 1.0))  # noqa: S311 - not all nodes at once
 

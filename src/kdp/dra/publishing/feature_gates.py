@@ -1,9 +1,9 @@
 """What an API server left out of a ResourceSlice without a word, by which gate, and what can be published all the same.
 
 A server whose feature gate is off removes the fields of that feature from what it is sent (``k8s.io/kubernetes``
-``pkg/registry/resource/resourceslice/strategy.go``). Writing again would only be answered in the same way, so the devices
-are published as the server can hold them, or not at all where what is left would be a lie: a partition whose counters are
-not counted would be allocated beyond what its card has.
+``pkg/registry/resource/resourceslice/strategy.go``). Writing again would only be answered in the same way, so the
+devices are published as the server can hold them, or not at all where what is left would be a lie: a partition whose
+counters are not counted would be allocated beyond what its card has.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ class Publishable:
 def publishable(devices: Sequence[Device], gates_off: AbstractSet[str]) -> Publishable:
     """Return what can be published honestly.
 
-    A shared device is given to one claim at a time without its gate, and is published. Withheld are partitions, devices that
-    wait for binding conditions, and devices with a taint that keeps claims away.
+    A shared device is given to one claim at a time without its gate, and is published. Withheld are partitions, devices
+    that wait for binding conditions, and devices with a taint that keeps claims away.
 
     Args:
         devices: All of them.

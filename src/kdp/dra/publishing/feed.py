@@ -62,7 +62,8 @@ class Feed:
         publisher: Who writes the slices.
         health_taint: The effect of the taint of an unhealthy device; None: it has none.
         standard: Returns the standard attributes of devices, by id; called in a thread. None: they have none.
-        await_exclusive: Waits until these devices may be published, and returns whether that took a while; None: they may.
+        await_exclusive: Waits until these devices may be published, and returns whether that took a while; None: they
+            may.
 
     Attributes:
         problem: Why what is known is not published, as a sentence; None: it is, as far as this is concerned.

@@ -66,7 +66,7 @@ class Limits:
 
     @classmethod
     def of(cls, version: str) -> Limits:
-        """Return the limits of a server by its version, as ``v1.37.1``; one that is newer than kdp counts as the newest.
+        """Return the limits of a server by its version, as ``v1.37.1``; a version newer than kdp counts as the newest.
 
         Raises:
             InvalidValueError: It is no version, or older than 1.34.

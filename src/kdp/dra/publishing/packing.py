@@ -1,12 +1,12 @@
 """Which device lies in which slice: in the order that was given, with least change.
 
-Slices are leaves in a row, as those of a B-tree. The order of the devices is their preference, and it always holds: all of a
-leaf come before all of the next. What keeps its place in the order keeps its leaf, so that a device that comes, goes or
-changes touches one slice; only a leaf that overflows is divided, and only when the leaves have become so empty that half as
-many would do are all of them filled anew.
+Slices are leaves in a row, as those of a B-tree. The order of the devices is their preference, and it always holds: all
+of a leaf come before all of the next. What keeps its place in the order keeps its leaf, so that a device that comes,
+goes or changes touches one slice; only a leaf that overflows is divided, and only when the leaves have become so empty
+that half as many would do are all of them filled anew.
 
-Sans-IO and pure: the same input gives the same leaves. A leaf's position is the first part of its slice's name, which is
-how the leaves of before are found after a restart.
+Sans-IO and pure: the same input gives the same leaves. A leaf's position is the first part of its slice's name, which
+is how the leaves of before are found after a restart.
 """
 
 from __future__ import annotations

@@ -16,16 +16,17 @@ What holds, whatever happens:
 2. A slice is written at most once a second, and all together at most 20 times a second after a first burst. What the
    server has left out the first time is answered at once: a partition must not be offered without its counters.
 3. A request that failed is repeated only after a pause, which grows while it goes on failing.
-4. What a write replaces or deletes is named by UID and resource version; slices of other pools and drivers are not touched.
+4. What a write replaces or deletes is named by UID and resource version; slices of other pools and drivers are not
+   touched.
 5. What the server cannot hold honestly (see `kdp.dra.publishing.feature_gates`) is not sent once that is known.
 6. When everything goes well again, the server has what is wanted, all in one generation.
 
-All writes are planned from one comparison and then done one after the other; what is wanted meanwhile waits for the end of
-the plan, as otherwise a pool that changes all the time would never be whole. What somebody else does to the slices ends the
-plan at once, as it was made for other objects.
+All writes are planned from one comparison and then done one after the other; what is wanted meanwhile waits for the end
+of the plan, as otherwise a pool that changes all the time would never be whole. What somebody else does to the slices
+ends the plan at once, as it was made for other objects.
 
-A resource version says which of two states of an object is the newer one (``k8s.io/apimachinery`` promises that from 1.35
-on, and all versions do so), so that the watch's echo of our own writes is known as such.
+A resource version says which of two states of an object is the newer one (``k8s.io/apimachinery`` promises that from
+1.35 on, and all versions do so), so that the watch's echo of our own writes is known as such.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ BURST: Final = 100
 """Writes that may follow one another at once; at least twice as many as there are slices."""
 
 SETTLE: Final = 0.25
-"""Seconds without a deletion after which slices are made again: a kubelet that starts deletes them one after the other."""
+"""Seconds without a deletion until slices are made again: a starting kubelet deletes them one by one."""
 
 MOST_SETTLE: Final = 1.0
 """Seconds after which they are made again although the deletions go on."""
@@ -112,8 +113,8 @@ class _Accepted:
 class Planner:
     """Says what to do next for one pool.
 
-    Call `next`, do what it says, tell the result by `done` or `failed`, and so on. `want`, `observed` and `watch_ended` may
-    be called at any time between.
+    Call `next`, do what it says, tell the result by `done` or `failed`, and so on. `want`, `observed` and `watch_ended`
+    may be called at any time between.
 
     Args:
         pool: The pool.
@@ -197,7 +198,7 @@ class Planner:
         self._is_rendered = False
         self._is_dirty = True
 
-    # -- what next ---------------------------------------------------------------------------------------------------------
+    # -- what next -----------------------------------------------------------------------------------------------------
 
     def next(self, now: float) -> Action:
         """Return what to do.
@@ -316,7 +317,7 @@ class Planner:
         self._burst_at = now
         return now + max(0.0, count - self._burst) / RATE
 
-    # -- what the server answers -------------------------------------------------------------------------------------------
+    # -- what the server answers ---------------------------------------------------------------------------------------
 
     def done(self, step: Action, result: Any, now: float) -> None:
         """Tell that a step is done.
@@ -371,8 +372,8 @@ class Planner:
     def _slices_are(self, found: Slices) -> None:
         listed = {item["metadata"]["name"]: item for item in found.items if self._is_ours(item)}
         self._floor = _number(found.resource_version)
-        # What a living watch has brought meanwhile may be newer than the list; a watch that ended may be of another life
-        # of the server, whose versions mean nothing any more.
+        # What a living watch has brought meanwhile may be newer than the list; a watch that ended may be of another
+        # life of the server, whose versions mean nothing any more.
         newer = {name: at for name, at in self._newest.items() if self._is_watching and at > self._floor}
         kept = {name: item for name, item in self._stored.items() if name in newer}
         self._stored = {name: item for name, item in listed.items() if name not in newer} | kept
@@ -464,7 +465,7 @@ class Planner:
         self._trouble = problem
         self._pause_until = max(self._pause_until, now + at_least + backoff.next())
 
-    # -- what the watch brings ---------------------------------------------------------------------------------------------
+    # -- what the watch brings -----------------------------------------------------------------------------------------
 
     def observed(self, event: WatchEvent, now: float) -> None:
         """Tell an event of the watch."""
@@ -529,7 +530,7 @@ class Planner:
         self._held.clear()
         self._is_dirty = self._input is not None
 
-    # -- parts -------------------------------------------------------------------------------------------------------------
+    # -- parts ---------------------------------------------------------------------------------------------------------
 
     def _is_ours(self, item: Mapping[str, Any]) -> bool:
         spec = item["spec"]

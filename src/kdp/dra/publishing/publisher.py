@@ -1,6 +1,7 @@
 """`Publisher`: keeps a pool's ResourceSlices in the API server as they were published last, whatever happens to them.
 
-What to do is decided in `kdp.dra.publishing.planner`; here it is done: one request after the other, beside them one watch.
+What to do is decided in `kdp.dra.publishing.planner`; here it is done: one request after the other, beside them one
+watch.
 """
 
 from __future__ import annotations
@@ -48,9 +49,10 @@ class Publisher:
     Args:
         api: The API server.
         pool: The pool.
-        owner: The name of the node that owns the slices, so that they vanish with it; None: nobody does, as with devices
-            that are not a node's, and `remove` must take them away.
-        plain: Whether no device will ever have a taint, a list, or counters; see `kdp.dra.publishing.slices.pool_slices`.
+        owner: The name of the node that owns the slices, so that they vanish with it; None: nobody does, as with
+            devices that are not a node's, and `remove` must take them away.
+        plain: Whether no device will ever have a taint, a list, or counters; see
+            `kdp.dra.publishing.slices.pool_slices`.
 
     Attributes:
         status: The newest `PublisherStatus`.
@@ -72,8 +74,8 @@ class Publisher:
     ) -> None:
         """Say what the pool has from now on; returns at once, and the newest call wins.
 
-        What the server would refuse is not sent: what was published before stays, and ``status.value.problem`` says what is
-        wrong.
+        What the server would refuse is not sent: what was published before stays, and ``status.value.problem`` says
+        what is wrong.
 
         Args:
             devices: All devices of the pool, those to be preferred first.
@@ -132,7 +134,7 @@ class Publisher:
                     raise
                 await anyio.sleep(max(error.retry_after or 0.0, backoff.next()))
 
-    # -- steps -------------------------------------------------------------------------------------------------------------
+    # -- steps ---------------------------------------------------------------------------------------------------------
 
     @property
     def _node(self) -> str | None:

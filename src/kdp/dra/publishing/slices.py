@@ -1,14 +1,15 @@
 """The ResourceSlices of a pool, made of its devices, and what has to be written so that the API server has them.
 
-`pool_slices` is a pure function: devices, counters and the leaves of before go in, slices come out; equal input gives equal
-bytes. The order of the devices is the order in which the scheduler tries them (``k8s.io/dynamic-resource-allocation``
-``structured/internal``): it goes through slices by name and through a slice's devices from the first.
+`pool_slices` is a pure function: devices, counters and the leaves of before go in, slices come out; equal input gives
+equal bytes. The order of the devices is the order in which the scheduler tries them
+(``k8s.io/dynamic-resource-allocation`` ``structured/internal``): it goes through slices by name and through a slice's
+devices from the first.
 
-Counters lie in slices of their own since Kubernetes 1.35; before, in the slice of the devices that consume them, so that
-devices with a counter set in common cannot be divided there (`Limits.combined`).
+Counters lie in slices of their own since Kubernetes 1.35; before, in the slice of the devices that consume them, so
+that devices with a counter set in common cannot be divided there (`Limits.combined`).
 
-`writes` compares with what is stored. A generation is what consumers take for one state of the pool, so only a change that one
-write can make keeps it:
+`writes` compares with what is stored. A generation is what consumers take for one state of the pool, so only a change
+that one write can make keeps it:
 
 * nothing differs: nothing is written;
 * one slice differs, or one is gone, and the number of slices stays: that one is written, the generation stays;
@@ -412,7 +413,7 @@ def _without_times(device: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _updated(item: dict[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the object for a PUT: a taint that stays keeps the time at which it was added, and others what is theirs."""
+    """Return the object for a PUT: unchanged taints keep their time, and others keep their fields."""
     metadata = stored["metadata"]
     kept = ("uid", "resourceVersion", "labels", "annotations", "finalizers")
     item["metadata"] |= {key: metadata[key] for key in kept if key in metadata}

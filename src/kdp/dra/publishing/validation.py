@@ -1,11 +1,11 @@
 """What the API server would refuse of a ResourceSlice, with the paths of its fields, before it is sent.
 
-The rules are those of ``k8s.io/kubernetes`` ``pkg/apis/resource/validation`` in versions 1.34 to 1.37; a test with a real
-API server compares both over a list of cases. Where the server takes what nobody can use or what it would change
+The rules are those of ``k8s.io/kubernetes`` ``pkg/apis/resource/validation`` in versions 1.34 to 1.37; a test with a
+real API server compares both over a list of cases. Where the server takes what nobody can use or what it would change
 silently, we refuse it as well; the comments say so.
 
-Objects are as JSON has them. One slice is judged by `problems_of_slice`, what the slices of one pool have to agree on by
-`problems_of_pool`: that the server never sees, but the scheduler ignores a pool that breaks it.
+Objects are as JSON has them. One slice is judged by `problems_of_slice`, what the slices of one pool have to agree on
+by `problems_of_pool`: that the server never sees, but the scheduler ignores a pool that breaks it.
 """
 
 from __future__ import annotations
@@ -149,7 +149,10 @@ def _device(device: Mapping[str, Any], path: str, limits: Limits, *, selects: bo
     if len(attributes) + len(capacity) > limits.attributes:
         yield Problem(
             path,
-            f"has {len(attributes)} attributes and {len(capacity)} capacities; at most {limits.attributes} together are allowed",
+            (
+                f"has {len(attributes)} attributes and {len(capacity)} capacities; at most {limits.attributes} "
+                "together are allowed"
+            ),
         )
     values = sum(len(next((value[kind] for kind in _LISTS if kind in value), "1")) for value in attributes.values())
     if limits.attribute_values is not None and values > limits.attribute_values:
@@ -376,7 +379,10 @@ def _combined(
         if consumed > limits.consumed_per_device:
             yield Problem(
                 f"spec.devices[{index}]",
-                f"consumes {consumed} counters; at most {limits.consumed_per_device} are allowed before Kubernetes 1.35",
+                (
+                    f"consumes {consumed} counters; at most {limits.consumed_per_device} are allowed before Kubernetes "
+                    "1.35"
+                ),
             )
     if total > limits.consumed_per_slice:
         yield Problem("spec.devices", f"consume {total} counters; at most {limits.consumed_per_slice} are allowed")

@@ -25,7 +25,8 @@ KINDS = {
         r"(.*serial.*|.*_uuid|uuid|unique_id|wwid|wwn|nguid|eui|vpd|asset_tag|.*asset_tag)", re.IGNORECASE
     ),
     "addresses": re.compile(
-        r"(address|perm_address|broadcast|node_guid|sys_image_guid|port_guid|node_desc|phys_port_id|phys_switch_id|permaddr)"
+        r"(address|perm_address|broadcast|node_guid|sys_image_guid|port_guid|node_desc|phys_port_id|phys_switch_id"
+        r"|permaddr)"
     ),
 }
 """By kind the names of the attributes whose values are replaced."""

@@ -1,8 +1,8 @@
 """Kills a driver at each of its steps, and looks whether the next one makes it good. Run by test_crashes.py.
 
-The process is forked for each life, before it has a thread, and the life is ended by SIGKILL at its nth step: before and
-after each call of the backend, each fsync, rename and unlink. Hardware is a folder that outlives the lives: a file for
-each request that was given and not taken back.
+The process is forked for each life, before it has a thread, and the life is ended by SIGKILL at its nth step: before
+and after each call of the backend, each fsync, rename and unlink. Hardware is a folder that outlives the lives: a file
+for each request that was given and not taken back.
 
 usage: python -m tests.unit.dra.claims.crashes FOLDER; prints one line of JSON for each life that was killed.
 """

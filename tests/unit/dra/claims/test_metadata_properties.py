@@ -2,9 +2,10 @@
 
 Besides the invariants there:
 
-8. The containers of a request have one file, read-only and whole, which says what is allocated to it; none only if it could not be
+8. The containers of a request have one file, read-only and whole, which says what is allocated to it; none only if it
+   could not be written.
+9. It says of a device what its slice does, and what the backend told of its network interface, unless that could not be
    written.
-9. It says of a device what its slice does, and what the backend told of its network interface, unless that could not be written.
 10. A claim is prepared although its files cannot be written.
 """
 

@@ -99,11 +99,17 @@ def test_shares_and_amounts() -> None:
         (None, "claim default/claim-0: is not allocated; the scheduler must do it first"),
         (
             [result("w7")],
-            "device w7 of pool node0: is not there any more; widget.example.com on this node has 6 devices in pool node0",
+            (
+                "device w7 of pool node0: is not there any more; widget.example.com on this node has 6 devices in "
+                "pool node0"
+            ),
         ),
         (
             [result("w0", pool="node1")],
-            "device w0 of pool node1: is not there any more; widget.example.com on this node has 6 devices in pool node0",
+            (
+                "device w0 of pool node1: is not there any more; widget.example.com on this node has 6 devices in "
+                "pool node0"
+            ),
         ),
         ([result("sick")], "device sick: is unhealthy: it smokes"),
         (

@@ -46,7 +46,7 @@ async def unprepared(world: World, number: int = 0) -> str:
     return outcome.error
 
 
-# -- scenarios 12 to 15 --------------------------------------------------------------------------------------------------
+# -- scenarios 12 to 15 ------------------------------------------------------------------------------------------------
 
 
 async def test_a_claim_is_prepared(world: World, backend: Widgets) -> None:
@@ -81,7 +81,10 @@ async def test_one_bad_claim_leaves_the_others_alone(world: World) -> None:
     errors = {number: outcomes[claim(number).uid].error for number in range(4)}
     assert errors == {
         0: "",
-        1: "device gone of pool node0: is not there any more; widget.example.com on this node has 4 devices in pool node0",
+        1: (
+            "device gone of pool node0: is not there any more; widget.example.com on this node has 4 devices in "
+            "pool node0"
+        ),
         2: "claim default/claim-2: is not allocated; the scheduler must do it first",
         3: 'resourceclaims "claim-3" not found',
     }
@@ -124,7 +127,7 @@ async def test_an_api_server_that_hangs_is_an_error_soon(world: World, monkeypat
     assert world.files == []
 
 
-# -- what else a claim can be --------------------------------------------------------------------------------------------
+# -- what else a claim can be ------------------------------------------------------------------------------------------
 
 
 async def test_a_claim_of_other_drivers_is_nothing(world: World, backend: Widgets) -> None:
@@ -269,7 +272,7 @@ async def test_a_cdi_directory_that_cannot_be_written_is_an_error_and_nothing_is
     assert (await prepared(world)).error == ""
 
 
-# -- cancelled, late, hanging --------------------------------------------------------------------------------------------
+# -- cancelled, late, hanging ------------------------------------------------------------------------------------------
 
 
 async def test_a_retry_joins_what_is_going_on(world: World, backend: Widgets) -> None:
@@ -338,7 +341,7 @@ async def test_at_the_stop_calls_in_flight_are_answered(world: World, backend: W
     assert (await prepared(world)).error == ""
 
 
-# -- Unprepare -----------------------------------------------------------------------------------------------------------
+# -- Unprepare ---------------------------------------------------------------------------------------------------------
 
 
 async def test_unprepare_needs_no_api_server_and_knows_what_was_given(world: World, backend: Widgets) -> None:
@@ -400,7 +403,7 @@ async def test_a_device_that_is_gone_is_released_as_gone(world: World, backend: 
     assert backend.allocations[-1][0].health.reason is not None
 
 
-# -- reboots, lost files, claims that are gone ---------------------------------------------------------------------------
+# -- reboots, lost files, claims that are gone -------------------------------------------------------------------------
 
 
 async def test_a_spec_that_is_gone_is_written_again(world: World, backend: Widgets) -> None:

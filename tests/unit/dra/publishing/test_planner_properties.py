@@ -1,7 +1,8 @@
 """A publication lives random lives; every invariant of its head holds, and a mutant of each does not survive.
 
-The world is a server that drops fields, forgets, is away, refuses, is wiped and edited by others, and a watch that brings what
-happened later, or breaks. At the end of each life all goes well, and the server must soon have what is wanted.
+The world is a server that drops fields, forgets, is away, refuses, is wiped and edited by others, and a watch that
+brings what happened later, or breaks. At the end of each life all goes well, and the server must soon have what is
+wanted.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class World(RuleBasedStateMachine):
         self.devices: list[kdp.Device] = []
         self.core.want([], {"card": {"memory": 100}}, {})
 
-    # -- the driver of the core --------------------------------------------------------------------------------------------
+    # -- the driver of the core ----------------------------------------------------------------------------------------
 
     def step(self) -> bool:
         """Do one step; false: there is nothing to do now."""
@@ -184,7 +185,7 @@ class World(RuleBasedStateMachine):
             if not self.step():
                 break
 
-    # -- what happens ------------------------------------------------------------------------------------------------------
+    # -- what happens --------------------------------------------------------------------------------------------------
 
     @rule(
         kinds=st.lists(st.sampled_from([0, 0, 0, 1, 2, 3]), max_size=6),

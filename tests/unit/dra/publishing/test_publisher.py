@@ -282,7 +282,7 @@ async def test_a_pool_of_the_network_has_no_owner_and_is_removed_at_uninstall() 
         await bench.publisher.remove()
 
 
-# -- what the server cannot hold -----------------------------------------------------------------------------------------------
+# -- what the server cannot hold ---------------------------------------------------------------------------------------
 
 PARTS = [
     kdp.Device(id="whole"),
@@ -395,7 +395,7 @@ async def test_a_server_that_is_too_old_is_a_problem() -> None:
         assert "DRA needs Kubernetes 1.34 or newer" in str(bench.status.problem)
 
 
-# -- faults ------------------------------------------------------------------------------------------------------------------
+# -- faults ------------------------------------------------------------------------------------------------------------
 
 
 async def test_a_server_that_is_away_is_asked_ever_more_rarely() -> None:

@@ -462,7 +462,7 @@ def test_whatever_comes_and_goes_the_server_ends_up_with_it(steps: list[list[int
         assert server.write(wanted, last=last)[:3] == (0, 0, 0)
 
 
-# -- what is remembered from call to call ----------------------------------------------------------------------------------
+# -- what is remembered from call to call ------------------------------------------------------------------------------
 
 
 @effort(60)

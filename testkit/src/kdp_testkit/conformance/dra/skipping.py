@@ -30,8 +30,8 @@ def _calls(scene: DraScene) -> list[str]:
 @CHECKS.add(
     59,
     "calls that are left out are not missed",
-    expected="a pod whose devices need no call starts and ends without the driver, which makes nothing of its claim; what "
-    "was prepared and is never unprepared is undone when its claim is gone",
+    expected="a pod whose devices need no call starts and ends without the driver, which makes nothing of its claim; "
+    "what was prepared and is never unprepared is undone when its claim is gone",
     rule="where all results of a driver list a call in skipNodeOperations, the kubelet does not make it",
     cure="let your collection of claims begin with what you have prepared yourself, and end it with what the API says, "
     "not with an Unprepare",
