@@ -60,6 +60,7 @@ SURFACE: dict[str, list[str]] = {
         "LinkEvent",
         "LinkWatch",
         "NetInterface",
+        "NodeFiles",
         "PciFunction",
         "PciLink",
         "Reading",
