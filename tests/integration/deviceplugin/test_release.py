@@ -107,6 +107,21 @@ async def test_a_pods_end_is_told_once_with_its_state(kubelet: SimulatedKubelet)
         assert backend.returned[1] == (second.devices(RESOURCE), {"number": 2})
 
 
+async def test_a_look_that_meets_the_kubelets_restart_costs_a_release_no_minute(
+    k137: SimulatedKubelet, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = Kept("w0", "w1")
+    async with connected(k137, backend, pace=attrs.evolve(QUICK, absent=3600.0)):
+        admitted = await k137.admit(Pod.asking({RESOURCE: 1}))
+        await lists(k137, 2)
+        k137.faults.pod_resources_absent()
+        await until(lambda: "there is no" in caplog.text)
+        await k137.restart()
+        await k137.readmit()
+        await k137.delete(admitted.pod)
+        await until(lambda: backend.returned, story=k137.events.story)
+
+
 async def test_a_device_of_an_init_container_does_not_look_free(k137: SimulatedKubelet) -> None:
     """Contract section 10: plain init containers are never listed."""
     backend = Kept("w0", "w1")

@@ -92,7 +92,7 @@ class PodResourcesPoller:
     Args:
         paths: The kubelet's directories.
         settling: Seconds after which a kubelet is taken to know all its pods.
-        absent: Seconds between two looks for a socket that is not there.
+        absent: The most seconds between two looks for a socket that is not there.
 
     Attributes:
         not_before: When the next round may be, on `time.monotonic`'s clock.
@@ -106,10 +106,10 @@ class PodResourcesPoller:
         self.pod_changes: Observable[None] = Observable(None)
         self._paths = paths
         self._settling = settling
-        self._absent = absent
         self._pods: PodsWatch | None = None
         self._own_name = socket.gethostname()
         self._asked_early = float("-inf")
+        self._absence = Backoff(first=1.0, most=absent)
         self._backoff = Backoff(first=1.0, most=30.0)
         self._problem: str | None = None
 
@@ -149,12 +149,19 @@ class PodResourcesPoller:
 
     # -- the pod-resources API -----------------------------------------------------------------------------------------
 
+    def retry(self) -> None:
+        """A kubelet is there: its arrival ends the pause after a failure."""
+        self.not_before = float("-inf")
+        self._absence.reset()
+        self._backoff.reset()
+
     async def ask(self, question: Question) -> Answer | Unanswered:
         """Ask one round of questions."""
         made_at = self._client.made_at()
         self.pod_changed_at = None
         if made_at is None:
-            return self._failed(f"there is no {self._client.socket}", after=self._absent, is_worth_logging=True)
+            problem = f"there is no {self._client.socket}"
+            return self._failed(problem, after=self._absence.next(), is_worth_logging=True)
         now = time.monotonic()
         was_synced = self._is_synced
         settled = time.time() - made_at >= self._settling
@@ -171,6 +178,7 @@ class PodResourcesPoller:
             after = self._backoff.next()
             is_lasting = self._backoff.failures >= FAILURES_BEFORE_WARNING
             return self._failed(sentence(error), after=after, is_worth_logging=is_lasting)
+        self._absence.reset()
         self._backoff.reset()
         if self._problem is not None:
             logger.info("the kubelet's pod-resources API answers again")

@@ -53,7 +53,7 @@ BETWEEN = 1.0
 """Seconds between two rounds of questions: the kubelet answers some and throttles more (contract section 10)."""
 
 ABSENT = 60.0
-"""Seconds between two looks for a socket that is not there."""
+"""The longest pause between two looks for a socket that is not there; the first is a second: a kubelet may restart."""
 
 EARLY = 0.005
 """Seconds before it is due at which a look is taken: a timer that fires early must not be set twice."""
@@ -71,7 +71,7 @@ class Pace:
         look: Between two lists while something is owed.
         settling: After which a kubelet is taken to know all its pods.
         between: Between two rounds of questions.
-        absent: Between two looks for a socket that is not there.
+        absent: At most between two looks for a socket that is not there.
         after_connect: From the stream to the first comparison with what the kubelet believes.
         period: Between two comparisons.
         again: Between two comparisons while something is wrong.
@@ -154,6 +154,7 @@ class Tracker:
                 known.drift.lost()
             else:
                 known.drift.connected(time.monotonic())
+                self._poller.retry()
                 self._news.set(None)
 
     def listed(self, resource: str, snapshot: Snapshot | None, vanished: Collection[str]) -> None:
