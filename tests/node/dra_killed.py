@@ -19,7 +19,8 @@ from typing_extensions import override
 
 import kdp
 from kdp.cluster.client import KubeApi
-from kdp.dra.claims.prepare import Outcome, Preparer
+from kdp.dra.claims.jobs import Outcome
+from kdp.dra.claims.prepare import Preparer
 from kdp.dra.driver import DraDriver
 from kdp.dra.options import DriverOptions
 from kdp.model.claims import Claim

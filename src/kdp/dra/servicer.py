@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..model.claims import Claim
-    from .claims.prepare import Outcome, Preparer
+    from .claims.jobs import Outcome
+    from .claims.prepare import Preparer
     from .health import HealthStreams
 
     _Context = grpc.aio.ServicerContext[Any, Any]

@@ -17,7 +17,7 @@ from ..proto.drahealth.v1 import api_pb2 as health_pb
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from .claims.prepare import Outcome
+    from .claims.jobs import Outcome
 
 __all__ = [
     "DeviceReport",

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 import kdp
 from kdp.dra import health, plugin
-from kdp.dra.claims import prepare
+from kdp.dra.claims import hooks
 from kdp.dra.driver import DraDriver
 from kdp.dra.options import DriverOptions
 from kdp.dra.publishing import exclusivity
@@ -366,7 +366,7 @@ async def test_wrong_drivers_are_refused() -> None:
 
 
 async def test_what_cdi_cannot_carry_is_said_when_it_is_declared(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepare, "DISCOVERY_SECONDS", 0.1)
+    monkeypatch.setattr(hooks, "DISCOVERY_SECONDS", 0.1)
     backend = Widgets("w0")
     backend.devices = [kdp.Device(id="w0", edits=kdp.ContainerEdits(annotations={"example.com/x": "1"}))]
     async with running(folder, backend) as driver:

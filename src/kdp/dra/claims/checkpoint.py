@@ -133,6 +133,15 @@ class Record:
         """The devices that the claim has."""
         return tuple(use for saved in self.parts for use in saved.part.uses)
 
+    @property
+    def keys(self) -> frozenset[tuple[str, str, str, str]]:
+        """Which results of an allocation these are; see `Use.key`."""
+        return frozenset(use.key for use in self.uses)
+
+    def with_part(self, position: int, saved: SavedPart) -> Record:
+        """Return the record with another part at a position."""
+        return attrs.evolve(self, parts=(*self.parts[:position], saved, *self.parts[position + 1 :]))
+
     def encode(self) -> bytes:
         """Return the bytes of its file."""
         body = {

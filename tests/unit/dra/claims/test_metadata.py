@@ -13,8 +13,8 @@ from typing_extensions import override
 
 import kdp
 from kdp.cdi import CdiMount
+from kdp.dra.claims.jobs import Outcome
 from kdp.dra.claims.plan import POD_CLAIM
-from kdp.dra.claims.prepare import Outcome
 
 from .claim_objects import DRIVER, POOL, claim, result
 from .claims_world import Widgets, World, running

@@ -15,7 +15,7 @@ from typing_extensions import override
 import kdp
 from kdp.cluster.api import ApiError
 from kdp.dra.claims import prepare
-from kdp.dra.claims.prepare import Outcome
+from kdp.dra.claims.jobs import Outcome
 from kdp.errors import CheckpointError
 from kdp.supervision.supervisor import Deadlines
 

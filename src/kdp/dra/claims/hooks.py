@@ -1,0 +1,214 @@
+"""`ClaimHooks`: the backend as claims need it: its devices, and its hooks ``allocate`` and ``released``. asyncio only."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from ...concurrency.threads import offload
+from ...errors import (
+    AllocationError,
+    ClaimError,
+    EditConflictError,
+    HookTimeoutError,
+    InvalidValueError,
+    KdpError,
+    NotReady,
+)
+from ...model.backend import Allocation
+from ...model.devices import Device, Health
+from ...model.edits import ContainerEdits
+from ...supervision.hooks import check_state
+from .cdi_specs import Rendered, render_part
+from .parameters import Parameters, read_parameters
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ...hardware import Host
+    from ...model.claims import Claim, NetworkData
+    from ...model.edits import Mount
+    from ...supervision.supervisor import Supervisor
+    from .checkpoint import Record, SavedPart
+    from .plan import Part
+    from .steps import Allocate, AwaitAllocate, Release
+
+__all__ = ["ClaimHooks"]
+
+logger = logging.getLogger(__name__)
+
+DISCOVERY_SECONDS = 5.0
+"""How long a Prepare waits for the first discovery."""
+
+
+class ClaimHooks:
+    """Calls a backend's hooks for parts of claims.
+
+    Args:
+        driver: The driver's name.
+        supervisor: The backend.
+        host: The node's files.
+    """
+
+    def __init__(self, driver: str, supervisor: Supervisor, host: Host) -> None:
+        self._driver = driver
+        self._supervisor = supervisor
+        self._backend = supervisor.backend
+        self._host = host
+        self._late: set[str] = set()
+
+    def overridden(self, hook: str) -> bool:
+        """Return whether the backend has a hook of its own."""
+        return self._supervisor.hooks.overridden(hook)
+
+    async def devices(self) -> Mapping[str, Device]:
+        """Return the devices that there are now, by id.
+
+        Raises:
+            NotReady: The backend has not said, or is closed.
+        """
+        latest = self._supervisor.discovery
+        with anyio.move_on_after(DISCOVERY_SECONDS):
+            while latest.value.devices is None:
+                await latest.after(latest.version)
+        found = latest.value
+        if found.devices is None or found.problem is not None:
+            raise NotReady(f"{self._supervisor.label} is not ready: {found.problem}")
+        return {device.id: device for device in found.devices}
+
+    async def allocate(self, step: Allocate) -> tuple[Rendered, Mapping[str, Any]]:
+        """Return what containers get of a part, and the state that ``allocate`` left.
+
+        Raises:
+            AllocationError: The devices contradict one another, or the hook said no.
+            ClaimError: A device has just gone.
+            HookTimeoutError: The hook has not answered; its thread may still be at it.
+        """
+        claim, saved = step.claim, step.saved
+        known = await self.devices()
+        if not self.overridden("allocate"):
+            return await offload(lambda: self.rendered(claim, saved.part, known, step.metadata)), saved.state
+        seconds = self._supervisor.deadlines.allocate
+        devices = _devices_of(saved.part, known)
+        config = step.parameters.of_request(saved.part.request)
+        allocation = _allocation(claim, saved, devices, config, seconds)
+
+        def finish(edits: Any) -> tuple[Rendered, Mapping[str, Any]]:
+            if not isinstance(edits, ContainerEdits):
+                raise InvalidValueError(f"it returned {edits!r}: must be kdp.ContainerEdits")
+            rendered = self._render(claim, saved.part, devices, edits, step.metadata, allocation.network)
+            return rendered, check_state(allocation.state)
+
+        self._late.add(claim.uid)
+        try:
+            result: tuple[Rendered, Mapping[str, Any]] = await self._supervisor.call(
+                "allocate", allocation, deadline=seconds, then=finish
+            )
+        except HookTimeoutError:
+            raise  # its thread may still be at it
+        except KdpError:
+            self._late.discard(claim.uid)
+            raise
+        self._late.discard(claim.uid)
+        return result
+
+    async def await_allocate(self, step: AwaitAllocate) -> None:
+        """Wait until no thread is in ``allocate`` for the claim.
+
+        Raises:
+            HookTimeoutError: One still is.
+        """
+        if step.claim.uid in self._late:
+            await self._supervisor.hooks.idle("allocate", deadline=self._supervisor.deadlines.released)
+            self._late.discard(step.claim.uid)
+
+    async def release(self, step: Release) -> None:
+        """Call ``released`` for a part; a device that is gone is given as one that is unhealthy."""
+        seconds = self._supervisor.deadlines.released
+        saved, known = step.saved, await self.devices()
+        gone = Health.unhealthy("the device is gone")
+        devices = (known.get(use.device_id) or Device(id=use.device_id, health=gone) for use in saved.part.uses)
+        config = self._parameters(step).of_request(saved.part.request)
+        allocation = _allocation(step.claim, saved, devices, config, seconds)
+        await self._supervisor.call("released", allocation, deadline=seconds)
+
+    def render(self, record: Record, known: Mapping[str, Device]) -> list[Rendered]:
+        """Return what the containers of a claim get whose devices say it all themselves. Blocks for stat(2) calls.
+
+        Raises:
+            AllocationError: The devices contradict one another.
+            ClaimError: A device has just gone.
+        """
+        return [self.rendered(record.claim, saved.part, known, None) for saved in record.parts]
+
+    def rendered(self, claim: Claim, part: Part, known: Mapping[str, Device], metadata: Mount | None) -> Rendered:
+        """Return the same for one part; see `render`."""
+        devices = _devices_of(part, known)
+        try:
+            edits = ContainerEdits.merge(
+                ((device.id, device.edits) for device in devices), joined_env=self._backend.joined_env
+            )
+            return self._render(claim, part, devices, edits, metadata)
+        except (EditConflictError, InvalidValueError) as error:
+            raise AllocationError(f"request {part.request}: {error}") from error
+
+    def _render(
+        self,
+        claim: Claim,
+        part: Part,
+        devices: Sequence[Device],
+        edits: ContainerEdits,
+        metadata: Mount | None,
+        network: Mapping[str, NetworkData] | None = None,
+    ) -> Rendered:
+        return render_part(
+            claim,
+            part,
+            devices,
+            edits,
+            driver=self._driver,
+            host=self._host,
+            joined_env=self._backend.joined_env,
+            metadata=metadata,
+            network=network,
+        )
+
+    def _parameters(self, step: Release) -> Parameters:
+        """Return what a claim was prepared with, as far as this version of the backend understands it."""
+        try:
+            return read_parameters(step.config, driver=self._driver, declared=self._backend.config)
+        except ClaimError as error:
+            logger.warning("%s: released() of claim %s gets no config: %s", self._driver, step.claim.uid, error)
+            return Parameters()
+
+
+def _devices_of(part: Part, known: Mapping[str, Device]) -> list[Device]:
+    """Return the devices of a part.
+
+    Raises:
+        ClaimError: One is not there any more.
+    """
+    devices = [known[use.device_id] for use in part.uses if use.device_id in known]
+    if len(devices) < len(part.uses):
+        raise ClaimError(f"request {part.request}: a device has just gone; the kubelet asks again")
+    return devices
+
+
+def _allocation(claim: Claim, saved: SavedPart, devices: Iterable[Device], config: Any, seconds: float) -> Allocation:
+    part = saved.part
+    unique = {device.id: device for device in devices}
+    return Allocation(
+        resource=part.resource,
+        devices=tuple(unique[device_id] for device_id in sorted(unique)),
+        deadline=time.monotonic() + seconds,
+        state=check_state(dict(saved.state)),
+        claim=claim,
+        request=part.request,
+        config=config,
+        consumed=part.consumed,
+        share_id=part.share_id,
+        admin_access=part.is_admin,
+    )

@@ -1,0 +1,199 @@
+"""`Lifecycle`: one claim's life, from the first Prepare until nothing of it is left. Sans-IO.
+
+`prepare` and `unprepare` are generators: steps come out, their results go in, and an answer is returned (`steps`). Both
+begin with what the disk says, so that a step that fails, a killed process and another process are one case. A claim is
+
+::
+
+                 Start                     Complete
+      ABSENT ───────────────► STARTED ───────────────► PREPARED
+        ▲                      │    ▲                      │
+        └─────── Forget ───────┘    └───── Save, reboot ───┘
+
+* STARTED: its hardware may be in any state; Prepare does all of it again, Unprepare undoes all of it.
+* Where no hook has a part in it, `Commit` leads from ABSENT to PREPARED, and `Forget` back.
+* After a reboot hardware is as if nothing had been: a record of another boot counts as started, with an empty state.
+
+Invariants, each with a mutant in the tests that breaks it:
+
+1. ``allocate`` is called only for a part that a record on the disk names as started, in this boot.
+2. What is prepared for the allocation that the claim has is not touched: same answer, no hook, its spec restored.
+3. Before anything is done for another allocation of the claim, all that the old one got was undone.
+4. "Complete" is saved only when every part was allocated.
+5. ``released`` is called only while the record says "started", and not for a part that the record says is released.
+6. A claim is forgotten only when ``released`` was called for each of its parts.
+7. ``allocate`` gets the state that was saved of its part in this boot, unless that was released since.
+8. ``released`` is called only after `AwaitAllocate`: no thread of an ``allocate`` runs beside it.
+
+Source: DRA contract sections 2.3, 2.4, 3.4.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, final
+
+import attrs
+
+from ...model.devices import Device
+from .cdi_specs import Rendered, spec_of
+from .checkpoint import Answer, Record, SavedPart
+from .parameters import Declared
+from .plan import Plan, plan_of, result_keys
+from .steps import (
+    Allocate,
+    AwaitAllocate,
+    Commit,
+    Complete,
+    Discover,
+    Fetch,
+    Forget,
+    Read,
+    Release,
+    Restore,
+    Run,
+    Save,
+    Start,
+)
+
+if TYPE_CHECKING:
+    from ...cdi import CdiSpec
+    from ...model.claims import Claim
+
+__all__ = ["Lifecycle", "State"]
+
+
+class State(enum.Enum):
+    """Where a claim stands, by what is on the disk."""
+
+    ABSENT = "absent"
+    STARTED = "started"
+    PREPARED = "prepared"
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Lifecycle:
+    """What the claims of one driver live through.
+
+    Attributes:
+        driver: The driver's name.
+        pool: The pool's name.
+        boot_id: Which boot of the node this is; "": unknown, so that none is told from another.
+        allocates: Whether a step between the first and the last changes anything: ``allocate`` or a metadata file.
+        releases: Whether the backend has a hook ``released``.
+        resource_of: Returns a device's extended resource.
+        declared: The backend's ``config``.
+    """
+
+    driver: str
+    pool: str
+    boot_id: str
+    allocates: bool
+    releases: bool
+    resource_of: Callable[[Device], str]
+    declared: Declared
+
+    def state_of(self, record: Record | None) -> State:
+        """Return where a claim stands that has this record."""
+        if record is None:
+            return State.ABSENT
+        is_prepared = record.is_complete and self._is_this_boot(record)
+        return State.PREPARED if is_prepared else State.STARTED
+
+    def prepare(self, claim: Claim) -> Run[tuple[Answer, ...]]:
+        """Prepare a claim, and return what the kubelet is told.
+
+        Raises:
+            ClaimError: It asks for what cannot be given; a sentence for its author.
+        """
+        record = yield from Read(claim)
+        item = yield from Fetch(claim, is_needed=self.state_of(record) is not State.PREPARED)
+        if item is not None and record is not None and result_keys(item, claim, self.driver) != record.keys:
+            yield from self._undo(record)  # allocated anew, and nobody has told us that the old one is over
+            record = None
+        if record is not None and self.state_of(record) is State.PREPARED:
+            yield from Restore(claim, record)
+            return record.devices
+        assert item is not None  # it was needed, and the step fails without it
+        plan = yield from self._plan(claim, item)
+        return (yield from self._give(plan, record)) if plan.parts else ()
+
+    def unprepare(self, claim: Claim) -> Run[tuple[Answer, ...]]:
+        """Undo a claim, also one that is unknown; return nothing to tell."""
+        record = yield from Read(claim)
+        if record is not None:
+            yield from self._undo(record)
+        return ()
+
+    def _is_this_boot(self, record: Record) -> bool:
+        return record.boot_id == self.boot_id
+
+    def _plan(self, claim: Claim, item: Mapping[str, Any]) -> Run[Plan]:
+        devices: Mapping[str, Device] = {}
+        if result_keys(item, claim, self.driver):
+            devices = yield from Discover(claim)
+        return plan_of(
+            item,
+            claim,
+            driver=self.driver,
+            pool=self.pool,
+            devices=devices,
+            resource_of=self.resource_of,
+            declared=self.declared,
+        )
+
+    def _give(self, plan: Plan, before: Record | None) -> Run[tuple[Answer, ...]]:
+        """Prepare what is planned; ``before`` is what an earlier try has left of it."""
+        record = Record(
+            claim=plan.claim,
+            is_complete=False,
+            boot_id=self.boot_id,
+            parts=self._parts(plan, before),
+            config=plan.config,
+            more={} if before is None else before.more,
+        )
+        if not self.allocates:
+            record = yield from Commit(plan.claim, plan, record)
+            return record.devices
+        mounts = yield from Start(plan.claim, plan, record)
+        rendered: list[Rendered] = []
+        for position, saved in enumerate(record.parts):
+            given, state = yield from Allocate(plan.claim, saved, plan.parameters, mounts.get(saved.part))
+            rendered.append(given)
+            if state != saved.state:
+                record = record.with_part(position, attrs.evolve(saved, state=state))
+                if position + 1 < len(record.parts):  # the last one goes with "complete"
+                    yield from Save(plan.claim, record)
+        record, spec = self.completed(plan, record, rendered)
+        yield from Complete(plan.claim, plan, record, spec)
+        return record.devices
+
+    def _parts(self, plan: Plan, before: Record | None) -> tuple[SavedPart, ...]:
+        states: dict[Any, Mapping[str, Any]] = {}
+        if before is not None and self._is_this_boot(before):
+            states = {saved.part: saved.state for saved in before.parts if not saved.is_released}
+        return tuple(SavedPart(part=part, state=states.get(part, {})) for part in plan.parts)
+
+    def completed(self, plan: Plan, record: Record, rendered: Sequence[Rendered]) -> tuple[Record, CdiSpec | None]:
+        """Return record and CDI spec of a claim whose parts were all rendered; None: it needs no spec."""
+        spec = spec_of(self.driver, plan.claim, plan.parts, [each for given in rendered for each in given.devices])
+        answers = tuple(answer for given in rendered for answer in given.answers)
+        saved = None if spec is None else spec.as_json()
+        return attrs.evolve(record, is_complete=True, devices=answers, spec=saved), spec
+
+    def _undo(self, record: Record) -> Run[None]:
+        claim = record.claim
+        yield from AwaitAllocate(claim)
+        if self.releases and record.parts:
+            if record.is_complete:
+                record = attrs.evolve(record, is_complete=False)
+                yield from Save(claim, record)
+            for position, saved in enumerate(record.parts):
+                if not saved.is_released:
+                    yield from Release(claim, saved, record.config)
+                    record = record.with_part(position, attrs.evolve(saved, is_released=True))
+                    if position + 1 < len(record.parts):  # the last one goes with the whole record
+                        yield from Save(claim, record)
+        yield from Forget(claim)
