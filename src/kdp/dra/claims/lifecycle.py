@@ -19,7 +19,7 @@ Invariants, each with a mutant in the tests that breaks it:
 1. ``allocate`` is called only for a part that a record on the disk names as started, in this boot.
 2. What is prepared for the allocation that the claim has is not touched: same answer, no hook, its spec restored.
 3. Before anything is done for another allocation of the claim, all that the old one got was undone.
-4. "Complete" is saved only when every part was allocated.
+4. "Complete" is saved, and the claim answered, only when every part was allocated in this boot.
 5. ``released`` is called only while the record says "started", and not for a part that the record says is released.
 6. A claim is forgotten only when ``released`` was called for each of its parts.
 7. ``allocate`` gets the state that was saved of its part in this boot, unless that was released since.

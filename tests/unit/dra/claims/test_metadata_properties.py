@@ -207,20 +207,15 @@ MUTANTS_OF_FILES = [
     ),
 ]
 MUTANTS_OF_PREPARE = [
-    Mutant(5, "files are forgotten", "        self._metadata.remove(uid)\n", ""),
-    Mutant(
-        8,
-        "files are not mounted",
-        "self._allocate(plan, saved, devices, metadata.get(saved.part))",
-        "self._allocate(plan, saved, devices, None)",
-    ),
+    Mutant(5, "files are forgotten", "            self._metadata.remove(step.claim.uid)\n", ""),
     Mutant(
         9,
         "the interface comes too late",
-        "            await self._write_metadata(plan, devices, answers)\n",
+        "            await self._write_metadata(step)\n",
         "            pass\n",
     ),
 ]
+NOT_MOUNTED = Mutant(8, "files are not mounted", "mounts.get(saved.part)", "None")
 
 
 def test_every_life_keeps_the_invariants() -> None:
@@ -244,4 +239,13 @@ def test_no_mutant_of_prepare_survives(mutant: Mutant) -> None:
     assert_killed(
         mutant,
         (partial(live, Described, examples=40, steps=20, number=n, shrinks=False, module=module) for n in range(4)),
+    )
+
+
+@pytest.mark.slow
+def test_no_mutant_of_the_lifecycle_survives() -> None:
+    mutated = NOT_MOUNTED.load("kdp.dra.claims.lifecycle")
+    assert_killed(
+        NOT_MOUNTED,
+        (partial(live, Described, examples=40, steps=20, number=n, shrinks=False, lives=mutated) for n in range(4)),
     )

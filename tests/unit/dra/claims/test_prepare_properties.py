@@ -19,6 +19,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
+import attrs
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
@@ -27,6 +28,7 @@ from typing_extensions import override
 import kdp
 from kdp.cdi import CdiDirectory, parse_spec
 from kdp.concurrency.observable import Observable
+from kdp.dra.claims import lifecycle
 from kdp.dra.claims import prepare as real
 from kdp.hardware import Host
 from kdp.supervision.discovery import Discovery
@@ -94,6 +96,7 @@ class Supervisor:
 
 class Node(RuleBasedStateMachine):
     module: ClassVar[ModuleType] = real
+    lives: ClassVar[ModuleType] = lifecycle
     more: ClassVar[dict[str, Any]] = {}
     """More arguments of `Preparer`."""
     backend: ClassVar[type[Hardware]] = Hardware
@@ -130,6 +133,8 @@ class Node(RuleBasedStateMachine):
             boot_id=f"boot-{self.boots}",
             **self.more,
         )
+        rules = attrs.asdict(self.preparer._lifecycle, recurse=False)
+        self.preparer._lifecycle = self.lives.Lifecycle(**rules)
         self.runner.run(self.preparer.recover())
 
     def allocated(self, number: int) -> list[str] | None:
@@ -229,26 +234,23 @@ MUTANTS = [
         "        check_free(record.uses, ((each.claim, each.uses) for each in others))\n",
         "        _ = others\n",
     ),
-    Mutant(2, "no spec on a hit", "                await self._restore_spec(record)\n", ""),
-    Mutant(
-        2,
-        "an old allocation",
-        "if record is not None and keys != frozenset(use.key for use in record.uses):",
-        "if False:",
-    ),
-    Mutant(
-        4,
-        "prepared anew each time",
-        "return record is not None and record.is_complete and self._is_this_boot(record)",
-        "return False",
-    ),
+    Mutant(2, "no spec on a hit", "        await offload(restore)\n", ""),
     Mutant(
         5,
         "the spec stays",
-        "        self._cdi.remove_part(self._kind, uid)\n        self._metadata",
-        "        self._metadata",
+        "            self._cdi.remove_part(self._kind, step.claim.uid)\n            self._metadata",
+        "            self._metadata",
     ),
-    Mutant(7, "trusts another boot", "return record.boot_id == self._boot_id", "return True"),
+]
+MUTANTS_OF_LIVES = [
+    Mutant(2, "an old allocation", "result_keys(item, claim, self.driver) != record.keys:", "False:"),
+    Mutant(
+        4,
+        "prepared anew each time",
+        "is_prepared = record.is_complete and self._is_this_boot(record)",
+        "is_prepared = False",
+    ),
+    Mutant(7, "trusts another boot", "return record.boot_id == self.boot_id", "return True"),
     Mutant(
         7,
         "half undone is prepared",
@@ -269,6 +271,14 @@ def test_every_life_keeps_the_invariants() -> None:
 def test_no_mutant_survives(mutant: Mutant) -> None:
     module = mutant.load("kdp.dra.claims.prepare")
     lives = (partial(live, Node, examples=40, steps=20, number=n, shrinks=False, module=module) for n in range(4))
+    assert_killed(mutant, lives)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", MUTANTS_OF_LIVES, ids=lambda mutant: mutant.name)
+def test_no_mutant_of_the_lifecycle_survives(mutant: Mutant) -> None:
+    mutated = mutant.load("kdp.dra.claims.lifecycle")
+    lives = (partial(live, Node, examples=40, steps=20, number=n, shrinks=False, lives=mutated) for n in range(4))
     assert_killed(mutant, lives)
 
 

@@ -1,0 +1,360 @@
+"""A claim lives random lives; every invariant of the lifecycle's head holds, and a mutant of each does not survive.
+
+Each step can fail before or after it took effect, which is also what a killed process leaves; nodes reboot, and the
+scheduler allocates anew without telling.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import ModuleType
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+import kdp
+from kdp.dra.claims import lifecycle as real
+from kdp.dra.claims import steps
+from kdp.dra.claims.cdi_specs import Rendered
+from kdp.dra.claims.checkpoint import Answer, Record
+from kdp.dra.claims.plan import Part
+
+from ...mutants import Mutant, assert_killed, holds, live
+from .claim_objects import DRIVER, POOL, claim, claim_object, result
+
+CLAIM = claim()
+DEVICES = {name: kdp.Device(id=name) for name in ("w0", "w1", "w2")}
+ALLOCATIONS = st.lists(st.sampled_from(sorted(DEVICES)), min_size=1, max_size=2, unique=True)
+FAILURES_ALL = [(number, when) for number in range(10) for when in ("before", "after")]
+"""At which step a run ends, and whether the step has taken effect."""
+FAILURES = st.none() | st.sampled_from(FAILURES_ALL)
+
+STEPS = tuple(name for name in steps.__all__ if name not in ("Run", "Step"))
+
+
+class FailedError(Exception):
+    """A step failed."""
+
+
+class Life(RuleBasedStateMachine):
+    """One claim on one node. The disk is a record, hardware is a set of parts."""
+
+    module: ClassVar[ModuleType] = real
+    allocates: ClassVar[bool] = True
+    hits: ClassVar[Counter[tuple[str, str]]] = Counter()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.boot = 0
+        self.record: Record | None = None
+        self.has_spec = False
+        self.allocated = ["w0", "w1"]
+        self.given: set[Part] = set()
+        self.owed: set[Part] = set()
+        self.states: dict[Part, Mapping[str, Any]] = {}
+        self.has_awaited = False
+        self.answers_api = True
+
+    # -- what happens --------------------------------------------------------------------------------------------------
+
+    @rule(devices=ALLOCATIONS)
+    def allocate_anew(self, devices: list[str]) -> None:
+        self.allocated = devices
+
+    @rule()
+    def reboot(self) -> None:
+        self.boot += 1
+        self.has_spec = False
+        self.given.clear()
+        self.states.clear()
+
+    @rule()
+    def wipe_specs(self) -> None:
+        self.has_spec = False
+
+    @rule(failure=FAILURES, answers_api=st.booleans())
+    def prepare(self, failure: tuple[int, str] | None, answers_api: bool) -> None:
+        self.answers_api = answers_api
+        before = self.record
+        is_prepared = before is not None and before.is_complete and before.boot_id == f"boot-{self.boot}"
+        is_same = before is not None and before.keys == self.keys
+        answer, taken = self.lived(self.lifecycle.prepare(CLAIM), failure)
+        if is_prepared and (is_same or not answers_api):
+            assert before is not None
+            holds(2, set(taken) <= {"Read", "Fetch", "Restore"}, f"a prepared claim is touched: {taken}")
+            holds(2, answer in (None, before.devices), f"{answer} is told, and {before.devices} was")
+            holds(2, answer is None or self.has_spec, "the spec is missing")
+        if answer is not None:
+            assert self.record is not None
+            parts = {saved.part for saved in self.record.parts}
+            holds(4, parts <= self.given, f"answered, and allocated is {self.given}")
+
+    @rule(failure=FAILURES)
+    def unprepare(self, failure: tuple[int, str] | None) -> None:
+        answer, _ = self.lived(self.lifecycle.unprepare(CLAIM), failure)
+        assert answer is None or (self.record is None and not self.owed)
+
+    # -- the steps -----------------------------------------------------------------------------------------------------
+
+    @property
+    def keys(self) -> frozenset[tuple[str, str, str, str]]:
+        return frozenset((name, POOL, device, "") for name, device in zip("ab", self.allocated, strict=False))
+
+    @property
+    def lifecycle(self) -> real.Lifecycle:
+        made: real.Lifecycle = self.module.Lifecycle(
+            driver=DRIVER,
+            pool=POOL,
+            boot_id=f"boot-{self.boot}",
+            allocates=self.allocates,
+            releases=True,
+            resource_of=lambda _: "example.com/widget",
+            declared=None,
+        )
+        return made
+
+    def lived(self, run: steps.Run[Any], failure: tuple[int, str] | None) -> tuple[Any, list[str]]:
+        """Take the steps of a run; returns what it answered, None: it failed; and which steps were taken."""
+        number, when = failure or (-1, "")
+        self.has_awaited = False
+        taken: list[str] = []
+        result: Any = None
+        while True:
+            try:
+                step = run.send(result)
+            except StopIteration as end:
+                return end.value, taken
+            name = type(step).__name__
+            ends = len(taken) == number
+            self.hits[name, when if ends else "done"] += 1
+            taken.append(name)
+            try:
+                if ends and when == "before":
+                    raise FailedError
+                result = getattr(self, f"take_{name}")(step)
+                if ends:
+                    raise FailedError
+            except FailedError:
+                run.close()
+                return None, taken
+
+    def take_Read(self, _: steps.Read) -> Record | None:
+        return self.record
+
+    def take_Fetch(self, step: steps.Fetch) -> Mapping[str, Any] | None:
+        if self.answers_api:
+            return claim_object(
+                CLAIM, [result(device, name) for name, device in zip("ab", self.allocated, strict=False)]
+            )
+        if step.is_needed:
+            raise FailedError
+        return None
+
+    def take_Discover(self, _: steps.Discover) -> Mapping[str, kdp.Device]:
+        return DEVICES
+
+    def take_Restore(self, _: steps.Restore) -> None:
+        self.has_spec = True
+
+    def take_Start(self, step: steps.Start) -> Mapping[Part, Any]:
+        parts = {saved.part for saved in step.record.parts}
+        holds(3, self.owed <= parts, f"{self.owed - parts} of another allocation is left")
+        for saved in step.record.parts:
+            expected = self.states.get(saved.part, {})
+            holds(7, saved.state == expected, f"{saved.part.request} starts with {saved.state} and not {expected}")
+        self.owed |= parts
+        self.write(step.record)
+        return {}
+
+    def take_Allocate(self, step: steps.Allocate) -> tuple[Rendered, Mapping[str, Any]]:
+        part, record = step.saved.part, self.record
+        is_started = record is not None and not record.is_complete and record.boot_id == f"boot-{self.boot}"
+        holds(1, is_started and record and part in {saved.part for saved in record.parts}, f"the disk has {record}")
+        self.has_awaited = False
+        self.given.add(part)
+        self.owed.add(part)
+        state = step.saved.state
+        left = {"times": state.get("times", 0) + 1} if part.request == "a" or len(self.allocated) == 1 else state
+        return rendered(part), left
+
+    def take_Save(self, step: steps.Save) -> None:
+        self.write(step.record)
+
+    def take_Complete(self, step: steps.Complete) -> None:
+        self.has_spec = True
+        self.write(step.record)
+
+    def take_Commit(self, step: steps.Commit) -> Record:
+        parts = {saved.part for saved in step.record.parts}
+        holds(3, self.owed <= parts, f"{self.owed - parts} of another allocation is left")
+        self.given |= parts
+        self.owed |= parts
+        self.has_spec = True
+        record, _ = self.lifecycle.completed(
+            step.plan, step.record, [rendered(part) for part in sorted(parts, key=str)]
+        )
+        self.write(record)
+        return record
+
+    def take_AwaitAllocate(self, _: steps.AwaitAllocate) -> None:
+        self.has_awaited = True
+
+    def take_Release(self, step: steps.Release) -> None:
+        record = self.record
+        assert record is not None
+        saved = {each.part: each for each in record.parts}
+        holds(5, not record.is_complete, "the record says that the claim is complete")
+        holds(5, not saved[step.saved.part].is_released, f"{step.saved.part.request} is released already")
+        holds(8, self.has_awaited, "nobody has waited for threads of allocate")
+        self.given.discard(step.saved.part)
+        self.owed.discard(step.saved.part)
+
+    def take_Forget(self, _: steps.Forget) -> None:
+        holds(6, not self.owed, f"{self.owed} was not released")
+        self.record, self.has_spec = None, False
+        self.states.clear()
+
+    def write(self, record: Record) -> None:
+        """Replace the record, as its file would be: only what is in the bytes counts."""
+        if record.is_complete:
+            parts = {saved.part for saved in record.parts}
+            holds(4, parts <= self.given, f"saved as complete, and allocated is {self.given}")
+        self.record = Record.decode(record.encode())
+        self.states = {
+            saved.part: saved.state
+            for saved in record.parts
+            if not saved.is_released and record.boot_id == f"boot-{self.boot}"
+        }
+
+
+class PlainLife(Life):
+    """No hook has a part in a Prepare."""
+
+    allocates = False
+
+
+def rendered(part: Part) -> Rendered:
+    answers = (Answer(request=use.base, pool=use.pool, name=use.name) for use in part.uses)
+    return Rendered(devices=(), answers=tuple(answers))
+
+
+MUTANTS = [
+    Mutant(
+        1, "nothing is saved before", "mounts = yield from Start(plan.claim, plan, record)", "mounts = dict[Any, Any]()"
+    ),
+    Mutant(
+        2, "prepared anew", "is_prepared = record.is_complete and self._is_this_boot(record)", "is_prepared = False"
+    ),
+    Mutant(2, "no spec on a hit", "            yield from Restore(claim, record)\n", ""),
+    Mutant(
+        3,
+        "an old allocation",
+        "yield from self._undo(record)  # allocated anew, and nobody has told us that the old one is over",
+        "pass",
+    ),
+    Mutant(
+        4,
+        "complete from the start",
+        "is_complete=False,\n            boot_id",
+        "is_complete=True,\n            boot_id",
+    ),
+    Mutant(
+        4,
+        "one part is left out",
+        "in enumerate(record.parts):\n            given",
+        "in [*enumerate(record.parts)][1:]:\n            given",
+    ),
+    Mutant(4, "another boot is trusted", "return record.boot_id == self.boot_id", "return True"),
+    Mutant(
+        5,
+        "half undone is prepared",
+        "                yield from Save(claim, record)\n            for",
+        "            for",
+    ),
+    Mutant(5, "released again", "                if not saved.is_released:\n", "                if saved:\n"),
+    Mutant(6, "forgotten unreleased", "if self.releases and record.parts:", "if not self.releases:"),
+    Mutant(
+        6,
+        "the last part is left out",
+        "in enumerate(record.parts):\n                if not",
+        "in [*enumerate(record.parts)][:-1]:\n                if not",
+    ),
+    Mutant(
+        7,
+        "the state of another boot",
+        "if before is not None and self._is_this_boot(before):",
+        "if before is not None:",
+    ),
+    Mutant(
+        7,
+        "the state of what was released",
+        " for saved in before.parts if not saved.is_released}",
+        " for saved in before.parts}",
+    ),
+    Mutant(7, "no state", "state=states.get(part, {})", "state={}"),
+    Mutant(8, "beside a thread", "        yield from AwaitAllocate(claim)\n", ""),
+]
+
+
+def test_every_life_keeps_the_invariants() -> None:
+    live(Life, examples=200, steps=15)
+    live(PlainLife, examples=100, steps=15)
+
+
+def test_a_life_that_ends_at_any_step_is_made_good() -> None:
+    """Each step of a Prepare and of an Unprepare fails before and after its effect, and then comes what may come."""
+    hits: Counter[tuple[str, str]] = Counter()
+    between: list[Callable[[Life], None]] = [
+        lambda _: None,
+        lambda life: life.reboot(),
+        lambda life: life.allocate_anew(["w2"]),
+        lambda life: life.wipe_specs(),
+    ]
+    kinds = (type(kind.__name__, (kind,), {"hits": hits}) for kind in (Life, PlainLife))
+    for kind, failure, crashed, comes in itertools.product(kinds, FAILURES_ALL, ("prepare", "unprepare"), between):
+        life: Life = kind()
+        if crashed == "prepare":
+            life.prepare(failure, answers_api=True)
+        else:
+            life.prepare(None, answers_api=True)
+            life.unprepare(failure)
+        comes(life)
+        life.prepare(None, answers_api=True)
+        life.prepare(failure, answers_api=True)
+        life.unprepare(None)
+        assert life.record is None
+    missing = {(name, when) for name in STEPS for when in ("done", "before", "after")} - hits.keys()
+    assert not missing
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.invariant}-{mutant.name}")
+def test_a_mutant_is_killed(mutant: Mutant) -> None:
+    module = mutant.load("kdp.dra.claims.lifecycle")
+    lives = (partial(live, Life, examples=60, steps=15, number=n, shrinks=False, module=module) for n in range(20))
+    assert_killed(mutant, lives)
+
+
+def test_each_invariant_has_a_mutant() -> None:
+    numbers = re.findall(r"^(\d)\. ", real.__doc__ or "", re.MULTILINE)
+    assert sorted({mutant.invariant for mutant in MUTANTS}) == [int(number) for number in numbers]
+
+
+def test_an_unknown_claim_is_unprepared_without_a_hook() -> None:
+    life = Life()
+    assert life.lived(life.lifecycle.unprepare(CLAIM), None) == ((), ["Read"])
+
+
+def test_a_claim_of_other_drivers_asks_for_no_device() -> None:
+    life = Life()
+    run = life.lifecycle.prepare(CLAIM)
+    assert isinstance(next(run), steps.Read)
+    assert isinstance(run.send(None), steps.Fetch)
+    with pytest.raises(StopIteration) as end:
+        run.send(claim_object(CLAIM, [result("w0", driver="other.example.com")]))
+    assert end.value.value == ()
