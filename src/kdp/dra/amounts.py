@@ -16,8 +16,6 @@ from ..model.quantities import Amount, Quantity, exact
 if TYPE_CHECKING:
     from decimal import Decimal
 
-__all__ = ["canonical"]
-
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _DECIMAL = ("n", "u", "m", "", "k", "M", "G", "T", "P", "E")
 _LARGEST = 2**63 - 1

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from ..model.backend import DeviceBackend
     from .options import ControllerOptions
 
-__all__ = ["PoolController", "remove_pool"]
-
 
 @final
 class PoolController(Service):

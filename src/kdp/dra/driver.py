@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from ..model.devices import Device
     from .options import BaseOptions, DriverOptions
 
-__all__ = ["DraDriver", "Status", "check_devices", "driver_of", "supervisor_of"]
-
 
 @attrs.frozen(kw_only=True)
 class Status(BaseStatus):

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     _Context = grpc.aio.ServicerContext[Any, Any]
 
-__all__ = ["HealthStreams"]
-
 TIMEOUT = 30
 """Seconds; the kubelet's own default."""
 

@@ -33,8 +33,6 @@ from ..model.names import check_resource_name
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["check_driver_name", "check_pool_name", "device_id_of", "device_name", "driver_name", "slice_name"]
-
 MAX_LABEL = 63
 MAX_OBJECT_NAME = 253
 

@@ -18,8 +18,6 @@ from ..supervision.supervisor import Deadlines
 from .publishing.feed import SlicePublisher
 from .publishing.slices import Pool
 
-__all__ = ["BaseOptions", "ControllerOptions", "DriverOptions"]
-
 CDI_DIRECTORY = Path("/var/run/cdi")
 
 COLLECT_GRACE = 600.0

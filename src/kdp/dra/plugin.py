@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     from ..supervision.supervisor import Supervisor
     from .options import DriverOptions
 
-__all__ = ["DraPlugin", "DriverStatus", "SlicePublisher"]
-
 logger = logging.getLogger(__name__)
 
 LOOK_PAUSE = 5.0

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ..model.devices import AttributeValue, Device
     from ..model.quantities import Amount
 
-__all__ = ["render_counters", "render_device"]
-
 
 def render_device(device: Device, standard: Mapping[str, AttributeValue]) -> dict[str, Any]:
     """Return a device as JSON has it.

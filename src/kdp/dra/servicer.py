@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     _Context = grpc.aio.ServicerContext[Any, Any]
 
-__all__ = ["Servicer", "versions"]
-
 
 def versions(*, health: bool) -> tuple[str, ...]:
     """Return the services as they are announced: of DRAPlugin a kubelet takes the first that it knows."""

@@ -32,8 +32,6 @@ import attrs
 from ..kubelet.sockets import hidden
 from ..model.names import MAX_SOCKET_PATH_BYTES, check_socket_path
 
-__all__ = ["DriverSockets"]
-
 _INSTANCE = r"(-([0-9a-fA-F-]{36}|[A-Za-z0-9_-]{11}))?"
 """A pod's UID, or what stands for it."""
 

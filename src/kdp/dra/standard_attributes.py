@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from ..hardware import Host, PciFunction
     from ..model.devices import AttributeValue, Device
 
-__all__ = ["NUMA_NODE", "PCIE_ROOT", "PCI_BUS_ID", "StandardAttributes", "standard_attributes"]
-
 PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
 PCI_BUS_ID = "resource.kubernetes.io/pciBusID"
 NUMA_NODE = "resource.kubernetes.io/numaNode"

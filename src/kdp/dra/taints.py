@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from ..model.claims import TaintEffect
     from ..model.devices import Device
 
-__all__ = ["health_key", "tainted"]
-
 
 def health_key(driver: str) -> str:
     """Return the key of the taint that an unhealthy device has."""

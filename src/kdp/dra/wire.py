@@ -19,17 +19,6 @@ if TYPE_CHECKING:
 
     from .claims.jobs import Outcome
 
-__all__ = [
-    "DeviceReport",
-    "decode_nothing",
-    "decode_prepare",
-    "decode_unprepare",
-    "encode_health",
-    "encode_prepared",
-    "encode_prepared_without_shares",
-    "encode_unprepared",
-]
-
 MAX_MESSAGE_BYTES = 1024
 """Of a device's health; a kubelet cuts what is longer in the middle of a letter (DRA contract section 2.6)."""
 

@@ -11,7 +11,8 @@ import pytest
 
 import kdp
 from kdp.cluster.client import KubeApi
-from kdp.dra.publishing.publisher import Publisher, PublisherStatus
+from kdp.dra.publishing.actions import PublisherStatus
+from kdp.dra.publishing.publisher import Publisher
 from kdp.dra.publishing.slices import Pool
 from kdp_testkit.dra.objects import node
 from kdp_testkit.dra.server import SimulatedApiServer

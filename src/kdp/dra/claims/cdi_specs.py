@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from ...hardware import Host
     from ...model.devices import Device
 
-__all__ = ["Rendered", "check_edits", "kind_of", "record_of", "render_part", "spec_of"]
-
 
 def kind_of(driver: str) -> str:
     """Return the CDI kind of a driver's claims."""

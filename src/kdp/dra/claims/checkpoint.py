@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
 
-__all__ = ["Answer", "Locks", "Record", "SavedPart", "Store"]
-
 logger = logging.getLogger(__name__)
 
 FORMAT: Final = "kdp-dra-claim"

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from .plan import Part
     from .steps import Allocate, AwaitAllocate, Release
 
-__all__ = ["ClaimHooks"]
-
 logger = logging.getLogger(__name__)
 
 DISCOVERY_SECONDS = 5.0

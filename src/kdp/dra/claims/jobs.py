@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     _Work = Callable[[], Coroutine[None, None, "Outcome"]]
 
-__all__ = ["Jobs", "Outcome"]
-
 
 @final
 @attrs.frozen(kw_only=True)
@@ -37,7 +35,11 @@ class Outcome:
 
 
 class Jobs:
-    """The Prepares and Unprepares that run: at most one of each for a claim."""
+    """The Prepares and Unprepares that run: at most one of each for a claim.
+
+    Attributes:
+        is_closed: Whether no new one begins.
+    """
 
     def __init__(self) -> None:
         self._preparing: dict[str, asyncio.Task[Outcome]] = {}
@@ -48,30 +50,18 @@ class Jobs:
         """Return whether a claim is being prepared."""
         return uid in self._preparing
 
-    async def prepare(self, uid: str, work: _Work) -> Outcome:
-        """Wait for the Prepare of a claim that is going on, or for this one."""
-        return await self._join(self._preparing, uid, work)
+    async def join(self, uid: str, work: _Work, *, undoes: bool) -> Outcome:
+        """Wait for what is going on for a claim, or begin it; it goes on when whoever waits is cancelled.
 
-    async def unprepare(self, uid: str, work: _Work) -> Outcome:
-        """End a claim's Prepare; then wait for the Unprepare that is going on, or for this one."""
-        job = self._preparing.get(uid)
-        if job is not None:
-            job.cancel()
-            await asyncio.wait({job})
-        return await self._join(self._undoing, uid, work)
-
-    async def close(self, seconds: float) -> None:
-        """Let what is going on end, within so many seconds; then give it up. What was only started says so on disk."""
-        self.is_closed = True
-        jobs = {*self._preparing.values(), *self._undoing.values()}
-        if jobs:
-            _, left = await asyncio.wait(jobs, timeout=seconds)
-            for job in left:
-                job.cancel()
-            if left:
-                await asyncio.wait(left, timeout=1.0)
-
-    async def _join(self, jobs: dict[str, asyncio.Task[Outcome]], uid: str, work: _Work) -> Outcome:
+        Args:
+            uid: The claim.
+            work: The Prepare or the Unprepare.
+            undoes: Whether it is an Unprepare, which ends a Prepare first.
+        """
+        if undoes and uid in self._preparing:
+            self._preparing[uid].cancel()
+            await asyncio.wait({self._preparing[uid]})
+        jobs = self._undoing if undoes else self._preparing
         job = jobs.get(uid)
         if job is None:
             if self.is_closed:
@@ -83,6 +73,17 @@ class Jobs:
             why = "the driver is stopping" if self.is_closed else "the claim was unprepared meanwhile"
             return Outcome(error=f"{why}; the kubelet asks again")
         return job.result()
+
+    async def close(self, seconds: float) -> None:
+        """Let what is going on end, within so many seconds; then give it up. What was only started says so on disk."""
+        self.is_closed = True
+        jobs = {*self._preparing.values(), *self._undoing.values()}
+        if jobs:
+            _, left = await asyncio.wait(jobs, timeout=seconds)
+            for job in left:
+                job.cancel()
+            if left:
+                await asyncio.wait(left, timeout=1.0)
 
 
 def _forget(jobs: dict[str, asyncio.Task[Outcome]], uid: str, job: asyncio.Task[Outcome]) -> None:

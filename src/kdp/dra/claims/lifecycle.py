@@ -61,8 +61,6 @@ if TYPE_CHECKING:
     from ...cdi import CdiSpec
     from ...model.claims import Claim
 
-__all__ = ["Lifecycle", "State"]
-
 
 class State(enum.Enum):
     """Where a claim stands, by what is on the disk."""

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from .checkpoint import Answer
     from .plan import Part, Plan
 
-__all__ = ["MetadataFiles"]
-
 logger = logging.getLogger(__name__)
 
 API_VERSION: Final = "metadata.resource.k8s.io/v1beta1"

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from ...model.claims import Claim
     from .checkpoint import Locks, Record, Store
 
-__all__ = ["Orphans"]
-
 logger = logging.getLogger(__name__)
 
 

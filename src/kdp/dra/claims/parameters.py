@@ -26,8 +26,6 @@ from ...errors import ClaimError, ConfigurationError, InvalidValueError
 from ...model.devices import Version
 from ...model.quantities import Quantity
 
-__all__ = ["Parameters", "check_declared", "read_parameters"]
-
 Declared = type | tuple[type, ...] | None
 
 _WORDS: dict[Any, str] = {

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from ...model.devices import Device
 
-__all__ = ["Part", "Plan", "Use", "check_free", "plan_of", "result_keys"]
-
 
 POD_CLAIM = "resource.kubernetes.io/pod-claim-name"
 """The annotation of a claim that was made of a template."""

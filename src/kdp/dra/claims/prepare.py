@@ -57,8 +57,6 @@ if TYPE_CHECKING:
     from .status import ClaimStatusWriter
     from .steps import Run
 
-__all__ = ["Preparer"]
-
 logger = logging.getLogger(__name__)
 
 FETCH_SECONDS = 8.0
@@ -139,8 +137,14 @@ class Preparer:
     async def prepare(self, claims: Iterable[Claim]) -> dict[str, Outcome]:
         """Prepare claims, all beside one another; returns one outcome for each, by UID. Raises nothing."""
         unique = {claim.uid: claim for claim in claims}
-        jobs = (self._jobs.prepare(uid, partial(self._prepare, claim)) for uid, claim in unique.items())
-        return dict(zip(unique, await asyncio.gather(*jobs), strict=True))
+        runs = ((claim, self._lifecycle.prepare(claim)) for claim in unique.values())
+        jobs = (self._jobs.join(claim.uid, partial(self._live, claim, run), undoes=False) for claim, run in runs)
+        outcomes = dict(zip(unique, await asyncio.gather(*jobs), strict=True))
+        if self._statuses is not None and not self._jobs.is_closed:
+            for uid, outcome in outcomes.items():
+                if not outcome.error:
+                    self._statuses.prepared(unique[uid], outcome.devices)
+        return outcomes
 
     async def unprepare(self, claims: Iterable[Claim]) -> dict[str, Outcome]:
         """Undo claims, also those that are unknown or gone; returns one outcome for each, by UID. Raises nothing."""
@@ -148,7 +152,8 @@ class Preparer:
         if self._statuses is not None:
             for uid in unique:
                 self._statuses.forget(uid)
-        jobs = (self._jobs.unprepare(uid, partial(self._unprepare, claim)) for uid, claim in unique.items())
+        runs = ((claim, self._lifecycle.unprepare(claim)) for claim in unique.values())
+        jobs = (self._jobs.join(claim.uid, partial(self._live, claim, run), undoes=True) for claim, run in runs)
         return dict(zip(unique, await asyncio.gather(*jobs), strict=True))
 
     async def close(self, seconds: float) -> None:
@@ -156,15 +161,6 @@ class Preparer:
         if self._statuses is not None:
             self._statuses.close()
         await self._jobs.close(seconds)
-
-    async def _prepare(self, claim: Claim) -> Outcome:
-        outcome = await self._live(claim, self._lifecycle.prepare(claim))
-        if not outcome.error and self._statuses is not None and not self._jobs.is_closed:
-            self._statuses.prepared(claim, outcome.devices)
-        return outcome
-
-    async def _unprepare(self, claim: Claim) -> Outcome:
-        return await self._live(claim, self._lifecycle.unprepare(claim))
 
     async def _live(self, claim: Claim, run: Run[tuple[Answer, ...]]) -> Outcome:
         """Take a run's steps, under the claim's lock, until it returns or one of them fails."""

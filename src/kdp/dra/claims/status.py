@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from ...model.claims import Claim
     from .checkpoint import Answer
 
-__all__ = ["ClaimStatusWriter", "with_ready"]
-
 logger = logging.getLogger(__name__)
 
 ATTEMPTS: Final = 10

@@ -20,23 +20,6 @@ from .checkpoint import Record, SavedPart
 from .parameters import Parameters
 from .plan import Part, Plan
 
-__all__ = [
-    "Allocate",
-    "AwaitAllocate",
-    "Commit",
-    "Complete",
-    "Discover",
-    "Fetch",
-    "Forget",
-    "Read",
-    "Release",
-    "Restore",
-    "Run",
-    "Save",
-    "Start",
-    "Step",
-]
-
 _T = TypeVar("_T")
 
 

@@ -9,20 +9,6 @@ import attrs
 
 from .feature_gates import DroppedField
 
-__all__ = [
-    "Action",
-    "Create",
-    "Delete",
-    "PublisherStatus",
-    "ReadOwner",
-    "ReadSlices",
-    "ReadVersion",
-    "Update",
-    "Wait",
-    "Watch",
-    "Write",
-]
-
 
 @final
 @attrs.frozen

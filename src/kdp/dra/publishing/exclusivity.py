@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from ...cluster.api import ClusterApi
 
-__all__ = ["offered", "until_exclusive"]
-
 LOOK_PAUSE = 3.0
 """Seconds between two looks at the node."""
 

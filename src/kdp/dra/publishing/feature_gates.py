@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
-__all__ = ["DroppedField", "Publishable", "dropped_fields", "publishable"]
-
 PARTITIONS = "DRAPartitionableDevices"
 SHARES = "DRAConsumableCapacity"
 TAINTS = "DRADeviceTaints"

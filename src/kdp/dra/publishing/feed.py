@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ...supervision.supervisor import Supervisor
     from .actions import PublisherStatus
 
-__all__ = ["Feed", "SlicePublisher"]
-
 logger = logging.getLogger(__name__)
 
 COUNTERS_SECONDS = 30.0

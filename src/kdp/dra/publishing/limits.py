@@ -13,8 +13,6 @@ import attrs
 from ...errors import InvalidValueError
 from ...model.names import MAX_ATTRIBUTE_BYTES
 
-__all__ = ["Limits"]
-
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:[.+-].*)?\Z")
 OLDEST = (1, 34)
 """The first version with ``resource.k8s.io/v1``."""

@@ -19,8 +19,6 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["GAP", "Item", "Leaf", "place"]
-
 GAP = 0x100
 """Positions between two leaves, so that a divided one finds a place for its half."""
 

@@ -63,8 +63,6 @@ if TYPE_CHECKING:
 
     from ...cluster.api import ApiError, Slices, WatchEvent
 
-__all__ = ["Planner"]
-
 SLICE_GAP: Final = 1.0
 """Seconds between two writes of one slice."""
 

@@ -18,7 +18,7 @@ from ...cluster.api import ApiError
 from ...concurrency.backoff import Backoff
 from ...concurrency.observable import Observable
 from ...errors import sentence
-from .actions import Create, Delete, PublisherStatus, ReadOwner, ReadSlices, ReadVersion, Update, Wait, Watch
+from .actions import Create, Delete, ReadOwner, ReadSlices, ReadVersion, Update, Wait, Watch
 from .planner import Planner
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from ...model.quantities import Amount
     from .actions import Action
     from .slices import Pool
-
-__all__ = ["Publisher", "PublisherStatus"]
 
 logger = logging.getLogger(__name__)
 

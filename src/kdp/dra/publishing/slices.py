@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from ...model.quantities import Amount
     from .limits import Limits
 
-__all__ = ["API_VERSION", "Memory", "Pool", "PoolSlice", "Writes", "is_stored", "leaves_of", "pool_slices", "writes"]
-
 API_VERSION = "resource.k8s.io/v1"
 
 DEVICES_WITH_MORE = 64

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from .limits import Limits
 
-__all__ = ["Problem", "problems_of_pool", "problems_of_slice"]
-
 MAX_CONDITIONS = 4
 MAX_POLICY_VALUES = 10
 

@@ -12,8 +12,9 @@ import pytest
 import kdp
 from kdp.cluster.api import ApiError
 from kdp.dra.publishing import planner
+from kdp.dra.publishing.actions import PublisherStatus
 from kdp.dra.publishing.limits import Limits
-from kdp.dra.publishing.publisher import Publisher, PublisherStatus
+from kdp.dra.publishing.publisher import Publisher
 from kdp.dra.publishing.slices import Pool, pool_slices
 
 from ..memory_api import MemoryApi, MemoryServer, Written
