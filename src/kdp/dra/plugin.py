@@ -36,7 +36,7 @@ from .claims.prepare import Preparer
 from .claims.status import ClaimStatusWriter
 from .health import HealthStreams
 from .publishing.actions import PublisherStatus
-from .publishing.exclusivity import until_exclusive
+from .publishing.exclusivity import Exclusivity
 from .publishing.feed import Feed, SlicePublisher
 from .publishing.publisher import Publisher
 from .publishing.slices import Pool
@@ -45,10 +45,7 @@ from .sockets import DriverSockets
 from .standard_attributes import StandardAttributes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ..hardware import Host
-    from ..model.devices import AttributeValue, Device
     from ..supervision.supervisor import Supervisor
     from .options import DriverOptions
 
@@ -161,10 +158,8 @@ class DraPlugin:
         else:
             publisher = Publisher(options.api, pool, owner=options.node)
         self._publisher = publisher
-        self._api = options.api
-        self._node: str | None = pool.nodes.get("nodeName")
-        self._events = EventRecorder(options.api, driver, pool.name if self._node is None else self._node)
-        self._exclusive: set[str] = set()
+        node: str | None = pool.nodes.get("nodeName")
+        self._events = EventRecorder(options.api, driver, pool.name if node is None else node)
         self._feed: Feed | None = None
         if publisher is not None:
             self._feed = Feed(
@@ -172,10 +167,9 @@ class DraPlugin:
                 supervisor,
                 publisher,
                 health_taint=options.health_taint,
-                standard=self._standard,
-                await_exclusive=self._await_exclusive,
+                standard=StandardAttributes(host),
+                exclusivity=None if node is None else Exclusivity(options.api, node, supervisor.backend),
             )
-        self._attributes = StandardAttributes(host)
         self._claim_grace = options.claim_grace
         self._health = options.health
         self._sockets_named = partial(
@@ -241,9 +235,9 @@ class DraPlugin:
         try:
             with self._scope:
                 async with anyio.create_task_group() as tasks:
-                    if self._publisher is not None:
+                    if self._publisher is not None and self._feed is not None:
                         tasks.start_soon(self._publisher.run)
-                        tasks.start_soon(self._publish_forever)
+                        tasks.start_soon(self._publish_forever, self._feed)
                     tasks.start_soon(self._serve_forever)
                     tasks.start_soon(self._record_events)
         finally:
@@ -389,27 +383,7 @@ class DraPlugin:
 
     # -- devices -------------------------------------------------------------------------------------------------------
 
-    async def _publish_forever(self) -> None:
+    async def _publish_forever(self, feed: Feed) -> None:
         """Hand what is known of the devices to the publisher, as soon as the kubelet has registered the driver."""
-        assert self._feed is not None  # it is asked where there is one
         await self._was_registered.wait()
-        await self._feed.run()
-
-    async def _await_exclusive(self, devices: Sequence[Device]) -> bool:
-        """Wait until no device plugin offers these devices; returns whether anything was to be asked."""
-        backend = self._supervisor.backend
-        named = {device.resource for device in devices} | {backend.resource, *backend.resources}
-        names = {name for name in named if name is not None} - self._exclusive
-        if self._node is None or not names:
-            return False
-        assert self._feed is not None  # it is who asks
-        await until_exclusive(self._api, self._node, names, report=self._feed.say)
-        self._exclusive |= names
-        return True
-
-    def _standard(self, devices: Sequence[Device]) -> dict[str, Mapping[str, AttributeValue]]:
-        started = time.monotonic()
-        found = self._attributes.of(devices)
-        if (took := time.monotonic() - started) > 1.0:
-            logger.info("%s: the standard attributes of %d devices took %.1f s", self.driver, len(devices), took)
-        return found
+        await feed.run()

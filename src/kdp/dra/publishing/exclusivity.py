@@ -10,7 +10,7 @@ Source: DRA contract section 3.7.
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 import anyio
 
@@ -19,9 +19,11 @@ from ...errors import InvalidValueError
 from ...model.quantities import Quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ...cluster.api import ClusterApi
+    from ...model.backend import DeviceBackend
+    from ...model.devices import Device
 
 LOOK_PAUSE = 3.0
 """Seconds between two looks at the node."""
@@ -37,6 +39,31 @@ def offered(node: Mapping[str, Any], resources: Iterable[str]) -> dict[str, str]
     status: Mapping[str, Any] = node.get("status") or {}
     allocatable: Mapping[str, Any] = status.get("allocatable") or {}
     return {name: str(allocatable[name]) for name in sorted(set(resources)) if _is_some(allocatable.get(name, "0"))}
+
+
+@final
+class Exclusivity:
+    """Which resources of a backend a node was seen not to offer by a device plugin.
+
+    Args:
+        api: The API server.
+        node: The node's name.
+        backend: The backend.
+    """
+
+    def __init__(self, api: ClusterApi, node: str, backend: DeviceBackend) -> None:
+        self._api = api
+        self._node = node
+        self._names = {name for name in (backend.resource, *backend.resources) if name is not None}
+        self._exclusive: set[str] = set()
+
+    async def wait(self, devices: Sequence[Device], *, report: Callable[[str], object]) -> bool:
+        """Wait until no device plugin offers these devices; returns whether anything was to be asked."""
+        named = {device.resource for device in devices if device.resource is not None}
+        names = (self._names | named) - self._exclusive
+        await until_exclusive(self._api, self._node, names, report=report)
+        self._exclusive |= names
+        return bool(names)
 
 
 async def until_exclusive(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING, Any, Protocol, final
 
 from ...concurrency.threads import offload
@@ -11,14 +12,16 @@ from ...model.devices import counter_sets
 from ..taints import tainted
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ...concurrency.observable import Observable
     from ...model.claims import TaintEffect
     from ...model.devices import AttributeValue, Device
     from ...model.quantities import Amount
     from ...supervision.supervisor import Supervisor
+    from ..standard_attributes import StandardAttributes
     from .actions import PublisherStatus
+    from .exclusivity import Exclusivity
 
 logger = logging.getLogger(__name__)
 
@@ -59,9 +62,8 @@ class Feed:
         supervisor: The backend.
         publisher: Who writes the slices.
         health_taint: The effect of the taint of an unhealthy device; None: it has none.
-        standard: Returns the standard attributes of devices, by id; called in a thread. None: they have none.
-        await_exclusive: Waits until these devices may be published, and returns whether that took a while; None: they
-            may.
+        standard: Finds the standard attributes of devices; None: they have none.
+        exclusivity: Knows whether a device plugin offers the devices; None: none can.
 
     Attributes:
         problem: Why what is known is not published, as a sentence; None: it is, as far as this is concerned.
@@ -74,15 +76,15 @@ class Feed:
         publisher: SlicePublisher,
         *,
         health_taint: TaintEffect | None,
-        standard: Callable[[Sequence[Device]], Mapping[str, Mapping[str, AttributeValue]]] | None = None,
-        await_exclusive: Callable[[Sequence[Device]], Awaitable[bool]] | None = None,
+        standard: StandardAttributes | None = None,
+        exclusivity: Exclusivity | None = None,
     ) -> None:
         self._driver = driver
         self._supervisor = supervisor
         self._publisher = publisher
         self._health_taint: TaintEffect | None = health_taint
         self._standard = standard
-        self._await_exclusive = await_exclusive
+        self._exclusivity = exclusivity
         self.problem: str | None = None
 
     async def run(self) -> None:
@@ -92,13 +94,13 @@ class Feed:
         while True:
             version, found = discovery.version, discovery.value
             if found.devices is not None:
-                if self._await_exclusive is not None and await self._await_exclusive(found.devices):
+                if self._exclusivity is not None and await self._exclusivity.wait(found.devices, report=self._say):
                     self.problem = None
                     continue  # it took a while
                 try:
                     counters = await self._counters()
                 except (HookError, NotReady) as error:
-                    self.say(f"{sentence(error)}; the slices stay as they are")
+                    self._say(f"{sentence(error)}; the slices stay as they are")
                 else:
                     self.problem = None
                     devices = tainted(found.devices, self._driver, self._health_taint)
@@ -108,7 +110,7 @@ class Feed:
                         self._publisher.publish(devices, counters=counters, standard=standard)
             await discovery.after(version)
 
-    def say(self, problem: str) -> None:
+    def _say(self, problem: str) -> None:
         """Log why what is known of the devices is not published, once."""
         if problem != self.problem:
             self.problem = problem
@@ -116,7 +118,13 @@ class Feed:
 
     async def _standard_of(self, devices: Sequence[Device]) -> Mapping[str, Mapping[str, AttributeValue]]:
         standard = self._standard
-        return {} if standard is None else await offload(lambda: standard(devices))
+        if standard is None:
+            return {}
+        started = time.monotonic()
+        found = await offload(lambda: standard.of(devices))
+        if (took := time.monotonic() - started) > 1.0:
+            logger.info("%s: the standard attributes of %d devices took %.1f s", self._driver, len(devices), took)
+        return found
 
     async def _counters(self) -> Mapping[str, Mapping[str, Amount]]:
         if not self._supervisor.hooks.overridden("counters"):
