@@ -25,7 +25,7 @@ import pytest
 import kdp
 from kdp.cluster.api import ApiError
 from kdp.cluster.client import KubeApi
-from kdp.dra.publishing import planner
+from kdp.dra.publishing import pacing
 from kdp.dra.publishing.publisher import Publisher
 from kdp.dra.publishing.slices import Pool
 
@@ -236,7 +236,7 @@ async def test_publish_wipe_edit_and_conflict(driver: Driver) -> None:
         (owner,) = {json.dumps(item["metadata"]["ownerReferences"]) for item in await driver.stored()}
         assert json.loads(owner)[0]["uid"] == node["metadata"]["uid"]
 
-        for wait in (planner.SLICE_GAP, 0.0):  # the second time right after they were made again
+        for wait in (pacing.SLICE_GAP, 0.0):  # the second time right after they were made again
             await anyio.sleep(wait)
             start = time.monotonic()
             await cluster.api("DELETE", f"{PATH}?fieldSelector=spec.nodeName={NODE}")

@@ -37,7 +37,6 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import attrs
 
-from ...concurrency.backoff import Backoff
 from ...errors import InvalidValueError
 from ...model.devices import AttributeValue, Device
 from ...model.quantities import Amount
@@ -56,21 +55,13 @@ from .actions import (
 )
 from .feature_gates import PARTITIONS, DroppedField, dropped_fields, publishable
 from .limits import Limits
+from .pacing import Failures, WriteRate
 from .slices import Memory, Pool, PoolSlice, is_stored, pool_slices, writes
 
 if TYPE_CHECKING:
     import random
 
     from ...cluster.api import ApiError, Slices, WatchEvent
-
-SLICE_GAP: Final = 1.0
-"""Seconds between two writes of one slice."""
-
-RATE: Final = 20.0
-"""Writes a second, of all slices together, when the burst is used up."""
-
-BURST: Final = 100
-"""Writes that may follow one another at once; at least twice as many as there are slices."""
 
 SETTLE: Final = 0.25
 """Seconds without a deletion until slices are made again: a starting kubelet deletes them one by one."""
@@ -83,11 +74,6 @@ OWNER_CHECK: Final = 300.0
 
 WATCH_GAP: Final = 1.0
 """Seconds between the starts of two watches that ended well."""
-
-CALM: Final = 60.0
-"""Seconds without a failure after which the next one is the first again."""
-
-_Object = dict[str, Any]
 
 
 @final
@@ -139,7 +125,7 @@ class Planner:
         self._version_due = True
         self._limits: Limits | None = None
         self._dropped: dict[str, DroppedField] = {}
-        self._owners: tuple[_Object, ...] = ()
+        self._owners: tuple[Mapping[str, Any], ...] = ()
         self._owner_at: float | None = None if owner is None else 0.0
         self._is_listed = False
         self._stored: dict[str, Mapping[str, Any]] = {}
@@ -157,20 +143,11 @@ class Planner:
         self._generation = 0
         self._published = (0, 0)
         # when
-        self._pause_until = 0.0
-        self._trouble: str | None = None
-        self._is_trouble_of_watch = False
-        self._failed_at = 0.0
-        self._unreached = Backoff(first=0.1, most=30.0, rng=rng)
-        self._denied = Backoff(first=1.0, most=60.0, rng=rng)
-        self._conflict = Backoff(first=0.05, most=5.0, rng=rng)
-        self._nobody = Backoff(first=0.5, most=5.0, rng=rng)
+        self._failures = Failures(rng)
+        self._rate = WriteRate()
         self._not_before = 0.0
         self._settle_until = 0.0
         self._settle_since: float | None = None
-        self._written: dict[str, float] = {}
-        self._burst = float(BURST)
-        self._burst_at = 0.0
 
     @property
     def status(self) -> PublisherStatus:
@@ -180,7 +157,7 @@ class Planner:
             generation=generation,
             slices=count,
             is_current=bool(generation) and not self._is_dirty and not self._plan and self._invalid is None,
-            problem=self._trouble or self._invalid,
+            problem=self._failures.problem or self._invalid,
             withheld=self._withheld,
             dropped=tuple(self._dropped[gate] for gate in sorted(self._dropped)),
         )
@@ -204,8 +181,8 @@ class Planner:
         Args:
             now: Seconds on any clock that never goes back; the same for all methods.
         """
-        if now < self._pause_until:
-            return Wait(self._pause_until)
+        if now < self._failures.pause_until:
+            return Wait(self._failures.pause_until)
         if self._version_due:
             return ReadVersion()
         if self._owner is not None and self._owner_at is not None and now >= self._owner_at:
@@ -223,16 +200,9 @@ class Planner:
             self._under_way = self._plan[0]
             return self._plan[0]
         if at is None and self._is_watching and now >= self._watch_at:
-            self._calm()
+            self._failures.end()
         times = [at, self._owner_at, self._watch_at if now < self._watch_at else None]
         return Wait(min((time for time in times if time is not None), default=None))
-
-    def _calm(self) -> None:
-        """All is done, and the watch has lasted: what failed before is over."""
-        self._trouble = None
-        self._is_trouble_of_watch = False
-        for backoff in (self._unreached, self._denied, self._conflict, self._nobody):
-            backoff.reset()
 
     def _compare(self, now: float) -> float | None:
         """Make the plan if anything is to be written and may be now; else return when it may be, None: nothing is."""
@@ -254,8 +224,7 @@ class Planner:
             self._complete(todo.generation)
             return None
         touched = [item["metadata"]["name"] for item in (*todo.delete, *todo.update, *todo.create)]
-        at = max((self._written[name] + SLICE_GAP for name in touched if name in self._written), default=now)
-        at = max(at, self._burst_time(len(touched), now))
+        at = self._rate.earliest(touched, len(self._wanted), now)
         if at > now:
             self._not_before = at  # what changes until then is compared together
             return at
@@ -305,15 +274,8 @@ class Planner:
         self._published = generation, len(self._wanted)
         self._generation = generation
         self._is_dirty = False
-        if not self._is_trouble_of_watch:
-            self._trouble = None
-
-    def _burst_time(self, count: int, now: float) -> float:
-        """Return when so many writes may begin."""
-        most = float(max(BURST, 2 * len(self._wanted), count))
-        self._burst = min(most, self._burst + (now - self._burst_at) * RATE)
-        self._burst_at = now
-        return now + max(0.0, count - self._burst) / RATE
+        if not self._failures.is_of_watch:
+            self._failures.problem = None
 
     # -- what the server answers ---------------------------------------------------------------------------------------
 
@@ -348,7 +310,7 @@ class Planner:
             try:
                 limits = Limits.of(version)
             except InvalidValueError as error:
-                self._fail(self._denied, str(error), now)
+                self._failures.add(self._failures.denied, str(error), now)
                 return
             if limits != self._limits or self._dropped:
                 self._is_rendered = self._input is None
@@ -384,8 +346,7 @@ class Planner:
 
     def _did(self, step: Write, now: float) -> None:
         """Note a write, whether it went well or not."""
-        self._written[step.item["metadata"]["name"]] = now
-        self._burst = max(0.0, self._burst - 1.0)
+        self._rate.wrote(step.item["metadata"]["name"], now)
         if self._plan and self._plan[0] is step:
             self._plan.popleft()
         else:
@@ -406,8 +367,7 @@ class Planner:
         if news:
             self._dropped |= news
             # What must not be offered without the field is taken back at once, or not sent at all.
-            self._written.pop(name, None)
-            self._plan.clear()
+            self._rate.hurry(name)
             self._is_rendered = False
             self._is_dirty = True
             self._plan.clear()
@@ -424,23 +384,25 @@ class Planner:
 
     def failed(self, step: Action, error: ApiError, now: float) -> None:
         """Tell that a step failed."""
-        is_write = isinstance(step, Create | Update | Delete)
         if isinstance(step, Delete) and error.status == 404:
             self.done(step, None, now)
             return
+        failures = self._failures
+        is_conflict = False
         if isinstance(step, Create | Update | Delete):
             self._did(step, now)
             self._plan.clear()
             self._is_dirty = True
-        if is_write and (error.status == 409 or (error.status == 404 and isinstance(step, Update))):
+            is_conflict = error.status == 409 or (error.status == 404 and isinstance(step, Update))
+        if is_conflict:
             self._is_listed = False
-            is_taken = self._conflict.failures >= 3
-            self._fail(self._conflict, str(error) if is_taken else self._trouble, now)
+            is_taken = failures.conflict.failures >= 3
+            failures.add(failures.conflict, str(error) if is_taken else failures.problem, now)
         elif isinstance(step, ReadOwner) and error.status == 404:
             text = f"node {step.node!r} is not in the API server: its slices are published when it is"
-            self._fail(self._nobody, text, now)
+            failures.add(failures.nobody, text, now)
         else:
-            self._fail_by(error, now)
+            failures.add_error(error, now)
         self._release(now)
 
     def _release(self, now: float) -> None:
@@ -449,19 +411,6 @@ class Planner:
         held, self._held = self._held, []
         for event in held:
             self.observed(event, now)
-
-    def _fail_by(self, error: ApiError, now: float) -> None:
-        if error.status in (0, 408, 429) or error.status >= 500:
-            self._fail(self._unreached, str(error), now, at_least=error.retry_after or 0.0)
-        else:
-            self._fail(self._denied, str(error), now, at_least=error.retry_after or 0.0)
-
-    def _fail(self, backoff: Backoff, problem: str | None, now: float, *, at_least: float = 0.0) -> None:
-        if now - max(self._failed_at, self._pause_until) > CALM:
-            backoff.reset()
-        self._failed_at = now
-        self._trouble = problem
-        self._pause_until = max(self._pause_until, now + at_least + backoff.next())
 
     # -- what the watch brings -----------------------------------------------------------------------------------------
 
@@ -512,11 +461,11 @@ class Planner:
             return
         self._is_listed = False
         if error.status == 410:
-            self._fail(self._conflict, self._trouble, now)
+            self._failures.add(self._failures.conflict, self._failures.problem, now)
             return
         self._version_due = True
-        self._is_trouble_of_watch = True
-        self._fail_by(error, now)
+        self._failures.is_of_watch = True
+        self._failures.add_error(error, now)
 
     def restart(self) -> None:
         """Tell that whoever did the steps stopped amid one: what was under way is not known."""

@@ -331,14 +331,16 @@ def test_all_invariants_hold() -> None:
 
 MUTANTS = [
     Mutant(1, "what is there is written again", "last=self._generation, owners", "last=self._generation + 1, owners"),
-    Mutant(2, "no gap between writes of a slice", "self._written[name] + SLICE_GAP for", "self._written[name] for"),
-    Mutant(3, "what is refused is repeated at once", "now + at_least + backoff.next()", "now"),
-    Mutant(3, "the pauses do not grow", "        self._failed_at = now\n", "        backoff.reset()\n"),
     Mutant(4, "slices of other pools count as ours", ' and spec["pool"]["name"] == self._pool.name', ""),
     Mutant(6, "what was dropped is forgotten", "self._dropped |= news\n", "pass\n"),
     Mutant(6, "own writes are taken for others'", "if _number(version) <= max(", "if _number(version) < 0 * max("),
     Mutant(6, "a wiped slice is not missed", "            del self._stored[name]\n", ""),
     Mutant(6, "others' edits are not seen", "            self._stored[name] = item\n", "            return\n"),
+]
+MUTANTS_OF_PACING = [
+    Mutant(2, "no gap between writes of a slice", "self._written[name] + SLICE_GAP for", "self._written[name] for"),
+    Mutant(3, "what is refused is repeated at once", "now + at_least + backoff.next()", "now"),
+    Mutant(3, "the pauses do not grow", "        self._failed_at = now\n", "        backoff.reset()\n"),
 ]
 
 
@@ -353,3 +355,13 @@ def test_mutants_are_noticed(mutant: Mutant) -> None:
             for number in range(30)
         ),
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", MUTANTS_OF_PACING, ids=lambda mutant: mutant.name)
+def test_mutants_of_the_pacing_are_noticed(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = mutant.load("kdp.dra.publishing.pacing")
+    monkeypatch.setattr(real, "WriteRate", module.WriteRate)
+    monkeypatch.setattr(real, "Failures", module.Failures)
+    lives = (partial(live, World, examples=40, steps=25, number=number, shrinks=False) for number in range(30))
+    assert_killed(mutant, lives)

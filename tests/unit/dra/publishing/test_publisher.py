@@ -11,7 +11,7 @@ import pytest
 
 import kdp
 from kdp.cluster.api import ApiError
-from kdp.dra.publishing import planner
+from kdp.dra.publishing import pacing, planner
 from kdp.dra.publishing.actions import PublisherStatus
 from kdp.dra.publishing.limits import Limits
 from kdp.dra.publishing.publisher import Publisher
@@ -29,8 +29,8 @@ def widgets(count: int, **more: object) -> list[kdp.Device]:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The gaps of the core, ten times shorter."""
-    for name in ("SLICE_GAP", "SETTLE", "MOST_SETTLE", "WATCH_GAP"):
-        monkeypatch.setattr(planner, name, getattr(planner, name) / 10)
+    for module, name in ((pacing, "SLICE_GAP"), (planner, "SETTLE"), (planner, "MOST_SETTLE"), (planner, "WATCH_GAP")):
+        monkeypatch.setattr(module, name, getattr(module, name) / 10)
 
 
 class Bench:
@@ -328,7 +328,7 @@ async def test_no_partition_is_published_before_it_is_known_that_counters_count(
 
 async def test_a_partition_whose_counters_were_left_out_is_taken_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to 1.34 counters are in the slice of their devices: it was offered without them until the gap was over."""
-    monkeypatch.setattr(planner, "SLICE_GAP", 3600.0)
+    monkeypatch.setattr(pacing, "SLICE_GAP", 3600.0)
     bench = Bench()
     bench.server.release = "v1.34.4"
     bench.server.gates_off = {"DRAPartitionableDevices"}
@@ -483,7 +483,7 @@ async def test_flips_a_hundred_times_a_second_are_few_writes() -> None:
     devices = widgets(64)
     async with bench.running():
         await bench.published(devices)
-        await anyio.sleep(planner.SLICE_GAP)
+        await anyio.sleep(pacing.SLICE_GAP)
         bench.server.writes.clear()
         start = time.monotonic()
         for n in range(100):
@@ -496,5 +496,5 @@ async def test_flips_a_hundred_times_a_second_are_few_writes() -> None:
         await bench.until_stored(
             lambda: next(iter(bench.server.items.values()))["spec"]["devices"][0]["attributes"]["n"] == {"int": 99}
         )
-        assert len(bench.server.writes) <= took / planner.SLICE_GAP + 2
+        assert len(bench.server.writes) <= took / pacing.SLICE_GAP + 2
         assert bench.server.generations() == {1}
