@@ -121,6 +121,7 @@ class PluginManager(Service):
                 self._owners[resource] = supervisor
                 self._claimed[resource] = backend
             self._supervisors.append(supervisor)
+        self._unapplied = {*self._supervisors}
 
     # -- what others ask for -------------------------------------------------------------------------------------------
 
@@ -136,6 +137,13 @@ class PluginManager(Service):
             resources={s.resource: s for s in (*waiting, *(plugin.status for plugin in self._plugins.values()))},
             backends=self._problems,
         )
+
+    @property
+    @override
+    def _problems(self) -> tuple[tuple[str, str | None], ...]:
+        # Between a first discovery and its plugins there is no part that could say that it is not ready.
+        news = dict.fromkeys(self._unapplied, "its first devices are being offered")
+        return tuple((each.label, each.discovery.value.problem or news.get(each)) for each in self._supervisors)
 
     @property
     def preferred(self) -> Mapping[str, int]:
@@ -229,6 +237,7 @@ class PluginManager(Service):
                 self._failed_preferences += plugin.failed_preferences
                 self._tracker.detach(name)
                 plugin.withdraw()
+        self._unapplied.discard(supervisor)
 
     def _start(self, resource: str, supervisor: Supervisor) -> DevicePlugin:
         plugin = self._plugins[resource] = DevicePlugin(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+import anyio
+import anyio.lowlevel
 import attrs
 import pytest
 from typing_extensions import override
@@ -160,3 +162,13 @@ async def test_a_partition_that_is_still_to_be_made_is_not_listed(kubelet: Simul
         backend.devices[1] = kdp.Device(id="later")
         manager.rescan()
         await kubelet.until(capacity={RESOURCE: 2}, allocatable={RESOURCE: 2})
+
+
+async def test_it_is_not_ready_between_the_first_discovery_and_its_plugins(k137: SimulatedKubelet) -> None:
+    """A backend whose devices name their resources has no plugin before: nothing was there that could be unready."""
+    devices = [part(f"w{n}", f"example.com/w{n}") for n in range(2)]
+    async with running(k137, Widgets(*devices, resource=None)) as manager:
+        with anyio.fail_after(30):
+            while not manager.is_ready:
+                await anyio.lowlevel.checkpoint()
+        assert manager.status().resources.keys() == {"example.com/w0", "example.com/w1"}
