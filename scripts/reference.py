@@ -120,9 +120,15 @@ def kind_of(thing: type) -> str:
 def members(thing: type) -> Iterator[tuple[str, Any]]:
     """Return the public methods and properties that a class defines itself, in their order.
 
-    What it has of classes of its own package that nobody else sees counts as its own: those are its parts.
+    What it inherits from a class of its own package that is not public counts as its own.
     """
-    parts = [base for base in thing.__mro__ if base is thing or base.__module__.startswith(f"{thing.__module__}.")]
+    package = thing.__module__.rpartition(".")[0]
+    public = [each for name in MODULES for each in vars_of(importlib.import_module(name))]
+    parts = [
+        base
+        for base in thing.__mro__
+        if base is thing or (base.__module__.startswith(f"{package}.") and base not in public)
+    ]
     own: dict[str, Any] = {}
     for name, member in (pair for part in parts for pair in vars(part).items()):
         own.setdefault(name, member)

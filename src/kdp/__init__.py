@@ -18,67 +18,8 @@ A tour of the names, in the order in which a vendor meets them:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from .startup import lazy_names
 
-from .errors import AllocationError, ConfigurationError, InvalidValueError, KdpError, NotReady
-from .model.backend import Allocation, DeviceBackend, Needs, PreferRequest, Reporter
-from .model.devices import Device, Health, Quantity, Version
-from .model.edits import ContainerEdits, DeviceNode, Hook, Mount
-from .model.health_policy import HealthPolicy
-
-if TYPE_CHECKING:
-    from .daemon import run, serve
-    from .model.claims import BindingConditions, Claim, NetworkData, RequestPolicy, Taint
-
-__all__ = [
-    "Allocation",
-    "AllocationError",
-    "BindingConditions",
-    "Claim",
-    "ConfigurationError",
-    "ContainerEdits",
-    "Device",
-    "DeviceBackend",
-    "DeviceNode",
-    "Health",
-    "HealthPolicy",
-    "Hook",
-    "InvalidValueError",
-    "KdpError",
-    "Mount",
-    "Needs",
-    "NetworkData",
-    "NotReady",
-    "PreferRequest",
-    "Quantity",
-    "Reporter",
-    "RequestPolicy",
-    "Taint",
-    "Version",
-    "run",
-    "serve",
-]
+__all__, __getattr__, __dir__ = lazy_names(__name__, __file__)
 
 __version__ = "0.1.0"
-
-
-def __getattr__(name: str) -> object:
-    """Load the process side and what only DRA has on first use, so that the model alone stays light (PEP 562)."""
-    if name in ("run", "serve"):
-        import gc
-
-        collecting = gc.isenabled()
-        gc.disable()  # collections while all is loaded find nothing and take their share of the start
-        try:
-            from . import daemon
-        finally:
-            if collecting:
-                gc.enable()
-        return getattr(daemon, name)
-    if name in ("BindingConditions", "Claim", "NetworkData", "RequestPolicy", "Taint"):
-        from .model import claims
-
-        found: object = getattr(claims, name)
-        globals()[name] = found
-        return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -144,7 +144,7 @@ def _as_in_docstrings() -> dict[str, Any]:
         for backend in backends:
             assert isinstance(backend.discover(), list)
 
-    names = {name: getattr(kdp, name) for name in kdp.__all__ if name != "run"}
+    names = {name: getattr(kdp, name) for name in vars(kdp)["__all__"] if name != "run"}
     namespace = SimpleNamespace(**names, run=run)
     return {
         "__name__": "page",

@@ -12,23 +12,6 @@ policy is exact where that is fast and stops at its budget where it is not, sayi
 
 from __future__ import annotations
 
-from .policies import POLICIES, Policy, choose, explain
-from .problem import Choice, Rival, Term
-from .shared import share
-from .sharing import Override, Sharing
-from .topology import Topology, links_of_matrix
+from ..startup import lazy_names
 
-__all__ = [
-    "POLICIES",
-    "Choice",
-    "Override",
-    "Policy",
-    "Rival",
-    "Sharing",
-    "Term",
-    "Topology",
-    "choose",
-    "explain",
-    "links_of_matrix",
-    "share",
-]
+__all__, __getattr__, __dir__ = lazy_names(__name__, __file__)

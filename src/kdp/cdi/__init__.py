@@ -12,23 +12,6 @@ SPEC.md), and what containerd 1.7 and 2.x do with it (docs/how-to/use-cdi.md).
 
 from __future__ import annotations
 
-from .directory import CdiDirectory
-from .model import CdiDevice, CdiEdits, CdiMount, CdiNetDevice, CdiNode, CdiSpec
-from .names import cdi_device_name, cdi_kind, device_id_of
-from .parse import parse_spec
-from .render import render_device
+from ..startup import lazy_names
 
-__all__ = [
-    "CdiDevice",
-    "CdiDirectory",
-    "CdiEdits",
-    "CdiMount",
-    "CdiNetDevice",
-    "CdiNode",
-    "CdiSpec",
-    "cdi_device_name",
-    "cdi_kind",
-    "device_id_of",
-    "parse_spec",
-    "render_device",
-]
+__all__, __getattr__, __dir__ = lazy_names(__name__, __file__)

@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, NoReturn, Unpack
 
 from ..errors import ConfigurationError, InvalidValueError, PluginDirectoryGoneError
+from ..startup import collections_off
 from . import logs
 from .notify import Notifier
 from .serving import Daemon, Plan, check_backends
@@ -99,11 +100,8 @@ def run_plan(plan: Plan, *, signals: Signals, read_again: Callable[[], Plan] | N
         read_again: Reads the configuration again at SIGHUP; None: there is nothing to read.
     """
     logs.configure(plan.settings)
-    gc.disable()  # collections while all is loaded find nothing and are a twentieth of the start
-    try:
+    with collections_off():  # `_keep_what_is_loaded` switches them on again
         code = _run_loop(plan, signals, read_again)
-    finally:
-        gc.enable()
     signals.end(code)
     return code
 

@@ -16,56 +16,6 @@ another node: see docs/how-to/read-hardware.md.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING
+from ..startup import lazy_names
 
-from .events.directories import DirectoryWatch
-from .host import Host
-
-if TYPE_CHECKING:
-    from .attributes import attributes_of
-    from .directory import Directory, NetInterface, NodeFiles, PciFunction
-    from .events.links import LinkEvent, LinkWatch
-    from .events.uevents import Uevent, UeventWatch
-    from .lastknown import LastKnown
-    from .pci import PciLink
-    from .readings import Reading
-
-__all__ = [
-    "Directory",
-    "DirectoryWatch",
-    "Host",
-    "LastKnown",
-    "LinkEvent",
-    "LinkWatch",
-    "NetInterface",
-    "NodeFiles",
-    "PciFunction",
-    "PciLink",
-    "Reading",
-    "Uevent",
-    "UeventWatch",
-    "attributes_of",
-]
-
-_HOMES = {
-    "Directory": "directory",
-    "LastKnown": "lastknown",
-    "LinkEvent": "events.links",
-    "LinkWatch": "events.links",
-    "NetInterface": "directory",
-    "NodeFiles": "directory",
-    "PciFunction": "directory",
-    "PciLink": "pci",
-    "Reading": "readings",
-    "Uevent": "events.uevents",
-    "UeventWatch": "events.uevents",
-    "attributes_of": "attributes",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Load a reader's module on first use: a plugin that needs only `Host` starts sooner (PEP 562)."""
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__all__, __getattr__, __dir__ = lazy_names(__name__, __file__)

@@ -6,21 +6,16 @@ name ``""`` says "look at everything": the queue overflowed, or the directory it
 
 from __future__ import annotations
 
-import ctypes.util
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
 
-# asyncinotify looks for libc when it is imported, by a run of ldconfig: some milliseconds of every start, for a library
-# that is loaded already, which it takes if none is found.
-_find_library = ctypes.util.find_library
-ctypes.util.find_library = lambda name: None
-try:
+from ...startup import ldconfig_off
+
+with ldconfig_off():
     import asyncinotify
-finally:
-    ctypes.util.find_library = _find_library
 
 if TYPE_CHECKING:
     from types import TracebackType

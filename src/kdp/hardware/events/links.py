@@ -86,16 +86,6 @@ class LinkWatch(EventWatch[LinkEvent]):
     _FILE = LINKS
     _EVENTS = "link"
 
-    async def events(self, *, at_most: float | None) -> list[LinkEvent]:
-        """Wait for events and return all that have come.
-
-        An empty list says "look at everything": the time is up, or events were lost. Cancellation loses no event.
-
-        Args:
-            at_most: Seconds after which it returns with nothing, the floor under all that is not told; None: never.
-        """
-        return await self._next(at_most)
-
     @override
     def _of_message(self, message: bytes) -> list[LinkEvent]:
         return parse(message)

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 __all__ = ["EventWatch"]
 
-E = TypeVar("E")
+Event = TypeVar("Event")
 
 _BUFFER = 1 << 20
 """Socket buffer in bytes: loading a driver on a large node causes thousands of events at once."""
 
 
-class EventWatch(ABC, Generic[E]):
+class EventWatch(ABC, Generic[Event]):
     """What `UeventWatch` and `LinkWatch` have in common; each says in its docstring what it is to its user."""
 
     _PROTOCOL: ClassVar[int]
@@ -73,8 +73,14 @@ class EventWatch(ABC, Generic[E]):
         if self._file is not None:
             await self._file.close()
 
-    async def _next(self, at_most: float | None) -> list[E]:
-        """As ``events`` of both."""
+    async def events(self, *, at_most: float | None) -> list[Event]:
+        """Wait for wanted events and return all that have come.
+
+        An empty list says "look at everything": the time is up, or events were lost. Cancellation loses no event.
+
+        Args:
+            at_most: Seconds after which it returns an empty list; None: never.
+        """
         with anyio.move_on_after(at_most):
             while True:
                 if self._socket is not None:
@@ -97,11 +103,11 @@ class EventWatch(ABC, Generic[E]):
         return []
 
     @abstractmethod
-    def _of_message(self, message: bytes) -> list[E]:
+    def _of_message(self, message: bytes) -> list[Event]:
         """Return the wanted events of a message of the kernel."""
 
     @abstractmethod
-    def _of_line(self, told: dict[str, Any]) -> list[E]:
+    def _of_line(self, told: dict[str, Any]) -> list[Event]:
         """Return the wanted events of a line of the file."""
 
 

@@ -88,16 +88,6 @@ class UeventWatch(EventWatch[Uevent]):
         super().__init__(host)
         self._subsystems = None if subsystems is None else frozenset(subsystems)
 
-    async def events(self, *, at_most: float | None) -> list[Uevent]:
-        """Wait for events of the wanted subsystems and return all that have come.
-
-        An empty list says "look at everything": the time is up, or events were lost. Cancellation loses no event.
-
-        Args:
-            at_most: Seconds after which it returns with nothing, the floor under all that is not told; None: never.
-        """
-        return await self._next(at_most)
-
     @override
     def _of_message(self, message: bytes) -> list[Uevent]:
         return self._of_line(parse(message))

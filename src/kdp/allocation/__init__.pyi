@@ -1,0 +1,12 @@
+from .policies import POLICIES as POLICIES
+from .policies import Policy as Policy
+from .policies import choose as choose
+from .policies import explain as explain
+from .problem import Choice as Choice
+from .problem import Rival as Rival
+from .problem import Term as Term
+from .shared import share as share
+from .sharing import Override as Override
+from .sharing import Sharing as Sharing
+from .topology import Topology as Topology
+from .topology import links_of_matrix as links_of_matrix

@@ -1,0 +1,12 @@
+from .directory import CdiDirectory as CdiDirectory
+from .model import CdiDevice as CdiDevice
+from .model import CdiEdits as CdiEdits
+from .model import CdiMount as CdiMount
+from .model import CdiNetDevice as CdiNetDevice
+from .model import CdiNode as CdiNode
+from .model import CdiSpec as CdiSpec
+from .names import cdi_device_name as cdi_device_name
+from .names import cdi_kind as cdi_kind
+from .names import device_id_of as device_id_of
+from .parse import parse_spec as parse_spec
+from .render import render_device as render_device
