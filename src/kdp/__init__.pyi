@@ -17,12 +17,12 @@ from .model.claims import RequestPolicy as RequestPolicy
 from .model.claims import Taint as Taint
 from .model.devices import Device as Device
 from .model.devices import Health as Health
-from .model.devices import Quantity as Quantity
 from .model.devices import Version as Version
 from .model.edits import ContainerEdits as ContainerEdits
 from .model.edits import DeviceNode as DeviceNode
 from .model.edits import Hook as Hook
 from .model.edits import Mount as Mount
 from .model.health_policy import HealthPolicy as HealthPolicy
+from .model.quantities import Quantity as Quantity
 
 __version__: str

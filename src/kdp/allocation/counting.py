@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from .topology import Topology
 
-__all__ = ["first", "first_terms", "numa", "numa_terms", "packed", "packed_terms", "spread", "spread_terms"]
-
 
 _LOOK = 256
 """Combinations of NUMA nodes between two looks at the clock: eight nodes never reach it."""

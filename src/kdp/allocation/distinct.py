@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     Search = Callable[[Problem, Topology, float], Found]
     Terms = Callable[[Problem, Topology, Collection[int]], tuple[Term, ...]]
 
-__all__ = ["distinct", "distinct_terms", "one_of_each_unit"]
-
 
 def one_of_each_unit(problem: Problem) -> Problem | None:
     """Return the question about units, each stood for by one device; None: so many different units there are not."""

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     Score = tuple[int, int, int]
     """Minus NUMA nodes, minus harm, bits: what decides between sets of equal total."""
 
-__all__ = ["best_of_halves"]
-
 
 def best_of_halves(
     rows: Sequence[Sequence[int]], gains: Sequence[int], size: int, least: int, score: Callable[[list[int]], Score]

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from .topology import Topology
 
-__all__ = ["linked", "linked_terms"]
-
 
 def linked(problem: Problem, topology: Topology, deadline: float) -> Found:
     """Return the best connected set.

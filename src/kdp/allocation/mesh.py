@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from .problem import Problem
     from .topology import Topology
 
-__all__ = ["best_of_mesh"]
-
 FEW = 16
 """Up to so many devices to choose among, all sets are tried."""
 

@@ -22,8 +22,6 @@ from .topology import Topology
 if TYPE_CHECKING:
     from ..model.devices import Device
 
-__all__ = ["BUDGET", "POLICIES", "Policy", "check_policy", "choose", "explain"]
-
 BUDGET = 0.02
 """Seconds that a search may take where it cannot be exact at once: pod admission waits for it."""
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from ..model.backend import DeviceBackend, PreferRequest
 
-__all__ = ["Preferences", "policy_in_force"]
-
 logger = logging.getLogger(__name__)
 
 _REMEMBERED = 256

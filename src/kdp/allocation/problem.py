@@ -17,8 +17,6 @@ import attrs
 from ..errors import InvalidValueError
 from ..model.devices import Device
 
-__all__ = ["Choice", "Found", "OutOfTime", "Problem", "Rival", "Term", "natural", "shown"]
-
 _DIGITS = re.compile(r"(\d+)")
 
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from ..model.edits import ContainerEdits
     from .sharing import Sharing
 
-__all__ = ["remember_held", "share"]
-
 
 @final
 @attrs.frozen

@@ -21,16 +21,6 @@ if TYPE_CHECKING:
 
     from ..model.devices import Device
 
-__all__ = [
-    "MAX_BASE_ID_LENGTH",
-    "PLACEMENTS",
-    "Override",
-    "Placement",
-    "Sharing",
-    "base_id",
-    "replica_id",
-]
-
 Placement = Literal["distinct", "packed", "spread"]
 PLACEMENTS: tuple[Placement, ...] = ("distinct", "packed", "spread")
 

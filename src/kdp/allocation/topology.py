@@ -20,8 +20,6 @@ from ..errors import InvalidValueError
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-__all__ = ["Branch", "Topology", "links_of_matrix"]
-
 
 @final
 @attrs.frozen

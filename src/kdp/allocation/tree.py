@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from .problem import Problem
     from .topology import Branch, Topology
 
-__all__ = ["best_of_tree"]
-
 FREE_STEPS = 20_000
 """Pairs of masks that are put together without a look at the clock: trees of NUMA nodes need a few hundred, so their
 answers are exact also on a machine that is busy with other things."""

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ..hardware import Host
     from .model import CdiSpec
 
-__all__ = ["CdiDirectory"]
-
 _PREFIX, _SUFFIX = "kdp_", ".json"
 
 

@@ -18,8 +18,6 @@ from ..errors import InvalidValueError
 from ..model.edits import Hook
 from ..model.names import check_absolute_path, check_cdi_device_name, check_cdi_kind, check_env_variable
 
-__all__ = ["CdiDevice", "CdiEdits", "CdiMount", "CdiNetDevice", "CdiNode", "CdiSpec"]
-
 _T = TypeVar("_T")
 
 _VERSIONS = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "1.1.0")

@@ -23,8 +23,6 @@ import re
 from ..errors import InvalidNameError
 from ..model.names import check_cdi_device_name, check_resource_name
 
-__all__ = ["cdi_device_name", "cdi_kind", "device_id_of"]
-
 _PLAIN = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.:]*[A-Za-z0-9])?\Z")
 _ESCAPED = "x_"
 _ESCAPE = re.compile(r"_([0-9a-f]{2})")

@@ -12,8 +12,6 @@ from .model import CdiDevice, CdiEdits, CdiMount, CdiNetDevice, CdiNode, CdiSpec
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["parse_spec"]
-
 _READABLE = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
 
 

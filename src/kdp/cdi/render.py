@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ..model.devices import Device
     from ..model.edits import ContainerEdits, DeviceNode, Mount
 
-__all__ = ["render_device", "render_edits"]
-
 
 def render_device(device: Device, host: Host, *, without_env: Collection[str] = ()) -> CdiDevice | None:
     """Return the device's part of a spec; None if it adds nothing to a container. Blocks for a stat(2) a node.

@@ -13,7 +13,8 @@ import types
 from collections.abc import Collection, Iterable, Sequence
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
-from ..model.devices import Quantity, Version
+from ..model.devices import Version
+from ..model.quantities import Quantity
 
 __all__ = ["ConversionError", "convert", "describe"]
 

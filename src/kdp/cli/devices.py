@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from ..errors import KdpError, sentence
-from ..model.devices import Quantity, Version
+from ..model.devices import Version
+from ..model.quantities import Quantity
 from .invocation import Invocation
 from .options import backend_options, output_option, refusing, setting_options
 from .streams import console, document

@@ -17,8 +17,6 @@ from ..errors import KdpError
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
-__all__ = ["ApiError", "ClusterApi", "Slices", "WatchEvent"]
-
 Object = dict[str, Any]
 
 

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 
     from lightkube.config.kubeconfig import SingleConfig
 
-__all__ = ["KubeApi"]
-
 DEADLINE: Final = 9.0
 """Seconds for a request; a kubelet waits for a claim much longer, but tries again only after a while."""
 

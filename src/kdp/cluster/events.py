@@ -18,8 +18,6 @@ from .api import ApiError
 if TYPE_CHECKING:
     from .api import ClusterApi
 
-__all__ = ["EventRecorder"]
-
 logger = logging.getLogger(__name__)
 
 MOST_TEXT: Final = 1024

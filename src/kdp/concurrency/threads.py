@@ -19,8 +19,6 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar, final
 
-__all__ = ["Outcome", "Worker", "begin", "offload", "run", "value_of"]
-
 IDLE = 10.0
 """Seconds for which a free thread of `offload` waits for its next call."""
 

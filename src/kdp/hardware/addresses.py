@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from .directory import NodeFiles
 
-__all__ = ["ADDRESSES", "addresses_of", "parse_addresses"]
-
 ADDRESSES: Final = "ADDRESSES"
 """The file at the root of a tree that is no real node: a line of it is an interface's name and an address."""
 

@@ -9,8 +9,6 @@ from ..model.names import MAX_ATTRIBUTE_BYTES
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["attributes_of"]
-
 _T = TypeVar("_T")
 
 _MOST = 1 << 63

@@ -9,8 +9,6 @@ from .host import Host
 if TYPE_CHECKING:
     from .directory import NodeFiles
 
-__all__ = ["boot_id_of"]
-
 
 def boot_id_of(host: NodeFiles) -> str:
     """Return which boot of the node this is; "": it does not say."""

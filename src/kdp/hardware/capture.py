@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from .directory import Directory
 
-__all__ = ["GENERIC", "RecordingHost", "capture", "generic_paths"]
-
 GENERIC = (
     "/sys/bus/pci/devices/*",
     "/sys/class/net/*",

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from .readings import Reading
 
-__all__ = ["Directory", "NetInterface", "NodeFiles", "PciFunction"]
-
 TOP = "/sys/devices"
 
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["MODES", "NODES", "UNREADABLE", "NodeEntry", "StandIns", "errno_of", "make_stand_in", "owned_mode"]
-
 _T = TypeVar("_T")
 
 NODES = "DEVNODES"

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from .fake_nodes import StandIns  # noqa: TC004 - attrs reads no annotation
     from .readings import Reading
 
-__all__ = ["Host"]
-
 MAX_BYTES = 1 << 20
 """The most that is read of one file: an attribute has a page (4 KiB), what drivers put into /proc somewhat more."""
 

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, final
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-__all__ = ["LastKnown"]
-
 
 @final
 class LastKnown:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import re
 
-__all__ = ["natural"]
-
 _DIGITS = re.compile(r"([0-9]+)")
 
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from .directory import Directory, NodeFiles
 
-__all__ = ["of_directory", "of_paths"]
-
 
 def of_paths(host: NodeFiles, paths: Iterable[str]) -> tuple[int, ...]:
     """See `kdp.hardware.Host.numa_nodes`."""

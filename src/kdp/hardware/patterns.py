@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from .directory import NodeFiles
 
-__all__ = ["in_one_directory", "matching", "names"]
-
 
 @functools.lru_cache(maxsize=1024)
 def in_one_directory(pattern: str) -> tuple[str, str] | None:

@@ -10,8 +10,6 @@ from typing import final
 
 import attrs
 
-__all__ = ["PciLink", "function_path", "is_of_class", "normal_address"]
-
 _ADDRESS = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])")
 DEVICES = "/sys/bus/pci/devices"
 

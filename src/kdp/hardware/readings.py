@@ -16,8 +16,6 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Reading", "parse_flag", "parse_hexadecimal", "parse_integer", "parse_numbers", "parse_words", "read"]
-
 _T = TypeVar("_T")
 _U = TypeVar("_U")
 

@@ -10,8 +10,6 @@ import errno
 import os
 from typing import final
 
-__all__ = ["MAX_LINKS", "READ_ONLY", "Below", "open_straight", "resolve"]
-
 MAX_LINKS = 40
 """Links followed on one path before it counts as a loop, as in the kernel."""
 

@@ -15,8 +15,6 @@ from .host import Host
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["agreed"]
-
 _DEPTH = 3
 """A backend may be wrapped (shared, recorded, tested), and a wrapper wrapped."""
 

@@ -11,8 +11,6 @@ import grpc
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["MAX_RECEIVE_BYTES", "open_channel", "unix_target"]
-
 MAX_RECEIVE_BYTES = 16 * 1024 * 1024
 """Largest answer in bytes: gRPC's 4 MiB are too few for tens of thousands of devices (contract section 10)."""
 

@@ -15,8 +15,6 @@ import attrs
 if TYPE_CHECKING:
     import os
 
-__all__ = ["KubeletPaths"]
-
 DEFAULT_ROOT = Path("/var/lib/kubelet")
 
 

@@ -16,8 +16,6 @@ from ..proto.pluginregistration.v1 import api_pb2 as pb
 if TYPE_CHECKING:
     _Context = grpc.aio.ServicerContext[Any, Any]
 
-__all__ = ["Registration"]
-
 
 @final
 @attrs.frozen(kw_only=True)

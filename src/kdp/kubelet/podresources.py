@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable
     from pathlib import Path
 
-__all__ = ["Holder", "PodResources", "PodResourcesCalls", "Report"]
-
 _T = TypeVar("_T")
 
 CALL_DEADLINE = 5.0

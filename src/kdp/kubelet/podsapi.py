@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["PodsWatch"]
-
 logger = logging.getLogger(__name__)
 
 SLOWEST_TRY = 60.0

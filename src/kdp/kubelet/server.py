@@ -19,8 +19,6 @@ from .sockets import bind_error, hidden
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["ServeError", "SocketServer", "hold_core", "start_server", "stop_server"]
-
 _OPTIONS = [
     # GetPreferredAllocation sends the whole free list back to us (contract section 5).
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["bind_error", "hidden", "is_answered", "missing_right", "remove_dead"]
-
 
 def hidden(path: Path) -> Path:
     """Return the name under which a socket is bound before it answers."""

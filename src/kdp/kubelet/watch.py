@@ -38,8 +38,6 @@ from ..hardware import DirectoryWatch
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["KubeletState", "KubeletView", "KubeletWatch", "look"]
-
 logger = logging.getLogger(__name__)
 
 FLOOR = 30.0

@@ -19,8 +19,6 @@ from .quantities import Amount, check_amount, exact
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["BindingConditions", "Claim", "NetworkData", "RequestPolicy", "Taint", "TaintEffect"]
-
 MAX_POLICY_VALUES = 10
 """Choices of one request policy."""
 

@@ -17,12 +17,10 @@ from typing_extensions import override
 from ..errors import InvalidValueError
 from .edits import ContainerEdits
 from .names import check_attribute_name, check_counter_name, check_device_id, check_resource_name
-from .quantities import Amount, Quantity, capacities, check_amount, exact
+from .quantities import Amount, capacities, check_amount, exact
 
 if TYPE_CHECKING:  # what only DRA has is loaded by whoever has one
     from .claims import BindingConditions, RequestPolicy, Taint  # noqa: TC004 - again where one is looked at
-
-__all__ = ["AttributeValue", "Device", "Health", "Quantity", "Version"]
 
 MAX_NUMA_NODE = 63
 """The topology manager's masks are 64 bits wide (contract section 8)."""

@@ -16,8 +16,6 @@ from ..errors import ConfigurationError, InvalidValueError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["HealthPolicy", "policy_of"]
-
 
 def _count(value: object, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:

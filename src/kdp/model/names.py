@@ -13,26 +13,6 @@ import re
 
 from ..errors import InvalidNameError
 
-__all__ = [
-    "MAX_ATTRIBUTE_BYTES",
-    "MAX_DEVICE_ID_LENGTH",
-    "MAX_REPLICAS",
-    "MAX_SOCKET_PATH_BYTES",
-    "check_absolute_path",
-    "check_attribute_name",
-    "check_cdi_device_name",
-    "check_cdi_kind",
-    "check_counter_name",
-    "check_device_id",
-    "check_env_name",
-    "check_env_variable",
-    "check_label_name",
-    "check_label_value",
-    "check_resource_name",
-    "check_socket_path",
-    "is_utf8",
-]
-
 MAX_ATTRIBUTE_BYTES = 64
 """Of the text of a device's attribute, in each version of resource.k8s.io/v1 (DRA contract section 3.2)."""
 

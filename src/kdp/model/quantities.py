@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from decimal import Decimal
 
-__all__ = ["Amount", "Quantity"]
-
 # Compiled when it is first needed: few plugins have quantities, and all of them start.
 _QUANTITY = r"([+-]?)(\d+\.?\d*|\.\d+)(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]?|[eE][+-]?\d{1,3})\Z"
 _FACTORS = {

@@ -20,8 +20,6 @@ from typing import TYPE_CHECKING, Final, Literal
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Sync", "is_at", "lock", "remove", "remove_drafts", "replace", "replace_locked"]
-
 Sync = Literal["nothing", "content", "name"]
 """What survives a loss of power: either file, perhaps empty; either file, whole; the new file."""
 

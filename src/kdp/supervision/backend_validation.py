@@ -13,8 +13,6 @@ from ..model.names import check_resource_name
 if TYPE_CHECKING:
     from ..model.backend import DeviceBackend
 
-__all__ = ["check_attributes"]
-
 
 def check_attributes(backend: DeviceBackend) -> None:
     """Check all attributes of a backend but its thresholds, for which there is `kdp.model.health_policy.policy_of`.

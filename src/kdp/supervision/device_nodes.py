@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ..model.devices import Device
     from ..model.edits import ContainerEdits
 
-__all__ = ["DeviceNodes"]
-
 
 class DeviceNodes:
     """Looks at device nodes and follows them. An async context manager for as long as they are followed.

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ..model.backend import DeviceBackend
     from ..model.devices import Device
 
-__all__ = ["discover_linked", "discover_once"]
-
 
 async def discover_linked(
     backend: DeviceBackend, *, host: Host

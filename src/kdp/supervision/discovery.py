@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from ..model.backend import DeviceBackend
     from ..model.health_policy import HealthPolicy
 
-__all__ = ["Discovery", "DiscoveryPublisher"]
-
 logger = logging.getLogger(__name__)
 
 _NOT_YET = "it has not discovered anything yet"

@@ -14,8 +14,6 @@ from ..model.names import check_resource_name
 if TYPE_CHECKING:
     from ..model.backend import DeviceBackend
 
-__all__ = ["Findings", "checked_devices", "resource_of", "static_resources"]
-
 
 @attrs.frozen(kw_only=True)
 class Findings:

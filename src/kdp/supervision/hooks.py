@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from ..concurrency.threads import Outcome
     from ..model.backend import DeviceBackend
 
-__all__ = ["Hooks", "check_state"]
-
 logger = logging.getLogger(__name__)
 
 GRACE = 0.1

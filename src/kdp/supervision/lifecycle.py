@@ -18,8 +18,6 @@ from ..errors import HookTimeoutError, KdpError, sentence
 if TYPE_CHECKING:
     from .hooks import Hooks
 
-__all__ = ["Lifecycle"]
-
 logger = logging.getLogger(__name__)
 
 QUIET_SECONDS = 1.0

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from .discovery import DiscoveryPublisher
     from .hooks import Hooks
 
-__all__ = ["ask_links", "follow_links"]
-
 logger = logging.getLogger(__name__)
 
 

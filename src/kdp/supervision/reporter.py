@@ -11,8 +11,6 @@ from ..errors import InvalidValueError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["EventReporter"]
-
 
 class _Receiver(Protocol):
     def rescan(self) -> None: ...

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from .health import DeviceHealth
     from .supervisor import Supervisor
 
-__all__ = ["DRAIN_SECONDS", "MAX_LISTED", "BaseStatus", "Part", "Service"]
-
 DRAIN_SECONDS = 1.5
 """What calls in flight get at the stop (docs/explanation/architecture.md)."""
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from ..model.backend import DeviceBackend
 
-__all__ = ["Lane", "SharedState", "states_for"]
-
 
 class Lane:
     """One hook's calls: its lock, and for a ``def`` hook its thread."""

@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from .health import HealthChange
     from .shared_state import SharedState
 
-__all__ = ["Deadlines", "Supervisor", "pause_after"]
-
 logger = logging.getLogger(__name__)
 
 RESCAN_GAP = 0.05

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from kdp.errors import InvalidNameError, InvalidValueError
 from kdp.model.claims import BindingConditions, RequestPolicy, Taint
-from kdp.model.devices import Device, Health, Quantity, Version
+from kdp.model.devices import Device, Health, Version
+from kdp.model.quantities import Quantity
 
 from .. import strategies
 from ..strategies import effort

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-__all__ = ["DirectoryWatch"]
-
 _Mask = asyncinotify.Mask
 _MASK = (
     _Mask.CREATE

@@ -26,8 +26,6 @@ from .netlink import EventWatch
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["LINKS", "LinkEvent", "LinkWatch"]
-
 LINKS = "LINKS"
 """The file at the root of a tree that is no real node, to which its link events are appended."""
 

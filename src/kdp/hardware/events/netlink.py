@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from ..directory import NodeFiles
 
-__all__ = ["EventWatch"]
-
 Event = TypeVar("Event")
 
 _BUFFER = 1 << 20

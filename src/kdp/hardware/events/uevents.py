@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from ..directory import NodeFiles
 
-__all__ = ["UEVENTS", "Uevent", "UeventWatch"]
-
 UEVENTS = "UEVENTS"
 """The file at the root of a tree that is no real node, to which its events are appended."""
 

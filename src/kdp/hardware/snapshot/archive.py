@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-__all__ = ["FORMAT_VERSION", "FileEntry", "Snapshot", "read", "unpack", "unpack_temporarily", "write"]
-
 FORMAT_VERSION = 1
 MAX_ENTRIES = 200_000
 MAX_BYTES = 256 << 20

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from .archive import Snapshot
 
-__all__ = ["KINDS", "redact"]
-
 KINDS = {
     "serials": re.compile(
         r"(.*serial.*|.*_uuid|uuid|unique_id|wwid|wwn|nguid|eui|vpd|asset_tag|.*asset_tag)", re.IGNORECASE
