@@ -49,13 +49,9 @@ class CdiDirectory:
         return [name[len(stem) : -len(_SUFFIX)] for name in names if name.startswith(stem) and name.endswith(_SUFFIX)]
 
     def write(self, spec: CdiSpec, part: str = "") -> bool:
-        """Write a spec's file, unless it is there with the same bytes; say whether it was written.
+        """Write the file of a spec, or of a part of its kind, unless it has the same bytes; say whether it was written.
 
         That of a part is not synced: no container outlives a loss of power, and a new one has it written again.
-
-        Args:
-            spec: The spec.
-            part: Which part of its kind it is; "": the whole.
 
         Raises:
             CdiWriteError: The text names the file and the reason.

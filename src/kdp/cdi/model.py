@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -37,10 +37,6 @@ def _host_path(value: str) -> str:
     return check_absolute_path(value, kind="host path")
 
 
-def _optional_host_path(value: str | None) -> str | None:
-    return None if value is None else _host_path(value)
-
-
 def _permissions(value: str) -> str:
     if not value or set(value) - set("rwm"):
         raise InvalidValueError(f"CDI device node permissions {value!r}: must be of 'rwm'; valid is 'rw'")
@@ -64,16 +60,12 @@ def _uint32(value: int, *, kind: str, least: int = 0, example: str) -> int:
     return value
 
 
-def _file_mode(value: int | None) -> int | None:
-    return None if value is None else _uint32(value, kind="device node file mode", example="0o660")
+def _optional_uint32(kind: str, example: str) -> Callable[[object, object, int | None], None]:
+    def check(_node: object, _field: object, value: int | None) -> None:
+        if value is not None:
+            _uint32(value, kind=f"device node {kind}", example=example)
 
-
-def _uid(value: int | None) -> int | None:
-    return None if value is None else _uint32(value, kind="device node uid", example="1000")
-
-
-def _gid(value: int | None) -> int | None:
-    return None if value is None else _uint32(value, kind="device node gid", example="44")
+    return check
 
 
 def _mapping(value: Mapping[str, str]) -> Mapping[str, str]:
@@ -99,11 +91,11 @@ class CdiNode:
     """
 
     path: str = attrs.field(converter=_container_path)
-    host_path: str | None = attrs.field(default=None, converter=_optional_host_path)
+    host_path: str | None = attrs.field(default=None, converter=attrs.converters.optional(_host_path))
     permissions: str = attrs.field(default="rw", converter=_permissions)
-    file_mode: int | None = attrs.field(default=None, converter=_file_mode)
-    uid: int | None = attrs.field(default=None, converter=_uid)
-    gid: int | None = attrs.field(default=None, converter=_gid)
+    file_mode: int | None = attrs.field(default=None, validator=_optional_uint32("file mode", "0o660"))
+    uid: int | None = attrs.field(default=None, validator=_optional_uint32("uid", "1000"))
+    gid: int | None = attrs.field(default=None, validator=_optional_uint32("gid", "44"))
 
     @property
     def version(self) -> str:
@@ -201,14 +193,11 @@ def _net_devices(values: Iterable[CdiNetDevice]) -> tuple[CdiNetDevice, ...]:
 
 
 def _differ(where: str, names: list[str]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise InvalidValueError(
-                f"CDI network interface {name!r}: is there twice {where}; names must differ; valid are 'net1' and "
-                "'net2'"
-            )
-        seen.add(name)
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InvalidValueError(
+            f"CDI network interface {twice!r}: is there twice {where}; names must differ; valid are 'net1' and 'net2'"
+        )
 
 
 def _gids(values: Iterable[int]) -> tuple[int, ...]:

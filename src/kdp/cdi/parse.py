@@ -16,14 +16,10 @@ _READABLE = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1
 
 
 def parse_spec(text: str | bytes, *, where: str) -> CdiSpec:
-    """Return the spec in a JSON text.
+    """Return the spec in a JSON text, which messages call ``where``.
 
     Fields that the model does not have are refused, as runtimes refuse them; so are ``type``, ``major`` and ``minor``
     of a device node, which kdp never writes, and ``intelRdt``.
-
-    Args:
-        text: The file's content.
-        where: What messages call it.
 
     Raises:
         InvalidValueError: No JSON, or a rule of the specification is broken; the text names the place and the rule.

@@ -29,13 +29,7 @@ MOST_EVENTS: Final = 100
 
 @final
 class EventRecorder:
-    """Creates Events for one driver on one node.
-
-    Args:
-        api: The API server.
-        driver: The driver's name.
-        node: The node's name.
-    """
+    """Creates Events for one driver on one node."""
 
     def __init__(self, api: ClusterApi, driver: str, node: str) -> None:
         self._api = api
@@ -45,12 +39,7 @@ class EventRecorder:
         self._is_refused = False
 
     async def warn(self, reason: str, message: str) -> None:
-        """Create an Event of type Warning, unless there was the same before; raises nothing.
-
-        Args:
-            reason: A word in CamelCase, as ``SlicesNotPublished``.
-            message: What is wrong, and what to do.
-        """
+        """Create an Event of type Warning, unless there was the same before; raises nothing. The reason is in CamelCase."""
         if (reason, message) in self._said or len(self._said) >= MOST_EVENTS:
             return
         self._said.add((reason, message))

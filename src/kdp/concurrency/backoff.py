@@ -6,13 +6,7 @@ import random
 
 
 class Backoff:
-    """A row of growing pauses.
-
-    Args:
-        first: The first pause in seconds.
-        most: The longest pause in seconds.
-        rng: Where the jitter comes from; tests give a seeded one.
-    """
+    """A row of growing pauses, in seconds. Tests give a seeded ``rng`` for the jitter."""
 
     def __init__(self, *, first: float = 0.1, most: float = 5.0, rng: random.Random | None = None) -> None:
         self._first = first

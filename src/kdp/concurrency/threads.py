@@ -36,11 +36,7 @@ _free: list[_Jobs] = []
 
 @final
 class Worker:
-    """One daemon thread for calls that must not overlap. It starts with the first call.
-
-    Args:
-        name: The thread's name.
-    """
+    """One daemon thread for calls that must not overlap. It starts with the first call."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -37,13 +37,7 @@ _SECONDS = 2.0
 
 
 def addresses_of(host: NodeFiles, name: str, index: int | None) -> tuple[str, ...]:
-    """Return the addresses of an interface that others can reach, as ``192.0.2.5/24``; none also where nobody tells.
-
-    Args:
-        host: The node.
-        name: The interface's name.
-        index: Its number; None: unknown.
-    """
+    """Return the addresses of an interface that others can reach, as ``192.0.2.5/24``; none also where nobody tells."""
     if not host.is_real:
         lines = (line.split() for line in host.reading(f"/{ADDRESSES}").or_else("").splitlines())
         return tuple(line[1] for line in lines if len(line) == 2 and line[0] == name)

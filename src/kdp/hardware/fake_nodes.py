@@ -135,11 +135,7 @@ def make_stand_in(place: Path) -> None:
 
 @final
 class StandIns:
-    """The stand-ins of a directory. Thread-safe: what was read is replaced whole.
-
-    Args:
-        root: The directory; its `NODES` and `UNREADABLE` are there.
-    """
+    """The stand-ins of a directory. Thread-safe: what was read is replaced whole."""
 
     def __init__(self, root: Path) -> None:
         self._nodes = _Listed(root / NODES, parse_nodes)

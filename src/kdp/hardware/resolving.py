@@ -56,10 +56,6 @@ def resolve(root: str, path: str) -> str:
 def open_straight(root: str, path: str) -> int | None:
     """Open a file of the node for reading if no link is on the way to it; None: one is, or it cannot be opened.
 
-    Args:
-        root: As for `resolve`.
-        path: Of the node.
-
     Raises:
         FileNotFoundError: It is not there, whatever the links are.
     """

@@ -78,10 +78,7 @@ class PodResourcesCalls:
         self._channel = channel
 
     async def list(self, resources: Iterable[str] | None = None) -> Report:
-        """Return who holds which devices.
-
-        Args:
-            resources: Only of these; None: of all.
+        """Return who holds which devices: those of these resources, or all.
 
         Raises:
             PodResourcesError: It cannot be had now.
@@ -129,11 +126,7 @@ class PodResourcesCalls:
 
 @final
 class PodResources:
-    """The kubelet's pod-resources API on this node.
-
-    Args:
-        socket: Its path.
-    """
+    """The kubelet's pod-resources API on this node."""
 
     def __init__(self, socket: Path) -> None:
         self.socket = socket

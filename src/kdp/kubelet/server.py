@@ -59,12 +59,7 @@ async def stop_server(server: grpc.aio.Server, grace: float | None) -> None:
 
 
 class SocketServer:
-    """A gRPC server on a socket of its own.
-
-    Args:
-        path: The socket's final path.
-        handlers: The services.
-    """
+    """A gRPC server on a socket of its own, which ends up at ``path``."""
 
     def __init__(self, path: Path, handlers: list[grpc.GenericRpcHandler]) -> None:
         self.path = path

@@ -41,10 +41,6 @@ def remove_dead(directory: Path, is_ours: Callable[[str], object]) -> list[str]:
 
     In the plugin directory the kubelet's next start would remove them too, in the plugin watcher's nobody does
     (contract section 11). Errors are not ours to solve: what cannot be removed stays.
-
-    Args:
-        directory: Where to look.
-        is_ours: Tells by its name whether a socket may be removed.
     """
     removed: list[str] = []
     with contextlib.suppress(OSError):

@@ -153,11 +153,7 @@ def _shareable(value: bool | Mapping[str, RequestPolicy] | None) -> Mapping[str,
 
 
 def counter_sets(value: Mapping[str, Mapping[str, Amount]], what: str) -> Mapping[str, Mapping[str, Amount]]:
-    """Check and freeze amounts by counter set and counter.
-
-    Args:
-        value: What should be that.
-        what: Whose they are, for the message: ``consumes``.
+    """Check and freeze amounts by counter set and counter; messages call them ``what``.
 
     Raises:
         InvalidValueError: A name is no DNS label, a set is empty, or an amount is none or negative.
@@ -208,10 +204,6 @@ def _binding_conditions(value: BindingConditions | None) -> BindingConditions | 
     return value
 
 
-def _optional_resource(value: str | None) -> str | None:
-    return None if value is None else check_resource_name(value)
-
-
 @final
 @attrs.frozen(kw_only=True)
 class Device:
@@ -247,7 +239,7 @@ class Device:
     edits: ContainerEdits = attrs.field(default=_NO_EDITS, converter=_edits)
     attributes: Mapping[str, AttributeValue] = attrs.field(default=_NOTHING, converter=_attributes, hash=False)
     capacity: Mapping[str, Amount] = attrs.field(default=_NOTHING, converter=_capacity, hash=False)
-    resource: str | None = attrs.field(default=None, converter=_optional_resource)
+    resource: str | None = attrs.field(default=None, converter=attrs.converters.optional(check_resource_name))
     unit: str = attrs.field(default="")
     handle: Any = attrs.field(default=None, eq=False, repr=False)
     shareable: Mapping[str, RequestPolicy] | None = attrs.field(default=None, converter=_shareable, hash=False)

@@ -123,9 +123,7 @@ def _hook_name(value: HookName) -> HookName:
     return value
 
 
-def _timeout(value: int | None) -> int | None:
-    if value is None:
-        return None
+def _timeout(value: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 2**63:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidValueError(
             f"OCI hook's timeout {value!r}: must be a whole number of seconds above 0 and below 2**63, or None; valid "
@@ -150,7 +148,7 @@ class Hook:
     path: str = attrs.field(converter=_host_path)
     args: tuple[str, ...] = attrs.field(default=(), converter=_text_tuple)
     env: tuple[str, ...] = attrs.field(default=(), converter=_hook_env)
-    timeout: int | None = attrs.field(default=None, converter=_timeout)
+    timeout: int | None = attrs.field(default=None, converter=attrs.converters.optional(_timeout))
 
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})

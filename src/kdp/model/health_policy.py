@@ -23,10 +23,6 @@ def _count(value: object, name: str) -> int:
     return value
 
 
-def _optional_count(value: object, name: str) -> int | None:
-    return None if value is None else _count(value, name)
-
-
 def _seconds(value: object, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
         raise InvalidValueError(f"{name}={value!r}: must be a number of seconds above 0; valid is {name}=60")
@@ -67,7 +63,7 @@ class HealthPolicy:
     failures: int = _field(1, _count, "failures")
     successes: int = _field(3, _count, "successes")
     recheck: float = _field(1.0, _seconds, "recheck")
-    flaps: int | None = _field(3, _optional_count, "flaps")
+    flaps: int | None = _field(3, lambda value, name: None if value is None else _count(value, name), "flaps")
     flap_window: float = _field(600.0, _seconds, "flap_window")
     hold_down: float = _field(60.0, _seconds, "hold_down")
     hold_down_max: float = _field(1800.0, _seconds, "hold_down_max")
@@ -106,33 +102,24 @@ class HealthPolicy:
         """
         if not isinstance(given, str):
             found = {str(name).replace("-", "_"): number for name, number in given.items()}
-            for name, number in found.items():
-                _check(name, number)
-            return found
-        return cls._parsed(given)
-
-    @classmethod
-    def _parsed(cls, text: str) -> dict[str, float | None]:
-        found: dict[str, float | None] = {}
-        for part in text.split(","):
-            name, equals, value = (piece.strip() for piece in part.partition("="))
-            name = name.replace("-", "_")
-            if not equals or name in found:
-                raise InvalidValueError(
-                    f"thresholds {text!r}: must be NAME=NUMBER, separated by commas, each name once; valid is "
-                    "'failures=2,hold_down=30'"
-                )
-            found[name] = _number(value, name)
-            _check(name, found[name])
+        else:
+            found = {}
+            for part in given.split(","):
+                name, equals, value = (piece.strip() for piece in part.partition("="))
+                name = name.replace("-", "_")
+                if not equals or name in found:
+                    raise InvalidValueError(
+                        f"thresholds {given!r}: must be NAME=NUMBER, separated by commas, each name once; valid is "
+                        "'failures=2,hold_down=30'"
+                    )
+                found[name] = _number(value, name)
+        for name, number in found.items():
+            _check(name, number)
         return found
 
 
 def policy_of(owner: object, numbers: Mapping[str, float | None]) -> HealthPolicy:
     """Return the thresholds of a backend's class attribute, with those of the option.
-
-    Args:
-        owner: The backend.
-        numbers: The option's.
 
     Raises:
         ConfigurationError: The attribute is none, or the result contradicts itself.

@@ -30,10 +30,12 @@ _LABEL = re.compile(rf"{_DNS_LABEL}\Z")
 _SUBDOMAIN = re.compile(rf"{_DNS_LABEL}(\.{_DNS_LABEL})*\Z")
 _NAME_PART = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?\Z")
 # Those that few plugins need are compiled when they are needed first: all plugins start.
-_CDI_VENDOR = r"[A-Za-z]([-A-Za-z0-9_.]*[A-Za-z0-9])?\Z"
-_CDI_CLASS = r"[A-Za-z]([-A-Za-z0-9_.]*[A-Za-z0-9])?\Z"
+_CDI_KIND_PART = r"[A-Za-z]([-A-Za-z0-9_.]*[A-Za-z0-9])?\Z"
 _CDI_DEVICE = r"[A-Za-z0-9]([-A-Za-z0-9_.:]*[A-Za-z0-9])?\Z"
 _IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]{0,31}\Z"
+
+_ENDS = "with a letter or digit at both ends"
+_NAME_RULE = f"letters, digits, '-', '_' and '.', {_ENDS}"
 
 
 def _refuse(kind: str, value: object, rule: str, example: str) -> InvalidNameError:
@@ -63,16 +65,10 @@ def check_resource_name(value: str) -> str:
         raise _refuse(kind, value, "must not start with 'requests.'", example)
     # The kubelet checks "requests." + name as a qualified name, which leaves 244 of 253 characters to the domain.
     if len(domain) > 244 or not _SUBDOMAIN.match(domain):
-        raise _refuse(
-            kind, value, "the domain must be at most 244 lower-case letters, digits, '-' and '.' (DNS-1123)", example
-        )
+        rule = "the domain must be at most 244 lower-case letters, digits, '-' and '.' (DNS-1123)"
+        raise _refuse(kind, value, rule, example)
     if len(name) > 63 or not _NAME_PART.match(name):
-        raise _refuse(
-            kind,
-            value,
-            "the name must be 1 to 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends",
-            example,
-        )
+        raise _refuse(kind, value, f"the name must be 1 to 63 {_NAME_RULE}", example)
     return value
 
 
@@ -101,7 +97,7 @@ def check_cdi_kind(value: str) -> str:
         InvalidNameError: The vendor or the class breaks CDI's rules.
     """
     vendor, _, cls = value.partition("/")
-    if not re.match(_CDI_VENDOR, vendor) or not re.match(_CDI_CLASS, cls):
+    if not re.match(_CDI_KIND_PART, vendor) or not re.match(_CDI_KIND_PART, cls):
         raise _refuse(
             "CDI kind",
             value,
@@ -120,13 +116,8 @@ def check_cdi_device_name(value: str) -> str:
     """
     kind, equals, device = value.partition("=")
     if not equals or not re.match(_CDI_DEVICE, device):
-        raise _refuse(
-            "CDI device name",
-            value,
-            "must be vendor/class=device, the device of letters, digits, '-', '_', '.', ':' with a letter or digit at "
-            "both ends",
-            "example.com/widget=widget-0",
-        )
+        rule = f"must be vendor/class=device, the device of letters, digits, '-', '_', '.', ':' {_ENDS}"
+        raise _refuse("CDI device name", value, rule, "example.com/widget=widget-0")
     check_cdi_kind(kind)
     return value
 
@@ -160,10 +151,7 @@ def check_counter_name(value: str) -> str:
     """
     if not isinstance(value, str) or len(value) > 63 or not _LABEL.match(value):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise _refuse(
-            "counter name",
-            value,
-            "must be 1 to 63 lower-case letters, digits and '-', with a letter or digit at both ends",
-            "gpu-0-memory",
+            "counter name", value, f"must be 1 to 63 lower-case letters, digits and '-', {_ENDS}", "gpu-0-memory"
         )
     return value
 
@@ -176,13 +164,8 @@ def check_label_name(value: str) -> str:
     """
     domain, slash, name = value.rpartition("/") if isinstance(value, str) else ("", "", "")  # pyright: ignore[reportUnnecessaryIsInstance]
     if (slash and (len(domain) > 253 or not _SUBDOMAIN.match(domain))) or len(name) > 63 or not _NAME_PART.match(name):
-        raise _refuse(
-            "label name",
-            value,
-            "must be at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends, optionally "
-            "behind a lower-case domain and a slash",
-            "example.com/worn",
-        )
+        rule = f"must be at most 63 {_NAME_RULE}, optionally behind a lower-case domain and a slash"
+        raise _refuse("label name", value, rule, "example.com/worn")
     return value
 
 
@@ -193,12 +176,7 @@ def check_label_value(value: str) -> str:
         InvalidNameError: It is longer than 63 characters or holds others than letters, digits, ``-``, ``_``, ``.``.
     """
     if not isinstance(value, str) or len(value) > 63 or (value and not _NAME_PART.match(value)):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise _refuse(
-            "label value",
-            value,
-            "must be at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends",
-            "fan-failed",
-        )
+        raise _refuse("label value", value, f"must be at most 63 {_NAME_RULE}", "fan-failed")
     return value
 
 
@@ -259,10 +237,6 @@ def check_socket_path(value: str) -> str:
     """
     size = len(os.fsencode(value))
     if size > MAX_SOCKET_PATH_BYTES:
-        raise _refuse(
-            "socket path",
-            value,
-            f"must have at most {MAX_SOCKET_PATH_BYTES} bytes, this has {size}: use a shorter directory",
-            "/var/lib/kubelet/device-plugins/kdp-widget-1.sock",
-        )
+        rule = f"must have at most {MAX_SOCKET_PATH_BYTES} bytes, this has {size}: use a shorter directory"
+        raise _refuse("socket path", value, rule, "/var/lib/kubelet/device-plugins/kdp-widget-1.sock")
     return value

@@ -77,11 +77,7 @@ Amount = int | Quantity
 
 
 def check_amount(value: Amount, what: str) -> Amount:
-    """Return an amount.
-
-    Args:
-        value: What should be one.
-        what: What it is of, for the message: ``capacity memory``.
+    """Check an amount, which messages call ``what``, and return it.
 
     Raises:
         InvalidValueError: It is neither int nor `Quantity`.

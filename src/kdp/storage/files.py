@@ -32,14 +32,7 @@ _LONGEST_STEM: Final = 200
 
 
 def replace(file: Path, data: bytes, *, mode: int = 0o600, sync: Sync = "content") -> None:
-    """Replace a file, or make it. Its directory must exist.
-
-    Args:
-        file: The file.
-        data: Its content.
-        mode: Its permissions, whatever the umask is.
-        sync: What survives a loss of power.
-    """
+    """Replace a file, or make it. Its directory must exist. The umask does not change ``mode``."""
     os.close(_replace(file, data, mode, sync, is_locked=False))
 
 

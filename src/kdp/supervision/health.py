@@ -167,15 +167,7 @@ class _Record:
             self.gone_since = now
 
     def settle(self, probed: str | None, pushed: Iterable[str], is_new: bool, now: float, policy: HealthPolicy) -> None:
-        """Find the state that follows from the conditions.
-
-        Args:
-            probed: What discovery says is wrong.
-            pushed: What else is.
-            is_new: Whether it was not listed until now.
-            now: The time.
-            policy: The thresholds.
-        """
+        """Find the state that follows from what discovery says is wrong (``probed``), and what else is (``pushed``)."""
         pushed = tuple(pushed)
         causes = tuple(dict.fromkeys((*((probed,) if probed is not None else ()), *pushed)))
         is_faulty = bool(pushed) or (self.in_force and self.bad > 0)

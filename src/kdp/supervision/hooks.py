@@ -58,10 +58,6 @@ class _Limit:
 class Hooks:
     """Calls one backend's hooks.
 
-    Args:
-        backend: The vendor's object.
-        state: What an earlier supervisor of the same object left.
-
     Attributes:
         label: What texts call it: its class's name.
         state: The state shared with earlier and later supervisors.

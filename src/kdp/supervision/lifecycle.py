@@ -28,13 +28,7 @@ _late: set[asyncio.Task[None]] = set()
 
 
 class Lifecycle:
-    """Opens and closes one backend, for one of those who serve it.
-
-    Args:
-        hooks: How its hooks are called.
-        open_seconds: What ``open`` gets.
-        close_seconds: What ``close`` gets.
-    """
+    """Opens and closes one backend, for one of those who serve it. The seconds are those of the hooks."""
 
     def __init__(self, hooks: Hooks, *, open_seconds: float, close_seconds: float) -> None:
         self._hooks = hooks

@@ -20,11 +20,7 @@ class _Receiver(Protocol):
 
 @final
 class EventReporter:
-    """The `kdp.Reporter` of one opening; after it calls change nothing.
-
-    Args:
-        receiver: Takes the events, in the running loop.
-    """
+    """The `kdp.Reporter` of one opening, which calls the receiver in the running loop; after it calls change nothing."""
 
     def __init__(self, receiver: _Receiver) -> None:
         self._loop = asyncio.get_running_loop()

@@ -82,10 +82,6 @@ def pause_after(took: float, *, interval: float) -> float:
     What hardware says just after it was looked at is then known an interval and one discovery later, and not two. One
     that takes longer than half of the interval is followed by a rest of that half: a slow library is not asked without
     end.
-
-    Args:
-        took: Seconds that it took.
-        interval: Seconds between the beginnings of two.
     """
     return max(interval - took, interval / 2)
 

@@ -36,12 +36,7 @@ _SHORTEST = 6
 
 
 def redact(snapshot: Snapshot, kinds: Iterable[str]) -> int:
-    """Replace the values of these kinds in a snapshot; return how many attributes were changed.
-
-    Args:
-        snapshot: Is changed.
-        kinds: Of `KINDS`.
-    """
+    """Replace the values of these kinds in a snapshot; return how many attributes were changed."""
     stand_ins: dict[str, str] = {}
     changed: set[str] = set()
     patterns = {kind: KINDS[kind] for kind in kinds}
