@@ -210,7 +210,7 @@ class PluginDirectoryGoneError(KdpError):
     """
 
 
-def said(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """Return an exception's own words; those of one that fails to tell them are its class's name."""
     try:
         return str(error)
@@ -229,7 +229,7 @@ def sentence(error: BaseException) -> str:
     Errors of kdp and those that vendors raise on purpose speak for themselves; of any other exception only the
     class is named, because its text may hold anything.
     """
-    text = " ".join(said(error).split()) if isinstance(error, KdpError) else ""
+    text = " ".join(message_of(error).split()) if isinstance(error, KdpError) else ""
     text = text or f"internal error ({type(error).__name__}); the plugin's log has the details"
     encoded = text.encode(errors="replace")  # an odd file name may hold what UTF-8 cannot say
     if len(encoded) <= MAX_SENTENCE_BYTES:

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from .problem import Found, Problem, Term
+from .problem import Found, Problem, Term, union
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -138,9 +138,7 @@ def spread_terms(problem: Problem, _topology: Topology, chosen: Collection[int])
 def numa(problem: Problem, _topology: Topology, deadline: float) -> Found:
     """Stay on few NUMA nodes: fewest nodes; then the fewest free devices left near them; then the first ids."""
     masks = problem.masks
-    forced = 0
-    for i in problem.must:
-        forced |= masks[i]
+    forced = union(masks[i] for i in problem.must)
     nodes = sorted({node for device in problem.devices for node in device.numa_nodes if not forced >> node & 1})
     offered = Counter(masks[i] for i in problem.open)
     present = Counter(masks)
@@ -149,12 +147,12 @@ def numa(problem: Problem, _topology: Topology, deadline: float) -> Found:
         for tried, extra in enumerate(itertools.combinations(nodes, count)):
             if tried % _LOOK == _LOOK - 1 and time.monotonic() > deadline:
                 return _greedy(problem, masks, forced)
-            union = forced | sum(1 << node for node in extra)
-            if sum(n for mask, n in offered.items() if not mask & ~union) < problem.size:
+            reach = forced | sum(1 << node for node in extra)
+            if sum(n for mask, n in offered.items() if not mask & ~reach) < problem.size:
                 continue
-            near = sum(n for mask, n in present.items() if mask & union)
+            near = sum(n for mask, n in present.items() if mask & reach)
             # Those that are near a node first: each of them leaves one less behind.
-            inside = [i for i in problem.open if not masks[i] & ~union and i not in problem.must]
+            inside = [i for i in problem.open if not masks[i] & ~reach and i not in problem.must]
             taken = sorted(inside, key=lambda i: (not masks[i], i))[: problem.size - len(problem.must)]
             chosen = (*problem.must, *taken)
             rank = (sum(1 for i in chosen if masks[i]) - near, problem.bits(chosen))
@@ -164,20 +162,18 @@ def numa(problem: Problem, _topology: Topology, deadline: float) -> Found:
     raise AssertionError("all nodes together hold all devices")
 
 
-def _greedy(problem: Problem, masks: Sequence[int], union: int) -> Found:
+def _greedy(problem: Problem, masks: Sequence[int], reach: int) -> Found:
     """Add the node that brings most, again and again: for machines with dozens of nodes."""
-    inside: Callable[[], list[int]] = lambda: [i for i in problem.open if not masks[i] & ~union]
+    inside: Callable[[], list[int]] = lambda: [i for i in problem.open if not masks[i] & ~reach]
     while len(inside()) < problem.size:
-        lacking = {masks[i] & ~union for i in problem.open} - {0}
-        union |= max(lacking, key=lambda mask: (sum(1 for i in problem.open if not masks[i] & ~(union | mask)), -mask))
+        lacking = {masks[i] & ~reach for i in problem.open} - {0}
+        reach |= max(lacking, key=lambda mask: (sum(1 for i in problem.open if not masks[i] & ~(reach | mask)), -mask))
     return Found(_filled(problem, inside()), proven=False)
 
 
 def numa_terms(problem: Problem, _topology: Topology, chosen: Collection[int]) -> tuple[Term, ...]:
     """Return the number of NUMA nodes, and how many free devices near them are left."""
     masks = problem.masks
-    union = 0
-    for i in chosen:
-        union |= masks[i]
-    left = sum(1 for i, mask in enumerate(masks) if mask & union and i not in set(chosen))
-    return Term("numa_nodes", union.bit_count()), Term("left_free", left)
+    reach = union(masks[i] for i in chosen)
+    left = sum(1 for i, mask in enumerate(masks) if mask & reach and i not in set(chosen))
+    return Term("numa_nodes", reach.bit_count()), Term("left_free", left)

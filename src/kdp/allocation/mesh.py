@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from .halves import best_of_halves
-from .problem import OutOfTime
+from .problem import OutOfTime, union
 
 if TYPE_CHECKING:
     from .problem import Problem
@@ -123,9 +123,7 @@ class _Search:
     def _score(self, chosen: list[int]) -> _Score:
         rows = self._rows
         weights = [rows[a][b] for n, a in enumerate(chosen) for b in chosen[:n]]
-        mask = 0
-        for i in chosen:
-            mask |= self._masks[i]
+        mask = union(self._masks[i] for i in chosen)
         harm = sum(self._harm[i] for i in chosen)
         return min(weights), sum(weights), -mask.bit_count(), -harm, self._problem.bits(chosen)
 
@@ -149,9 +147,7 @@ class _Search:
         rows = [[self._rows[i][j] for j in open_] for i in open_]
         masks, harm = [self._masks[i] for i in open_], [self._harm[i] for i in open_]
         bits = [self._problem.bit(i) for i in open_]
-        fixed = 0
-        for i in self._must:
-            fixed |= self._masks[i]
+        fixed = union(self._masks[i] for i in self._must)
 
         def score(chosen: list[int]) -> tuple[int, int, int]:
             mask = fixed
@@ -171,9 +167,7 @@ class _Search:
             for weight in sorted((rows[i][j] for j in open_ if j != i and rows[i][j] >= least), reverse=True):
                 sums.append(sums[-1] + weight)
             self._reach[i] = sums
-        mask = 0
-        for i in self._must:
-            mask |= self._masks[i]
+        mask = union(self._masks[i] for i in self._must)
         total = sum(rows[a][b] for n, a in enumerate(self._must) for b in self._must[:n])
         harm = sum(self._harm[i] for i in self._must)
         # Of sets that are equal in all but the order of ids, the first that is met here is the best.

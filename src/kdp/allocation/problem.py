@@ -7,7 +7,7 @@ natural order. So "the first in natural order" is a maximum that can be added up
 
 from __future__ import annotations
 
-import re
+import functools
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import final
@@ -16,14 +16,12 @@ import attrs
 
 from ..errors import InvalidValueError
 from ..model.devices import Device
+from ..model.names import natural
 
-_DIGITS = re.compile(r"(\d+)")
 
-
-def natural(text: str) -> tuple[tuple[str | int, ...], str]:
-    """Return a key that sorts ids as people do: numbers by their value."""
-    parts = _DIGITS.split(text)
-    return tuple(int(part) if i % 2 else part for i, part in enumerate(parts)), text
+def union(masks: Iterable[int]) -> int:
+    """Return the NUMA nodes of several masks as one mask."""
+    return functools.reduce(int.__or__, masks, 0)
 
 
 class OutOfTime(Exception):

@@ -62,7 +62,7 @@ def share(backend: DeviceBackend, sharing: Sharing) -> DeviceBackend:
     if not is_overridden(backend, "allocate"):
         hooks["allocate"] = _shared_default
     if is_overridden(backend, "released"):
-        hooks["allocate"] = _remembered(hooks["allocate"])
+        hooks["allocate"] = _wrapped(hooks["allocate"], _bound, _taken)
     return cast("DeviceBackend", type(type(backend).__name__, (_Shared,), hooks)(backend, sharing))
 
 
@@ -125,11 +125,8 @@ class _Shared(WrappedBackend):
     def of_containers(self, allocation: Allocation) -> Allocation:
         """Return an allocation as the backend inside sees it; its state is the same object."""
         resource = next((d.handle.device.resource for d in allocation if isinstance(d.handle, _Origin)), None)
-        return attrs.evolve(
-            allocation,
-            devices=_origins(allocation),
-            resource=resource or self.inner.resource or allocation.resource,
-        )
+        resource = resource or self.inner.resource or allocation.resource
+        return attrs.evolve(allocation, devices=_origins(allocation), resource=resource)
 
     def check_limit(self, allocation: Allocation) -> None:
         """Refuse a container that asks for too many replicas."""
@@ -201,18 +198,25 @@ def _origin(device: Device) -> Device:
 _Hook = Callable[..., Any]
 
 
-def _wrapped(inner: _Hook, before: Callable[..., tuple[Any, ...]], after: Callable[..., Any] | None = None) -> _Hook:
-    """Return a hook that calls ``inner`` with what ``before`` makes of its arguments, and changes what it returns."""
+def _wrapped(
+    inner: _Hook, before: Callable[..., tuple[Any, ...] | None], after: Callable[..., Any] | None = None
+) -> _Hook:
+    """Return a hook that calls ``inner`` with what ``before`` makes of its arguments, and changes what it returns.
+
+    If ``before`` returns None, ``inner`` is not called.
+    """
     if inspect.iscoroutinefunction(inner):
 
         async def wait(self: _Shared, *args: Any) -> Any:
-            result = await inner(*before(self, *args))
+            asked = before(self, *args)
+            result = None if asked is None else await inner(*asked)
             return after(self, result, *args) if after else result
 
         return wait
 
     def call(self: _Shared, *args: Any) -> Any:
-        result = inner(*before(self, *args))
+        asked = before(self, *args)
+        result = None if asked is None else inner(*asked)
         return after(self, result, *args) if after else result
 
     return call
@@ -249,46 +253,23 @@ async def _shared_default(self: _Shared, devices: Allocation) -> ContainerEdits:
     return cast("ContainerEdits", DeviceBackend.allocate(self, allocation))
 
 
-def _remembered(hook: _Hook) -> _Hook:
-    """Return an ``allocate`` that also notes who holds the devices, for ``released``."""
-
-    def note(self: _Shared, result: Any, allocation: Allocation) -> Any:
-        self.taken(allocation)
-        return result
-
-    if inspect.iscoroutinefunction(hook):
-
-        async def wait(self: _Shared, allocation: Allocation) -> Any:
-            return note(self, await hook(self, allocation), allocation)
-
-        return wait
-
-    def call(self: _Shared, allocation: Allocation) -> Any:
-        return note(self, hook(self, allocation), allocation)
-
-    return call
+def _bound(self: _Shared, allocation: Allocation) -> tuple[_Shared, Allocation]:
+    return self, allocation
 
 
-def _released(inner: _Hook) -> _Hook:
-    def own(self: _Shared, allocation: Allocation) -> Allocation | None:
-        free = self.given_back(allocation)
-        return attrs.evolve(self.of_containers(allocation), devices=free) if free else None
+def _taken(self: _Shared, result: Any, allocation: Allocation) -> Any:
+    """Note who holds the devices, for ``released``."""
+    self.taken(allocation)
+    return result
 
-    if inspect.iscoroutinefunction(inner):
 
-        async def wait(self: _Shared, allocation: Allocation) -> None:
-            if (free := own(self, allocation)) is not None:
-                await inner(free)
-            self.forget(allocation)
+def _freed(self: _Shared, allocation: Allocation) -> tuple[Allocation] | None:
+    free = self.given_back(allocation)
+    return (attrs.evolve(self.of_containers(allocation), devices=free),) if free else None
 
-        return wait
 
-    def call(self: _Shared, allocation: Allocation) -> None:
-        if (free := own(self, allocation)) is not None:
-            inner(free)
-        self.forget(allocation)
-
-    return call
+def _forgotten(self: _Shared, _result: None, allocation: Allocation) -> None:
+    self.forget(allocation)
 
 
 def _prefer(inner: _Hook) -> _Hook:
@@ -362,6 +343,6 @@ _WRAPPERS: Mapping[str, Callable[[_Hook], _Hook]] = {
     "links": lambda inner: _wrapped(inner, _with_origins),
     "counters": lambda inner: _wrapped(inner, _same),
     "prepare_container": lambda inner: _wrapped(inner, _of_containers),
-    "released": _released,
+    "released": lambda inner: _wrapped(inner, _freed, _forgotten),
     "needs": lambda inner: _wrapped(inner, _same),
 }

@@ -316,10 +316,7 @@ def _joined(weight: int, children: list[_Part]) -> _Part:
 
 
 def _parts(part: _Part) -> list[_Part]:
-    found = [part]
-    for child in part.children:
-        found.extend(_parts(child))
-    return found
+    return [part, *(found for child in part.children for found in _parts(child))]
 
 
 def _groups(part: _Part) -> list[_Part]:

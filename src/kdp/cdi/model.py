@@ -72,7 +72,7 @@ def _mapping(value: Mapping[str, str]) -> Mapping[str, str]:
     return MappingProxyType(dict(value))
 
 
-def _said(**fields: object) -> dict[str, Any]:
+def _present(**fields: object) -> dict[str, Any]:
     """Return the fields that say something: an empty list and an unset value are left out."""
     return {name: value for name, value in fields.items() if value is not None and value != [] and value != {}}
 
@@ -104,7 +104,7 @@ class CdiNode:
 
     def as_json(self) -> dict[str, Any]:
         """Return it as it stands in a file."""
-        return _said(
+        return _present(
             path=self.path,
             hostPath=None if self.host_path == self.path else self.host_path,
             permissions=self.permissions,
@@ -137,7 +137,7 @@ class CdiMount:
 
     def as_json(self) -> dict[str, Any]:
         """Return it as it stands in a file."""
-        return _said(
+        return _present(
             hostPath=self.host_path, containerPath=self.container_path, options=list(self.options), type=self.type
         )
 
@@ -239,7 +239,7 @@ class CdiEdits:
 
     def as_json(self) -> dict[str, Any]:
         """Return it as it stands in a file."""
-        return _said(
+        return _present(
             env=list(self.env),
             deviceNodes=[node.as_json() for node in self.device_nodes],
             netDevices=[device.as_json() for device in self.net_devices],
@@ -250,7 +250,7 @@ class CdiEdits:
 
 
 def _hook(hook: Hook) -> dict[str, Any]:
-    return _said(hookName=hook.name, path=hook.path, args=list(hook.args), env=list(hook.env), timeout=hook.timeout)
+    return _present(hookName=hook.name, path=hook.path, args=list(hook.args), env=list(hook.env), timeout=hook.timeout)
 
 
 @attrs.frozen(kw_only=True)
@@ -273,7 +273,7 @@ class CdiDevice:
 
     def as_json(self) -> dict[str, Any]:
         """Return it as it stands in a file."""
-        return _said(name=self.name, annotations=dict(self.annotations), containerEdits=self.edits.as_json())
+        return _present(name=self.name, annotations=dict(self.annotations), containerEdits=self.edits.as_json())
 
 
 def _devices(values: Iterable[CdiDevice]) -> tuple[CdiDevice, ...]:
@@ -323,7 +323,7 @@ class CdiSpec:
 
     def as_json(self) -> dict[str, Any]:
         """Return it as it stands in a file."""
-        return _said(
+        return _present(
             cdiVersion=self.version,
             kind=self.kind,
             annotations=dict(self.annotations),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO, final
 import attrs
 import click
 
-from ..errors import ConfigurationError, said
+from ..errors import ConfigurationError, message_of
 from ..model.backend import DeviceBackend
 from .convert import describe
 from .options import refusing
@@ -171,7 +171,7 @@ def _look(point: EntryPoint) -> _Installed:
     try:
         cls = load(point.name)
     except ConfigurationError as refused:
-        error = " ".join(said(refused).split())
+        error = " ".join(message_of(refused).split())
     distribution = point.dist
     return _Installed(
         name=point.name,

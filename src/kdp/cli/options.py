@@ -11,7 +11,7 @@ import click
 from typing_extensions import override
 
 from ..daemon.settings import SETTINGS
-from ..errors import ConfigurationError, InvalidValueError, said
+from ..errors import ConfigurationError, InvalidValueError, message_of
 
 if TYPE_CHECKING:
     from ..daemon.setting import Setting
@@ -50,7 +50,7 @@ class refusing:
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         """Translate."""
         if isinstance(error, (ConfigurationError, InvalidValueError)):
-            raise Refusal(said(error)) from None
+            raise Refusal(message_of(error)) from None
 
 
 def setting_options(*names: str) -> Callable[[_Function], _Function]:

@@ -21,7 +21,7 @@ import attrs
 
 from ..daemon.process import loading
 from ..daemon.signals import Stopped
-from ..errors import ConfigurationError, InvalidValueError, KdpError, said, sentence
+from ..errors import ConfigurationError, InvalidValueError, KdpError, message_of, sentence
 from ..hardware import Host
 from ..model.backend import DeviceBackend
 from .convert import ConversionError, convert, describe
@@ -167,7 +167,7 @@ def _told(error: BaseException) -> str:
     """Return class, text and place of a vendor's exception in one line."""
     if isinstance(error, KdpError):
         return sentence(error)
-    text = " ".join(said(error).split())
+    text = " ".join(message_of(error).split())
     trace = error.__traceback__
     place = ""
     while trace is not None:
@@ -205,7 +205,7 @@ class Recipe:
         try:
             return self.cls(**self.arguments)
         except (ConfigurationError, InvalidValueError) as error:  # a sentence for the admin already
-            raise ConfigurationError(f"target {self.target!r}: {said(error)}") from error
+            raise ConfigurationError(f"target {self.target!r}: {message_of(error)}") from error
         except _PASSED_ON:
             raise
         except BaseException as error:

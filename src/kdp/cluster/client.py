@@ -259,14 +259,14 @@ class KubeApi:
                 reason="TLS",
             )
         if isinstance(error, TimeoutError | httpx2.TimeoutException):
-            said = f"it said nothing for {seconds:g} s"
+            problem = f"it said nothing for {seconds:g} s"
         elif isinstance(error, ConfigError):
             return ApiError(f"{verb} {what}: {_words(error)}")
         elif isinstance(error, ValueError):
-            said = "its answer is no JSON"
+            problem = "its answer is no JSON"
         else:
-            said = _words(_cause(error, OSError) or error)
-        return ApiError(f"{verb} {what}: the API server {self.server} was not reached: {said}")
+            problem = _words(_cause(error, OSError) or error)
+        return ApiError(f"{verb} {what}: the API server {self.server} was not reached: {problem}")
 
 
 @final

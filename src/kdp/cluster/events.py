@@ -35,14 +35,14 @@ class EventRecorder:
         self._api = api
         self._driver = driver
         self._node = node
-        self._said: set[tuple[str, str]] = set()
+        self._created: set[tuple[str, str]] = set()
         self._is_refused = False
 
     async def warn(self, reason: str, message: str) -> None:
         """Create an Event of type Warning, unless there was the same before; raises nothing. The reason is in CamelCase."""
-        if (reason, message) in self._said or len(self._said) >= MOST_EVENTS:
+        if (reason, message) in self._created or len(self._created) >= MOST_EVENTS:
             return
-        self._said.add((reason, message))
+        self._created.add((reason, message))
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         event = {
             "apiVersion": "v1",

@@ -59,7 +59,9 @@ def parse_addresses(data: bytes) -> Iterator[tuple[int, str]]:
         if kind != _NEWADDR or len(message) < _ADDR.size:
             continue
         _, prefix, _, scope, index = _ADDR.unpack_from(message)
-        told = attributes_of(message[_ADDR.size :])
-        packed = told.get(_LOCAL) or told.get(_ADDRESS, b"")  # of a point-to-point link the first is our end
+        attributes = attributes_of(message[_ADDR.size :])
+        packed = attributes.get(_LOCAL) or attributes.get(
+            _ADDRESS, b""
+        )  # of a point-to-point link the first is our end
         if scope < _LINK_SCOPE and len(packed) in (4, 16):
             yield index, f"{ip_address(packed)}/{prefix}"

@@ -185,8 +185,8 @@ def capture(
         taking.take(path, content=False)
     kernel = os.uname()
     taking.snapshot.kernel = f"{kernel.sysname} {kernel.release} {kernel.machine}"
-    if not host.is_real and (said := host.reading("/KERNEL").value):
-        taking.snapshot.kernel = said
+    if not host.is_real and (recorded := host.reading("/KERNEL").value):
+        taking.snapshot.kernel = recorded
     return taking.snapshot
 
 

@@ -275,8 +275,8 @@ class Host:
 
     def directories(self, pattern: str) -> list[Directory]:
         """Return directories by shell pattern, links followed, 2 before 10; a class is ``/sys/class/NAME/*``."""
+        from ..model.names import natural
         from .directory import Directory
-        from .naming import natural
 
         one = in_one_directory(pattern)
         if one is None:

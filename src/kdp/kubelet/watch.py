@@ -133,13 +133,13 @@ class KubeletWatch:
     async def _watch(self) -> None:
         async with DirectoryWatch() as watch, anyio.create_task_group() as tasks:
             tasks.start_soon(self._follow, watch)
-            refused_said = False
+            is_refusal_logged = False
             while True:
                 if self._check_directory():
                     watch.unwatch(self._directory)  # another directory has taken the name: the old watch is blind
                 watching = watch.watch(self._directory)
-                if watch.refused and not refused_said:
-                    refused_said = True
+                if watch.refused and not is_refusal_logged:
+                    is_refusal_logged = True
                     logger.warning("%s: looking for the kubelet every second instead", watch.refused)
                 self._look_now()
                 self._look_out()

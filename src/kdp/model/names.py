@@ -42,6 +42,13 @@ def _refuse(kind: str, value: object, rule: str, example: str) -> InvalidNameErr
     return InvalidNameError(f"{kind} {value!r}: {rule}; valid is for example {example!r}")
 
 
+@functools.lru_cache(maxsize=4096)
+def natural(text: str) -> tuple[tuple[tuple[str, int], ...], str]:
+    """Return a key for sorting that compares numbers as numbers (``gpu-2``, ``gpu-10``); no two texts have the same."""
+    pieces = re.split("([0-9]+)", text)  # text, number, text, number, ..., text
+    return tuple(zip(pieces[::2], [*map(int, pieces[1::2]), -1], strict=True)), text
+
+
 def is_utf8(text: str) -> bool:
     """Return whether protobuf can carry a text: names of files may hold bytes that are no UTF-8."""
     return text.isascii() or not any("\ud800" <= c <= "\udfff" for c in text)

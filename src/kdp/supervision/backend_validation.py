@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConfigurationError, InvalidValueError, said
+from ..errors import ConfigurationError, InvalidValueError, message_of
 from ..model.backend import is_overridden
 from ..model.names import check_resource_name
 
@@ -26,7 +26,7 @@ def check_attributes(backend: DeviceBackend) -> None:
             value = getattr(backend, name)
         except Exception as error:
             raise ConfigurationError(
-                f"{label} raised {type(error).__name__}: {said(error)}; it is read before the backend is open"
+                f"{label} raised {type(error).__name__}: {message_of(error)}; it is read before the backend is open"
             ) from error
         try:
             check(value)

@@ -378,27 +378,27 @@ class HealthMonitor:
                 record = self._record(device_id, is_new)
             if record is not None:
                 record.settle(device.health.reason, pushed, is_new, now, self._policy)
-            told = self._health.get(device_id)
-            health = self._health_of(record, told, now)
+            known = self._health.get(device_id)
+            health = self._health_of(record, known, now)
             self._listed[device_id] = listed = self._as_listed(device, health, before.get(device_id))
-            if health == told:
+            if health == known:
                 continue
             if health.state is HealthState.HEALTHY:
                 self._health.pop(device_id, None)
             else:
                 self._health[device_id] = health
-            state = None if is_new else told.state if told is not None else HealthState.HEALTHY
+            state = None if is_new else known.state if known is not None else HealthState.HEALTHY
             if state is not health.state and not (is_new and health.state is HealthState.HEALTHY):
                 transitions.append(HealthChange(device=listed, before=state, health=health))
         return tuple(transitions)
 
-    def _health_of(self, record: _Record | None, told: DeviceHealth | None, now: float) -> DeviceHealth:
+    def _health_of(self, record: _Record | None, known: DeviceHealth | None, now: float) -> DeviceHealth:
         state = (record.state if record else None) or HealthState.HEALTHY
         reason = record.reason if record else None
         if self._silence is not None:
             reason = self._silence if state in _UP else f"{reason}; {self._silence}"
             state = HealthState.UNHEALTHY if state in _UP else state
-        return DeviceHealth(state=state, reason=reason, since=told.since if told and told.state is state else now)
+        return DeviceHealth(state=state, reason=reason, since=known.since if known and known.state is state else now)
 
     def _as_listed(self, device: Device, health: DeviceHealth, before: Device | None) -> Device:
         """Return the device with this health; the same object as before if that says so of the same device."""

@@ -25,7 +25,7 @@ from ..errors import (
     InvalidValueError,
     NotReady,
     lasting,
-    said,
+    message_of,
     sentence,
 )
 from ..model.backend import is_overridden
@@ -164,7 +164,7 @@ class Hooks:
         )
 
     def _failed(self, lane: Lane, hook: str, error: BaseException) -> HookFailedError:
-        failure = lasting(f"{type(error).__name__}: {said(error)}")
+        failure = lasting(f"{type(error).__name__}: {message_of(error)}")
         if failure != lane.last_failure:
             lane.last_failure = failure
             logger.error("%s() of %s failed", hook, self.label, exc_info=error)

@@ -47,7 +47,7 @@ async def follow_links(
         NotReady: The hook said so.
     """
     asked: frozenset[str] | None = None
-    told = ""
+    logged = ""
     version = -1
     while True:
         await publisher.discovery.after(version)
@@ -56,9 +56,9 @@ async def follow_links(
             try:
                 preferences.topology = await ask_links(hooks, devices, deadline=deadline)
             except HookError as error:
-                if sentence(error) != told:
-                    told = sentence(error)
-                    logger.warning("%s: %s; the links of before stay in force", hooks.label, told)
+                if sentence(error) != logged:
+                    logged = sentence(error)
+                    logger.warning("%s: %s; the links of before stay in force", hooks.label, logged)
                 await anyio.sleep(retry_after)
             else:
-                asked, told = units, ""
+                asked, logged = units, ""

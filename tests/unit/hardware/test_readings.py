@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdp.hardware.naming import natural
 from kdp.hardware.readings import (
     Reading,
     parse_flag,
@@ -17,6 +16,7 @@ from kdp.hardware.readings import (
     parse_words,
     read,
 )
+from kdp.model.names import natural
 
 from ..strategies import effort
 

@@ -26,6 +26,8 @@ from .netlink import EventWatch
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ..directory import NodeFiles
+
 LINKS = "LINKS"
 """The file at the root of a tree that is no real node, to which its link events are appended."""
 
@@ -79,18 +81,16 @@ class LinkWatch(EventWatch[LinkEvent]):
         lost: Whether events were lost since the start: the kernel had more than we took.
     """
 
-    _PROTOCOL = _NETLINK_ROUTE
-    _GROUPS = _RTMGRP_LINK
-    _FILE = LINKS
-    _EVENTS = "link"
+    def __init__(self, host: NodeFiles) -> None:
+        super().__init__(host, protocol=_NETLINK_ROUTE, groups=_RTMGRP_LINK, file=LINKS, kind="link")
 
     @override
     def _of_message(self, message: bytes) -> list[LinkEvent]:
         return parse(message)
 
     @override
-    def _of_line(self, told: dict[str, Any]) -> list[LinkEvent]:
-        return [LinkEvent(**told)]
+    def _of_line(self, properties: dict[str, Any]) -> list[LinkEvent]:
+        return [LinkEvent(**properties)]
 
 
 def parse(data: bytes) -> list[LinkEvent]:

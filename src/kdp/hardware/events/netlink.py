@@ -11,7 +11,7 @@ import os
 import socket
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, final
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, final
 
 import anyio
 
@@ -32,33 +32,24 @@ _BUFFER = 1 << 20
 class EventWatch(ABC, Generic[Event]):
     """What `UeventWatch` and `LinkWatch` have in common; each says in its docstring what it is to its user."""
 
-    _PROTOCOL: ClassVar[int]
-    """The netlink protocol."""
-
-    _GROUPS: ClassVar[int]
-    """Its multicast groups, as bits."""
-
-    _FILE: ClassVar[str]
-    """The file at the root of a tree that is no real node."""
-
-    _EVENTS: ClassVar[str]
-    """What they are events of, as in "the kernel's link events"."""
-
-    def __init__(self, host: NodeFiles) -> None:
+    def __init__(self, host: NodeFiles, *, protocol: int, groups: int, file: str, kind: str) -> None:
         self.refused: str | None = None
         self.lost = False
         self._host = host
+        self._protocol, self._groups = protocol, groups
+        self._name_of_file = file  # at the root of a tree that is no real node
+        self._kind = kind
         self._socket: socket.socket | None = None
         self._file: _Appended | None = None
 
     async def __aenter__(self) -> Self:
         if self._host.is_real:
             try:
-                self._socket = _open(self._PROTOCOL, self._GROUPS)
+                self._socket = _open(self._protocol, self._groups)
             except OSError as error:
-                self.refused = f"the kernel's {self._EVENTS} events are refused: {error.strerror}"
+                self.refused = f"the kernel's {self._kind} events are refused: {error.strerror}"
         else:
-            self._file = _Appended(Path(self._host.inside(f"/{self._FILE}")))
+            self._file = _Appended(Path(self._host.inside(f"/{self._name_of_file}")))
             await self._file.open()
             self.refused = self._file.refused
         return self
@@ -92,7 +83,7 @@ class EventWatch(ABC, Generic[Event]):
                     appended = self._file.take()
                     if not appended:
                         await self._file.changes()
-                    found = [event for told in appended for event in self._of_line(told)]
+                    found = [event for properties in appended for event in self._of_line(properties)]
                 else:
                     await anyio.sleep_forever()
                     raise AssertionError
@@ -105,7 +96,7 @@ class EventWatch(ABC, Generic[Event]):
         """Return the wanted events of a message of the kernel."""
 
     @abstractmethod
-    def _of_line(self, told: dict[str, Any]) -> list[Event]:
+    def _of_line(self, properties: dict[str, Any]) -> list[Event]:
         """Return the wanted events of a line of the file."""
 
 

@@ -77,13 +77,8 @@ class UeventWatch(EventWatch[Uevent]):
         lost: Whether events were lost since the start: the kernel had more than we took.
     """
 
-    _PROTOCOL = _NETLINK_KOBJECT_UEVENT
-    _GROUPS = _FROM_THE_KERNEL
-    _FILE = UEVENTS
-    _EVENTS = "device"
-
     def __init__(self, host: NodeFiles, *, subsystems: Iterable[str] | None = None) -> None:
-        super().__init__(host)
+        super().__init__(host, protocol=_NETLINK_KOBJECT_UEVENT, groups=_FROM_THE_KERNEL, file=UEVENTS, kind="device")
         self._subsystems = None if subsystems is None else frozenset(subsystems)
 
     @override
@@ -91,8 +86,8 @@ class UeventWatch(EventWatch[Uevent]):
         return self._of_line(parse(message))
 
     @override
-    def _of_line(self, told: dict[str, Any]) -> list[Uevent]:
-        event = Uevent.of(told)
+    def _of_line(self, properties: dict[str, Any]) -> list[Uevent]:
+        event = Uevent.of(properties)
         return [event] if self._subsystems is None or event.subsystem in self._subsystems else []
 
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, final
 import attrs
 
 from ...errors import ConfigurationError, InvalidValueError
+from ...storage import files
 from ..fake_nodes import MODES, NODES, UNREADABLE, NodeEntry, make_stand_in, owned_mode, parse_nodes, parse_unreadable
 
 if TYPE_CHECKING:
@@ -161,14 +162,14 @@ def _of_archive(archive: tarfile.TarFile) -> Snapshot:
 
 
 def _check_format(lists: Mapping[str, str]) -> None:
-    said = lists.get(_FORMAT, f"{_NAME} {FORMAT_VERSION}").split()
-    if len(said) < 2 or said[0] != _NAME or not said[1].isdigit():
+    declared = lists.get(_FORMAT, f"{_NAME} {FORMAT_VERSION}").split()
+    if len(declared) < 2 or declared[0] != _NAME or not declared[1].isdigit():
         raise InvalidValueError(
-            f"is no snapshot: its FORMAT says {' '.join(said)[:40]!r}; expected {_NAME} and a number"
+            f"is no snapshot: its FORMAT says {' '.join(declared)[:40]!r}; expected {_NAME} and a number"
         )
-    if int(said[1]) > FORMAT_VERSION:
+    if int(declared[1]) > FORMAT_VERSION:
         raise InvalidValueError(
-            f"is of format {said[1]}, and this kdp reads format {FORMAT_VERSION}; install a newer kdp-sdk"
+            f"is of format {declared[1]}, and this kdp reads format {FORMAT_VERSION}; install a newer kdp-sdk"
         )
     missing = sorted(_LISTS - {_FORMAT} - lists.keys())
     if missing:
@@ -294,12 +295,4 @@ def write(snapshot: Snapshot, file: Path) -> None:
                 add(path, 0o777, target=snapshot.links[path], kind=tarfile.SYMTYPE)
             else:
                 add(path, 0o755, kind=tarfile.DIRTYPE)
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(buffer.getvalue())
-        Path(name).chmod(0o644)
-        Path(name).replace(file)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    files.replace(file, buffer.getvalue(), mode=0o644, sync="nothing")

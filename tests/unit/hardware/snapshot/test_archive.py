@@ -237,7 +237,7 @@ def test_one_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkeypat
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "replace", full)
+    monkeypatch.setattr(os, "rename", full)
     with pytest.raises(OSError, match="No space"):
         snapshots.write(snapshots.Snapshot(nodes={"/dev/x": NodeEntry(False, 1, 3, 0o666)}), target)
     assert target.read_text() == "old"
