@@ -29,17 +29,13 @@ def linked(problem: Problem, topology: Topology, deadline: float) -> Found:
         bits, proven = best_of_mesh(problem, topology, deadline=deadline)
         return Found(problem.positions(bits), proven)
     if topology.tree is None:
-        return Found((_single(problem, topology),))
+        terms = {i: linked_terms(problem, topology, (i,)) for i in problem.must or problem.open}
+        return Found((max(terms, key=lambda i: (*(term.rank for term in terms[i]), -i)),))
     try:
         return Found(problem.positions(best_of_tree(problem, topology, deadline=deadline)))
     except OutOfTime:  # the NUMA nodes cut across the links in too many ways; without them it is fast
         bits = best_of_tree(problem, topology, deadline=float("inf"), numa=False)
         return Found(problem.positions(bits), proven=False)
-
-
-def _single(problem: Problem, topology: Topology) -> int:
-    terms = {i: linked_terms(problem, topology, (i,)) for i in problem.must or problem.open}
-    return max(terms, key=lambda i: (*(term.rank for term in terms[i]), -i))
 
 
 def linked_terms(problem: Problem, topology: Topology, chosen: Collection[int]) -> tuple[Term, ...]:

@@ -7,12 +7,13 @@ real node, of a mounted root, or of another snapshot.
 
 from __future__ import annotations
 
+import functools
 import os
 import posixpath
 import re
 import stat
 import threading
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, TypeVar, cast, final
 
 import attrs
 from typing_extensions import override
@@ -23,9 +24,11 @@ from .resolving import MAX_LINKS
 from .snapshot.archive import FileEntry, Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from .directory import Directory
+
+_Method = TypeVar("_Method", bound="Callable[..., Any]")
 
 GENERIC = (
     "/sys/bus/pci/devices/*",
@@ -64,7 +67,21 @@ _NOT_TAKEN = {"power", "queues", "statistics", "counters", "hw_counters", "msi_i
 _NOT_READ = {"config", "rom", "vpd", "remove", "rescan", "reset", "crash", "autosuspend_delay_ms"}
 """Files that do something when read, take long, or hold what no backend should need."""
 
+_DULL = ("/dev/tty", "/dev/pts/", "/dev/vcs", "/dev/ram", "/dev/loop")
+"""Device nodes that every machine has by the dozen."""
+
 _BAR = re.compile(r"resource[0-9]+(_wc)?")
+
+
+def _noted(method: _Method) -> _Method:
+    """Return a method of `Host` that first remembers the path that it is asked about."""
+
+    @functools.wraps(method)
+    def noted(self: RecordingHost, host_path: str) -> Any:
+        self.note(host_path)
+        return method(self, host_path)
+
+    return cast("_Method", noted)
 
 
 @final
@@ -79,29 +96,22 @@ class RecordingHost(Host):
     seen: dict[str, None] = attrs.field(init=False, factory=dict[str, None], eq=False, repr=False)
     _lock: Any = attrs.field(init=False, factory=threading.Lock, eq=False, repr=False)
 
-    def _note(self, *paths: str | os.PathLike[str]) -> None:
+    def note(self, *paths: str | os.PathLike[str]) -> None:
+        """Remember paths."""
         with self._lock:
             self.seen.update(dict.fromkeys("/" + os.fspath(path).lstrip("/") for path in paths))
 
-    @override
-    def path(self, host_path: str | os.PathLike[str]) -> Any:
-        self._note(host_path)
-        return super().path(host_path)
-
-    @override
-    def resolve(self, host_path: str | os.PathLike[str]) -> str:
-        self._note(host_path)
-        return super().resolve(host_path)
-
-    @override
-    def look(self, host_path: str | os.PathLike[str]) -> tuple[int, int] | None:
-        self._note(host_path)
-        return super().look(host_path)
+    path = _noted(Host.path)
+    resolve = _noted(Host.resolve)
+    look = _noted(Host.look)
+    read_bytes = _noted(Host.read_bytes)
+    read_link = _noted(Host.read_link)
+    device_node = _noted(Host.device_node)
 
     @override
     def glob(self, pattern: str) -> list[str]:
         found = super().glob(pattern)
-        self._note(*found)
+        self.note(*found)
         return found
 
     @override
@@ -109,33 +119,13 @@ class RecordingHost(Host):
         self.glob(pattern)
         return super().directories(pattern)
 
-    @override
-    def read_bytes(self, host_path: str | os.PathLike[str]) -> bytes:
-        self._note(host_path)
-        return super().read_bytes(host_path)
-
-    @override
-    def read_link(self, host_path: str | os.PathLike[str]) -> str | None:
-        self._note(host_path)
-        return super().read_link(host_path)
-
-    @override
-    def device_node(self, host_path: str) -> str:
-        self._note(host_path)
-        return super().device_node(host_path)
-
 
 def generic_paths(host: Host) -> list[str]:
     """Return what a snapshot without a class holds of this node."""
     found = [path for pattern in GENERIC for path in host.glob(pattern)]
     devices = [host.resolve(path) for path in found if path.startswith("/sys/") and host.is_directory(path)]
-    nodes = [path for path in host.device_nodes() if not _is_dull(path)]
+    nodes = [path for path in host.device_nodes() if not path.startswith(_DULL)]
     return [*found, *(path for device in dict.fromkeys(devices) for path in _below(host, device, MAX_DEPTH)), *nodes]
-
-
-def _is_dull(path: str) -> bool:
-    """Return whether a device node is one that every machine has by the dozen."""
-    return path.startswith(("/dev/tty", "/dev/pts/", "/dev/vcs", "/dev/ram", "/dev/loop"))
 
 
 def _below(host: Host, directory: str, depth: int) -> Iterable[str]:
@@ -164,12 +154,7 @@ def siblings(host: Host, paths: Iterable[str]) -> list[str]:
     ]
 
 
-def capture(
-    host: Host,
-    paths: Iterable[str],
-    *,
-    names_only: Iterable[str] = (),
-) -> Snapshot:
+def capture(host: Host, paths: Iterable[str], *, names_only: Iterable[str] = ()) -> Snapshot:
     """Look at each path and return the snapshot. Blocks; a driver may take its time with each attribute.
 
     Args:
@@ -216,12 +201,7 @@ class _Taking:
 
     def _end(self, path: str, *, content: bool) -> None:
         snapshot, host = self.snapshot, self._host
-        if (
-            path in snapshot.files
-            or path in snapshot.unreadable
-            or path in snapshot.nodes
-            or path in snapshot.directories
-        ):
+        if any(path in taken for taken in (snapshot.files, snapshot.unreadable, snapshot.nodes, snapshot.directories)):
             return
         status = host.look(path)
         if status is None:

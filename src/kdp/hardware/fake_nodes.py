@@ -77,9 +77,7 @@ def parse_nodes(text: str) -> dict[str, NodeEntry]:
         InvalidValueError: A line is none of the format's.
     """
     found: dict[str, NodeEntry] = {}
-    for line in text.splitlines():
-        if not line.strip():
-            continue
+    for line in filter(str.strip, text.splitlines()):
         try:
             path, kind, number, mode = line.rsplit(" ", 3)
             major, minor = number.split(":")
@@ -99,18 +97,12 @@ def parse_unreadable(text: str) -> dict[str, tuple[int, str]]:
         InvalidValueError: A line is none of the format's.
     """
     found: dict[str, tuple[int, str]] = {}
-    for line in text.splitlines():
-        if not line.strip():
-            continue
-        path, space, reason = line.partition(" ")
+    for line in filter(str.strip, text.splitlines()):
         # A path may hold spaces; an error's text that the system knows ends the line all the same.
-        cut = line.find(" ")
-        while cut >= 0:
-            if line[cut + 1 :] in _CODES:
-                path, reason = line[:cut], line[cut + 1 :]
-                break
-            cut = line.find(" ", cut + 1)
-        if not space or not path.startswith("/"):
+        known = (at for at, char in enumerate(line) if char == " " and line[at + 1 :] in _CODES)
+        at = next(known, line.find(" "))
+        path, reason = line[:at], line[at + 1 :]
+        if at < 0 or not path.startswith("/"):
             raise InvalidValueError(f"{UNREADABLE} has the line {line[:80]!r}; expected 'PATH ERROR'")
         found[path] = (errno_of(reason), reason)
     return found

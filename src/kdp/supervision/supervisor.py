@@ -37,7 +37,7 @@ from .links import ask_links, follow_links
 from .reporter import EventReporter
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from types import EllipsisType
 
     from ..allocation import Topology
@@ -165,14 +165,6 @@ class Supervisor:
         """Discover soon. Any number of requests while one discovery runs lead to one more."""
         self._wake.set()
 
-    def fault(self, ids: Iterable[str], reason: str, *, kind: str) -> None:
-        """Set a condition; see `kdp.Reporter.fault`."""
-        self._publisher.fault(ids, reason, kind=kind)
-
-    def clear(self, ids: Iterable[str], *, kind: str) -> None:
-        """Take a condition back; see `kdp.Reporter.clear`."""
-        self._publisher.clear(ids, kind=kind)
-
     async def call(self, hook: str, *args: Any, deadline: float, then: Callable[[Any], Any] | None = None) -> Any:
         """Call a hook for a protocol; as `Hooks.call`, and `NotReady` also closes the backend and opens it again.
 
@@ -228,7 +220,7 @@ class Supervisor:
 
     async def _while_open(self) -> None:
         """Discover and watch until a hook says `NotReady`."""
-        reporter = EventReporter(self)
+        reporter = EventReporter(self._publisher, self.rescan)
         discovered = anyio.Event()
         try:
             with anyio.CancelScope() as self._opened_scope:

@@ -6,6 +6,7 @@ name ``""`` says "look at everything": the queue overflowed, or the directory it
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -96,10 +97,8 @@ class DirectoryWatch:
         watch = self._watches.pop(str(Path(directory)), None)
         if watch is None or self._inotify is None or self._names(watch):
             return
-        try:
+        with contextlib.suppress(OSError):  # the directory was removed, and its watch with it
             self._inotify.rm_watch(watch)
-        except OSError:  # the directory was removed, and its watch with it
-            return
 
     def _names(self, watch: asyncinotify.Watch) -> list[str]:
         """Return all names under which this directory is watched: inotify knows it only once."""

@@ -233,15 +233,14 @@ def unpack(snapshot: Snapshot, root: Path) -> None:
     """
     for directory in sorted(snapshot.directories):
         (root / directory[1:]).mkdir(parents=True, exist_ok=True)
+    for path in (*snapshot.files, *snapshot.links):
+        (root / path[1:]).parent.mkdir(parents=True, exist_ok=True)
     for path, file in snapshot.files.items():
         place = root / path[1:]
-        place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(file.data)
         place.chmod(owned_mode(file.mode))
     for path, target in snapshot.links.items():
-        place = root / path[1:]
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.symlink_to(target)
+        (root / path[1:]).symlink_to(target)
     for path in (*snapshot.nodes, *snapshot.unreadable):
         make_stand_in(root / path[1:])
     modes = {path: file.mode for path, file in snapshot.files.items() if owned_mode(file.mode) != file.mode}
