@@ -35,9 +35,8 @@ def first_terms(_problem: Problem, _topology: Topology, _chosen: Collection[int]
 
 def _filled(problem: Problem, candidates: Iterable[int]) -> tuple[int, ...]:
     """Return the must-include ones, filled up with the first candidates."""
-    wanted = problem.size - len(problem.must)
-    others = sorted(set(candidates) - problem.must)[:wanted]
-    return tuple(sorted((*problem.must, *others)))
+    others = sorted(set(candidates) - problem.must)
+    return tuple(sorted((*problem.must, *others[: problem.size - len(problem.must)])))
 
 
 def _units(problem: Problem, positions: Iterable[int]) -> dict[str, list[int]]:

@@ -71,24 +71,22 @@ class Override:
     replicas: int = attrs.field(converter=_replicas)
 
     def __attrs_post_init__(self) -> None:
-        if not self._pattern:
+        if not self._name_and_pattern[1]:
             raise InvalidValueError(
                 f"selector {self.selector!r}: must be a pattern of ids or NAME=PATTERN; valid is 'model=A100*'"
             )
 
     @property
-    def _name(self) -> str:
-        return self.selector.partition("=")[0] if "=" in self.selector else "id"
-
-    @property
-    def _pattern(self) -> str:
-        return self.selector.partition("=")[2] if "=" in self.selector else self.selector
+    def _name_and_pattern(self) -> tuple[str, str]:
+        name, equals, pattern = self.selector.partition("=")
+        return (name, pattern) if equals else ("id", self.selector)
 
     def selects(self, device: Device, resource: str) -> bool:
         """Return whether it is about this device, whose resource is this."""
         named = {"id": device.id, "unit": device.unit, "resource": resource}
-        value = named.get(self._name, device.attributes.get(self._name))
-        return value is not None and fnmatch.fnmatchcase(str(value), self._pattern)
+        name, pattern = self._name_and_pattern
+        value = named.get(name, device.attributes.get(name))
+        return value is not None and fnmatch.fnmatchcase(str(value), pattern)
 
 
 def _overrides(value: Iterable[Override]) -> tuple[Override, ...]:

@@ -87,9 +87,5 @@ def device_id_of(name: str) -> str:
 
 
 def qualified(kind: str, device: str) -> str:
-    """Return ``vendor/class=device``, checked.
-
-    Raises:
-        InvalidNameError: A part breaks CDI's rules.
-    """
+    """Return ``vendor/class=device``, checked by `check_cdi_device_name`."""
     return check_cdi_device_name(f"{kind}={device}")

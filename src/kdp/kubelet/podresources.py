@@ -72,17 +72,16 @@ class Report:
 
 @final
 class PodResourcesCalls:
-    """The questions that can be asked over one channel; see `PodResources.connect`."""
+    """The questions that can be asked over one channel; see `PodResources.connect`.
+
+    Each raises `PodResourcesError` if there is no answer now.
+    """
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._channel = channel
 
     async def list(self, resources: Iterable[str] | None = None) -> Report:
-        """Return who holds which devices: those of these resources, or all.
-
-        Raises:
-            PodResourcesError: It cannot be had now.
-        """
+        """Return who holds which devices: those of these resources, or all."""
         reply = await self._call("List", b"", pb.ListPodResourcesResponse.FromString)
         wanted = None if resources is None else frozenset(resources)
         holders: dict[tuple[str, str], Holder] = {}
@@ -101,11 +100,7 @@ class PodResourcesCalls:
         return Report(frozenset((pod.namespace, pod.name) for pod in reply.pod_resources), holders, numa_nodes)
 
     async def allocatable(self) -> Mapping[str, frozenset[str]]:
-        """Return the ids that the kubelet takes for healthy, held or not, by resource.
-
-        Raises:
-            PodResourcesError: It cannot be had now.
-        """
+        """Return the ids that the kubelet takes for healthy, held or not, by resource."""
         reply = await self._call("GetAllocatableResources", b"", pb.AllocatableResourcesResponse.FromString)
         found: dict[str, set[str]] = {}
         for entry in reply.devices:

@@ -23,17 +23,25 @@ def hidden(path: Path) -> Path:
     return path.with_name(f".{path.name}")
 
 
+def connect(path: Path) -> int:
+    """Try to connect to a socket, which cannot block, and return the error's number; 0: somebody listens.
+
+    Raises:
+        OSError: No file descriptor is free to try it with.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        code = probe.connect_ex(os.fspath(path))
+    return 0 if code == errno.EAGAIN else code  # EAGAIN: it listens, and has more callers than it takes at once
+
+
 def is_answered(path: Path) -> bool | None:
     """Return whether somebody listens at a socket; None: there is none, or it cannot be told."""
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.setblocking(False)
-            found = probe.connect_ex(os.fspath(path))
+        found = connect(path)
     except OSError:
         return None
-    if found in (0, errno.EAGAIN):  # or it has more callers than it takes at once
-        return True
-    return False if found == errno.ECONNREFUSED else None
+    return True if found == 0 else False if found == errno.ECONNREFUSED else None
 
 
 def remove_dead(directory: Path, is_ours: Callable[[str], object]) -> list[str]:

@@ -21,7 +21,6 @@ import errno
 import logging
 import os
 import random
-import socket
 import stat
 import time
 from pathlib import Path
@@ -34,6 +33,7 @@ from ..concurrency import threads
 from ..concurrency.observable import Observable
 from ..errors import PluginDirectoryGoneError
 from ..hardware import DirectoryWatch
+from .sockets import connect
 
 if TYPE_CHECKING:
     import asyncio
@@ -77,6 +77,14 @@ class KubeletState(enum.Enum):
     NO_DIRECTORY = "the plugin directory does not exist"
     UNREADABLE = "kubelet.sock cannot be examined"
     NO_DESCRIPTOR = "no file descriptor is free to reach kubelet.sock with"
+
+
+_STATES = {
+    0: KubeletState.LISTENING,
+    **dict.fromkeys((errno.EACCES, errno.EPERM), KubeletState.DENIED),
+    **dict.fromkeys((errno.ENOTSOCK, errno.EPROTOTYPE), KubeletState.NO_SOCKET),
+}
+"""By the error of connect(2); any other means that nobody listens."""
 
 
 @attrs.frozen
@@ -239,16 +247,7 @@ def look(path: Path) -> KubeletView:
     if stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode):
         return KubeletView(KubeletState.NO_SOCKET, identity)
     try:
-        probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        code = connect(path)
     except OSError:  # EMFILE, ENFILE: tried again as often as a dead file is
         return KubeletView(KubeletState.NO_DESCRIPTOR, identity)
-    with probe:
-        probe.setblocking(False)
-        code = probe.connect_ex(os.fspath(path))
-    if code in (0, errno.EAGAIN):  # EAGAIN: it listens, and its queue is full
-        return KubeletView(KubeletState.LISTENING, identity)
-    if code in (errno.EACCES, errno.EPERM):
-        return KubeletView(KubeletState.DENIED, identity)
-    if code in (errno.ENOTSOCK, errno.EPROTOTYPE):
-        return KubeletView(KubeletState.NO_SOCKET, identity)
-    return KubeletView(KubeletState.DEAD, identity)
+    return KubeletView(_STATES.get(code, KubeletState.DEAD), identity)

@@ -55,11 +55,7 @@ def is_utf8(text: str) -> bool:
 
 
 def check_resource_name(value: str) -> str:
-    """Check an extended resource name as the kubelet does (contract section 2.2).
-
-    Raises:
-        InvalidNameError: It is not ``domain/name``, or the kubelet would refuse it.
-    """
+    """Check an extended resource name as the kubelet does (contract section 2.2)."""
     kind, example = "resource name", "example.com/widget"
     if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance] - vendors' code may be untyped
         raise _refuse(kind, value, "must be text", example)
@@ -83,9 +79,6 @@ def check_device_id(value: str) -> str:
     """Check a device id: 1 to 63 printable characters without a space.
 
     The kubelet takes any text; ours must survive logs, file names of its checkpoint tools and ``kubectl``.
-
-    Raises:
-        InvalidNameError: It is empty, too long, or holds spaces or control characters.
     """
     kind, example = "device id", "widget-0"
     if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -98,11 +91,7 @@ def check_device_id(value: str) -> str:
 
 
 def check_cdi_kind(value: str) -> str:
-    """Check a CDI kind, ``vendor/class`` (Container Device Interface specification, section "Kind").
-
-    Raises:
-        InvalidNameError: The vendor or the class breaks CDI's rules.
-    """
+    """Check a CDI kind, ``vendor/class`` (Container Device Interface specification, section "Kind")."""
     vendor, _, cls = value.partition("/")
     if not re.match(_CDI_KIND_PART, vendor) or not re.match(_CDI_KIND_PART, cls):
         raise _refuse(
@@ -116,11 +105,7 @@ def check_cdi_kind(value: str) -> str:
 
 
 def check_cdi_device_name(value: str) -> str:
-    """Check a qualified CDI device name, ``vendor/class=device``.
-
-    Raises:
-        InvalidNameError: The kind or the device part breaks CDI's rules.
-    """
+    """Check a qualified CDI device name, ``vendor/class=device``."""
     kind, equals, device = value.partition("=")
     if not equals or not re.match(_CDI_DEVICE, device):
         rule = f"must be vendor/class=device, the device of letters, digits, '-', '_', '.', ':' {_ENDS}"
@@ -134,9 +119,6 @@ def check_attribute_name(value: str) -> str:
     """Check the name of an attribute or a capacity: a C identifier, optionally behind ``domain/``.
 
     The rule is that of DRA's QualifiedName, so that one device serves both protocols.
-
-    Raises:
-        InvalidNameError: It is no identifier of at most 32 characters, or its domain is no DNS name.
     """
     domain, slash, name = value.rpartition("/")
     if (slash and (len(domain) > 63 or not _SUBDOMAIN.match(domain))) or not re.match(_IDENTIFIER, name):
@@ -151,11 +133,7 @@ def check_attribute_name(value: str) -> str:
 
 
 def check_counter_name(value: str) -> str:
-    """Check the name of a DRA counter or counter set: a DNS label of at most 63 characters.
-
-    Raises:
-        InvalidNameError: It is none.
-    """
+    """Check the name of a DRA counter or counter set: a DNS label of at most 63 characters."""
     if not isinstance(value, str) or len(value) > 63 or not _LABEL.match(value):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise _refuse(
             "counter name", value, f"must be 1 to 63 lower-case letters, digits and '-', {_ENDS}", "gpu-0-memory"
@@ -164,11 +142,7 @@ def check_counter_name(value: str) -> str:
 
 
 def check_label_name(value: str) -> str:
-    """Check the key of a taint or the name of a condition, by the rule of Kubernetes' label names.
-
-    Raises:
-        InvalidNameError: It is no name of at most 63 characters, optionally behind a DNS domain and a slash.
-    """
+    """Check the key of a taint or the name of a condition, by the rule of Kubernetes' label names."""
     domain, slash, name = value.rpartition("/") if isinstance(value, str) else ("", "", "")  # pyright: ignore[reportUnnecessaryIsInstance]
     if (slash and (len(domain) > 253 or not _SUBDOMAIN.match(domain))) or len(name) > 63 or not _NAME_PART.match(name):
         rule = f"must be at most 63 {_NAME_RULE}, optionally behind a lower-case domain and a slash"
@@ -177,22 +151,14 @@ def check_label_name(value: str) -> str:
 
 
 def check_label_value(value: str) -> str:
-    """Check the value of a taint, by the rule of Kubernetes' label values; it may be empty.
-
-    Raises:
-        InvalidNameError: It is longer than 63 characters or holds others than letters, digits, ``-``, ``_``, ``.``.
-    """
+    """Check the value of a taint, by the rule of Kubernetes' label values; it may be empty."""
     if not isinstance(value, str) or len(value) > 63 or (value and not _NAME_PART.match(value)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise _refuse("label value", value, f"must be at most 63 {_NAME_RULE}", "fan-failed")
     return value
 
 
 def check_env_name(value: str) -> str:
-    """Check the name of an environment variable: not empty, printable, without ``=``.
-
-    Raises:
-        InvalidNameError: A container runtime could not set it.
-    """
+    """Check the name of an environment variable: not empty, printable, without ``=``."""
     if not value or "=" in value or not value.isprintable() or " " in value:
         raise _refuse(
             "environment variable", value, "must be printable and without '=' and spaces", "WIDGET_VISIBLE_DEVICES"
@@ -201,11 +167,7 @@ def check_env_name(value: str) -> str:
 
 
 def check_env_variable(value: str) -> str:
-    """Check an environment variable as ``NAME=VALUE``; the value may be empty.
-
-    Raises:
-        InvalidNameError: It has no name, or a container runtime could not set it.
-    """
+    """Check an environment variable as ``NAME=VALUE``; the value may be empty."""
     kind, example = "environment variable", "WIDGET=0"
     if not isinstance(value, str) or value.find("=") <= 0:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise _refuse(kind, value, "must be NAME=VALUE", example)
@@ -221,9 +183,6 @@ def check_absolute_path(value: str, *, kind: str) -> str:
     Args:
         value: The path.
         kind: What the path is, for the message ("host path").
-
-    Raises:
-        InvalidNameError: It is relative, holds a NUL, climbs with ``..``, or is not UTF-8.
     """
     if not value.startswith("/"):
         raise _refuse(kind, value, "must be absolute", "/dev/widget0")
@@ -237,11 +196,7 @@ def check_absolute_path(value: str, *, kind: str) -> str:
 
 
 def check_socket_path(value: str) -> str:
-    """Check that a unix socket can be bound at this path: at most 107 bytes.
-
-    Raises:
-        InvalidNameError: The path is longer than Linux allows.
-    """
+    """Check that a unix socket can be bound at this path: at most 107 bytes."""
     size = len(os.fsencode(value))
     if size > MAX_SOCKET_PATH_BYTES:
         rule = f"must have at most {MAX_SOCKET_PATH_BYTES} bytes, this has {size}: use a shorter directory"

@@ -21,12 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 async def ask_links(hooks: Hooks, devices: tuple[Device, ...], *, deadline: float) -> Topology:
-    """Ask a backend how the units of these devices are linked.
-
-    Raises:
-        NotReady: The hook said so.
-        HookError: It misbehaved, or what it returned is wrong.
-    """
+    """Ask a backend how the units of these devices are linked; raises what `Hooks.call` does."""
     from ..allocation import Topology
 
     def examine(links: Any) -> Topology:
@@ -41,11 +36,7 @@ async def ask_links(hooks: Hooks, devices: tuple[Device, ...], *, deadline: floa
 async def follow_links(
     hooks: Hooks, publisher: DiscoveryPublisher, preferences: Preferences, *, deadline: float, retry_after: float
 ) -> NoReturn:
-    """Ask how the units are linked whenever there are others than before.
-
-    Raises:
-        NotReady: The hook said so.
-    """
+    """Ask how the units are linked whenever there are others than before, until the hook raises `NotReady`."""
     asked: frozenset[str] | None = None
     logged = ""
     version = -1

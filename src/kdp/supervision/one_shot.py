@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 async def discover_linked(
     backend: DeviceBackend, *, host: Host
 ) -> tuple[Mapping[str, tuple[Device, ...]], Topology | None]:
-    """Do as `discover_once` does, and ask how the units are linked; None: the backend has no ``links``.
-
-    Raises:
-        KdpError: The backend is not ready, or a hook misbehaved.
-    """
+    """Do as `discover_once` does, and ask how the units are linked; None: the backend has no ``links``."""
     async with _supervised(backend, host) as supervisor:
         found = await supervisor.once()
         devices = tuple(device for held in found.values() for device in held)
