@@ -6,6 +6,8 @@ links are followed inside the root, never out of it.
 
 Rule: questions about what may not be there (`Host.read_link`, `Host.pci_function`, `Host.glob`) answer None or nothing;
 only `Host.read_bytes` raises, and the readers of `Directory` turn that into a `Reading` with the reason.
+
+The methods import the readers: a plugin that only looks at device nodes starts 10 ms sooner without them.
 """
 
 from __future__ import annotations

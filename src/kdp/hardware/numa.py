@@ -29,12 +29,8 @@ if TYPE_CHECKING:
 
 def of_paths(host: NodeFiles, paths: Iterable[str]) -> tuple[int, ...]:
     """See `kdp.hardware.Host.numa_nodes`."""
-    return _all_or_none(_of_path(host, path) for path in paths)
-
-
-def of_directory(directory: Directory) -> tuple[int, ...]:
-    """See `kdp.hardware.Directory.numa_nodes`."""
-    return _of(directory, frozenset())
+    found = (host.directory(path) if host.is_directory(path) else host.directory_of_node(path) for path in paths)
+    return _all_or_none(of_directory(directory) if directory else () for directory in found)
 
 
 def _all_or_none(parts: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
@@ -42,12 +38,8 @@ def _all_or_none(parts: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
     return tuple(sorted({node for part in found for node in part})) if all(found) else ()
 
 
-def _of_path(host: NodeFiles, path: str) -> tuple[int, ...]:
-    directory = host.directory(path) if host.is_directory(path) else host.directory_of_node(path)
-    return () if directory is None else of_directory(directory)
-
-
-def _of(directory: Directory, seen: frozenset[str]) -> tuple[int, ...]:
+def of_directory(directory: Directory, seen: frozenset[str] = frozenset()) -> tuple[int, ...]:
+    """See `kdp.hardware.Directory.numa_nodes`; ``seen`` are those on the way to this one."""
     if directory.path in seen:  # interfaces may be stacked in a circle
         return ()
     seen |= {directory.path}
@@ -57,7 +49,7 @@ def _of(directory: Directory, seen: frozenset[str]) -> tuple[int, ...]:
             return (node,)
     device = directory.child("device")
     return (
-        (_of(device, seen) if device.exists else ())
+        (of_directory(device, seen) if device.exists else ())
         or _of_vfio_group(directory, seen)
         or _of_interfaces(directory, seen)
     )
@@ -67,7 +59,7 @@ def _of_vfio_group(directory: Directory, seen: frozenset[str]) -> tuple[int, ...
     if not directory.name.isdigit() or not directory.path.startswith("/sys/devices/virtual/vfio/"):
         return ()
     members = directory.host.directories(f"/sys/kernel/iommu_groups/{directory.name}/devices/*")
-    return _all_or_none(_of(member, seen) for member in members)
+    return _all_or_none(of_directory(member, seen) for member in members)
 
 
 def _of_interfaces(directory: Directory, seen: frozenset[str]) -> tuple[int, ...]:
@@ -84,7 +76,7 @@ def _of_interfaces(directory: Directory, seen: frozenset[str]) -> tuple[int, ...
             return ()
         below = [entry.rpartition("/lower_")[2] for entry in host.glob(f"{host.escape(place.path)}/lower_*")]
     interfaces = [host.directory(f"/sys/class/net/{name}") for name in below]
-    return _all_or_none(_of(interface, seen) if interface.exists else () for interface in interfaces)
+    return _all_or_none(of_directory(interface, seen) if interface.exists else () for interface in interfaces)
 
 
 _VIRTUAL_NET = "/sys/devices/virtual/net/"

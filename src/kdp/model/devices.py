@@ -62,17 +62,17 @@ class Health:
 
 _HEALTHY = Health(None)
 
-# Compiled when it is first needed: few plugins have versions, and all of them start.
-_SEMVER = (
+_SEMVER = re.compile(
     r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)"
     # No part of a pre-release that is a number may begin with 0.
     r"(-(0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*)(\.(0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*))*)?"
-    r"(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?\Z"
+    r"(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?\Z",
+    re.ASCII,
 )
 
 
 def _semver(value: str) -> str:
-    if not re.match(_SEMVER, value, re.ASCII):
+    if not _SEMVER.match(value):
         raise InvalidValueError(f"version {value!r}: must be a semantic version; valid is '550.54.15'")
     return value
 

@@ -200,15 +200,11 @@ class _Merge(Generic[_T]):
         if first is value:
             self._owners.setdefault(place, owner)
         elif first != value:
+            differ = f"different values for {self.kind} {place!r}: {first} and {value}; give"
             if self._owners[place] == owner:
-                raise EditConflictError(
-                    f"device {owner!r} wants different values for {self.kind} {place!r}: {first} and {value}; give one "
-                    "of them another place in the container"
-                )
-            raise EditConflictError(
-                f"devices {self._owners[place]!r} and {owner!r} want different values for {self.kind} {place!r}: "
-                f"{first} and {value}; give equal values, or name a variable in joined_env"
-            )
+                raise EditConflictError(f"device {owner!r} wants {differ} one of them another place in the container")
+            devices = f"devices {self._owners[place]!r} and {owner!r}"
+            raise EditConflictError(f"{devices} want {differ} equal values, or name a variable in joined_env")
 
 
 def _device_nodes(value: Iterable[DeviceNode]) -> tuple[DeviceNode, ...]:

@@ -29,10 +29,9 @@ _DNS_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _LABEL = re.compile(rf"{_DNS_LABEL}\Z")
 _SUBDOMAIN = re.compile(rf"{_DNS_LABEL}(\.{_DNS_LABEL})*\Z")
 _NAME_PART = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?\Z")
-# Those that few plugins need are compiled when they are needed first: all plugins start.
-_CDI_KIND_PART = r"[A-Za-z]([-A-Za-z0-9_.]*[A-Za-z0-9])?\Z"
-_CDI_DEVICE = r"[A-Za-z0-9]([-A-Za-z0-9_.:]*[A-Za-z0-9])?\Z"
-_IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]{0,31}\Z"
+_CDI_KIND_PART = re.compile(r"[A-Za-z]([-A-Za-z0-9_.]*[A-Za-z0-9])?\Z")
+_CDI_DEVICE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.:]*[A-Za-z0-9])?\Z")
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}\Z")
 
 _ENDS = "with a letter or digit at both ends"
 _NAME_RULE = f"letters, digits, '-', '_' and '.', {_ENDS}"
@@ -93,7 +92,7 @@ def check_device_id(value: str) -> str:
 def check_cdi_kind(value: str) -> str:
     """Check a CDI kind, ``vendor/class`` (Container Device Interface specification, section "Kind")."""
     vendor, _, cls = value.partition("/")
-    if not re.match(_CDI_KIND_PART, vendor) or not re.match(_CDI_KIND_PART, cls):
+    if not _CDI_KIND_PART.match(vendor) or not _CDI_KIND_PART.match(cls):
         raise _refuse(
             "CDI kind",
             value,
@@ -107,7 +106,7 @@ def check_cdi_kind(value: str) -> str:
 def check_cdi_device_name(value: str) -> str:
     """Check a qualified CDI device name, ``vendor/class=device``."""
     kind, equals, device = value.partition("=")
-    if not equals or not re.match(_CDI_DEVICE, device):
+    if not equals or not _CDI_DEVICE.match(device):
         rule = f"must be vendor/class=device, the device of letters, digits, '-', '_', '.', ':' {_ENDS}"
         raise _refuse("CDI device name", value, rule, "example.com/widget=widget-0")
     check_cdi_kind(kind)
@@ -121,7 +120,7 @@ def check_attribute_name(value: str) -> str:
     The rule is that of DRA's QualifiedName, so that one device serves both protocols.
     """
     domain, slash, name = value.rpartition("/")
-    if (slash and (len(domain) > 63 or not _SUBDOMAIN.match(domain))) or not re.match(_IDENTIFIER, name):
+    if (slash and (len(domain) > 63 or not _SUBDOMAIN.match(domain))) or not _IDENTIFIER.match(name):
         raise _refuse(
             "attribute name",
             value,

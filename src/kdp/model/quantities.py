@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from decimal import Decimal
 
-# Compiled when it is first needed: few plugins have quantities, and all of them start.
-_QUANTITY = r"([+-]?)(\d+\.?\d*|\.\d+)(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]?|[eE][+-]?\d{1,3})\Z"
+_QUANTITY = re.compile(r"([+-]?)(\d+\.?\d*|\.\d+)(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]?|[eE][+-]?\d{1,3})\Z", re.ASCII)
 _FACTORS = {
     **{f"{prefix}i": str(1024**power) for power, prefix in enumerate("KMGTPE", start=1)},
     **{
@@ -29,7 +28,7 @@ _FACTORS = {
 
 
 def _quantity(value: str) -> str:
-    if not re.match(_QUANTITY, value, re.ASCII):
+    if not _QUANTITY.match(value):
         raise InvalidValueError(f"quantity {value!r}: must be a number with a Kubernetes suffix; valid is '80Gi'")
     return value
 
@@ -51,7 +50,7 @@ class Quantity:
         """The amount as a plain number."""
         from decimal import Decimal  # only those who compute with amounts pay for it
 
-        match = re.match(_QUANTITY, self.text, re.ASCII)
+        match = _QUANTITY.match(self.text)
         assert match is not None  # the converter has matched it
         sign, number, suffix = match.groups()
         return Decimal(f"{sign}{number}") * Decimal(_FACTORS.get(suffix) or f"1{suffix}")

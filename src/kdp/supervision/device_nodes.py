@@ -13,7 +13,6 @@ from ..hardware import DirectoryWatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from types import TracebackType
 
     from ..hardware import Host
     from ..model.devices import Device
@@ -36,10 +35,8 @@ class DeviceNodes:
         await self._watch.__aenter__()
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self._watch.__aexit__(exc_type, exc, traceback)
+    async def __aexit__(self, *exception: object) -> None:
+        await self._watch.__aexit__(*exception)
 
     def faults(self, devices: Iterable[Device]) -> dict[str, str]:
         """Return what is wrong with the nodes of devices, by device id. May be called in any thread."""

@@ -74,8 +74,7 @@ class DiscoveryPublisher:
         self._found: Findings | None = None
         self._failing: str | None = None
         self._stale: str | None = None
-        self._stale_timer: asyncio.TimerHandle | None = None
-        self._hold_timer: asyncio.TimerHandle | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -94,8 +93,8 @@ class DiscoveryPublisher:
 
     def close(self) -> None:
         """End the timers."""
-        self._cancel_stale_timer()
-        self._cancel_hold_timer()
+        self._cancel("stale")
+        self._cancel("hold")
 
     # -- what happens ----------------------------------------------------------------------------------------------
 
@@ -117,8 +116,8 @@ class DiscoveryPublisher:
         self._failing = reason
         if self.not_ready is not None:
             self.not_ready = reason
-        if self._stale_timer is None:  # the reason why they became stale stays theirs: a new one is no news
-            self._stale_timer = asyncio.get_running_loop().call_later(self._backend.stale_after, self._mark_stale)
+        if "stale" not in self._timers:  # the reason why they became stale stays theirs: a new one is no news
+            self._call_later("stale", self._backend.stale_after, self._mark_stale)
         self._publish(self._silence())
 
     def drop(self, reason: str) -> None:
@@ -145,7 +144,7 @@ class DiscoveryPublisher:
 
     def _recover(self) -> None:
         self._failing = self._stale = None
-        self._cancel_stale_timer()
+        self._cancel("stale")
 
     def _mark_stale(self) -> None:
         self._stale = f"unknown since {self._backend.stale_after:g} s: {self._failing}"
@@ -156,20 +155,21 @@ class DiscoveryPublisher:
         reason = self.not_ready or self._stale
         return self._monitor.silence(reason, time.monotonic()) if reason else ()
 
-    def _cancel_stale_timer(self) -> None:
-        if self._stale_timer is not None:
-            self._stale_timer.cancel()
-            self._stale_timer = None
+    def _call_later(self, timer: str, seconds: float, call: Callable[[], None]) -> None:
+        self._timers[timer] = asyncio.get_running_loop().call_later(seconds, call)
+
+    def _cancel(self, timer: str) -> None:
+        if timer in self._timers:
+            self._timers.pop(timer).cancel()
 
     # -- what follows --------------------------------------------------------------------------------------------------
 
     def _publish(self, changes: Iterable[HealthChange]) -> None:
         """Say what devices there are now, and tell the observer what has just changed of them."""
-        self._cancel_hold_timer()
+        self._cancel("hold")
         deadline = self._monitor.deadline
         if deadline is not None:
-            wait = max(0.0, deadline - time.monotonic())
-            self._hold_timer = asyncio.get_running_loop().call_later(wait, self._end_hold)
+            self._call_later("hold", max(0.0, deadline - time.monotonic()), self._end_hold)
         found = self._found
         self.discovery.set(
             Discovery(devices=None, problem=self.not_ready)
@@ -187,11 +187,6 @@ class DiscoveryPublisher:
 
     def _end_hold(self) -> None:
         self._publish(self._monitor.tick(time.monotonic()))
-
-    def _cancel_hold_timer(self) -> None:
-        if self._hold_timer is not None:
-            self._hold_timer.cancel()
-            self._hold_timer = None
 
     def _tell(self, change: HealthChange) -> None:
         device, health = change.device, change.health

@@ -19,7 +19,6 @@ with ldconfig_off():
     import asyncinotify
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
 _Mask = asyncinotify.Mask
@@ -59,9 +58,7 @@ class DirectoryWatch:
             self.refused = f"inotify is refused: {error.strerror}"
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         if self._inotify is not None:
             self._inotify.close()
 

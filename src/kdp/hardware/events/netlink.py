@@ -18,7 +18,6 @@ import anyio
 from .directories import DirectoryWatch
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
     from ..directory import NodeFiles
@@ -54,9 +53,7 @@ class EventWatch(ABC, Generic[Event]):
             self.refused = self._file.refused
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         if self._socket is not None:
             self._socket.close()
         if self._file is not None:
@@ -163,7 +160,7 @@ class _Appended:
 
     async def close(self) -> None:
         """End that."""
-        await self._watch.__aexit__(None, None, None)
+        await self._watch.__aexit__()
 
     async def changes(self) -> None:
         """Wait until something in the directory has changed."""
