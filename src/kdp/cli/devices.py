@@ -46,7 +46,7 @@ def command(target: str, assignments: tuple[str, ...], config: Path | None, outp
     """  # noqa: D301 - click's mark for a block that keeps its lines
     import anyio
 
-    from ..supervision.one_shot import discover_once
+    from ..supervision.discover import discover_once
 
     out = document()
     with refusing():

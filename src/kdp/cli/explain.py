@@ -92,7 +92,7 @@ def command(
 
 
 async def _look(backend: DeviceBackend, host: Host) -> tuple[Mapping[str, tuple[Device, ...]], Topology | None]:
-    from ..supervision.one_shot import discover_linked
+    from ..supervision.discover import discover_linked
 
     return await discover_linked(backend, host=host)
 

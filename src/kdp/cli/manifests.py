@@ -296,7 +296,7 @@ def _nodes(backend: DeviceBackend, plan: Plan) -> list[str] | None:
     """Return the device nodes of what is discovered here; None: the discovery failed."""
     import anyio
 
-    from ..supervision.one_shot import discover_once
+    from ..supervision.discover import discover_once
 
     async def discover() -> list[str]:
         assert plan.host is not None  # an invocation's plan has one

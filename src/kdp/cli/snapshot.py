@@ -115,7 +115,7 @@ def command(
 def _discovered(plan: Plan) -> Mapping[str, tuple[Device, ...]]:
     import anyio
 
-    from ..supervision.one_shot import discover_once
+    from ..supervision.discover import discover_once
 
     (backend,) = plan.backends
 

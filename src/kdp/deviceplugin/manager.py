@@ -36,7 +36,7 @@ from .wire import check_renderable
 if TYPE_CHECKING:
     from ..model.backend import DeviceBackend
     from ..model.devices import Device
-    from ..supervision.discovery import Discovery
+    from ..supervision.publisher import Discovery
     from .tracking.decisions import Decisions
 
 __all__ = ["PluginManager", "Status"]

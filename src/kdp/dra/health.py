@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import grpc
 
     from ..concurrency.observable import Observable
-    from ..supervision.discovery import Discovery
+    from ..supervision.publisher import Discovery
 
     _Context = grpc.aio.ServicerContext[Any, Any]
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from ..allocation import Topology
     from ..allocation.preferences import Preferences
     from ..model.devices import Device
-    from .discovery import DiscoveryPublisher
     from .hooks import Hooks
+    from .publisher import DiscoveryPublisher
 
 logger = logging.getLogger(__name__)
 

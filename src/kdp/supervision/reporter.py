@@ -12,7 +12,7 @@ from ..errors import InvalidValueError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from .discovery import DiscoveryPublisher
+    from .publisher import DiscoveryPublisher
 
 
 @final

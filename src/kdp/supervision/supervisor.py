@@ -29,11 +29,11 @@ from ..model.backend import is_overridden
 from ..model.health_policy import policy_of
 from .backend_validation import check_attributes
 from .device_nodes import DeviceNodes
-from .discovery import DiscoveryPublisher
 from .findings import Findings, checked_devices, resource_of, static_resources
 from .hooks import Hooks
 from .lifecycle import Lifecycle
 from .links import ask_links, follow_links
+from .publisher import DiscoveryPublisher
 from .reporter import EventReporter
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from ..hardware import Host
     from ..model.backend import DeviceBackend
     from ..model.devices import Device
-    from .discovery import Discovery
     from .health import HealthChange
+    from .publisher import Discovery
     from .shared_state import SharedState
 
 logger = logging.getLogger(__name__)

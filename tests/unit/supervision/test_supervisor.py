@@ -8,7 +8,7 @@ from typing_extensions import override
 import kdp
 from kdp.errors import HookFailedError
 from kdp.hardware import Host
-from kdp.supervision.one_shot import discover_once
+from kdp.supervision.discover import discover_once
 from kdp.supervision.supervisor import Supervisor, pause_after
 
 

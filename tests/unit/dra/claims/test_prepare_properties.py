@@ -31,7 +31,7 @@ from kdp.concurrency.observable import Observable
 from kdp.dra.claims import lifecycle
 from kdp.dra.claims import prepare as real
 from kdp.hardware import Host
-from kdp.supervision.discovery import Discovery
+from kdp.supervision.publisher import Discovery
 from kdp.supervision.supervisor import Deadlines
 
 from ...mutants import Mutant, assert_killed, holds, live
