@@ -69,6 +69,7 @@ _KEEPALIVE = [  # the kernel notices in 25 s that the other side is gone
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
 ]
+_WATCH = "watch resourceslices"
 _SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 _Object = dict[str, Any]
 
@@ -135,39 +136,37 @@ class KubeApi:
 
     async def version(self) -> str:
         """Return the server's version; see `ClusterApi`, also for the others."""
-        found = await self._ask("GET", "/version", "get", "version")
+        found = await self._ask("GET", "/version", "get version")
         return str(found["gitVersion"])
 
     async def node(self, name: str) -> _Object:
         """Return a Node."""
-        return await self._ask("GET", f"/api/v1/nodes/{name}", "get", "nodes", name)
+        return await self._ask("GET", f"/api/v1/nodes/{name}", f"get nodes {name}")
 
     async def claim(self, namespace: str, name: str) -> _Object:
         """Return a ResourceClaim."""
-        return await self._ask("GET", _claim_path(namespace, name), "get", "resourceclaims", f"{namespace}/{name}")
+        return await self._ask("GET", _claim_path(namespace, name), f"get resourceclaims {namespace}/{name}")
 
     async def update_claim_status(self, claim: Mapping[str, Any]) -> _Object:
         """Replace a claim's status."""
         namespace, name = claim["metadata"]["namespace"], claim["metadata"]["name"]
         path = f"{_claim_path(namespace, name)}/status"
-        return await self._ask("PUT", path, "update", "resourceclaims/status", f"{namespace}/{name}", body=claim)
+        return await self._ask("PUT", path, f"update resourceclaims/status {namespace}/{name}", body=claim)
 
     async def slices(self, *, driver: str, node: str | None = None) -> Slices:
         """Return a driver's slices."""
-        found = await self._ask(
-            "GET", _SLICES, "list", "resourceslices", params=_selected(driver, node), deadline=LIST_DEADLINE
-        )
-        version = found["metadata"]["resourceVersion"]
-        return Slices(tuple(found.get("items") or ()), version)
+        selected = _selected(driver, node)
+        found = await self._ask("GET", _SLICES, "list resourceslices", params=selected, deadline=LIST_DEADLINE)
+        return Slices(tuple(found.get("items") or ()), found["metadata"]["resourceVersion"])
 
     async def create_slice(self, item: Mapping[str, Any]) -> _Object:
         """Create a slice."""
-        return await self._ask("POST", _SLICES, "create", "resourceslices", item["metadata"]["name"], body=item)
+        return await self._ask("POST", _SLICES, f"create resourceslices {item['metadata']['name']}", body=item)
 
     async def update_slice(self, item: Mapping[str, Any]) -> _Object:
         """Replace a slice."""
         name = item["metadata"]["name"]
-        return await self._ask("PUT", f"{_SLICES}/{name}", "update", "resourceslices", name, body=item)
+        return await self._ask("PUT", f"{_SLICES}/{name}", f"update resourceslices {name}", body=item)
 
     async def delete_slice(self, item: Mapping[str, Any]) -> None:
         """Delete a slice if it is still just this one."""
@@ -175,14 +174,14 @@ class KubeApi:
         conditions = {key: metadata[key] for key in ("uid", "resourceVersion") if key in metadata}
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}
         name = metadata["name"]
-        await self._ask("DELETE", f"{_SLICES}/{name}", "delete", "resourceslices", name, body=body)
+        await self._ask("DELETE", f"{_SLICES}/{name}", f"delete resourceslices {name}", body=body)
 
     async def create_event(self, event: Mapping[str, Any]) -> _Object:
         """Create an Event."""
         version = event.get("apiVersion", "v1")
         base = f"/apis/{version}" if "/" in version else f"/api/{version}"
         path = f"{base}/namespaces/{event['metadata']['namespace']}/events"
-        return await self._ask("POST", path, "create", "events", body=event)
+        return await self._ask("POST", path, "create events", body=event)
 
     async def watch_slices(
         self, *, driver: str, node: str | None = None, resource_version: str
@@ -201,10 +200,10 @@ class KubeApi:
             with anyio.fail_after(self._deadline):
                 response = await self._client.send(request, stream=True)
         except (httpx2.HTTPError, TimeoutError, OSError, ConfigError) as error:
-            raise self._unreached(error, "watch", "resourceslices", self._deadline) from error
+            raise self._unreached(error, _WATCH, self._deadline) from error
         try:
             if response.is_error:
-                raise _refused(response, await response.aread(), "watch", "resourceslices")
+                raise _refused(response, await response.aread(), _WATCH)
             rest = b""
             async for chunk in response.aiter_bytes():
                 *lines, rest = (rest + chunk).split(b"\n")
@@ -212,7 +211,7 @@ class KubeApi:
                     if line.strip():
                         yield _event(line)
         except (httpx2.HTTPError, OSError, ValueError) as error:
-            raise self._unreached(error, "watch", "resourceslices", self._silence) from error
+            raise self._unreached(error, _WATCH, self._silence) from error
         finally:
             with anyio.CancelScope(shield=True):
                 await response.aclose()
@@ -223,16 +222,14 @@ class KubeApi:
         self,
         method: str,
         path: str,
-        verb: str,
-        resource: str,
-        name: str = "",
+        what: str,
         *,
         params: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
         deadline: float | None = None,
     ) -> _Object:
+        """Send a request; ``what`` names it in errors by its verb, its resource, and the object if there is one."""
         self._files.look()
-        what = f"{resource} {name}".rstrip()
         seconds = deadline or self._deadline
         content = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         headers = {"Content-Type": "application/json"} if body is not None else {}
@@ -243,30 +240,30 @@ class KubeApi:
                     method, path, params=params, content=content, headers=headers, timeout=patience
                 )
             if response.is_error:
-                raise _refused(response, response.content, verb, what)
+                raise _refused(response, response.content, what)
             found: _Object = json.loads(response.content)
         except (httpx2.HTTPError, TimeoutError, OSError, ValueError, ConfigError) as error:
-            raise self._unreached(error, verb, what, seconds) from error
+            raise self._unreached(error, what, seconds) from error
         return found
 
-    def _unreached(self, error: BaseException, verb: str, what: str, seconds: float) -> ApiError:
+    def _unreached(self, error: BaseException, what: str, seconds: float) -> ApiError:
         """Return the error for a request that has no usable answer."""
         tls = _cause(error, ssl.SSLError)
         if tls is not None:
             self._files.doubt()
             return ApiError(
-                f"{verb} {what}: {self.server} is not trusted: {_words(tls)}; check the certificate authority",
+                f"{what}: {self.server} is not trusted: {_words(tls)}; check the certificate authority",
                 reason="TLS",
             )
         if isinstance(error, TimeoutError | httpx2.TimeoutException):
             problem = f"it said nothing for {seconds:g} s"
         elif isinstance(error, ConfigError):
-            return ApiError(f"{verb} {what}: {_words(error)}")
+            return ApiError(f"{what}: {_words(error)}")
         elif isinstance(error, ValueError):
             problem = "its answer is no JSON"
         else:
             problem = _words(_cause(error, OSError) or error)
-        return ApiError(f"{verb} {what}: the API server {self.server} was not reached: {problem}")
+        return ApiError(f"{what}: the API server {self.server} was not reached: {problem}")
 
 
 @final
@@ -345,14 +342,14 @@ def _event(line: bytes) -> WatchEvent:
         return WatchEvent(event["type"], event["object"])
     status: _Object = event["object"]
     raise ApiError(
-        f"watch resourceslices: the API server ended it: {_cut(str(status.get('message', '')))}",
+        f"{_WATCH}: the API server ended it: {_cut(str(status.get('message', '')))}",
         status=int(status.get("code", 0)),
         reason=str(status.get("reason", "")),
         retry_after=_seconds(status.get("details", {}).get("retryAfterSeconds")),
     )
 
 
-def _refused(response: httpx2.Response, content: bytes, verb: str, what: str) -> ApiError:
+def _refused(response: httpx2.Response, content: bytes, what: str) -> ApiError:
     """Return the error for an answer of 400 or more."""
     code = response.status_code
     try:
@@ -363,14 +360,12 @@ def _refused(response: httpx2.Response, content: bytes, verb: str, what: str) ->
         message, reason, details = content.decode(errors="replace"), "", {}
     message = _cut(message) or "it gave no reason"
     wait = _seconds(response.headers.get("Retry-After"))
-    text = f"{verb} {what}: the API server answered {code} {reason or response.reason_phrase}: {message}"
+    text = f"{what}: the API server answered {code} {reason or response.reason_phrase}: {message}"
     if code == 401:
-        text = (
-            f"{verb} {what}: the API server does not know us (401): the token or certificate is not valid there, "
-            "or no more"
-        )
+        text = f"{what}: the API server does not know us (401): the token or certificate is not valid there, or no more"
     elif code == 403 and "cannot " in message:  # and not an admission policy's own words
-        text += f"; a role must grant the verb {verb!r} on {what.split()[0]!r}"
+        verb, resource = what.split()[:2]
+        text += f"; a role must grant the verb {verb!r} on {resource!r}"
     return ApiError(
         text,
         status=code,
