@@ -10,15 +10,13 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 import attrs
 
 from ..errors import InvalidValueError
-from ..model.edits import Hook
+from ..model.edits import Hook, tuple_of
 from ..model.names import check_absolute_path, check_cdi_device_name, check_cdi_kind, check_env_variable
-
-_T = TypeVar("_T")
 
 _VERSIONS = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "1.1.0")
 """Versions that added something, of those that are still read; 0.8.0 and 1.0.0 added nothing."""
@@ -165,28 +163,20 @@ class CdiNetDevice:
         return {"hostInterfaceName": self.host_interface_name, "name": self.name}
 
 
-def _tuple_of(kind: type[_T], values: Iterable[_T]) -> tuple[_T, ...]:
-    items = tuple(values)
-    for item in items:
-        if not isinstance(item, kind):
-            raise InvalidValueError(f"{item!r}: must be a {kind.__name__}, this is a {type(item).__name__}")
-    return items
-
-
 def _nodes(values: Iterable[CdiNode]) -> tuple[CdiNode, ...]:
-    return _tuple_of(CdiNode, values)
+    return tuple_of(CdiNode, values)
 
 
 def _mounts(values: Iterable[CdiMount]) -> tuple[CdiMount, ...]:
-    return _tuple_of(CdiMount, values)
+    return tuple_of(CdiMount, values)
 
 
 def _hooks(values: Iterable[Hook]) -> tuple[Hook, ...]:
-    return _tuple_of(Hook, values)
+    return tuple_of(Hook, values)
 
 
 def _net_devices(values: Iterable[CdiNetDevice]) -> tuple[CdiNetDevice, ...]:
-    devices = _tuple_of(CdiNetDevice, values)
+    devices = tuple_of(CdiNetDevice, values)
     _differ("on the node", [device.host_interface_name for device in devices])
     _differ("in the container", [device.name for device in devices])
     return devices
@@ -277,7 +267,7 @@ class CdiDevice:
 
 
 def _devices(values: Iterable[CdiDevice]) -> tuple[CdiDevice, ...]:
-    return _tuple_of(CdiDevice, values)
+    return tuple_of(CdiDevice, values)
 
 
 @attrs.frozen(kw_only=True)

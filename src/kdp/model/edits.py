@@ -179,11 +179,12 @@ def _annotations(value: Mapping[str, str]) -> Mapping[str, str]:
     return _text_mapping("annotation", value)
 
 
-def _tuple_of(kind: type[_T], value: Iterable[_T]) -> tuple[_T, ...]:
-    items = tuple(value)
+def tuple_of(kind: type[_T], values: Iterable[_T], *, package: str = "") -> tuple[_T, ...]:
+    """Return values of one kind, which messages call by the package that has it."""
+    items = tuple(values)
     for item in items:
         if not isinstance(item, kind):
-            raise InvalidValueError(f"{item!r}: must be a kdp.{kind.__name__}, this is a {type(item).__name__}")
+            raise InvalidValueError(f"{item!r}: must be a {package}{kind.__name__}, this is a {type(item).__name__}")
     return items
 
 
@@ -208,15 +209,15 @@ class _Merge(Generic[_T]):
 
 
 def _device_nodes(value: Iterable[DeviceNode]) -> tuple[DeviceNode, ...]:
-    return _tuple_of(DeviceNode, value)
+    return tuple_of(DeviceNode, value, package="kdp.")
 
 
 def _mounts(value: Iterable[Mount]) -> tuple[Mount, ...]:
-    return _tuple_of(Mount, value)
+    return tuple_of(Mount, value, package="kdp.")
 
 
 def _hooks(value: Iterable[Hook]) -> tuple[Hook, ...]:
-    return _tuple_of(Hook, value)
+    return tuple_of(Hook, value, package="kdp.")
 
 
 def _cdi_devices(value: Iterable[str]) -> tuple[str, ...]:
