@@ -10,8 +10,6 @@ from typing_extensions import override
 
 from .. import __version__
 
-__all__ = ["kdp"]
-
 _COMMANDS = ("run", "backends", "devices", "explain", "snapshot", "manifests", "unpublish")
 _ENTRY_POINTS = "kdp.commands"
 _OF_THE_TESTKIT = ("conformance", "record", "replay", "simulate")

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-__all__ = ["command"]
-
 
 @click.command("backends", short_help="List the installed backends.")
 @click.argument("name", metavar="[NAME]", required=False)

@@ -20,8 +20,6 @@ from ..errors import ConfigurationError
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["ConfigFile", "read"]
-
 MAX_DEPTH = 100
 """The deepest nesting of a configuration file: more than any option needs, less than any parser's own limit."""
 

@@ -16,8 +16,6 @@ from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 from ..model.devices import Version
 from ..model.quantities import Quantity
 
-__all__ = ["ConversionError", "convert", "describe"]
-
 
 class ConversionError(ValueError):
     """The value does not fit; the text says what is expected."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ..model.devices import Device
     from ..model.edits import ContainerEdits
 
-__all__ = ["as_json", "command", "edits_as_json"]
-
 
 @click.command("devices", short_help="Show what a class discovers.")
 @click.argument("target", metavar="TARGET")

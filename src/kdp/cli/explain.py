@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from ..model.backend import DeviceBackend
     from ..model.devices import Device
 
-__all__ = ["command"]
-
 
 def _ids(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
     return None if value is None else tuple(filter(None, (part.strip() for part in value.split(","))))

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskStatus
 
-__all__ = ["Interrupted", "unless_interrupted"]
-
 _T = TypeVar("_T")
 
 

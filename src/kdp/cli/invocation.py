@@ -24,8 +24,6 @@ from .config import ConfigFile
 from .config import read as read_config
 from .targets import Recipe, addressed, assign, load
 
-__all__ = ["Invocation"]
-
 _SET_VARIABLE = "KDP_SET_"
 
 

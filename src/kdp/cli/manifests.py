@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     from ..daemon.serving import Plan
 
-__all__ = ["command"]
-
 _LEFT_OUT: Final = ("host_root", "snapshot", "node_name", "pod_uid", "kubeconfig")
 """Settings that a manifest does not pass on.
 

@@ -16,8 +16,6 @@ from ..errors import ConfigurationError, InvalidValueError, message_of
 if TYPE_CHECKING:
     from ..daemon.setting import Setting
 
-__all__ = ["Refusal", "Seconds", "backend_options", "output_option", "refusing", "setting_options"]
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 

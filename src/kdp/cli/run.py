@@ -15,8 +15,6 @@ from .options import backend_options, refusing, setting_options
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["command"]
-
 
 @click.command("run", short_help="Serve the kubelet of this node.")
 @click.argument("targets", metavar="TARGET...", nargs=-1, required=True)

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ..hardware.snapshot.archive import Snapshot
     from ..model.devices import Device
 
-__all__ = ["command"]
-
 
 @click.command("snapshot", short_help="Write this node's hardware files into an archive.")
 @click.argument("target", metavar="[TARGET]", required=False)

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
     from rich.console import Console
 
-__all__ = ["console", "document", "finish", "prepare"]
-
 
 class _Descriptor(io.FileIO):
     """Takes everything; `problem` is why some of it is lost."""

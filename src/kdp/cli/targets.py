@@ -32,8 +32,6 @@ if typing.TYPE_CHECKING:
 
     from ..daemon.setting import Given
 
-__all__ = ["ENTRY_POINTS", "Recipe", "addressed", "assign", "installed", "load", "settable"]
-
 ENTRY_POINTS = "kdp.backends"
 """The group in which an installed package names its backends."""
 

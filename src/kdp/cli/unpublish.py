@@ -12,8 +12,6 @@ from .options import refusing, setting_options
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["command"]
-
 
 @click.command("unpublish", short_help="Remove a pool that is no node's, at uninstall.")
 @click.argument("driver", metavar="DRIVER")

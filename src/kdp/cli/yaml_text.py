@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     import yaml
 
-__all__ = ["to_yaml"]
-
 _PLAIN: Final = re.compile(
     r"(?!(y|yes|n|no|on|off|true|false|null)\Z)(--)?[a-z/].*|[0-9]+(m|Mi|%)", re.ASCII | re.IGNORECASE
 )

@@ -23,8 +23,6 @@ from .stderr_handler import StderrHandler, duplicate, write_some
 if TYPE_CHECKING:
     from .settings import Settings
 
-__all__ = ["EXTRA_KEYS", "JsonFormatter", "TextFormatter", "configure", "write_now", "write_out"]
-
 EXTRA_KEYS = {
     "resource": "the extended resource",
     "device_id": "the device",

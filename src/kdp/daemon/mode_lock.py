@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from ..model.backend import DeviceBackend
 
-__all__ = ["Mode", "ModeLock", "key_of"]
-
 logger = logging.getLogger(__name__)
 
 Mode = Literal["device-plugin", "dra"]

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from ..supervision.service import BaseStatus
 
-__all__ = ["Notifier", "in_words"]
-
 logger = logging.getLogger(__name__)
 
 _SOON: Final = 0.1

@@ -23,25 +23,6 @@ from ..model.names import MAX_REPLICAS, check_label_name, check_label_value
 if TYPE_CHECKING:
     from ..model.claims import TaintEffect
 
-__all__ = [
-    "Address",
-    "Choice",
-    "Unacceptable",
-    "address",
-    "choice",
-    "driver_name",
-    "health_policy",
-    "labels",
-    "number",
-    "path",
-    "path_or_none",
-    "poll_interval",
-    "pool",
-    "replicas_for",
-    "taint",
-    "text",
-]
-
 
 @final
 @attrs.frozen

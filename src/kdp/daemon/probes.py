@@ -28,9 +28,7 @@ import attrs
 from typing_extensions import override
 
 from ..errors import ConfigurationError
-from .settings import Address
-
-__all__ = ["Probes", "Readiness"]
+from .parsers import Address
 
 logger = logging.getLogger(__name__)
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ..model.backend import DeviceBackend
     from .settings import RunOptions
 
-__all__ = ["loading", "prepare_process", "run", "run_plan", "silence_grpc"]
-
 logger = logging.getLogger(__name__)
 
 loading: ContextVar[str | None] = ContextVar("kdp_loading", default=None)

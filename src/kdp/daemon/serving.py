@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from ..supervision.service import BaseStatus, Service
     from .probes import Readiness
 
-__all__ = ["Daemon", "Plan", "check_backends", "host_of", "serve"]
-
 logger = logging.getLogger(__name__)
 
 

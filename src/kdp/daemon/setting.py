@@ -17,8 +17,6 @@ from . import parsers
 if TYPE_CHECKING:
     from attrs import AttrsInstance
 
-__all__ = ["CONTROLLER", "DRA", "NODE_DRIVER", "PLUGIN", "Given", "Mode", "Setting", "setting", "settings_of"]
-
 Mode = Literal["device-plugin", "dra", "dra-controller"]
 
 _ALL: Final[tuple[Mode, ...]] = get_args(Mode)

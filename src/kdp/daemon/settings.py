@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from ..model.claims import TaintEffect  # noqa: TC004 - attrs reads no annotation
     from ..model.health_policy import HealthPolicy
 
-__all__ = ["SETTINGS", "Address", "RunOptions", "ServeOptions", "Settings"]
-
 DEFAULT_STATE_DIR = Path("/var/lib/kdp")
 """Where allocations are saved; a DaemonSet mounts it from the node."""
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-__all__ = ["GRACE", "Signals", "Stopped"]
-
 logger = logging.getLogger(__name__)
 
 GRACE = 1.85

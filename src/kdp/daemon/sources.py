@@ -15,8 +15,6 @@ from .settings import SETTINGS, Settings
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["from_environment", "from_keywords", "resolve"]
-
 
 def from_keywords(options: Mapping[str, object], *, function: str) -> dict[str, Given]:
     """Return the keyword arguments of `kdp.run` or `kdp.serve` as a layer for `resolve`.

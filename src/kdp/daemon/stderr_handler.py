@@ -18,8 +18,6 @@ from typing import final
 
 from typing_extensions import override
 
-__all__ = ["StderrHandler", "duplicate", "write_some"]
-
 _MOST_BYTES = 256 << 10
 """What waits at most; beyond it the oldest lines go, and their number is told."""
 

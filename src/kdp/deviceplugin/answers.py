@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from . import wire
 
-__all__ = ["code_of", "preference_fault", "preferred_ids"]
-
 _Code = grpc.StatusCode
 
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from ..model.devices import Device
     from ..model.edits import ContainerEdits
 
-__all__ = ["CdiOptions", "ResourceCdi"]
-
 logger = logging.getLogger(__name__)
 
 _MOST_KEY = 63

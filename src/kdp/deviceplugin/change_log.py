@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from ..model.devices import Health
     from .inventory import Change, Snapshot
 
-__all__ = ["StateLog", "log_change"]
-
 logger = logging.getLogger(__name__)
 
 _MOST_LINES = 5

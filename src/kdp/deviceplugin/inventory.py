@@ -28,8 +28,6 @@ from ..errors import InvalidValueError, ListTooLargeError
 from ..model.devices import Device, Health
 from .list_buffer import ListBuffer
 
-__all__ = ["Change", "Cursor", "Inventory", "Snapshot", "Transition"]
-
 MAX_LIST_BYTES = 4_194_304
 """What grpc-go receives in one message; the kubelet does not raise it (contract section 0.1)."""
 

@@ -15,8 +15,6 @@ from __future__ import annotations
 from io import BytesIO
 from typing import final
 
-__all__ = ["ListBuffer"]
-
 _BLOCK = 64
 """Devices that are encoded side by side: a flip joins their pieces, and adds up the sizes of the blocks before them."""
 

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from ..supervision.publisher import Discovery
     from .tracking.decisions import Decisions
 
-__all__ = ["PluginManager", "Status"]
-
 
 @attrs.frozen(kw_only=True)
 class Status(BaseStatus):

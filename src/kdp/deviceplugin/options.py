@@ -18,8 +18,6 @@ from .tracking.tracker import Pace
 if TYPE_CHECKING:
     from .cdi import CdiOptions  # noqa: TC004 - late: few plugins pay for it
 
-__all__ = ["ManagerOptions", "Route"]
-
 Route = Literal["kubelet", "watcher"]
 """How to register: with kubelet.sock, or by a socket that the kubelet's plugin watcher finds (contract section 3)."""
 

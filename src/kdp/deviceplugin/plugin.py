@@ -63,8 +63,6 @@ if TYPE_CHECKING:
     from .options import ManagerOptions
     from .tracking.tracker import Tracker
 
-__all__ = ["DevicePlugin"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ..kubelet import KubeletPaths
     from ..kubelet.server import SocketServer
 
-__all__ = ["register"]
-
 REGISTER_DEADLINE = 15.0
 """Seconds for the reply. It comes only after the kubelet has dialed us, for which it takes up to 10 s."""
 

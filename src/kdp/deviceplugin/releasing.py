@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from .tracking.allocations import AllocationRecord
     from .tracking.tracker import Tracker
 
-__all__ = ["Releaser"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 
     _Context = grpc.aio.ServicerContext[Any, Any]
 
-__all__ = ["PreferenceFailed", "Servicer"]
-
 logger = logging.getLogger(__name__)
 
 _Code = grpc.StatusCode

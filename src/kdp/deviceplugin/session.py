@@ -33,30 +33,6 @@ import attrs
 if TYPE_CHECKING:
     from ..concurrency.backoff import Backoff
 
-__all__ = [
-    "Close",
-    "Closed",
-    "Command",
-    "Contacted",
-    "DriftDetected",
-    "Event",
-    "KubeletGone",
-    "KubeletHere",
-    "ListReady",
-    "Register",
-    "RegisterFailed",
-    "Registered",
-    "Serve",
-    "ServeFailed",
-    "Served",
-    "Session",
-    "State",
-    "Stop",
-    "StreamClosed",
-    "StreamOpened",
-    "Tick",
-]
-
 STREAM_DEADLINE = 10.0
 """Seconds from a Register that was answered to the ListAndWatch stream (contract section 12, B6)."""
 

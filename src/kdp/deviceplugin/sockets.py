@@ -18,8 +18,6 @@ from ..model.names import MAX_SOCKET_PATH_BYTES, check_socket_path
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["SocketNames"]
-
 _LONGEST_SLUG = 40
 _TAIL = len(f"-{'0' * 8}-{'9' * 6}.sock") + 1  # token, generation, suffix, and the dot of the hidden name
 

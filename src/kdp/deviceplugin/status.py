@@ -9,8 +9,6 @@ import attrs
 from ..supervision.health import DeviceHealth
 from .session import State
 
-__all__ = ["ResourceStatus"]
-
 
 @attrs.frozen(kw_only=True)
 class ResourceStatus:

@@ -21,26 +21,6 @@ if TYPE_CHECKING:
     from ..model.devices import Device
     from ..model.edits import ContainerEdits
 
-__all__ = [
-    "API_VERSION",
-    "ContainerReply",
-    "PluginOptions",
-    "PreferQuery",
-    "check_renderable",
-    "decode_allocate",
-    "decode_nothing",
-    "decode_pre_start",
-    "decode_prefer",
-    "encode_allocate",
-    "encode_device",
-    "encode_nothing",
-    "encode_options",
-    "encode_prefer",
-    "encode_register",
-    "render",
-    "worst_case_bytes",
-]
-
 API_VERSION = "v1beta1"
 """The only version that a kubelet accepts, compared as text (contract section 0.1)."""
 

@@ -17,8 +17,6 @@ from typing import Any, Final
 
 import attrs
 
-__all__ = ["Cluster", "Rule", "cluster_objects"]
-
 Document = dict[str, Any]
 
 _RBAC: Final = "rbac.authorization.k8s.io"

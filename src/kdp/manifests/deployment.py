@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Final, final
 
 import attrs
 
-from ..daemon.settings import SETTINGS, Address, Settings
+from ..daemon.parsers import Address
+from ..daemon.settings import SETTINGS, Settings
 from .cluster import Cluster
 
 if TYPE_CHECKING:
     from ..model.backend import Needs
-
-__all__ = ["CONFIG_DIR", "Deployment", "Folder", "deployment_of", "on_one_line"]
 
 CONFIG_DIR: Final = "/etc/kdp"
 """Where the container has the files that were given."""

@@ -29,8 +29,6 @@ from ..errors import InvalidValueError
 from .cluster import cluster_objects
 from .deployment import CONFIG_DIR, Deployment
 
-__all__ = ["Placement", "daemon_set", "kustomization", "workload_file"]
-
 Document = dict[str, Any]
 
 _PORT_NAME: Final = "http"

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from .deployment import Deployment
 
-__all__ = ["unit"]
-
 _HARDENING: Final = (
     "NoNewPrivileges=yes",
     "ProtectSystem=strict",

@@ -15,8 +15,8 @@ from anyio import to_thread
 
 from kdp import ConfigurationError
 from kdp.daemon import probes as probes_module
+from kdp.daemon.parsers import Address
 from kdp.daemon.probes import Probes, Readiness
-from kdp.daemon.settings import Address
 
 READY = Readiness(True, {"resources": {"example.com/widget": {"state": "connected", "reason": None}}})
 NOT_READY = Readiness(False, {"resources": {"example.com/widget": {"state": "registering", "reason": "no kubelet"}}})

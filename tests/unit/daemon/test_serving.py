@@ -17,8 +17,9 @@ from typing_extensions import override
 import kdp
 from kdp import ConfigurationError
 from kdp.daemon import serving
+from kdp.daemon.parsers import Address
 from kdp.daemon.serving import Daemon, Plan, check_backends, serve
-from kdp.daemon.settings import Address, Settings
+from kdp.daemon.settings import Settings
 from kdp.errors import PluginDirectoryGoneError
 from kdp.supervision.health import DeviceHealth, HealthState
 

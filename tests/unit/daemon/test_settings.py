@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from kdp import ConfigurationError, HealthPolicy
+from kdp.daemon.parsers import Address
 from kdp.daemon.setting import Given
-from kdp.daemon.settings import SETTINGS, Address, Settings
+from kdp.daemon.settings import SETTINGS, Settings
 from kdp.daemon.sources import from_environment, from_keywords, resolve
 
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdp.daemon.settings import Address, Settings
+from kdp.daemon.parsers import Address
+from kdp.daemon.settings import Settings
 from kdp.errors import InvalidValueError
 from kdp.manifests import Deployment, deployment_of
 from kdp.model.backend import Needs

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kdp.daemon.settings import Address
+from kdp.daemon.parsers import Address
 from kdp.errors import InvalidValueError
 from kdp.manifests import Deployment, Folder, Placement, daemon_set, kustomization
 

@@ -27,8 +27,6 @@ from typing import Any, final
 
 import attrs
 
-__all__ = ["AllocationRecord", "Allocations", "Key", "Outcome"]
-
 Key = tuple[str, str]
 """A resource and a device id."""
 

@@ -9,8 +9,6 @@ import attrs
 
 from .allocations import AllocationRecord
 
-__all__ = ["Decisions", "Reregistration"]
-
 
 @final
 @attrs.frozen(kw_only=True)

@@ -15,8 +15,6 @@ from typing import final
 import attrs
 from typing_extensions import override
 
-__all__ = ["Difference", "DriftDetector"]
-
 LASTING = 30.0
 """Seconds for which a difference must last (contract section 13, scenario 73)."""
 

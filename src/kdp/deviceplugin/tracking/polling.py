@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from ...kubelet.podresources import PodResources, Report  # noqa: TC004 - late: nobody asks at first
     from ...kubelet.podsapi import PodsWatch
 
-__all__ = ["Answer", "PodResourcesPoller", "Question", "Unanswered"]
-
 logger = logging.getLogger(__name__)
 
 FAILURES_BEFORE_WARNING = 3

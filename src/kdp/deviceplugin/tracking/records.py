@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from ...model.backend import Allocation
     from .store import AllocationStore  # noqa: TC004 - no annotation of these classes is looked at
 
-__all__ = ["AllocationRecords", "Owner"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["AllocationStore", "Saved"]
-
 logger = logging.getLogger(__name__)
 
 VERSION: Final = 1

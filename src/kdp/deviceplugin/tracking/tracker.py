@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from ...kubelet.podresources import Holder, Report
     from .allocations import AllocationRecord
 
-__all__ = ["Pace", "Tracker"]
-
 logger = logging.getLogger(__name__)
 
 SETTLING = 600.0
