@@ -21,16 +21,7 @@ class ConversionError(ValueError):
     """The value does not fit; the text says what is expected."""
 
 
-_WORDS = {
-    "true": True,
-    "yes": True,
-    "on": True,
-    "1": True,
-    "false": False,
-    "no": False,
-    "off": False,
-    "0": False,
-}
+_WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 _SIMPLE = {
     bool: "true or false (bool); valid is true",

@@ -41,12 +41,7 @@ if TYPE_CHECKING:
 @backend_options
 @setting_options("host_root", "snapshot")
 def command(
-    target: str | None,
-    file: str,
-    redact: str,
-    assignments: tuple[str, ...],
-    config: Path | None,
-    **flags: str | None,
+    target: str | None, file: str, redact: str, assignments: tuple[str, ...], config: Path | None, **flags: str | None
 ) -> None:
     """Write this node's hardware files into an archive that 'kdp devices TARGET --snapshot FILE' works on anywhere.
 

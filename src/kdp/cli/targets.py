@@ -333,10 +333,6 @@ def _check_complete(
         )
 
 
-def _unknown(
-    label: str,
-    name: str,
-    targets: Mapping[str, type[DeviceBackend]],
-) -> str:
+def _unknown(label: str, name: str, targets: Mapping[str, type[DeviceBackend]]) -> str:
     sides: Sequence[str] = [f"{cls.__name__} has {', '.join(settable(cls)) or 'none'}" for cls in targets.values()]
     return f"{label}: there is no parameter {name!r}; {'; '.join(sides) or 'name the TARGET that has it'}"

@@ -68,9 +68,7 @@ def log_change(resource: str, change: Change) -> None:
     _log_devices(resource, logging.INFO, change.removed, "no longer listed")
     if change.topology_lost_by is not None:
         logger.warning(
-            "%s: device %s has no NUMA node, so none is told for the whole resource",
-            resource,
-            change.topology_lost_by,
+            "%s: device %s has no NUMA node, so none is told for the whole resource", resource, change.topology_lost_by
         )
 
 

@@ -15,14 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, final
 import attrs
 import grpc
 
-from ..errors import (
-    AllocationError,
-    CdiWriteError,
-    EditConflictError,
-    InvalidValueError,
-    KdpError,
-    sentence,
-)
+from ..errors import AllocationError, CdiWriteError, EditConflictError, InvalidValueError, KdpError, sentence
 from ..kubelet.plugin_watcher import Registration
 from ..model.backend import Allocation, PreferRequest
 from ..model.edits import ContainerEdits

@@ -134,9 +134,7 @@ def render(edits: ContainerEdits, host: Host) -> ContainerReply:
         reply.cdi_devices.add(name=name)
     for node in edits.device_nodes:
         reply.devices.add(
-            container_path=node.container_path,
-            host_path=host.device_node(node.host_path),
-            permissions=node.permissions,
+            container_path=node.container_path, host_path=host.device_node(node.host_path), permissions=node.permissions
         )
     for mount in edits.mounts:
         if not host.exists(mount.host_path):
@@ -157,8 +155,7 @@ def encode_options(options: PluginOptions) -> bytes:
 
 def _options(options: PluginOptions) -> pb.DevicePluginOptions:
     return pb.DevicePluginOptions(
-        pre_start_required=options.pre_start_required,
-        get_preferred_allocation_available=options.preferred_allocation,
+        pre_start_required=options.pre_start_required, get_preferred_allocation_available=options.preferred_allocation
     )
 
 

@@ -125,9 +125,7 @@ def cluster_objects(name: str, cluster: Cluster, namespace: str) -> list[Documen
     policy = [
         document(_ADMISSION, "ValidatingAdmissionPolicy", spec=_policy(name, namespace, cluster)),
         document(
-            _ADMISSION,
-            "ValidatingAdmissionPolicyBinding",
-            spec={"policyName": name, "validationActions": ["Deny"]},
+            _ADMISSION, "ValidatingAdmissionPolicyBinding", spec={"policyName": name, "validationActions": ["Deny"]}
         ),
     ]
     writes_slices = cluster.is_controller or cluster.pool is None
