@@ -21,7 +21,7 @@ from typing_extensions import override
 import kdp
 from kdp.deviceplugin.manager import PluginManager
 from kdp.deviceplugin.options import ManagerOptions
-from kdp.deviceplugin.tracking.tracker import Pace
+from kdp.deviceplugin.tracking.pace import Pace
 from kdp.kubelet import KubeletPaths
 from kdp.testing import AdmissionError, AdmittedPod, Pod
 

@@ -17,27 +17,18 @@ import click
 from ..errors import ConfigurationError, message_of
 from ..model.backend import DeviceBackend
 from .convert import describe
-from .options import refusing
-from .streams import console, document
+from .options import output_option, refusing
+from .streams import console, document, table
 from .targets import installed, load, settable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from importlib.metadata import EntryPoint
 
-    from rich.console import RenderableType
-
 
 @click.command("backends", short_help="List the installed backends.")
 @click.argument("name", metavar="[NAME]", required=False)
-@click.option(
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    envvar="KDP_OUTPUT",
-    help="For people, or for programs.  [KDP_OUTPUT]",
-)
+@output_option("table", "json")
 def command(name: str | None, output: str) -> None:
     """List the installed backends: those that an entry point of the group kdp.backends names.
 
@@ -69,16 +60,7 @@ def command(name: str | None, output: str) -> None:
 @final
 @attrs.frozen(kw_only=True)
 class _Installed:
-    """An installed backend.
-
-    Attributes:
-        name: Its entry point.
-        path: Its class as the entry point names it.
-        distribution: What brought it; empty: unknown.
-        version: That distribution's.
-        cls: Its class; None: it cannot be loaded.
-        error: Why not, in one line.
-    """
+    """An installed backend: its entry point, and the class, or why that cannot be loaded."""
 
     name: str
     path: str
@@ -113,14 +95,7 @@ class _Installed:
 @final
 @attrs.frozen(kw_only=True)
 class _Parameter:
-    """One parameter of a backend's constructor.
-
-    Attributes:
-        name: Its name, as ``--set`` takes it.
-        type: What a value looks like, in words.
-        required: Whether it has no default.
-        default: Its default as JSON has it, or as text.
-    """
+    """One parameter of a backend's constructor: ``type`` in words, ``default`` as JSON has it, or as text."""
 
     name: str
     type: str
@@ -189,7 +164,7 @@ def _print_list(out: TextIO, found: Sequence[_Installed]) -> None:
     loaded = [each for each in found if each.cls is not None]
     if loaded:
         rows = [(each.name, each.path, f"{each.distribution} {each.version}", each.summary) for each in loaded]
-        console(out).print(_table(("NAME", "CLASS", "DISTRIBUTION", "WHAT IT IS"), rows))
+        console(out).print(table(("NAME", "CLASS", "DISTRIBUTION", "WHAT IT IS"), rows))
     for each in found:
         if each.error is not None:
             origin = f"{each.distribution} {each.version}".strip() or "unknown distribution"
@@ -202,16 +177,4 @@ def _print_one(out: TextIO, backend: _Installed) -> None:
     screen.print(*[line for line in (backend.summary,) if line])
     rows = [(each.name, each.type, each.shown) for each in backend.parameters]
     if rows:
-        screen.print(_table(("PARAMETER", "TYPE", "DEFAULT"), rows))
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> RenderableType:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for head in heads:
-        table.add_column(head, overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    return table
+        screen.print(table(("PARAMETER", "TYPE", "DEFAULT"), rows))

@@ -27,12 +27,7 @@ MAX_DEPTH = 100
 @final
 @attrs.frozen
 class ConfigFile:
-    """What a file says.
-
-    Attributes:
-        settings: By the setting's name.
-        parameters: By the constructor parameter's name.
-    """
+    """What a file says: settings and parameters of the constructor by name."""
 
     settings: Mapping[str, Given] = attrs.field(factory=dict[str, Given])
     parameters: Mapping[str, Given] = attrs.field(factory=dict[str, Given])

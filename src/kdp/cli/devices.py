@@ -10,9 +10,9 @@ import click
 from ..errors import KdpError, sentence
 from ..model.devices import Version
 from ..model.quantities import Quantity
-from .invocation import Invocation
+from .invocation import Invocation, discovered
 from .options import backend_options, output_option, refusing, setting_options
-from .streams import console, document
+from .streams import console, document, table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,19 +44,13 @@ def command(target: str, assignments: tuple[str, ...], config: Path | None, outp
     """  # noqa: D301 - click's mark for a block that keeps its lines
     import anyio
 
-    from ..supervision.discover import discover_once
-
     out = document()
     with refusing():
         plan = Invocation(targets=(target,), assignments=assignments, config=config, flags=flags).plan()
         (backend,) = plan.served()
 
-    async def discover() -> Mapping[str, tuple[Device, ...]]:
-        assert plan.host is not None  # an invocation's plan has one
-        return await discover_once(backend, host=plan.host)
-
     try:
-        found = dict(anyio.run(discover))
+        found = dict(discovered(backend, plan))
         # A snapshot is of another node.
         socket = plan.settings.paths.pod_resources_socket if plan.settings.snapshot is None else None
         holders = anyio.run(_holders, socket) if socket is not None and socket.is_socket() else None
@@ -66,15 +60,15 @@ def command(target: str, assignments: tuple[str, ...], config: Path | None, outp
         found.setdefault(backend.resource, ())
     if output == "json":
         resources = {
-            name: [as_json(device) | _held_by(holders, name, device) for device in held] for name, held in found.items()
+            name: [
+                as_json(device) | ({} if holders is None else {"held_by": holders.get((name, device.id))})
+                for device in held
+            ]
+            for name, held in found.items()
         }
         click.echo(json.dumps({"resources": resources}, indent=2), file=out)
     else:
         _print_tables(out, found, holders or {})
-
-
-def _held_by(holders: Mapping[tuple[str, str], str] | None, resource: str, device: Device) -> dict[str, object]:
-    return {} if holders is None else {"held_by": holders.get((resource, device.id))}
 
 
 async def _holders(socket: Path) -> dict[tuple[str, str], str] | None:
@@ -144,9 +138,6 @@ def _print_tables(out: TextIO, found: Mapping[str, tuple[Device, ...]], holders:
 
 
 def _table(devices: tuple[Device, ...], held_by: Sequence[str]) -> RenderableType:
-    from rich.table import Table
-    from rich.text import Text
-
     columns: dict[str, list[str]] = {
         "ID": [device.id for device in devices],
         "HEALTH": [str(device.health) for device in devices],
@@ -156,14 +147,9 @@ def _table(devices: tuple[Device, ...], held_by: Sequence[str]) -> RenderableTyp
         "CONTAINER GETS": [_gist(device.edits) for device in devices],
         "ATTRIBUTES": [_pairs({**device.attributes, **device.capacity}) for device in devices],
     }
-    table = Table(box=None, pad_edge=False, header_style="bold")
     shown = [name for name, cells in columns.items() if any(cells)]
-    for name in shown:
-        table.add_column(name, overflow="fold")
-    for row, device in enumerate(devices):
-        style = "" if device.health.is_healthy else "red"
-        table.add_row(*(Text(columns[name][row], style=style) for name in shown))
-    return table
+    styles = ["" if device.health.is_healthy else "red" for device in devices]
+    return table(shown, zip(*(columns[name] for name in shown), strict=True), styles)
 
 
 def _gist(edits: ContainerEdits) -> str:

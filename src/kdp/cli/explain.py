@@ -10,7 +10,7 @@ import click
 from ..errors import ConfigurationError, InvalidValueError, KdpError, sentence
 from .invocation import Invocation
 from .options import Refusal, backend_options, output_option, refusing, setting_options
-from .streams import console, document
+from .streams import console, document, table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -137,8 +137,6 @@ def _as_json(choice: Choice) -> dict[str, object]:
 
 
 def _print(out: TextIO, choice: Choice, available: int) -> None:
-    from rich.table import Table
-
     screen = console(out)
     proof = "nothing is better" if choice.proven else "not proven: the search ended at its budget"
     screen.print(
@@ -146,13 +144,10 @@ def _print(out: TextIO, choice: Choice, available: int) -> None:
         f"{choice.milliseconds:g} ms"
     )
     rival = choice.runner_up
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for header in ("OBJECTIVE", "CHOSEN", *(("RUNNER-UP",) if rival else ())):
-        table.add_column(header, overflow="fold")
-    table.add_row("devices", ",".join(choice.chosen), *((",".join(rival.chosen),) if rival else ()))
-    for name, value in choice.objective.items():
-        table.add_row(name, _number(value), *((_number(rival.objective[name]),) if rival else ()))
-    screen.print(table)
+    columns = {"OBJECTIVE": ["devices", *choice.objective]}
+    for head, each in (("CHOSEN", choice), *((("RUNNER-UP", rival),) if rival else ())):
+        columns[head] = [",".join(each.chosen), *(_number(each.objective[name]) for name in choice.objective)]
+    screen.print(table(columns, zip(*columns.values(), strict=True)))
 
 
 def _number(value: float | None) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import cast, final
+from typing import TYPE_CHECKING, cast, final
 
 import attrs
 
@@ -24,6 +24,9 @@ from .config import ConfigFile
 from .config import read as read_config
 from .targets import Recipe, addressed, assign, load
 
+if TYPE_CHECKING:
+    from ..model.devices import Device
+
 _SET_VARIABLE = "KDP_SET_"
 
 
@@ -33,9 +36,6 @@ class Invocation:
     """What a command was called with.
 
     Attributes:
-        targets: The TARGETs.
-        assignments: The texts of ``--set``.
-        config: The configuration file.
         flags: The settings' flags by name; None: not given.
         wrap: Makes what the backends are given of the node's files, as one that records.
     """
@@ -107,6 +107,19 @@ class Invocation:
             agreed(self._backends, host)
             self._recipes = recipes
         return self._backends
+
+
+def discovered(backend: DeviceBackend, plan: Plan) -> Mapping[str, tuple[Device, ...]]:
+    """Open a backend of an invocation's plan, discover once, close it, and return its devices by resource."""
+    import anyio
+
+    from ..supervision.discover import discover_once
+
+    async def discover() -> Mapping[str, tuple[Device, ...]]:
+        assert plan.host is not None  # an invocation's plan has one
+        return await discover_once(backend, host=plan.host)
+
+    return anyio.run(discover)
 
 
 def _merged(file: ConfigFile, stronger: Mapping[str, Given]) -> dict[str, Given]:

@@ -29,7 +29,7 @@ from ..manifests import (
     workload_file,
 )
 from ..model.backend import DeviceBackend, Needs, is_overridden
-from .invocation import Invocation
+from .invocation import Invocation, discovered
 from .options import backend_options, refusing, setting_options
 from .streams import document
 from .yaml_text import to_yaml
@@ -39,14 +39,7 @@ if TYPE_CHECKING:
 
     from ..daemon.serving import Plan
 
-_LEFT_OUT: Final = ("host_root", "snapshot", "node_name", "pod_uid", "kubeconfig")
-"""Settings that a manifest does not pass on.
-
-The node's files may be elsewhere while the manifest is made. A DRA driver learns what it needs of its pod from the
-pod's own fields and account.
-"""
-
-_PASSED_ON: Final = tuple(name for name in SETTINGS if name not in _LEFT_OUT)
+_PASSED_ON: Final = tuple(name for name, setting in SETTINGS.items() if not setting.of_place)
 
 _LARGEST: Final = 900_000
 """Bytes of files; an object of the API has at most one MiB."""
@@ -292,20 +285,12 @@ def _needs(backend: DeviceBackend) -> Needs:
 
 def _nodes(backend: DeviceBackend, plan: Plan) -> list[str] | None:
     """Return the device nodes of what is discovered here; None: the discovery failed."""
-    import anyio
-
-    from ..supervision.discover import discover_once
-
-    async def discover() -> list[str]:
-        assert plan.host is not None  # an invocation's plan has one
-        found = await discover_once(backend, host=plan.host)
-        return sorted({n.host_path for held in found.values() for d in held for n in d.edits.device_nodes})
-
     try:
-        return anyio.run(discover)
+        found = discovered(backend, plan)
     except KdpError as error:
         click.echo(f"{sentence(error)}; what its devices need is not known", err=True)
         return None
+    return sorted({n.host_path for held in found.values() for d in held for n in d.edits.device_nodes})
 
 
 def _with_all_of_it(needs: Needs, backend: DeviceBackend) -> Needs:
@@ -332,12 +317,7 @@ def _options(flags: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def _parameters(invocation: Invocation, files: dict[str, str] | None) -> list[str]:
-    """Return the constructor's parameters that were given outside of the configuration file, as ``NAME=VALUE``.
-
-    Args:
-        invocation: What was given.
-        files: Where the files that they name are put; None: they are read where they are.
-    """
+    """Return the constructor's parameters that were given outside of the configuration file, as ``NAME=VALUE``."""
     given: list[str] = []
     for name, texts, value in invocation.parameters():
         for text in texts:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import KdpError, sentence
-from .invocation import Invocation
+from .invocation import Invocation, discovered
 from .options import Refusal, backend_options, refusing, setting_options
 from .streams import document
 
@@ -106,18 +106,8 @@ def command(
 
 
 def _discovered(plan: Plan) -> Mapping[str, tuple[Device, ...]]:
-    import anyio
-
-    from ..supervision.discover import discover_once
-
-    (backend,) = plan.backends
-
-    async def discover() -> Mapping[str, tuple[Device, ...]]:
-        assert plan.host is not None
-        return await discover_once(backend, host=plan.host)
-
     try:
-        return anyio.run(discover)
+        return discovered(plan.backends[0], plan)
     except KdpError as error:
         click.echo(f"the discovery failed, the snapshot holds what it read until then: {sentence(error)}", err=True)
         return {}

@@ -8,6 +8,7 @@ would have been.
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import select
 import sys
@@ -16,8 +17,11 @@ from typing import TYPE_CHECKING, TextIO
 from typing_extensions import override
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from _typeshed import ReadableBuffer
     from rich.console import Console
+    from rich.table import Table
 
 
 class _Descriptor(io.FileIO):
@@ -81,6 +85,19 @@ def console(file: TextIO) -> Console:
     from rich.console import Console
 
     return Console(file=file, markup=False, highlight=False, width=None if file.isatty() else 10_000)
+
+
+def table(heads: Iterable[str], rows: Iterable[Iterable[str]], styles: Iterable[str] = ()) -> Table:
+    """Return a table without lines; a row has the style of its place, or none."""
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=None, pad_edge=False, header_style="bold")
+    for head in heads:
+        made.add_column(head, overflow="fold")
+    for row, style in zip(rows, itertools.chain(styles, itertools.repeat("")), strict=False):
+        made.add_row(*(Text(cell, style=style) for cell in row))
+    return made
 
 
 def _text(descriptor: _Descriptor, before: TextIO | None, *, line_buffering: bool) -> TextIO:

@@ -158,10 +158,10 @@ def _telling(target: str) -> Generator[None]:
     except (ConfigurationError, *_PASSED_ON):
         raise
     except BaseException as error:  # noqa: BLE001 - also that is told
-        raise ConfigurationError(f"target {target!r}: loading it failed with {_told(error)}") from None
+        raise ConfigurationError(f"target {target!r}: loading it failed with {_in_one_line(error)}") from None
 
 
-def _told(error: BaseException) -> str:
+def _in_one_line(error: BaseException) -> str:
     """Return class, text and place of a vendor's exception in one line."""
     if isinstance(error, KdpError):
         return sentence(error)
@@ -182,13 +182,7 @@ def _told(error: BaseException) -> str:
 @final
 @attrs.frozen
 class Recipe:
-    """A class and the arguments for its constructor. Equal recipes make equal backends.
-
-    Attributes:
-        target: What it was named by.
-        cls: The class.
-        arguments: Converted, by parameter name.
-    """
+    """A class and the arguments for its constructor. Equal recipes make equal backends."""
 
     target: str
     cls: type[DeviceBackend]
@@ -209,7 +203,7 @@ class Recipe:
         except BaseException as error:
             given = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items() if name != "host")
             raise ConfigurationError(
-                f"target {self.target!r}: {self.cls.__name__}({given}) failed with {_told(error)}"
+                f"target {self.target!r}: {self.cls.__name__}({given}) failed with {_in_one_line(error)}"
             ) from error
 
 
@@ -252,7 +246,7 @@ def assign(targets: Mapping[str, type[DeviceBackend]], given: Mapping[str, Given
             annotation = parameters[target][taken].annotation if taken in parameters[target] else str
             arguments[target][taken] = _converted(value, annotation, targets[target].__name__)
     for target, known in parameters.items():
-        _inject(known, arguments[target], host)
+        arguments[target] |= {name: host for name, parameter in known.items() if _is_host(parameter.annotation)}
         _check_complete(target, targets[target], known, arguments[target])
     return tuple(Recipe(target, cls, arguments[target]) for target, cls in targets.items())
 
@@ -305,12 +299,6 @@ def _converted(given: Given, annotation: Any, owner: str) -> Any:
 
 def _is_host(annotation: Any) -> bool:
     return annotation is Host or Host in typing.get_args(annotation)
-
-
-def _inject(known: Mapping[str, inspect.Parameter], arguments: dict[str, Any], host: Host) -> None:
-    for name, parameter in known.items():
-        if _is_host(parameter.annotation):
-            arguments[name] = host
 
 
 def _check_complete(

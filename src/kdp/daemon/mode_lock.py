@@ -59,11 +59,6 @@ def key_of(backend: DeviceBackend, kubelet_root: Path) -> str:
 class ModeLock:
     """Holds the locks of a mode; an async context manager, which is entered when the other mode has gone.
 
-    Args:
-        directory: Where the lock files are; made if it is missing.
-        mode: How the backends are to be served.
-        keys: See `key_of`.
-
     Attributes:
         problem: Why it waits, as a sentence; None: it does not.
     """

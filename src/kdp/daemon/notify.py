@@ -34,11 +34,7 @@ _SELDOM: Final = 5.0
 
 @final
 class Notifier:
-    """Tells systemd, if it wants to know.
-
-    Args:
-        environ: The process's environment.
-    """
+    """Tells systemd, if it wants to know."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         address = environ.get("NOTIFY_SOCKET", "")
@@ -46,11 +42,6 @@ class Notifier:
         self._pause = _watchdog(environ)
         self._is_ready = False
         self._status = ""
-
-    @property
-    def is_wanted(self) -> bool:
-        """Whether anybody listens."""
-        return bool(self._address)
 
     def stopping(self) -> None:
         """Tell that the process was asked to stop."""
@@ -62,7 +53,7 @@ class Notifier:
         Args:
             status: Called in the event loop; None: nothing runs yet, or not any more.
         """
-        if not self.is_wanted:
+        if not self._address:
             return
         pause = _SOON
         while True:

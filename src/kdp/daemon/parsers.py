@@ -110,16 +110,9 @@ def number(least: int, most: int | None, example: int) -> Callable[[object], int
 def replicas_for(value: object) -> tuple[tuple[str, int], ...]:
     """Read ``SELECTOR=NUMBER`` pairs, in their order."""
     rule = "must be SELECTOR=NUMBER, several with commas, or in a file a mapping; valid is 'model=A100*=8,gpu-1=1'"
-    if isinstance(value, str):
-        parts = [part.strip().rpartition("=") for part in value.split(",") if part.strip()]
-        pairs: list[tuple[object, object]] = [(selector, number) for selector, _, number in parts]
-    elif isinstance(value, Mapping):
-        pairs = list(cast("Mapping[object, object]", value).items())
-    else:
-        raise Unacceptable(rule)
     parse = number(1, MAX_REPLICAS, 4)
     checked: list[tuple[str, int]] = []
-    for selector, given in pairs:
+    for selector, given in _pairs(value, rule, str.rpartition):
         if not isinstance(selector, str) or not selector or selector.endswith("="):
             raise Unacceptable(rule)
         try:
@@ -129,6 +122,16 @@ def replicas_for(value: object) -> tuple[tuple[str, int], ...]:
     if not checked:
         raise Unacceptable(rule)
     return tuple(checked)
+
+
+def _pairs(value: object, rule: str, split: Callable[[str, str], tuple[str, str, str]]) -> list[tuple[object, object]]:
+    """Return the pairs of a mapping, or of a text with commas between them."""
+    if isinstance(value, Mapping):
+        return list(cast("Mapping[object, object]", value).items())
+    parts = [split(part.strip(), "=") for part in value.split(",") if part.strip()] if isinstance(value, str) else []
+    if not parts or not all(equals for _, equals, _ in parts):
+        raise Unacceptable(rule)
+    return [(name, text) for name, _, text in parts]
 
 
 def poll_interval(value: object) -> float | None:
@@ -185,15 +188,7 @@ def labels(value: object) -> tuple[tuple[str, str], ...]:
     rule = "must be LABEL=VALUE, several with commas, or 'all'; valid is 'example.com/fabric=a'"
     if isinstance(value, str) and value.strip().lower() == "all":
         return ()
-    if isinstance(value, str):
-        parts = [part.strip().partition("=") for part in value.split(",") if part.strip()]
-        if not all(equals for _, equals, _ in parts):
-            raise Unacceptable(rule)
-        pairs: list[tuple[object, object]] = [(name, text) for name, _, text in parts]
-    elif isinstance(value, Mapping):
-        pairs = list(cast("Mapping[object, object]", value).items())
-    else:
-        raise Unacceptable(rule)
+    pairs = _pairs(value, rule, str.partition)
     with _refusing():
         found = {check_label_name(cast("str", name)): check_label_value(cast("str", text)) for name, text in pairs}
     if len(found) < len(pairs) or not found:

@@ -59,11 +59,7 @@ class Readiness:
 
 @final
 class Probes:
-    """The HTTP server. Made and closed in the event loop that it watches.
-
-    Args:
-        address: Where to listen.
-        readiness: Called in the event loop.
+    """The HTTP server. Made and closed in the event loop that it watches; there it calls ``readiness``.
 
     Raises:
         ConfigurationError: Nobody can listen there.
@@ -143,10 +139,8 @@ class Probes:
         try:
             self._loop.call_soon_threadsafe(call)
             return answer.result(LOOP_DEADLINE)
-        except TimeoutError:
+        except (TimeoutError, RuntimeError):  # the latter: the loop is closed
             return None
-        except RuntimeError:
-            return None  # the loop is closed
 
 
 class _Server(http.server.ThreadingHTTPServer):

@@ -13,7 +13,7 @@ import logging
 import time
 from contextlib import AbstractContextManager, asynccontextmanager, closing, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, Unpack, final
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack, final
 
 import attrs
 
@@ -25,7 +25,7 @@ from ..model.health_policy import policy_of
 from ..supervision.backend_validation import check_attributes
 from ..supervision.shared_state import SharedState, states_for
 from .mode_lock import ModeLock, key_of
-from .settings import ServeOptions, Settings
+from .settings import SETTINGS, ServeOptions, Settings
 from .sources import from_environment, from_keywords, resolve
 
 if TYPE_CHECKING:
@@ -125,9 +125,8 @@ class Plan:
 
     def needs_new_manager(self, old: Plan) -> bool:
         """Return whether going from ``old`` to this takes more than another look at the hardware."""
-        new = self.settings
-        kept = attrs.evolve(old.settings, log_format=new.log_format, log_level=new.log_level)
-        return self.backends != old.backends or new != kept
+        of_process = {each.name: getattr(self.settings, each.name) for each in SETTINGS.values() if each.of_process}
+        return self.backends != old.backends or self.settings != attrs.evolve(old.settings, **of_process)
 
 
 @final
@@ -282,7 +281,7 @@ def _faults(faults: Mapping[str, DeviceHealth]) -> dict[str, object]:
     from ..supervision.service import MAX_LISTED  # late: it loads gRPC
 
     began = time.time() - time.monotonic()
-    told = {
+    listed = {
         device_id: {
             "state": health.state.value,
             "since": datetime.fromtimestamp(began + health.since, UTC).isoformat(timespec="seconds"),
@@ -290,7 +289,7 @@ def _faults(faults: Mapping[str, DeviceHealth]) -> dict[str, object]:
         }
         for device_id, health in itertools.islice(faults.items(), MAX_LISTED)
     }
-    return {"faults": told} if told else {}
+    return {"faults": listed} if listed else {}
 
 
 @asynccontextmanager
@@ -298,15 +297,14 @@ async def _managing(plan: Plan) -> AsyncGenerator[Service]:
     settings = plan.settings
     if settings.snapshot is not None:
         logger.warning("hardware is that of %s: what pods are given need not exist on this node", settings.snapshot)
-    if settings.mode != "device-plugin":
-        from ..cluster.client import KubeApi
-
-        made = _driver if settings.mode == "dra" else _controller
-        async with KubeApi(settings.kubeconfig) as api, made(plan, api) as manager:
-            yield manager
-    else:
+    if settings.mode == "device-plugin":
         async with _plugins(plan) as manager:
             yield manager
+        return
+    from ..cluster.client import KubeApi
+
+    async with KubeApi(settings.kubeconfig) as api, _driver_or_controller(plan, api) as manager:
+        yield manager
 
 
 def _plugins(plan: Plan) -> PluginManager:
@@ -328,47 +326,37 @@ def _plugins(plan: Plan) -> PluginManager:
     return PluginManager(plan.served(), options, states=plan.states)
 
 
-def _driver(plan: Plan, api: ClusterApi) -> DraDriver:
+def _driver_or_controller(plan: Plan, api: ClusterApi) -> DraDriver | PoolController:
+    settings = plan.settings
+    both: dict[str, Any] = {
+        "api": api,
+        "pool": settings.pool,
+        "name": settings.driver_name,
+        "host": plan.host or host_of(settings),
+        "poll_interval": settings.poll_interval,
+        "health_taint": settings.health_taint,
+        "health_policy": settings.health_policy,
+    }
+    if settings.mode == "dra-controller":
+        from ..dra.controller import PoolController
+        from ..dra.options import ControllerOptions
+
+        controller = ControllerOptions(labels=dict(settings.pool_nodes), **both)
+        return PoolController(plan.served(), controller, states=plan.states)
     from ..dra.driver import DraDriver
     from ..dra.options import DriverOptions
 
-    settings = plan.settings
     assert settings.node_name is not None  # `resolve` has seen to it
     options = DriverOptions(
-        api=api,
         node=settings.node_name,
-        pool=settings.pool,
-        name=settings.driver_name,
         paths=settings.paths,
         pod_uid=settings.pod_uid,
-        host=plan.host or host_of(settings),
         cdi=settings.cdi_dir,
-        poll_interval=settings.poll_interval,
-        health_taint=settings.health_taint,
         device_status=settings.device_status == "on",
         device_metadata=settings.device_metadata == "on",
-        health_policy=settings.health_policy,
+        **both,
     )
     return DraDriver(plan.served(), options, states=plan.states)
-
-
-def _controller(plan: Plan, api: ClusterApi) -> PoolController:
-    from ..dra.controller import PoolController
-    from ..dra.options import ControllerOptions
-
-    settings = plan.settings
-    assert settings.pool is not None  # `resolve` has seen to it
-    options = ControllerOptions(
-        api=api,
-        pool=settings.pool,
-        labels=dict(settings.pool_nodes),
-        name=settings.driver_name,
-        host=plan.host or host_of(settings),
-        poll_interval=settings.poll_interval,
-        health_taint=settings.health_taint,
-        health_policy=settings.health_policy,
-    )
-    return PoolController(plan.served(), options, states=plan.states)
 
 
 def _cdi(settings: Settings) -> CdiOptions | None:

@@ -52,7 +52,8 @@ class Setting:
         help: What it does, and its default if that is not a plain value.
         metavar: What stands for the value in ``--help``.
         modes: In which modes it does something; in another one it is refused.
-        of_process: Whether it concerns the process and not what is served, as the logs do.
+        of_process: Whether it concerns the process and not what is served, as the logs do: it can change meanwhile.
+        of_place: Whether it is about where this process runs, so that no manifest passes it on.
         takes_none: Whether None as a keyword argument is a value, and not the same as leaving it out.
     """
 
@@ -63,6 +64,7 @@ class Setting:
     metavar: str
     modes: tuple[Mode, ...]
     of_process: bool
+    of_place: bool
     takes_none: bool
 
     @property
@@ -97,11 +99,7 @@ class Setting:
             raise ConfigurationError(f"{given.label}: {given.value!r} {error}") from None
 
     def check_mode(self, mode: Mode, label: str, mode_flag: str) -> None:
-        """Refuse a setting of another mode: it would do nothing, and nobody would say so.
-
-        Raises:
-            ConfigurationError: It does not apply to this mode.
-        """
+        """Refuse a setting of another mode: it would do nothing, and nobody would say so."""
         if mode in self.modes:
             return
         hint = ""
@@ -118,18 +116,19 @@ def setting(
     default: object,
     parse: Callable[[object], object],
     help: str,
-    *,
     metavar: str | None = None,
+    *,
     modes: tuple[Mode, ...] = _ALL,
     of_process: bool = False,
+    of_place: bool = False,
     takes_none: bool = False,
 ) -> Any:
     """Return a field of `Settings`; the arguments are those of `Setting`. A choice needs no metavar."""
     if metavar is None:
         assert isinstance(parse, parsers.Choice)
         metavar = "|".join(parse.words)
-    about = {"help": help, "metavar": metavar, "modes": modes, "of_process": of_process, "takes_none": takes_none}
-    return attrs.field(default=default, metadata={"parse": parse, **about})
+    about = {"parse": parse, "help": help, "metavar": metavar, "modes": modes, "takes_none": takes_none}
+    return attrs.field(default=default, metadata={**about, "of_process": of_process, "of_place": of_place})
 
 
 def settings_of(cls: type[AttrsInstance]) -> Mapping[str, Setting]:

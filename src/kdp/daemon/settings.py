@@ -43,69 +43,23 @@ Switch = Literal["off", "on"]
 @final
 @attrs.frozen(kw_only=True)
 class Settings:
-    """All settings of a process, checked. Make one with `resolve`.
+    """All settings of a process, checked; each explains itself in its help. Make one with `resolve`."""
 
-    Attributes:
-        kubelet_root: The kubelet's directory, as this process sees it.
-        device_plugin_dir: Where ``kubelet.sock`` is; None: below the root, as the next three.
-        plugins_registry_dir: The plugin watcher's directory.
-        pod_resources_dir: The pod-resources API's directory.
-        pods_api_dir: The pods API's directory.
-        registration: Whether we call the kubelet (``kubelet``) or are found by it (``watcher``).
-        poll_interval: Seconds between two discoveries; None: never; ``...``: as each backend says.
-        health_policy: Thresholds of health that differ from those of each backend, by name; None: none does.
-        host_root: Where the node's root directory is.
-        snapshot: A snapshot of another node, which takes the place of this node's files; None: there is none.
-        cdi: ``off``, ``beside`` (CDI names, and everything else as without), ``only`` (the runtime is known to do CDI).
-        cdi_dir: Where the runtime finds CDI files.
-        cdi_names: Where the names are in Allocate's reply: in CRI's ``field``, in an ``annotation``, or ``both``.
-        state_dir: Where allocations are saved until they are released; None: nowhere.
-        http: Where ``/livez`` and ``/readyz`` answer; None: nowhere.
-        log_format: ``text`` or ``json``.
-        log_level: ``debug``, ``info``, ``warning`` or ``error``.
-        policy: Which devices to prefer; None: as each backend says.
-        replicas: How often each device is advertised; None: it is not shared.
-        replicas_for: Other numbers for the devices that a selector fits, the first that fits first.
-        replica_placement: Which replicas to prefer.
-        replica_limit: The most replicas that a container may ask for; None: any number.
-        replica_resource: Whether shared devices' resource keeps its name (``same``) or gets ``.shared``.
-        mode: Whether devices are served by the device-plugin protocol (``device-plugin``) or by DRA (``dra``), or a
-            pool of devices that are no node's is published (``dra-controller``).
-        node_name: DRA: the node's name, as the API server has it.
-        driver_name: DRA: the driver's name; None: it is made of the backend's resource.
-        pool: DRA: the pool of devices that are no node's own; None: they are the node's.
-        pool_nodes: DRA, of a controller: the labels of the nodes that can use the pool's devices; none: all nodes can.
-        pod_uid: DRA: the UID of the pod that this is, so that it can overlap with its successor; None: it does not.
-        kubeconfig: DRA: how to reach the API server; None: with the pod's account.
-        health_taint: DRA: the effect of the taint of an unhealthy device; None: it gets none.
-        device_status: DRA: whether claims say in ``status.devices`` that their devices are ready; it needs more
-            permissions.
-        device_metadata: DRA: whether containers get a file that describes their devices (`kdp.dra.claims.metadata`).
-    """
-
-    kubelet_root: Path = setting(
-        DEFAULT_ROOT, parsers.path, "The kubelet's directory, as this process sees it.", metavar="DIR"
-    )
+    kubelet_root: Path = setting(DEFAULT_ROOT, parsers.path, "The kubelet's directory, as this process sees it.", "DIR")
     device_plugin_dir: Path | None = setting(
-        None,
-        parsers.path,
-        "Where kubelet.sock is; default: device-plugins below the kubelet's directory.",
-        metavar="DIR",
+        None, parsers.path, "Where kubelet.sock is; default: device-plugins below the kubelet's directory.", "DIR"
     )
     plugins_registry_dir: Path | None = setting(
-        None,
-        parsers.path,
-        "The plugin watcher's directory; default: plugins_registry below the kubelet's.",
-        metavar="DIR",
+        None, parsers.path, "The plugin watcher's directory; default: plugins_registry below the kubelet's.", "DIR"
     )
     pod_resources_dir: Path | None = setting(
         None,
         parsers.path,
         "Where the pod-resources API is; default: pod-resources below the kubelet's directory.",
-        metavar="DIR",
+        "DIR",
     )
     pods_api_dir: Path | None = setting(
-        None, parsers.path, "Where the pods API is; default: pods-api below the kubelet's directory.", metavar="DIR"
+        None, parsers.path, "Where the pods API is; default: pods-api below the kubelet's directory.", "DIR"
     )
     registration: Registration = setting(
         "kubelet",
@@ -117,26 +71,28 @@ class Settings:
         ...,
         parsers.poll_interval,
         "Between two discoveries; 'none': never; default: what each backend says.",
-        metavar="SECONDS",
+        "SECONDS",
         takes_none=True,
     )
     health_policy: Mapping[str, float | None] | None = setting(
         None,
         parsers.health_policy,
         "Thresholds of health over each backend's own, as 'failures=2,hold_down=30'.",
-        metavar="NAME=NUMBER,...",
+        "NAME=NUMBER,...",
     )
     host_root: Path = setting(
         Path("/"),
         parsers.path,
         "Where the node's root directory is mounted, for backends that read /sys and /dev.",
-        metavar="DIR",
+        "DIR",
+        of_place=True,
     )
     snapshot: Path | None = setting(
         None,
         parsers.path,
         "Work on another node's files, as kdp snapshot wrote them, instead of on this node's.",
-        metavar="FILE",
+        "FILE",
+        of_place=True,
     )
     cdi: Cdi = setting(
         "off",
@@ -144,7 +100,7 @@ class Settings:
         "Describe devices by CDI: beside device nodes, or alone where the runtime is known to do CDI.",
         modes=PLUGIN,
     )
-    cdi_dir: Path = setting(Path("/var/run/cdi"), parsers.path, "Where the runtime finds CDI files.", metavar="DIR")
+    cdi_dir: Path = setting(Path("/var/run/cdi"), parsers.path, "Where the runtime finds CDI files.", "DIR")
     cdi_names: CdiNames = setting(
         "field",
         parsers.choice(CdiNames),
@@ -155,11 +111,11 @@ class Settings:
         DEFAULT_STATE_DIR,
         parsers.path_or_none,
         "Save allocations here until they are released; 'none': nowhere, a killed process forgets them.",
-        metavar="DIR",
+        "DIR",
         takes_none=True,
     )
     http: Address | None = setting(
-        None, parsers.address, "Answer /livez and /readyz here, as ':8080'; default: nowhere.", metavar="ADDRESS"
+        None, parsers.address, "Answer /livez and /readyz here, as ':8080'; default: nowhere.", "ADDRESS"
     )
     log_format: LogFormat = setting(
         "text", parsers.choice(LogFormat), "Lines for people, or one JSON object a line.", of_process=True
@@ -168,43 +124,34 @@ class Settings:
     policy: Policy | None = setting(
         None,
         parsers.choice(Policy),
-        (
-            "Which devices to prefer: first, packed, spread, numa or linked; 'none': the kubelet chooses; default: "
-            "what each backend says."
-        ),
-        metavar="NAME",
+        "Which devices to prefer: first, packed, spread, numa or linked; 'none': the kubelet chooses; default: "
+        "what each backend says.",
+        "NAME",
         modes=PLUGIN,
     )
     replicas: int | None = setting(
         None,
         parsers.number(1, MAX_REPLICAS, 4),
         "Share each device: advertise it so many times. It isolates nothing.",
-        metavar="NUMBER",
+        "NUMBER",
         modes=PLUGIN,
     )
     replicas_for: tuple[tuple[str, int], ...] = setting(
         (),
         parsers.replicas_for,
-        (
-            "Share some devices otherwise: by a pattern of ids, or unit=, resource= or ATTRIBUTE=PATTERN; the first "
-            "that fits counts."
-        ),
-        metavar="SELECTOR=NUMBER,...",
+        "Share some devices otherwise: by a pattern of ids, or unit=, resource= or ATTRIBUTE=PATTERN; the first "
+        "that fits counts.",
+        "SELECTOR=NUMBER,...",
         modes=PLUGIN,
     )
     replica_placement: ReplicaPlacement = setting(
         "spread",
         parsers.choice(ReplicaPlacement),
-        (
-            "Prefer replicas of the least used devices, of as few as possible, or of different ones that the policy "
-            "chooses."
-        ),
+        "Prefer replicas of the least used devices, of as few as possible, or of different ones that the policy "
+        "chooses.",
     )
     replica_limit: int | None = setting(
-        None,
-        parsers.number(1, None, 1),
-        "The most replicas a container may ask for; default: any number.",
-        metavar="NUMBER",
+        None, parsers.number(1, None, 1), "The most replicas a container may ask for; default: any number.", "NUMBER"
     )
     replica_resource: ReplicaResource = setting(
         "same", parsers.choice(ReplicaResource), "The name of shared devices' resource; 'shared' appends '.shared'."
@@ -212,53 +159,53 @@ class Settings:
     mode: Mode = setting(
         "device-plugin",
         parsers.choice(Mode),
-        (
-            "How the devices are served: by a device plugin, or by a DRA driver; dra-controller: publish a pool of "
-            "devices that are no node's."
-        ),
+        "How the devices are served: by a device plugin, or by a DRA driver; dra-controller: publish a pool of "
+        "devices that are no node's.",
     )
     node_name: str | None = setting(
-        None, parsers.text, "DRA: the node's name, as the API server has it.", metavar="NAME"
+        None, parsers.text, "DRA: the node's name, as the API server has it.", "NAME", of_place=True
     )
     driver_name: str | None = setting(
         None,
         parsers.driver_name,
         "DRA: the driver's name; default: of example.com/widget it is widget.example.com.",
-        metavar="NAME",
+        "NAME",
         modes=DRA,
     )
     pool: str | None = setting(
         None,
         parsers.pool,
         "DRA: the pool of devices that are no node's own, which a controller publishes; default: they are the node's.",
-        metavar="NAME",
+        "NAME",
         modes=DRA,
     )
     pool_nodes: tuple[tuple[str, str], ...] = setting(
         (),
         parsers.labels,
         "DRA, of a controller: the labels of the nodes that can use the pool's devices; default: all nodes can.",
-        metavar="LABEL=VALUE,...|all",
+        "LABEL=VALUE,...|all",
         modes=CONTROLLER,
     )
     pod_uid: str | None = setting(
         None,
         parsers.text,
         "DRA: the UID of the pod that this is, so that it can overlap with its successor.",
-        metavar="UID",
+        "UID",
+        of_place=True,
     )
     kubeconfig: Path | None = setting(
         None,
         parsers.path,
         "DRA: how to reach the API server; default: with the pod's account.",
-        metavar="FILE",
+        "FILE",
         modes=DRA,
+        of_place=True,
     )
     health_taint: TaintEffect | None = setting(
         "NoSchedule",
         parsers.taint,
         "DRA: the effect of the taint of an unhealthy device; None only informs; off: there is no taint.",
-        metavar="NoSchedule|NoExecute|None|off",
+        "NoSchedule|NoExecute|None|off",
         modes=DRA,
     )
     device_status: Switch = setting(

@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 def from_keywords(options: Mapping[str, object], *, function: str) -> dict[str, Given]:
     """Return the keyword arguments of `kdp.run` or `kdp.serve` as a layer for `resolve`.
 
-    Args:
-        options: What the caller gave.
-        function: ``kdp.run`` or ``kdp.serve``.
-
     Raises:
         ConfigurationError: There is no such option.
     """

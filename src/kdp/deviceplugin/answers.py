@@ -15,20 +15,17 @@ if TYPE_CHECKING:
 
 _Code = grpc.StatusCode
 
+_CODES = {
+    HookTimeoutError: _Code.DEADLINE_EXCEEDED,
+    HookError: _Code.INTERNAL,  # of which the one above is a kind
+    NotReady: _Code.UNAVAILABLE,
+    AllocationError: _Code.FAILED_PRECONDITION,
+}
+
 
 def code_of(error: KdpError) -> grpc.StatusCode:
     """Return the status code of a call that failed with this error."""
-    match error:
-        case HookTimeoutError():
-            return _Code.DEADLINE_EXCEEDED
-        case HookError():
-            return _Code.INTERNAL
-        case NotReady():
-            return _Code.UNAVAILABLE
-        case AllocationError():
-            return _Code.FAILED_PRECONDITION
-        case _:
-            return _Code.INVALID_ARGUMENT
+    return next((code for kind, code in _CODES.items() if isinstance(error, kind)), _Code.INVALID_ARGUMENT)
 
 
 def preferred_ids(ids: Any) -> tuple[str, ...] | None:

@@ -57,9 +57,6 @@ class ResourceCdi:
     """The CDI side of one resource. Its methods block for some system calls, and may be called from any thread.
 
     Args:
-        resource: The extended resource's name.
-        options: How CDI is used.
-        host: The node's files.
         joined_env: Variables that several devices of a container join; they have no place in a device's spec.
     """
 

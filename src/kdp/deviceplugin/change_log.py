@@ -19,11 +19,7 @@ _MOST_LINES = 5
 
 @final
 class StateLog:
-    """Logs a change of state once; what goes on while it lasts is not news.
-
-    Args:
-        resource: The extended resource's name.
-    """
+    """Logs a change of state once; what goes on while it lasts is not news."""
 
     def __init__(self, resource: str) -> None:
         self._resource = resource

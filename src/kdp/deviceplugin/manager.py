@@ -198,14 +198,12 @@ class PluginManager(Service):
         """Hand each discovery to the resources; also when only tombstones expire."""
         version = supervisor.discovery.version
         while True:
-            with anyio.move_on_after(self._until_expiry(supervisor)):
+            mine = [p.inventory.next_expiry for name, p in self._plugins.items() if self._owners[name] is supervisor]
+            expiry = min((expiry for expiry in mine if expiry is not None), default=float("inf"))
+            with anyio.move_on_after(max(0.0, expiry - time.monotonic())):
                 await supervisor.discovery.after(version)
             version = supervisor.discovery.version
             self._apply(supervisor, supervisor.discovery.value)
-
-    def _until_expiry(self, supervisor: Supervisor) -> float:
-        times = [p.inventory.next_expiry for name, p in self._plugins.items() if self._owners[name] is supervisor]
-        return max(0.0, min((t for t in times if t is not None), default=float("inf")) - time.monotonic())
 
     def _apply(self, supervisor: Supervisor, found: Discovery) -> None:
         # A discovery may come just after the stop: nobody would tell its plugins.

@@ -13,7 +13,7 @@ from ..hardware import Host
 from ..kubelet import KubeletPaths
 from ..supervision.health import HealthChange
 from ..supervision.supervisor import Deadlines
-from .tracking.tracker import Pace
+from .tracking.pace import Pace
 
 if TYPE_CHECKING:
     from .cdi import CdiOptions  # noqa: TC004 - late: few plugins pay for it

@@ -22,30 +22,12 @@ from ..kubelet import KubeletState, KubeletWatch
 from ..kubelet.server import ServeError, SocketServer
 from ..kubelet.sockets import missing_right, remove_dead
 from ..supervision.service import DRAIN_SECONDS
+from . import session
 from .change_log import StateLog, log_change
 from .inventory import Change, Inventory
 from .registration import dial, register
 from .servicer import PreferenceFailed, Servicer
-from .session import (
-    Close,
-    Closed,
-    Command,
-    DriftDetected,
-    Event,
-    KubeletGone,
-    KubeletHere,
-    ListReady,
-    Register,
-    Registered,
-    RegisterFailed,
-    Serve,
-    Served,
-    ServeFailed,
-    Session,
-    State,
-    Stop,
-    Tick,
-)
+from .session import Session, State
 from .sockets import SocketNames
 from .status import ResourceStatus
 from .wire import encode_device, worst_case_bytes
@@ -59,33 +41,17 @@ if TYPE_CHECKING:
     from ..hardware import Host
     from ..model.devices import Device
     from ..supervision.supervisor import Supervisor
-    from .cdi import CdiOptions, ResourceCdi
+    from .cdi import ResourceCdi
     from .options import ManagerOptions
     from .tracking.tracker import Tracker
 
 logger = logging.getLogger(__name__)
 
 
-def _resource_cdi(resource: str, cdi: CdiOptions, host: Host, supervisor: Supervisor) -> ResourceCdi:
-    from .cdi import ResourceCdi  # late: few plugins pay for it
-
-    return ResourceCdi(resource, cdi, host, supervisor.backend.joined_env)
-
-
 class DevicePlugin:
     """Serves one extended resource to the kubelet.
 
-    Args:
-        resource: The extended resource's name.
-        options: How plugins are run.
-        supervisor: The backend that the devices are of.
-        host: The node's files.
-        kubelet: Says whether a kubelet is there.
-        tracker: Takes what is found out about the devices, and says what pods hold.
-
     Attributes:
-        supervisor: As given.
-        inventory: The device table.
         failed_preferences: Number of the kubelet's questions which devices to prefer that were left to the kubelet,
             because something went wrong.
         stopped: Set when `run` has ended.
@@ -112,10 +78,14 @@ class DevicePlugin:
         self._names = SocketNames(options.directory, resource)
         self._kubelet = kubelet
         self._host = host
-        self._cdi = None if options.cdi is None else _resource_cdi(resource, options.cdi, host, supervisor)
+        self._cdi: ResourceCdi | None = None
+        if options.cdi is not None:
+            from .cdi import ResourceCdi  # late: few plugins pay for it
+
+            self._cdi = ResourceCdi(resource, options.cdi, host, supervisor.backend.joined_env)
         self._tracker = tracker
         self._session = Session(backoff=Backoff(), watcher=self._options.is_watcher)
-        self._mailbox: asyncio.Queue[Event] = asyncio.Queue()
+        self._mailbox: asyncio.Queue[session.Event] = asyncio.Queue()
         self._changed: Observable[None] = Observable(None)
         self._list_problem: str | None = None
         self._dialed: grpc.aio.Channel | None = None
@@ -140,7 +110,7 @@ class DevicePlugin:
         self._describe()  # before the kubelet hears of them
         self._announce(change)
         self._report_list()
-        self._mailbox.put_nowait(ListReady())
+        self._mailbox.put_nowait(session.ListReady())
 
     def _describe(self) -> None:
         snapshot = self.inventory.snapshot
@@ -171,14 +141,9 @@ class DevicePlugin:
     def _report_list(self) -> None:
         self._tracker.listed(self.resource, self.inventory.snapshot, self.inventory.tombstones)
 
-    @property
-    def _connected_generation(self) -> int | None:
-        """The generation whose stream the kubelet holds; None: none."""
-        return self._session.generation if self._session.state is State.CONNECTED else None
-
     def reregister(self, generation: int, reason: str) -> None:
         """Begin a new generation, because the kubelet does not have the list that this one sent."""
-        self._mailbox.put_nowait(DriftDetected(generation, reason))
+        self._mailbox.put_nowait(session.DriftDetected(generation, reason))
 
     def _announce(self, change: Change) -> None:
         log_change(self.resource, change)
@@ -214,28 +179,24 @@ class DevicePlugin:
         )
 
     def _reason(self) -> str | None:
-        session = self._session
-        if session.state is State.CONNECTED:
+        state = self._session.state
+        if state is State.CONNECTED:
             return None
         if self.inventory.snapshot is None:
             return self._list_problem or "there is no device list yet"
         view = self._kubelet.view.value
-        if session.state is State.WAITING and not self._options.is_watcher and view.state is not KubeletState.LISTENING:
+        if state is State.WAITING and not self._options.is_watcher and view.state is not KubeletState.LISTENING:
             refused = view.state in (KubeletState.DENIED, KubeletState.UNREADABLE)
             right = missing_right(errno.EACCES) if refused else ""
             return f"{view.state.value} ({self._options.paths.kubelet_socket}){right}"
-        return session.reason
+        return self._session.reason
 
     def _log_state(self) -> None:
-        session = self._session
-        if session.state is State.CONNECTED:
+        state = self._session.state
+        if state is State.CONNECTED:
             self._log.connected(self.inventory.snapshot)
-        elif session.state in (State.WAITING, State.LOST) and (reason := self._reason()) is not None:
+        elif state in (State.WAITING, State.LOST) and (reason := self._reason()) is not None:
             self._log.lost(reason)
-
-    def _log_lost_socket(self) -> None:
-        if self._session.state is State.CONNECTED and self._server is not None and not self._server.is_in_place:
-            self._log.warn("the plugin's socket file was removed; its stream lives, so it is kept until that ends")
 
     # -- the driver ----------------------------------------------------------------------------------------------------
 
@@ -251,7 +212,8 @@ class DevicePlugin:
                     for command in self._session.handle(event, time.monotonic()):
                         await self._obey(command, tasks)
                     await self._prepare()
-                    self._tracker.connected(self.resource, self._connected_generation)
+                    is_connected = self._session.state is State.CONNECTED
+                    self._tracker.connected(self.resource, self._session.generation if is_connected else None)
                     self._log_state()
                 tasks.cancel_scope.cancel()
         finally:
@@ -261,15 +223,15 @@ class DevicePlugin:
 
     def stop(self) -> None:
         """Ask for the orderly stop: calls in flight get `DRAIN_SECONDS`, streams end, then `run` returns."""
-        self._mailbox.put_nowait(Stop())
+        self._mailbox.put_nowait(session.Stop())
 
-    def _take(self, event: Event | PreferenceFailed) -> None:
+    def _take(self, event: session.Event | PreferenceFailed) -> None:
         if isinstance(event, PreferenceFailed):
             self.failed_preferences += 1
         else:
             self._mailbox.put_nowait(event)
 
-    async def _next_event(self) -> Event:
+    async def _next_event(self) -> session.Event:
         deadline = self._session.deadline
         if deadline is None:
             return await self._mailbox.get()
@@ -277,19 +239,19 @@ class DevicePlugin:
             async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
                 return await self._mailbox.get()
         except TimeoutError:
-            return Tick()
+            return session.Tick()
 
-    async def _obey(self, command: Command, tasks: TaskGroup) -> None:
+    async def _obey(self, command: session.Command, tasks: TaskGroup) -> None:
         match command:
-            case Serve(generation):
+            case session.Serve(generation):
                 await self._serve(generation)
-            case Register(generation) if self._options.is_watcher:
+            case session.Register(generation) if self._options.is_watcher:
                 self._publish(generation)
-            case Register(generation):
+            case session.Register(generation):
                 tasks.start_soon(self._register, generation)
-            case Close(generation):
+            case session.Close(generation):
                 await self._close(DRAIN_SECONDS if self._session.state is State.STOPPED else 0.0)
-                self._mailbox.put_nowait(Closed(generation))
+                self._mailbox.put_nowait(session.Closed(generation))
                 self._kubelet.look()
 
     async def _serve(self, generation: int) -> None:
@@ -301,9 +263,9 @@ class DevicePlugin:
             if not self._options.is_watcher:
                 server.publish()
         except ServeError as error:
-            self._mailbox.put_nowait(ServeFailed(generation, str(error)))
+            self._mailbox.put_nowait(session.ServeFailed(generation, str(error)))
         else:
-            self._mailbox.put_nowait(Served(generation))
+            self._mailbox.put_nowait(session.Served(generation))
 
     async def _prepare(self) -> None:
         """Make the next server while a new kubelet's socket does not listen yet: its wipe is over by then."""
@@ -341,7 +303,7 @@ class DevicePlugin:
         try:
             self._server.publish()
         except ServeError as error:
-            self._mailbox.put_nowait(RegisterFailed(generation, str(error)))
+            self._mailbox.put_nowait(session.RegisterFailed(generation, str(error)))
 
     async def _register(self, generation: int) -> None:
         dialed, self._dialed = self._dialed, None
@@ -352,9 +314,9 @@ class DevicePlugin:
             await register(dialed, self._options.paths, self._server, self.resource, self._servicer.options)
         except RegistrationError as error:
             permanent = isinstance(error, RegistrationRefusedError)
-            self._mailbox.put_nowait(RegisterFailed(generation, str(error), permanent=permanent))
+            self._mailbox.put_nowait(session.RegisterFailed(generation, str(error), permanent=permanent))
         else:
-            self._mailbox.put_nowait(Registered(generation))
+            self._mailbox.put_nowait(session.Registered(generation))
 
     async def _close(self, drain: float) -> None:
         """End the current server: no new connection, then the calls in flight, then the streams.
@@ -383,9 +345,11 @@ class DevicePlugin:
             listening = view.state is KubeletState.LISTENING
             if listening:
                 self._known = view.identity
-            self._mailbox.put_nowait(KubeletHere(view.identity) if listening else KubeletGone())
-            self._log_lost_socket()
-            registering = self._session.state in (State.REGISTERING, State.AWAITING_STREAM)
-            if registering and self._server is not None and not self._server.is_in_place:
+            self._mailbox.put_nowait(session.KubeletHere(view.identity) if listening else session.KubeletGone())
+            if self._server is None or self._server.is_in_place:
+                continue
+            if self._session.state is State.CONNECTED:
+                self._log.warn("the plugin's socket file was removed; its stream lives, so it is kept until that ends")
+            elif self._session.state in (State.REGISTERING, State.AWAITING_STREAM):
                 reason = "the plugin's socket was removed while it was being registered"
-                self._mailbox.put_nowait(RegisterFailed(self._session.generation, reason))
+                self._mailbox.put_nowait(session.RegisterFailed(self._session.generation, reason))

@@ -36,14 +36,9 @@ def dial(paths: KubeletPaths) -> grpc.aio.Channel:
 async def register(
     dialed: grpc.aio.Channel, paths: KubeletPaths, server: SocketServer, resource: str, options: wire.PluginOptions
 ) -> None:
-    """Tell the kubelet of this server and wait for its answer. Success is no proof: only an open stream is.
+    """Tell the kubelet of this server, wait for its answer, and close the channel.
 
-    Args:
-        dialed: What `dial` has returned; it is closed.
-        paths: The kubelet's directories.
-        server: Who is told of.
-        resource: Its extended resource.
-        options: What it offers.
+    Success is no proof: only an open stream is.
 
     Raises:
         RegistrationRefusedError: Waiting does not help: the name or the API version.

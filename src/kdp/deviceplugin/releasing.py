@@ -24,11 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class Releaser:
-    """Releases ended allocations, of each backend one after another: its hook takes one call at a time.
-
-    Args:
-        tracker: Keeps the records.
-    """
+    """Releases ended allocations, of each backend one after another: its hook takes one call at a time."""
 
     def __init__(self, tracker: Tracker) -> None:
         self._tracker = tracker

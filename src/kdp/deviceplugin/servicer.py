@@ -81,16 +81,9 @@ class Servicer:
     """Serves one generation of one resource.
 
     Args:
-        resource: The extended resource's name.
         generation: Goes into every event.
-        options: How plugins are run.
-        supervisor: The backend.
-        inventory: The device table.
         changed: Changes with every new snapshot.
-        host: The node's files.
-        records: The allocations that are not released yet.
         post: Takes the session's events, and `PreferenceFailed`.
-        cdi: The resource's CDI side; None: it has none.
     """
 
     def __init__(
@@ -253,11 +246,8 @@ class Servicer:
                 [(device.id, device.edits) for device in allocation.devices],
                 joined_env=self._supervisor.backend.joined_env,
             )
-        except EditConflictError as error:
-            raise AllocationError(f"{self._resource}: {error}") from error
-        try:
             return self._render(allocation, edits)
-        except InvalidValueError as error:
+        except (EditConflictError, InvalidValueError) as error:
             raise AllocationError(f"{self._resource}: {error}") from error
 
     def _check_and_render(self, allocation: Allocation, edits: Any) -> wire.ContainerReply:
@@ -316,10 +306,9 @@ class Servicer:
             )
             ids, what = await self._preferred(request)
             fault = f"{what} {wrong}" if what and (wrong := preference_fault(ids, query)) else None
-        except KdpError as error:
-            ids, fault = (), sentence(error)
         except Exception as error:  # an error would fail the pod, whoever's fault it is
-            logger.exception("%s: internal error while choosing devices", self._resource)
+            if not isinstance(error, KdpError):
+                logger.exception("%s: internal error while choosing devices", self._resource)
             ids, fault = (), sentence(error)
         if fault is not None:
             self._post(PreferenceFailed())

@@ -82,19 +82,13 @@ class _Plain:
 class Serve(_OfGeneration):
     """Start a server on a fresh socket; answer with `Served` or `ServeFailed`."""
 
-    __slots__ = ()
-
 
 class Register(_OfGeneration):
     """Tell the kubelet; answer with `Registered` or `RegisterFailed`."""
 
-    __slots__ = ()
-
 
 class Close(_OfGeneration):
     """End the server and all its streams; answer with `Closed`."""
-
-    __slots__ = ()
 
 
 Command = Serve | Register | Close
@@ -104,8 +98,6 @@ Command = Serve | Register | Close
 
 class ListReady(_Plain):
     """The inventory has a list that may be sent; without one nothing is served."""
-
-    __slots__ = ()
 
 
 @attrs.frozen
@@ -118,13 +110,9 @@ class KubeletHere:
 class KubeletGone(_Plain):
     """No kubelet takes registrations."""
 
-    __slots__ = ()
-
 
 class Served(_OfGeneration):
     """The generation's socket answers."""
-
-    __slots__ = ()
 
 
 @attrs.frozen
@@ -137,13 +125,9 @@ class ServeFailed(_OfGeneration):
 class Contacted(_OfGeneration):
     """The plugin watcher has called the generation's socket."""
 
-    __slots__ = ()
-
 
 class Registered(_OfGeneration):
     """The kubelet said yes."""
-
-    __slots__ = ()
 
 
 @attrs.frozen
@@ -157,13 +141,9 @@ class RegisterFailed(_OfGeneration):
 class StreamOpened(_OfGeneration):
     """The kubelet has opened a ListAndWatch stream."""
 
-    __slots__ = ()
-
 
 class StreamClosed(_OfGeneration):
     """A ListAndWatch stream has ended."""
-
-    __slots__ = ()
 
 
 @attrs.frozen
@@ -176,19 +156,13 @@ class DriftDetected(_OfGeneration):
 class Closed(_OfGeneration):
     """The generation's server is gone, and all its streams."""
 
-    __slots__ = ()
-
 
 class Tick(_Plain):
     """Time has passed: `Session.deadline` is over."""
 
-    __slots__ = ()
-
 
 class Stop(_Plain):
     """End for good: the current generation is closed, nothing new begins."""
-
-    __slots__ = ()
 
 
 Answer = (
@@ -221,6 +195,7 @@ class Session:
         generation: The current generation; 0 before the first.
         streams: How many ListAndWatch streams of the current generation live.
         reason: Why it is not connected; None while all goes as it should.
+        deadline: When to send `Tick`; None: only an event can change anything.
     """
 
     def __init__(self, *, backoff: Backoff, watcher: bool = False) -> None:
@@ -232,16 +207,11 @@ class Session:
         self._contacted = False
         self._connected_at = 0.0
         self._stopping = False
-        self._deadline: float | None = None
+        self.deadline: float | None = None
         self.state = State.WAITING
         self.generation = 0
         self.streams = 0
         self.reason: str | None = None
-
-    @property
-    def deadline(self) -> float | None:
-        """When to send `Tick`; None: only an event can change anything."""
-        return self._deadline
 
     def handle(self, event: Event, now: float) -> list[Command]:
         """Take an event and return what is to be done, in order.
@@ -260,7 +230,7 @@ class Session:
             case Stop():
                 return self._on_stop()
             case Tick():
-                if self._deadline is None or now < self._deadline:
+                if self.deadline is None or now < self.deadline:
                     return []
                 return self._on_deadline(now)
             case _:
@@ -290,35 +260,35 @@ class Session:
                 return self._lose(reason, now, pause=self._backoff.next())
             case State.REGISTERING, Contacted() if self._watcher and not self._contacted:
                 self._contacted = True
-                self._deadline = now + WATCHER_STREAM_DEADLINE
+                self.deadline = now + WATCHER_STREAM_DEADLINE
             case State.REGISTERING, Registered():
                 crossed = self._kubelet != self._tried_with
                 self._enter(State.AWAITING_STREAM, deadline=now + (CROSSED_DEADLINE if crossed else STREAM_DEADLINE))
             case ((State.REGISTERING | State.AWAITING_STREAM), RegisterFailed(reason=reason, permanent=permanent)):
                 return self._lose(reason, now, pause=REFUSED_PAUSE if permanent else self._backoff.next())
             case State.LOST, Closed():
-                self._enter(State.WAITING, deadline=self._deadline)
+                self._enter(State.WAITING, deadline=self.deadline)
                 return self._advance(now)
             case _:
                 pass  # an answer that came too late for its question
         return []
 
     def _on_stream_lost(self, now: float) -> list[Command]:
-        if now - self._connected_at < STABLE_SECONDS:
-            return self._lose("the kubelet has ended its stream", now, pause=self._backoff.next())
-        self._backoff.reset()
-        return self._lose("the kubelet has ended its stream", now, pause=0.0)
+        is_stable = now - self._connected_at >= STABLE_SECONDS
+        if is_stable:
+            self._backoff.reset()
+        return self._lose("the kubelet has ended its stream", now, pause=0.0 if is_stable else self._backoff.next())
 
     def _on_new_kubelet(self, now: float) -> list[Command]:
         self._backoff.reset()
         if self.state in (State.WAITING, State.LOST):
-            self._deadline = None
+            self.deadline = None
         elif self.state is State.AWAITING_STREAM:
             return self._lose("the kubelet was restarted", now, pause=0.0)
         return self._advance(now)
 
     def _on_deadline(self, now: float) -> list[Command]:
-        self._deadline = None
+        self.deadline = None
         if self.state is State.AWAITING_STREAM or self.state is State.REGISTERING:
             reason = "registered, but the kubelet opened no stream in time"
             if self.state is State.REGISTERING and self._watcher:
@@ -343,7 +313,7 @@ class Session:
         return [Close(self.generation)]
 
     def _advance(self, now: float) -> list[Command]:
-        if self.state is not State.WAITING or (self._deadline is not None and now < self._deadline):
+        if self.state is not State.WAITING or (self.deadline is not None and now < self.deadline):
             return []
         if not self._list_ready or (self._kubelet is None and not self._watcher):
             return []
@@ -355,4 +325,4 @@ class Session:
 
     def _enter(self, state: State, *, deadline: float | None = None) -> None:
         self.state = state
-        self._deadline = deadline
+        self.deadline = deadline

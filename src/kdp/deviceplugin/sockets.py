@@ -25,10 +25,6 @@ _TAIL = len(f"-{'0' * 8}-{'9' * 6}.sock") + 1  # token, generation, suffix, and 
 class SocketNames:
     """The names of one resource's sockets in one process.
 
-    Args:
-        directory: Where the sockets will be.
-        resource: The extended resource's name.
-
     Raises:
         InvalidNameError: The directory's path leaves no room for a name.
     """

@@ -104,13 +104,7 @@ class Cluster:
 
 
 def cluster_objects(name: str, cluster: Cluster, namespace: str) -> list[Document]:
-    """Return what is applied before the DaemonSet, the rights after what narrows them.
-
-    Args:
-        name: The deployment's name.
-        cluster: What the driver is in the cluster.
-        namespace: The namespace of its service account.
-    """
+    """Return what is applied before the DaemonSet, the rights after what narrows them."""
     labels = {"app.kubernetes.io/name": name}
 
     def document(version: str, kind: str, called: str = name, **rest: Any) -> Document:

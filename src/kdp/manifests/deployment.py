@@ -114,28 +114,22 @@ class Deployment:
 
     def reasons(self) -> list[tuple[str, str]]:
         """Return what it is given, in words, with the reason: for people who review it."""
-        told = [
+        given = [
             (f"{on_one_line(folder.path)}{' (to write)' if folder.writable else ''}", folder.why)
             for folder in sorted(self.folders, key=lambda folder: folder.path)
         ]
         if not self.is_controller:
-            told.append(("user root", "the kubelet's directories are root's"))
-        told += [
-            (f"open {on_one_line(node)}", "the backend opens it itself; a container is privileged for it")
-            for node in self.opened_nodes
-        ]
-        told += [
-            (f"open {on_one_line(node)}", "the backend opens it itself; a container has it from its runtime")
-            for node in self.injected_nodes
-        ]
-        told += [(f"capability {name}", "the backend asks for it") for name in self.capabilities]
-        if self.host_network:
-            told.append(("the node's network", "the backend asks for it"))
-        if self.host_pid:
-            told.append(("the node's processes", "the backend asks for it"))
-        if self.cluster is not None:
-            told += [(f"{', '.join(rule.verbs)} {rule.resource}", rule.why) for rule in self.cluster.rules]
-        return told
+            given.append(("user root", "the kubelet's directories are root's"))
+        for nodes, how in (
+            (self.opened_nodes, "is privileged for it"),
+            (self.injected_nodes, "has it from its runtime"),
+        ):
+            given += [(f"open {on_one_line(n)}", f"the backend opens it itself; a container {how}") for n in nodes]
+        asked = [f"capability {name}" for name in self.capabilities]
+        asked += ["the node's network"] * self.host_network + ["the node's processes"] * self.host_pid
+        given += [(what, "the backend asks for it") for what in asked]
+        rules = self.cluster.rules if self.cluster is not None else ()
+        return given + [(f"{', '.join(rule.verbs)} {rule.resource}", rule.why) for rule in rules]
 
 
 def deployment_of(

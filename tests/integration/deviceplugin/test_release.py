@@ -20,7 +20,7 @@ from typing_extensions import override
 
 import kdp
 from kdp.allocation import Sharing, share
-from kdp.deviceplugin.tracking.tracker import Pace
+from kdp.deviceplugin.tracking.pace import Pace
 from kdp.testing import AdmittedPod, Container, Pod, SimulatedKubelet, events
 
 from .helpers import RESOURCE, Widgets, connected, running, until

@@ -139,7 +139,7 @@ MUTANTS = [
     Mutant(
         5,
         "the pause is forgotten at Closed",
-        "self._enter(State.WAITING, deadline=self._deadline)\n                return self._advance(now)",
+        "self._enter(State.WAITING, deadline=self.deadline)\n                return self._advance(now)",
         "self._enter(State.WAITING)",
     ),
     Mutant(
@@ -151,13 +151,13 @@ MUTANTS = [
     Mutant(
         5,
         "a due pause is not ended",
-        "        self._deadline = None\n        if self.state is State.AW",
+        "        self.deadline = None\n        if self.state is State.AW",
         "        if self.state is State.AW",
     ),
     Mutant(
         6,
         "a new kubelet waits for the pause of the one before",
-        "        if self.state in (State.WAITING, State.LOST):\n            self._deadline = None\n        elif",
+        "        if self.state in (State.WAITING, State.LOST):\n            self.deadline = None\n        elif",
         "        if",
     ),
     Mutant(

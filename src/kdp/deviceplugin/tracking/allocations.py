@@ -4,8 +4,8 @@ The protocol has no deallocation. What there is are the Allocates that went thro
 pod-resources API, each of which may be late, wrong or missing. Both go in here with their times; out come the
 allocations that have ended, and the vanished devices that no pod holds.
 
-A device is *free* when a list named it after its last Allocate and two lists in a row, at least `GAP` apart, did not.
-A device that was never listed may still be held by a plain init container, which no list ever names.
+A device is *free* when a list named it after its last Allocate and two lists in a row, at least `Pace.gap` apart, did
+not. A device that was never listed may still be held by a plain init container, which no list ever names.
 
 Invariants, each with a mutant in the tests that breaks it:
 
@@ -15,7 +15,7 @@ Invariants, each with a mutant in the tests that breaks it:
 3. An allocation is handed out once, and again only after it failed.
 4. No allocation is lost: it is in `owed` until it was released. Allocations of the same devices that left the same
    state and could not be told in between count as one.
-5. A vanished device is let go after two lists without it, `GAP` apart, and never while one names it.
+5. A vanished device is let go after two lists without it, `Pace.gap` apart, and never while one names it.
 6. While anything is owed there is a next look.
 """
 
@@ -23,21 +23,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import attrs
+
+if TYPE_CHECKING:
+    from .pace import Pace
 
 Key = tuple[str, str]
 """A resource and a device id."""
 
-GAP = 30.0
-"""Seconds between the two lists that do not name a device (contract section 10)."""
-
 FIRST_LOOK = 0.3
 """Seconds from an Allocate to the first list that is to show it: a pod may be short."""
-
-LONGEST_LOOK = 60.0
-"""Seconds between two lists while something is owed and nothing says that a look is due."""
 
 RETRY_FIRST, RETRY_MOST = 5.0, 300.0
 """Seconds until a release that failed is tried again; doubled each time."""
@@ -112,16 +109,11 @@ class Outcome:
 
 
 class Allocations:
-    """Keeps account of all resources of a process.
+    """Keeps account of all resources of a process."""
 
-    Args:
-        gap: See `GAP`; tests shorten it.
-        look: See `LONGEST_LOOK`.
-    """
-
-    def __init__(self, *, gap: float = GAP, look: float = LONGEST_LOOK) -> None:
-        self._gap = gap
-        self._look = look
+    def __init__(self, pace: Pace) -> None:
+        self._gap = pace.gap
+        self._look = pace.look
         self._tracks: dict[Key, _Track] = {}
         self._uses: dict[str, AllocationRecord] = {}
         self._uses_of: Counter[Key] = Counter()
@@ -252,13 +244,9 @@ class Allocations:
     # -- lists ---------------------------------------------------------------------------------------------------------
 
     def listed(self, named: Collection[Key], *, asked_at: float, now: float, is_complete: bool) -> Outcome:
-        """Take an answer of the pod-resources API.
+        """Take an answer of the pod-resources API: the devices that pods hold.
 
-        Args:
-            named: The devices that some pod holds.
-            asked_at: When it was asked for.
-            now: The time.
-            is_complete: Whether the kubelet knows all its pods, so that silence means something.
+        Its silence means something only if the kubelet knows all its pods (``is_complete``).
         """
         seen: set[str] = set()
         self._listed_at = max(self._listed_at, asked_at)

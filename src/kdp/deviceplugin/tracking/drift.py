@@ -4,31 +4,22 @@ A stream that lives proves that the kubelet listens, not that it has what was se
 registers and leaves again makes the kubelet close its books on the resource while our stream lives on, and the node
 shows nothing for ever. Only GetAllocatableResources tells (contract section 10).
 
-Rule: an id counts as wrong only if each look of the last `LASTING` seconds found it wrong, in the same direction and in
-one generation. What a new generation does not cure is answered more and more seldom.
+Rule: an id counts as wrong only if each look of the last `Pace.lasting` seconds found it wrong, in the same direction
+and in one generation. What a new generation does not cure is answered more and more seldom.
 """
 
 from __future__ import annotations
 
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import attrs
 from typing_extensions import override
 
-LASTING = 30.0
-"""Seconds for which a difference must last (contract section 13, scenario 73)."""
+if TYPE_CHECKING:
+    from .pace import Pace
 
 MOST = 960.0
 """The longest that it is waited after generations that did not help, in seconds."""
-
-AFTER_CONNECT = 5.0
-"""Seconds from the first list of a generation to the first look."""
-
-PERIOD = 60.0
-"""Seconds between two looks while all is well."""
-
-AGAIN = 10.0
-"""Seconds between two looks while something is wrong."""
 
 
 @final
@@ -64,25 +55,12 @@ def _some(ids: frozenset[str]) -> str:
 class DriftDetector:
     """The kubelet's view of one resource.
 
-    Args:
-        lasting: See `LASTING`; tests shorten it.
-        after_connect: See `AFTER_CONNECT`.
-        period: See `PERIOD`.
-        again: See `AGAIN`.
+    Attributes:
+        next_look: When to compare; None: not while no generation is connected.
     """
 
-    def __init__(
-        self,
-        *,
-        lasting: float = LASTING,
-        after_connect: float = AFTER_CONNECT,
-        period: float = PERIOD,
-        again: float = AGAIN,
-    ) -> None:
-        self._lasting = lasting
-        self._after_connect = after_connect
-        self._period = period
-        self._again = again
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
         self._missing: frozenset[str] = frozenset()
         self._phantom: frozenset[str] = frozenset()
         self._since = 0.0
@@ -92,7 +70,7 @@ class DriftDetector:
     def connected(self, now: float) -> None:
         """A generation is connected: look soon."""
         self._missing = self._phantom = frozenset()
-        self.next_look = now + self._after_connect
+        self.next_look = now + self._pace.after_connect
 
     def lost(self) -> None:
         """No generation is connected: there is nothing to compare."""
@@ -102,20 +80,17 @@ class DriftDetector:
     def hurry(self, now: float) -> None:
         """What was found is outdated: look again."""
         if self.next_look is not None:
-            self.next_look = now + self._again
+            self.next_look = now + self._pace.again
 
     def postpone(self, now: float) -> None:
         """The kubelet could not be asked."""
         if self.next_look is not None:
-            self.next_look = now + self._period
+            self.next_look = now + self._pace.period
 
     def compare(self, sent: frozenset[str], accepted: frozenset[str], now: float) -> Difference | None:
-        """Take a look's result; returns a difference that has lasted and is to be cured by a new generation.
+        """Compare the ids sent as healthy with those that the kubelet takes for healthy.
 
-        Args:
-            sent: The ids that were sent as healthy.
-            accepted: The ids that the kubelet takes for healthy.
-            now: The time.
+        Returns a difference that has lasted and is to be cured by a new generation.
         """
         missing, phantom = sent - accepted, accepted - sent
         if not missing and not phantom:
@@ -126,11 +101,11 @@ class DriftDetector:
         else:
             self._missing, self._phantom, self._since = missing, phantom, now
         if not self._missing and not self._phantom:
-            self.next_look = now + self._period
+            self.next_look = now + self._pace.period
             return None
-        self.next_look = now + self._again
+        self.next_look = now + self._pace.again
         lasted = now - self._since
-        if lasted < min(MOST, self._lasting * 2.0**self._cures):
+        if lasted < min(MOST, self._pace.lasting * 2.0**self._cures):
             return None
         self._cures += 1
         difference = Difference(missing=self._missing, phantom=self._phantom, seconds=lasted)

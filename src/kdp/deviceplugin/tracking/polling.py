@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ...kubelet import KubeletPaths
     from ...kubelet.podresources import PodResources, Report  # noqa: TC004 - late: nobody asks at first
     from ...kubelet.podsapi import PodsWatch
+    from .pace import Pace
 
 logger = logging.getLogger(__name__)
 
@@ -73,12 +74,7 @@ class Answer:
 @final
 @attrs.frozen(kw_only=True)
 class Unanswered:
-    """Why there is no answer.
-
-    Attributes:
-        problem: The reason.
-        is_news: Whether it is to be logged now.
-    """
+    """Why there is no answer, and whether that is to be logged now."""
 
     problem: str
     is_news: bool
@@ -87,27 +83,22 @@ class Unanswered:
 class PodResourcesPoller:
     """Asks one kubelet.
 
-    Args:
-        paths: The kubelet's directories.
-        settling: Seconds after which a kubelet is taken to know all its pods.
-        absent: The most seconds between two looks for a socket that is not there.
-
     Attributes:
         not_before: When the next round may be, on `time.monotonic`'s clock.
         pod_changed_at: When a pod changed first since the last round; None: none did, or the kubelet does not say.
         pod_changes: Changes with ``pod_changed_at``.
     """
 
-    def __init__(self, paths: KubeletPaths, *, settling: float, absent: float) -> None:
+    def __init__(self, paths: KubeletPaths, pace: Pace) -> None:
         self.not_before = float("-inf")
         self.pod_changed_at: float | None = None
         self.pod_changes: Observable[None] = Observable(None)
         self._paths = paths
-        self._settling = settling
+        self._settling = pace.settling
         self._pods: PodsWatch | None = None
         self._own_name = socket.gethostname()
         self._asked_early = float("-inf")
-        self._absence = Backoff(first=1.0, most=absent)
+        self._absence = Backoff(first=1.0, most=pace.absent)
         self._backoff = Backoff(first=1.0, most=30.0)
         self._problem: str | None = None
 

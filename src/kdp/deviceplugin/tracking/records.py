@@ -64,8 +64,6 @@ class AllocationRecords:
     """Keeps the allocations of all resources of a process. Run `run` in a task group.
 
     Args:
-        allocations: Decides which allocations are over.
-        state_dir: Where allocations are saved; None: nowhere, a killed process forgets them.
         period: Seconds between two looks for what a process beside this one has left.
 
     Attributes:
@@ -121,12 +119,7 @@ class AllocationRecords:
         """Return the context in which an Allocate runs; it keeps the Allocate apart from releases and lists.
 
         A release of one of its devices that has not begun waits until they are free again; one that runs is waited
-        for.
-
-        Args:
-            resource: The extended resource's name.
-            ids: The devices.
-            until: When to give up waiting, on `time.monotonic`'s clock.
+        for until then at most.
 
         Yields:
             A function to await when the kubelet is about to be told yes: it returns when the allocation will survive a

@@ -46,14 +46,7 @@ SAVE_PATIENCE = 1.0
 @final
 @attrs.frozen(kw_only=True)
 class Saved:
-    """One allocation as it is in the file.
-
-    Attributes:
-        uid: Its name.
-        ids: The devices, sorted.
-        state: What the backend's hooks left.
-        is_seen: Whether a list of the kubelet has named it.
-    """
+    """One allocation as it is in the file."""
 
     uid: str
     ids: tuple[str, ...]
@@ -67,10 +60,6 @@ class _Unreadable(ValueError):
 
 class AllocationStore:
     """The saved allocations of one resource.
-
-    Args:
-        directory: Where the files are; made if it is missing.
-        resource: The extended resource's name.
 
     Attributes:
         has_neighbours: Whether at the last `adopt` a living process had a file here, whose allocations will be nobody's

@@ -27,10 +27,10 @@ import attrs
 from ...concurrency.observable import Observable
 from ...model.devices import Device, Health
 from ..inventory import Snapshot
-from . import allocations, drift
 from .allocations import Allocations
 from .decisions import Decisions, Reregistration
 from .drift import DriftDetector
+from .pace import Pace
 from .polling import Answer, PodResourcesPoller, Question, Unanswered
 from .records import AllocationRecords, Owner
 
@@ -44,47 +44,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SETTLING = 600.0
-"""Seconds until a kubelet is assumed to know all its pods, if nothing says so (docs/explanation/decisions.md)."""
-
-BETWEEN = 1.0
-"""Seconds between two rounds of questions: the kubelet answers some and throttles more (contract section 10)."""
-
-ABSENT = 60.0
-"""The longest pause between two looks for a socket that is not there; the first is a second: a kubelet may restart."""
-
 EARLY = 0.005
 """Seconds before it is due at which a look is taken: a timer that fires early must not be set twice."""
 
 AFTER_EVENT = 0.2
 """Seconds from word of a pod to the list: events come in bunches, and the kubelet tells of them before it is done."""
-
-
-@attrs.frozen(kw_only=True)
-class Pace:
-    """Seconds that things take; tests shorten them.
-
-    Attributes:
-        gap: Between the two lists that do not name a device.
-        look: Between two lists while something is owed.
-        settling: After which a kubelet is taken to know all its pods.
-        between: Between two rounds of questions.
-        absent: At most between two looks for a socket that is not there.
-        after_connect: From the stream to the first comparison with what the kubelet believes.
-        period: Between two comparisons.
-        again: Between two comparisons while something is wrong.
-        lasting: For how long a difference lasts before it is cured.
-    """
-
-    gap: float = allocations.GAP
-    look: float = allocations.LONGEST_LOOK
-    settling: float = SETTLING
-    between: float = BETWEEN
-    absent: float = ABSENT
-    after_connect: float = drift.AFTER_CONNECT
-    period: float = drift.PERIOD
-    again: float = drift.AGAIN
-    lasting: float = drift.LASTING
 
 
 @attrs.define(eq=False)
@@ -101,20 +65,15 @@ class _Resource:
 class Tracker:
     """Tracks what pods hold. Run `run` in a task group, and call `look` again and again.
 
-    Args:
-        paths: The kubelet's directories.
-        state_dir: Where allocations are saved; None: nowhere, a killed process forgets them.
-        pace: See `Pace`.
-
     Attributes:
         records: The allocations that are not released yet.
     """
 
     def __init__(self, paths: KubeletPaths, *, state_dir: Path | None = None, pace: Pace | None = None) -> None:
         self._pace = pace or Pace()
-        self._allocations = Allocations(gap=self._pace.gap, look=self._pace.look)
+        self._allocations = Allocations(self._pace)
         self.records = AllocationRecords(self._allocations, state_dir=state_dir, period=self._pace.look)
-        self._poller = PodResourcesPoller(paths, settling=self._pace.settling, absent=self._pace.absent)
+        self._poller = PodResourcesPoller(paths, self._pace)
         self._resources: dict[str, _Resource] = {}
         self._holders: Mapping[tuple[str, str], Holder] | None = None
         self._without_holder: dict[tuple[str, str], None] = {}
@@ -128,11 +87,7 @@ class Tracker:
         """Take a resource that is served from now on; one that was detached goes on where it was."""
         known = self._resources.get(resource)
         if known is None:
-            pace = self._pace
-            detector = DriftDetector(
-                lasting=pace.lasting, after_connect=pace.after_connect, period=pace.period, again=pace.again
-            )
-            self._resources[resource] = _Resource(detector)
+            self._resources[resource] = _Resource(DriftDetector(self._pace))
         else:
             known.generation = known.snapshot = None
             known.drift.lost()

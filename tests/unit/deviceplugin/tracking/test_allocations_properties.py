@@ -21,6 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from typing_extensions import override
 
 from kdp.deviceplugin.tracking import allocations as real
+from kdp.deviceplugin.tracking.pace import Pace
 
 from ...mutants import Mutant, assert_killed, holds, live
 
@@ -86,7 +87,7 @@ class Node(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 1000.0
-        self.holdings = self.module.Allocations(gap=GAP)
+        self.holdings = self.module.Allocations(Pace(gap=GAP))
         self.diaries: dict[real.Key, Diary] = {}
         self.pods: list[Pod] = []
         self.calls: list[tuple[str, tuple[str, ...]]] = []
@@ -187,7 +188,7 @@ class Node(RuleBasedStateMachine):
     def crash(self, rng: random.Random) -> None:
         """The plugin is killed: what is saved comes back."""
         saved = [(use, self.holdings.is_seen(use)) for use in self.holdings.owed()]
-        self.holdings = self.module.Allocations(gap=GAP)
+        self.holdings = self.module.Allocations(Pace(gap=GAP))
         self.calls.clear()
         self.owed.clear()
         self.out.clear()

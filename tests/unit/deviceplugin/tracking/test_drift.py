@@ -1,9 +1,11 @@
 from __future__ import annotations
 
-from kdp.deviceplugin.tracking.drift import AFTER_CONNECT, AGAIN, LASTING, PERIOD, Difference, DriftDetector
+from kdp.deviceplugin.tracking.drift import Difference, DriftDetector
+from kdp.deviceplugin.tracking.pace import Pace
 
 ALL = frozenset({"w0", "w1", "w2"})
 NONE: frozenset[str] = frozenset()
+PACE = Pace()
 
 
 def looked(
@@ -20,31 +22,31 @@ def looked(
 
 
 def test_the_first_look_is_soon_after_the_connection() -> None:
-    detector = DriftDetector()
+    detector = DriftDetector(PACE)
     assert detector.next_look is None
     detector.connected(100.0)
-    assert detector.next_look == 100.0 + AFTER_CONNECT
+    assert detector.next_look == 100.0 + PACE.after_connect
     assert detector.compare(ALL, ALL, 105.0) is None
-    assert detector.next_look == 105.0 + PERIOD
+    assert detector.next_look == 105.0 + PACE.period
     detector.lost()
     assert detector.next_look is None
 
 
 def test_a_difference_must_last() -> None:
-    detector = DriftDetector()
+    detector = DriftDetector(PACE)
     detector.connected(0.0)
     assert detector.compare(ALL, NONE, 5.0) is None
-    assert detector.next_look == 5.0 + AGAIN
-    assert detector.compare(ALL, NONE, 5.0 + LASTING - 0.1) is None
-    difference = detector.compare(ALL, NONE, 5.0 + LASTING)
-    assert difference == Difference(missing=ALL, phantom=NONE, seconds=LASTING)
+    assert detector.next_look == 5.0 + PACE.again
+    assert detector.compare(ALL, NONE, 5.0 + PACE.lasting - 0.1) is None
+    difference = detector.compare(ALL, NONE, 5.0 + PACE.lasting)
+    assert difference == Difference(missing=ALL, phantom=NONE, seconds=PACE.lasting)
     assert str(difference) == (
         "the kubelet takes 3 devices (w0, ...) for unhealthy or absent although it was told otherwise, for 30 s"
     )
 
 
 def test_only_what_was_wrong_each_time_counts() -> None:
-    detector = DriftDetector()
+    detector = DriftDetector(PACE)
     detector.connected(0.0)
     one, other = frozenset({"w0"}), frozenset({"w1"})
     for now in range(0, 200, 10):  # flaps: each look finds another one wrong
@@ -54,7 +56,7 @@ def test_only_what_was_wrong_each_time_counts() -> None:
 
 
 def test_agreement_in_between_ends_it() -> None:
-    detector = DriftDetector()
+    detector = DriftDetector(PACE)
     detector.connected(0.0)
     assert detector.compare(ALL, NONE, 0.0) is None
     assert detector.compare(ALL, ALL, 29.0) is None
@@ -62,17 +64,17 @@ def test_agreement_in_between_ends_it() -> None:
 
 
 def test_a_phantom_is_a_difference() -> None:
-    detector = DriftDetector()
+    detector = DriftDetector(PACE)
     detector.connected(0.0)
     assert looked(detector, NONE, frozenset({"w9"}), 5.0, until=100.0) == 35.0
 
 
 def test_what_a_new_generation_does_not_cure_is_answered_more_and_more_seldom() -> None:
-    detector = DriftDetector()
+    detector = DriftDetector(PACE)
     now, pauses = 0.0, []
     for _ in range(8):
         detector.connected(now)
-        found = looked(detector, ALL, NONE, now + AFTER_CONNECT, until=now + 5000.0)
+        found = looked(detector, ALL, NONE, now + PACE.after_connect, until=now + 5000.0)
         assert found is not None
         pauses.append(found - now)
         now = found
@@ -84,11 +86,11 @@ def test_what_a_new_generation_does_not_cure_is_answered_more_and_more_seldom() 
 
 
 def test_a_kubelet_that_cannot_be_asked_is_asked_again() -> None:
-    detector = DriftDetector()
+    detector = DriftDetector(PACE)
     detector.postpone(0.0)
     assert detector.next_look is None
     detector.connected(0.0)
     detector.postpone(5.0)
-    assert detector.next_look == 5.0 + PERIOD
+    assert detector.next_look == 5.0 + PACE.period
     detector.hurry(6.0)
-    assert detector.next_look == 6.0 + AGAIN
+    assert detector.next_look == 6.0 + PACE.again
