@@ -9,8 +9,6 @@ import sys
 
 from . import main
 
-__all__: list[str] = []
-
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, TextIO
 
+import attrs
 import click
 
 from ..errors import KdpError, sentence
@@ -103,19 +104,10 @@ def edits_as_json(edits: ContainerEdits) -> dict[str, object]:
     """Return edits as ``--output json`` shows them."""
     return {
         "env": dict(edits.env),
-        "device_nodes": [
-            {"host_path": n.host_path, "container_path": n.container_path, "permissions": n.permissions}
-            for n in edits.device_nodes
-        ],
-        "mounts": [
-            {"host_path": m.host_path, "container_path": m.container_path, "read_only": m.read_only}
-            for m in edits.mounts
-        ],
+        "device_nodes": [attrs.asdict(node) for node in edits.device_nodes],
+        "mounts": [attrs.asdict(mount) for mount in edits.mounts],
         "annotations": dict(edits.annotations),
-        "hooks": [
-            {"name": h.name, "path": h.path, "args": list(h.args), "env": list(h.env), "timeout": h.timeout}
-            for h in edits.hooks
-        ],
+        "hooks": [attrs.asdict(hook) for hook in edits.hooks],
         "cdi_devices": list(edits.cdi_devices),
     }
 

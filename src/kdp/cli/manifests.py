@@ -16,18 +16,10 @@ from typing_extensions import override
 from ..daemon.settings import SETTINGS
 from ..errors import ConfigurationError, InvalidValueError, KdpError, sentence
 from ..hardware import Host
-from ..manifests import (
-    CONFIG_DIR,
-    Cluster,
-    Deployment,
-    Placement,
-    daemon_set,
-    deployment_of,
-    kustomization,
-    on_one_line,
-    unit,
-    workload_file,
-)
+from ..manifests.cluster import Cluster
+from ..manifests.deployment import CONFIG_DIR, Deployment, deployment_of, on_one_line
+from ..manifests.kubernetes import Placement, daemon_set, kustomization, workload_file
+from ..manifests.systemd import unit
 from ..model.backend import DeviceBackend, Needs, is_overridden
 from .invocation import Invocation, discovered
 from .options import backend_options, refusing, setting_options

@@ -106,8 +106,9 @@ def command(
 
 
 def _discovered(plan: Plan) -> Mapping[str, tuple[Device, ...]]:
+    (backend,) = plan.backends
     try:
-        return discovered(plan.backends[0], plan)
+        return discovered(backend, plan)
     except KdpError as error:
         click.echo(f"the discovery failed, the snapshot holds what it read until then: {sentence(error)}", err=True)
         return {}

@@ -55,22 +55,18 @@ def _refusing() -> Generator[None]:
         raise Unacceptable(f"is refused: {error}") from None
 
 
-def path(value: object) -> Path:
+def path(value: object, rule: str = "must be a path; valid is '/var/lib/kubelet'") -> Path:
     """Read a path, made absolute."""
-    return _path(value, "must be a path; valid is '/var/lib/kubelet'")
+    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
+        raise Unacceptable(rule)
+    return Path(os.fspath(value)).absolute()
 
 
 def path_or_none(value: object) -> Path | None:
     """Read a path, or ``none``."""
     if value is None or (isinstance(value, str) and value.strip().lower() == "none"):
         return None
-    return _path(value, "must be a path, or 'none' for nowhere; valid is '/var/lib/kdp'")
-
-
-def _path(value: object, rule: str) -> Path:
-    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
-        raise Unacceptable(rule)
-    return Path(os.fspath(value)).absolute()
+    return path(value, "must be a path, or 'none' for nowhere; valid is '/var/lib/kdp'")
 
 
 @final
@@ -110,13 +106,12 @@ def number(least: int, most: int | None, example: int) -> Callable[[object], int
 def replicas_for(value: object) -> tuple[tuple[str, int], ...]:
     """Read ``SELECTOR=NUMBER`` pairs, in their order."""
     rule = "must be SELECTOR=NUMBER, several with commas, or in a file a mapping; valid is 'model=A100*=8,gpu-1=1'"
-    parse = number(1, MAX_REPLICAS, 4)
     checked: list[tuple[str, int]] = []
     for selector, given in _pairs(value, rule, str.rpartition):
         if not isinstance(selector, str) or not selector or selector.endswith("="):
             raise Unacceptable(rule)
         try:
-            checked.append((selector, parse(given)))
+            checked.append((selector, number(1, MAX_REPLICAS, 4)(given)))
         except Unacceptable as error:
             raise Unacceptable(f"gives {selector!r} {given!r} replicas: the number {error}") from None
     if not checked:

@@ -62,10 +62,10 @@ class Setting:
     parse: Callable[[object], object]
     help: str
     metavar: str
-    modes: tuple[Mode, ...]
-    of_process: bool
-    of_place: bool
-    takes_none: bool
+    modes: tuple[Mode, ...] = _ALL
+    of_process: bool = False
+    of_place: bool = False
+    takes_none: bool = False
 
     @property
     def variable(self) -> str:
@@ -117,18 +117,13 @@ def setting(
     parse: Callable[[object], object],
     help: str,
     metavar: str | None = None,
-    *,
-    modes: tuple[Mode, ...] = _ALL,
-    of_process: bool = False,
-    of_place: bool = False,
-    takes_none: bool = False,
+    **rules: Any,
 ) -> Any:
     """Return a field of `Settings`; the arguments are those of `Setting`. A choice needs no metavar."""
     if metavar is None:
         assert isinstance(parse, parsers.Choice)
         metavar = "|".join(parse.words)
-    about = {"parse": parse, "help": help, "metavar": metavar, "modes": modes, "takes_none": takes_none}
-    return attrs.field(default=default, metadata={**about, "of_process": of_process, "of_place": of_place})
+    return attrs.field(default=default, metadata={"parse": parse, "help": help, "metavar": metavar, **rules})
 
 
 def settings_of(cls: type[AttrsInstance]) -> Mapping[str, Setting]:

@@ -55,9 +55,6 @@ class DevicePlugin:
         failed_preferences: Number of the kubelet's questions which devices to prefer that were left to the kubelet,
             because something went wrong.
         stopped: Set when `run` has ended.
-
-    Raises:
-        InvalidNameError: No socket name fits into the directory.
     """
 
     def __init__(

@@ -46,35 +46,6 @@ class Rule:
     is_named: bool = False
 
 
-_ALWAYS: Final = (
-    Rule(_RESOURCES, "resourceslices", ("list", "watch", "create", "update", "delete"), "publish the node's devices"),
-    Rule(_RESOURCES, "resourceclaims", ("get",), "read what a claim was given"),
-    Rule("", "nodes", ("get",), "the slices belong to the node, and vanish with it"),
-    Rule("", "events", ("create",), "say of the node what keeps its devices from being published"),
-)
-"""What every driver may do."""
-
-_OF_POOL: Final = (
-    Rule(_RESOURCES, "resourceclaims", ("get",), "read what a claim was given"),
-    Rule("", "events", ("create",), "say of the node what keeps claims from being prepared"),
-)
-"""What a node's driver may do for devices that are no node's own; their slices a controller writes."""
-
-_OF_CONTROLLER: Final = (
-    Rule(_RESOURCES, "resourceslices", ("list", "watch", "create", "update", "delete"), "publish the pool's devices"),
-)
-
-_STATUS_OF_POOL: Final = (
-    Rule(_RESOURCES, "resourceclaims/status", ("update",), "say in claims how their devices are"),
-    Rule(_RESOURCES, "resourceclaims/driver", ("arbitrary-node:update",), "the same, from Kubernetes 1.36 on", True),
-)
-
-_STATUS: Final = (
-    Rule(_RESOURCES, "resourceclaims/status", ("update",), "say in claims how their devices are"),
-    Rule(_RESOURCES, "resourceclaims/driver", ("associated-node:update",), "the same, from Kubernetes 1.36 on", True),
-)
-
-
 @attrs.frozen(kw_only=True)
 class Cluster:
     """What a DRA driver is in the cluster.
@@ -96,11 +67,25 @@ class Cluster:
     @property
     def rules(self) -> tuple[Rule, ...]:
         """What it may do; the whole of it."""
+        of = "node" if self.pool is None else "pool"
+        verbs = ("list", "watch", "create", "update", "delete")
+        publish = Rule(_RESOURCES, "resourceslices", verbs, f"publish the {of}'s devices")
         if self.is_controller:
-            return _OF_CONTROLLER
-        if self.pool is not None:
-            return (*_OF_POOL, *(_STATUS_OF_POOL if self.writes_status else ()))
-        return (*_ALWAYS, *(_STATUS if self.writes_status else ()))
+            return (publish,)
+        read = Rule(_RESOURCES, "resourceclaims", ("get",), "read what a claim was given")
+        node = Rule("", "nodes", ("get",), "the slices belong to the node, and vanish with it")
+        kept = "its devices from being published" if self.pool is None else "claims from being prepared"
+        report = Rule("", "events", ("create",), f"say of the node what keeps {kept}")
+        # The slices of a pool are written by its controller.
+        rules = (publish, read, node, report) if self.pool is None else (read, report)
+        if not self.writes_status:
+            return rules
+        scope = "associated-node:update" if self.pool is None else "arbitrary-node:update"
+        return (
+            *rules,
+            Rule(_RESOURCES, "resourceclaims/status", ("update",), "say in claims how their devices are"),
+            Rule(_RESOURCES, "resourceclaims/driver", (scope,), "the same, from Kubernetes 1.36 on", True),
+        )
 
 
 def cluster_objects(name: str, cluster: Cluster, namespace: str) -> list[Document]:

@@ -150,22 +150,10 @@ def deployment_of(
 ) -> Deployment:
     """Decide what a plugin's process must be given.
 
-    Args:
-        name: What all objects are called.
-        target: As ``kdp run`` takes it.
-        settings: What is in force: it decides which of the kubelet's directories are needed.
-        options: The settings that were given, by flag, as text.
-        parameters: The constructor's parameters, as ``NAME=VALUE``.
-        needs: What the backend says.
-        nodes: The device nodes of the devices' edits.
-        takes_host: Whether the backend reads the node through `kdp.hardware.Host`, so that the node's directories may
-            be elsewhere than at their own place.
-        keeps_state: Whether something is saved of allocations: the backend has a hook that may leave some state, or
-            that is told when a pod gives devices back.
-        in_container: False: for a process on the node itself.
-        files: The files that the process reads in `CONFIG_DIR`.
-        restarts_with: See `Deployment`.
-        cluster: See `Deployment`.
+    The settings in force decide which of the kubelet's directories are needed; options are those that were given, by
+    flag. With ``takes_host`` the backend reads the node through `kdp.hardware.Host`, so that the node's directories may
+    be elsewhere than at their own place. With ``keeps_state`` something is saved of allocations: the backend has a hook
+    that may leave some state, or that is told when a pod gives devices back.
     """
     options = dict(options)
     root = Path("/")
@@ -207,21 +195,20 @@ def deployment_of(
 
 def _own(settings: Settings, *, keeps_state: bool) -> Iterable[Folder]:
     """Tell what kdp itself needs as a device plugin."""
-    folder = _same
     paths = settings.paths
     if settings.registration == "watcher":
-        yield folder("registry", paths.plugins_registry_dir, "its sockets, which the kubelet finds here", writable=True)
+        yield _same("registry", paths.plugins_registry_dir, "its sockets, which the kubelet finds here", writable=True)
     else:
-        yield folder("device-plugins", paths.device_plugin_dir, "its sockets, and the kubelet's", writable=True)
-    yield folder("pod-resources", paths.pod_resources_dir, "ask the kubelet which pod holds which device")
+        yield _same("device-plugins", paths.device_plugin_dir, "its sockets, and the kubelet's", writable=True)
+    yield _same("pod-resources", paths.pod_resources_dir, "ask the kubelet which pod holds which device")
     if settings.pods_api_dir is not None:
-        yield folder("pods-api", paths.pods_api_dir, "be told by the kubelet when a pod is gone")
+        yield _same("pods-api", paths.pods_api_dir, "be told by the kubelet when a pod is gone")
     if settings.cdi != "off":
-        yield folder(
+        yield _same(
             "cdi", settings.cdi_dir, "the files that describe its devices to the runtime", writable=True, made=True
         )
     if settings.state_dir is not None and keeps_state:
-        yield folder("state", settings.state_dir, "allocations until they are released", writable=True, made=True)
+        yield _same("state", settings.state_dir, "allocations until they are released", writable=True, made=True)
 
 
 def _of_driver(settings: Settings, driver: str) -> Iterable[Folder]:

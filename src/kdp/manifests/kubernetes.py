@@ -93,14 +93,20 @@ def daemon_set(deployment: Deployment, placement: Placement) -> list[Document]:
         "metadata": _metadata(deployment, placement),
         "data": dict(deployment.files),
     }
+    template: Document = {"labels": _labels(deployment)}
+    if deployment.restarts_with is not None:
+        template["annotations"] = {"kdp/config": deployment.restarts_with}
+    rolling = {"maxUnavailable": 0, "maxSurge": "10%"}
+    if deployment.cluster is None or deployment.host_network:
+        rolling = {"maxUnavailable": "10%", "maxSurge": 0}
     main: Document = {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
         "metadata": _metadata(deployment, placement),
         "spec": {
             "selector": {"matchLabels": _labels(deployment)},
-            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": _rolling(deployment)},
-            "template": {"metadata": _template_metadata(deployment), "spec": _pod(deployment, placement)},
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
+            "template": {"metadata": template, "spec": _pod(deployment, placement)},
         },
     }
     if deployment.is_controller:
@@ -131,12 +137,6 @@ def kustomization(deployment: Deployment, placement: Placement) -> Document:
     return document
 
 
-def _rolling(deployment: Deployment) -> Document:
-    if deployment.cluster is None or deployment.host_network:
-        return {"maxUnavailable": "10%", "maxSurge": 0}
-    return {"maxUnavailable": 0, "maxSurge": "10%"}
-
-
 def _labels(deployment: Deployment) -> Document:
     return {"app.kubernetes.io/name": deployment.name}
 
@@ -145,34 +145,13 @@ def _metadata(deployment: Deployment, placement: Placement) -> Document:
     return {"name": deployment.name, "namespace": placement.namespace, "labels": _labels(deployment)}
 
 
-def _template_metadata(deployment: Deployment) -> Document:
-    metadata: Document = {"labels": _labels(deployment)}
-    if deployment.restarts_with is not None:
-        metadata["annotations"] = {"kdp/config": deployment.restarts_with}
-    return metadata
+def _without_nothing(**fields: Any) -> Document:
+    """Return the fields that have a value: not None, and not an empty list or mapping."""
+    return {name: value for name, value in fields.items() if value not in (None, [], {})}
 
 
 def _pod(deployment: Deployment, placement: Placement) -> Document:
-    spec: Document = {
-        # Before the pods that want its devices.
-        "priorityClassName": "system-cluster-critical" if deployment.is_controller else "system-node-critical",
-        **({} if deployment.is_controller else {"tolerations": [{"operator": "Exists"}]}),
-        "automountServiceAccountToken": deployment.cluster is not None,
-        "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": 10,
-    }
-    if deployment.cluster is not None:
-        spec["serviceAccountName"] = deployment.name
-    if placement.node_selector:
-        spec["nodeSelector"] = dict(placement.node_selector)
-    if placement.runtime_class is not None:
-        spec["runtimeClassName"] = placement.runtime_class
-    if deployment.host_network:
-        spec["hostNetwork"] = True
-    if deployment.host_pid:
-        spec["hostPID"] = True
-    spec["containers"] = [_container(deployment, placement)]
-    spec["volumes"] = [
+    volumes: list[Document] = [
         {
             "name": folder.name,
             "hostPath": {"path": folder.path, "type": "DirectoryOrCreate" if folder.made else "Directory"},
@@ -180,43 +159,57 @@ def _pod(deployment: Deployment, placement: Placement) -> Document:
         for folder in deployment.folders
     ]
     if deployment.files:
-        spec["volumes"].append({"name": "config", "configMap": {"name": deployment.name}})
-    return spec
+        volumes.append({"name": "config", "configMap": {"name": deployment.name}})
+    return _without_nothing(
+        # Before the pods that want its devices.
+        priorityClassName="system-cluster-critical" if deployment.is_controller else "system-node-critical",
+        tolerations=[] if deployment.is_controller else [{"operator": "Exists"}],
+        automountServiceAccountToken=deployment.cluster is not None,
+        enableServiceLinks=False,
+        terminationGracePeriodSeconds=10,
+        serviceAccountName=None if deployment.cluster is None else deployment.name,
+        nodeSelector=dict(placement.node_selector),
+        runtimeClassName=placement.runtime_class,
+        hostNetwork=deployment.host_network or None,
+        hostPID=deployment.host_pid or None,
+        containers=[_container(deployment, placement)],
+    ) | {"volumes": volumes}
 
 
 def _container(deployment: Deployment, placement: Placement) -> Document:
-    container: Document = {
+    mounts = [
+        {"name": folder.name, "mountPath": folder.seen_at} | ({} if folder.writable else {"readOnly": True})
+        for folder in deployment.folders
+    ]
+    if deployment.files:
+        # The directory: a file mounted with subPath never changes.
+        mounts.append({"name": "config", "mountPath": CONFIG_DIR, "readOnly": True})
+    probes: Document = {}
+    if (http := deployment.http) is not None:
+        asked = _without_nothing(port=_PORT_NAME, host=http.host or None)
+        timing = {"periodSeconds": 10, "timeoutSeconds": 5}
+        probes = {
+            "ports": [{"name": _PORT_NAME, "containerPort": http.port}],
+            "livenessProbe": {"httpGet": {"path": "/livez", **asked}, **timing, "failureThreshold": 6},
+            "readinessProbe": {"httpGet": {"path": "/readyz", **asked}, **timing, "periodSeconds": 5},
+        }
+    return {
         "name": "plugin",
         "image": placement.image,
         "command": ["kdp"],
         # To Kubernetes $(NAME) is a variable and $$ a $.
         "args": [text.replace("$", "$$") for text in ("run", deployment.target, *deployment.options)],
         "securityContext": _security(deployment, placement),
+        **_without_nothing(
+            env=[{"name": name, "valueFrom": {"fieldRef": {"fieldPath": f}}} for name, f in deployment.fields.items()]
+        ),
+        **probes,
+        "resources": {"requests": {"cpu": "10m", "memory": "48Mi"}, "limits": {"memory": "96Mi"}},
+        # Not below /dev, which may be the node's own.
+        "terminationMessagePath": "/run/kdp-termination-log",
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": mounts,
     }
-    if deployment.fields:
-        container["env"] = [
-            {"name": name, "valueFrom": {"fieldRef": {"fieldPath": field}}} for name, field in deployment.fields.items()
-        ]
-    if deployment.http is not None:
-        container["ports"] = [{"name": _PORT_NAME, "containerPort": deployment.http.port}]
-        asked: Document = {"port": _PORT_NAME}
-        if deployment.http.host:
-            asked["host"] = deployment.http.host
-        timing = {"periodSeconds": 10, "timeoutSeconds": 5}
-        container["livenessProbe"] = {"httpGet": {"path": "/livez", **asked}, **timing, "failureThreshold": 6}
-        container["readinessProbe"] = {"httpGet": {"path": "/readyz", **asked}, **timing, "periodSeconds": 5}
-    container["resources"] = {"requests": {"cpu": "10m", "memory": "48Mi"}, "limits": {"memory": "96Mi"}}
-    # Not below /dev, which may be the node's own.
-    container["terminationMessagePath"] = "/run/kdp-termination-log"
-    container["terminationMessagePolicy"] = "FallbackToLogsOnError"
-    container["volumeMounts"] = [
-        {"name": folder.name, "mountPath": folder.seen_at} | ({} if folder.writable else {"readOnly": True})
-        for folder in deployment.folders
-    ]
-    if deployment.files:
-        # The directory: a file mounted with subPath never changes.
-        container["volumeMounts"].append({"name": "config", "mountPath": CONFIG_DIR, "readOnly": True})
-    return container
 
 
 def _security(deployment: Deployment, placement: Placement) -> Document:

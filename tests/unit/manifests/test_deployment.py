@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kdp.daemon.parsers import Address
 from kdp.daemon.settings import Settings
 from kdp.errors import InvalidValueError
-from kdp.manifests import Deployment, deployment_of
+from kdp.manifests.deployment import Deployment, deployment_of
 from kdp.model.backend import Needs
 
 from ..strategies import effort

@@ -8,7 +8,8 @@ import pytest
 
 from kdp.daemon.parsers import Address
 from kdp.errors import InvalidValueError
-from kdp.manifests import Deployment, Folder, Placement, daemon_set, kustomization
+from kdp.manifests.deployment import Deployment, Folder
+from kdp.manifests.kubernetes import Placement, daemon_set, kustomization
 
 PLACEMENT = Placement(image="registry.example.com/widgets:1")
 FOLDER = Folder(

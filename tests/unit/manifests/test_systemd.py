@@ -12,7 +12,8 @@ import attrs
 import pytest
 
 from kdp.errors import InvalidValueError
-from kdp.manifests import Deployment, Folder, unit
+from kdp.manifests.deployment import Deployment, Folder
+from kdp.manifests.systemd import unit
 
 FOLDERS = (
     Folder(name="d", path="/var/lib/kubelet/device-plugins", seen_at="/d", writable=True, why="sockets"),

@@ -149,11 +149,6 @@ class Allocations:
         """Whether lists are of use at all."""
         return bool(self._uses or self._vanished)
 
-    @property
-    def is_owing(self) -> bool:
-        """Whether an allocation is kept at all."""
-        return bool(self._uses)
-
     def next_look(self) -> float | None:
         """Return when a list is to be asked for; None: nothing is owed, so none is."""
         times = [

@@ -37,24 +37,6 @@ FAILURES_BEFORE_WARNING = 3
 
 @final
 @attrs.frozen(kw_only=True)
-class Question:
-    """What one round asks.
-
-    Attributes:
-        resources: The resources in question.
-        wants_list: Whether List is needed now.
-        wants_settled_list: Whether List is needed once for each kubelet, and again when it must know all its pods.
-        wants_allocatable: Whether GetAllocatableResources is needed.
-    """
-
-    resources: Collection[str]
-    wants_list: bool
-    wants_settled_list: bool
-    wants_allocatable: bool
-
-
-@final
-@attrs.frozen(kw_only=True)
 class Answer:
     """What the kubelet answered.
 
@@ -144,8 +126,17 @@ class PodResourcesPoller:
         self._absence.reset()
         self._backoff.reset()
 
-    async def ask(self, question: Question) -> Answer | Unanswered:
-        """Ask one round of questions."""
+    async def ask(
+        self, resources: Collection[str], *, wants_list: bool, wants_settled_list: bool, wants_allocatable: bool
+    ) -> Answer | Unanswered:
+        """Ask one round of questions about these resources.
+
+        Args:
+            resources: The resources in question.
+            wants_list: Whether List is needed now.
+            wants_settled_list: Whether List is needed once for each kubelet, and again when it must know all its pods.
+            wants_allocatable: Whether GetAllocatableResources is needed.
+        """
         made_at = self._client.made_at()
         self.pod_changed_at = None
         if made_at is None:
@@ -154,14 +145,14 @@ class PodResourcesPoller:
         now = time.monotonic()
         was_synced = self._is_synced
         settled = time.time() - made_at >= self._settling
-        wants_settled_list = question.wants_settled_list and (settled or made_at != self._asked_early)
+        wants_settled_list = wants_settled_list and (settled or made_at != self._asked_early)
         report = None
         allocatable: Mapping[str, frozenset[str]] = {}
         try:
             async with self._client.connect() as calls:
-                if question.wants_list or wants_settled_list:
-                    report = await calls.list(question.resources)
-                if question.wants_allocatable:
+                if wants_list or wants_settled_list:
+                    report = await calls.list(resources)
+                if wants_allocatable:
                     allocatable = await calls.allocatable()
         except PodResourcesError as error:
             after = self._backoff.next()

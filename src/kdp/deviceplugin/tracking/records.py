@@ -154,8 +154,6 @@ class AllocationRecords:
 
     def _under_release(self, resource: str, ids: Sequence[str]) -> AllocationRecord | None:
         """Take back what was handed out and has not begun, and return a record of these devices whose release runs."""
-        if not self._allocations.is_owing:
-            return None
         for record in self._allocations.owed(resource):
             if record.is_handed_out and record.uid not in self._running and not set(ids).isdisjoint(record.ids):
                 self._allocations.withdraw(record)

@@ -31,7 +31,7 @@ from .allocations import Allocations
 from .decisions import Decisions, Reregistration
 from .drift import DriftDetector
 from .pace import Pace
-from .polling import Answer, PodResourcesPoller, Question, Unanswered
+from .polling import Answer, PodResourcesPoller, Unanswered
 from .records import AllocationRecords, Owner
 
 if TYPE_CHECKING:
@@ -181,12 +181,10 @@ class Tracker:
             compared = {}
         sent = {name: (r.generation, r.snapshot) for name, r in compared.items()}
         answer = await self._poller.ask(
-            Question(
-                resources=self._resources,
-                wants_list=self._allocations.is_waiting or bool(self._without_holder),
-                wants_settled_list=any(resource.is_unasked for resource in self._resources.values()),
-                wants_allocatable=bool(sent),
-            )
+            self._resources,
+            wants_list=self._allocations.is_waiting or bool(self._without_holder),
+            wants_settled_list=any(resource.is_unasked for resource in self._resources.values()),
+            wants_allocatable=bool(sent),
         )
         if isinstance(answer, Unanswered):
             self._unanswered(answer)
