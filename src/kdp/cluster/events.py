@@ -39,7 +39,10 @@ class EventRecorder:
         self._is_refused = False
 
     async def warn(self, reason: str, message: str) -> None:
-        """Create an Event of type Warning, unless there was the same before; raises nothing. The reason is in CamelCase."""
+        """Create an Event of type Warning, unless there was the same before. Raises nothing.
+
+        The reason is in CamelCase.
+        """
         if (reason, message) in self._created or len(self._created) >= MOST_EVENTS:
             return
         self._created.add((reason, message))

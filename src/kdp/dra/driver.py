@@ -40,7 +40,7 @@ class Status(BaseStatus):
     @property
     @override
     def parts(self) -> Mapping[str, DriverStatus]:
-        """What is served: the drivers. One is ready when the kubelet has registered it and its devices are published."""
+        """What is served. A driver is ready when the kubelet has registered it and its devices are published."""
         return self.drivers
 
 

@@ -2,8 +2,8 @@
 
 They stand together because each leads to the others. `NodeFiles` is what they need of a node's files: `Host` is above.
 
-A directory is a device, an entry of a class, a port, a set of error registers: whatever has attributes. A `Directory` holds a
-path and no values: each reader reads anew, and one of a device that is gone answers with the reason.
+A directory is a device, an entry of a class, a port, a set of error registers: whatever has attributes. A `Directory`
+holds a path and no values: each reader reads anew, and one of a device that is gone answers with the reason.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TOP = "/sys/devices"
 
 
 class NodeFiles(Protocol):
-    """What readers of sysfs need of a node's files, and what `Directory.host` gives: `Host` has it, and says it there."""
+    """What readers of sysfs need of a node's files, and what `Directory.host` gives; `Host` has it."""
 
     @property
     def is_real(self) -> bool:
@@ -364,8 +364,9 @@ class PciFunction(Directory):
 class NetInterface(Directory):
     """A network interface. A property is None if sysfs has none; an interface that is down has no speed and carrier.
 
-    ``/sys/class/net`` shows the interfaces of the network namespace in which sysfs was mounted: a pod without the node's
-    network (hostNetwork) sees its own only. The names are those of the kernel's Documentation/ABI/testing/sysfs-class-net.
+    ``/sys/class/net`` shows the interfaces of the network namespace in which sysfs was mounted: a pod without the
+    node's network (hostNetwork) sees its own only. Source of the names: the kernel's
+    Documentation/ABI/testing/sysfs-class-net.
     """
 
     @property

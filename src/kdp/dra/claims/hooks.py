@@ -1,4 +1,4 @@
-"""`ClaimHooks`: the backend as claims need it: its devices, and its hooks ``allocate`` and ``released``. asyncio only."""
+"""`ClaimHooks`: the backend as claims need it, its devices and its hooks ``allocate`` and ``released``. asyncio only."""
 
 from __future__ import annotations
 
