@@ -136,37 +136,37 @@ class KubeApi:
 
     async def version(self) -> str:
         """Return the server's version; see `ClusterApi`, also for the others."""
-        found = await self._ask("GET", "/version", "get version")
+        found = await self._request("GET", "/version", "get version")
         return str(found["gitVersion"])
 
     async def node(self, name: str) -> _Object:
         """Return a Node."""
-        return await self._ask("GET", f"/api/v1/nodes/{name}", f"get nodes {name}")
+        return await self._request("GET", f"/api/v1/nodes/{name}", f"get nodes {name}")
 
     async def claim(self, namespace: str, name: str) -> _Object:
         """Return a ResourceClaim."""
-        return await self._ask("GET", _claim_path(namespace, name), f"get resourceclaims {namespace}/{name}")
+        return await self._request("GET", _claim_path(namespace, name), f"get resourceclaims {namespace}/{name}")
 
     async def update_claim_status(self, claim: Mapping[str, Any]) -> _Object:
         """Replace a claim's status."""
         namespace, name = claim["metadata"]["namespace"], claim["metadata"]["name"]
         path = f"{_claim_path(namespace, name)}/status"
-        return await self._ask("PUT", path, f"update resourceclaims/status {namespace}/{name}", body=claim)
+        return await self._request("PUT", path, f"update resourceclaims/status {namespace}/{name}", body=claim)
 
     async def slices(self, *, driver: str, node: str | None = None) -> Slices:
         """Return a driver's slices."""
         selected = _selected(driver, node)
-        found = await self._ask("GET", _SLICES, "list resourceslices", params=selected, deadline=LIST_DEADLINE)
+        found = await self._request("GET", _SLICES, "list resourceslices", params=selected, deadline=LIST_DEADLINE)
         return Slices(tuple(found.get("items") or ()), found["metadata"]["resourceVersion"])
 
     async def create_slice(self, item: Mapping[str, Any]) -> _Object:
         """Create a slice."""
-        return await self._ask("POST", _SLICES, f"create resourceslices {item['metadata']['name']}", body=item)
+        return await self._request("POST", _SLICES, f"create resourceslices {item['metadata']['name']}", body=item)
 
     async def update_slice(self, item: Mapping[str, Any]) -> _Object:
         """Replace a slice."""
         name = item["metadata"]["name"]
-        return await self._ask("PUT", f"{_SLICES}/{name}", f"update resourceslices {name}", body=item)
+        return await self._request("PUT", f"{_SLICES}/{name}", f"update resourceslices {name}", body=item)
 
     async def delete_slice(self, item: Mapping[str, Any]) -> None:
         """Delete a slice if it is still just this one."""
@@ -174,14 +174,14 @@ class KubeApi:
         conditions = {key: metadata[key] for key in ("uid", "resourceVersion") if key in metadata}
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}
         name = metadata["name"]
-        await self._ask("DELETE", f"{_SLICES}/{name}", f"delete resourceslices {name}", body=body)
+        await self._request("DELETE", f"{_SLICES}/{name}", f"delete resourceslices {name}", body=body)
 
     async def create_event(self, event: Mapping[str, Any]) -> _Object:
         """Create an Event."""
         version = event.get("apiVersion", "v1")
         base = f"/apis/{version}" if "/" in version else f"/api/{version}"
         path = f"{base}/namespaces/{event['metadata']['namespace']}/events"
-        return await self._ask("POST", path, "create events", body=event)
+        return await self._request("POST", path, "create events", body=event)
 
     async def watch_slices(
         self, *, driver: str, node: str | None = None, resource_version: str
@@ -218,7 +218,7 @@ class KubeApi:
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
-    async def _ask(
+    async def _request(
         self,
         method: str,
         path: str,

@@ -67,14 +67,14 @@ class HealthStreams:
             await asyncio.wait(tasks)
 
     async def _tell(self, context: _Context) -> None:
-        said: tuple[DeviceReport, ...] | None = None
+        reported: tuple[DeviceReport, ...] | None = None
         at, since = 0.0, 0
         while True:
             version, found = self._discovery.version, self._discovery.value
             reports = _reports(found)
-            if reports is not None and (reports != said or time.monotonic() - at >= self._timeout / 2):
-                since = int(time.time()) if reports != said else since
-                said, at = reports, time.monotonic()
+            if reports is not None and (reports != reported or time.monotonic() - at >= self._timeout / 2):
+                since = int(time.time()) if reports != reported else since
+                reported, at = reports, time.monotonic()
                 await context.write(encode_health(self._pool, reports, at=since, timeout=self._timeout))
             try:
                 async with asyncio.timeout(max(0.0, at + self._timeout / 2 - time.monotonic()) or self._timeout / 2):

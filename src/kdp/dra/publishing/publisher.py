@@ -148,7 +148,7 @@ class Publisher:
 
     async def _do(self, step: Action) -> None:
         try:
-            result = await self._ask(step)
+            result = await self._take(step)
             self._core.done(step, result, time.monotonic())
         except ApiError as error:
             self._core.failed(step, error, time.monotonic())
@@ -156,7 +156,7 @@ class Publisher:
             logger.exception("pool %s: %s", self._pool.name, _STRANGE)
             self._core.failed(step, ApiError(f"{_STRANGE}: {sentence(error)}"), time.monotonic())
 
-    async def _ask(self, step: Action) -> Any:
+    async def _take(self, step: Action) -> Any:
         match step:
             case ReadVersion():
                 return await self._api.version()
