@@ -83,14 +83,8 @@ class _Command(click.Command):
     is_flag=True,
     help="With --mode dra: pods may also ask for the class's resource by number, as of a device plugin.",
 )
-@click.option(
-    "--snapshot",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Discover on another node's files, as kdp snapshot wrote them.",
-)
 @backend_options
-@setting_options(*_PASSED_ON)
+@setting_options("snapshot", *_PASSED_ON)
 def command(
     target: str,
     kind: str,
@@ -103,7 +97,6 @@ def command(
     selinux_type: str,
     executable: str,
     extended_resource: bool,
-    snapshot: Path | None,
     assignments: tuple[str, ...],
     config: Path | None,
     **flags: str | None,
@@ -127,7 +120,7 @@ def command(
             )
         if kind == "kustomize" and output is None:
             raise ConfigurationError("--format kustomize writes several files; expected a directory, as --output base")
-        deployment = _deployment(target, kind, name, assignments, config, flags, snapshot, extended_resource)
+        deployment = _deployment(target, kind, name, assignments, config, flags, extended_resource)
         if kind == "systemd":
             written = {"": unit(deployment, executable=executable)}
         else:
@@ -165,18 +158,17 @@ def _deployment(
     assignments: tuple[str, ...],
     config: Path | None,
     flags: Mapping[str, str | None],
-    snapshot: Path | None,
     extended_resource: bool,
 ) -> Deployment:
     in_container = kind != "systemd"
     # Each node's own name is in its pod; here any will do.
-    shown = {**flags, "snapshot": None if snapshot is None else str(snapshot), "node_name": "node"}
+    flags = {**flags, "node_name": "node"}
     # A --host-root of the configuration file is the container's; here the node's files are this machine's.
     invocation = Invocation(
         targets=(target,),
         assignments=assignments,
         config=config,
-        flags=shown,
+        flags=flags,
         wrap=lambda h: Host() if h.is_real else h,
     )
     plan = invocation.plan()

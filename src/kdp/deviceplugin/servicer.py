@@ -23,7 +23,7 @@ from ..supervision.hooks import check_state
 from . import wire
 from .answers import code_of, preference_fault, preferred_ids
 from .inventory import Cursor, Inventory, Snapshot
-from .session import Contacted, Registered, RegisterFailed, StreamClosed, StreamOpened
+from .session import Answer, Contacted, Registered, RegisterFailed, StreamClosed, StreamOpened
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -97,9 +97,7 @@ class Servicer:
         changed: Observable[None],
         host: Host,
         records: AllocationRecords,
-        post: Callable[
-            [StreamOpened | StreamClosed | Contacted | Registered | RegisterFailed | PreferenceFailed], None
-        ],
+        post: Callable[[Answer | PreferenceFailed], None],
         cdi: ResourceCdi | None = None,
     ) -> None:
         self._resource = resource

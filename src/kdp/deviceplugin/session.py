@@ -96,6 +96,10 @@ Command = Serve | Register | Close
 # -- events ----------------------------------------------------------------------------------------------------------
 
 
+class Answer(_OfGeneration):
+    """What a generation says of itself."""
+
+
 class ListReady(_Plain):
     """The inventory has a list that may be sent; without one nothing is served."""
 
@@ -111,49 +115,49 @@ class KubeletGone(_Plain):
     """No kubelet takes registrations."""
 
 
-class Served(_OfGeneration):
+class Served(Answer):
     """The generation's socket answers."""
 
 
 @attrs.frozen
-class ServeFailed(_OfGeneration):
+class ServeFailed(Answer):
     """The socket could not be made (directory missing, read-only, full, name too long)."""
 
     reason: str
 
 
-class Contacted(_OfGeneration):
+class Contacted(Answer):
     """The plugin watcher has called the generation's socket."""
 
 
-class Registered(_OfGeneration):
+class Registered(Answer):
     """The kubelet said yes."""
 
 
 @attrs.frozen
-class RegisterFailed(_OfGeneration):
+class RegisterFailed(Answer):
     """The kubelet said no, or could not be asked. ``permanent``: waiting does not help."""
 
     reason: str
     permanent: bool = False
 
 
-class StreamOpened(_OfGeneration):
+class StreamOpened(Answer):
     """The kubelet has opened a ListAndWatch stream."""
 
 
-class StreamClosed(_OfGeneration):
+class StreamClosed(Answer):
     """A ListAndWatch stream has ended."""
 
 
 @attrs.frozen
-class DriftDetected(_OfGeneration):
+class DriftDetected(Answer):
     """The kubelet has the stream, but not the list that it carried: only a new registration helps."""
 
     reason: str
 
 
-class Closed(_OfGeneration):
+class Closed(Answer):
     """The generation's server is gone, and all its streams."""
 
 
@@ -164,19 +168,6 @@ class Tick(_Plain):
 class Stop(_Plain):
     """End for good: the current generation is closed, nothing new begins."""
 
-
-Answer = (
-    Served
-    | ServeFailed
-    | Contacted
-    | Registered
-    | RegisterFailed
-    | StreamOpened
-    | StreamClosed
-    | DriftDetected
-    | Closed
-)
-"""What a generation says of itself."""
 
 Event = ListReady | KubeletHere | KubeletGone | Tick | Stop | Answer
 

@@ -12,16 +12,14 @@ import posixpath
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 import attrs
 
 from ..daemon.parsers import Address
 from ..daemon.settings import SETTINGS, Settings
+from ..model.backend import Needs
 from .cluster import Cluster
-
-if TYPE_CHECKING:
-    from ..model.backend import Needs
 
 CONFIG_DIR: Final = "/etc/kdp"
 """Where the container has the files that were given."""
@@ -81,11 +79,7 @@ class Deployment:
         options: The command's options, as flags.
         folders: The node's directories.
         files: The files that it reads in `CONFIG_DIR`, by name; a container's only.
-        opened_nodes: Device nodes that it opens, or groups of them.
-        injected_nodes: The same, but a container has them from its runtime.
-        capabilities: Linux capabilities.
-        host_network: Whether it runs in the node's network namespace.
-        host_pid: Whether it sees the node's processes.
+        needs: What the backend says that it needs.
         http: Where it answers probes; None: nowhere.
         restarts_with: A mark that changes when the process must be started anew to see changed files.
         fields: Variables that a pod gets from fields of its own, by name.
@@ -97,11 +91,7 @@ class Deployment:
     options: tuple[str, ...] = ()
     folders: tuple[Folder, ...] = ()
     files: Mapping[str, str] = attrs.field(factory=dict[str, str])
-    opened_nodes: tuple[str, ...] = ()
-    injected_nodes: tuple[str, ...] = ()
-    capabilities: tuple[str, ...] = ()
-    host_network: bool = False
-    host_pid: bool = False
+    needs: Needs = attrs.field(factory=Needs)
     http: Address | None = None
     restarts_with: str | None = None
     fields: Mapping[str, str] = attrs.field(factory=dict[str, str])
@@ -121,12 +111,12 @@ class Deployment:
         if not self.is_controller:
             given.append(("user root", "the kubelet's directories are root's"))
         for nodes, how in (
-            (self.opened_nodes, "is privileged for it"),
-            (self.injected_nodes, "has it from its runtime"),
+            (self.needs.opened_nodes, "is privileged for it"),
+            (self.needs.injected_nodes, "has it from its runtime"),
         ):
             given += [(f"open {on_one_line(n)}", f"the backend opens it itself; a container {how}") for n in nodes]
-        asked = [f"capability {name}" for name in self.capabilities]
-        asked += ["the node's network"] * self.host_network + ["the node's processes"] * self.host_pid
+        asked = [f"capability {name}" for name in self.needs.capabilities]
+        asked += ["the node's network"] * self.needs.host_network + ["the node's processes"] * self.needs.host_pid
         given += [(what, "the backend asks for it") for what in asked]
         rules = self.cluster.rules if self.cluster is not None else ()
         return given + [(f"{', '.join(rule.verbs)} {rule.resource}", rule.why) for rule in rules]
@@ -181,11 +171,7 @@ def deployment_of(
         ),
         folders=(*own, *_read(needs, nodes, root)),
         files=files or {},
-        opened_nodes=needs.opened_nodes,
-        injected_nodes=needs.injected_nodes,
-        capabilities=needs.capabilities,
-        host_network=needs.host_network,
-        host_pid=needs.host_pid,
+        needs=needs,
         http=http,
         restarts_with=restarts_with,
         fields=fields,

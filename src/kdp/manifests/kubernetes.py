@@ -97,7 +97,7 @@ def daemon_set(deployment: Deployment, placement: Placement) -> list[Document]:
     if deployment.restarts_with is not None:
         template["annotations"] = {"kdp/config": deployment.restarts_with}
     rolling = {"maxUnavailable": 0, "maxSurge": "10%"}
-    if deployment.cluster is None or deployment.host_network:
+    if deployment.cluster is None or deployment.needs.host_network:
         rolling = {"maxUnavailable": "10%", "maxSurge": 0}
     main: Document = {
         "apiVersion": "apps/v1",
@@ -170,8 +170,8 @@ def _pod(deployment: Deployment, placement: Placement) -> Document:
         serviceAccountName=None if deployment.cluster is None else deployment.name,
         nodeSelector=dict(placement.node_selector),
         runtimeClassName=placement.runtime_class,
-        hostNetwork=deployment.host_network or None,
-        hostPID=deployment.host_pid or None,
+        hostNetwork=deployment.needs.host_network or None,
+        hostPID=deployment.needs.host_pid or None,
         containers=[_container(deployment, placement)],
     ) | {"volumes": volumes}
 
@@ -216,12 +216,12 @@ def _security(deployment: Deployment, placement: Placement) -> Document:
     security: Document = {"runAsUser": 0, "readOnlyRootFilesystem": True}
     if deployment.is_controller:  # which has nothing of the kubelet's
         security = {"runAsUser": 65532, "runAsGroup": 65532, "runAsNonRoot": True, "readOnlyRootFilesystem": True}
-    if deployment.opened_nodes:
+    if deployment.needs.opened_nodes:
         # The device cgroup has no smaller right, and the API refuses one that is privileged and not allowed to gain.
         return security | {"privileged": True}
     capabilities: Document = {"drop": ["ALL"]}
-    if deployment.capabilities:
-        capabilities["add"] = list(deployment.capabilities)
+    if deployment.needs.capabilities:
+        capabilities["add"] = list(deployment.needs.capabilities)
     security |= {
         "allowPrivilegeEscalation": False,
         "capabilities": capabilities,

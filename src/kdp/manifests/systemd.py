@@ -96,8 +96,8 @@ def unit(deployment: Deployment, *, executable: str) -> str:
         "# What it is given.",
         "User=root",
         *_writable(deployment),
-        f"CapabilityBoundingSet={' '.join(f'CAP_{name}' for name in deployment.capabilities)}",
-        f"AmbientCapabilities={' '.join(f'CAP_{name}' for name in deployment.capabilities)}",
+        f"CapabilityBoundingSet={' '.join(f'CAP_{name}' for name in deployment.needs.capabilities)}",
+        f"AmbientCapabilities={' '.join(f'CAP_{name}' for name in deployment.needs.capabilities)}",
         "DevicePolicy=closed",
         *_allowed(deployment),
         *(["ProtectHome=read-only"] if _is_any_below(places, _HOMES) else ["ProtectHome=yes"]),
@@ -127,7 +127,7 @@ def _writable(deployment: Deployment) -> Iterator[str]:
 
 def _allowed(deployment: Deployment) -> Iterator[str]:
     """Tell the device nodes that it may open."""
-    nodes = (*deployment.opened_nodes, *deployment.injected_nodes)
+    nodes = (*deployment.needs.opened_nodes, *deployment.needs.injected_nodes)
     if nodes:
         yield "# What is not there when it starts stays forbidden: start it anew after a driver was loaded."
     for node in nodes:
@@ -141,7 +141,7 @@ def _allowed(deployment: Deployment) -> Iterator[str]:
 
 def _too_much(deployment: Deployment, places: Iterable[str]) -> Iterator[str]:
     """Tell what would hide something that it needs."""
-    if deployment.host_pid:
+    if deployment.needs.host_pid:
         yield "ProtectProc=invisible"
     if _is_any_below(places, _TEMPORARY):
         yield "PrivateTmp=yes"

@@ -43,7 +43,7 @@ def test_kdp_itself_needs_three_directories_and_writes_to_two() -> None:
 
     assert paths(made) == OWN
     assert {folder.path for folder in made.folders if folder.writable} == OWN - {"/var/lib/kubelet/pod-resources"}
-    assert (made.capabilities, made.opened_nodes, made.host_network) == ((), (), False)
+    assert (made.needs.capabilities, made.needs.opened_nodes, made.needs.host_network) == ((), (), False)
 
 
 NOTHING: set[str] = set()
@@ -131,7 +131,10 @@ def test_each_thing_that_it_is_given_has_a_reason() -> None:
 def test_what_a_runtime_brings_into_a_container_needs_no_directory_there() -> None:
     made = deployment(Needs(opened_nodes=["char-widget*", "/dev/hwrng"], injected_nodes=["char-card*", "/dev/x/card"]))
 
-    assert (made.opened_nodes, made.injected_nodes) == (("char-widget*", "/dev/hwrng"), ("char-card*", "/dev/x/card"))
+    assert (made.needs.opened_nodes, made.needs.injected_nodes) == (
+        ("char-widget*", "/dev/hwrng"),
+        ("char-card*", "/dev/x/card"),
+    )
     assert paths(made) == OWN | {"/dev"}
     told = dict(made.reasons())
     assert told["open char-widget*"].endswith("a container is privileged for it")

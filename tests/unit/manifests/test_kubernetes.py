@@ -10,6 +10,7 @@ from kdp.daemon.parsers import Address
 from kdp.errors import InvalidValueError
 from kdp.manifests.deployment import Deployment, Folder
 from kdp.manifests.kubernetes import Placement, daemon_set, kustomization
+from kdp.model.backend import Needs
 
 PLACEMENT = Placement(image="registry.example.com/widgets:1")
 FOLDER = Folder(
@@ -58,17 +59,21 @@ def test_kubernetes_takes_nothing_of_an_argument_for_a_variable() -> None:
 
 
 def test_a_capability_is_added_to_none() -> None:
-    security = container(daemon_set(deployment(capabilities=("NET_ADMIN",)), PLACEMENT))["securityContext"]
+    security = container(daemon_set(deployment(needs=Needs(capabilities=("NET_ADMIN",))), PLACEMENT))["securityContext"]
 
     assert security["capabilities"] == {"drop": ["ALL"], "add": ["NET_ADMIN"]}
     assert security["allowPrivilegeEscalation"] is False
 
 
 def test_only_to_open_a_node_it_is_privileged_as_the_api_takes_it() -> None:
-    security = container(daemon_set(deployment(opened_nodes=("/dev/hwrng",)), PLACEMENT))["securityContext"]
+    security = container(daemon_set(deployment(needs=Needs(opened_nodes=("/dev/hwrng",))), PLACEMENT))[
+        "securityContext"
+    ]
 
     assert security == {"runAsUser": 0, "readOnlyRootFilesystem": True, "privileged": True}
-    brought = container(daemon_set(deployment(injected_nodes=("/dev/card",)), PLACEMENT))["securityContext"]
+    brought = container(daemon_set(deployment(needs=Needs(injected_nodes=("/dev/card",))), PLACEMENT))[
+        "securityContext"
+    ]
     assert "privileged" not in brought
 
 
@@ -112,7 +117,7 @@ def test_where_it_runs_is_the_admins_choice() -> None:
         runtime_class="nvidia",
         selinux_type=None,
     )
-    made = daemon_set(deployment(host_network=True), placement)
+    made = daemon_set(deployment(needs=Needs(host_network=True)), placement)
 
     assert made[0]["metadata"]["namespace"] == "widgets"
     assert pod(made)["nodeSelector"] == {"example.com/widget": "true"}
@@ -122,7 +127,7 @@ def test_where_it_runs_is_the_admins_choice() -> None:
 
 
 def test_who_asks_for_the_nodes_processes_sees_them() -> None:
-    assert pod(daemon_set(deployment(host_pid=True), PLACEMENT))["hostPID"] is True
+    assert pod(daemon_set(deployment(needs=Needs(host_pid=True)), PLACEMENT))["hostPID"] is True
 
 
 @pytest.mark.parametrize(

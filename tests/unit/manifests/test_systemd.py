@@ -14,6 +14,7 @@ import pytest
 from kdp.errors import InvalidValueError
 from kdp.manifests.deployment import Deployment, Folder
 from kdp.manifests.systemd import unit
+from kdp.model.backend import Needs
 
 FOLDERS = (
     Folder(name="d", path="/var/lib/kubelet/device-plugins", seen_at="/d", writable=True, why="sockets"),
@@ -39,7 +40,7 @@ def settings(unit: str) -> dict[str, list[str]]:
 
 
 def test_it_may_write_where_it_must_and_open_what_it_names() -> None:
-    made = settings(text(opened_nodes=("/dev/hwrng",), capabilities=("NET_ADMIN",)))
+    made = settings(text(needs=Needs(opened_nodes=("/dev/hwrng",), capabilities=("NET_ADMIN",))))
 
     its = ["/var/lib/kdp", "/var/run/cdi", '"/opt/my state"']
     assert made["ReadWritePaths"] == ["/var/lib/kubelet/device-plugins", *its]
@@ -65,7 +66,7 @@ def test_a_directory_of_others_keeps_its_owner_and_mode() -> None:
 
 
 def test_it_may_open_what_a_containers_runtime_would_bring() -> None:
-    made = settings(text(opened_nodes=("/dev/a b%",), injected_nodes=("char-nvidia*", "/dev/card")))
+    made = settings(text(needs=Needs(opened_nodes=("/dev/a b%",), injected_nodes=("char-nvidia*", "/dev/card"))))
 
     assert made["DeviceAllow"] == ['"/dev/a b%%" rw', "char-nvidia* rw", "/dev/card rw"]
 
@@ -74,7 +75,7 @@ def test_a_node_that_systemd_would_ignore_is_refused() -> None:
     with pytest.raises(
         InvalidValueError, match="node '/run/driver/dev/card': a systemd unit may open nodes below /dev"
     ):
-        text(opened_nodes=("/run/driver/dev/card",))
+        text(needs=Needs(opened_nodes=("/run/driver/dev/card",)))
 
 
 def test_a_home_is_shown_only_if_something_in_it_is_read() -> None:
@@ -87,7 +88,7 @@ def test_a_home_is_shown_only_if_something_in_it_is_read() -> None:
 
 def test_processes_are_hidden_but_for_who_asks_for_them() -> None:
     assert settings(text())["ProtectProc"] == ["invisible"]
-    assert "ProtectProc" not in settings(text(host_pid=True))
+    assert "ProtectProc" not in settings(text(needs=Needs(host_pid=True)))
 
 
 @pytest.mark.parametrize("path", ["/tmp", "/tmp/nvidia-mps", "/var/tmp/a/b"])
@@ -154,8 +155,8 @@ def analyze() -> str:
 
 def test_systemd_finds_nothing_wrong(analyze: str, tmp_path: Path) -> None:
     file = tmp_path / "kdp-widgets.service"
-    nodes = {"opened_nodes": ("/dev/hwrng",), "injected_nodes": ("char-nvidia*",)}
-    file.write_text(text(**nodes, options=("--set=a=b c", "--set=a=b\nc", "--set=p=100%")))
+    needs = Needs(opened_nodes=("/dev/hwrng",), injected_nodes=("char-nvidia*",))
+    file.write_text(text(needs=needs, options=("--set=a=b c", "--set=a=b\nc", "--set=p=100%")))
 
     done = subprocess.run([analyze, "verify", "--man=no", str(file)], capture_output=True, text=True, check=False)
 
