@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import TYPE_CHECKING, TextIO
 
@@ -16,9 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from ..allocation import Choice, Topology
-    from ..hardware import Host
-    from ..model.backend import DeviceBackend
+    from ..allocation import Choice
     from ..model.devices import Device
 
 
@@ -64,6 +63,7 @@ def command(
 
     from ..allocation import explain
     from ..allocation.preferences import policy_in_force
+    from ..supervision.discover import discover_linked
 
     out = document()
     with refusing():
@@ -77,7 +77,7 @@ def command(
             )
     try:
         assert plan.host is not None  # an invocation's plan has one
-        found, topology = anyio.run(_look, backend, plan.host)
+        found, topology = anyio.run(functools.partial(discover_linked, backend, host=plan.host))
     except KdpError as error:
         raise click.ClickException(sentence(error)) from None
     with refusing():
@@ -87,12 +87,6 @@ def command(
         click.echo(json.dumps(_as_json(choice), indent=2), file=out)
     else:
         _print(out, choice, len(devices))
-
-
-async def _look(backend: DeviceBackend, host: Host) -> tuple[Mapping[str, tuple[Device, ...]], Topology | None]:
-    from ..supervision.discover import discover_linked
-
-    return await discover_linked(backend, host=host)
 
 
 def _of_resource(found: Mapping[str, tuple[Device, ...]], resource: str | None) -> tuple[Device, ...]:

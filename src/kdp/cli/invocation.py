@@ -5,6 +5,7 @@ Precedence: flags, then environment, then file. It can be put together again (SI
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -115,11 +116,8 @@ def discovered(backend: DeviceBackend, plan: Plan) -> Mapping[str, tuple[Device,
 
     from ..supervision.discover import discover_once
 
-    async def discover() -> Mapping[str, tuple[Device, ...]]:
-        assert plan.host is not None  # an invocation's plan has one
-        return await discover_once(backend, host=plan.host)
-
-    return anyio.run(discover)
+    assert plan.host is not None  # an invocation's plan has one
+    return anyio.run(functools.partial(discover_once, backend, host=plan.host))
 
 
 def _merged(file: ConfigFile, stronger: Mapping[str, Given]) -> dict[str, Given]:

@@ -148,9 +148,6 @@ def command(
         _write(written, output, out)
 
 
-# -- what is deployed --------------------------------------------------------------------------------------------------
-
-
 def _deployment(
     target: str,
     kind: str,
@@ -343,9 +340,6 @@ def _labels(given: Iterable[str]) -> dict[str, str]:
             raise ConfigurationError(f"--node-selector: {each!r} must be LABEL=VALUE; valid is example.com/widget=true")
         labels[label] = value
     return labels
-
-
-# -- how it is written -------------------------------------------------------------------------------------------------
 
 
 def _head(arguments: list[str], deployment: Deployment) -> str:

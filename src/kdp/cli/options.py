@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 from typing_extensions import override
 
 from ..daemon.settings import SETTINGS
 from ..errors import ConfigurationError, InvalidValueError, message_of
-
-if TYPE_CHECKING:
-    from ..daemon.setting import Setting
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -57,7 +54,9 @@ def setting_options(*names: str) -> Callable[[_Function], _Function]:
     def add(function: _Function) -> _Function:
         for name in reversed(names):
             setting = SETTINGS[name]
-            function = click.option(setting.flag, name, metavar=setting.metavar, help=_help(setting))(function)
+            default = "" if setting.shown_default is None else f"  [default: {setting.shown_default}]"
+            text = f"{setting.help}{default}  [{setting.variable}]"
+            function = click.option(setting.flag, name, metavar=setting.metavar, help=text)(function)
         return function
 
     return add
@@ -93,8 +92,3 @@ def output_option(first: str, *others: str) -> Callable[[_Function], _Function]:
         envvar="KDP_OUTPUT",
         help="For people, or for programs.  [KDP_OUTPUT]",
     )
-
-
-def _help(setting: Setting) -> str:
-    default = "" if setting.shown_default is None else f"  [default: {setting.shown_default}]"
-    return f"{setting.help}{default}  [{setting.variable}]"

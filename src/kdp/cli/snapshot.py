@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -13,7 +14,6 @@ from .streams import document
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from ..daemon.serving import Plan
     from ..hardware import Host
@@ -57,8 +57,6 @@ def command(
       1  the archive could not be written
       2  the target, a parameter, an option or the configuration is wrong
     """  # noqa: D301 - click's mark for a block that keeps its lines
-    from pathlib import Path
-
     from ..hardware.capture import RecordingHost, capture, generic_paths, siblings
     from ..hardware.snapshot import archive
     from ..hardware.snapshot.redact import KINDS
@@ -115,8 +113,6 @@ def _discovered(plan: Plan) -> Mapping[str, tuple[Device, ...]]:
 
 
 def _summary(taken: Snapshot, file: str, redacted: int | None) -> str:
-    from pathlib import Path
-
     kib = Path(file).stat().st_size / 1024
     parts = [
         f"{len(taken.files)} attributes",

@@ -12,7 +12,7 @@ import inspect
 import sys
 import types
 import typing
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, final
@@ -237,7 +237,10 @@ def assign(targets: Mapping[str, type[DeviceBackend]], given: Mapping[str, Given
             (target, taken) for target in asked if (taken := _named(short, value, parameters[target])) is not None
         ]
         if not takers:
-            raise ConfigurationError(_unknown(value.label, short, asked))
+            sides = [f"{cls.__name__} has {', '.join(settable(cls)) or 'none'}" for cls in asked.values()]
+            raise ConfigurationError(
+                f"{value.label}: there is no parameter {short!r}; {'; '.join(sides) or 'name the TARGET that has it'}"
+            )
         for target, taken in takers:
             if (target, taken) in own:
                 continue
@@ -319,8 +322,3 @@ def _check_complete(
             f"target {target!r}: {cls.__name__} needs the parameter{'s' if len(missing) > 1 else ''} {names}; expected "
             f"--set {first.name}=VALUE with {kind}"
         )
-
-
-def _unknown(label: str, name: str, targets: Mapping[str, type[DeviceBackend]]) -> str:
-    sides: Sequence[str] = [f"{cls.__name__} has {', '.join(settable(cls)) or 'none'}" for cls in targets.values()]
-    return f"{label}: there is no parameter {name!r}; {'; '.join(sides) or 'name the TARGET that has it'}"

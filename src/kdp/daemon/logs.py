@@ -44,8 +44,6 @@ EXTRA_KEYS = {
 }
 """What an event may carry besides its sentence (``extra={...}``), with the meaning."""
 
-_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
-
 
 def _timestamp(record: logging.LogRecord) -> str:
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z"
@@ -108,7 +106,7 @@ def configure(settings: Settings) -> None:
     for handler in ours:
         handler.setFormatter(formatter)
     if ours:
-        root.setLevel(_LEVELS[settings.log_level])
+        root.setLevel(settings.log_level.upper())
         # asyncio tells which selector it uses, at debug: nobody's question.
         logging.getLogger("asyncio").setLevel(max(logging.INFO, root.level))
         # It tells each request, and a DRA driver has one for each change.

@@ -72,20 +72,15 @@ def path_or_none(value: object) -> Path | None:
 @final
 @attrs.frozen
 class Choice:
-    """Reads one of these words, in any case."""
+    """Reads one of the words of a `typing.Literal`, in any case."""
 
-    words: tuple[str, ...]
+    words: tuple[str, ...] = attrs.field(converter=get_args)
 
     def __call__(self, value: object) -> str:
         """Return the word."""
         if isinstance(value, str) and value.lower() in self.words:
             return value.lower()
         raise Unacceptable(f"must be one of {', '.join(self.words)}; valid is {self.words[0]!r}")
-
-
-def choice(literal: object) -> Choice:
-    """Return what reads one of the words of a `typing.Literal`."""
-    return Choice(get_args(literal))
 
 
 def number(least: int, most: int | None, example: int) -> Callable[[object], int]:

@@ -90,13 +90,7 @@ def run(*backends: DeviceBackend, **options: Unpack[RunOptions]) -> NoReturn:
 
 
 def run_plan(plan: Plan, *, signals: Signals, read_again: Callable[[], Plan] | None = None) -> int:
-    """Serve a plan until a signal asks to stop, and return the exit code.
-
-    Args:
-        plan: What to serve.
-        signals: As `prepare_process` returned it.
-        read_again: Reads the configuration again at SIGHUP; None: there is nothing to read.
-    """
+    """Serve a plan until a signal asks to stop, and return the exit code; SIGHUP reads the configuration again."""
     logs.configure(plan.settings)
     with collections_off():  # `_keep_what_is_loaded` switches them on again
         code = _run_loop(plan, signals, read_again)

@@ -134,7 +134,6 @@ class Daemon:
     """Serves a plan until it is cancelled, which is the orderly stop.
 
     Args:
-        plan: What to serve.
         read_again: Reads the configuration again, for `reload`. Called in a thread of its own, because it may run code
             of the vendor. None: the plan stays as it is.
         changed: Told of a new plan before it is taken.

@@ -63,7 +63,7 @@ class Settings:
     )
     registration: Registration = setting(
         "kubelet",
-        parsers.choice(Registration),
+        parsers.Choice(Registration),
         "Call the kubelet at kubelet.sock, or be found by its plugin watcher.",
         modes=PLUGIN,
     )
@@ -96,14 +96,14 @@ class Settings:
     )
     cdi: Cdi = setting(
         "off",
-        parsers.choice(Cdi),
+        parsers.Choice(Cdi),
         "Describe devices by CDI: beside device nodes, or alone where the runtime is known to do CDI.",
         modes=PLUGIN,
     )
     cdi_dir: Path = setting(Path("/var/run/cdi"), parsers.path, "Where the runtime finds CDI files.", "DIR")
     cdi_names: CdiNames = setting(
         "field",
-        parsers.choice(CdiNames),
+        parsers.Choice(CdiNames),
         "Where Allocate's reply has CDI names: CRI's field, an annotation for older runtimes, or both.",
         modes=PLUGIN,
     )
@@ -118,12 +118,12 @@ class Settings:
         None, parsers.address, "Answer /livez and /readyz here, as ':8080'; default: nowhere.", "ADDRESS"
     )
     log_format: LogFormat = setting(
-        "text", parsers.choice(LogFormat), "Lines for people, or one JSON object a line.", of_process=True
+        "text", parsers.Choice(LogFormat), "Lines for people, or one JSON object a line.", of_process=True
     )
-    log_level: LogLevel = setting("info", parsers.choice(LogLevel), "The least that is logged.", of_process=True)
+    log_level: LogLevel = setting("info", parsers.Choice(LogLevel), "The least that is logged.", of_process=True)
     policy: Policy | None = setting(
         None,
-        parsers.choice(Policy),
+        parsers.Choice(Policy),
         "Which devices to prefer: first, packed, spread, numa or linked; 'none': the kubelet chooses; default: "
         "what each backend says.",
         "NAME",
@@ -146,7 +146,7 @@ class Settings:
     )
     replica_placement: ReplicaPlacement = setting(
         "spread",
-        parsers.choice(ReplicaPlacement),
+        parsers.Choice(ReplicaPlacement),
         "Prefer replicas of the least used devices, of as few as possible, or of different ones that the policy "
         "chooses.",
     )
@@ -154,11 +154,11 @@ class Settings:
         None, parsers.number(1, None, 1), "The most replicas a container may ask for; default: any number.", "NUMBER"
     )
     replica_resource: ReplicaResource = setting(
-        "same", parsers.choice(ReplicaResource), "The name of shared devices' resource; 'shared' appends '.shared'."
+        "same", parsers.Choice(ReplicaResource), "The name of shared devices' resource; 'shared' appends '.shared'."
     )
     mode: Mode = setting(
         "device-plugin",
-        parsers.choice(Mode),
+        parsers.Choice(Mode),
         "How the devices are served: by a device plugin, or by a DRA driver; dra-controller: publish a pool of "
         "devices that are no node's.",
     )
@@ -210,13 +210,13 @@ class Settings:
     )
     device_status: Switch = setting(
         "off",
-        parsers.choice(Switch),
+        parsers.Choice(Switch),
         "DRA: whether claims say in status.devices that their devices are ready; it needs more permissions.",
         modes=NODE_DRIVER,
     )
     device_metadata: Switch = setting(
         "off",
-        parsers.choice(Switch),
+        parsers.Choice(Switch),
         "DRA: whether containers get a file that describes their devices.",
         modes=NODE_DRIVER,
     )

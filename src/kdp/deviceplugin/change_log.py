@@ -31,13 +31,9 @@ class StateLog:
         if not self._is_connected:
             self._is_connected, self._logged = True, set()
             devices = snapshot.devices.values() if snapshot is not None else ()
-            logger.info(
-                "%s: connected to the kubelet, devices: %d, healthy: %d",
-                self._resource,
-                len(devices),
-                sum(device.health.is_healthy for device in devices),
-                extra={"resource": self._resource},
-            )
+            healthy = sum(device.health.is_healthy for device in devices)
+            what = f"connected to the kubelet, devices: {len(devices)}, healthy: {healthy}"
+            logger.info("%s: %s", self._resource, what, extra={"resource": self._resource})
 
     def lost(self, reason: str) -> None:
         """The kubelet holds none."""

@@ -109,6 +109,9 @@ class Inventory:
         worst_case: Bytes of an encoded device if it were Unhealthy, given its bytes and whether it is healthy.
         tombstone_seconds: How long a vanished device stays listed as Unhealthy.
         max_bytes: The kubelet's limit for one message.
+
+    Attributes:
+        snapshot: The newest state; None until the first update was accepted.
     """
 
     def __init__(
@@ -129,12 +132,7 @@ class Inventory:
         self._buffer = ListBuffer()
         self._worst: dict[str, int] = {}
         self._worst_total = 0
-        self._snapshot: Snapshot | None = None
-
-    @property
-    def snapshot(self) -> Snapshot | None:
-        """The newest state; None until the first update was accepted."""
-        return self._snapshot
+        self.snapshot: Snapshot | None = None
 
     @property
     def message(self) -> bytes:
@@ -193,7 +191,7 @@ class Inventory:
         for device_id in [device_id for device_id in held if device_id not in self._table]:
             with suppress(InvalidValueError):
                 found[device_id] = Device(id=device_id, health=_GONE, numa_nodes=held[device_id])
-        if not found or self._snapshot is None:
+        if not found or self.snapshot is None:
             return _NOTHING
         until = dict.fromkeys(found, now + self._tombstone_seconds)
         return self._replace({**self._table, **found}, {**self._tombstones, **until})
@@ -209,7 +207,7 @@ class Inventory:
 
     def next(self, cursor: Cursor, now: float) -> Snapshot | float | None:
         """Tell a stream what to do: send this snapshot, wait so many seconds, or sleep until the next change (None)."""
-        snapshot = self._snapshot
+        snapshot = self.snapshot
         if snapshot is None or snapshot.version == cursor.version:
             return None
         wait = cursor.sent_at + MIN_GAP - now
@@ -258,11 +256,11 @@ class Inventory:
         self._worst_total = total
         newly_lost_by = lost_by if self._with_topology else None
         self._table, self._tombstones, self._with_topology = table, tombstones, with_topology
-        version = self._snapshot.version if self._snapshot else 0
+        version = self.snapshot.version if self.snapshot else 0
         on_wire = version == 0 or bool(pieces or removed)
         if on_wire:
             version += 1
-        self._snapshot = Snapshot(version, MappingProxyType(table))
+        self.snapshot = Snapshot(version, MappingProxyType(table))
         return Change(transitions=tuple(transitions), removed=removed, topology_lost_by=newly_lost_by, on_wire=on_wire)
 
     def _too_large(self, table: Mapping[str, Device], worst: Mapping[str, int], total: int) -> ListTooLargeError:

@@ -147,8 +147,6 @@ class Servicer:
             services.append(registration.handler())
         return services
 
-    # -- stopping ------------------------------------------------------------------------------------------------------
-
     def end_streams(self) -> None:
         """End all ListAndWatch streams, in good order and without another list (contract section 11)."""
         self._ended = True
@@ -189,8 +187,6 @@ class Servicer:
             logger.exception("%s: internal error in a call of the kubelet", self._resource)
             return await _abort(context, _Code.INTERNAL, sentence(error))
 
-    # -- ListAndWatch --------------------------------------------------------------------------------------------------
-
     async def _list_and_watch(self, _: None, context: _Context) -> None:
         self._post(StreamOpened(self._generation))
         cursor = Cursor()
@@ -208,8 +204,6 @@ class Servicer:
                     await self._changed.after(version)
         finally:
             self._post(StreamClosed(self._generation))
-
-    # -- the unary calls -----------------------------------------------------------------------------------------------
 
     @_unary
     async def _options(self, _: None, context: _Context) -> wire.PluginOptions:

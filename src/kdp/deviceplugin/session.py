@@ -76,9 +76,6 @@ class _Plain:
     """What concerns the session as a whole and carries nothing."""
 
 
-# -- commands --------------------------------------------------------------------------------------------------------
-
-
 class Serve(_OfGeneration):
     """Start a server on a fresh socket; answer with `Served` or `ServeFailed`."""
 
@@ -92,8 +89,6 @@ class Close(_OfGeneration):
 
 
 Command = Serve | Register | Close
-
-# -- events ----------------------------------------------------------------------------------------------------------
 
 
 class Answer(_OfGeneration):

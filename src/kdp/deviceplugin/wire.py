@@ -46,9 +46,6 @@ class PreferQuery:
     size: int
 
 
-# -- the device list ---------------------------------------------------------------------------------------------------
-
-
 def encode_device(device: Device, with_topology: bool) -> bytes:
     """Return one device's bytes inside a ListAndWatchResponse; NUMA node 0 is explicit (contract section 8).
 
@@ -88,9 +85,6 @@ def worst_case_bytes(piece: bytes, healthy: bool) -> int:
         return len(piece)
     body = len(piece) - (2 if len(piece) < 2 + 128 else 3) + len(_UNHEALTHY) - len(_HEALTHY)
     return 1 + (1 if body < 128 else 2) + body
-
-
-# -- Allocate ----------------------------------------------------------------------------------------------------------
 
 
 def decode_allocate(data: bytes) -> tuple[tuple[str, ...], ...]:
@@ -145,9 +139,6 @@ def render(edits: ContainerEdits, host: Host) -> ContainerReply:
     return reply
 
 
-# -- the small calls ---------------------------------------------------------------------------------------------------
-
-
 def encode_options(options: PluginOptions) -> bytes:
     """Return a DevicePluginOptions."""
     return _options(options).SerializeToString()
@@ -186,9 +177,6 @@ def decode_nothing(data: bytes) -> None:
 def encode_nothing(_: None) -> bytes:
     """Return a reply without fields."""
     return b""
-
-
-# -- registration ------------------------------------------------------------------------------------------------------
 
 
 def encode_register(endpoint: str, resource: str, options: PluginOptions) -> bytes:

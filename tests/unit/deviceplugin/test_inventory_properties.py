@@ -302,15 +302,15 @@ MUTANTS = [
     Mutant(
         3,
         "a new handle is not taken",
-        "        self._snapshot = Snapshot(version, MappingProxyType(table))\n",
-        "        self._snapshot = Snapshot(version, MappingProxyType(table)) if on_wire else self._snapshot\n",
+        "        self.snapshot = Snapshot(version, MappingProxyType(table))\n",
+        "        self.snapshot = Snapshot(version, MappingProxyType(table)) if on_wire else self.snapshot\n",
     ),
     Mutant(
         4,
         "a refused list is kept",
         "            raise self._too_large(table, worst, total)\n",
         (
-            "            self._snapshot = Snapshot(1, MappingProxyType(table))\n            raise "
+            "            self.snapshot = Snapshot(1, MappingProxyType(table))\n            raise "
             "self._too_large(table, worst, total)\n"
         ),
     ),

@@ -47,7 +47,6 @@ class AllocationRecord:
 
     Attributes:
         uid: Its name in the saved state.
-        resource: The extended resource's name.
         ids: The devices, sorted.
         state: What the backend's hooks left, JSON-like.
         retry_at: Not to be released before.
@@ -120,8 +119,6 @@ class Allocations:
         self._vanished: dict[Key, None] = {}
         self._listed_at = float("-inf")
 
-    # -- what others ask for -------------------------------------------------------------------------------------------
-
     def owed(self, resource: str | None = None) -> list[AllocationRecord]:
         """Return the allocations that are not released yet, the oldest first."""
         return [use for use in self._uses.values() if resource is None or use.resource == resource]
@@ -169,8 +166,6 @@ class Allocations:
         if owed and not track.is_seen:  # ever more seldom: it may be an init container's
             return self._listed_at + min(max(1.0, self._listed_at - track.changed_at), self._look)
         return self._listed_at + self._look
-
-    # -- allocations ---------------------------------------------------------------------------------------------------
 
     def begin(self, resource: str, ids: Iterable[str], now: float) -> None:
         """An Allocate of these devices begins. `end` must follow."""
@@ -223,8 +218,6 @@ class Allocations:
         use.retry_at = now + min(RETRY_MOST, RETRY_FIRST * 2.0 ** min(use.failures, 20))
         use.failures += 1
 
-    # -- vanished devices ----------------------------------------------------------------------------------------------
-
     def vanished(self, resource: str, ids: Collection[str], now: float) -> None:
         """Take the ids of a resource that are listed although the hardware no longer has them: all of them."""
         before = {key for key in self._vanished if key[0] == resource}
@@ -235,8 +228,6 @@ class Allocations:
         for key in sorted(keys - before):
             self._vanished[key] = None
             self._tracks.setdefault(key, _Track(now)).forget(now)
-
-    # -- lists ---------------------------------------------------------------------------------------------------------
 
     def listed(self, named: Collection[Key], *, asked_at: float, now: float, is_complete: bool) -> Outcome:
         """Take an answer of the pod-resources API: the devices that pods hold.

@@ -16,7 +16,6 @@ class Reregistration:
     """One resource needs a new generation, because the kubelet's view of it stays wrong.
 
     Attributes:
-        resource: The extended resource's name.
         generation: The generation whose list the kubelet does not have.
         reason: The difference, for the log.
     """

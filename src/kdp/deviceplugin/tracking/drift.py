@@ -77,15 +77,10 @@ class DriftDetector:
         self._missing = self._phantom = frozenset()
         self.next_look = None
 
-    def hurry(self, now: float) -> None:
-        """What was found is outdated: look again."""
+    def postpone(self, now: float, *, is_outdated: bool = False) -> None:
+        """The kubelet could not be asked, or what was found is outdated and the next look is sooner."""
         if self.next_look is not None:
-            self.next_look = now + self._pace.again
-
-    def postpone(self, now: float) -> None:
-        """The kubelet could not be asked."""
-        if self.next_look is not None:
-            self.next_look = now + self._pace.period
+            self.next_look = now + (self._pace.again if is_outdated else self._pace.period)
 
     def compare(self, sent: frozenset[str], accepted: frozenset[str], now: float) -> Difference | None:
         """Compare the ids sent as healthy with those that the kubelet takes for healthy.

@@ -90,8 +90,6 @@ class PodResourcesPoller:
 
         return PodResources(self._paths.pod_resources_socket)
 
-    # -- the pods API --------------------------------------------------------------------------------------------------
-
     async def watch_pods(self, is_wanted: Callable[[], bool], news: Observable[None]) -> None:
         """Follow the kubelet's pods API while that is of use; ``news`` changes when it may have become so."""
         async with anyio.create_task_group() as tasks:
@@ -117,8 +115,6 @@ class PodResourcesPoller:
     @property
     def _is_synced(self) -> bool:
         return self._pods is not None and self._pods.is_synced
-
-    # -- the pod-resources API -----------------------------------------------------------------------------------------
 
     def retry(self) -> None:
         """A kubelet is there: its arrival ends the pause after a failure."""

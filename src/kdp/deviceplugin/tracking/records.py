@@ -39,7 +39,6 @@ class Owner:
     """What a resource's backend wants to be kept.
 
     Attributes:
-        backend: The vendor's object.
         wants_release: Whether it has a hook that is called when an allocation has ended.
         keeps_state: Whether a later hook may need what an earlier one left.
     """
@@ -109,8 +108,6 @@ class AllocationRecords:
         for resource in self._resources.values():
             if resource.store is not None:
                 resource.store.close()
-
-    # -- allocations ---------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def allocating(
@@ -195,8 +192,6 @@ class AllocationRecords:
         """Return a device as it was at Allocate; None: this process has not allocated it."""
         return self._resources[resource].devices.get(device_id)
 
-    # -- releases ------------------------------------------------------------------------------------------------------
-
     def begin_release(self, record: AllocationRecord) -> bool:
         """Note that a release begins; `finish_release` must follow. False: its devices are in use again."""
         if not record.is_handed_out or record.uid in self._running:
@@ -233,8 +228,6 @@ class AllocationRecords:
     def _changed(self) -> None:
         if self._allocations.is_waiting:  # most Allocates change nothing that would be looked at sooner
             self.changes.set(None)
-
-    # -- the saved state -----------------------------------------------------------------------------------------------
 
     def save(self, resources: Iterable[str]) -> None:
         """Save the allocations of these resources soon."""

@@ -110,8 +110,6 @@ class AllocationStore:
             self._worker.submit(self._release)
             self._worker.end()
 
-    # -- in the thread -------------------------------------------------------------------------------------------------
-
     def _adopt(self) -> list[Saved]:
         files.remove_drafts(self._directory, f"{self._stem}.")
         found: dict[str, Saved] = {}
@@ -185,14 +183,9 @@ class AllocationStore:
         except OSError as refused:
             self._warn(f"{path} cannot be used: {error}; nor can it be set aside: {refused.strerror}")
             return
-        logger.error(
-            "%s: the saved allocations in %s cannot be used: %s; set aside as %s, what it names is not released",
-            self._resource,
-            path,
-            error,
-            aside.name,
-            extra={"resource": self._resource, "path": str(aside)},
-        )
+        text = f"cannot be used: {error}; set aside as {aside.name}, what it names is not released"
+        extra = {"resource": self._resource, "path": str(aside)}
+        logger.error("%s: the saved allocations in %s %s", self._resource, path, text, extra=extra)
 
     def _save(self, allocations: Sequence[Saved], number: int) -> bool:
         if number != self._newest:
@@ -241,9 +234,6 @@ class AllocationStore:
     def _warn(self, problem: str) -> None:
         if problem != self._problem:
             self._problem = problem
-            logger.warning(
-                "%s: %s; what is allocated now is not released if this process is killed",
-                self._resource,
-                problem,
-                extra={"resource": self._resource, "path": str(self._directory)},
-            )
+            extra = {"resource": self._resource, "path": str(self._directory)}
+            text = f"{problem}; what is allocated now is not released if this process is killed"
+            logger.warning("%s: %s", self._resource, text, extra=extra)

@@ -205,12 +205,11 @@ class Tracker:
         for resource in self._resources.values():
             resource.drift.postpone(time.monotonic())
         if why.is_news:
-            logger.log(
-                logging.WARNING if self.records.is_releasing else logging.INFO,
-                "%s: who holds which device is not known, so %sa vanished device stays listed for ten minutes",
-                why.problem,
-                "released() is not called and " if self.records.is_releasing else "",
-            )
+            level, also = logging.INFO, ""
+            if self.records.is_releasing:
+                level, also = logging.WARNING, "released() is not called and "
+            text = f"who holds which device is not known, so {also}a vanished device stays listed for ten minutes"
+            logger.log(level, "%s: %s", why.problem, text)
 
     # -- deciding ------------------------------------------------------------------------------------------------------
 
@@ -219,7 +218,7 @@ class Tracker:
     ) -> Reregistration | None:
         resource, now = self._resources[name], time.monotonic()
         if generation != resource.generation or snapshot is None or snapshot is not resource.snapshot:
-            resource.drift.hurry(now)
+            resource.drift.postpone(now, is_outdated=True)
             return None
         healthy = frozenset(d.id for d in snapshot.devices.values() if d.health.is_healthy)
         difference = resource.drift.compare(healthy, accepted, now)
@@ -270,13 +269,9 @@ class Tracker:
 
 def _log_end(record: AllocationRecord, holders: Mapping[tuple[str, str], Holder]) -> None:
     held_by = {str(holders[key]) for key in record.keys if key in holders}
-    logger.info(
-        "%s: given back: %s%s",
-        record.resource,
-        ", ".join(record.ids),
-        f", held before by {', '.join(sorted(held_by))}" if held_by else "",
-        extra={"resource": record.resource},
-    )
+    before = f", held before by {', '.join(sorted(held_by))}" if held_by else ""
+    text = f"given back: {', '.join(record.ids)}{before}"
+    logger.info("%s: %s", record.resource, text, extra={"resource": record.resource})
 
 
 def _by_resource(keys: Iterable[tuple[str, str]]) -> dict[str, list[str]]:

@@ -92,5 +92,5 @@ def test_a_kubelet_that_cannot_be_asked_is_asked_again() -> None:
     detector.connected(0.0)
     detector.postpone(5.0)
     assert detector.next_look == 5.0 + PACE.period
-    detector.hurry(6.0)
+    detector.postpone(6.0, is_outdated=True)
     assert detector.next_look == 6.0 + PACE.again
