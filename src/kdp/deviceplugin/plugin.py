@@ -51,10 +51,23 @@ logger = logging.getLogger(__name__)
 class DevicePlugin:
     """Serves one extended resource to the kubelet.
 
+    Args:
+        resource: The extended resource's name.
+        options: How plugins are run.
+        supervisor: The backend that the devices are of.
+        host: The node's files.
+        kubelet: Says whether a kubelet is there.
+        tracker: Takes what is found out about the devices, and says what pods hold.
+
     Attributes:
+        supervisor: As given.
+        inventory: The device table.
         failed_preferences: Number of the kubelet's questions which devices to prefer that were left to the kubelet,
             because something went wrong.
         stopped: Set when `run` has ended.
+
+    Raises:
+        InvalidNameError: No socket name fits into the directory.
     """
 
     def __init__(
@@ -91,8 +104,6 @@ class DevicePlugin:
         self._known: object | None = None
         self._log = StateLog(resource)
         self.stopped = anyio.Event()
-
-    # -- devices -------------------------------------------------------------------------------------------------------
 
     def update(self, devices: Iterable[Device]) -> None:
         """Take the whole truth about this resource's devices. A list that cannot be sent changes nothing."""
@@ -155,8 +166,6 @@ class DevicePlugin:
         """Whether nothing is listed, not even a tombstone."""
         snapshot = self.inventory.snapshot
         return snapshot is not None and not snapshot.devices
-
-    # -- status --------------------------------------------------------------------------------------------------------
 
     @property
     def status(self) -> ResourceStatus:
