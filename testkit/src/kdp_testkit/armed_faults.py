@@ -20,8 +20,6 @@ from .registry import Refusal
 from .relay import Relay, Shape
 from .wire import PluginConnection
 
-__all__ = ["ArmedFaults", "RegisterFault", "WatcherFault", "WatcherQueue"]
-
 
 @attrs.frozen(kw_only=True)
 class RegisterFault:

@@ -14,17 +14,6 @@ from .wire import ListedDevice, PluginOptions
 if TYPE_CHECKING:
     import random
 
-__all__ = [
-    "AllocationRefused",
-    "AlreadyConnected",
-    "Assignment",
-    "Endpoint",
-    "PluginCalls",
-    "by_affinity",
-    "by_numa_node",
-    "check_running",
-]
-
 _NO_NODE: Final = -1
 
 

@@ -22,8 +22,6 @@ import attrs
 from .assignments import Assignment
 from .wire import decode_reply, encode_reply
 
-__all__ = ["CHECKPOINT_NAME", "Checkpoint"]
-
 CHECKPOINT_NAME: Final = "kubelet_internal_checkpoint"
 
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from .wire import PluginConnection, PluginStream
 
-__all__ = ["Client", "joined_path", "register_text"]
-
 
 class Client:
     """One registration's connection: dialed once, one ListAndWatch, all unary calls."""

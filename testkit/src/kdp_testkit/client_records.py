@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from typing import Generic, Protocol, TypeVar
 
-__all__ = ["ClientTable"]
-
 
 class _Client(Protocol):
     @property

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from .client import Client
     from .kubelet_process import KubeletProcess
 
-__all__ = ["CurrentProcess"]
-
 
 class CurrentProcess:
     """The process that the kubelet has now, if it runs."""

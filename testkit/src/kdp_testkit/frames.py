@@ -11,26 +11,6 @@ from typing import Final
 
 import attrs
 
-__all__ = [
-    "ACK",
-    "DATA",
-    "GOAWAY",
-    "INITIAL_WINDOW_SIZE",
-    "MAX_FRAME_SIZE",
-    "PING",
-    "PREFACE",
-    "RST_STREAM",
-    "SETTINGS",
-    "WINDOW_UPDATE",
-    "Frame",
-    "FrameReader",
-    "goaway",
-    "ping",
-    "read_settings",
-    "settings",
-    "window_update",
-]
-
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 """What a client says before its first frame."""
 

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
 
-__all__ = ["SimulatedKubelet"]
-
-
 class SimulatedKubelet(KubeletCore):
     """A kubelet to test device plugins with.
 

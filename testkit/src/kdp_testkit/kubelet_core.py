@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
     from .wire import ListedDevice, PluginConnection
 
-__all__ = ["KubeletCore"]
-
 
 class KubeletCore(AsyncContextManagerMixin):
     """A simulated kubelet without pods and faults; the parameters are `SimulatedKubelet`'s.

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from .pods import ContainerReply, Pod
     from .profiles import Profile
 
-__all__ = ["KubeletProcess"]
-
 
 class KubeletProcess:
     """One process of the kubelet. `run` is its whole life; cancelling it is its end.

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskStatus
 
-__all__ = ["Listener"]
-
 _CHUNK_BYTES = 64 * 1024
 
 

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from .wire import ListedDevice
 
-__all__ = ["DeviceManager"]
-
 _T = TypeVar("_T")
 
 

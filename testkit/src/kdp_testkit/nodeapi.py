@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
-__all__ = ["ApiServer", "RateLimit", "Stream", "Unary"]
-
 # Contract section 0.1: both APIs.
 CALLS_PER_SECOND: Final = 100
 BURST: Final = 10

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from .manager import DeviceManager
     from .pods import Pod
 
-__all__ = ["PodResources"]
-
 _SERVICE: Final = "v1.PodResourcesLister"
 _NO_NODE: Final = -1
 

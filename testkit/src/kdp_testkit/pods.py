@@ -16,21 +16,6 @@ import attrs
 
 from .validation import is_extended_resource
 
-__all__ = [
-    "AdmissionError",
-    "AdmittedContainer",
-    "AdmittedPod",
-    "Container",
-    "ContainerReply",
-    "ContainerStartError",
-    "DeviceSpec",
-    "KubeletPanic",
-    "MountSpec",
-    "NotReached",
-    "Pod",
-    "ScenarioError",
-]
-
 _numbers = itertools.count(1)
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 

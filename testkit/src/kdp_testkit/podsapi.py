@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from .pods import Container, Pod
 
-__all__ = ["PodsApi", "encode_pod"]
-
 _SERVICE: Final = "v1alpha1.Pods"
 _BACKLOG: Final = 100
 """Events by which a watcher may be behind before it is thrown out."""

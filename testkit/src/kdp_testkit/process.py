@@ -37,8 +37,6 @@ from .pods import AdmissionError, AdmittedPod, Container, ContainerStartError, P
 from .profiles import DEFAULT_PROFILE, PROFILES
 from .wire import CallError
 
-__all__ = ["Commands", "main"]
-
 
 class Commands:
     """The operations of stdin; each method is one, its keyword arguments are the line's other members."""

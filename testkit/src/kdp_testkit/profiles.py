@@ -15,8 +15,6 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["DEFAULT_PROFILE", "PROFILES", "Profile", "profile_named"]
-
 
 @attrs.frozen(kw_only=True)
 class Profile:

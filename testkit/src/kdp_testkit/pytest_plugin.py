@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from .kubelet import SimulatedKubelet
     from .sysfs import SysfsTree
 
-__all__ = ["NodeFrom", "PluginFor", "kubelet", "node_from", "plugin_for", "sysfs_tree"]
-
 
 class PluginFor(Protocol):
     """The type of the fixture ``plugin_for``."""

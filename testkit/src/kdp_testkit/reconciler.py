@@ -20,8 +20,6 @@ from .validation import DEVICE_PLUGIN_TYPE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["FIRST_BACKOFF", "MAX_BACKOFF", "KnownPlugin", "Reconciler"]
-
 FIRST_BACKOFF: Final = 0.5
 MAX_BACKOFF: Final = 122.0
 """Seconds: doubled with each failure up to 2 min 2 s (contract section 0.1)."""

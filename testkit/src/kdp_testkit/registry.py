@@ -16,8 +16,6 @@ from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
 
 from .wire import PluginOptions
 
-__all__ = ["Refusal", "RegistryServer"]
-
 _SERVICE = "v1beta1.Registration"
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskStatus
 
-__all__ = ["Relay", "Shape"]
-
 _CHUNK_BYTES = 64 * 1024
 _MARK = b"kdp!"
 """How the payloads of our own PINGs begin."""

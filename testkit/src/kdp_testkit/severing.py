@@ -13,8 +13,6 @@ import struct
 from contextlib import suppress
 from typing import NamedTuple
 
-__all__ = ["sever"]
-
 
 class _Peer(NamedTuple):
     """Who listened where: the path as the listener bound it, in his own view, and his process."""

@@ -30,8 +30,6 @@ from kdp.hardware.snapshot import archive
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["SysfsTree"]
-
 _NULL = (1, 3)
 """The numbers of ``/dev/null``: a node that anybody may open and that does nothing."""
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from .wire import ListedDevice
 
-__all__ = ["POLICIES", "REFUSAL", "Hint", "Topology", "device_hints", "has_topology"]
-
 POLICIES: Final = ("none", "best-effort", "restricted", "single-numa-node")
 SCOPES: Final = ("container", "pod")
 REFUSAL: Final = ("TopologyAffinityError", "Resources cannot be allocated with Topology locality")

@@ -16,23 +16,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = [
-    "DEVICE_PLUGIN_TYPE",
-    "DIAL_TIMEOUT",
-    "HEALTHY",
-    "INFO_TIMEOUT",
-    "MAX_SOCKET_PATH_BYTES",
-    "NOTIFY_TIMEOUT",
-    "PRE_START_TIMEOUT",
-    "STOP_GRACE_PERIOD",
-    "SUPPORTED_VERSIONS",
-    "is_extended_resource",
-    "resource_name_error",
-    "rpc_error",
-    "validation_error",
-    "version_error",
-]
-
 SUPPORTED_VERSIONS: Final = ("v1beta1",)
 HEALTHY: Final = "Healthy"
 DEVICE_PLUGIN_TYPE: Final = "DevicePlugin"

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from .armed_faults import WatcherFault
     from .events import EventLog
 
-__all__ = ["PluginHandler", "PluginWatcher", "WatchedFaults"]
-
 _MASK = Mask.CREATE | Mask.MOVED_TO | Mask.DELETE
 
 _NOTIFY_LEAD = 0.05

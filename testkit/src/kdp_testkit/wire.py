@@ -32,20 +32,6 @@ from .validation import DIAL_TIMEOUT, INFO_TIMEOUT, MAX_SOCKET_PATH_BYTES, NOTIF
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = [
-    "CallError",
-    "DialError",
-    "ListedDevice",
-    "PluginConnection",
-    "PluginInfo",
-    "PluginOptions",
-    "PluginStream",
-    "decode_devices",
-    "decode_reply",
-    "encode_reply",
-    "settle",
-]
-
 _CLOSING = "grpc: the client connection is closing"
 _SERVICE = "/v1beta1.DevicePlugin/"
 _WATCHER_SERVICE = "/pluginregistration.Registration/"

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from .kubelet_process import KubeletProcess
     from .profiles import Profile
 
-__all__ = ["NodeStatus", "Workload"]
-
 
 @attrs.frozen(kw_only=True)
 class NodeStatus:

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from .known import Known
 
-__all__ = ["Fpga", "Mode"]
-
 logger = logging.getLogger(__name__)
 
 Mode = Literal["af", "region", "regiondevel"]

@@ -23,8 +23,6 @@ from .names import is_blank, is_id
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Board", "Port", "scan"]
-
 
 @final
 @attrs.frozen

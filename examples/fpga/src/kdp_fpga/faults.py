@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from .dfl import Board, Port
 
-__all__ = ["REGISTERS", "of_board", "of_port"]
-
 _ENGINE: Final = {
     "fme_errors": ("fme_errors", "fme-errors/errors"),
     "pcie0_errors": ("pcie0_errors",),

@@ -6,8 +6,6 @@ import base64
 import hashlib
 import re
 
-__all__ = ["accelerator_resource", "card_id", "is_blank", "is_id", "region_resource", "shell_resource"]
-
 _INTEL = "fpga.intel.com"
 _AMD = "amd.com"
 _LONGEST = 63

@@ -17,8 +17,6 @@ import kdp
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["FpgaConfig", "told"]
-
 _ID = re.compile(r"[0-9a-f]{32}")
 
 

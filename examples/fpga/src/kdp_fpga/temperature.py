@@ -14,8 +14,6 @@ import attrs
 import kdp
 import kdp.hardware
 
-__all__ = ["Thermometer"]
-
 _SENSIBLE = 1_000_000
 """From here on it is no temperature, in whatever unit, and perhaps a number too large to reckon with."""
 

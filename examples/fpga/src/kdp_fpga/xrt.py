@@ -19,8 +19,6 @@ from .known import Known
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Function", "scan"]
-
 _VENDORS = {0x10EE, 0x13FE, 0x1D0F, 0x3475}
 """Xilinx, and who sells its cards as their own: Advantech, AWS, Arista."""
 

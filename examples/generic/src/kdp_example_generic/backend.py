@@ -27,8 +27,6 @@ from .usb import NODES, UsbDevice, scan
 if TYPE_CHECKING:
     from .pattern import Found, Part
 
-__all__ = ["Generic"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -20,8 +20,6 @@ from .document import Item, parse
 from .pattern import Pattern
 from .template import Template
 
-__all__ = ["Config", "Group", "PathMember", "Resource", "UsbMember", "read"]
-
 MAX_COUNT = 10_000
 """More would come near the 4 MiB that the kubelet takes in one message."""
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from .match import Bundle
     from .pattern import Found
 
-__all__ = ["build"]
-
 MAX_ID = 63
 """What kdp and the kubelet's API allow."""
 

@@ -17,8 +17,6 @@ import kdp
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-__all__ = ["Item", "parse"]
-
 
 @attrs.frozen
 class Item:

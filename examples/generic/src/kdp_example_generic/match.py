@@ -28,8 +28,6 @@ from .pattern import Found
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["HOLD", "Bundle", "Pairing"]
-
 HOLD = 600.0
 """Seconds; as long as kdp itself remembers a vanished device where it cannot ask the kubelet."""
 

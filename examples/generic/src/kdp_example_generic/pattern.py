@@ -23,8 +23,6 @@ import attrs
 if TYPE_CHECKING:
     import kdp.hardware
 
-__all__ = ["Found", "Part", "Pattern", "by_number"]
-
 _WILD = re.compile(r"[*?\[]")
 _REGEX = re.compile(r"[\\^$.|?*+()\[\]{}]")
 _DIGITS = re.compile(r"(\d+)")

@@ -16,8 +16,6 @@ import kdp
 
 from .config import Config, read
 
-__all__ = ["ConfigFile"]
-
 MAX_BYTES = 1 << 20
 """A ConfigMap cannot be larger."""
 

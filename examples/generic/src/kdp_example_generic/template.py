@@ -14,8 +14,6 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-__all__ = ["Template"]
-
 _TOKEN = re.compile(r"\{\{|\}\}|\{(\w+)\}|[{}]")
 
 

@@ -15,8 +15,6 @@ from .pattern import Found, Pattern, by_number
 if TYPE_CHECKING:
     import kdp.hardware
 
-__all__ = ["NODES", "UsbDevice", "scan"]
-
 NODES = Pattern.shell("/dev/bus/usb/*/*")
 """Where the nodes come and go: sysfs itself has no inotify."""
 

@@ -18,8 +18,6 @@ import kdp.hardware
 
 from .selftest import Fault, examine, sample
 
-__all__ = ["Hwrng"]
-
 _CHOSEN = "/sys/class/misc/hw_random/rng_current"
 
 

@@ -11,8 +11,6 @@ import time
 from collections import Counter
 from typing import Final
 
-__all__ = ["Fault", "examine", "sample"]
-
 BLOCK: Final = 32
 """Bytes; two equal blocks are no chance: one in 2**256."""
 

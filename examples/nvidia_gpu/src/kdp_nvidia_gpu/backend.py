@@ -32,8 +32,6 @@ from .timeslices import TOOL_PLACES, TimeSlices
 from .watching import Watcher
 from .xids import XidPolicy
 
-__all__ = ["NvidiaGpu"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
-__all__ = ["Event", "EventSet", "address_of"]
-
 NO_INSTANCE = 0xFFFFFFFF
 
 _WANTED = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventMigConfigChange
@@ -105,6 +103,7 @@ class EventSet:
 
 
 def wait_for_event(events: Any, milliseconds: int) -> Any:
+    """Return the next event of the set, or None if none comes in this time."""
     try:
         return pynvml.nvmlEventSetWait_v2(events, milliseconds)
     except pynvml.NVMLError as error:

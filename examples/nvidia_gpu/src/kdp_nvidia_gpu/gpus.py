@@ -17,8 +17,6 @@ from .mig import Instance, instances, is_enabled
 from .nvml import GpuLost, ask, must, pynvml
 from .partitions import Partition, partitions, place_of
 
-__all__ = ["Gpu", "Scanner", "address", "is_remap_pending", "problem_of"]
-
 logger = logging.getLogger(__name__)
 
 _RESETS = {

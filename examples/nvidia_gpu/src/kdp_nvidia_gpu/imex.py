@@ -16,8 +16,6 @@ import kdp.hardware
 if TYPE_CHECKING:
     from .options import Options
 
-__all__ = ["VARIABLE", "Channels", "look_for"]
-
 DIRECTORY = "/dev/nvidia-caps-imex-channels"
 VARIABLE = "NVIDIA_IMEX_CHANNELS"
 

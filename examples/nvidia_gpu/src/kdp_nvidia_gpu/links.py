@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from .gpus import Gpu
 
-__all__ = ["weights"]
-
 NVLINK = 100.0
 MOST_LINKS = 36
 PCIE = {

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from .options import Options
     from .partitions import Partition
 
-__all__ = ["Listing"]
-
 
 class Listing:
     """What one discovery makes of the GPUs.

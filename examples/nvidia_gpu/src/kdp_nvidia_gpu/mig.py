@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     import kdp.hardware
 
-__all__ = ["PROFILE", "Instance", "MigMinors", "instances", "is_enabled", "profile_names"]
-
 _MOST = 8
 """Instances looked for where the driver does not say how many there can be; 7 is the most today."""
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from .gpus import Gpu
 
-__all__ = ["client_problem", "daemon_problem", "limits"]
-
 
 def daemon_problem(host: kdp.hardware.Host, pipe: str) -> str | None:
     """Return why the MPS control daemon cannot be used; None: it answers.

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from .mig import Instance
     from .options import Options
 
-__all__ = ["Nodes"]
-
 REQUIRED = ("/dev/nvidiactl", "/dev/nvidia-uvm")
 OPTIONAL = ("/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 

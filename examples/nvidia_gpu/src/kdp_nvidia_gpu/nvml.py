@@ -21,8 +21,6 @@ import kdp.hardware
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["LIBRARY_PLACES", "GpuLost", "Nvml", "ask", "find_library", "must", "pynvml", "reason"]
-
 pynvml: Any = importlib.import_module("pynvml")
 """nvidia-ml-py, which has no types. Importing it does not load the library."""
 

@@ -12,8 +12,6 @@ import kdp
 from .mig import PROFILE
 from .xids import XidPolicy
 
-__all__ = ["Feature", "MigMode", "Naming", "Options", "Strategy"]
-
 MigMode = Literal["none", "single", "mixed", "dynamic"]
 Naming = Literal["uuid", "index"]
 Strategy = Literal["envvar", "volume-mounts", "device-nodes", "cdi"]

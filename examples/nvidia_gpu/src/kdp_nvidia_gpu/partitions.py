@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from .gpus import Gpu
 
-__all__ = ["Partition", "counters", "destroy", "find", "make", "partitions", "place_of", "set_name"]
-
 logger = logging.getLogger(__name__)
 
 _MOST_PROFILES = 32

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from .gpus import Gpu
 
-__all__ = ["GpuConfig", "Sharing", "TimeSlicing", "limit_power", "restore_power"]
-
 
 @attrs.frozen(kw_only=True)
 class TimeSlicing:

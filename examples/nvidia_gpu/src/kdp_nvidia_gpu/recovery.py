@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import attrs
 
-__all__ = ["AGAIN", "Recovery"]
-
 AGAIN = 5.0
 """Seconds between two looks at a GPU that is not well yet."""
 

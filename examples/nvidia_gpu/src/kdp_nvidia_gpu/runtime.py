@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     import kdp.hardware
 
-__all__ = ["CDI_DIRECTORIES", "RUNTIME_PLACES", "CdiNames", "is_default", "runtime_evidence"]
-
 RUNTIME_PLACES = (
     "/etc/nvidia-container-runtime/config.toml",
     "/usr/bin/nvidia-container-runtime",

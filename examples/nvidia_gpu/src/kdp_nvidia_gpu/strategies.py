@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from .nodes import Nodes
     from .options import Options
 
-__all__ = ["JOINED_ENV", "edits_of", "name_of"]
-
 JOINED_ENV = {"NVIDIA_VISIBLE_DEVICES": ","}
 
 VARIABLE = "NVIDIA_VISIBLE_DEVICES"

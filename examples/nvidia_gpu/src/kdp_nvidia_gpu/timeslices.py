@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from .gpus import Gpu
 
-__all__ = ["TOOL_PLACES", "Interval", "TimeSlices"]
-
 Interval = Literal["Default", "Short", "Medium", "Long"]
 
 _NUMBERS: Final = {"Default": 0, "Short": 1, "Medium": 2, "Long": 3}

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from .nvml import Nvml
     from .options import Options
 
-__all__ = ["Watcher", "pids_of"]
-
 logger = logging.getLogger(__name__)
 
 WAIT = 1000

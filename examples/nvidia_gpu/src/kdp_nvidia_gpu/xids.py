@@ -13,8 +13,6 @@ import attrs
 
 import kdp
 
-__all__ = ["XIDS", "Severity", "Xid", "XidPolicy"]
-
 
 class Severity(enum.Enum):
     """What happens to the GPU when the driver reports such an error."""

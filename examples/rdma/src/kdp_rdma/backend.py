@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from .config import Config, Mode
 
-__all__ = ["Rdma"]
-
 logger = logging.getLogger(__name__)
 
 SETTLING = 0.05

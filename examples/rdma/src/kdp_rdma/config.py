@@ -19,21 +19,6 @@ from .document import Item, parse
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = [
-    "MAX_CONTAINERS",
-    "Config",
-    "Functions",
-    "Mode",
-    "PoolConfig",
-    "Selectors",
-    "VfConfig",
-    "VfSelector",
-    "functions_of",
-    "hexadecimal",
-    "read",
-    "resource_name",
-]
-
 _T = TypeVar("_T")
 
 Mode = Literal["pool", "hca", "vf"]

@@ -18,8 +18,6 @@ import kdp
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["Item", "parse"]
-
 
 def _shown(value: object) -> str:
     if isinstance(value, dict):

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
     import kdp.hardware
 
-
-__all__ = ["Vdpa", "VirtualFunction", "read_functions", "read_subfunctions"]
-
 NETWORK_CONTROLLER = 0x02
 
 VDPA_DRIVERS = {"vhost_vdpa": "vhost", "virtio_vdpa": "virtio"}

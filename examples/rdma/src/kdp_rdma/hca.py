@@ -26,18 +26,6 @@ from .ports import Port, read_ports
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = [
-    "Hca",
-    "HcaFacts",
-    "Known",
-    "link_type_of",
-    "node_of",
-    "owner_of",
-    "rdma_cm",
-    "read_hcas",
-    "shares_namespaces",
-]
-
 _LINK_TYPES = {1: "ether", 32: "infiniband"}
 
 _GUID = re.compile(r"[0-9a-f]{16}")

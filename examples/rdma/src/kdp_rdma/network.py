@@ -5,8 +5,6 @@ from __future__ import annotations
 import kdp
 import kdp.hardware
 
-__all__ = ["network_data"]
-
 _MOST_IPS = 16
 """What a claim's status takes."""
 

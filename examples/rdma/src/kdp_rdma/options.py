@@ -27,8 +27,6 @@ from .config import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Options"]
-
 DEFAULTS = {"pool": f"{POOL_PREFIX}/hca_shared_devices", "hca": f"{POOL_PREFIX}/hca", "vf": f"{POOL_PREFIX}/vf"}
 """The resource's name, by mode."""
 

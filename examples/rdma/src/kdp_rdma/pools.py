@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from .config import PoolConfig
     from .hca import Hca
 
-__all__ = ["ADAPTERS", "adapter_devices", "attributes_of", "pool_devices"]
-
 ADAPTERS = "RDMA_DEVICES"
 """The variable that names a container's adapters: in ``/sys/class/infiniband`` it sees those of others as well."""
 

@@ -20,9 +20,6 @@ from .uplinks import card_bond, interface_fault, is_of_switch, is_representor, i
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-
-__all__ = ["Interfaces", "Port", "read_ports"]
-
 ACTIVE = 4
 
 _STATES = {

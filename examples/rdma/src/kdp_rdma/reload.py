@@ -17,8 +17,6 @@ from .config import Config, Mode, read
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["ConfigFile"]
-
 MAX_BYTES = 1 << 20
 """A ConfigMap cannot be larger."""
 

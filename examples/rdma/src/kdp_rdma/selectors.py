@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from .functions import VirtualFunction
     from .hca import Hca
 
-__all__ = ["hca_fits", "vf_misfits"]
-
 
 def hca_fits(selectors: Selectors, hca: Hca) -> bool:
     """Return whether an adapter is meant."""

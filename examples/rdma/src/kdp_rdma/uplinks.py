@@ -20,17 +20,6 @@ if TYPE_CHECKING:
 
     import kdp.hardware
 
-__all__ = [
-    "card_bond",
-    "interface_fault",
-    "is_of_switch",
-    "is_representor",
-    "is_uplink",
-    "judged_with",
-    "representors",
-    "uplinks",
-]
-
 _REPRESENTOR = re.compile(r"(c\d+)?pf\d+((vf|sf)\d+)?")
 _UPLINK = re.compile(r"p\d+(s\d+)?")
 """What ``phys_port_name`` says (the kernel's devlink-port.rst)."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from .config import VfConfig, VfSelector
     from .functions import VirtualFunction
 
-__all__ = ["Told", "info_variable", "vf_devices"]
-
 _VHOST = ("/dev/vhost-net", "/dev/net/tun")
 _NAMED = 8
 """Functions in one sentence."""

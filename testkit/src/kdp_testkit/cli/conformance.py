@@ -20,8 +20,6 @@ from kdp.daemon.process import silence_grpc
 if TYPE_CHECKING:
     from ..conformance.reports import CheckResult
 
-__all__ = ["command"]
-
 _TOLD = "a DRA driver is told its directories; use the placeholders or the variables"
 _NOT_FOR = {
     "dra": {

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from anyio.abc import Process
 
-__all__ = ["DraScenario"]
-
 NODE = "node0"
 CLAIM = "simulated"
 _SLICES = "/apis/resource.k8s.io/v1/resourceslices"

@@ -16,8 +16,6 @@ from kdp.kubelet.paths import KubeletPaths
 
 from .replay import tell_output
 
-__all__ = ["command"]
-
 
 @click.command("record", short_help="Record what a kubelet and a plugin say to each other.")
 @click.argument("program", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)

@@ -17,8 +17,6 @@ from kdp.daemon.process import silence_grpc
 if TYPE_CHECKING:
     from ..recording import Report
 
-__all__ = ["command", "tell_output"]
-
 _KEPT_LINES = 20
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from anyio.abc import Process
 
-__all__ = ["Scenario"]
-
 
 @final
 class Scenario(Play):

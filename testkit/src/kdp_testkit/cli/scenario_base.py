@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from anyio.abc import ByteReceiveStream, Process
 
-__all__ = ["Misconfigured", "Play", "ScenarioFailed", "Tell", "readiness", "why_not_ready"]
-
 DOWNTIME = 0.1
 """Seconds for which the kubelet is away when it is killed."""
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from .scenario_base import Play
 
-__all__ = ["command"]
-
 
 @click.command("simulate", short_help="Try a class against a simulated kubelet.")
 @click.argument("target", metavar="TARGET")

@@ -18,8 +18,6 @@ import attrs
 
 from .verdicts import Route
 
-__all__ = ["BOTH", "KUBELET_SOCK", "WATCHER", "Check", "Checks", "ConformanceCheck", "joined"]
-
 SceneT = TypeVar("SceneT")
 Play = Callable[[SceneT], Awaitable[str]]
 

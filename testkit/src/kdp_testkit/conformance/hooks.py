@@ -14,8 +14,6 @@ import anyio.to_thread
 if TYPE_CHECKING:
     from kdp.model.backend import DeviceBackend
 
-__all__ = ["after", "before", "called", "derive"]
-
 Hook = Callable[..., Any]
 
 

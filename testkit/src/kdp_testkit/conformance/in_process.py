@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskStatus
 
-
-__all__ = ["PATIENCE", "Control", "InProcess"]
-
 PATIENCE = 10.0
 """Seconds that an instance has to end, and to ask its backend for reports."""
 

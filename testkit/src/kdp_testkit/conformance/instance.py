@@ -16,8 +16,6 @@ from typing_extensions import override
 
 from .verdicts import NotApplicable
 
-__all__ = ["Ending", "Instance", "LeverName", "Levers", "Usage"]
-
 Lever = Callable[[str], object]
 """Is given a device id. What it returns does not matter, but an awaitable is awaited."""
 

@@ -24,8 +24,6 @@ import pytest
 if TYPE_CHECKING:
     from .reports import CheckResult, ConformanceReport
 
-__all__ = ["conformance", "conformance_check"]
-
 
 def pytest_configure(config: pytest.Config) -> None:
     """Make the marker known."""

@@ -13,8 +13,6 @@ import tempfile
 from pathlib import Path
 from typing import NoReturn
 
-__all__ = ["KUBELET", "main"]
-
 _CLONE_NEWNS = 0x00020000
 _MS_BIND, _MS_REC, _MS_PRIVATE, _MS_MOVE = 0x1000, 0x4000, 0x40000, 0x2000
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from kdp.kubelet.paths import KubeletPaths
 
-__all__ = ["Program", "shell_levers"]
-
 MARK = "KDP_CONFORMANCE_MARK"
 """Names the variable by which a program's runaway children are found."""
 

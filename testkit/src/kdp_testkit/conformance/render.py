@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from .reports import CheckResult, ConformanceReport
     from .verdicts import Status
 
-__all__ = ["FORMATS", "render"]
-
 _SECTIONS: Final = "sections: docs/explanation/kubelet.md in kdp's sources"
 """Where the sections are that the rules of failed checks cite."""
 

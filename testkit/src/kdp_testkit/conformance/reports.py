@@ -12,8 +12,6 @@ from .verdicts import Status
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["CheckResult", "ConformanceReport"]
-
 
 @attrs.frozen(kw_only=True)
 class CheckResult:

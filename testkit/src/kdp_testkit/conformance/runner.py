@@ -22,8 +22,6 @@ from .verdicts import Failed, NotApplicable, Status
 if TYPE_CHECKING:
     from .checks import Check
 
-__all__ = ["Runner", "Tell", "verdict_of"]
-
 SceneT = TypeVar("SceneT")
 
 Tell = Callable[[CheckResult], None]

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from ..events import EventLog
     from .instance import Ending, Instance
 
-__all__ = ["Scene", "ids", "limit_of", "plural"]
-
 LENIENCE = 10.0
 """A verdict's limit is so many times the time that the rule names."""
 

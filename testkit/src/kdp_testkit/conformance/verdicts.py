@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-__all__ = ["Failed", "NotApplicable", "Route", "Status"]
-
 Route = Literal["kubelet", "watcher"]
 """How a plugin registers: it calls kubelet.sock, or the kubelet's plugin watcher finds its socket."""
 

@@ -22,8 +22,6 @@ from .store import KINDS, Change, Store, selected
 if TYPE_CHECKING:
     from .profiles import DraProfile
 
-__all__ = ["Admission", "Answer", "Api", "Request", "Watch"]
-
 Object = dict[str, Any]
 Admission = Callable[[str, Account, Object], str | None]
 """Judge a write of a ResourceSlice by operation, user, and object; return why it is denied."""

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from .api import Api, Request
 
-__all__ = ["ApiFaults"]
-
 
 class ApiFaults:
     """The faults of one server. Those that meet requests meet the next ones, ``times`` of them (None: all)."""

@@ -19,19 +19,6 @@ if TYPE_CHECKING:
     from .pods import DraPod
     from .profiles import DraProfile
 
-__all__ = [
-    "CHECKPOINT_NAME",
-    "SKIPPING",
-    "ClaimCache",
-    "ClaimEntry",
-    "ClaimKey",
-    "ClaimRefusal",
-    "PreparedDevice",
-    "drivers_of",
-    "judge",
-    "skips_of",
-]
-
 CHECKPOINT_NAME = "dra_manager_state"
 _KIND = {"kind": "DRACheckpoint", "apiVersion": "checkpoint.dra.kubelet.k8s.io/v1"}
 

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["HEALTH_SERVICES", "SERVICES", "DriverTable", "choose_health_service", "choose_service"]
-
 SERVICES: Final = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
 HEALTH_SERVICES: Final = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
 

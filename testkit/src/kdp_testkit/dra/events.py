@@ -6,23 +6,6 @@ import attrs
 
 from ..events import Event
 
-__all__ = [
-    "ConnectionChanged",
-    "DriverGone",
-    "DriverRegistered",
-    "HealthReceived",
-    "HealthStreamEnded",
-    "HealthStreamOpened",
-    "PodNotStarted",
-    "PodStarted",
-    "PodsConcernedByHealth",
-    "PrepareAnswered",
-    "PrepareRequested",
-    "SlicesWiped",
-    "UnprepareAnswered",
-    "UnprepareRequested",
-]
-
 
 @attrs.frozen(kw_only=True)
 class DriverRegistered(Event):

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from .kubelet_process import DraKubeletProcess, Instance
 
-__all__ = ["DraFaults"]
-
 
 class DraFaults:
     """The faults of one simulated kubelet.

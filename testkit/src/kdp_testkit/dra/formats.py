@@ -10,16 +10,6 @@ import re
 from decimal import Decimal
 from typing import Final
 
-__all__ = [
-    "dns_label",
-    "dns_subdomain",
-    "label_key",
-    "label_value",
-    "qualified_name",
-    "quantity",
-    "semantic_version",
-]
-
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

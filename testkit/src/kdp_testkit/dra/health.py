@@ -16,8 +16,6 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["DEFAULT_TIMEOUT", "HEALTH_NAME", "DeviceReport", "HealthCache"]
-
 HEALTH_NAME: Final = "dra_health_state"
 
 DEFAULT_TIMEOUT: Final = 30.0

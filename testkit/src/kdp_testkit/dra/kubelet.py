@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
     from .pods import DraContainer
 
-__all__ = ["SimulatedDraKubelet"]
-
 
 class SimulatedDraKubelet(AsyncContextManagerMixin):
     """A kubelet to test DRA drivers with.

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from .profiles import DraProfile
     from .timings import DraTimings
 
-__all__ = ["DRA_PLUGIN_TYPE", "DraKubeletProcess", "Instance"]
-
 DRA_PLUGIN_TYPE = "DRAPlugin"
 
 Ask = Callable[[str, str], Awaitable[dict[str, Any]]]

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from .pods import DraPod
 
-__all__ = ["allocation", "claim", "node", "reserved", "result"]
-
 Object = dict[str, Any]
 
 

@@ -11,8 +11,6 @@ from types import MappingProxyType
 
 import attrs
 
-__all__ = ["DraContainer", "DraPod", "PodStartError", "PodStopError"]
-
 _numbers = itertools.count(1)
 
 

@@ -13,8 +13,6 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["DEFAULT_PROFILE", "PROFILES", "DraProfile", "profile_named"]
-
 _ON = frozenset({"DRAPrioritizedList", "DRAAdminAccess", "DRAResourceClaimDeviceStatus"})
 _ON_SINCE_136 = frozenset(
     {

@@ -16,8 +16,6 @@ from .slice_rules import Cause, SliceLimits, slice_causes
 if TYPE_CHECKING:
     from .profiles import DraProfile
 
-__all__ = ["Account", "Allowed", "check_claim_status", "check_slice", "drop_disabled", "drop_disabled_of_claim"]
-
 Object = dict[str, Any]
 Allowed = Callable[[str, str, str, str], str | None]
 """Whether the account may: verb, resource with subresource, namespace, name; returns why not, or None."""

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from anyio.abc import ByteStream
 
-__all__ = ["SimulatedApiServer"]
-
 Object = dict[str, Any]
 _CHUNK: Final = 64 * 1024
 _MAX_BODY: Final = 3 * 1024 * 1024

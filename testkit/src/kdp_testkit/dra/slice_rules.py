@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from decimal import Decimal
 
-__all__ = ["Cause", "SliceLimits", "slice_causes"]
-
 Object = dict[str, Any]
 Cause = tuple[str, str, str]
 """Reason, field and sentence, as the causes of a Status have them."""

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["ApiRefused", "Kind"]
-
 _REASONS: Final = {
     400: "BadRequest",
     401: "Unauthorized",

@@ -18,8 +18,6 @@ from .status import ApiRefused, Kind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["KINDS", "Change", "Store", "selected"]
-
 Object = dict[str, Any]
 
 KINDS: Final = (

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import attrs
 
-__all__ = ["DraTimings"]
-
 
 @attrs.frozen(kw_only=True)
 class DraTimings:

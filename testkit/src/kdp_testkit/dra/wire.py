@@ -22,8 +22,6 @@ from .health import DeviceReport
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-__all__ = ["DriverConnection", "decode_health"]
-
 _LOOK: Final = 0.01
 _PATH: Final = "/k8s.io.kubelet.pkg.apis.dra."
 _HEALTH: Final = {0: "Unknown", 1: "Healthy", 2: "Unhealthy"}

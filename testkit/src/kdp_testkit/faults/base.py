@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from ..current_process import CurrentProcess
     from ..kubelet_core import KubeletCore
 
-__all__ = ["FaultGroup", "remove"]
-
 
 class FaultGroup:
     """Some faults of one simulated kubelet.

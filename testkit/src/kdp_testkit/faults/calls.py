@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ..pods import ContainerReply
     from ..wire import PluginConnection
 
-__all__ = ["CallFaults"]
-
 _UNKNOWN = "no-such-device"
 
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from ..current_process import CurrentProcess
     from ..kubelet_core import KubeletCore
 
-__all__ = ["DirectoryFaults"]
-
 _FILLER = ".filler-"
 _MOST_BYTES = 64 * 1024 * 1024
 _MOST_EVENTS = 1_000_000

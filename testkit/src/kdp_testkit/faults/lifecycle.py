@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from ..profiles import Profile
 
-__all__ = ["LifeCycleFaults"]
-
 
 class LifeCycleFaults(FaultGroup):
     """Faults of the kubelet's life."""

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
     from kdp.proto.podresources.v1 import api_pb2 as podresources
 
-
-__all__ = ["PodResourcesFaults"]
-
 _RATE_LIMIT = "rejected by rate limit"
 _GET_DISABLED = "PodResources API Get method disabled"
 

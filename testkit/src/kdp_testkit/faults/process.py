@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from ..current_process import CurrentProcess
     from ..kubelet_core import KubeletCore
 
-__all__ = ["Moment", "ProcessFaults"]
-
 Moment = Literal["waiting", "registering", "awaiting stream", "connected", "allocating", "lost"]
 """A state of a plugin as the kubelet can tell it."""
 

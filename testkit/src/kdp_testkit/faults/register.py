@@ -20,8 +20,6 @@ from .base import FaultGroup
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-__all__ = ["RegisterFaults"]
-
 
 class RegisterFaults(FaultGroup):
     """Faults of Register."""

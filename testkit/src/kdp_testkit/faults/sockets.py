@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from ..current_process import CurrentProcess
     from ..kubelet_core import KubeletCore
 
-__all__ = ["SocketFaults"]
-
 
 class SocketFaults(FaultGroup):
     """Faults of kubelet.sock."""

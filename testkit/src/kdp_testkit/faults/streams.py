@@ -17,8 +17,6 @@ from .base import FaultGroup
 if TYPE_CHECKING:
     from ..wire import ListedDevice, PluginConnection, PluginStream
 
-__all__ = ["StreamFaults"]
-
 _UNUSUAL = {frames.MAX_FRAME_SIZE: 2**24 - 1, 0x1: 0, 0x6: 2**24, 0xF0: 7, 0xFFFF: 2**32 - 1}
 """The largest frames, no table for header compression, a large header list, and two settings that do not exist."""
 

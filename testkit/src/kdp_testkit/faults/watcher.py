@@ -6,8 +6,6 @@ from ..armed_faults import WatcherFault
 from ..reconciler import MAX_BACKOFF
 from .base import FaultGroup
 
-__all__ = ["WatcherFaults"]
-
 
 class WatcherFaults(FaultGroup):
     """Faults of the plugin watcher."""

@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .redaction import Bindings
 
-__all__ = ["answer_differences", "error_differences", "list_differences", "register_differences"]
-
 _Message = Mapping[str, Any]
 
 _FEW = 5

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-__all__ = ["KubeletSocket"]
-
 
 class KubeletSocket:
     """A ``kubelet.sock`` in front of a server.

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 
     from .plugins import Running, Start
 
-__all__ = ["OnList", "Replay"]
-
 SETTLE_SECONDS = 1.0
 """How long a list that is not the recorded one may still be replaced by a better one, where no hardware must change."""
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from ..conformance.instance import Instance
 
-__all__ = ["Running", "Start", "of_backend", "of_command"]
-
 
 class Running(Protocol):
     """A plugin that runs."""

@@ -51,8 +51,6 @@ if TYPE_CHECKING:
 
     from .transcript import Writer
 
-__all__ = ["Recorder"]
-
 _Context = grpc.aio.ServicerContext[bytes, bytes]
 
 _REGISTER = "/v1beta1.Registration/Register"

@@ -11,8 +11,6 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, Final, cast
 
-__all__ = ["KINDS", "Bindings", "Redaction"]
-
 KINDS: Final = ("env", "paths")
 """What can be left out."""
 

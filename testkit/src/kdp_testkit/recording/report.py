@@ -8,8 +8,6 @@ from typing import Any, Literal
 
 import attrs
 
-__all__ = ["Report", "Step", "Verdict"]
-
 Verdict = Literal["same", "different", "not reached"]
 
 

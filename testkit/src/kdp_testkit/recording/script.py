@@ -9,8 +9,6 @@ if TYPE_CHECKING:
 
     from .transcript import Entry
 
-__all__ = ["goes_on_without", "ids_of", "is_compared", "is_kubelets_end", "is_lost_connection", "played"]
-
 
 def ids_of(request: Mapping[str, Any]) -> str:
     """Return the device ids of a call as text."""

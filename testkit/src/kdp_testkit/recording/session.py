@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from .plugins import Running, Start
     from .transcript import Writer
 
-__all__ = ["RecordingSession"]
-
 
 class RecordingSession:
     """One recording, from the first look at the kubelet to the request to stop.

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["joined", "wipe"]
-
 
 def joined(directory: Path, endpoint: str) -> str:
     """Return the socket that a Register names: as Go's filepath.Join, which joins an absolute endpoint, too."""

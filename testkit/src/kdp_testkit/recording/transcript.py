@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
     from .redaction import Redaction
 
-__all__ = ["FORMAT", "VERSION", "Entry", "Recording", "RecordingError", "Side", "Writer", "decode", "encode", "read"]
-
 FORMAT: Final = "kdp-recording"
 VERSION: Final = 1
 

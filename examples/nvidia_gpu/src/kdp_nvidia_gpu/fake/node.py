@@ -18,8 +18,6 @@ from .state import GpuState, NvmlState
 if TYPE_CHECKING:
     import kdp.hardware
 
-__all__ = ["FakeNode", "compile_library"]
-
 SOURCE = Path(__file__).with_name("nvml.c")
 LIBRARY = "libnvidia-ml.so.1"
 PLACE = "/usr/lib/x86_64-linux-gnu"

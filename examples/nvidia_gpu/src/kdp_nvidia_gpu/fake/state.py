@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import attrs
 
-__all__ = ["GpuState", "MigState", "NvmlState"]
-
 
 @attrs.frozen(kw_only=True)
 class MigState:

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
     from .scene import Case, PluginScene
 
-
-__all__ = ["CHECKS", "allocate"]
-
 CHECKS: Checks[Case] = Checks()
 
 _FAR = 30.0

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
     from ..verdicts import Route
 
-__all__ = ["SLOW", "BackendSubject", "MakeBackend"]
-
 MakeBackend = Callable[[], DeviceBackend]
 
 ALLOCATE_DEADLINE = 1.5

@@ -10,8 +10,6 @@ from . import allocation, lifecycle, lists, podresources, preferred, registratio
 if TYPE_CHECKING:
     from .scene import Case
 
-__all__ = ["CHECKS"]
-
 CHECKS: tuple[Check[Case], ...] = joined(
     registration.CHECKS,
     lists.CHECKS,

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from ..instance import Instance, Levers
 
-__all__ = ["CommandSubject"]
-
 
 class CommandSubject(Subject):
     """A plugin's program.

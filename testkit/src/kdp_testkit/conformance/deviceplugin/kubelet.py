@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from ...profiles import Profile
     from ...wire import ListedDevice, PluginConnection
 
-__all__ = ["ConformanceKubelet", "MakeKubelet", "simulated"]
-
-
 # ruff: noqa: D102 - SimulatedKubelet has the docstrings
 
 

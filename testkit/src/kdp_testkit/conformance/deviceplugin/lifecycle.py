@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from ...pods import ContainerReply
     from .scene import Case, PluginScene
 
-__all__ = ["CHECKS"]
-
 CHECKS: Checks[Case] = Checks()
 
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ...wire import ListedDevice, PluginStream
     from .scene import Case, PluginScene
 
-__all__ = ["CHECKS"]
-
 CHECKS: Checks[Case] = Checks()
 
 _MIB = 1024 * 1024

@@ -18,8 +18,6 @@ from .subject import Staging
 if TYPE_CHECKING:
     from .scene import Case, PluginScene
 
-__all__ = ["CHECKS"]
-
 CHECKS: Checks[Case] = Checks()
 
 _RULE = "section 10: List names who holds what; an id is free only when two lists 30 s apart do not name it"

@@ -15,8 +15,6 @@ from .subject import Staging
 if TYPE_CHECKING:
     from .scene import Case, PluginScene
 
-__all__ = ["CHECKS"]
-
 CHECKS: Checks[Case] = Checks()
 
 _CALL = 30.0

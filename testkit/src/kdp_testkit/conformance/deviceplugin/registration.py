@@ -15,8 +15,6 @@ from ..scene import plural
 if TYPE_CHECKING:
     from .scene import Case, PluginScene
 
-__all__ = ["CHECKS"]
-
 CHECKS: Checks[Case] = Checks()
 
 _VERSION_ERROR = 'requested API version "v1beta1" is not supported by kubelet. Supported version is ["v2"]'

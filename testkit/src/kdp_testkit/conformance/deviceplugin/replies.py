@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from ...pods import ContainerReply
 
-__all__ = ["differences", "missing_artefacts", "named", "problems_of", "shown", "without_order"]
-
 _CDI_NAME = re.compile(r"[A-Za-z0-9.-]+/[A-Za-z0-9_.-]+=[A-Za-z0-9_.:-]+")
 
 

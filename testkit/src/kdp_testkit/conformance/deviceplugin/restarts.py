@@ -17,8 +17,6 @@ from .subject import Staging
 if TYPE_CHECKING:
     from .scene import Case, PluginScene
 
-__all__ = ["CHECKS"]
-
 CHECKS: Checks[Case] = Checks()
 
 MOST_USED = 0.25

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from ..instance import Instance, Levers
     from .subject import Subject
 
-__all__ = ["check_backend", "run_checks"]
-
 MEETING = 30.0
 """Seconds that the plugin has to register when it is met first."""
 

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from ..instance import Instance
     from .kubelet import ConformanceKubelet
 
-__all__ = ["Case", "Facts", "PluginScene"]
-
 
 @attrs.frozen(kw_only=True)
 class Facts:

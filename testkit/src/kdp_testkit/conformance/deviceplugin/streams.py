@@ -13,8 +13,6 @@ from ..scene import plural
 if TYPE_CHECKING:
     from .scene import Case, PluginScene
 
-__all__ = ["CHECKS"]
-
 CHECKS: Checks[Case] = Checks()
 
 

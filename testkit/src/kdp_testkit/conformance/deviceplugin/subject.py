@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from ..instance import Instance
 
-__all__ = ["SECRET", "AllocateMode", "Staging", "Subject"]
-
 AllocateMode = Literal["plain", "slow", "hangs", "raises"]
 
 SECRET = "token-4f1c9a77"  # noqa: S105 - stands for one: it must not be seen anywhere

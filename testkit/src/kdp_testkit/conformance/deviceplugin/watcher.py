@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from .scene import Case, PluginScene
 
-__all__ = ["CHECKS"]
-
 CHECKS: Checks[Case] = Checks()
 
 

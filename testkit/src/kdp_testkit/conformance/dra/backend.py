@@ -27,8 +27,6 @@ from .subject import DraNode, DraSubject
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable
 
-__all__ = ["DraBackendSubject"]
-
 _NO_QUARANTINE = {"flaps": None}
 """The kit flips devices more often than any that is worth to be offered."""
 

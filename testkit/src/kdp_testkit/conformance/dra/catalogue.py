@@ -23,8 +23,6 @@ from . import (
 if TYPE_CHECKING:
     from .scene import DraScene
 
-__all__ = ["CHECKS"]
-
 CHECKS: tuple[Check[DraScene], ...] = joined(
     registration.CHECKS,
     sockets.CHECKS,

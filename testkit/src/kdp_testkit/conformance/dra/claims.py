@@ -14,8 +14,6 @@ from ..verdicts import NotApplicable
 if TYPE_CHECKING:
     from .scene import DraScene
 
-__all__ = ["CHECKS"]
-
 CHECKS: Checks[DraScene] = Checks()
 
 _ONE_ENTRY = "exactly one entry for each claim of the request, keyed by its UID; errors are in the entries"

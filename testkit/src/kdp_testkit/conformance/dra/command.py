@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from ..instance import Instance, Levers
 
-__all__ = ["DraCommandSubject"]
-
 
 class DraCommandSubject(DraSubject):
     """A driver's program.

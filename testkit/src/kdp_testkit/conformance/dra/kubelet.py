@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from ...dra.server import SimulatedApiServer
     from ...events import Event
 
-__all__ = ["NODE", "dra_kubelet"]
-
 NODE = "node0"
 _TIMINGS = DraTimings(health_retry=0.2, watcher=0.05)
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from ...dra.claims import ClaimEntry
     from .scene import DraScene
 
-__all__ = ["CHECKS"]
-
 CHECKS: Checks[DraScene] = Checks()
 
 MOST_MESSAGE = 1024

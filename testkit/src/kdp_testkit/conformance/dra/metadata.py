@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ...dra.claims import ClaimEntry
     from .scene import DraScene
 
-__all__ = ["CHECKS"]
-
 CHECKS: Checks[DraScene] = Checks()
 
 ROOT = "/var/run/kubernetes.io/dra-device-attributes"

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from ...events import Event
 
-__all__ = ["NODES", "playing"]
-
 NODES = "/api/v1/nodes"
 
 

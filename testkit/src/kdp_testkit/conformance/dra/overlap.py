@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ..instance import Instance
     from .scene import DraScene
 
-__all__ = ["CHECKS"]
-
 CHECKS: Checks[DraScene] = Checks()
 
 _UIDS = "0b7ad0a2-52d5-4c47-8f5c-4b1d3a4cf001", "0b7ad0a2-52d5-4c47-8f5c-4b1d3a4cf002"

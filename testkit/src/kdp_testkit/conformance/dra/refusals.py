@@ -17,8 +17,6 @@ from .scene import SLICES
 if TYPE_CHECKING:
     from .scene import DraScene
 
-__all__ = ["CHECKS"]
-
 CHECKS: Checks[DraScene] = Checks()
 
 TAINTS = "DRADeviceTaints"

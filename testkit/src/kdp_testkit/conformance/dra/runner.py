@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from .scene import DraScene
     from .subject import DraSubject
 
-__all__ = ["run_dra_checks"]
-
 
 async def run_dra_checks(
     subject: DraSubject,

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from ..instance import Instance
     from .subject import DraNode, DraSubject
 
-__all__ = ["DraScene", "Prepared"]
-
 MEETING = 30.0
 """Seconds that a driver has to register and to publish its devices."""
 

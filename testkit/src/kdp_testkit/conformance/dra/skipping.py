@@ -15,8 +15,6 @@ from ..verdicts import NotApplicable
 if TYPE_CHECKING:
     from .scene import DraScene
 
-__all__ = ["CHECKS"]
-
 CHECKS: Checks[DraScene] = Checks()
 
 

@@ -14,8 +14,6 @@ from .scene import SLICES
 if TYPE_CHECKING:
     from .scene import DraScene
 
-__all__ = ["CHECKS"]
-
 CHECKS: Checks[DraScene] = Checks()
 
 

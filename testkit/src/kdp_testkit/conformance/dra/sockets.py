@@ -12,8 +12,6 @@ from ..verdicts import NotApplicable
 if TYPE_CHECKING:
     from .scene import DraScene
 
-__all__ = ["CHECKS"]
-
 CHECKS: Checks[DraScene] = Checks()
 
 _UID = "8c6e2a8e-6f0b-4d3a-9f10-2b9b51e0a7d4"

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ...dra.wire import DriverConnection
     from .scene import DraScene
 
-__all__ = ["CHECKS"]
-
 CHECKS: Checks[DraScene] = Checks()
 
 _PARTS = 0.0, 0.4, 0.8

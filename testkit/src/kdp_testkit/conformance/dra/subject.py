@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from ..instance import Instance
 
-__all__ = ["DraNode", "DraSubject"]
-
 
 @attrs.frozen(kw_only=True)
 class DraNode:
