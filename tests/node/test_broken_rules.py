@@ -43,10 +43,7 @@ class Rule:
     minor: str = "1.37"
 
 
-_K137 = (
-    'name="k137",\n        kubelet="1.37.1",\n        proven=True,\n        one_client_per_resource=False,\n'
-    "        register_governs_connecting=True,\n"
-)
+_K137 = 'name="k137", kubelet="1.37.1", '
 
 RULES = [
     Rule(
@@ -163,15 +160,15 @@ RULES = [
     ),
     Rule(
         "up to 1.36 the end of an old stream ends the new registration",
-        "one_client_per_resource=True,\n        register_governs_connecting=True",
-        "one_client_per_resource=False,\n        register_governs_connecting=True",
+        'kubelet="1.36.3",',
+        'kubelet="1.36.3", one_client_per_resource=False,',
         "another_path",
         "1.36",
     ),
     Rule(
         "from 1.36 on the plugin watcher tries again",
-        f"{_K137}        watcher_retries=True,",
-        f"{_K137}        watcher_retries=False,",
+        _K137,
+        f"{_K137}watcher_retries=False, ",
         "watched_options_fail",
     ),
     Rule(
@@ -182,8 +179,8 @@ RULES = [
     ),
     Rule(
         "only sockets are wiped",
-        f"{_K137}        watcher_retries=True,\n        wipes_everything=False,",
-        f"{_K137}        watcher_retries=True,\n        wipes_everything=True,",
+        _K137,
+        f"{_K137}wipes_everything=True, ",
         "sockets_are_wiped",
     ),
     Rule(
@@ -323,7 +320,9 @@ RULES = [
 ]
 
 
-UNBROKEN = Rule("nothing is broken", "class DeviceManager:", "class DeviceManager:", "an_odd_reply")
+UNBROKEN = Rule(
+    "nothing is broken", "class DeviceManager(DeviceTable):", "class DeviceManager(DeviceTable):", "an_odd_reply"
+)
 
 
 async def test_an_unbroken_copy_is_seen_alike(tmp_path: Path) -> None:

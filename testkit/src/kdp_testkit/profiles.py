@@ -8,12 +8,14 @@ device manager of that version.
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_P = TypeVar("_P")
 
 
 @attrs.frozen(kw_only=True)
@@ -56,66 +58,38 @@ class Profile:
     serves_pods_api: bool
 
 
-_ALL = (
-    Profile(
-        name="k132",
-        kubelet="1.32.10",
-        proven=False,
-        one_client_per_resource=True,
-        register_governs_connecting=False,
-        watcher_retries=False,
-        wipes_everything=True,
-        sees_restarted_containers=False,
-        hints_over_every_node=True,
-        tells_device_health=False,
-        pod_resources_has_get=False,
-        serves_pods_api=False,
-    ),
-    Profile(
-        name="k134",
-        kubelet="1.34.4",
-        proven=True,
-        one_client_per_resource=True,
-        register_governs_connecting=False,
-        watcher_retries=False,
-        wipes_everything=False,
-        sees_restarted_containers=False,
-        hints_over_every_node=True,
-        tells_device_health=False,
-        pod_resources_has_get=True,
-        serves_pods_api=False,
-    ),
-    Profile(
-        name="k136",
-        kubelet="1.36.3",
-        proven=True,
-        one_client_per_resource=True,
-        register_governs_connecting=True,
-        watcher_retries=True,
-        wipes_everything=False,
-        sees_restarted_containers=True,
-        hints_over_every_node=False,
-        tells_device_health=True,
-        pod_resources_has_get=True,
-        serves_pods_api=False,
-    ),
-    Profile(
-        name="k137",
-        kubelet="1.37.1",
-        proven=True,
-        one_client_per_resource=False,
-        register_governs_connecting=True,
-        watcher_retries=True,
-        wipes_everything=False,
-        sees_restarted_containers=True,
-        hints_over_every_node=False,
-        tells_device_health=True,
-        pod_resources_has_get=True,
-        serves_pods_api=True,
-    ),
+_K132 = Profile(
+    name="k132",
+    kubelet="1.32.10",
+    proven=False,
+    one_client_per_resource=True,
+    register_governs_connecting=False,
+    watcher_retries=False,
+    wipes_everything=True,
+    sees_restarted_containers=False,
+    hints_over_every_node=True,
+    tells_device_health=False,
+    pod_resources_has_get=False,
+    serves_pods_api=False,
 )
+_K134 = attrs.evolve(
+    _K132, name="k134", kubelet="1.34.4", proven=True, wipes_everything=False, pod_resources_has_get=True
+)
+_K136 = attrs.evolve(
+    _K134,
+    name="k136",
+    kubelet="1.36.3",
+    register_governs_connecting=True,
+    watcher_retries=True,
+    sees_restarted_containers=True,
+    hints_over_every_node=False,
+    tells_device_health=True,
+)
+_K137 = attrs.evolve(_K136, name="k137", kubelet="1.37.1", one_client_per_resource=False, serves_pods_api=True)
 
-PROFILES: Final[Mapping[str, Profile]] = MappingProxyType({profile.name: profile for profile in _ALL})
+PROFILES: Final[Mapping[str, Profile]] = MappingProxyType(
+    {profile.name: profile for profile in (_K132, _K134, _K136, _K137)}
+)
 """All profiles by name, oldest kubelet first."""
 
 DEFAULT_PROFILE: Final = "k137"
@@ -128,9 +102,14 @@ def profile_named(profile: str | Profile) -> Profile:
     Raises:
         ValueError: There is no such profile; the text names those that there are.
     """
-    if isinstance(profile, Profile):
+    return named(profile, PROFILES, "kubelet")
+
+
+def named(profile: str | _P, profiles: Mapping[str, _P], kind: str) -> _P:
+    """Return one of these profiles as `profile_named` does; the error calls them by their kind."""
+    if not isinstance(profile, str):
         return profile
     try:
-        return PROFILES[profile]
+        return profiles[profile]
     except KeyError:
-        raise ValueError(f"there is no kubelet profile {profile!r}; there are {', '.join(PROFILES)}") from None
+        raise ValueError(f"there is no {kind} profile {profile!r}; there are {', '.join(profiles)}") from None

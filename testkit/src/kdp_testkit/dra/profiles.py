@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from ..profiles import named
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -66,66 +68,49 @@ class DraProfile:
     gates: frozenset[str]
 
 
-_ALL = (
-    DraProfile(
-        name="k134",
-        kubernetes="1.34.4",
-        watcher_retries=False,
-        answer_replaces=False,
-        guards_unprepare=False,
-        asks_all_for_health=True,
-        health_says_more=False,
-        knows_skipping=False,
-        health_by_request=False,
-        remembers_shares=False,
-        pod_word="pod",
-        gates=_ON,
-    ),
-    DraProfile(
-        name="k136",
-        kubernetes="1.36.3",
-        watcher_retries=True,
-        answer_replaces=False,
-        guards_unprepare=False,
-        asks_all_for_health=True,
-        health_says_more=True,
-        knows_skipping=False,
-        health_by_request=True,
-        remembers_shares=True,
-        pod_word="Pod",
-        gates=_ON | _ON_SINCE_136,
-    ),
-    DraProfile(
-        name="k137",
-        kubernetes="1.37.1",
-        watcher_retries=True,
-        answer_replaces=True,
-        guards_unprepare=True,
-        asks_all_for_health=False,
-        health_says_more=True,
-        knows_skipping=True,
-        health_by_request=True,
-        remembers_shares=True,
-        pod_word="Pod",
-        gates=_ON | _ON_SINCE_136,
-    ),
+_K134 = DraProfile(
+    name="k134",
+    kubernetes="1.34.4",
+    watcher_retries=False,
+    answer_replaces=False,
+    guards_unprepare=False,
+    asks_all_for_health=True,
+    health_says_more=False,
+    knows_skipping=False,
+    health_by_request=False,
+    remembers_shares=False,
+    pod_word="pod",
+    gates=_ON,
+)
+_K136 = attrs.evolve(
+    _K134,
+    name="k136",
+    kubernetes="1.36.3",
+    watcher_retries=True,
+    health_says_more=True,
+    health_by_request=True,
+    remembers_shares=True,
+    pod_word="Pod",
+    gates=_ON | _ON_SINCE_136,
+)
+_K137 = attrs.evolve(
+    _K136,
+    name="k137",
+    kubernetes="1.37.1",
+    answer_replaces=True,
+    guards_unprepare=True,
+    asks_all_for_health=False,
+    knows_skipping=True,
 )
 
-PROFILES: Final[Mapping[str, DraProfile]] = MappingProxyType({profile.name: profile for profile in _ALL})
+PROFILES: Final[Mapping[str, DraProfile]] = MappingProxyType(
+    {profile.name: profile for profile in (_K134, _K136, _K137)}
+)
 """All profiles by name, oldest first."""
 
 DEFAULT_PROFILE: Final = "k137"
 
 
 def profile_named(profile: str | DraProfile) -> DraProfile:
-    """Return the profile of that name; a profile is returned as it is.
-
-    Raises:
-        ValueError: There is no such profile; the text names those that there are.
-    """
-    if isinstance(profile, DraProfile):
-        return profile
-    try:
-        return PROFILES[profile]
-    except KeyError:
-        raise ValueError(f"there is no DRA profile {profile!r}; there are {', '.join(PROFILES)}") from None
+    """Return the profile of that name, as `kdp_testkit.profiles.profile_named` does."""
+    return named(profile, PROFILES, "DRA")
