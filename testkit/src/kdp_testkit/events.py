@@ -71,6 +71,30 @@ class Event:
 
 
 @attrs.frozen(kw_only=True)
+class _PluginEvent(Event):
+    """Something between the kubelet and the plugin at one socket."""
+
+    resource: str
+    socket_path: str
+
+
+@attrs.frozen(kw_only=True)
+class _DevicesEvent(Event):
+    """A call about these devices of a resource."""
+
+    resource: str
+    device_ids: tuple[str, ...]
+
+
+@attrs.frozen(kw_only=True)
+class _DevicesAnswer(_DevicesEvent):
+    """The answer to a call about devices, and the seconds that it took."""
+
+    error: str | None
+    seconds: float
+
+
+@attrs.frozen(kw_only=True)
 class KubeletStarted(Event):
     """The kubelet listens on kubelet.sock; the time is that of listen(2)."""
 
@@ -106,42 +130,32 @@ class RegisterAnswered(Event):
 
 
 @attrs.frozen(kw_only=True)
-class Dialed(Event):
+class Dialed(_PluginEvent):
     """The kubelet has a connection to the plugin's socket."""
-
-    resource: str
-    socket_path: str
 
 
 @attrs.frozen(kw_only=True)
-class DialFailed(Event):
+class DialFailed(_PluginEvent):
     """The kubelet could not connect within its 10 seconds, or the Register call ended before."""
 
-    resource: str
-    socket_path: str
     error: str
 
 
 @attrs.frozen(kw_only=True)
-class OptionsReceived(Event):
+class OptionsReceived(_PluginEvent):
     """GetDevicePluginOptions was answered."""
 
-    resource: str
-    socket_path: str
     pre_start_required: bool
     preferred_allocation_available: bool
 
 
 @attrs.frozen(kw_only=True)
-class StreamOpened(Event):
+class StreamOpened(_PluginEvent):
     """The kubelet called ListAndWatch."""
-
-    resource: str
-    socket_path: str
 
 
 @attrs.frozen(kw_only=True)
-class ListReceived(Event):
+class ListReceived(_PluginEvent):
     """A device list came; the time is that of its last byte.
 
     Attributes:
@@ -151,8 +165,6 @@ class ListReceived(Event):
         payload: The message as it came.
     """
 
-    resource: str
-    socket_path: str
     healthy: int
     unhealthy: int
     size_bytes: int
@@ -160,21 +172,16 @@ class ListReceived(Event):
 
 
 @attrs.frozen(kw_only=True)
-class StreamEnded(Event):
+class StreamEnded(_PluginEvent):
     """ListAndWatch ended: ``code`` is the gRPC name of the status, ``OK`` for a clean end of the stream."""
 
-    resource: str
-    socket_path: str
     code: str
     detail: str
 
 
 @attrs.frozen(kw_only=True)
-class Disconnected(Event):
+class Disconnected(_PluginEvent):
     """The kubelet closed its connection to a plugin and took note of its end."""
-
-    resource: str
-    socket_path: str
 
 
 @attrs.frozen(kw_only=True)
@@ -188,49 +195,28 @@ class PreferredRequested(Event):
 
 
 @attrs.frozen(kw_only=True)
-class PreferredAnswered(Event):
+class PreferredAnswered(_DevicesAnswer):
     """GetPreferredAllocation was answered."""
 
-    resource: str
-    device_ids: tuple[str, ...]
-    error: str | None
-    seconds: float
-
 
 @attrs.frozen(kw_only=True)
-class AllocateRequested(Event):
+class AllocateRequested(_DevicesEvent):
     """The kubelet called Allocate, in the order in which it sent the ids."""
 
-    resource: str
-    device_ids: tuple[str, ...]
-
 
 @attrs.frozen(kw_only=True)
-class AllocateAnswered(Event):
+class AllocateAnswered(_DevicesAnswer):
     """Allocate was answered."""
 
-    resource: str
-    device_ids: tuple[str, ...]
-    error: str | None
-    seconds: float
-
 
 @attrs.frozen(kw_only=True)
-class PreStartRequested(Event):
+class PreStartRequested(_DevicesEvent):
     """The kubelet called PreStartContainer."""
 
-    resource: str
-    device_ids: tuple[str, ...]
-
 
 @attrs.frozen(kw_only=True)
-class PreStartAnswered(Event):
+class PreStartAnswered(_DevicesAnswer):
     """PreStartContainer was answered."""
-
-    resource: str
-    device_ids: tuple[str, ...]
-    error: str | None
-    seconds: float
 
 
 @attrs.frozen(kw_only=True)

@@ -14,17 +14,19 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from kdp.cli.options import Refusal, Seconds
+from kdp.cli.options import Refusal
 from kdp.daemon.process import silence_grpc
+
+from .options import deadline_option, mode_option, profile_option
 
 if TYPE_CHECKING:
     from ..conformance.reports import CheckResult
 
-_TOLD = "a DRA driver is told its directories; use the placeholders or the variables"
+_PASSED = "a DRA driver is told its directories; use the placeholders or the variables"
 _NOT_FOR = {
     "dra": {
-        "private_mount": ("--private-mount", _TOLD),
-        "cdi_dirs": ("--cdi-dir", _TOLD),
+        "private_mount": ("--private-mount", _PASSED),
+        "cdi_dirs": ("--cdi-dir", _PASSED),
         "deadline": ("--deadline", "the kit for DRA drivers has a deadline of its own for each check"),
     },
     "device-plugin": {
@@ -41,21 +43,8 @@ _NOT_FOR = {
     context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
 )
 @click.argument("words", metavar="COMMAND...", nargs=-1, type=click.UNPROCESSED, required=True)
-@click.option(
-    "--mode",
-    type=click.Choice(["device-plugin", "dra"]),
-    default="device-plugin",
-    show_default=True,
-    help="Whether the program is a device plugin or a DRA driver.",
-)
-@click.option(
-    "--profile",
-    metavar="PROFILE",
-    default="k137",
-    show_default=True,
-    envvar="KDP_PROFILE",
-    help="Which kubelet is simulated: k134, k136 or k137.  [KDP_PROFILE]",
-)
+@mode_option("Whether the program is a device plugin or a DRA driver.")
+@profile_option
 @click.option("--only", metavar="ID,...", help="Run these checks only.")
 @click.option("--quick", is_flag=True, help="Leave out the checks that must wait a minute or more.")
 @click.option(
@@ -94,15 +83,7 @@ _NOT_FOR = {
     show_default=True,
     help="Where the plugin's CDI specs are; may be repeated.",
 )
-@click.option(
-    "--deadline",
-    type=Seconds(most=3600),
-    metavar="SECONDS",
-    default=30.0,
-    show_default=True,
-    envvar="KDP_DEADLINE",
-    help="How long the program may take to register when it is met first.  [KDP_DEADLINE]",
-)
+@deadline_option(30.0, "How long the program may take to register when it is met first.", most=3600)
 def command(
     words: tuple[str, ...],
     mode: str,

@@ -19,8 +19,10 @@ from typing_extensions import override
 
 from kdp.kubelet import KubeletPaths
 
+from ..conformance.scene import plural
 from ..dra import events as seen
 from ..dra import objects
+from ..dra.kubeconfig import write_kubeconfig
 from ..dra.kubelet import SimulatedDraKubelet
 from ..dra.pods import DraPod, PodStartError, PodStopError
 from ..dra.server import SimulatedApiServer
@@ -107,7 +109,7 @@ class DraScenario(Play):
             )
         self.tell(
             "slices_stay",
-            f"{_counted(len(slices), 'slice')} left for the next version to take over",
+            f"{plural(len(slices), 'slice')} left for the next version to take over",
             {"slices": len(slices)},
         )
 
@@ -134,7 +136,7 @@ class DraScenario(Play):
         pools = dict.fromkeys(each["spec"]["pool"]["name"] for each in slices)
         self.tell(
             "published",
-            f"{self._driver}: {_counted(len(devices), 'device')} in {_counted(len(slices), 'slice')} of pool "
+            f"{self._driver}: {plural(len(devices), 'device')} in {plural(len(slices), 'slice')} of pool "
             f"{', '.join(pools)}" + (f", {kept} of them with a taint that keeps claims away" if kept else ""),
             {
                 "driver": self._driver,
@@ -300,21 +302,8 @@ class DraScenario(Play):
 
 
 def _directories(folder: Path, kubelet: SimulatedDraKubelet, url: str) -> tuple[str, ...]:
-    config = folder / "kubeconfig"
-    config.write_text(
-        json.dumps(
-            {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "clusters": [{"name": "simulated", "cluster": {"server": url}}],
-                "users": [{"name": "driver", "user": {}}],
-                "contexts": [{"name": "simulated", "context": {"cluster": "simulated", "user": "driver"}}],
-                "current-context": "simulated",
-            }
-        )
-    )
     return (
-        *("--mode", "dra", "--node-name", NODE, "--kubeconfig", str(config)),
+        *("--mode", "dra", "--node-name", NODE, "--kubeconfig", str(write_kubeconfig(folder, url))),
         # Nothing of the machine's own: a driver that serves here for real must not notice.
         *("--kubelet-root", str(kubelet.root), "--state-dir", str(folder / "state"), "--cdi-dir", str(folder / "cdi")),
         *("--plugins-registry-dir", str(kubelet.registry)),
@@ -367,7 +356,3 @@ def _lines(edits: Mapping[str, Any]) -> list[str]:
         *(f"mount {each['hostPath']} at {each['containerPath']}" for each in edits.get("mounts") or ()),
         *(f"hook {each['hookName']} {each['path']}" for each in edits.get("hooks") or ()),
     ]
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -14,6 +14,7 @@ from kdp.daemon.process import silence_grpc
 from kdp.errors import ConfigurationError, KdpError, sentence
 from kdp.kubelet.paths import KubeletPaths
 
+from .options import directory_option
 from .replay import tell_output
 
 
@@ -27,28 +28,19 @@ from .replay import tell_output
     metavar="FILE",
     help="Write the recording here; a file that is there already is left alone.",
 )
-@click.option(
+@directory_option(
     "--kubelet-root",
-    type=click.Path(path_type=Path, file_okay=False),
+    "The kubelet's directory.  [KDP_KUBELET_ROOT]",
     default="/var/lib/kubelet",
     show_default=True,
-    metavar="DIR",
     envvar="KDP_KUBELET_ROOT",
-    help="The kubelet's directory.  [KDP_KUBELET_ROOT]",
 )
-@click.option(
+@directory_option(
     "--device-plugin-dir",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
+    "Where kubelet.sock is; default: device-plugins below the kubelet's directory.  [KDP_DEVICE_PLUGIN_DIR]",
     envvar="KDP_DEVICE_PLUGIN_DIR",
-    help="Where kubelet.sock is; default: device-plugins below the kubelet's directory.  [KDP_DEVICE_PLUGIN_DIR]",
 )
-@click.option(
-    "--plugin-root",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="What the plugin takes for the kubelet's directory; default: a temporary one.",
-)
+@directory_option("--plugin-root", "What the plugin takes for the kubelet's directory; default: a temporary one.")
 @click.option(
     "--redact",
     metavar="KINDS",

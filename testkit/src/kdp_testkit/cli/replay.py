@@ -10,9 +10,11 @@ import anyio
 import click
 
 from kdp.cli.interruption import Interrupted, unless_interrupted
-from kdp.cli.options import Refusal, Seconds, refusing
+from kdp.cli.options import Refusal, output_option, refusing
 from kdp.cli.streams import console
 from kdp.daemon.process import silence_grpc
+
+from .options import deadline_option
 
 if TYPE_CHECKING:
     from ..recording import Report
@@ -23,15 +25,7 @@ _KEPT_LINES = 20
 @click.command("replay", short_help="Play a recording to a plugin and compare its answers.")
 @click.argument("file", metavar="FILE", type=click.Path())
 @click.argument("program", metavar="-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.option(
-    "--deadline",
-    type=Seconds(),
-    metavar="SECONDS",
-    default=10.0,
-    show_default=True,
-    envvar="KDP_DEADLINE",
-    help="How long each thing may take that the plugin must do.  [KDP_DEADLINE]",
-)
+@deadline_option(10.0, "How long each thing may take that the plugin must do.")
 @click.option(
     "--lists",
     type=click.Choice(["all", "first"]),
@@ -45,14 +39,7 @@ _KEPT_LINES = 20
     is_flag=True,
     help="Give COMMAND a mount namespace of its own with our directories at /var/lib/kubelet; needs root.",
 )
-@click.option(
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    envvar="KDP_OUTPUT",
-    help="For people, or for programs.  [KDP_OUTPUT]",
-)
+@output_option("table", "json")
 def command(
     file: str,
     program: tuple[str, ...],

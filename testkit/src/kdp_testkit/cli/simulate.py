@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 import click
 from typing_extensions import override
 
-from kdp.cli.options import Seconds, backend_options, refusing, setting_options
+from kdp.cli.options import backend_options, refusing, setting_options
 from kdp.daemon.process import silence_grpc
 from kdp.daemon.settings import SETTINGS
 from kdp.errors import ConfigurationError
+
+from .options import deadline_option, mode_option, profile_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,14 +32,7 @@ if TYPE_CHECKING:
 @click.command("simulate", short_help="Try a class against a simulated kubelet.")
 @click.argument("target", metavar="TARGET")
 @backend_options
-@click.option(
-    "--mode",
-    type=click.Choice(["device-plugin", "dra"]),
-    default="device-plugin",
-    show_default=True,
-    envvar="KDP_MODE",
-    help="Whether the class is tried as a device plugin or as a DRA driver.  [KDP_MODE]",
-)
+@mode_option("Whether the class is tried as a device plugin or as a DRA driver.  [KDP_MODE]", envvar="KDP_MODE")
 @setting_options(
     "registration",
     "poll_interval",
@@ -48,23 +43,8 @@ if TYPE_CHECKING:
     "device_status",
     "device_metadata",
 )
-@click.option(
-    "--profile",
-    metavar="PROFILE",
-    default="k137",
-    show_default=True,
-    envvar="KDP_PROFILE",
-    help="Which kubelet is simulated: k134, k136 or k137.  [KDP_PROFILE]",
-)
-@click.option(
-    "--deadline",
-    type=Seconds(),
-    metavar="SECONDS",
-    default=20.0,
-    show_default=True,
-    envvar="KDP_DEADLINE",
-    help="How long one step may take.  [KDP_DEADLINE]",
-)
+@profile_option
+@deadline_option(20.0, "How long one step may take.")
 @click.option(
     "--output",
     type=click.Choice(["text", "json"]),

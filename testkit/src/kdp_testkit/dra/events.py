@@ -8,29 +8,37 @@ from ..events import Event
 
 
 @attrs.frozen(kw_only=True)
-class DriverRegistered(Event):
-    """An instance of a driver was taken: with which of its services it is called, and asked for health ("": not)."""
+class _InstanceEvent(Event):
+    """Something between the kubelet and one instance of a driver."""
 
     driver: str
     endpoint: str
+
+
+@attrs.frozen(kw_only=True)
+class _ClaimsRequest(_InstanceEvent):
+    """A call of the kubelet about these UIDs of claims."""
+
+    claims: tuple[str, ...]
+
+
+@attrs.frozen(kw_only=True)
+class DriverRegistered(_InstanceEvent):
+    """An instance of a driver was taken: with which of its services it is called, and asked for health ("": not)."""
+
     service: str
     health_service: str
 
 
 @attrs.frozen(kw_only=True)
-class DriverGone(Event):
+class DriverGone(_InstanceEvent):
     """An instance was unregistered: its registration socket is gone."""
-
-    driver: str
-    endpoint: str
 
 
 @attrs.frozen(kw_only=True)
-class ConnectionChanged(Event):
+class ConnectionChanged(_InstanceEvent):
     """The connection to an instance's service socket came up or went down."""
 
-    driver: str
-    endpoint: str
     connected: bool
 
 
@@ -43,16 +51,12 @@ class SlicesWiped(Event):
 
 
 @attrs.frozen(kw_only=True)
-class PrepareRequested(Event):
+class PrepareRequested(_ClaimsRequest):
     """The kubelet called NodePrepareResources, with these UIDs of claims."""
-
-    driver: str
-    endpoint: str
-    claims: tuple[str, ...]
 
 
 @attrs.frozen(kw_only=True)
-class PrepareAnswered(Event):
+class PrepareAnswered(_InstanceEvent):
     """NodePrepareResources was answered.
 
     Attributes:
@@ -61,8 +65,6 @@ class PrepareAnswered(Event):
         error: Of the whole call.
     """
 
-    driver: str
-    endpoint: str
     devices: dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]]
     errors: dict[str, str]
     error: str | None
@@ -70,20 +72,14 @@ class PrepareAnswered(Event):
 
 
 @attrs.frozen(kw_only=True)
-class UnprepareRequested(Event):
+class UnprepareRequested(_ClaimsRequest):
     """The kubelet called NodeUnprepareResources, with these UIDs of claims."""
-
-    driver: str
-    endpoint: str
-    claims: tuple[str, ...]
 
 
 @attrs.frozen(kw_only=True)
-class UnprepareAnswered(Event):
+class UnprepareAnswered(_InstanceEvent):
     """NodeUnprepareResources was answered; ``errors`` by the claim's UID, ``error`` of the whole call."""
 
-    driver: str
-    endpoint: str
     errors: dict[str, str]
     error: str | None
     seconds: float
@@ -106,24 +102,20 @@ class PodNotStarted(Event):
 
 
 @attrs.frozen(kw_only=True)
-class HealthStreamOpened(Event):
+class HealthStreamOpened(_InstanceEvent):
     """The kubelet called NodeWatchResources."""
 
-    driver: str
-    endpoint: str
     service: str
 
 
 @attrs.frozen(kw_only=True)
-class HealthReceived(Event):
+class HealthReceived(_InstanceEvent):
     """A report of health came, with so many devices.
 
     Attributes:
         messages: What is said of devices, by name, as it came; without those of which nothing is said.
     """
 
-    driver: str
-    endpoint: str
     healthy: int
     unhealthy: int
     unknown: int
@@ -131,11 +123,9 @@ class HealthReceived(Event):
 
 
 @attrs.frozen(kw_only=True)
-class HealthStreamEnded(Event):
+class HealthStreamEnded(_InstanceEvent):
     """NodeWatchResources ended: ``code`` is the gRPC name of the status, ``OK`` for a clean end."""
 
-    driver: str
-    endpoint: str
     code: str
     detail: str
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import socket
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 
 from kdp.kubelet.paths import KubeletPaths
 
 from ...dra import objects
+from ...dra.kubeconfig import write_kubeconfig
 from ...dra.server import SimulatedApiServer
 from ...events import PluginInfoReceived
 from .kubelet import NODE, dra_kubelet
@@ -60,12 +60,10 @@ async def playing(
     ):
         for name in ("cdi", "state"):
             (folder / name).mkdir()
-        kubeconfig = folder / "kubeconfig"
-        kubeconfig.write_text(json.dumps(_kubeconfig(server.url)))
         node = DraNode(
             name=NODE,
             paths=KubeletPaths.under(kubelet.root),
-            kubeconfig=kubeconfig,
+            kubeconfig=write_kubeconfig(folder, server.url),
             cdi=folder / "cdi",
             state=folder / "state",
         )
@@ -75,14 +73,3 @@ async def playing(
         finally:
             server.faults.clear()
             tasks.cancel_scope.cancel()
-
-
-def _kubeconfig(url: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "simulated", "cluster": {"server": url}}],
-        "users": [{"name": "driver", "user": {}}],
-        "contexts": [{"name": "simulated", "context": {"cluster": "simulated", "user": "driver"}}],
-        "current-context": "simulated",
-    }

@@ -1,0 +1,55 @@
+"""The options that the commands of the test kit share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from kdp.cli.options import Seconds
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def profile_option(function: _Function) -> _Function:
+    """Add ``--profile``: which kubelet is simulated."""
+    return click.option(
+        "--profile",
+        metavar="PROFILE",
+        default="k137",
+        show_default=True,
+        envvar="KDP_PROFILE",
+        help="Which kubelet is simulated: k134, k136 or k137.  [KDP_PROFILE]",
+    )(function)
+
+
+def mode_option(help: str, *, envvar: str | None = None) -> Callable[[_Function], _Function]:
+    """Return the option ``--mode``: device plugin or DRA driver."""
+    return click.option(
+        "--mode",
+        type=click.Choice(["device-plugin", "dra"]),
+        default="device-plugin",
+        show_default=True,
+        envvar=envvar,
+        help=help,
+    )
+
+
+def deadline_option(default: float, help: str, *, most: float | None = None) -> Callable[[_Function], _Function]:
+    """Return the option ``--deadline`` in seconds."""
+    return click.option(
+        "--deadline",
+        type=Seconds(most=most),
+        metavar="SECONDS",
+        default=default,
+        show_default=True,
+        envvar="KDP_DEADLINE",
+        help=f"{help}  [KDP_DEADLINE]",
+    )
+
+
+def directory_option(flag: str, help: str, **more: Any) -> Callable[[_Function], _Function]:
+    """Return an option that names a directory."""
+    return click.option(flag, type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help=help, **more)
