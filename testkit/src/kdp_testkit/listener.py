@@ -123,7 +123,7 @@ class Listener:
             self.path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Close the listening socket of a door that never served. Idempotent."""
+        """Close the listening socket of a listener that never served. Idempotent."""
         self._listener.close()
 
 

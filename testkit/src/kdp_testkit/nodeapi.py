@@ -95,7 +95,7 @@ class ApiServer:
             )
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
         self._server.add_insecure_port(f"unix-abstract:{self._address}")
-        self._door: Listener | None = None
+        self._listener: Listener | None = None
 
     async def start(self) -> None:
         """Bind and listen; `close` must follow, also after an error.
@@ -106,23 +106,23 @@ class ApiServer:
         self.path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
         self.path.unlink(missing_ok=True)
         await start_server(self._server)
-        self._door = Listener(self.path, self._address)
-        self._door.listen()
+        self._listener = Listener(self.path, self._address)
+        self._listener.listen()
 
     async def serve(self) -> None:
         """Take connections until cancelled; `start` must have been called."""
-        if self._door is not None:
-            await self._door.serve()
+        if self._listener is not None:
+            await self._listener.serve()
 
     def slam(self) -> None:
         """Break everything at once and without a word; `serve` must still be cancelled."""
-        if self._door is not None:
-            self._door.slam()
+        if self._listener is not None:
+            self._listener.slam()
 
     async def close(self) -> None:
         """Stop the server. Idempotent; the socket's file stays, as a killed kubelet leaves it."""
-        if self._door is not None:
-            self._door.close()
+        if self._listener is not None:
+            self._listener.close()
         await stop_server(self._server, None)
 
     def _limited(self, name: str, answer: Callable[[Any], Awaitable[Message] | Message]) -> Any:

@@ -90,7 +90,7 @@ class PodResources:
         self._manager.release_finished()
         pods = list(self._pods())
         self._rng.shuffle(pods)
-        reply = v1.ListPodResourcesResponse(pod_resources=[self._told(pod) for pod in pods])
+        reply = v1.ListPodResourcesResponse(pod_resources=[self._entry_of(pod) for pod in pods])
         return v1.ListPodResourcesResponse.FromString(self._faults.shape(reply.SerializeToString()))
 
     def _get(self, request: v1.GetPodResourcesRequest) -> v1.GetPodResourcesResponse:
@@ -98,7 +98,7 @@ class PodResources:
             raise Refusal("PodResources API Get method disabled")
         for pod in self._pods():
             if (pod.name, pod.namespace) == (request.pod_name, request.pod_namespace):
-                return v1.GetPodResourcesResponse(pod_resources=self._told(pod))
+                return v1.GetPodResourcesResponse(pod_resources=self._entry_of(pod))
         raise Refusal(f"pod {request.pod_name} in namespace {request.pod_namespace} not found")
 
     def _allocatable(self, request: v1.AllocatableResourcesRequest) -> v1.AllocatableResourcesResponse:
@@ -115,7 +115,7 @@ class PodResources:
         self._rng.shuffle(entries)
         return v1.AllocatableResourcesResponse(devices=entries)
 
-    def _told(self, pod: Pod) -> v1.PodResources:
+    def _entry_of(self, pod: Pod) -> v1.PodResources:
         listed = [container for container in pod.in_order if container.restartable or container in pod.containers]
         held = self._manager.assignments.get(pod.uid, {})
         containers = [

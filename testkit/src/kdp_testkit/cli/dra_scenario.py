@@ -28,7 +28,7 @@ from ..dra.pods import DraPod, PodStartError, PodStopError
 from ..dra.server import SimulatedApiServer
 from ..dra.timings import DraTimings
 from ..events import KubeletStarted
-from .scenario_base import DOWNTIME, Misconfigured, Play, ScenarioFailed
+from .scenario_base import DOWNTIME, BaseScenario, Misconfigured, ScenarioFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -46,13 +46,13 @@ _Object = dict[str, Any]
 
 
 @final
-class DraScenario(Play):
-    """One run of the scenario; see `Play`.
+class DraScenario(BaseScenario):
+    """One run of the scenario; see `BaseScenario`.
 
     Args:
         arguments: What follows ``kdp run``: the target and its options.
         tells_status: Whether the driver was told to write the status of devices into claims.
-        more: As of `Play`.
+        more: As of `BaseScenario`.
     """
 
     WHAT = "driver"

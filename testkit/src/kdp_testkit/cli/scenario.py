@@ -12,7 +12,7 @@ from kdp.model.names import MAX_DEVICE_ID_LENGTH
 
 from .. import AdmissionError, ContainerReply, ContainerStartError, Pod, SimulatedKubelet
 from .. import events as seen
-from .scenario_base import DOWNTIME, Misconfigured, Play, ScenarioFailed
+from .scenario_base import DOWNTIME, BaseScenario, Misconfigured, ScenarioFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 @final
-class Scenario(Play):
-    """One run of the scenario; see `Play`."""
+class Scenario(BaseScenario):
+    """One run of the scenario; see `BaseScenario`."""
 
     @override
     async def play(self) -> ScenarioFailed | Misconfigured | None:

@@ -1,7 +1,7 @@
 """What the scenarios of ``kdp simulate`` have in common: the plugin's process, its log, and how a scenario ends.
 
 Rule: every wait has a deadline, and its end is a sentence about the plugin. Whatever happens, the plugin's process and
-everything that it started are gone when `Play.run` returns.
+everything that it started are gone when `BaseScenario.run` returns.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Tell(Protocol):
         ...
 
 
-class Play(ABC):
+class BaseScenario(ABC):
     """One run of a scenario.
 
     Args:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from .scenario_base import Play
+    from .scenario_base import BaseScenario
 
 
 @click.command("simulate", short_help="Try a class against a simulated kubelet.")
@@ -105,7 +105,7 @@ def command(
     teller.tell("passed", "passed", {})
 
 
-def _scenario(mode: str, arguments: list[str], flags: Mapping[str, str | None], **more: Any) -> Play:
+def _scenario(mode: str, arguments: list[str], flags: Mapping[str, str | None], **more: Any) -> BaseScenario:
     if mode == "device-plugin":
         from .scenario import Scenario
 

@@ -19,7 +19,7 @@ import attrs
 from .verdicts import Route
 
 SceneT = TypeVar("SceneT")
-Play = Callable[[SceneT], Awaitable[str]]
+CheckFunction = Callable[[SceneT], Awaitable[str]]
 
 BOTH: tuple[Route, ...] = ("kubelet", "watcher")
 KUBELET_SOCK: tuple[Route, ...] = ("kubelet",)
@@ -63,7 +63,7 @@ class Check(ConformanceCheck, Generic[SceneT]):
         play: Plays it, and returns what was seen.
     """
 
-    play: Play[SceneT] = attrs.field(repr=False, eq=False)
+    play: CheckFunction[SceneT] = attrs.field(repr=False, eq=False)
 
 
 class Checks(Generic[SceneT]):
@@ -89,10 +89,10 @@ class Checks(Generic[SceneT]):
         waits: float = 0.0,
         lasts: float = 0.0,
         alone: bool = False,
-    ) -> Callable[[Play[SceneT]], Play[SceneT]]:
+    ) -> Callable[[CheckFunction[SceneT]], CheckFunction[SceneT]]:
         """Enter a coroutine into the list; the arguments are `ConformanceCheck`'s."""
 
-        def enter(play: Play[SceneT]) -> Play[SceneT]:
+        def enter(play: CheckFunction[SceneT]) -> CheckFunction[SceneT]:
             check = Check(
                 id=id,
                 name=name,

@@ -84,7 +84,7 @@ def _junit(report: ConformanceReport) -> str:
             time=f"{result.seconds:.3f}",
         )
         if result.status == "failed":
-            ET.SubElement(case, "failure", message=_legal(_first_line(result.saw))).text = _legal(_told(result))
+            ET.SubElement(case, "failure", message=_legal(_first_line(result.saw))).text = _legal(_details(result))
         elif result.status == "not_applicable":
             ET.SubElement(case, "skipped", message=_legal(_first_line(result.saw)))
         else:
@@ -98,7 +98,7 @@ def _legal(text: str) -> str:
     return "".join(char for char in text if char in "\t\n" or (ord(char) >= 32 and not 0xD800 <= ord(char) <= 0xDFFF))
 
 
-def _told(result: CheckResult) -> str:
+def _details(result: CheckResult) -> str:
     return f"saw: {result.saw}\nexpected: {result.check.expected}\nrule: {result.check.rule}\ncure: {result.check.cure}"
 
 

@@ -119,7 +119,7 @@ async def _played(play: Callable[[], Awaitable[str]], longest: float) -> str:
     except TimeoutError:
         raise Failed(f"the scenario did not come to its end within {longest:.0f} s") from None
     except _SIMULATORS as error:
-        raise Failed(_told(error)) from error
+        raise Failed(_text_of(error)) from error
 
 
 def verdict_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -128,7 +128,7 @@ def verdict_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
     for kinds in ((Failed,), (NotApplicable,), _SIMULATORS):
         for error in flat:
             if isinstance(error, kinds):
-                return error if isinstance(error, (Failed, NotApplicable)) else Failed(_told(error))
+                return error if isinstance(error, (Failed, NotApplicable)) else Failed(_text_of(error))
     return group
 
 
@@ -140,7 +140,7 @@ def _flat(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
             yield error
 
 
-def _told(error: BaseException) -> str:
+def _text_of(error: BaseException) -> str:
     text = str(error) or type(error).__name__
     match error:
         case CallError():

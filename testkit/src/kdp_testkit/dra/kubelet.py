@@ -26,7 +26,7 @@ from ..pods import NotReached, ScenarioError
 from . import events
 from .claims import CHECKPOINT_NAME, ClaimEntry, ClaimRefusal
 from .faults import DraFaults
-from .kubelet_process import Ask, DraKubeletProcess
+from .kubelet_process import ApiRequest, DraKubeletProcess
 from .pods import DraPod, PodStartError, PodStopError
 from .profiles import DEFAULT_PROFILE, DraProfile, profile_named
 from .timings import DraTimings
@@ -65,7 +65,7 @@ class SimulatedDraKubelet(AsyncContextManagerMixin):
 
     def __init__(
         self,
-        ask: Ask,
+        ask: ApiRequest,
         root: str | os.PathLike[str] | None = None,
         *,
         node: str = "node0",

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 DRA_PLUGIN_TYPE = "DRAPlugin"
 
-Ask = Callable[[str, str], Awaitable[dict[str, Any]]]
+ApiRequest = Callable[[str, str], Awaitable[dict[str, Any]]]
 """Asks the API server as the kubelet: method and path with query; raises `ApiRefused`."""
 
 
@@ -97,7 +97,7 @@ class DraKubeletProcess:
         profile: DraProfile,
         tells_health: bool,
         node: str,
-        ask: Ask,
+        ask: ApiRequest,
         active_pods: Callable[[], Collection[str]],
         log: EventLog,
         faults: WatchedFaults,

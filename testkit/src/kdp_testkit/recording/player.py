@@ -33,7 +33,7 @@ from ..wire import (
     settle,
 )
 from .compare import answer_differences, error_differences, list_differences, register_differences
-from .door import KubeletSocket
+from .kubelet_socket import KubeletSocket
 from .redaction import Bindings
 from .report import Report, Step, Verdict
 from .script import goes_on_without, ids_of, is_compared, is_kubelets_end, is_lost_connection, played

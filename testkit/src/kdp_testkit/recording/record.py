@@ -37,7 +37,7 @@ from kdp.kubelet.server import ServeError, SocketServer, start_server, stop_serv
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
 
 from ..wire import CallError, DialError, PluginConnection, settle
-from .door import KubeletSocket
+from .kubelet_socket import KubeletSocket
 from .sockets import joined, wipe
 
 if TYPE_CHECKING:

@@ -63,10 +63,8 @@ async def _still_works(scene: PluginScene, after: str, streams: int = 1) -> None
     "fails the pod and keeps the devices booked (section 6.3)",
     cure="answer each container request with one response; absolute paths, permissions such as 'rw'",
 )
-async def one_device(case: Case) -> str:
-    """Allocate the first."""
-    async with case.connected() as scene:
-        [device] = scene.some(1)
+async def _one_device(case: Case) -> str:
+    async with case.with_device() as (scene, device):
         began = anyio.current_time()
         replies = await allocate(scene, [device])
         took = anyio.current_time() - began
@@ -84,8 +82,7 @@ async def one_device(case: Case) -> str:
     rule="section 6.1: the kubelet sends the ids of a container in random order",
     cure="sort the ids before you make anything of them",
 )
-async def any_order(case: Case) -> str:
-    """Allocate two in both orders."""
+async def _any_order(case: Case) -> str:
     case.require_devices()
     async with case.connected() as scene:
         first, second = scene.some(2)
@@ -105,10 +102,8 @@ async def any_order(case: Case) -> str:
     ),
     cure="keep no book of what is in use: the kubelet does; make Allocate idempotent",
 )
-async def again(case: Case) -> str:
-    """Allocate the same device twice."""
-    async with case.connected() as scene:
-        [device] = scene.some(1)
+async def _again(case: Case) -> str:
+    async with case.with_device() as (scene, device):
         [one] = await allocate(scene, [device])
         if (refused := await _refusal(scene, [device])) is not None:
             raise scene.failed(f"the second Allocate of {device} was refused: {refused}")
@@ -122,8 +117,7 @@ async def again(case: Case) -> str:
     rule="section 6.2: sidecars keep their devices for the pod's life, so the next container gets others",
     cure="answer Allocate for each container on its own",
 )
-async def sidecar(case: Case) -> str:
-    """Admit a pod with a sidecar."""
+async def _sidecar(case: Case) -> str:
     case.require_devices()
     async with case.connected() as scene:
         scene.some(2)
@@ -147,8 +141,7 @@ async def sidecar(case: Case) -> str:
     "container without it",
     cure="look every id up, and refuse with INVALID_ARGUMENT and a sentence for the pod's author",
 )
-async def unknown_id(case: Case) -> str:
-    """Ask for what is not there."""
+async def _unknown_id(case: Case) -> str:
     async with case.connected() as scene:
         refused = await _refusal(scene, ["no-such-device"])
         scene.require(refused is not None, "Allocate of the unknown id 'no-such-device' succeeded")
@@ -164,19 +157,12 @@ async def unknown_id(case: Case) -> str:
     cure="check the device's health in Allocate, and refuse with a sentence",
     levers=("fail", "heal"),
 )
-async def unhealthy_id(case: Case) -> str:
-    """Ask for what has failed."""
-    async with case.connected() as scene:
-        [device] = scene.some(1)
-        async with failed_device(scene, device):
-            await scene.until(
-                lambda: scene.health_of(device) != "Healthy",
-                case.limit(1.0),
-                f"the list never told that {device} failed",
-            )
-            refused = await _refusal(scene, [device])
-            scene.require(refused is not None, f"Allocate of the failed device {device} succeeded")
-            await _still_works(scene, "the failed device")
+async def _unhealthy_id(case: Case) -> str:
+    async with case.with_device() as (scene, device), failed_device(scene, device):
+        await scene.until_not_healthy(device, f"the list never told that {device} failed")
+        refused = await _refusal(scene, [device])
+        scene.require(refused is not None, f"Allocate of the failed device {device} succeeded")
+        await _still_works(scene, "the failed device")
     return str(refused)
 
 
@@ -190,8 +176,7 @@ async def unhealthy_id(case: Case) -> str:
     ),
     cure="loop over container_requests and append one response for each",
 )
-async def two_requests(case: Case) -> str:
-    """Send two."""
+async def _two_requests(case: Case) -> str:
     case.require_devices()
     async with case.connected() as scene:
         first, second = scene.some(2)
@@ -211,8 +196,7 @@ async def two_requests(case: Case) -> str:
     rule="section 6.3: what is not foreseen must not end the process",
     cure="answer an empty request with an empty response or INVALID_ARGUMENT",
 )
-async def empty(case: Case) -> str:
-    """Send nothing, and nothing in something."""
+async def _empty(case: Case) -> str:
     told: list[str] = []
     async with case.connected() as scene:
         for requests, what in (((), "no container request"), (((),), "a container request without ids")):
@@ -237,8 +221,7 @@ async def empty(case: Case) -> str:
     rule="section 6.1: kubelets allocate one after another, but pod workers can overlap with them",
     cure="keep no state between the requests that another one could see",
 )
-async def parallel(case: Case) -> str:
-    """Send fifty at once."""
+async def _parallel(case: Case) -> str:
     async with case.connected() as scene:
         devices = scene.at_most(10)
         alone = {device: (await allocate(scene, [device]))[0] for device in devices}
@@ -270,10 +253,8 @@ async def parallel(case: Case) -> str:
     rule="section 6.1: the kubelet has no deadline, admits no pod meanwhile, and counts as dead after 5 minutes",
     cure="give your own work a deadline of 20 to 30 s, and answer with an error then",
 )
-async def hanging(case: Case) -> str:
-    """Let it hang."""
-    async with case.connected(Staging(allocate="hangs")) as scene:
-        [device] = scene.some(1)
+async def _hanging(case: Case) -> str:
+    async with case.with_device(Staging(allocate="hangs")) as (scene, device):
         answer: list[CallError | list[ContainerReply]] = []
         began = anyio.current_time()
 
@@ -308,10 +289,8 @@ async def hanging(case: Case) -> str:
     rule="section 6.3: the text of the error is shown to the pod's author; section 0.1: keep it far below 8 KiB",
     cure="catch everything in Allocate, log it, and answer with one sentence",
 )
-async def raising(case: Case) -> str:
-    """Let it raise."""
-    async with case.connected(Staging(allocate="raises")) as scene:
-        [device] = scene.some(1)
+async def _raising(case: Case) -> str:
+    async with case.with_device(Staging(allocate="raises")) as (scene, device):
         refused = await _refusal(scene, [device])
         if refused is None:
             raise scene.failed("Allocate succeeded although the backend raised")
@@ -333,10 +312,8 @@ async def raising(case: Case) -> str:
     rule="section 6.1: a kubelet that ends cancels the call and forgets its choice; another set may be asked for next",
     cure="stop the work when the call's context is cancelled, and keep no half-made state",
 )
-async def cancelled(case: Case) -> str:
-    """Cancel a slow one."""
-    async with case.connected(Staging(allocate="slow")) as scene:
-        [device] = scene.some(1)
+async def _cancelled(case: Case) -> str:
+    async with case.with_device(Staging(allocate="slow")) as (scene, device):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(allocate, scene, [device])
             await scene.until(scene.instance.entered, case.limit(1.0), "Allocate did not reach the backend")
@@ -363,8 +340,7 @@ async def _all_replies(scene: PluginScene, most: int = 16) -> list[ContainerRepl
     rule="section 6.1: Allocate is not called again when a container or the plugin restarts: the old reply is used",
     cure="remove nothing at the end of the process that a reply has named: mount sources, CDI specs, device nodes",
 )
-async def survives_restart(case: Case) -> str:
-    """Allocate, end, start."""
+async def _survives_restart(case: Case) -> str:
     async with case.connected() as scene:
         scene.some(1)
         replies = await _all_replies(scene)
@@ -391,8 +367,7 @@ async def survives_restart(case: Case) -> str:
     cure="make device nodes, mount sources and CDI specs at the start, before you register",
     routes=KUBELET_SOCK,
 )
-async def reboot(case: Case) -> str:
-    """Restart the node."""
+async def _reboot(case: Case) -> str:
     missing: list[str] = []
     replies: list[ContainerReply] = []
 
@@ -430,8 +405,7 @@ async def reboot(case: Case) -> str:
     ),
     cure="write the spec before you answer with its names, and rename it into place",
 )
-async def cdi_names(case: Case) -> str:
-    """Allocate everything."""
+async def _cdi_names(case: Case) -> str:
     async with case.connected() as scene:
         scene.some(1)
         replies = await _all_replies(scene)

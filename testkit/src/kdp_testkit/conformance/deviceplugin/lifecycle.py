@@ -41,8 +41,7 @@ CHECKS: Checks[Case] = Checks()
     "dialed by nobody but costs the next start",
     cure="on SIGTERM end the streams, then the server, unlink your own socket, exit 0",
 )
-async def sigterm(case: Case) -> str:
-    """Ask it to end."""
+async def _sigterm(case: Case) -> str:
     async with case.connected() as scene:
         known, own = len(scene.lists), scene.sockets()
         ending = await scene.stop()
@@ -72,8 +71,7 @@ async def sigterm(case: Case) -> str:
         "with them"
     ),
 )
-async def sigterm_in_allocate(case: Case) -> str:
-    """Ask it to end while it allocates."""
+async def _sigterm_in_allocate(case: Case) -> str:
     async with _slow_allocate(case) as scene:
         [device] = scene.some(1)
         answers: list[ContainerReply | CallError] = []
@@ -121,8 +119,7 @@ async def _slow_allocate(case: Case) -> AsyncGenerator[PluginScene]:
     "that refuse connections",
     cure="make socket names unique for each process, and at the start remove only dead ones with your own prefix",
 )
-async def killed(case: Case) -> str:
-    """Kill it and start it."""
+async def _killed(case: Case) -> str:
     async with case.connected() as scene:
         directory = (
             scene.kubelet.paths.plugins_registry_dir
@@ -192,8 +189,7 @@ def _opened(scene: PluginScene) -> list[events.StreamOpened]:
     cure="unlink only the socket that is still yours; send no last list; use names that no other process uses",
     routes=KUBELET_SOCK,
 )
-async def overlap(case: Case) -> str:
-    """Start a second, end the first."""
+async def _overlap(case: Case) -> str:
     async with case.connected(profile="k137") as scene:
         first = scene.instance
         second = await _second(scene)
@@ -232,8 +228,7 @@ async def overlap(case: Case) -> str:
     cure="register again whenever your stream ends, also right after a successful registration",
     routes=KUBELET_SOCK,
 )
-async def overlap_on_old_kubelets(case: Case) -> str:
-    """The same on a kubelet with the takeover bug."""
+async def _overlap_on_old_kubelets(case: Case) -> str:
     profile = case.profile if case.profile in ("k132", "k134", "k136") else "k136"
     async with case.connected(profile=profile) as scene:
         first = scene.instance
@@ -299,8 +294,7 @@ async def _intruder(paths: KubeletPaths, resource: str) -> AsyncGenerator[str]:
     cure="ignore what other processes do in the plugin directory while your stream lives",
     routes=KUBELET_SOCK,
 )
-async def failing_second(case: Case) -> str:
-    """Let another plugin fail."""
+async def _failing_second(case: Case) -> str:
     async with case.connected(profile="k137") as scene:
         own, before = scene.sockets(), len(scene.registers)
         async with _intruder(scene.kubelet.paths, scene.resource) as answer:
@@ -325,8 +319,7 @@ async def failing_second(case: Case) -> str:
     cure="send no list on the way out",
     routes=KUBELET_SOCK,
 )
-async def second_leaves(case: Case) -> str:
-    """Start a second, end the second."""
+async def _second_leaves(case: Case) -> str:
     async with case.connected(profile="k137") as scene:
         first_path = _opened(scene)[0].socket_path
         healthy = scene.healthy
@@ -357,8 +350,7 @@ async def second_leaves(case: Case) -> str:
     ),
     cure="give each resource its own socket and its own state; never restart them all",
 )
-async def two_resources(case: Case) -> str:
-    """Kill one stream."""
+async def _two_resources(case: Case) -> str:
     staging = Staging() if len(case.facts.resources) > 1 else Staging(second=True)
     async with case.connected(staging) as scene:
         log = scene.kubelet.events
@@ -389,8 +381,7 @@ async def two_resources(case: Case) -> str:
     waits=60.0,
     alone=True,
 )
-async def long_life(case: Case) -> str:
-    """Call it very often."""
+async def _long_life(case: Case) -> str:
     wanted = max(500, int(100_000 * case.scale))
     async with case.connected() as scene:
         devices = scene.healthy[:1]
@@ -435,8 +426,7 @@ async def _at_once(calls: Any, count: int) -> None:
     waits=60.0,
     alone=True,
 )
-async def many_restarts(case: Case) -> str:
-    """Restart it very often."""
+async def _many_restarts(case: Case) -> str:
     wanted = max(10, int(200 * case.scale))
     async with case.connected() as scene:
 

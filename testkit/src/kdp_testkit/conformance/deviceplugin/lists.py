@@ -64,8 +64,7 @@ async def vanished_device(scene: PluginScene, device: str) -> AsyncGenerator[Non
     cure="send a list only when something in it differs from the one before",
     waits=300.0,
 )
-async def idle(case: Case) -> str:
-    """Watch for five minutes."""
+async def _idle(case: Case) -> str:
     span = case.span(300.0)
     async with case.connected() as scene:
         await scene.quiet(span, events.ListReceived, events.StreamEnded, events.RegisterReceived)
@@ -80,16 +79,12 @@ async def idle(case: Case) -> str:
     cure="watch the hardware, and send the whole list with the failed device's health 'Unhealthy'",
     levers=("fail", "heal"),
 )
-async def device_fails(case: Case) -> str:
-    """Let one fail."""
-    async with case.connected() as scene:
-        [device] = scene.some(1)
+async def _device_fails(case: Case) -> str:
+    async with case.with_device() as (scene, device):
         before, known = scene.listed, len(scene.lists)
         began = time.monotonic()
         async with failed_device(scene, device):
-            await scene.until(
-                lambda: scene.health_of(device) == "Unhealthy", case.limit(1.0), f"{device} did not become Unhealthy"
-            )
+            await scene.until_listed(device, "Unhealthy", f"{device} did not become Unhealthy")
             took = scene.lists[-1].time - began
             others = {name: held for name, held in scene.listed.items() if name != device}
             scene.require(
@@ -110,20 +105,14 @@ async def device_fails(case: Case) -> str:
     cure="notice the recovery, and send the whole list with the health 'Healthy'",
     levers=("fail", "heal"),
 )
-async def device_recovers(case: Case) -> str:
-    """Let one fail and heal."""
-    async with case.connected() as scene:
-        [device] = scene.some(1)
+async def _device_recovers(case: Case) -> str:
+    async with case.with_device() as (scene, device):
         before = scene.listed
         async with failed_device(scene, device):
-            await scene.until(
-                lambda: scene.health_of(device) != "Healthy", case.limit(1.0), f"{device} did not become Unhealthy"
-            )
+            await scene.until_not_healthy(device, f"{device} did not become Unhealthy")
             began = time.monotonic()
             await scene.instance.heal(device)
-            await scene.until(
-                lambda: scene.health_of(device) == "Healthy", case.limit(1.0), f"{device} did not become Healthy again"
-            )
+            await scene.until_listed(device, "Healthy", f"{device} did not become Healthy again")
             took = scene.lists[-1].time - began
             scene.require(scene.listed == before, "the list is not the one of before the fault")
     return f"{device} Healthy again after {took * 1000:.1f} ms"
@@ -142,8 +131,7 @@ async def device_recovers(case: Case) -> str:
     levers=("fail", "heal"),
     alone=True,
 )
-async def burst(case: Case) -> str:
-    """Flip devices as fast as possible for a second."""
+async def _burst(case: Case) -> str:
     async with case.connected() as scene:
         devices = scene.some(min(4, max(1, len(scene.healthy))))
         known = len(scene.lists)
@@ -183,15 +171,11 @@ async def burst(case: Case) -> str:
     cure="send a list without the device, or keep it as Unhealthy for a while",
     levers=("vanish",),
 )
-async def device_vanishes(case: Case) -> str:
-    """Take one away."""
-    async with case.connected() as scene:
-        device = scene.some(1)[0]
+async def _device_vanishes(case: Case) -> str:
+    async with case.with_device() as (scene, device):
         others = scene.listed.keys() - {device}
         async with vanished_device(scene, device):
-            await scene.until(
-                lambda: scene.health_of(device) != "Healthy", case.limit(1.0), f"{device} is still listed Healthy"
-            )
+            await scene.until_not_healthy(device, f"{device} is still listed Healthy")
             scene.require(
                 others <= scene.listed.keys(), f"with {device} others vanished: {ids(others - scene.listed.keys())}"
             )
@@ -207,8 +191,7 @@ async def device_vanishes(case: Case) -> str:
     cure="keep the ids of lost devices as Unhealthy while a pod may hold them",
     levers=("vanish",),
 )
-async def held_device_vanishes(case: Case) -> str:
-    """Take away what a pod holds."""
+async def _held_device_vanishes(case: Case) -> str:
     from ...pods import Pod
 
     async with case.connected() as scene:
@@ -216,9 +199,7 @@ async def held_device_vanishes(case: Case) -> str:
         pod = await scene.kubelet.admit(Pod.asking({scene.resource: 1}))
         [device] = pod.devices(scene.resource)
         async with vanished_device(scene, device):
-            await scene.until(
-                lambda: scene.health_of(device) != "Healthy", case.limit(1.0), f"{device} is still listed Healthy"
-            )
+            await scene.until_not_healthy(device, f"{device} is still listed Healthy")
             if scene.health_of(device) is None and case.subject.has_process:
                 raise NotApplicable(
                     f"{device} left the list; the program may have asked the pod-resources API, which the simulated "
@@ -239,8 +220,7 @@ async def held_device_vanishes(case: Case) -> str:
     cure="look for new devices while you run, and send the whole new list on the open stream",
     levers=("add",),
 )
-async def device_appears(case: Case) -> str:
-    """Bring one."""
+async def _device_appears(case: Case) -> str:
     async with case.connected() as scene:
         before = set(scene.listed)
         began = time.monotonic()
@@ -262,19 +242,15 @@ async def device_appears(case: Case) -> str:
     cure="give each ListAndWatch call its own place in the history, not a shared queue",
     levers=("fail", "heal"),
 )
-async def two_streams(case: Case) -> str:
-    """Open a second stream."""
-    async with case.connected() as scene:
-        [device] = scene.some(1)
+async def _two_streams(case: Case) -> str:
+    async with case.with_device() as (scene, device):
         stream = scene.client.watch()
         try:
             limit = case.limit(1.0)
             first = await _next(scene, stream, limit, "the second stream got no list")
             scene.require({d.id for d in first} == set(scene.listed), "the second stream's first list is not complete")
             async with failed_device(scene, device):
-                await scene.until(
-                    lambda: scene.health_of(device) == "Unhealthy", limit, f"the first stream was not told of {device}"
-                )
+                await scene.until_listed(device, "Unhealthy", f"the first stream was not told of {device}")
                 news = await _next(scene, stream, limit, f"the second stream was not told of {device}")
                 scene.require(
                     {d.id: d.health for d in news}.get(device) == "Unhealthy",
@@ -306,10 +282,8 @@ async def _next(scene: PluginScene, stream: PluginStream, limit: float, otherwis
     levers=("fail", "heal"),
     alone=True,
 )
-async def slow_reader(case: Case) -> str:
-    """Stop reading, change, read on."""
-    async with case.connected() as scene:
-        [device] = scene.some(1)
+async def _slow_reader(case: Case) -> str:
+    async with case.with_device() as (scene, device):
         known, before = len(scene.lists), scene.instance.usage()
         scene.kubelet.pause_reading(scene.resource)
         wanted = max(200, int(10_000 * case.scale))
@@ -354,8 +328,7 @@ async def slow_reader(case: Case) -> str:
     cure="filter the events of the directory by name: only kubelet.sock matters",
     alone=True,
 )
-async def noise(case: Case) -> str:
-    """Write checkpoints."""
+async def _noise(case: Case) -> str:
     span = max(1.0, case.span(3.0))  # of a shorter one a single pause of the garbage collector is most
     async with case.connected() as scene:
         await _settle_lists(scene)
@@ -398,8 +371,7 @@ def _share(before: Usage, after: Usage, seconds: float) -> float:
     cure="measure the list before sending it; keep the old one and say how many devices fit",
     alone=True,
 )
-async def too_long(case: Case) -> str:
-    """Give it far too many devices."""
+async def _too_long(case: Case) -> str:
     count = 70_000
     async with case.connected() as scene:
         before, known = set(scene.listed), len(scene.lists)
@@ -431,8 +403,7 @@ async def too_long(case: Case) -> str:
     cure="compute the list before you register, and encode it once",
     alone=True,
 )
-async def ten_thousand(case: Case) -> str:
-    """Start with ten thousand."""
+async def _ten_thousand(case: Case) -> str:
     async with case.node() as scene:
         before = _own_rss()
         instance = await scene.start(Staging(devices=10_000))
@@ -465,8 +436,7 @@ def _own_rss() -> int:
         "device has none"
     ),
 )
-async def topology(case: Case) -> str:
-    """Look at the nodes, staged where that is possible."""
+async def _topology(case: Case) -> str:
     if case.subject.can_be_staged:
         async with case.connected(Staging(devices=4, numa=((0,), (1,), (0, 1), (1,)))) as scene:
             nodes = {device.id: device.numa_nodes for device in scene.listed.values()}

@@ -61,7 +61,7 @@ def _held(scene: PluginScene, when: str) -> None:
     cure="treat every error as 'later', raise the receive limit to 16 MiB, ask at most once a second",
     lasts=5.0,
 )
-async def unavailable(case: Case) -> str:
+async def _unavailable(case: Case) -> str:
     """Refuse it, hide it, fill it, and look what becomes of a pod that runs."""
     async with case.connected(Staging(asks_often=True)) as scene:
         scene.some(1)
@@ -75,7 +75,7 @@ async def unavailable(case: Case) -> str:
         _held(scene, "when the kubelet had no time")
         refusals = _asked(scene, refused=True)
         pauses = [later - earlier for earlier, later in pairwise(refusals) if later - earlier > _AT_ONCE]
-        scene.require(pauses and min(pauses) >= _PAUSE, f"it asked again after {_told(pauses)} s")
+        scene.require(pauses and min(pauses) >= _PAUSE, f"it asked again after {_seconds(pauses)} s")
         scene.kubelet.faults.list_too_much(times=3)
         await _lists(scene)
         _held(scene, "with an answer of 8 MiB")
@@ -88,7 +88,9 @@ async def unavailable(case: Case) -> str:
         _held(scene, "when the API's socket was back")
         await scene.kubelet.delete(pod.pod)
         await _returned(scene)
-    return f"asked again after {_told(pauses)} s, nothing was taken for free, and the pod's end was told after it all"
+    return (
+        f"asked again after {_seconds(pauses)} s, nothing was taken for free, and the pod's end was told after it all"
+    )
 
 
 _AT_ONCE = 0.05
@@ -98,7 +100,7 @@ _PAUSE = 0.2
 """The shortest pause after a refusal, in seconds: four times that between two questions that are answered."""
 
 
-def _told(pauses: list[float]) -> str:
+def _seconds(pauses: list[float]) -> str:
     return ", ".join(f"{pause:.1f}" for pause in pauses) or "no"
 
 
@@ -109,8 +111,7 @@ def _told(pauses: list[float]) -> str:
     rule=_RULE,
     cure="compare two lists 30 s apart, and remember what was told",
 )
-async def released(case: Case) -> str:
-    """Admit a pod, delete it."""
+async def _released(case: Case) -> str:
     case.require_devices()
     async with case.connected(Staging(asks_often=True)) as scene:
         scene.some(2)
@@ -133,8 +134,7 @@ async def released(case: Case) -> str:
     rule="section 10: there is one entry for each device and NUMA node: merge by id",
     cure="merge the entries by device id",
 )
-async def twice(case: Case) -> str:
-    """Give the devices two nodes each."""
+async def _twice(case: Case) -> str:
     async with case.connected(Staging(asks_often=True, devices=2, numa=((0, 1),))) as scene:
         pod = await scene.kubelet.admit(Pod.asking({scene.resource: 2}))
         await _lists(scene)
@@ -156,7 +156,7 @@ async def twice(case: Case) -> str:
     cure="compare once a minute, and begin a new generation when the kubelet's view lacks your devices",
     routes=KUBELET_SOCK,
 )
-async def disbelieved(case: Case) -> str:
+async def _disbelieved(case: Case) -> str:
     """Let a second instance come and go on a kubelet that forgets the first one by that."""
     profile = case.profile if case.profile in ("k132", "k134", "k136") else "k136"
     async with case.connected(Staging(asks_often=True), profile=profile) as scene:

@@ -48,8 +48,7 @@ async def _asked(scene: PluginScene, available: list[str], must: list[str], size
     rule="section 7: the kubelet drops what is unknown or double and fills up and trims at random",
     cure="return exactly allocation_size different ids of available_deviceIDs, those of must_include first",
 )
-async def preferred(case: Case) -> str:
-    """Ask for all sizes."""
+async def _preferred(case: Case) -> str:
     async with case.connected(_offering(case)) as scene:
         free = scene.at_most(16)
         asked: set[int] = {1, max(1, len(free) // 2), len(free)}
@@ -68,8 +67,7 @@ async def preferred(case: Case) -> str:
     rule="section 7: must_include is what is already chosen, and counts in the size",
     cure="begin the answer with must_include, and stop when there are allocation_size ids",
 )
-async def only_must(case: Case) -> str:
-    """Leave no choice."""
+async def _only_must(case: Case) -> str:
     async with case.connected(_offering(case)) as scene:
         free = scene.at_most(16)
         must = free[: max(1, len(free) // 2)]
@@ -85,8 +83,7 @@ async def only_must(case: Case) -> str:
     rule="section 7: an error fails the pod and can leave devices booked; an empty answer lets the kubelet choose",
     cure="never return an error from GetPreferredAllocation; return an empty list",
 )
-async def impossible(case: Case) -> str:
-    """Ask for more than there is."""
+async def _impossible(case: Case) -> str:
     async with case.connected(_offering(case)) as scene:
         free = scene.some(1)
         chosen = await _asked(scene, free, [], len(free) + 3)
@@ -102,8 +99,7 @@ async def impossible(case: Case) -> str:
     rule="section 7: options are frozen at registration, so a call can come after they have changed",
     cure="leave the method unimplemented, or answer with an empty list",
 )
-async def not_offered(case: Case) -> str:
-    """Call it anyway."""
+async def _not_offered(case: Case) -> str:
     staging = Staging(prefers=False) if case.facts.options.preferred_allocation_available else Staging()
     async with case.connected(staging) as scene:
         if (await scene.client.options(_CALL)).preferred_allocation_available:
@@ -133,8 +129,7 @@ def _preparing(case: Case, seconds: float) -> Staging:
     rule="section 7: it is called before every start of a container, restarts included",
     cure="make it idempotent: reset the devices whatever state they are in",
 )
-async def pre_start_twice(case: Case) -> str:
-    """Start twice."""
+async def _pre_start_twice(case: Case) -> str:
     async with case.connected(_preparing(case, 0.0)) as scene:
         devices = scene.some(1)
         scene.require((await scene.client.options(_CALL)).pre_start_required, "pre_start_required is not set")
@@ -153,7 +148,7 @@ async def pre_start_twice(case: Case) -> str:
     rule="section 7: the kubelet waits 30 s; what it shows after that is its own deadline, not the reason",
     cure="read the call's deadline and answer with an error a little before it",
 )
-async def slow_pre_start(case: Case) -> str:
+async def _slow_pre_start(case: Case) -> str:
     """Let it be slow; on a machine that is too busy for the first deadline it gets a second, longer one."""
     deadline = max(1.5, case.span(3.0))
     async with case.connected(Staging(prepares=3600.0)) as scene:

@@ -45,8 +45,7 @@ def _has_registers(scene: PluginScene, count: int) -> bool:
     cure="start your gRPC server and wait until it listens, then call Register with the socket's file name",
     routes=KUBELET_SOCK,
 )
-async def answers_before_register(case: Case) -> str:
-    """Try to connect at the very moment of Register."""
+async def _answers_before_register(case: Case) -> str:
     seen: list[tuple[events.RegisterReceived, str | None]] = []
     holder: list[PluginScene] = []
 
@@ -88,8 +87,7 @@ async def answers_before_register(case: Case) -> str:
     routes=KUBELET_SOCK,
     lasts=8.0,
 )
-async def register_is_awaited(case: Case) -> str:
-    """Answer Register late."""
+async def _register_is_awaited(case: Case) -> str:
     late = case.span(8.0)
     async with case.node() as scene:
         scene.kubelet.faults.register(RegisterFault(delay=late, resource=scene.resource))
@@ -115,8 +113,7 @@ async def register_is_awaited(case: Case) -> str:
     cure="fill RegisterRequest.options with the value that GetDevicePluginOptions returns",
     routes=KUBELET_SOCK,
 )
-async def same_options(case: Case) -> str:
-    """Compare them."""
+async def _same_options(case: Case) -> str:
     async with case.connected() as scene:
         first = scene.registers[0]
         asked = scene.kubelet.events.of(events.OptionsReceived, resource=scene.resource)[0]
@@ -138,8 +135,7 @@ async def same_options(case: Case) -> str:
     "twice can count twice; any health text but 'Healthy' means unhealthy",
     cure="know your devices before you register, and send them all as the first message of every stream",
 )
-async def first_list(case: Case) -> str:
-    """Read the first list and see that nothing follows it."""
+async def _first_list(case: Case) -> str:
     async with case.connected() as scene:
         opened = scene.kubelet.events.of(events.StreamOpened, resource=scene.resource)[0]
         first = scene.lists[0]
@@ -165,8 +161,7 @@ async def first_list(case: Case) -> str:
     cure="while a ListAndWatch stream is open, ignore everything that happens to kubelet.sock",
     routes=KUBELET_SOCK,
 )
-async def touched_socket(case: Case) -> str:
-    """Make the file anew, twice."""
+async def _touched_socket(case: Case) -> str:
     async with case.connected() as scene:
         await _settled(scene)
         scene.kubelet.faults.recreate_socket_file()
@@ -188,8 +183,7 @@ async def touched_socket(case: Case) -> str:
     cure="do not react to the file's disappearance; make a new socket with a new name for each registration",
     routes=KUBELET_SOCK,
 )
-async def lost_socket(case: Case) -> str:
-    """Delete the file, then end the stream."""
+async def _lost_socket(case: Case) -> str:
     async with case.connected() as scene:
         await _settled(scene)
         scene.kubelet.faults.delete_socket(scene.registers[-1].endpoint)
@@ -228,8 +222,7 @@ async def _refused_for_good(case: Case, text: str, words: str) -> str:
     cure="tell the text once, keep serving, try again after seconds, never exit",
     routes=KUBELET_SOCK,
 )
-async def version_refused(case: Case) -> str:
-    """Refuse every Register."""
+async def _version_refused(case: Case) -> str:
     return await _refused_for_good(case, _VERSION_ERROR, "is not supported by kubelet")
 
 
@@ -244,8 +237,7 @@ async def version_refused(case: Case) -> str:
     cure="tell the text once, keep serving, try again after seconds, never exit",
     routes=KUBELET_SOCK,
 )
-async def name_refused(case: Case) -> str:
-    """Refuse every Register."""
+async def _name_refused(case: Case) -> str:
     return await _refused_for_good(case, f'the ResourceName "{case.facts.resource}" is invalid', "is invalid")
 
 
@@ -260,8 +252,7 @@ async def name_refused(case: Case) -> str:
     routes=KUBELET_SOCK,
     lasts=16.0,
 )
-async def tried_again(case: Case) -> str:
-    """Fail in three ways, then behave."""
+async def _tried_again(case: Case) -> str:
     refused: list[str] = []
     holder: list[PluginScene] = []
 
@@ -292,8 +283,7 @@ async def tried_again(case: Case) -> str:
     cure="bind a fresh socket with a new name for every registration; never repeat one",
     routes=KUBELET_SOCK,
 )
-async def another_name(case: Case) -> str:
-    """Refuse once in 1.37's words."""
+async def _another_name(case: Case) -> str:
     async with case.node() as scene:
         path = scene.kubelet.paths.device_plugin_dir / "plugin.sock"
         scene.refuse(f"device plugin already connected: {path}")
@@ -312,8 +302,7 @@ async def another_name(case: Case) -> str:
     rule="section 7: options are asked for once in each registration and are frozen until the next",
     cure="return constant options",
 )
-async def options_twice(case: Case) -> str:
-    """Ask twice."""
+async def _options_twice(case: Case) -> str:
     async with case.connected() as scene:
         first, second = await scene.client.options(10.0), await scene.client.options(10.0)
         scene.require(first == second, f"first {first}, then {second}")

@@ -52,8 +52,7 @@ async def _back(scene: PluginScene, known: int, target: float, *, since: float |
     cure="watch the plugin directory for kubelet.sock, have the list ready, and register with a new socket at once",
     routes=KUBELET_SOCK,
 )
-async def restart(case: Case) -> str:
-    """Restart it."""
+async def _restart(case: Case) -> str:
     async with case.connected() as scene:
         before, known = set(scene.listed), len(scene.lists)
         await scene.kubelet.restart(down=case.span(0.1))
@@ -78,8 +77,7 @@ async def restart(case: Case) -> str:
     waits=60.0,
     alone=True,
 )
-async def long_absence(case: Case) -> str:
-    """Take it away for a minute."""
+async def _long_absence(case: Case) -> str:
     span = case.span(60.0)
     async with case.connected() as scene:
         known = len(scene.lists)
@@ -108,8 +106,7 @@ async def _processor(scene: PluginScene, seconds: float) -> float:
     cure="compare device, inode and change time, or better: react to events and to the end of your stream",
     routes=KUBELET_SOCK,
 )
-async def same_inode(case: Case) -> str:
-    """Restart until the inode comes again."""
+async def _same_inode(case: Case) -> str:
     for place in (None, "/var/tmp", "/dev/shm", os.getcwd()):  # noqa: S108 - directories of our own are made in them
         if place is not None and not os.access(place, os.W_OK):
             continue
@@ -151,8 +148,7 @@ def _reuses_inodes(directory: Path) -> bool:
     cure="take ECONNREFUSED for 'not yet' and try again within milliseconds",
     routes=KUBELET_SOCK,
 )
-async def late_listen(case: Case) -> str:
-    """Bind early, listen late."""
+async def _late_listen(case: Case) -> str:
     async with case.connected() as scene:
         known = len(scene.lists)
         await scene.kubelet.restart(listen_delay=0.2)
@@ -184,8 +180,7 @@ async def _started_without(case: Case, what: str) -> str:
     cure="serve, wait for a kubelet.sock that takes connections, and never exit because there is none",
     routes=KUBELET_SOCK,
 )
-async def dead_socket(case: Case) -> str:
-    """Start it with a dead socket."""
+async def _dead_socket(case: Case) -> str:
     return await _started_without(case, "dead")
 
 
@@ -197,8 +192,7 @@ async def dead_socket(case: Case) -> str:
     cure="watch the directory for kubelet.sock, and never exit because there is none",
     routes=KUBELET_SOCK,
 )
-async def no_socket(case: Case) -> str:
-    """Start it without a socket."""
+async def _no_socket(case: Case) -> str:
     return await _started_without(case, "absent")
 
 
@@ -211,7 +205,7 @@ async def no_socket(case: Case) -> str:
     routes=KUBELET_SOCK,
     alone=True,
 )
-async def without_events(case: Case) -> str:
+async def _without_events(case: Case) -> str:
     """Refuse inotify; of a program of its own, let its queue run over."""
     if not case.subject.has_process:
         async with case.connected(Staging(without_inotify=True)) as scene:
@@ -259,8 +253,7 @@ def _flood(directory: Path, queue: int) -> None:
     cure="compare the directory with the one that you watch; where its link count is 0, exit with a non-zero code",
     routes=KUBELET_SOCK,
 )
-async def replaced_directory(case: Case) -> str:
-    """Replace it while the kubelet is away."""
+async def _replaced_directory(case: Case) -> str:
     async with case.connected() as scene:
         known = len(scene.lists)
         instance = scene.instance

@@ -29,7 +29,7 @@ from .kubelet import MakeKubelet, simulated
 from .subject import Staging, Subject
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from anyio.abc import TaskGroup
 
@@ -56,6 +56,12 @@ class Facts:
     devices: int
     options: PluginOptions
     route: Route
+
+
+def _require_devices(count: int, healthy: Sequence[str], resource: str) -> None:
+    if len(healthy) < count:
+        needed = "devices are" if count > 1 else "device is"
+        raise NotApplicable(f"{count} healthy {needed} needed, {resource} lists {len(healthy)}")
 
 
 class PluginScene(Scene):
@@ -146,11 +152,7 @@ class PluginScene(Scene):
         Raises:
             NotApplicable: There are not so many.
         """
-        if len(self.healthy) < count:
-            raise NotApplicable(
-                f"{count} healthy device{'s are' if count > 1 else ' is'} needed, {self.resource} lists "
-                f"{len(self.healthy)}"
-            )
+        _require_devices(count, self.healthy, self.resource)
         return self.healthy[:count]
 
     def at_most(self, count: int) -> list[str]:
@@ -165,6 +167,14 @@ class PluginScene(Scene):
         """Return the health text of a listed device; None: it is not listed."""
         held = self.listed.get(device)
         return None if held is None else held.health
+
+    async def until_not_healthy(self, device: str, otherwise: str) -> float:
+        """Wait until a device is not listed Healthy any more, and return the seconds that it took."""
+        return await self.until(lambda: self.health_of(device) != "Healthy", self.case.limit(1.0), otherwise)
+
+    async def until_listed(self, device: str, health: str, otherwise: str) -> float:
+        """Wait until a device is listed with this health, and return the seconds that it took."""
+        return await self.until(lambda: self.health_of(device) == health, self.case.limit(1.0), otherwise)
 
     @property
     def client(self) -> PluginConnection:
@@ -230,11 +240,7 @@ class Case:
 
     def require_devices(self, count: int = 2) -> None:
         """Refuse at once if the plugin has not so many healthy devices."""
-        if len(self.facts.healthy) < count:
-            raise NotApplicable(
-                f"{count} healthy device{'s are' if count > 1 else ' is'} needed, {self.facts.resource} lists "
-                f"{len(self.facts.healthy)}"
-            )
+        _require_devices(count, self.facts.healthy, self.facts.resource)
 
     @asynccontextmanager
     async def node(
@@ -271,3 +277,14 @@ class Case:
             for resource in self.facts.resources:
                 await scene.connected(resource)
             yield scene
+
+    @asynccontextmanager
+    async def with_device(self, staging: Staging | None = None) -> AsyncGenerator[tuple[PluginScene, str]]:
+        """Make a kubelet and a plugin as `connected` does, and choose a healthy device.
+
+        Raises:
+            NotApplicable: There is none.
+        """
+        async with self.connected(staging) as scene:
+            [device] = scene.some(1)
+            yield scene, device

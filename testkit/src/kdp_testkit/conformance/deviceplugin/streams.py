@@ -31,8 +31,7 @@ def _has_lists(scene: PluginScene, count: int) -> bool:
     cure="notice that the last stream has ended, and register again with a new socket, with growing pauses",
     routes=KUBELET_SOCK,
 )
-async def lost_stream(case: Case) -> str:
-    """Cancel it."""
+async def _lost_stream(case: Case) -> str:
     async with case.connected() as scene:
         known, before = len(scene.lists), len(scene.registers)
         scene.kubelet.drop_stream(scene.resource)
@@ -53,8 +52,7 @@ async def lost_stream(case: Case) -> str:
     routes=KUBELET_SOCK,
     lasts=10.0,
 )
-async def no_stream(case: Case) -> str:
-    """Answer ok and do no more."""
+async def _no_stream(case: Case) -> str:
     async with case.node() as scene:
         scene.kubelet.faults.register(RegisterFault(stream=False, resource=scene.resource))
         await scene.start()
@@ -79,8 +77,7 @@ async def no_stream(case: Case) -> str:
     cure="register again with exponential pauses, and reset them only when a stream has lived for a while",
     routes=KUBELET_SOCK,
 )
-async def flapping(case: Case) -> str:
-    """Close the stream five times."""
+async def _flapping(case: Case) -> str:
     async with case.node() as scene:
         await scene.start()
         for number in range(1, 6):

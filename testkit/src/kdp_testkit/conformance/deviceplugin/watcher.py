@@ -64,8 +64,7 @@ async def _info(scene: PluginScene, path: Path) -> PluginInfo:
     cure="serve pluginregistration.Registration on the socket: type 'DevicePlugin', name the resource, no endpoint",
     routes=WATCHER,
 )
-async def get_info(case: Case) -> str:
-    """Look at what the watcher was told."""
+async def _get_info(case: Case) -> str:
     async with case.connected() as scene:
         told = scene.kubelet.events.of(events.PluginInfoReceived)
         wrong = [event.error for event in told if event.error]
@@ -86,8 +85,7 @@ async def get_info(case: Case) -> str:
     cure="when the status is false, tell the text, unlink the socket and make a new one after a growing pause",
     routes=WATCHER,
 )
-async def notified(case: Case) -> str:
-    """Play the watcher, and refuse."""
+async def _notified(case: Case) -> str:
     text = "plugin registration failed with err: refused by the conformance kit"
     async with case.node(autostart=False) as scene:
         scene.kubelet.paths.plugins_registry_dir.mkdir(parents=True, exist_ok=True)
@@ -116,8 +114,7 @@ async def notified(case: Case) -> str:
     cure="keep the socket; when the stream ends make it anew, and answer GetInfo at any time",
     routes=WATCHER,
 )
-async def restart(case: Case) -> str:
-    """Restart it."""
+async def _restart(case: Case) -> str:
     async with case.connected() as scene:
         known, asked = len(scene.lists), len(scene.kubelet.events.of(events.PluginInfoReceived))
         before = set(scene.listed)
@@ -137,8 +134,7 @@ async def restart(case: Case) -> str:
     cure="when the stream ends, unlink the socket and make a new one",
     routes=WATCHER,
 )
-async def lost_stream(case: Case) -> str:
-    """Cancel it."""
+async def _lost_stream(case: Case) -> str:
     async with case.connected() as scene:
         before, known = _identities(scene), len(scene.lists)
         scene.kubelet.drop_stream(scene.resource)
@@ -157,8 +153,7 @@ async def lost_stream(case: Case) -> str:
     cure="do not check :authority, or use an HTTP/2 server that accepts any",
     routes=WATCHER,
 )
-async def authority(case: Case) -> str:
-    """Ask with it."""
+async def _authority(case: Case) -> str:
     async with case.node(autostart=False) as scene:
         scene.kubelet.paths.plugins_registry_dir.mkdir(parents=True, exist_ok=True)
         scene.kubelet.paths.device_plugin_dir.mkdir(parents=True, exist_ok=True)

@@ -27,8 +27,7 @@ _ONE_ENTRY = "exactly one entry for each claim of the request, keyed by its UID;
     cure="write the CDI spec before you answer; copy pool, device and request from the allocation's result",
 )
 async def _one(scene: DraScene) -> str:
-    [device] = await scene.some()
-    claim = await scene.claim(scene.result(device))
+    device, claim = await scene.claimed()
     devices = await scene.prepared(claim)
     told = [(each.requests, each.pool, each.device) for each in devices]
     scene.require(told == [(("r0",), device["pool"], device["name"])], f"r0 has {device['name']}, answered was {told}")
@@ -79,8 +78,7 @@ async def _none(scene: DraScene) -> str:
     cure="remember what you answered for a claim's UID, and answer it again without touching the hardware",
 )
 async def _twice(scene: DraScene) -> str:
-    [device] = await scene.some()
-    claim = await scene.claim(scene.result(device))
+    _, claim = await scene.claimed()
     first = await scene.prepared(claim)
     before = scene.specs()
     second = await scene.prepared(claim)
@@ -259,8 +257,7 @@ async def _two_requests(scene: DraScene) -> str:
     cure="serialise calls for one claim, and let a Prepare that was cancelled leave nothing behind",
 )
 async def _overtaken(scene: DraScene) -> str:
-    [device] = await scene.some()
-    claim = await scene.claim(scene.result(device))
+    device, claim = await scene.claimed()
     scene.server.faults.slow(0.6)
     async with scene.connection() as connection:
         with anyio.move_on_after(10):
@@ -287,8 +284,7 @@ async def _overtaken(scene: DraScene) -> str:
     cure="write the spec at every Prepare, also when the claim is already prepared",
 )
 async def _specs_lost(scene: DraScene) -> str:
-    [device] = await scene.some()
-    claim = await scene.claim(scene.result(device))
+    _, claim = await scene.claimed()
     first = await scene.prepared(claim)
     if not any(each.cdi_ids for each in first):
         raise NotApplicable("the driver answers without CDI ids")
@@ -337,8 +333,7 @@ async def _never(scene: DraScene) -> str:
     cure="keep what Unprepare needs in your state at Prepare; do not fetch the claim",
 )
 async def _deleted(scene: DraScene) -> str:
-    [device] = await scene.some()
-    claim = await scene.claim(scene.result(device))
+    device, claim = await scene.claimed()
     first = await scene.prepared(claim)
     await scene.drop(claim)
     scene.server.faults.away()
@@ -358,8 +353,7 @@ async def _deleted(scene: DraScene) -> str:
     cure="serialise calls for one claim; what is unprepared already is a success",
 )
 async def _unprepared_twice(scene: DraScene) -> str:
-    [device] = await scene.some()
-    claim = await scene.claim(scene.result(device))
+    _, claim = await scene.claimed()
     await scene.prepared(claim)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(scene.unprepared, claim)
@@ -392,8 +386,7 @@ async def _extended(scene: DraScene) -> str:
     waits=10.0,
 )
 async def _unreachable(scene: DraScene) -> str:
-    [device] = await scene.some()
-    claim = await scene.claim(scene.result(device))
+    _, claim = await scene.claimed()
     scene.server.faults.slow(60.0)
     began = anyio.current_time()
     error = await scene.refused(claim, "a claim that the API server does not tell")

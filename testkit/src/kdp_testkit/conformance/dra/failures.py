@@ -22,8 +22,7 @@ CHECKS: Checks[DraScene] = Checks()
     cure="let one call for a claim be at work at a time, and let the next one find what it did",
 )
 async def _given_up(scene: DraScene) -> str:
-    [device] = await scene.some()
-    claim = await scene.claim(scene.result(device))
+    device, claim = await scene.claimed()
     before = scene.instance.preparations()
     scene.server.faults.slow(0.6)
     async with scene.connection() as connection:

@@ -69,8 +69,7 @@ def _judge(
     cure="write the file before the CDI spec that mounts it, and remove it at Unprepare",
 )
 async def _metadata(scene: DraScene) -> str:
-    [device] = await scene.some()
-    claim = await scene.claim(scene.result(device))
+    device, claim = await scene.claimed()
     mount = await _mount(scene, claim)
     if mount is None:
         raise NotApplicable(f"the driver mounts nothing at {ROOT}")

@@ -110,8 +110,7 @@ async def _refused(scene: DraScene) -> str:
     cure="watch your own slices and write them again when they are deleted; touch no claim on your own",
 )
 async def _kubelet_restarts(scene: DraScene) -> str:
-    [device] = await scene.some()
-    claim = await scene.claim(scene.result(device))
+    _, claim = await scene.claimed()
     first = await scene.prepared(claim)
     before = {each["metadata"]["uid"] for each in await scene.slices()}
     await scene.kubelet.restart()
@@ -137,8 +136,7 @@ async def _kubelet_restarts(scene: DraScene) -> str:
     cure="on SIGTERM stop taking calls, finish or refuse those in flight, unlink both sockets, keep the state",
 )
 async def _stopped(scene: DraScene) -> str:
-    [device] = await scene.some()
-    claim = await scene.claim(scene.result(device))
+    device, claim = await scene.claimed()
     answered: list[str] = []
     ending: Ending | None = None
     async with scene.connection() as connection, anyio.create_task_group() as tasks:
@@ -177,8 +175,7 @@ async def _stopped(scene: DraScene) -> str:
     cure="serve both versions with one implementation; leave share_id out in v1beta1",
 )
 async def _old_version(scene: DraScene) -> str:
-    [device] = await scene.some()
-    claim = await scene.claim(scene.result(device))
+    _, claim = await scene.claimed()
     devices = await scene.prepared(claim, version="v1beta1")
     scene.require_resolved(devices)
     for error in (await scene.unprepare(claim, version="v1beta1")).values():

@@ -269,6 +269,15 @@ class DraScene(Scene):
                 "DELETE", f"/apis/resource.k8s.io/v1/namespaces/{claim.namespace}/resourceclaims/{claim.name}"
             )
 
+    async def claimed(self) -> tuple[Object, ClaimEntry]:
+        """Return a device that any claim can have, and a claim to which it is allocated.
+
+        Raises:
+            NotApplicable: There is no such device.
+        """
+        [device] = await self.some()
+        return device, await self.claim(self.result(device))
+
     def result(self, device: Mapping[str, Any], **more: Any) -> Object:
         """Return the result of an allocation of a device."""
         return objects.result(self.driver, device["name"], **{"pool": device["pool"], **more})
@@ -359,7 +368,7 @@ class DraScene(Scene):
             Failed: It was not.
         """
         devices, error = (await self.prepare(claim))[claim.uid]
-        self.require(error, f"{what} was prepared: {_told(devices)}")
+        self.require(error, f"{what} was prepared: {_shown(devices)}")
         return error
 
     async def unprepared(self, *claims: ClaimEntry, at: str | None = None) -> None:
@@ -421,7 +430,7 @@ class DraScene(Scene):
         self.require(not missing, f"unresolvable CDI devices {', '.join(sorted(missing))} in {self.node.cdi}")
 
 
-def _told(devices: Iterable[PreparedDevice]) -> str:
+def _shown(devices: Iterable[PreparedDevice]) -> str:
     return ", ".join(f"{each.pool}/{each.device}" for each in devices) or "no device"
 
 

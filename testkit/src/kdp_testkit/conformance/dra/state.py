@@ -45,8 +45,7 @@ async def _ended(scene: DraScene, claim: ClaimEntry, devices: tuple[PreparedDevi
     "again for what was only begun",
 )
 async def _killed(scene: DraScene) -> str:
-    [device] = await scene.some()
-    claim = await scene.claim(scene.result(device))
+    device, claim = await scene.claimed()
     began = anyio.current_time()
     first = await scene.prepared(claim)
     took = anyio.current_time() - began
@@ -86,8 +85,7 @@ async def _killed(scene: DraScene) -> str:
 async def _rebooted(scene: DraScene) -> str:
     if not scene.subject.can_reboot:
         raise NotApplicable("a program reads the kernel's boot id, which a test cannot change")
-    [device] = await scene.some()
-    claim = await scene.claim(scene.result(device))
+    _, claim = await scene.claimed()
     first = await scene.prepared(claim)
     if scene.instance.preparations() is None:
         raise NotApplicable("the driver has no hook that touches hardware")

@@ -30,31 +30,31 @@ class KubeletSocket:
     def __init__(self, path: Path, purpose: str) -> None:
         self.address = f"kdp-{purpose}-{os.getpid()}-{secrets.token_hex(8)}"
         self._path = path
-        self._door: Listener | None = None
+        self._listener: Listener | None = None
         self._scope: anyio.CancelScope | None = None
 
     @property
     def is_listening(self) -> bool:
         """Whether plugins can connect."""
-        return self._door is not None
+        return self._listener is not None
 
     def listen(self, tasks: TaskGroup) -> None:
         """Take connections from now on; the tasks serve them."""
-        self._door = Listener(self._path, self.address)
-        self._door.listen()
+        self._listener = Listener(self._path, self.address)
+        self._listener.listen()
         self._scope = anyio.CancelScope()
-        tasks.start_soon(self._serve, self._door, self._scope)
+        tasks.start_soon(self._serve, self._listener, self._scope)
 
-    async def _serve(self, door: Listener, scope: anyio.CancelScope) -> None:
+    async def _serve(self, listener: Listener, scope: anyio.CancelScope) -> None:
         with scope:
-            await door.serve()
+            await listener.serve()
 
     def vanish(self) -> bool:
         """Leave a dead file behind and break all connections, as a killed kubelet does; False: it was gone already."""
-        if self._door is None:
+        if self._listener is None:
             return False
-        self._door.slam()
+        self._listener.slam()
         if self._scope is not None:
             self._scope.cancel()
-        self._door = None
+        self._listener = None
         return True
