@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
-import tempfile
 import time
-import weakref
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +24,7 @@ from .armed_faults import ArmedFaults
 from .current_process import CurrentProcess
 from .events import Event, EventLog
 from .kubelet_process import KubeletProcess
+from .lifetime import Lifetime, temporary_root
 from .manager import DeviceManager
 from .pods import NotReached, ScenarioError
 from .profiles import DEFAULT_PROFILE, Profile, profile_named
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
     from typing import Self
 
-    from anyio.abc import TaskGroup, TaskStatus
+    from anyio.abc import TaskGroup
 
     from .wire import ListedDevice, PluginConnection
 
@@ -74,9 +72,7 @@ class KubeletCore(AsyncContextManagerMixin):
         self._clean_up: Callable[[], object] | None = None
         if paths is None:
             if root is None:
-                # Short, because a socket's whole path has 107 bytes. It goes with us, also if we are never entered.
-                root = tempfile.mkdtemp(prefix="kdp-")
-                self._clean_up = weakref.finalize(self, shutil.rmtree, root, ignore_errors=True)
+                root, self._clean_up = temporary_root(self)
             paths = KubeletPaths.under(Path(root).absolute())
         length = len(os.fsencode(paths.kubelet_socket))
         if length > MAX_SOCKET_PATH_BYTES:
@@ -97,8 +93,7 @@ class KubeletCore(AsyncContextManagerMixin):
         self._seen_at = "" if seen_at is None else os.fspath(seen_at)
         self._autostart = autostart
         self._tasks: TaskGroup | None = None
-        self._scope: anyio.CancelScope | None = None
-        self._over = anyio.Event()
+        self._life = Lifetime()
         self._workload = Workload(self.events, self._rng, lambda: self._current.process)
 
     @override
@@ -175,29 +170,13 @@ class KubeletCore(AsyncContextManagerMixin):
             watcher_period=self._watcher_period,
             seen_at=self._seen_at,
         )
-        scope = self._scope = anyio.CancelScope()
-        self._over = anyio.Event()
+        life = self._life = Lifetime()
         try:
-            await tasks.start(self._live, self._current.process, listen_delay, scope, self._over)
+            await tasks.start(life.run, self._current.process.run, listen_delay)
         except BaseException:
-            scope.cancel()
+            life.end()
             self._current.process = None
             raise
-
-    async def _live(
-        self,
-        process: KubeletProcess,
-        listen_delay: float,
-        scope: anyio.CancelScope,
-        over: anyio.Event,
-        *,
-        task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
-    ) -> None:
-        try:
-            with scope:
-                await process.run(listen_delay, task_status=task_status)
-        finally:
-            over.set()
 
     async def stop(self) -> None:
         """Stop it in good order: connections are closed, kubelet.sock is removed.
@@ -226,10 +205,9 @@ class KubeletCore(AsyncContextManagerMixin):
         process, self._current.process = self._current.process, None
         if process is not None and how != "stopped":
             process.crash()
-        if self._scope is not None:
-            self._scope.cancel()
+        self._life.end()
         self.events.add(events.KubeletStopped(how=how))
-        await self._over.wait()
+        await self._life.until_over()
 
     async def restart(
         self,

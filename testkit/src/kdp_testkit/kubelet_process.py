@@ -88,7 +88,7 @@ class KubeletProcess:
         self._by_endpoint: dict[Endpoint, Client] = {}
         self._connections: dict[PluginConnection, None] = {}
         self._watcher = PluginWatcher(
-            paths.plugins_registry_dir,
+            directory=paths.plugins_registry_dir,
             retries=profile.watcher_retries,
             period=watcher_period,
             handlers={
@@ -105,8 +105,8 @@ class KubeletProcess:
         )
         self._apis = [
             PodResources(
-                manager,
-                lambda: [pod for pod, _ in pods()],
+                manager=manager,
+                pods=lambda: [pod for pod, _ in pods()],
                 has_get=profile.pod_resources_has_get,
                 log=log,
                 rng=rng,

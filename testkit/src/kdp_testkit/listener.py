@@ -11,16 +11,43 @@ from __future__ import annotations
 import os
 import socket
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
     from pathlib import Path
 
     from anyio.abc import TaskStatus
 
 _CHUNK_BYTES = 64 * 1024
+
+
+async def serve_connections(
+    listener: socket.socket,
+    serve: Callable[[socket.socket], Coroutine[Any, Any, None]],
+    *,
+    task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve each connection in a task of its own until cancelled; then close the listener."""
+    try:
+        async with anyio.create_task_group() as tasks:
+            task_status.started()
+            while True:
+                await anyio.wait_readable(listener)
+                while True:
+                    try:
+                        connection, _ = listener.accept()
+                    except BlockingIOError:
+                        break
+                    except OSError:  # it was told to refuse
+                        await anyio.sleep_forever()
+                        return
+                    connection.setblocking(False)
+                    tasks.start_soon(serve, connection)
+    finally:
+        listener.close()
 
 
 class Listener:
@@ -60,23 +87,7 @@ class Listener:
 
     async def serve(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Relay connections until it is cancelled; `listen` must have been called."""
-        try:
-            async with anyio.create_task_group() as tasks:
-                task_status.started()
-                while True:
-                    await anyio.wait_readable(self._listener)
-                    while True:
-                        try:
-                            connection, _ = self._listener.accept()
-                        except BlockingIOError:
-                            break
-                        except OSError:  # it was told to refuse
-                            await anyio.sleep_forever()
-                            return
-                        connection.setblocking(False)
-                        tasks.start_soon(self._relay, connection)
-        finally:
-            self._listener.close()
+        await serve_connections(self._listener, self._relay, task_status=task_status)
 
     async def _relay(self, outer: socket.socket) -> None:
         inner = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)

@@ -7,31 +7,35 @@ told. List frees the devices of finished pods, as it does in the real one.
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
+
+import attrs
 
 from kdp.proto.podresources.v1 import api_pb2 as v1
 
 from . import events
+from .armed_faults import ArmedFaults
+from .events import EventLog
+from .manager import DeviceManager
 from .nodeapi import ApiServer
+from .pods import Pod
 from .registry import Refusal
 
 if TYPE_CHECKING:
-    import random
-    from collections.abc import Awaitable, Callable, Iterable, Iterator
+    from collections.abc import Awaitable, Iterator
     from pathlib import Path
 
     from google.protobuf.message import Message
 
-    from .armed_faults import ArmedFaults
     from .assignments import Assignment
-    from .events import EventLog
-    from .manager import DeviceManager
-    from .pods import Pod
 
 _SERVICE: Final = "v1.PodResourcesLister"
 _NO_NODE: Final = -1
 
 
+@attrs.define(kw_only=True, eq=False)
 class PodResources:
     """The answers of one life of a kubelet.
 
@@ -44,22 +48,12 @@ class PodResources:
         faults: What goes wrong.
     """
 
-    def __init__(
-        self,
-        manager: DeviceManager,
-        pods: Callable[[], Iterable[Pod]],
-        *,
-        has_get: bool,
-        log: EventLog,
-        rng: random.Random,
-        faults: ArmedFaults,
-    ) -> None:
-        self._manager = manager
-        self._pods = pods
-        self._has_get = has_get
-        self._log = log
-        self._rng = rng
-        self._faults = faults
+    _manager: DeviceManager = attrs.field(alias="manager")
+    _pods: Callable[[], Iterable[Pod]] = attrs.field(alias="pods")
+    _has_get: bool = attrs.field(alias="has_get")
+    _log: EventLog = attrs.field(alias="log")
+    _rng: random.Random = attrs.field(alias="rng")
+    _faults: ArmedFaults = attrs.field(alias="faults")
 
     def server(self, path: Path) -> ApiServer:
         """Return the server for this socket."""

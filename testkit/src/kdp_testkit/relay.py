@@ -18,6 +18,7 @@ import attrs
 
 from . import frames
 from .frames import Frame, FrameReader
+from .listener import serve_connections
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,17 +70,7 @@ class Relay:
 
     async def serve(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Relay until cancelled."""
-        try:
-            async with anyio.create_task_group() as tasks:
-                task_status.started()
-                while True:
-                    await anyio.wait_readable(self._listener)
-                    with suppress(BlockingIOError):
-                        connection, _ = self._listener.accept()
-                        connection.setblocking(False)
-                        tasks.start_soon(self._relay, connection)
-        finally:
-            self._listener.close()
+        await serve_connections(self._listener, self._relay, task_status=task_status)
 
     def send(self, frame: Frame) -> None:
         """Say something to the plugin in the kubelet's name."""

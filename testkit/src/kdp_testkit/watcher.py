@@ -9,8 +9,9 @@ What to do when is `reconciler`'s decision.
 from __future__ import annotations
 
 import os
+import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -20,18 +21,15 @@ import attrs
 from asyncinotify import Inotify, Mask
 
 from . import events
+from .events import EventLog
 from .reconciler import KnownPlugin, Reconciler
 from .registry import Refusal
 from .wire import CallError, DialError, PluginConnection, PluginInfo
 
 if TYPE_CHECKING:
-    import random
-    from collections.abc import Mapping
-
     from anyio.abc import TaskGroup, TaskStatus
 
     from .armed_faults import WatcherFault
-    from .events import EventLog
 
 _MASK = Mask.CREATE | Mask.MOVED_TO | Mask.DELETE
 
@@ -74,6 +72,7 @@ class WatchedFaults(Protocol):
         ...
 
 
+@attrs.define(kw_only=True, eq=False)
 class PluginWatcher:
     """The watcher of one life of a kubelet.
 
@@ -89,27 +88,15 @@ class PluginWatcher:
         translate: Makes of a path that a plugin names the one that leads there in this process.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        *,
-        retries: bool,
-        period: float,
-        handlers: Mapping[str, PluginHandler],
-        rng: random.Random,
-        log: EventLog,
-        faults: WatchedFaults,
-        translate: Callable[[str], str] = str,
-    ) -> None:
-        self._directory = directory
-        self._retries = retries
-        self._period = period
-        self._handlers = handlers
-        self._rng = rng
-        self._log = log
-        self._faults = faults
-        self._translate = translate
-        self._reconciler = Reconciler()
+    _directory: Path = attrs.field(alias="directory")
+    _retries: bool = attrs.field(alias="retries")
+    _period: float = attrs.field(alias="period")
+    _handlers: Mapping[str, PluginHandler] = attrs.field(alias="handlers")
+    _rng: random.Random = attrs.field(alias="rng")
+    _log: EventLog = attrs.field(alias="log")
+    _faults: WatchedFaults = attrs.field(alias="faults")
+    _translate: Callable[[str], str] = attrs.field(alias="translate", default=str)
+    _reconciler: Reconciler = attrs.field(init=False, factory=Reconciler)
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Watch until cancelled; report started when everything that lies there was seen."""

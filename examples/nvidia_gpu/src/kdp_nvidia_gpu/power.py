@@ -13,7 +13,7 @@ import attrs
 import kdp
 
 from .nvml import ask, pynvml, reason
-from .timeslices import Interval
+from .timeslices import Interval, require_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,14 +74,8 @@ def limit_power(devices: Sequence[kdp.Device], watts: int) -> None:
         kdp.AllocationError: One is not a whole GPU, cannot have this limit, or NVML refuses.
     """
     for device in devices:
-        gpu: Gpu = device.handle
-        if device.id != device.unit:
-            raise kdp.AllocationError(
-                f"powerLimit {watts}: {device.id} is a part of a GPU; only a whole one has a limit"
-            )
-        if gpu.handle is None:
-            raise kdp.AllocationError(f"powerLimit {watts}: {device.id} is lost")
-        bounds = ask(pynvml.nvmlDeviceGetPowerManagementLimitConstraints, gpu.handle)
+        require_whole(device, f"powerLimit {watts}", "a limit")
+        bounds = ask(pynvml.nvmlDeviceGetPowerManagementLimitConstraints, device.handle.handle)
         if bounds is None:
             raise kdp.AllocationError(f"powerLimit {watts}: the power of {device.id} cannot be limited; leave it out")
         least, most = (milliwatts // 1000 for milliwatts in bounds)

@@ -35,6 +35,24 @@ _SECONDS: Final = 10.0
 """For one call; the hook that asks for it has 20 s."""
 
 
+def require_whole(device: kdp.Device, setting: str, property: str) -> None:
+    """Refuse a setting that only a whole GPU has, on a part of one or on one that is lost.
+
+    Args:
+        device: The device.
+        setting: The setting and its value.
+        property: What a whole GPU has.
+
+    Raises:
+        kdp.AllocationError: It is no whole GPU, or it is lost.
+    """
+    gpu: Gpu = device.handle
+    if device.id != device.unit:
+        raise kdp.AllocationError(f"{setting}: {device.id} is a part of a GPU; only a whole one has {property}")
+    if gpu.handle is None:
+        raise kdp.AllocationError(f"{setting}: {device.id} is lost")
+
+
 class TimeSlices:
     """Sets the length of time slices of whole GPUs.
 
@@ -60,13 +78,7 @@ class TimeSlices:
             kdp.AllocationError: One is not a whole GPU, or the tool refuses.
         """
         for device in devices:
-            gpu: Gpu = device.handle
-            if device.id != device.unit:
-                raise kdp.AllocationError(
-                    f"timeSlicing {interval}: {device.id} is a part of a GPU; only a whole one has time slices"
-                )
-            if gpu.handle is None:
-                raise kdp.AllocationError(f"timeSlicing {interval}: {device.id} is lost")
+            require_whole(device, f"timeSlicing {interval}", "time slices")
         try:
             self._run([device.id for device in devices], interval)
         except kdp.AllocationError:

@@ -7,10 +7,7 @@ read from an API server, real or simulated, and the node's slices are wiped ther
 from __future__ import annotations
 
 import random
-import shutil
-import tempfile
 import time
-import weakref
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +19,7 @@ from typing_extensions import override
 from .. import events as common
 from ..armed_faults import WatcherQueue
 from ..events import Event, EventLog
+from ..lifetime import Lifetime, temporary_root
 from ..pods import NotReached, ScenarioError
 from . import events
 from .claims import CHECKPOINT_NAME, ClaimEntry, ClaimRefusal
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
     from typing import Self
 
-    from anyio.abc import TaskGroup, TaskStatus
+    from anyio.abc import TaskGroup
 
     from .pods import DraContainer
 
@@ -75,13 +73,9 @@ class SimulatedDraKubelet(AsyncContextManagerMixin):
         seed: int | None = None,
         listener: Callable[[Event], None] | None = None,
     ) -> None:
+        self._clean_up: Callable[[], object] | None = None
         if root is None:
-            root = tempfile.mkdtemp(prefix="kdp-")
-            self._clean_up: Callable[[], object] | None = weakref.finalize(
-                self, shutil.rmtree, root, ignore_errors=True
-            )
-        else:
-            self._clean_up = None
+            root, self._clean_up = temporary_root(self)
         self.root = Path(root).absolute()
         self.node = node
         self.profile = profile_named(profile)
@@ -95,8 +89,7 @@ class SimulatedDraKubelet(AsyncContextManagerMixin):
         self._pods: dict[str, DraPod] = {}
         self._tasks: TaskGroup | None = None
         self._process: DraKubeletProcess | None = None
-        self._scope = anyio.CancelScope()
-        self._over = anyio.Event()
+        self._life = Lifetime()
 
     @property
     def registry(self) -> Path:
@@ -169,24 +162,9 @@ class SimulatedDraKubelet(AsyncContextManagerMixin):
             timings=self._timings,
             rng=self._rng,
         )
-        self._scope = anyio.CancelScope()
-        self._over = anyio.Event()
-        await self._tasks.start(self._live, self._process, self._scope, self._over)
+        self._life = Lifetime()
+        await self._tasks.start(self._life.run, self._process.run)
         self.events.add(common.KubeletStarted(profile=self.profile.name))
-
-    async def _live(
-        self,
-        process: DraKubeletProcess,
-        scope: anyio.CancelScope,
-        over: anyio.Event,
-        *,
-        task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
-    ) -> None:
-        try:
-            with scope:
-                await process.run(task_status=task_status)
-        finally:
-            over.set()
 
     async def crash(self) -> None:
         """Kill it: connections break without a word, the checkpoint stays.
@@ -196,8 +174,8 @@ class SimulatedDraKubelet(AsyncContextManagerMixin):
         """
         self._living().crash()
         self._process = None
-        self._scope.cancel()
-        await self._over.wait()
+        self._life.end()
+        await self._life.until_over()
         self.events.add(common.KubeletStopped(how="crashed"))
 
     async def restart(self, *, down: float = 0.0, profile: str | DraProfile | None = None) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from .pods import DraPod
     from .profiles import DraProfile
     from .timings import DraTimings
+
+_T = TypeVar("_T")
 
 DRA_PLUGIN_TYPE = "DRAPlugin"
 
@@ -123,7 +125,7 @@ class DraKubeletProcess:
         self._tasks: TaskGroup | None = None
         self._is_over = False
         self._watcher = PluginWatcher(
-            registry,
+            directory=registry,
             retries=profile.watcher_retries,
             period=timings.watcher,
             handlers={
@@ -295,13 +297,7 @@ class DraKubeletProcess:
         driver, endpoint = instance.driver, instance.endpoint
         uids = tuple(entry.uid for entry in batch)
         self._log.add(events.PrepareRequested(driver=driver, endpoint=endpoint, claims=uids))
-        start = time.monotonic()
-        answer: Any = {}
-        error: str | None = None
-        try:
-            answer = await instance.connection.prepare(batch, self._timings.call)
-        except CallError as failed:
-            error = str(failed)
+        answer, error, seconds = await _timed(instance.connection.prepare(batch, self._timings.call))
         self._log.add(
             events.PrepareAnswered(
                 driver=driver,
@@ -312,7 +308,7 @@ class DraKubeletProcess:
                 },
                 errors={uid: text for uid, (_, text) in answer.items() if text},
                 error=error,
-                seconds=time.monotonic() - start,
+                seconds=seconds,
             )
         )
         if error is not None:
@@ -362,20 +358,14 @@ class DraKubeletProcess:
         driver, endpoint = instance.driver, instance.endpoint
         uids = tuple(entry.uid for entry in batch)
         self._log.add(events.UnprepareRequested(driver=driver, endpoint=endpoint, claims=uids))
-        start = time.monotonic()
-        answer: dict[str, str] = {}
-        error: str | None = None
-        try:
-            answer = await instance.connection.unprepare(batch, self._timings.call)
-        except CallError as failed:
-            error = str(failed)
+        answer, error, seconds = await _timed(instance.connection.unprepare(batch, self._timings.call))
         self._log.add(
             events.UnprepareAnswered(
                 driver=driver,
                 endpoint=endpoint,
                 errors={uid: text for uid, text in answer.items() if text},
                 error=error,
-                seconds=time.monotonic() - start,
+                seconds=seconds,
             )
         )
         if error is not None:
@@ -458,6 +448,16 @@ class DraKubeletProcess:
         if self._tasks is None:
             raise RuntimeError("the kubelet's life has not begun")
         self._tasks.start_soon(task, *arguments)
+
+
+async def _timed(call: Awaitable[dict[str, _T]]) -> tuple[dict[str, _T], str | None, float]:
+    """Return the answer of a call, its error, and the seconds that it took."""
+    start = time.monotonic()
+    try:
+        answer, error = await call, None
+    except CallError as failed:
+        answer, error = {}, str(failed)
+    return answer, error, time.monotonic() - start
 
 
 def _read(path: Path) -> str:

@@ -93,16 +93,20 @@ class Store:
         item.setdefault("kind", kind.kind)
         return self._write(kind, "ADDED", key, item, None)
 
+    def _existing(self, kind: Kind, namespace: str, name: str) -> tuple[tuple[str, str, str], Object]:
+        key = kind.plural, namespace, name
+        old = self._items.get(key)
+        if old is None:
+            raise kind.not_found(name)
+        return key, old
+
     def replace(self, kind: Kind, namespace: str, name: str, item: Object) -> Object:
         """Store another state of an object; the same state is no write.
 
         Raises:
             ApiRefused: There is none (404), or it is not the one that was meant (409).
         """
-        key = kind.plural, namespace, name
-        old = self._items.get(key)
-        if old is None:
-            raise kind.not_found(name)
+        key, old = self._existing(kind, namespace, name)
         meta, before = item["metadata"], old["metadata"]
         if meta.get("uid") not in (None, "", before["uid"]):
             raise kind.conflict(
@@ -128,10 +132,7 @@ class Store:
         Raises:
             ApiRefused: There is none (404), or it is not the one that was meant (409).
         """
-        key = kind.plural, namespace, name
-        old = self._items.get(key)
-        if old is None:
-            raise kind.not_found(name)
+        key, old = self._existing(kind, namespace, name)
         meta, wanted = old["metadata"], preconditions or {}
         if wanted.get("uid") not in (None, meta["uid"]):
             raise kind.other(
