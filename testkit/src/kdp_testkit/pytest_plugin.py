@@ -142,10 +142,10 @@ async def _until_ready(kubelet: SimulatedKubelet, manager: PluginManager, second
                 await kubelet.events.change()
     if not is_ready():
         status = manager.status()
-        told = [f"{name}: {reason}" for name, reason in status.backends if reason]
-        told += [f"{name} is {held.state}: {held.reason or 'no reason'}" for name, held in status.resources.items()]
+        reasons = [f"{name}: {reason}" for name, reason in status.backends if reason]
+        reasons += [f"{name} is {held.state}: {held.reason or 'no reason'}" for name, held in status.resources.items()]
         raise NotReached(
-            f"not ready in {seconds:g} s: {'; '.join(told) or 'no resource'}. What happened:\n{kubelet.events.story()}"
+            f"not ready in {seconds:g} s: {'; '.join(reasons) or 'no resource'}. What happened:\n{kubelet.events.story()}"
         )
 
 

@@ -266,11 +266,11 @@ class SysfsTree:
         """
         path = self.host.resolve(host_path)
         directory = self.host.directory(path)
-        told = {"ACTION": action, "DEVPATH": path.removeprefix("/sys"), "SUBSYSTEM": ""}
+        properties_sent = {"ACTION": action, "DEVPATH": path.removeprefix("/sys"), "SUBSYSTEM": ""}
         if directory.exists:
-            told |= directory.properties() | {"SUBSYSTEM": directory.subsystem or ""}
+            properties_sent |= directory.properties() | {"SUBSYSTEM": directory.subsystem or ""}
         with (self.host.root / UEVENTS).open("a") as stream:
-            stream.write(f"{json.dumps(told | properties)}\n")
+            stream.write(f"{json.dumps(properties_sent | properties)}\n")
 
     def link_event(self, name: str, *, state: str = "unknown", is_gone: bool = False) -> None:
         """Say what the kernel would of a network interface; each `kdp.hardware.LinkWatch` on this tree hears it.
@@ -282,8 +282,8 @@ class SysfsTree:
         """
         index = self.host.directory(f"/sys/class/net/{name}").integer("ifindex").or_else(0)
         with (self.host.root / LINKS).open("a") as stream:
-            told = {"name": name, "index": index, "is_gone": is_gone, "state": state}
-            stream.write(f"{json.dumps(told)}\n")
+            properties_sent = {"name": name, "index": index, "is_gone": is_gone, "state": state}
+            stream.write(f"{json.dumps(properties_sent)}\n")
 
     def address(self, name: str, address: str) -> None:
         """Give a network interface an address, which `kdp.hardware.NetInterface.ips` returns.

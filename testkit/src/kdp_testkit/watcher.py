@@ -240,7 +240,7 @@ class PluginWatcher:
             open_stream()
             return await self._notify(connection, registered=True, error="")
         answered = anyio.Event()
-        told = False
+        is_notified = False
 
         async def follow() -> None:
             with anyio.move_on_after(_NOTIFY_LEAD):
@@ -249,9 +249,9 @@ class PluginWatcher:
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(follow)
-            told = await self._notify(connection, registered=True, error="")
+            is_notified = await self._notify(connection, registered=True, error="")
             answered.set()
-        return told
+        return is_notified
 
     async def _notify(self, connection: PluginConnection, *, registered: bool, error: str) -> bool:
         failure: str | None = None

@@ -190,14 +190,14 @@ class DraScenario(BaseScenario):
         return pod
 
     async def _tells_of_it(self, kubelet: SimulatedDraKubelet, server: SimulatedApiServer, device: str) -> None:
-        async def told() -> list[_Object]:
+        async def device_entries() -> list[_Object]:
             while True:
                 claim = await server.ask("GET", f"{_CLAIMS}/{CLAIM}")
                 if entries := claim["status"].get("devices"):
                     return list(entries)
                 await _pause(kubelet)
 
-        entries = await self.in_time(told(), f"the claim did not say that {device} is ready")
+        entries = await self.in_time(device_entries(), f"the claim did not say that {device} is ready")
         for entry in entries:
             words = [
                 str(condition["type"]) for condition in entry.get("conditions") or () if condition["status"] == "True"

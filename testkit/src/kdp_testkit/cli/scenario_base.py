@@ -328,9 +328,9 @@ def why_not_ready(body: str) -> str:
         backends: list[dict[str, object]] = answer.get("backends", [])
     except (ValueError, AttributeError):
         return "it never said that it is alive"
-    told = [f"{held['class']}: {held['reason']}" for held in backends if held.get("reason")]
-    told += [f"{name} is {held.get('state')} ({held.get('reason') or 'no reason'})" for name, held in parts.items()]
-    return "; ".join(told) or "it has no resource, because no device was discovered"
+    reasons = [f"{held['class']}: {held['reason']}" for held in backends if held.get("reason")]
+    reasons += [f"{name} is {held.get('state')} ({held.get('reason') or 'no reason'})" for name, held in parts.items()]
+    return "; ".join(reasons) or "it has no resource, because no device was discovered"
 
 
 def _exit(code: int) -> str:

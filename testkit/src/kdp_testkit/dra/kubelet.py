@@ -261,9 +261,9 @@ class SimulatedDraKubelet(AsyncContextManagerMixin):
         """
         process = self._living()
         now = time.monotonic()
-        told: dict[str, dict[str, dict[str, tuple[str, str]]]] = {}
+        reported: dict[str, dict[str, dict[str, tuple[str, str]]]] = {}
         for container in pod.containers:
-            resources = told.setdefault(container.name, {})
+            resources = reported.setdefault(container.name, {})
             for pod_claim, request, entry in self._told_of(pod, container, process):
                 name = f"claim:{pod_claim}/{request}" if request else f"claim:{pod_claim}"
                 for driver, devices in entry.drivers.items():
@@ -278,7 +278,7 @@ class SimulatedDraKubelet(AsyncContextManagerMixin):
                         resource = device.cdi_ids[0] if device.cdi_ids else f"{driver}/{device.pool}/{device.device}"
                         health = process.health.health(driver, device.pool, device.device, now)
                         resources.setdefault(name, {}).setdefault(resource, health)
-        return told
+        return reported
 
     def _told_of(
         self, pod: DraPod, container: DraContainer, process: DraKubeletProcess

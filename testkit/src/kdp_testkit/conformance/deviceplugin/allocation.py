@@ -197,21 +197,21 @@ async def _two_requests(case: Case) -> str:
     cure="answer an empty request with an empty response or INVALID_ARGUMENT",
 )
 async def _empty(case: Case) -> str:
-    told: list[str] = []
+    outcomes: list[str] = []
     async with case.connected() as scene:
         for requests, what in (((), "no container request"), (((),), "a container request without ids")):
             try:
                 replies = await allocate(scene, *requests)
             except CallError as error:
                 scene.require(error.code == "INVALID_ARGUMENT", f"{what} was answered with {error}")
-                told.append(f"{what}: INVALID_ARGUMENT")
+                outcomes.append(f"{what}: INVALID_ARGUMENT")
             else:
                 scene.require(
                     len(replies) == len(requests), f"{what} was answered with {plural(len(replies), 'response')}"
                 )
-                told.append(f"{what}: {plural(len(replies), 'response')}")
+                outcomes.append(f"{what}: {plural(len(replies), 'response')}")
             await _still_works(scene, what)
-    return "; ".join(told)
+    return "; ".join(outcomes)
 
 
 @CHECKS.add(

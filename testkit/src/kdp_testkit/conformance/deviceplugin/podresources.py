@@ -28,8 +28,8 @@ LISTS = 8
 
 def _asked(scene: PluginScene, *, refused: bool = False) -> list[float]:
     """Return when Lists were answered, or when calls were refused."""
-    told = scene.kubelet.events.of(events.PodResourcesAsked)
-    return [e.time for e in told if (e.error is not None if refused else e.method == "List" and e.error is None)]
+    calls_seen = scene.kubelet.events.of(events.PodResourcesAsked)
+    return [e.time for e in calls_seen if (e.error is not None if refused else e.method == "List" and e.error is None)]
 
 
 async def _lists(scene: PluginScene, more: int = LISTS) -> None:
@@ -142,8 +142,8 @@ async def _twice(case: Case) -> str:
         await scene.kubelet.delete(pod.pod)
         await _returned(scene)
         returned, wanted = scene.instance.returned(), sorted(pod.devices(scene.resource))
-        told = sorted(device for devices in returned for device in devices)
-        scene.require(told == wanted, f"of the end of a pod with {ids(wanted)} was told: {returned}")
+        calls_seen = sorted(device for devices in returned for device in devices)
+        scene.require(calls_seen == wanted, f"of the end of a pod with {ids(wanted)} was calls_seen: {returned}")
     return f"{ids(wanted)}, each on two nodes, were told once"
 
 

@@ -107,15 +107,15 @@ async def _not_offered(case: Case) -> str:
         free = scene.some(1)
         try:
             answers = await scene.client.preferred(free, [], 1, timeout=_CALL)
-            told = f"{plural(len(answers), 'answer')}, {plural(sum(map(len, answers)), 'id')}"
+            outcome = f"{plural(len(answers), 'answer')}, {plural(sum(map(len, answers)), 'id')}"
             foreign = {device for answer in answers for device in answer} - set(free)
             scene.require(not foreign, f"the answer names {ids(foreign)}, which was not available")
         except CallError as error:
             scene.require(error.code == "UNIMPLEMENTED", f"it was answered with {error}")
-            told = "UNIMPLEMENTED"
+            outcome = "UNIMPLEMENTED"
         scene.check_alive()
         scene.require(scene.kubelet.streams(scene.resource) == 1, "the stream ended")
-    return told
+    return outcome
 
 
 def _preparing(case: Case, seconds: float) -> Staging:
@@ -153,7 +153,7 @@ async def _slow_pre_start(case: Case) -> str:
     deadline = max(1.5, case.span(3.0))
     async with case.connected(Staging(prepares=3600.0)) as scene:
         devices = scene.some(1)
-        told = ""
+        outcome = ""
         for seconds in (deadline, 4 * deadline):
             began = anyio.current_time()
             try:
@@ -162,7 +162,7 @@ async def _slow_pre_start(case: Case) -> str:
                 took = anyio.current_time() - began
                 if took < seconds - 0.1 and error.detail not in _KUBELETS_OWN:
                     return f"after {took:.2f} of {seconds:g} s: {error}"
-                told = f"nothing but the kubelet's own deadline came, after {took:.2f} s: {error}"
+                outcome = f"nothing but the kubelet's own deadline came, after {took:.2f} s: {error}"
             else:
                 raise scene.failed("PreStartContainer succeeded although the backend had not finished")
-        raise scene.failed(told)
+        raise scene.failed(outcome)

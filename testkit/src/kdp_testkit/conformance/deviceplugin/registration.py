@@ -119,12 +119,12 @@ async def _same_options(case: Case) -> str:
         asked = scene.kubelet.events.of(events.OptionsReceived, resource=scene.resource)[0]
         said = (first.pre_start_required, first.preferred_allocation_available)
         answered = (asked.pre_start_required, asked.preferred_allocation_available)
-        told = "pre_start_required={}, get_preferred_allocation_available={}"
+        template = "pre_start_required={}, get_preferred_allocation_available={}"
         scene.require(
             said == answered,
-            f"Register said {told.format(*said)}, GetDevicePluginOptions said {told.format(*answered)}",
+            f"Register said {template.format(*said)}, GetDevicePluginOptions said {template.format(*answered)}",
         )
-    return told.format(*said)
+    return template.format(*said)
 
 
 @CHECKS.add(

@@ -116,8 +116,8 @@ class PluginScene(Scene):
             with anyio.move_on_after(min(left, 0.05)):
                 await self.kubelet.events.change()
         if found := unwanted():
-            told = " and ".join(f"{count} {name}" for name, count in found.items())
-            raise self.failed(f"{told} although nothing had happened that calls for it")
+            unwanted_events = " and ".join(f"{count} {name}" for name, count in found.items())
+            raise self.failed(f"{unwanted_events} although nothing had happened that calls for it")
 
     # Looking -------------------------------------------------------------------------------------------------------
 

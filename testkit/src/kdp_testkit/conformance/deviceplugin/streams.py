@@ -98,7 +98,7 @@ async def _flapping(case: Case) -> str:
             min(register.time for register in scene.registers if register.time > end.time) - end.time
             for end in ends[:5]
         ]
-        told = ", ".join(f"{pause * 1000:.0f}" for pause in pauses)
+        listed = ", ".join(f"{pause * 1000:.0f}" for pause in pauses)
         grows = sum(pauses[3:]) > 1.5 * sum(pauses[:2])
-        scene.require(grows or min(pauses) >= 0.9, f"the pauses were {told} ms: they do not grow")
-    return f"{plural(len(pauses), 'new registration')} after {told} ms"
+        scene.require(grows or min(pauses) >= 0.9, f"the pauses were {listed} ms: they do not grow")
+    return f"{plural(len(pauses), 'new registration')} after {listed} ms"

@@ -66,12 +66,12 @@ async def _info(scene: PluginScene, path: Path) -> PluginInfo:
 )
 async def _get_info(case: Case) -> str:
     async with case.connected() as scene:
-        told = scene.kubelet.events.of(events.PluginInfoReceived)
-        wrong = [event.error for event in told if event.error]
+        infos = scene.kubelet.events.of(events.PluginInfoReceived)
+        wrong = [event.error for event in infos if event.error]
         refused = scene.kubelet.events.of(events.PluginNotified)
         wrong += [event.error for event in refused if not event.registered]
         scene.require(not wrong, f"the plugin watcher said: {wrong[0] if wrong else ''}")
-        info = next(event for event in told if event.resource == scene.resource)
+        info = next(event for event in infos if event.resource == scene.resource)
         scene.require(info.plugin_type == "DevicePlugin", f"the type was {info.plugin_type!r}")
         scene.require("v1beta1" in info.versions, f"the versions were {info.versions}")
     return f"DevicePlugin {info.resource} {list(info.versions)}"

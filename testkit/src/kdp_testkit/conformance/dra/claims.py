@@ -29,8 +29,10 @@ _ONE_ENTRY = "exactly one entry for each claim of the request, keyed by its UID;
 async def _one(scene: DraScene) -> str:
     device, claim = await scene.claimed()
     devices = await scene.prepared(claim)
-    told = [(each.requests, each.pool, each.device) for each in devices]
-    scene.require(told == [(("r0",), device["pool"], device["name"])], f"r0 has {device['name']}, answered was {told}")
+    answered = [(each.requests, each.pool, each.device) for each in devices]
+    scene.require(
+        answered == [(("r0",), device["pool"], device["name"])], f"r0 has {device['name']}, answered was {answered}"
+    )
     scene.require_resolved(devices)
     await scene.unprepared(claim)
     return f"{device['name']} with {len(devices[0].cdi_ids)} CDI ids"
@@ -44,8 +46,7 @@ async def _one(scene: DraScene) -> str:
     cure="catch what is wrong with a claim and put it into that claim's entry; never fail the call",
 )
 async def _one_of_two(scene: DraScene) -> str:
-    [device] = await scene.some()
-    good = await scene.claim(scene.result(device))
+    device, good = await scene.claimed()
     bad = await scene.claim(scene.result(device), allocated=False)
     answer = await scene.prepare(good, bad)
     scene.require(not answer[good.uid][1], f"the good claim was refused: {answer[good.uid][1]}")
@@ -132,8 +133,10 @@ async def _others(scene: DraScene) -> str:
     foreign = objects.result("other.example.com", "theirs", request="r1", pool="theirs")
     mixed = await scene.claim(foreign, scene.result(device))
     devices = await scene.prepared(mixed)
-    told = [each.device for each in devices]
-    scene.require(told == [device["name"]], f"of {device['name']} and another driver's device, answered was {told}")
+    answered = [each.device for each in devices]
+    scene.require(
+        answered == [device["name"]], f"of {device['name']} and another driver's device, answered was {answered}"
+    )
     alone = await scene.claim(foreign)
     devices = await scene.prepared(alone)
     scene.require(not devices, f"a claim of another driver's device was answered with {devices}")
@@ -158,8 +161,8 @@ async def _prioritized(scene: DraScene) -> str:
 async def _require_requests(scene: DraScene, claim: ClaimEntry, *names: str) -> None:
     """Prepare and unprepare a claim of one device that must be answered with these names of requests."""
     devices = await scene.prepared(claim)
-    told = [each.requests for each in devices]
-    scene.require(told == [names], f"request_names are {told}")
+    answered = [each.requests for each in devices]
+    scene.require(answered == [names], f"request_names are {answered}")
     await scene.unprepared(claim)
 
 
@@ -195,8 +198,7 @@ async def _config_of_others(scene: DraScene) -> str:
     cure="remember which claim has a device, and refuse others until it is unprepared",
 )
 async def _busy(scene: DraScene) -> str:
-    [device] = await scene.some()
-    owner, other = await scene.claim(scene.result(device)), await scene.claim(scene.result(device))
+    device, owner, other = await scene.rivals()
     first = await scene.prepared(owner)
     error = await scene.refused(other, f"{device['name']}, which another claim has,")
     await scene.unprepared(other)
@@ -239,9 +241,9 @@ async def _two_requests(scene: DraScene) -> str:
     devices = await scene.some(2)
     claim = await scene.claim(*(scene.result(each, request=f"r{index}") for index, each in enumerate(devices)))
     answered = await scene.prepared(claim)
-    told = sorted((each.requests, each.device) for each in answered)
+    given = sorted((each.requests, each.device) for each in answered)
     expected = sorted(((f"r{index}",), each["name"]) for index, each in enumerate(devices))
-    scene.require(told == expected, f"answered was {told}")
+    scene.require(given == expected, f"answered was {given}")
     scene.require_resolved(answered)
     first, second = (set(each.cdi_ids) for each in answered)
     scene.require(not first & second, f"both requests have {', '.join(sorted(first & second))}")

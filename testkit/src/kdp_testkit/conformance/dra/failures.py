@@ -86,8 +86,7 @@ async def _unwritable(scene: DraScene) -> str:
     cure="answer with the error, keep the state, and do it at the next call",
 )
 async def _jammed(scene: DraScene) -> str:
-    [device] = await scene.some()
-    claim, other = await scene.claim(scene.result(device)), await scene.claim(scene.result(device))
+    device, claim, other = await scene.rivals()
     await scene.prepared(claim)
     await scene.instance.block_release(True)
     error = (await scene.unprepare(claim))[claim.uid]

@@ -53,12 +53,12 @@ def _judge(
     meta = first.get("metadata", {})
     scene.require((meta.get("name"), meta.get("uid")) == (claim.name, claim.uid), f"it is of claim {meta}")
     scene.require(meta.get("generation", 0) >= 1, f"its generation is {meta.get('generation')}")
-    told = [
+    described = [
         (request["name"], each["driver"], each["pool"], each["name"])
         for request in first.get("requests", ())
         for each in request["devices"]
     ]
-    scene.require(told == [("r0", scene.driver, device["pool"], device["name"])], f"it names {told}")
+    scene.require(described == [("r0", scene.driver, device["pool"], device["name"])], f"it names {described}")
 
 
 @CHECKS.add(

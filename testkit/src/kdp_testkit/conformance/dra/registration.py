@@ -92,10 +92,10 @@ async def _refused(scene: DraScene) -> str:
     scene.kubelet.faults.registration_refused("the node is drained")
     await scene.start()
 
-    def told() -> bool:
+    def is_refused() -> bool:
         return any(not each.registered for each in scene.kubelet.events.of(common.PluginNotified))
 
-    await scene.until(told, scene.limit(3.0), "NotifyRegistrationStatus(false) could not be sent")
+    await scene.until(is_refused, scene.limit(3.0), "NotifyRegistrationStatus(false) could not be sent")
     await scene.kubelet.restart()
     await scene.registered()
     await scene.require_free(device)

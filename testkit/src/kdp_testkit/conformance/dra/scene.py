@@ -278,6 +278,11 @@ class DraScene(Scene):
         [device] = await self.some()
         return device, await self.claim(self.result(device))
 
+    async def rivals(self) -> tuple[Object, ClaimEntry, ClaimEntry]:
+        """Return a device and two claims to both of which it is allocated."""
+        device, claim = await self.claimed()
+        return device, claim, await self.claim(self.result(device))
+
     def result(self, device: Mapping[str, Any], **more: Any) -> Object:
         """Return the result of an allocation of a device."""
         return objects.result(self.driver, device["name"], **{"pool": device["pool"], **more})

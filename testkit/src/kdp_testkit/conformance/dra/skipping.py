@@ -54,8 +54,8 @@ async def _skipped(scene: DraScene) -> str:
     scene.require(not made, f"of a claim that nobody has prepared there is {', '.join(sorted(made))}")
     await scene.kubelet.stop_pod(pod)
     await scene.drop(claim)
-    told = [each for each in _calls(scene) if each not in calls]
-    scene.require(not told, f"the kubelet made the calls {', '.join(told)}")
+    new_calls = [each for each in _calls(scene) if each not in calls]
+    scene.require(not new_calls, f"the kubelet made the calls {', '.join(new_calls)}")
     await scene.require_free(device)
     if not scene.subject.takes_grace:
         return "nothing was made of the claim; what is never unprepared is left to scenario 36"

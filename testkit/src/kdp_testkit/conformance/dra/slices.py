@@ -152,11 +152,11 @@ async def _snapshot(scene: DraScene) -> str:
     report = await scene.reported()
     count = len(await scene.devices())
 
-    def told(each: Any) -> int:
+    def device_count(each: Any) -> int:
         return int(each.healthy + each.unhealthy + each.unknown)
 
     # Of devices that are not published there may be a word as well.
-    scene.require(told(report) >= count, f"the report has {told(report)} of {count} devices")
+    scene.require(device_count(report) >= count, f"the report has {device_count(report)} of {count} devices")
     before = len(scene.kubelet.events.of(events.HealthReceived))
     scene.kubelet.faults.end_health_streams(scene.driver)
     await scene.until(
@@ -165,7 +165,9 @@ async def _snapshot(scene: DraScene) -> str:
         "no report came on the next stream",
     )
     again = scene.kubelet.events.of(events.HealthReceived)[-1]
-    scene.require(told(again) >= count, f"the next stream's report has {told(again)} of {count} devices")
+    scene.require(
+        device_count(again) >= count, f"the next stream's report has {device_count(again)} of {count} devices"
+    )
     [device] = await scene.some()
     pod = DraPod(claims={"health": "health"})  # 1.34 tells only of a claim that its pod calls by its name
     claim = await scene.claim(scene.result(device), pods=[pod], name="health")
