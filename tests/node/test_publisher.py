@@ -377,7 +377,7 @@ async def test_an_admission_policy_that_denies_is_said_without_a_storm(driver: D
 
 async def test_ten_thousand_devices(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, int]] = []
-    ask = driver.api._ask
+    ask = driver.api._request
 
     async def counted(method: str, *args: Any, **more: Any) -> Any:
         asked.append((method, len(json.dumps(more["body"])) if more.get("body") else 0))

@@ -71,7 +71,7 @@ class Node:
             rng=random.Random(seed),  # noqa: S311
             active_pods=lambda: self.pods,
             is_running=lambda pod, container: (pod, container) in self.running,
-            topology=topology,
+            topology=topology or Topology(),
             health_by_id_alone=one_endpoint_per_resource,
         )
 
