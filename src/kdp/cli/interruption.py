@@ -28,18 +28,18 @@ async def unless_interrupted(work: Callable[[], Awaitable[_T]]) -> _T:
     """
     done: list[_T] = []
     failure: Exception | None = None
-    heard = ""
+    received = ""
     async with anyio.create_task_group() as tasks:
 
-        async def hear(*, task_status: TaskStatus[None]) -> None:
-            nonlocal heard
+        async def receive(*, task_status: TaskStatus[None]) -> None:
+            nonlocal received
             with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
                 task_status.started()
                 async for number in signals:
-                    heard = number.name
+                    received = number.name
                     tasks.cancel_scope.cancel()
 
-        await tasks.start(hear)
+        await tasks.start(receive)
         try:
             done.append(await work())
         except Exception as error:  # noqa: BLE001 - raised below, where no group wraps it
@@ -48,5 +48,5 @@ async def unless_interrupted(work: Callable[[], Awaitable[_T]]) -> _T:
     if failure is not None:
         raise failure
     if not done:
-        raise Interrupted(heard)
+        raise Interrupted(received)
     return done[0]

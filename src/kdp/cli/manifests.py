@@ -247,12 +247,12 @@ def _needs(backend: DeviceBackend) -> Needs:
 
     label = type(backend).__name__
 
-    async def ask() -> Needs:
+    async def call_needs() -> Needs:
         answer = backend.needs()
         return await answer if inspect.isawaitable(answer) else answer
 
     try:
-        needs: Any = anyio.run(ask)
+        needs: Any = anyio.run(call_needs)
     except InvalidValueError as error:
         raise ConfigurationError(f"{label}.needs: {error}") from error
     except Exception as error:
@@ -377,10 +377,8 @@ def _write(written: Mapping[str, str], output: Path | None, out: TextIO) -> None
         click.echo(written[""], nl=False, file=out)
         return
     try:
-        if "" in written:
-            output.write_text(written[""])
-            return
-        output.mkdir(parents=True, exist_ok=True)
+        if "" not in written:  # a directory, and not one file
+            output.mkdir(parents=True, exist_ok=True)
         for name, text in written.items():
             (output / name).write_text(text)
     except OSError as error:

@@ -108,7 +108,7 @@ def _entry_point(target: str) -> Any:
         raise ConfigurationError(
             f"target {target!r}: no such entry point (installed in group {ENTRY_POINTS}: {names}); {_EXPECTED}"
         )
-    with _telling(target):
+    with _load_errors(target):
         return points[target].load()
 
 
@@ -116,7 +116,7 @@ def _load_module(target: str, name: str) -> ModuleType:
     # The console script does not look into the working directory; at the end of the path it shadows nothing.
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
-    with _telling(target):
+    with _load_errors(target):
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
@@ -141,7 +141,7 @@ def _load_file(target: str, path: Path) -> ModuleType:
     directory = str(path.parent.resolve())
     if directory not in sys.path:
         sys.path.append(directory)  # for modules beside it
-    with _telling(target):
+    with _load_errors(target):
         spec.loader.exec_module(module)
     return module
 
@@ -151,7 +151,7 @@ _PASSED_ON = (KeyboardInterrupt, Stopped)
 
 
 @contextmanager
-def _telling(target: str) -> Generator[None]:
+def _load_errors(target: str) -> Generator[None]:
     """Turn what the vendor's code raises while it is loaded into one sentence, also a module's ``sys.exit()``."""
     try:
         yield
@@ -232,12 +232,12 @@ def assign(targets: Mapping[str, type[DeviceBackend]], given: Mapping[str, Given
     own: set[tuple[str, str]] = set()
     for name, value in sorted(given.items(), key=lambda item: addressed(item[0], targets)[0] is None):
         only, short = addressed(name, targets)
-        asked = targets if only is None else {only: targets[only]}
+        candidates = targets if only is None else {only: targets[only]}
         takers = [
-            (target, taken) for target in asked if (taken := _named(short, value, parameters[target])) is not None
+            (target, taken) for target in candidates if (taken := _named(short, value, parameters[target])) is not None
         ]
         if not takers:
-            sides = [f"{cls.__name__} has {', '.join(settable(cls)) or 'none'}" for cls in asked.values()]
+            sides = [f"{cls.__name__} has {', '.join(settable(cls)) or 'none'}" for cls in candidates.values()]
             raise ConfigurationError(
                 f"{value.label}: there is no parameter {short!r}; {'; '.join(sides) or 'name the TARGET that has it'}"
             )

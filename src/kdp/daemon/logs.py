@@ -64,8 +64,8 @@ class TextFormatter(logging.Formatter):
     @override
     def format(self, record: logging.LogRecord) -> str:
         message = _one_line(record.getMessage())
-        untold = [f"{key}={value}" for key, value in _extras(record).items() if str(value) not in message]
-        details = f" ({_one_line(', '.join(untold))})" if untold else ""
+        missing = [f"{key}={value}" for key, value in _extras(record).items() if str(value) not in message]
+        details = f" ({_one_line(', '.join(missing))})" if missing else ""
         line = f"{_timestamp(record)} {record.levelname:<7} {record.name}: {message}{details}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 

@@ -114,10 +114,10 @@ def _run_loop(plan: Plan, signals: Signals, read_again: Callable[[], Plan] | Non
 
         daemon = Daemon(plan, read_again=read_again, changed=lambda new: logs.configure(new.settings))
         notifier = Notifier(os.environ)
-        telling = asyncio.create_task(notifier.follow(daemon.status))
+        notifications = asyncio.create_task(notifier.follow(daemon.status))
 
         def stop() -> None:
-            telling.cancel()
+            notifications.cancel()
             notifier.stopping()
             scope.cancel()
 

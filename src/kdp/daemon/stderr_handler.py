@@ -136,14 +136,8 @@ class StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]  # generic
         if not self._waiting:
             return False
         if self._lost:
-            record = logging.makeLogRecord(
-                {
-                    "name": __name__,
-                    "levelno": logging.WARNING,
-                    "levelname": "WARNING",
-                    "msg": f"nobody has read stderr; lines lost: {self._lost}",
-                }
-            )
+            text = f"nobody has read stderr; lines lost: {self._lost}"
+            record = logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, None, None)
             self._lost = 0
             self._begun = self._encoded(record)
         else:

@@ -186,12 +186,12 @@ def _container(deployment: Deployment, placement: Placement) -> Document:
         mounts.append({"name": "config", "mountPath": CONFIG_DIR, "readOnly": True})
     probes: Document = {}
     if (http := deployment.http) is not None:
-        asked = _without_nothing(port=_PORT_NAME, host=http.host or None)
+        port = _without_nothing(port=_PORT_NAME, host=http.host or None)
         timing = {"periodSeconds": 10, "timeoutSeconds": 5}
         probes = {
             "ports": [{"name": _PORT_NAME, "containerPort": http.port}],
-            "livenessProbe": {"httpGet": {"path": "/livez", **asked}, **timing, "failureThreshold": 6},
-            "readinessProbe": {"httpGet": {"path": "/readyz", **asked}, **timing, "periodSeconds": 5},
+            "livenessProbe": {"httpGet": {"path": "/livez", **port}, **timing, "failureThreshold": 6},
+            "readinessProbe": {"httpGet": {"path": "/readyz", **port}, **timing, "periodSeconds": 5},
         }
     return {
         "name": "plugin",
