@@ -13,7 +13,7 @@ import logging
 import time
 from contextlib import AbstractContextManager, asynccontextmanager, closing, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Unpack, final
+from typing import TYPE_CHECKING, NoReturn, Unpack, final
 
 import attrs
 
@@ -327,33 +327,41 @@ def _plugins(plan: Plan) -> PluginManager:
 
 def _driver_or_controller(plan: Plan, api: ClusterApi) -> DraDriver | PoolController:
     settings = plan.settings
-    both: dict[str, Any] = {
-        "api": api,
-        "pool": settings.pool,
-        "name": settings.driver_name,
-        "host": plan.host or host_of(settings),
-        "poll_interval": settings.poll_interval,
-        "health_taint": settings.health_taint,
-        "health_policy": settings.health_policy,
-    }
+    host = plan.host or host_of(settings)
     if settings.mode == "dra-controller":
         from ..dra.controller import PoolController
         from ..dra.options import ControllerOptions
 
-        controller = ControllerOptions(labels=dict(settings.pool_nodes), **both)
+        assert settings.pool is not None  # `resolve` has seen to it
+        controller = ControllerOptions(
+            api=api,
+            pool=settings.pool,
+            labels=dict(settings.pool_nodes),
+            name=settings.driver_name,
+            host=host,
+            poll_interval=settings.poll_interval,
+            health_taint=settings.health_taint,
+            health_policy=settings.health_policy,
+        )
         return PoolController(plan.served(), controller, states=plan.states)
     from ..dra.driver import DraDriver
     from ..dra.options import DriverOptions
 
     assert settings.node_name is not None  # `resolve` has seen to it
     options = DriverOptions(
+        api=api,
+        pool=settings.pool,
+        name=settings.driver_name,
+        host=host,
+        poll_interval=settings.poll_interval,
+        health_taint=settings.health_taint,
+        health_policy=settings.health_policy,
         node=settings.node_name,
         paths=settings.paths,
         pod_uid=settings.pod_uid,
         cdi=settings.cdi_dir,
         device_status=settings.device_status == "on",
         device_metadata=settings.device_metadata == "on",
-        **both,
     )
     return DraDriver(plan.served(), options, states=plan.states)
 

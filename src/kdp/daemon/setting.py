@@ -6,6 +6,7 @@ value, the rule and a valid example.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, final, get_args
 
@@ -117,17 +118,29 @@ def setting(
     parse: Callable[[object], object],
     help: str,
     metavar: str | None = None,
-    **rules: Any,
+    *,
+    modes: tuple[Mode, ...] = _ALL,
+    of_process: bool = False,
+    of_place: bool = False,
+    takes_none: bool = False,
 ) -> Any:
     """Return a field of `Settings`; the arguments are those of `Setting`. A choice needs no metavar."""
     if metavar is None:
         assert isinstance(parse, parsers.Choice)
         metavar = "|".join(parse.words)
-    return attrs.field(default=default, metadata={"parse": parse, "help": help, "metavar": metavar, **rules})
+    make = functools.partial(
+        Setting,
+        parse=parse,
+        help=help,
+        metavar=metavar,
+        modes=modes,
+        of_process=of_process,
+        of_place=of_place,
+        takes_none=takes_none,
+    )
+    return attrs.field(default=default, metadata={"setting": make})
 
 
 def settings_of(cls: type[AttrsInstance]) -> Mapping[str, Setting]:
     """Return the settings of a class whose fields `setting` made, by name."""
-    return {
-        field.name: Setting(name=field.name, default=field.default, **field.metadata) for field in attrs.fields(cls)
-    }
+    return {each.name: each.metadata["setting"](name=each.name, default=each.default) for each in attrs.fields(cls)}
