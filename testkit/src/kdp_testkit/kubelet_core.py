@@ -93,7 +93,7 @@ class KubeletCore(AsyncContextManagerMixin):
         self._seen_at = "" if seen_at is None else os.fspath(seen_at)
         self._autostart = autostart
         self._tasks: TaskGroup | None = None
-        self._life = Lifetime()
+        self._life: Lifetime | None = None  # it needs an event loop, this constructor does not
         self._workload = Workload(self.events, self._rng, lambda: self._current.process)
 
     @override
@@ -205,9 +205,11 @@ class KubeletCore(AsyncContextManagerMixin):
         process, self._current.process = self._current.process, None
         if process is not None and how != "stopped":
             process.crash()
-        self._life.end()
+        if self._life is not None:
+            self._life.end()
         self.events.add(events.KubeletStopped(how=how))
-        await self._life.until_over()
+        if self._life is not None:
+            await self._life.until_over()
 
     async def restart(
         self,
