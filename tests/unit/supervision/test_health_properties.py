@@ -393,7 +393,7 @@ MUTANTS = [
         "self._nodes, self._units = nodes, None",
     ),
     Mutant(6, "told without a change", "if state is not health.state and not (", "if not ("),
-    Mutant(6, "since moves", "told.since if told and told.state is state else now", "now"),
+    Mutant(6, "since moves", "known.since if known and known.state is state else now", "now"),
     Mutant(
         6,
         "always a new object",
