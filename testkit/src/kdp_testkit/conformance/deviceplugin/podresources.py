@@ -142,8 +142,8 @@ async def _twice(case: Case) -> str:
         await scene.kubelet.delete(pod.pod)
         await _returned(scene)
         returned, wanted = scene.instance.returned(), sorted(pod.devices(scene.resource))
-        calls_seen = sorted(device for devices in returned for device in devices)
-        scene.require(calls_seen == wanted, f"of the end of a pod with {ids(wanted)} was calls_seen: {returned}")
+        released = sorted(device for devices in returned for device in devices)
+        scene.require(released == wanted, f"of the end of a pod with {ids(wanted)} was told: {returned}")
     return f"{ids(wanted)}, each on two nodes, were told once"
 
 
