@@ -286,7 +286,9 @@ async def test_a_new_configuration_while_open_was_slow_opened_twice(
         may_open.touch()
         await kubelet.until(allocatable={RESOURCE: 3}, streaming=RESOURCE)
         assert (await plugin.stop())[0] == 0
-    assert [line for line in plugin.lines if line in ("opening", "opened", "closed")] == ["opening", "opened", "closed"]
+    calls = [line for line in plugin.lines if line in ("opening", "opened", "closed")]
+    # What returns between the two managers, when nobody serves the object, is closed, and then opened anew.
+    assert calls in (["opening", "opened", "closed"], ["opening", "opened", "closed"] * 2)
 
 
 async def test_replicas_come_from_flags_and_a_file(start: Start, kubelet: SimulatedKubelet, tmp_path: Path) -> None:
