@@ -57,6 +57,7 @@ class ClaimHooks:
         self._backend = supervisor.backend
         self._host = host
         self._late: set[str] = set()
+        self._by_id: tuple[tuple[Device, ...], Mapping[str, Device]] = ((), {})
 
     def overridden(self, hook: str) -> bool:
         """Return whether the backend has a hook of its own."""
@@ -75,7 +76,9 @@ class ClaimHooks:
         found = latest.value
         if found.devices is None or found.problem is not None:
             raise NotReady(f"{self._supervisor.label} is not ready: {found.problem}")
-        return {device.id: device for device in found.devices}
+        if found.devices is not self._by_id[0]:  # a Prepare asks for them several times, and there may be thousands
+            self._by_id = found.devices, {device.id: device for device in found.devices}
+        return self._by_id[1]
 
     async def allocate(self, step: Allocate) -> tuple[Rendered, Mapping[str, Any]]:
         """Return what containers get of a part, and the state that ``allocate`` left.

@@ -37,25 +37,11 @@ from typing import TYPE_CHECKING, Any, final
 import attrs
 
 from ...model.devices import Device
+from . import steps
 from .cdi_specs import Rendered, spec_of
 from .checkpoint import Answer, Record, SavedPart
 from .parameters import Declared
 from .plan import Plan, plan_of, result_keys
-from .steps import (
-    Allocate,
-    AwaitAllocate,
-    Commit,
-    Complete,
-    Discover,
-    Fetch,
-    Forget,
-    Read,
-    Release,
-    Restore,
-    Run,
-    Save,
-    Start,
-)
 
 if TYPE_CHECKING:
     from ...cdi import CdiSpec
@@ -100,27 +86,27 @@ class Lifecycle:
         is_prepared = record.is_complete and self._is_this_boot(record)
         return State.PREPARED if is_prepared else State.STARTED
 
-    def prepare(self, claim: Claim) -> Run[tuple[Answer, ...]]:
+    def prepare(self, claim: Claim) -> steps.Run[tuple[Answer, ...]]:
         """Prepare a claim, and return what the kubelet is told.
 
         Raises:
             ClaimError: It asks for what cannot be given; a sentence for its author.
         """
-        record = yield from Read(claim)
-        item = yield from Fetch(claim, is_needed=self.state_of(record) is not State.PREPARED)
+        record = yield from steps.Read(claim)
+        item = yield from steps.Fetch(claim, is_needed=self.state_of(record) is not State.PREPARED)
         if item is not None and record is not None and result_keys(item, claim, self.driver) != record.keys:
             yield from self._undo(record)  # allocated anew, and nobody has told us that the old one is over
             record = None
         if record is not None and self.state_of(record) is State.PREPARED:
-            yield from Restore(claim, record)
+            yield from steps.Restore(claim, record)
             return record.devices
         assert item is not None  # it was needed, and the step fails without it
         plan = yield from self._plan(claim, item)
         return (yield from self._give(plan, record)) if plan.parts else ()
 
-    def unprepare(self, claim: Claim) -> Run[tuple[Answer, ...]]:
+    def unprepare(self, claim: Claim) -> steps.Run[tuple[Answer, ...]]:
         """Undo a claim, also one that is unknown; return nothing to tell."""
-        record = yield from Read(claim)
+        record = yield from steps.Read(claim)
         if record is not None:
             yield from self._undo(record)
         return ()
@@ -128,10 +114,10 @@ class Lifecycle:
     def _is_this_boot(self, record: Record) -> bool:
         return record.boot_id == self.boot_id
 
-    def _plan(self, claim: Claim, item: Mapping[str, Any]) -> Run[Plan]:
+    def _plan(self, claim: Claim, item: Mapping[str, Any]) -> steps.Run[Plan]:
         devices: Mapping[str, Device] = {}
         if result_keys(item, claim, self.driver):
-            devices = yield from Discover(claim)
+            devices = yield from steps.Discover(claim)
         return plan_of(
             item,
             claim,
@@ -142,7 +128,7 @@ class Lifecycle:
             declared=self.declared,
         )
 
-    def _give(self, plan: Plan, before: Record | None) -> Run[tuple[Answer, ...]]:
+    def _give(self, plan: Plan, before: Record | None) -> steps.Run[tuple[Answer, ...]]:
         """Prepare what is planned; ``before`` is what an earlier try has left of it."""
         record = Record(
             claim=plan.claim,
@@ -153,19 +139,19 @@ class Lifecycle:
             more={} if before is None else before.more,
         )
         if not self.allocates:
-            record = yield from Commit(plan.claim, plan, record)
+            record = yield from steps.Commit(plan.claim, plan, record)
             return record.devices
-        mounts = yield from Start(plan.claim, plan, record)
+        mounts = yield from steps.Start(plan.claim, plan, record)
         rendered: list[Rendered] = []
         for position, saved in enumerate(record.parts):
-            given, state = yield from Allocate(plan.claim, saved, plan.parameters, mounts.get(saved.part))
+            given, state = yield from steps.Allocate(plan.claim, saved, plan.parameters, mounts.get(saved.part))
             rendered.append(given)
             if state != saved.state:
                 record = record.with_part(position, attrs.evolve(saved, state=state))
                 if position + 1 < len(record.parts):  # the last one goes with "complete"
-                    yield from Save(plan.claim, record)
+                    yield from steps.Save(plan.claim, record)
         record, spec = self.completed(plan, record, rendered)
-        yield from Complete(plan.claim, plan, record, spec)
+        yield from steps.Complete(plan.claim, plan, record, spec)
         return record.devices
 
     def _parts(self, plan: Plan, before: Record | None) -> tuple[SavedPart, ...]:
@@ -181,17 +167,17 @@ class Lifecycle:
         saved = None if spec is None else spec.as_json()
         return attrs.evolve(record, is_complete=True, devices=answers, spec=saved), spec
 
-    def _undo(self, record: Record) -> Run[None]:
+    def _undo(self, record: Record) -> steps.Run[None]:
         claim = record.claim
-        yield from AwaitAllocate(claim)
+        yield from steps.AwaitAllocate(claim)
         if self.releases and record.parts:
             if record.is_complete:
                 record = attrs.evolve(record, is_complete=False)
-                yield from Save(claim, record)
+                yield from steps.Save(claim, record)
             for position, saved in enumerate(record.parts):
                 if not saved.is_released:
-                    yield from Release(claim, saved, record.config)
+                    yield from steps.Release(claim, saved, record.config)
                     record = record.with_part(position, attrs.evolve(saved, is_released=True))
                     if position + 1 < len(record.parts):  # the last one goes with the whole record
-                        yield from Save(claim, record)
-        yield from Forget(claim)
+                        yield from steps.Save(claim, record)
+        yield from steps.Forget(claim)

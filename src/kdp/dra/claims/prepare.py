@@ -18,6 +18,7 @@ from ...cluster.api import ApiError
 from ...concurrency.threads import offload
 from ...errors import CdiWriteError, CheckpointError, KdpError, sentence
 from ...supervision.findings import resource_of
+from . import steps
 from .cdi_specs import kind_of
 from .checkpoint import Locks, Record, Store
 from .hooks import ClaimHooks
@@ -26,21 +27,6 @@ from .lifecycle import Lifecycle
 from .metadata import MetadataFiles
 from .orphans import Orphans
 from .plan import check_free
-from .steps import (
-    Allocate,
-    AwaitAllocate,
-    Commit,
-    Complete,
-    Discover,
-    Fetch,
-    Forget,
-    Read,
-    Release,
-    Restore,
-    Save,
-    Start,
-    Step,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -55,7 +41,6 @@ if TYPE_CHECKING:
     from .checkpoint import Answer
     from .plan import Part
     from .status import ClaimStatusWriter
-    from .steps import Run
 
 logger = logging.getLogger(__name__)
 
@@ -117,19 +102,19 @@ class Preparer:
         self._locks = Locks(directory / "serialize.lock")
         self._orphans = Orphans(driver, store=self.store, locks=self._locks, cdi=cdi, fetch=self._fetch_surely)
         self._jobs = Jobs()
-        self._takers: Mapping[type[Step[Any]], Callable[[Any], Awaitable[Any]]] = {
-            Read: self._read,
-            Fetch: self._fetch,
-            Discover: self._discover,
-            Restore: self._restore,
-            Start: self._start,
-            Allocate: self._hooks.allocate,
-            Save: self._save,
-            Complete: self._complete,
-            Commit: self._commit,
-            AwaitAllocate: self._hooks.await_allocate,
-            Release: self._hooks.release,
-            Forget: self._forget,
+        self._takers: Mapping[type[steps.Step[Any]], Callable[[Any], Awaitable[Any]]] = {
+            steps.Read: self._read,
+            steps.Fetch: self._fetch,
+            steps.Discover: self._discover,
+            steps.Restore: self._restore,
+            steps.Start: self._start,
+            steps.Allocate: self._hooks.allocate,
+            steps.Save: self._save,
+            steps.Complete: self._complete,
+            steps.Commit: self._commit,
+            steps.AwaitAllocate: self._hooks.await_allocate,
+            steps.Release: self._hooks.release,
+            steps.Forget: self._forget,
         }
 
     # -- what the kubelet asks for -------------------------------------------------------------------------------------
@@ -137,9 +122,8 @@ class Preparer:
     async def prepare(self, claims: Iterable[Claim]) -> dict[str, Outcome]:
         """Prepare claims, all beside one another; returns one outcome for each, by UID. Raises nothing."""
         unique = {claim.uid: claim for claim in claims}
-        runs = ((claim, self._lifecycle.prepare(claim)) for claim in unique.values())
-        jobs = (self._jobs.join(claim.uid, partial(self._live, claim, run), undoes=False) for claim, run in runs)
-        outcomes = dict(zip(unique, await asyncio.gather(*jobs), strict=True))
+        joined = self._joined(unique.values(), self._lifecycle.prepare, undoes=False)
+        outcomes = dict(zip(unique, await asyncio.gather(*joined), strict=True))
         if self._statuses is not None and not self._jobs.is_closed:
             for uid, outcome in outcomes.items():
                 if not outcome.error:
@@ -152,9 +136,8 @@ class Preparer:
         if self._statuses is not None:
             for uid in unique:
                 self._statuses.forget(uid)
-        runs = ((claim, self._lifecycle.unprepare(claim)) for claim in unique.values())
-        jobs = (self._jobs.join(claim.uid, partial(self._live, claim, run), undoes=True) for claim, run in runs)
-        return dict(zip(unique, await asyncio.gather(*jobs), strict=True))
+        joined = self._joined(unique.values(), self._lifecycle.unprepare, undoes=True)
+        return dict(zip(unique, await asyncio.gather(*joined), strict=True))
 
     async def close(self, seconds: float) -> None:
         """Let what is going on end, within so many seconds; then give it up. What was only started says so on disk."""
@@ -162,12 +145,17 @@ class Preparer:
             self._statuses.close()
         await self._jobs.close(seconds)
 
-    async def _live(self, claim: Claim, run: Run[tuple[Answer, ...]]) -> Outcome:
+    def _joined(
+        self, claims: Iterable[Claim], lives: Callable[[Claim], steps.Run[tuple[Answer, ...]]], *, undoes: bool
+    ) -> list[Awaitable[Outcome]]:
+        return [self._jobs.join(claim.uid, partial(self._live, claim, lives(claim)), undoes=undoes) for claim in claims]
+
+    async def _live(self, claim: Claim, run: steps.Run[tuple[Answer, ...]]) -> Outcome:
         """Take a run's steps, under the claim's lock, until it returns or one of them fails."""
         try:
             async with self._locks.claim(claim.uid):
                 step = _next(run, None)
-                while isinstance(step, Step):
+                while isinstance(step, steps.Step):
                     step = _next(run, await self._takers[type(step)](step))
                 return step
         except KdpError as error:
@@ -180,10 +168,10 @@ class Preparer:
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
-    async def _read(self, step: Read) -> Record | None:
+    async def _read(self, step: steps.Read) -> Record | None:
         return await offload(lambda: self.store.read(step.claim.uid) or self._orphans.rebuilt(step.claim.uid))
 
-    async def _fetch(self, step: Fetch) -> Mapping[str, Any] | None:
+    async def _fetch(self, step: steps.Fetch) -> Mapping[str, Any] | None:
         try:
             return await self._fetch_surely(step.claim)
         except ApiError as error:
@@ -200,17 +188,17 @@ class Preparer:
                 f"the API server did not give claim {claim.namespace}/{claim.name} within {FETCH_SECONDS:g} s"
             ) from None
 
-    async def _discover(self, _: Discover) -> Mapping[str, Device]:
+    async def _discover(self, _: steps.Discover) -> Mapping[str, Device]:
         return await self._hooks.devices()
 
-    async def _restore(self, step: Restore) -> None:
+    async def _restore(self, step: steps.Restore) -> None:
         def restore() -> None:
             if step.record.spec is not None:
                 self._write_spec(step.claim, _parsed(step.record.spec))
 
         await offload(restore)
 
-    async def _start(self, step: Start) -> Mapping[Part, Mount]:
+    async def _start(self, step: steps.Start) -> Mapping[Part, Mount]:
         def begin() -> None:
             self._check_free(step.record)
             self.store.write(step.record)
@@ -219,16 +207,16 @@ class Preparer:
             await offload(begin)
         return await self._write_metadata(step)
 
-    async def _save(self, step: Save) -> None:
+    async def _save(self, step: steps.Save) -> None:
         await offload(lambda: self.store.write(step.record))
 
-    async def _complete(self, step: Complete) -> None:
+    async def _complete(self, step: steps.Complete) -> None:
         if any(answer.network for answer in step.record.devices):
             await self._write_metadata(step)
         await offload(lambda: self._write(step.record, step.spec))
         self._log_prepared(step)
 
-    async def _commit(self, step: Commit) -> Record:
+    async def _commit(self, step: steps.Commit) -> Record:
         """Nothing can be left but a spec, which says whose it is (`Orphans`)."""
         known = await self._hooks.devices()
 
@@ -249,7 +237,7 @@ class Preparer:
         self._log_prepared(step)
         return record
 
-    async def _forget(self, step: Forget) -> None:
+    async def _forget(self, step: steps.Forget) -> None:
         def forget() -> None:
             self._cdi.remove_part(self._kind, step.claim.uid)
             self._metadata.remove(step.claim.uid)
@@ -276,13 +264,15 @@ class Preparer:
         else:
             self._cdi.write(spec, claim.uid)
 
-    async def _write_metadata(self, step: Start | Complete) -> Mapping[Part, Mount]:
+    async def _write_metadata(self, step: steps.Start | steps.Complete) -> Mapping[Part, Mount]:
+        if not self._has_metadata:
+            return {}
         known = await self._hooks.devices()
-        if not self._has_metadata or any(use.device_id not in known for use in step.plan.uses):
+        if any(use.device_id not in known for use in step.plan.uses):
             return {}  # what has just gone is refused in a moment
         return await offload(lambda: self._metadata.write(step.plan, known, step.record.devices))
 
-    def _log_prepared(self, step: Complete | Commit) -> None:
+    def _log_prepared(self, step: steps.Complete | steps.Commit) -> None:
         claim = step.claim
         ids = ", ".join(dict.fromkeys(use.device_id for use in step.plan.uses))
         logger.info("%s: claim %s/%s (%s) is prepared: %s", self._driver, claim.namespace, claim.name, claim.uid, ids)
@@ -323,7 +313,7 @@ class Preparer:
         return undone
 
 
-def _next(run: Run[tuple[Answer, ...]], result: Any) -> Step[Any] | Outcome:
+def _next(run: steps.Run[tuple[Answer, ...]], result: Any) -> steps.Step[Any] | Outcome:
     try:
         return run.send(result)
     except StopIteration as end:

@@ -246,12 +246,15 @@ def rendered(part: Part) -> Rendered:
 
 MUTANTS = [
     Mutant(
-        1, "nothing is saved before", "mounts = yield from Start(plan.claim, plan, record)", "mounts = dict[Any, Any]()"
+        1,
+        "nothing is saved before",
+        "mounts = yield from steps.Start(plan.claim, plan, record)",
+        "mounts = dict[Any, Any]()",
     ),
     Mutant(
         2, "prepared anew", "is_prepared = record.is_complete and self._is_this_boot(record)", "is_prepared = False"
     ),
-    Mutant(2, "no spec on a hit", "            yield from Restore(claim, record)\n", ""),
+    Mutant(2, "no spec on a hit", "            yield from steps.Restore(claim, record)\n", ""),
     Mutant(
         3,
         "an old allocation",
@@ -274,7 +277,7 @@ MUTANTS = [
     Mutant(
         5,
         "half undone is prepared",
-        "                yield from Save(claim, record)\n            for",
+        "                yield from steps.Save(claim, record)\n            for",
         "            for",
     ),
     Mutant(5, "released again", "                if not saved.is_released:\n", "                if saved:\n"),
@@ -298,7 +301,7 @@ MUTANTS = [
         " for saved in before.parts}",
     ),
     Mutant(7, "no state", "state=states.get(part, {})", "state={}"),
-    Mutant(8, "beside a thread", "        yield from AwaitAllocate(claim)\n", ""),
+    Mutant(8, "beside a thread", "        yield from steps.AwaitAllocate(claim)\n", ""),
 ]
 
 
