@@ -183,11 +183,14 @@ def _net_devices(values: Iterable[CdiNetDevice]) -> tuple[CdiNetDevice, ...]:
 
 
 def _differ(where: str, names: list[str]) -> None:
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise InvalidValueError(
-            f"CDI network interface {twice!r}: is there twice {where}; names must differ; valid are 'net1' and 'net2'"
-        )
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InvalidValueError(
+                f"CDI network interface {name!r}: is there twice {where}; names must differ; valid are 'net1' and "
+                "'net2'"
+            )
+        seen.add(name)
 
 
 def _gids(values: Iterable[int]) -> tuple[int, ...]:

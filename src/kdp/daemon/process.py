@@ -128,9 +128,12 @@ def _run_loop(plan: Plan, signals: Signals, read_again: Callable[[], Plan] | Non
 
     try:
         anyio.run(main)
-    except (PluginDirectoryGoneError, ConfigurationError, InvalidValueError) as error:
+    except PluginDirectoryGoneError as error:
         logger.critical("ending: %s", error)
-        return DIRECTORY_GONE if isinstance(error, PluginDirectoryGoneError) else MISCONFIGURED
+        return DIRECTORY_GONE
+    except (ConfigurationError, InvalidValueError) as error:
+        logger.critical("ending: %s", error)
+        return MISCONFIGURED
     except Exception:
         logger.critical("ending because of an error that is a bug of kdp", exc_info=True)
         return STOPPED if signals.asked_to_stop else FAILED

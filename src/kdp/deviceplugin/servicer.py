@@ -238,8 +238,11 @@ class Servicer:
                 [(device.id, device.edits) for device in allocation.devices],
                 joined_env=self._supervisor.backend.joined_env,
             )
+        except EditConflictError as error:
+            raise AllocationError(f"{self._resource}: {error}") from error
+        try:
             return self._render(allocation, edits)
-        except (EditConflictError, InvalidValueError) as error:
+        except InvalidValueError as error:
             raise AllocationError(f"{self._resource}: {error}") from error
 
     def _check_and_render(self, allocation: Allocation, edits: Any) -> wire.ContainerReply:
@@ -298,9 +301,10 @@ class Servicer:
             )
             ids, what = await self._preferred(request)
             fault = f"{what} {wrong}" if what and (wrong := preference_fault(ids, query)) else None
+        except KdpError as error:
+            ids, fault = (), sentence(error)
         except Exception as error:  # an error would fail the pod, whoever's fault it is
-            if not isinstance(error, KdpError):
-                logger.exception("%s: internal error while choosing devices", self._resource)
+            logger.exception("%s: internal error while choosing devices", self._resource)
             ids, fault = (), sentence(error)
         if fault is not None:
             self._post(PreferenceFailed())

@@ -27,7 +27,7 @@ def connect(path: Path) -> int:
     """Try to connect to a socket, which cannot block, and return the error's number; 0: somebody listens.
 
     Raises:
-        OSError: No file descriptor is free to try it with.
+        OSError: No file descriptor is free to try it with, or, without a number, the path is too long.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)

@@ -248,6 +248,8 @@ def look(path: Path) -> KubeletView:
         return KubeletView(KubeletState.NO_SOCKET, identity)
     try:
         code = connect(path)
-    except OSError:  # EMFILE, ENFILE: tried again as often as a dead file is
+    except OSError as error:  # EMFILE, ENFILE: tried again as often as a dead file is
+        if error.errno is None:
+            raise  # the path is too long for any socket
         return KubeletView(KubeletState.NO_DESCRIPTOR, identity)
     return KubeletView(_STATES.get(code, KubeletState.DEAD), identity)
