@@ -106,6 +106,7 @@ _FIGURES = [
     (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z"), "#"),
     (re.compile(r"/tmp/[\w.-]+"), "/tmp/#"),
     (re.compile(r"\d+(\.\d+)?( ?m?s\b)"), r"#\2"),
+    (re.compile(r"(?<=#s) \(\d+:\d\d:\d\d\)"), ""),  # pytest says a minute and more in both ways
     (re.compile(r"process \d+"), "process #"),
     (re.compile(r"127\.0\.0\.1:\d+"), "127.0.0.1:#"),
     (re.compile(r"(?<=is )\S+(?=; its container)"), "#"),  # which device of several is the kubelet's choice

@@ -128,6 +128,7 @@ def _anchors(page: Path) -> set[str]:
         ("stopped after 4.1 ms", "stopped after 380 ms"),
         ("  0.1 s  x in /tmp/kdp-abc/y", "  0.2 s  x in /tmp/kdp-def/y"),
         ("took ... and ended", "took an age and ended"),
+        ("3 passed in 1.52s", "3 passed in 67.39s (0:01:07)"),
     ],
 )
 def test_figures_and_dots_stand_for_others(shown: str, printed: str) -> None:
