@@ -20,7 +20,7 @@ def lazy_names(package: str, file: str) -> tuple[list[str], Callable[[str], obje
     """Return ``__all__``, ``__getattr__`` and ``__dir__`` of a package whose names load on first use (PEP 562).
 
     The names stand once, in the package's ``__init__.pyi``, which type checkers and editors read, too. Each line of it
-    is ``from .module import Name as Name``. Gain: 45 ms for `kdp`, and gRPC and asyncio where only the model is used.
+    is ``from .module import Name as Name``, or ``from . import module as module``. Gain: 45 ms for `kdp`, and gRPC and asyncio where only the model is used.
 
     Args:
         package: The package's ``__name__``.
@@ -34,7 +34,11 @@ def lazy_names(package: str, file: str) -> tuple[list[str], Callable[[str], obje
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         with collections_off():
-            found: object = getattr(importlib.import_module(homes[name], package), name)
+            found: object = (
+                importlib.import_module(f".{name}", package)
+                if homes[name] == "."
+                else getattr(importlib.import_module(homes[name], package), name)
+            )
         setattr(sys.modules[package], name, found)
         return found
 

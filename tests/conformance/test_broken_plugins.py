@@ -11,7 +11,7 @@ import pytest
 from kdp_testkit.conformance import CHECKS, ConformanceReport, run_checks
 from kdp_testkit.conformance.instance import Usage
 from kdp_testkit.conformance.verdicts import Route
-from kdp_testkit.kubelet_process import KubeletProcess
+from kdp_testkit.devicemanager.kubelet_process import KubeletProcess
 
 from .broken import BareSubject
 from .defects import DEFECTS, SCALE, is_found, judge_all

@@ -1,2 +1,1 @@
 from kdp_testkit import *
-from kdp_testkit import __all__ as __all__

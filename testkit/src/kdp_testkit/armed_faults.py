@@ -15,10 +15,10 @@ from typing_extensions import override
 
 from kdp.proto.podresources.v1 import api_pb2 as podresources
 
-from .pods import ScenarioError
-from .registry import Refusal
-from .relay import Relay, Shape
-from .wire import PluginConnection
+from .protocol.pods import ScenarioError
+from .protocol.registry import Refusal
+from .protocol.relay import Relay, Shape
+from .protocol.wire import PluginConnection
 
 
 @attrs.frozen(kw_only=True)

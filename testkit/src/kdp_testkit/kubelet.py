@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import anyio
 from typing_extensions import override
 
+from .devicemanager.kubelet_core import KubeletCore
 from .faults import Faults
-from .kubelet_core import KubeletCore
-from .pods import AdmissionError, AdmittedContainer, AdmittedPod, KubeletPanic, Pod
+from .protocol.pods import AdmissionError, AdmittedContainer, AdmittedPod, KubeletPanic, Pod
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping

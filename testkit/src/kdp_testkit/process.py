@@ -33,9 +33,9 @@ import attrs
 
 from . import events
 from .kubelet import SimulatedKubelet
-from .pods import AdmissionError, AdmittedPod, Container, ContainerStartError, Pod, ScenarioError
 from .profiles import DEFAULT_PROFILE, PROFILES
-from .wire import CallError
+from .protocol.pods import AdmissionError, AdmittedPod, Container, ContainerStartError, Pod, ScenarioError
+from .protocol.wire import CallError
 
 
 class Commands:

@@ -129,7 +129,7 @@ async def _until_ready(kubelet: SimulatedKubelet, manager: PluginManager, second
     import anyio
 
     from . import events
-    from .pods import NotReached
+    from .protocol.pods import NotReached
 
     def is_ready() -> bool:
         listed = {event.resource for event in kubelet.events.of(events.ListReceived)}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from .validation import DEVICE_PLUGIN_TYPE
+from .protocol.validation import DEVICE_PLUGIN_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,9 +22,9 @@ from asyncinotify import Inotify, Mask
 
 from . import events
 from .events import EventLog
+from .protocol.registry import Refusal
+from .protocol.wire import CallError, DialError, PluginConnection, PluginInfo
 from .reconciler import KnownPlugin, Reconciler
-from .registry import Refusal
-from .wire import CallError, DialError, PluginConnection, PluginInfo
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup, TaskStatus

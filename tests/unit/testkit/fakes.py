@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Collection
 
-from kdp_testkit.assignments import Endpoint
-from kdp_testkit.manager import DeviceManager
-from kdp_testkit.pods import ContainerReply
-from kdp_testkit.topology import Topology
-from kdp_testkit.wire import ListedDevice, PluginOptions
+from kdp_testkit.devicemanager.assignments import Endpoint
+from kdp_testkit.devicemanager.manager import DeviceManager
+from kdp_testkit.devicemanager.topology import Topology
+from kdp_testkit.protocol.pods import ContainerReply
+from kdp_testkit.protocol.wire import ListedDevice, PluginOptions
 
 RESOURCE = "example.com/widget"
 

@@ -14,8 +14,8 @@ import anyio
 
 from ..dra.pods import PodStartError, PodStopError
 from ..dra.status import ApiRefused
-from ..pods import AdmissionError, ContainerStartError, NotReached, ScenarioError
-from ..wire import CallError
+from ..protocol.pods import AdmissionError, ContainerStartError, NotReached, ScenarioError
+from ..protocol.wire import CallError
 from .reports import CheckResult, ConformanceReport
 from .verdicts import Failed, NotApplicable, Status
 

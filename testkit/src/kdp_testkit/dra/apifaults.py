@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from ..pods import ScenarioError
+from ..protocol.pods import ScenarioError
 from .status import ApiRefused
 
 if TYPE_CHECKING:

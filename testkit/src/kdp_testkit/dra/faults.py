@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..armed_faults import WatcherFault, WatcherQueue
-from ..pods import ScenarioError
+from ..protocol.pods import ScenarioError
 from ..reconciler import MAX_BACKOFF
 
 if TYPE_CHECKING:

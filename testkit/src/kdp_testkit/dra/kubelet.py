@@ -20,7 +20,7 @@ from .. import events as common
 from ..armed_faults import WatcherQueue
 from ..events import Event, EventLog
 from ..lifetime import Lifetime, temporary_root
-from ..pods import NotReached, ScenarioError
+from ..protocol.pods import NotReached, ScenarioError
 from . import events
 from .claims import CHECKPOINT_NAME, ClaimEntry, ClaimRefusal
 from .faults import DraFaults

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
-from ..registry import Refusal
+from ..protocol.registry import Refusal
+from ..protocol.wire import CallError, PluginInfo, PluginStream, settle
 from ..watcher import PluginHandler, PluginWatcher, WatchedFaults
-from ..wire import CallError, PluginInfo, PluginStream, settle
 from . import events
 from .claims import (
     CHECKPOINT_NAME,

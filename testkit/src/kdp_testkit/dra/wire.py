@@ -1,6 +1,6 @@
 """The kubelet's side of the wire to a DRA driver: one connection for each registration, values as messages.
 
-With `kdp_testkit.wire` the only module of this package that touches protobuf or gRPC. The connection is kept: when it
+With `kdp_testkit.protocol.wire` the only module of this package that touches protobuf or gRPC. The connection is kept: when it
 breaks it is made anew at once, and both ends of it are told.
 """
 
@@ -15,7 +15,7 @@ from kdp.proto.dra.v1 import api_pb2 as v1
 from kdp.proto.dra.v1beta1 import api_pb2 as v1beta1
 from kdp.proto.drahealth.v1 import api_pb2 as health_v1
 
-from ..wire import CallError, PluginConnection, PluginStream
+from ..protocol.wire import CallError, PluginConnection, PluginStream
 from .claims import ClaimEntry, PreparedDevice
 from .health import DeviceReport
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
-from ..pods import ScenarioError
+from ..protocol.pods import ScenarioError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ..armed_faults import ArmedFaults, RegisterFault
-    from ..current_process import CurrentProcess
-    from ..kubelet_core import KubeletCore
+    from ..devicemanager.current_process import CurrentProcess
+    from ..devicemanager.kubelet_core import KubeletCore
 
 
 class FaultGroup:

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from .. import validation
-from ..pods import ScenarioError
-from ..wire import CallError
+from ..protocol import validation
+from ..protocol.pods import ScenarioError
+from ..protocol.wire import CallError
 from .base import FaultGroup
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Sequence
 
-    from ..pods import ContainerReply
-    from ..wire import PluginConnection
+    from ..protocol.pods import ContainerReply
+    from ..protocol.wire import PluginConnection
 
 _UNKNOWN = "no-such-device"
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import attrs
 from typing_extensions import override
 
-from ..checkpoint import CHECKPOINT_NAME
-from ..pods import ScenarioError
-from ..validation import MAX_SOCKET_PATH_BYTES
+from ..devicemanager.checkpoint import CHECKPOINT_NAME
+from ..protocol.pods import ScenarioError
+from ..protocol.validation import MAX_SOCKET_PATH_BYTES
 from .base import FaultGroup
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from kdp.kubelet.paths import KubeletPaths
 
     from ..armed_faults import ArmedFaults
-    from ..current_process import CurrentProcess
-    from ..kubelet_core import KubeletCore
+    from ..devicemanager.current_process import CurrentProcess
+    from ..devicemanager.kubelet_core import KubeletCore
 
 _FILLER = ".filler-"
 _MOST_BYTES = 64 * 1024 * 1024

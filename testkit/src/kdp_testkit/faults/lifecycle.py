@@ -8,8 +8,8 @@ import anyio
 
 from .. import events
 from ..armed_faults import RegisterFault
-from ..pods import ScenarioError
-from ..wire import CallError
+from ..protocol.pods import ScenarioError
+from ..protocol.wire import CallError
 from .base import FaultGroup
 
 if TYPE_CHECKING:

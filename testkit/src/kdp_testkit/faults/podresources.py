@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ..pods import ScenarioError
+from ..protocol.pods import ScenarioError
 from .base import FaultGroup, remove
 
 if TYPE_CHECKING:

@@ -17,15 +17,15 @@ import anyio
 from typing_extensions import override
 
 from .. import events
-from ..pods import ScenarioError
+from ..protocol.pods import ScenarioError
 from .base import FaultGroup
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 
     from ..armed_faults import ArmedFaults
-    from ..current_process import CurrentProcess
-    from ..kubelet_core import KubeletCore
+    from ..devicemanager.current_process import CurrentProcess
+    from ..devicemanager.kubelet_core import KubeletCore
 
 Moment = Literal["waiting", "registering", "awaiting stream", "connected", "allocating", "lost"]
 """A state of a plugin as the kubelet can tell it."""

@@ -13,8 +13,8 @@ import anyio
 from kdp.hardware import DirectoryWatch
 
 from ..armed_faults import RegisterFault
-from ..pods import ScenarioError
-from ..wire import CallError, DialError, PluginConnection
+from ..protocol.pods import ScenarioError
+from ..protocol.wire import CallError, DialError, PluginConnection
 from .base import FaultGroup
 
 if TYPE_CHECKING:

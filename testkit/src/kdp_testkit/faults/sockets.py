@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from ..pods import ScenarioError
+from ..protocol.pods import ScenarioError
 from .base import FaultGroup, remove
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ..armed_faults import ArmedFaults
-    from ..current_process import CurrentProcess
-    from ..kubelet_core import KubeletCore
+    from ..devicemanager.current_process import CurrentProcess
+    from ..devicemanager.kubelet_core import KubeletCore
 
 
 class SocketFaults(FaultGroup):

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .. import frames
-from ..pods import ScenarioError
-from ..relay import Relay, Shape
+from ..protocol import frames
+from ..protocol.pods import ScenarioError
+from ..protocol.relay import Relay, Shape
 from .base import FaultGroup
 
 if TYPE_CHECKING:
-    from ..wire import ListedDevice, PluginConnection, PluginStream
+    from ..protocol.wire import ListedDevice, PluginConnection, PluginStream
 
 _UNUSUAL = {frames.MAX_FRAME_SIZE: 2**24 - 1, 0x1: 0, 0x6: 2**24, 0xF0: 7, 0xFFFF: 2**32 - 1}
 """The largest frames, no table for header compression, a large header list, and two settings that do not exist."""

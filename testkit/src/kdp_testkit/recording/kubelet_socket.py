@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from ..listener import Listener
+from ..protocol.listener import Listener
 
 if TYPE_CHECKING:
     from pathlib import Path

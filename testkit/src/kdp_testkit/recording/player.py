@@ -20,9 +20,9 @@ import anyio
 
 from kdp.kubelet.paths import KubeletPaths
 
-from ..registry import Refusal, RegistryServer
-from ..validation import PRE_START_TIMEOUT
-from ..wire import (
+from ..protocol.registry import Refusal, RegistryServer
+from ..protocol.validation import PRE_START_TIMEOUT
+from ..protocol.wire import (
     CallError,
     DialError,
     ListedDevice,

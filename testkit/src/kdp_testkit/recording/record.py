@@ -36,7 +36,7 @@ from kdp.kubelet.channel import unix_target
 from kdp.kubelet.server import ServeError, SocketServer, start_server, stop_server
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
 
-from ..wire import CallError, DialError, PluginConnection, settle
+from ..protocol.wire import CallError, DialError, PluginConnection, settle
 from .kubelet_socket import KubeletSocket
 from .sockets import joined, wipe
 

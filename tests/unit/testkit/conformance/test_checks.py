@@ -14,7 +14,7 @@ from kdp_testkit.conformance.deviceplugin.catalogue import CHECKS
 from kdp_testkit.conformance.dra.catalogue import CHECKS as DRA_CHECKS
 from kdp_testkit.conformance.runner import Runner
 from kdp_testkit.conformance.verdicts import Failed, NotApplicable
-from kdp_testkit.wire import CallError
+from kdp_testkit.protocol.wire import CallError
 
 
 def _listed(*ids: int, waits: float = 0.0) -> Checks[str]:

@@ -8,8 +8,8 @@ import anyio
 import attrs
 
 from ... import events
-from ...pods import AdmittedPod, Container, ContainerReply, Pod
-from ...wire import CallError
+from ...protocol.pods import AdmittedPod, Container, ContainerReply, Pod
+from ...protocol.wire import CallError
 from ..checks import KUBELET_SOCK, Checks
 from ..scene import ids, plural
 from ..verdicts import NotApplicable

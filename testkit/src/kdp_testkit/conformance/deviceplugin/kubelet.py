@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from ...events import Event, EventLog
     from ...faults import Faults
-    from ...pods import AdmissionError, AdmittedPod, Pod
     from ...profiles import Profile
-    from ...wire import ListedDevice, PluginConnection
+    from ...protocol.pods import AdmissionError, AdmittedPod, Pod
+    from ...protocol.wire import ListedDevice, PluginConnection
 
 # ruff: noqa: D102 - SimulatedKubelet has the docstrings
 

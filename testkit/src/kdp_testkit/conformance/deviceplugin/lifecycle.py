@@ -15,7 +15,7 @@ import grpc.aio
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
 
 from ... import events
-from ...wire import CallError, settle
+from ...protocol.wire import CallError, settle
 from ..checks import KUBELET_SOCK, Checks
 from ..scene import ids, plural
 from ..verdicts import NotApplicable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from kdp.kubelet.paths import KubeletPaths
 
-    from ...pods import ContainerReply
+    from ...protocol.pods import ContainerReply
     from .scene import Case, PluginScene
 
 CHECKS: Checks[Case] = Checks()

@@ -20,7 +20,7 @@ from .subject import Staging
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from ...wire import ListedDevice, PluginStream
+    from ...protocol.wire import ListedDevice, PluginStream
     from .scene import Case, PluginScene
 
 CHECKS: Checks[Case] = Checks()
@@ -192,7 +192,7 @@ async def _device_vanishes(case: Case) -> str:
     levers=("vanish",),
 )
 async def _held_device_vanishes(case: Case) -> str:
-    from ...pods import Pod
+    from ...protocol.pods import Pod
 
     async with case.connected() as scene:
         scene.some(1)

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ... import events
-from ...pods import Pod
+from ...protocol.pods import Pod
 from ..checks import KUBELET_SOCK, Checks
 from ..scene import ids, plural
 from .subject import Staging

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from ...wire import CallError
+from ...protocol.wire import CallError
 from ..checks import Checks
 from ..scene import ids, plural
 from ..verdicts import NotApplicable

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ... import events
 from ...faults import RegisterFault
-from ...validation import is_extended_resource
+from ...protocol.validation import is_extended_resource
 from ..checks import KUBELET_SOCK, Checks
 from ..scene import plural
 

@@ -15,7 +15,7 @@ from ..scene import plural
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ...pods import ContainerReply
+    from ...protocol.pods import ContainerReply
 
 _CDI_NAME = re.compile(r"[A-Za-z0-9.-]+/[A-Za-z0-9_.-]+=[A-Za-z0-9_.:-]+")
 

@@ -16,7 +16,7 @@ import attrs
 
 from ... import events
 from ...profiles import DEFAULT_PROFILE, profile_named
-from ...wire import PluginOptions
+from ...protocol.wire import PluginOptions
 from ..reports import CheckResult, ConformanceReport
 from ..runner import Runner, Tell, verdict_of
 from ..verdicts import Failed, NotApplicable, Route

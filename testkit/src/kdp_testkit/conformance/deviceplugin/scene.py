@@ -20,9 +20,9 @@ from typing_extensions import override
 
 from ... import events
 from ...faults import RegisterFault
-from ...pods import ScenarioError
 from ...profiles import DEFAULT_PROFILE
-from ...wire import ListedDevice, PluginConnection, PluginOptions, decode_devices
+from ...protocol.pods import ScenarioError
+from ...protocol.wire import ListedDevice, PluginConnection, PluginOptions, decode_devices
 from ..scene import Scene, limit_of
 from ..verdicts import NotApplicable, Route
 from .kubelet import MakeKubelet, simulated

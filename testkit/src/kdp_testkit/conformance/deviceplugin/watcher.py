@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from ... import events
-from ...wire import CallError, DialError, PluginConnection, PluginInfo
+from ...protocol.wire import CallError, DialError, PluginConnection, PluginInfo
 from ..checks import WATCHER, Checks
 
 if TYPE_CHECKING:

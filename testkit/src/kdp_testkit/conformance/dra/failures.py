@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...wire import CallError
+from ...protocol.wire import CallError
 from ..checks import Checks
 from ..verdicts import NotApplicable
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from ...wire import CallError
+from ...protocol.wire import CallError
 from ..checks import Checks
 from ..verdicts import NotApplicable
 

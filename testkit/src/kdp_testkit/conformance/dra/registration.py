@@ -142,7 +142,7 @@ async def _stopped(scene: DraScene) -> str:
     async with scene.connection() as connection, anyio.create_task_group() as tasks:
 
         async def ask() -> None:
-            from ...wire import CallError
+            from ...protocol.wire import CallError
 
             try:
                 answer = await connection.prepare([claim], 45.0)

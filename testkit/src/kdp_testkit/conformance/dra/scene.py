@@ -21,7 +21,7 @@ from ...dra.claims import ClaimEntry, PreparedDevice
 from ...dra.status import ApiRefused
 from ...dra.wire import DriverConnection
 from ...events import PluginInfoReceived
-from ...wire import CallError
+from ...protocol.wire import CallError
 from ..scene import Scene
 from ..verdicts import NotApplicable
 from .kubelet import dra_kubelet

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from .pods import KubeletPanic, ScenarioError
+from ..protocol.pods import KubeletPanic, ScenarioError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from .wire import ListedDevice
+    from ..protocol.wire import ListedDevice
 
 POLICIES: Final = ("none", "best-effort", "restricted", "single-numa-node")
 SCOPES: Final = ("container", "pod")

@@ -19,8 +19,8 @@ from typing import Any, Final
 
 import attrs
 
+from ..protocol.wire import decode_reply, encode_reply
 from .assignments import Assignment
-from .wire import decode_reply, encode_reply
 
 CHECKPOINT_NAME: Final = "kubelet_internal_checkpoint"
 

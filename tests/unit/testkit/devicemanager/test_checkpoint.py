@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kdp_testkit.assignments import Assignment
-from kdp_testkit.checkpoint import CHECKPOINT_NAME, Checkpoint
-from kdp_testkit.pods import ContainerReply, DeviceSpec
+from kdp_testkit.devicemanager.assignments import Assignment
+from kdp_testkit.devicemanager.checkpoint import CHECKPOINT_NAME, Checkpoint
+from kdp_testkit.protocol.pods import ContainerReply, DeviceSpec
 
 CHECKPOINT = Checkpoint(
     registered={"example.com/widget": ("a", "b")},

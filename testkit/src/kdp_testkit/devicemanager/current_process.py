@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .pods import ScenarioError
+from ..protocol.pods import ScenarioError
 
 if TYPE_CHECKING:
     from .client import Client

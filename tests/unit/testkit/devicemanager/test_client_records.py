@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from kdp_testkit.client_records import ClientTable
+from kdp_testkit.devicemanager.client_records import ClientTable
 
 
 @attrs.frozen(eq=False)

@@ -19,18 +19,19 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from . import events, validation
-from .armed_faults import ArmedFaults, RegisterFault
+from .. import events
+from ..armed_faults import ArmedFaults, RegisterFault
+from ..protocol import validation
+from ..protocol.listener import Listener
+from ..protocol.registry import Refusal, RegistryServer
+from ..protocol.wire import CallError, DialError, PluginConnection, PluginOptions, PluginStream, decode_devices, settle
+from ..watcher import PluginHandler, PluginWatcher
 from .assignments import AlreadyConnected, Endpoint
 from .checkpoint import CHECKPOINT_NAME, Checkpoint
 from .client import Client, joined_path, register_text
 from .client_records import ClientTable
-from .listener import Listener
 from .podresources import PodResources
 from .podsapi import PodsApi
-from .registry import Refusal, RegistryServer
-from .watcher import PluginHandler, PluginWatcher
-from .wire import CallError, DialError, PluginConnection, PluginOptions, PluginStream, decode_devices, settle
 
 if TYPE_CHECKING:
     import random
@@ -41,10 +42,10 @@ if TYPE_CHECKING:
 
     from kdp.kubelet.paths import KubeletPaths
 
-    from .events import Event, EventLog
+    from ..events import Event, EventLog
+    from ..profiles import Profile
+    from ..protocol.pods import ContainerReply, Pod
     from .manager import DeviceManager
-    from .pods import ContainerReply, Pod
-    from .profiles import Profile
 
 
 class KubeletProcess:

@@ -15,13 +15,13 @@ import attrs
 
 from kdp.proto.podresources.v1 import api_pb2 as v1
 
-from . import events
-from .armed_faults import ArmedFaults
-from .events import EventLog
+from .. import events
+from ..armed_faults import ArmedFaults
+from ..events import EventLog
+from ..protocol.pods import Pod
+from ..protocol.registry import Refusal
 from .manager import DeviceManager
 from .nodeapi import ApiServer
-from .pods import Pod
-from .registry import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kdp_testkit.severing import sever
+from kdp_testkit.protocol.severing import sever
 
 LISTEN = """
 import os, socket, sys

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdp_testkit import frames
-from kdp_testkit.frames import Frame, FrameReader
+from kdp_testkit.protocol import frames
+from kdp_testkit.protocol.frames import Frame, FrameReader
 
 FRAMES = st.builds(
     Frame,

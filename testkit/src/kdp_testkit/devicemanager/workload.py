@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 import anyio
 import attrs
 
-from . import events
-from .assignments import AllocationRefused
-from .pods import (
+from .. import events
+from ..protocol.pods import (
     AdmissionError,
     AdmittedContainer,
     AdmittedPod,
@@ -25,16 +24,17 @@ from .pods import (
     Pod,
     ScenarioError,
 )
+from ..protocol.wire import CallError
+from .assignments import AllocationRefused
 from .topology import REFUSAL
-from .wire import CallError
 
 if TYPE_CHECKING:
     import random
     from pathlib import Path
 
-    from .events import EventLog
+    from ..events import EventLog
+    from ..profiles import Profile
     from .kubelet_process import KubeletProcess
-    from .profiles import Profile
 
 
 @attrs.frozen(kw_only=True)

@@ -12,9 +12,9 @@ import anyio
 import anyio.abc
 import pytest
 
-from kdp_testkit import frames
-from kdp_testkit.frames import Frame, FrameReader
-from kdp_testkit.relay import Relay, Shape
+from kdp_testkit.protocol import frames
+from kdp_testkit.protocol.frames import Frame, FrameReader
+from kdp_testkit.protocol.relay import Relay, Shape
 
 pytestmark = pytest.mark.anyio
 

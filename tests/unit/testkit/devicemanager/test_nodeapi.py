@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kdp_testkit.nodeapi import RateLimit
+from kdp_testkit.devicemanager.nodeapi import RateLimit
 
-from .fakes import Clock
+from ..fakes import Clock
 
 
 def test_ten_at_once_and_then_a_hundred_a_second() -> None:

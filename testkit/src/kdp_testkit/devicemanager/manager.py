@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from ..protocol.pods import AdmittedContainer, Container, ContainerReply, Pod
 from .assignments import AllocationRefused, Assignment, PluginCalls, by_affinity, by_numa_node, check_running
 from .device_table import DeviceTable
-from .pods import AdmittedContainer, Container, ContainerReply, Pod
 from .topology import Hint, Topology, device_hints, has_topology
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from kdp_testkit.assignments import AllocationRefused, AlreadyConnected, Assignment, Endpoint
-from kdp_testkit.pods import Container, ContainerReply, Pod
-from kdp_testkit.wire import ListedDevice, PluginOptions
+from kdp_testkit.devicemanager.assignments import AllocationRefused, AlreadyConnected, Assignment, Endpoint
+from kdp_testkit.protocol.pods import Container, ContainerReply, Pod
+from kdp_testkit.protocol.wire import ListedDevice, PluginOptions
 
-from .fakes import RESOURCE, Calls, Node
+from ..fakes import RESOURCE, Calls, Node
 
 
 def asking(count: int, *, name: str = "p") -> Pod:

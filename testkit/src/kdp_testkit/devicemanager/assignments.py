@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 
-from .pods import ContainerReply, KubeletPanic
+from ..protocol.pods import ContainerReply, KubeletPanic
+from ..protocol.wire import ListedDevice, PluginOptions
 from .topology import has_topology
-from .wire import ListedDevice, PluginOptions
 
 if TYPE_CHECKING:
     import random

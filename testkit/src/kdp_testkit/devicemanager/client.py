@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from ..protocol.wire import CallError, DialError
 from .assignments import AlreadyConnected, Endpoint
-from .wire import CallError, DialError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from .wire import PluginConnection, PluginStream
+    from ..protocol.wire import PluginConnection, PluginStream
 
 
 class Client:

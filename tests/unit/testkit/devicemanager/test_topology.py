@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import override
 
-from kdp_testkit.assignments import AllocationRefused, Endpoint
-from kdp_testkit.pods import Container, ContainerReply, KubeletPanic, Pod, ScenarioError
-from kdp_testkit.topology import POLICIES, Hint, Topology, device_hints, has_topology
-from kdp_testkit.wire import ListedDevice, PluginOptions
+from kdp_testkit.devicemanager.assignments import AllocationRefused, Endpoint
+from kdp_testkit.devicemanager.topology import POLICIES, Hint, Topology, device_hints, has_topology
+from kdp_testkit.protocol.pods import Container, ContainerReply, KubeletPanic, Pod, ScenarioError
+from kdp_testkit.protocol.wire import ListedDevice, PluginOptions
 
-from .fakes import RESOURCE, Calls, Node
+from ..fakes import RESOURCE, Calls, Node
 
 FOUR = [ListedDevice(f"w{n}", "Healthy", (n // 2,)) for n in range(4)]
 BOTH = Hint((0, 1), True)

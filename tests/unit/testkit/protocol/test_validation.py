@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kdp_testkit import validation
+from kdp_testkit.protocol import validation
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ import grpc.aio
 
 from kdp.kubelet.server import start_server, stop_server
 
-from .listener import Listener
-from .registry import Refusal
+from ..protocol.listener import Listener
+from ..protocol.registry import Refusal
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,17 +19,17 @@ from typing_extensions import override
 
 from kdp.kubelet.paths import KubeletPaths
 
-from . import events
-from .armed_faults import ArmedFaults
+from .. import events
+from ..armed_faults import ArmedFaults
+from ..events import Event, EventLog
+from ..lifetime import Lifetime, temporary_root
+from ..profiles import DEFAULT_PROFILE, Profile, profile_named
+from ..protocol.pods import NotReached, ScenarioError
+from ..protocol.validation import DIAL_TIMEOUT, MAX_SOCKET_PATH_BYTES
 from .current_process import CurrentProcess
-from .events import Event, EventLog
 from .kubelet_process import KubeletProcess
-from .lifetime import Lifetime, temporary_root
 from .manager import DeviceManager
-from .pods import NotReached, ScenarioError
-from .profiles import DEFAULT_PROFILE, Profile, profile_named
 from .topology import Topology
-from .validation import DIAL_TIMEOUT, MAX_SOCKET_PATH_BYTES
 from .workload import NodeStatus, Workload
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from .wire import ListedDevice, PluginConnection
+    from ..protocol.wire import ListedDevice, PluginConnection
 
 
 class KubeletCore(AsyncContextManagerMixin):

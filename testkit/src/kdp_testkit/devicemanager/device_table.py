@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 import attrs
 
+from ..protocol.validation import HEALTHY, STOP_GRACE_PERIOD
+from ..protocol.wire import ListedDevice
 from .assignments import AlreadyConnected, Assignment, Endpoint
-from .validation import HEALTHY, STOP_GRACE_PERIOD
-from .wire import ListedDevice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from .pods import Pod
+    from ..protocol.pods import Pod
 
 _T = TypeVar("_T")
 

@@ -12,14 +12,14 @@ import anyio
 
 from kdp.proto.pods.v1alpha1 import api_pb2 as v1alpha1
 
+from ..protocol.registry import Refusal
 from .nodeapi import ApiServer
-from .registry import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
     from pathlib import Path
 
-    from .pods import Container, Pod
+    from ..protocol.pods import Container, Pod
 
 _SERVICE: Final = "v1alpha1.Pods"
 _BACKLOG: Final = 100
