@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -182,7 +183,7 @@ def test_without_devices_no_pod_is_tried(simulation: Simulation) -> None:
         ),
         (
             "def allocate(self, devices): threading.Event().wait()",
-            "a pod that asks for one example.com/widget got no answer within 2 s",
+            "a pod that asks for one example.com/widget got no answer within 5 s",
             "",
         ),
         (
@@ -200,7 +201,8 @@ def test_without_devices_no_pod_is_tried(simulation: Simulation) -> None:
 def test_a_plugin_that_fails_is_told_why_with_its_log(
     simulation: Simulation, more: str, sentence: str, log: str
 ) -> None:
-    result = simulation.run(more, "--deadline", "2")
+    told = re.search(r"within (\d+) s", sentence)
+    result = simulation.run(more, "--deadline", told[1] if told else "30")
     assert result.returncode == 1
     last = result.stdout.splitlines()[-1]
     assert "failed: " in last
