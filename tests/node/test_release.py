@@ -25,7 +25,16 @@ from .conftest import MakeDeviceManager
 from .nodekit import DeviceManager, Minor
 
 QUICK = Pace(
-    gap=0.3, look=0.2, settling=0.0, between=0.05, absent=0.2, after_connect=0.2, period=0.3, again=0.2, lasting=0.5
+    gap=0.3,
+    admission=0.2,
+    look=0.2,
+    settling=0.0,
+    between=0.05,
+    absent=0.2,
+    after_connect=0.2,
+    period=0.3,
+    again=0.2,
+    lasting=0.5,
 )
 """Seconds for what takes minutes on a node."""
 
@@ -102,6 +111,58 @@ async def test_a_device_of_an_init_container_does_not_look_free(devmgr: DeviceMa
         await devmgr.delete(again.pod)
         await eventually(lambda: len(backend.returned) == 2)  # what the init container's left is cleaned up with it
         assert backend.returned == [(("w0",), {"number": 1}), (("w0",), {"number": 2})]
+
+
+async def test_an_admitted_pod_is_named_before_its_containers_start(devmgr: DeviceManager) -> None:
+    """So a pod whose images are pulled for minutes is not given back."""
+    backend = Kept("w0", "w1", "w2")
+    pod = Pod(
+        name="slow",
+        init_containers=[Container("more", {RESOURCE: 2})],
+        containers=[Container("main", {RESOURCE: 1})],
+    )
+    async with running(devmgr.paths, backend, pace=QUICK):
+        await devmgr.until(allocatable={RESOURCE: 3})
+        await devmgr.admit(pod, start=False)
+        async with PodResources(devmgr.paths.pod_resources_socket).connect() as calls:
+            assert [holder.container for holder in (await calls.list()).holders.values()] == ["main"]
+        await anyio.sleep(1.5)
+        assert backend.returned == []
+        await devmgr.delete(pod)
+        await eventually(lambda: len(backend.returned) == 2)
+
+
+async def test_a_short_pod_is_given_back_though_no_list_has_named_it(devmgr: DeviceManager) -> None:
+    backend = Kept("w0", "w1")
+    async with running(devmgr.paths, backend, pace=QUICK):
+        await devmgr.until(allocatable={RESOURCE: 2})
+        await devmgr.admit(Pod.asking({RESOURCE: 1}))
+        await anyio.sleep(1.5)  # it was there before
+        short = await devmgr.admit(Pod.asking({RESOURCE: 1}))
+        await devmgr.delete(short.pod)
+        await eventually(lambda: backend.returned)
+        assert backend.returned == [(short.devices(RESOURCE), {"number": 2})]
+
+
+class Choosy(Kept):
+    """Refuses the second container that asks."""
+
+    @override
+    def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
+        if self.number == 1:
+            raise kdp.AllocationError("the second container is refused")
+        return super().allocate(devices)
+
+
+async def test_a_pod_that_is_refused_after_an_allocate_is_given_back(devmgr: DeviceManager) -> None:
+    backend = Choosy("w0", "w1")
+    pod = Pod(name="refused", containers=[Container("first", {RESOURCE: 1}), Container("second", {RESOURCE: 1})])
+    async with running(devmgr.paths, backend, pace=QUICK):
+        await devmgr.until(allocatable={RESOURCE: 2})
+        with pytest.raises(AdmissionError):
+            await devmgr.admit(pod)
+        await eventually(lambda: backend.returned)
+        assert [state for _, state in backend.returned] == [{"number": 1}]
 
 
 async def test_a_release_that_raises_is_repeated(devmgr: DeviceManager, monkeypatch: pytest.MonkeyPatch) -> None:

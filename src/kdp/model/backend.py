@@ -368,15 +368,16 @@ class DeviceBackend(abc.ABC):
     def released(self, devices: Allocation) -> Awaitable[None] | None:
         """Clean up after devices that a pod gave back: scrub, reset, delete.
 
-        Called when two lists of the kubelet's pod-resources API, 30 s apart, no longer name the devices after one did,
-        with the ``state`` that the other hooks left (contract section 10; the API's directory must be mounted). Once
-        for each allocation; a plugin that is killed may do it again. Never while a pod holds one of the devices: if
-        they are given to another pod before it could be told, it is told when that one has ended, too; allocations of
-        the same devices that left equal states count as one then. While it runs, an ``allocate`` of these devices
-        waits. Deadline 60 s. May raise: it is called again with growing pauses (5 s to 5 min).
+        Called when two lists of the kubelet's pod-resources API, 30 s apart, do not name the devices, with the ``state``
+        that the other hooks left (contract section 10; the API's directory must be mounted). Once for each allocation;
+        a plugin that is killed may do it again. Never while a pod holds one of the devices: if they are given to
+        another pod before it could be told, it is told when that one has ended, too; allocations of the same devices
+        that left equal states count as one then. While it runs, an ``allocate`` of these devices waits. Deadline 60 s.
+        May raise: it is called again with growing pauses (5 s to 5 min).
 
-        Devices that only a plain init container held, or a pod that was refused in the end, are never listed: they
-        are told with the next allocation of the same devices.
+        A pod that ends, or is refused, before a list names it gives its devices back in the same way. No list names
+        the devices of plain init containers: they are given back when the pods that came shortly before the allocation
+        have ended.
         """
 
     def needs(self) -> Needs | Awaitable[Needs]:

@@ -21,12 +21,21 @@ from typing_extensions import override
 import kdp
 from kdp.allocation import Sharing, share
 from kdp.deviceplugin.tracking.pace import Pace
-from kdp.testing import AdmittedPod, Container, Pod, SimulatedKubelet, events
+from kdp.testing import AdmissionError, AdmittedPod, Container, Pod, SimulatedKubelet, events
 
 from .helpers import RESOURCE, Widgets, connected, running, until
 
 QUICK = Pace(
-    gap=0.3, look=0.1, settling=0.0, between=0.05, absent=0.2, after_connect=0.2, period=0.3, again=0.2, lasting=0.5
+    gap=0.3,
+    admission=0.2,
+    look=0.1,
+    settling=0.0,
+    between=0.05,
+    absent=0.2,
+    after_connect=0.2,
+    period=0.3,
+    again=0.2,
+    lasting=0.5,
 )
 """Seconds for what takes minutes on a node."""
 
@@ -130,6 +139,86 @@ async def test_a_device_of_an_init_container_does_not_look_free(k137: SimulatedK
         await k137.admit(pod)
         await lists(k137)
         assert backend.returned == []
+
+
+async def test_a_device_of_an_init_container_is_given_back_with_its_pod(k137: SimulatedKubelet) -> None:
+    backend = Kept("w0", "w1")
+    pod = Pod(name="initial", init_containers=[Container("first", {RESOURCE: 1})], containers=[Container("main")])
+    async with connected(k137, backend, pace=QUICK):
+        await k137.admit(pod)
+        await lists(k137)
+        assert backend.returned == []
+        await k137.delete(pod)
+        await until(lambda: backend.returned)
+        assert [state for _, state in backend.returned] == [{"number": 1}]
+
+
+async def test_a_short_pod_is_given_back_though_no_list_has_named_it(kubelet: SimulatedKubelet) -> None:
+    """Pods that were there before, with a device or without, do not keep it."""
+    backend = Kept("w0", "w1")
+    async with connected(kubelet, backend, pace=QUICK):
+        await kubelet.admit(Pod(name="other", containers=[Container("main")]))
+        await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        await lists(kubelet)
+        short = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        await kubelet.delete(short.pod)
+        await until(lambda: backend.returned, story=kubelet.events.story)
+        await lists(kubelet)
+        assert backend.returned == [(short.devices(RESOURCE), {"number": 2})]
+
+
+class Choosy(Kept):
+    """Refuses the second container that asks."""
+
+    @override
+    def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
+        if self.number == 1:
+            raise kdp.AllocationError("the second container is refused")
+        return super().allocate(devices)
+
+
+async def test_a_pod_that_is_refused_after_an_allocate_is_given_back(kubelet: SimulatedKubelet) -> None:
+    backend = Choosy("w0", "w1")
+    pod = Pod(name="refused", containers=[Container("first", {RESOURCE: 1}), Container("second", {RESOURCE: 1})])
+    async with connected(kubelet, backend, pace=QUICK):
+        with pytest.raises(AdmissionError):
+            await kubelet.admit(pod)
+        await until(lambda: backend.returned, story=kubelet.events.story)
+        await anyio.sleep(2 * QUICK.gap)
+        assert [state for _, state in backend.returned] == [{"number": 1}]
+
+
+async def test_a_pod_whose_containers_wait_is_not_given_back(kubelet: SimulatedKubelet) -> None:
+    """It is admitted, and its image is pulled for minutes; init containers come before that one runs."""
+    backend = Kept("w0", "w1", "w2")
+    pod = Pod(
+        name="slow",
+        init_containers=[Container("more", {RESOURCE: 2})],
+        containers=[Container("main", {RESOURCE: 1})],
+    )
+    async with connected(kubelet, backend, pace=QUICK):
+        await kubelet.admit(pod, start=False)
+        await lists(kubelet)
+        assert backend.returned == []
+        await kubelet.delete(pod)
+        await until(lambda: len(backend.returned) == 2, story=kubelet.events.story)
+
+
+async def test_what_a_killed_plugin_never_saw_named_is_given_back(k137: SimulatedKubelet, tmp_path: Path) -> None:
+    """The pods that may hold it are in the file: those of the node do not keep it."""
+    first, second = Kept("w0", "w1"), Kept("w0", "w1")
+    pod = Pod(name="initial", init_containers=[Container("first", {RESOURCE: 1})], containers=[Container("main")])
+    async with connected(k137, first, pace=QUICK, state_dir=tmp_path):
+        await k137.admit(Pod(name="other", containers=[Container("main")]))
+        await lists(k137)
+        await k137.admit(pod)
+        await until(lambda: any('"pods": [["default", "initial"]]' in p.read_text() for p in tmp_path.glob("*.json")))
+    async with connected(k137, second, pace=QUICK, state_dir=tmp_path):
+        await lists(k137)
+        assert second.returned == []
+        await k137.delete(pod)
+        await until(lambda: second.returned)
+    assert first.returned == []
 
 
 async def test_a_vanished_device_stays_for_as_long_as_a_pod_holds_it(k137: SimulatedKubelet) -> None:

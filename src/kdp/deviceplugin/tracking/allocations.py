@@ -4,8 +4,12 @@ The protocol has no deallocation. What there is are the Allocates that went thro
 pod-resources API, each of which may be late, wrong or missing. Both go in here with their times; out come the
 allocations that have ended, and the vanished devices that no pod holds.
 
-A device is *free* when a list named it after its last Allocate and two lists in a row, at least `Pace.gap` apart, did
-not. A device that was never listed may still be held by a plain init container, which no list ever names.
+A device is *free* when two complete lists in a row, at least `Pace.gap` apart, did not name it, and no pod can hold it
+unnamed. A kubelet names an admitted pod's devices at once, also while its containers wait, except those of plain init
+containers. So a device that no list has named since its last Allocate has *suspects*: the pods in the first complete
+list after that Allocate which may have been admitted with it. Once no suspect is listed any more, the device is free.
+A pod is no suspect if the lists have named it since `Pace.admission` before the Allocate. The API tells no UIDs.
+Therefore a suspect of an earlier Allocate stays one: a pod made anew under its name may need the same.
 
 Invariants, each with a mutant in the tests that breaks it:
 
@@ -17,6 +21,7 @@ Invariants, each with a mutant in the tests that breaks it:
    state and could not be told in between count as one.
 5. A vanished device is let go after two lists without it, `Pace.gap` apart, and never while one names it.
 6. While anything is owed there is a next look.
+7. An allocation that no list has named ends after two lists without it and without a suspect.
 """
 
 from __future__ import annotations
@@ -32,6 +37,9 @@ if TYPE_CHECKING:
 
 Key = tuple[str, str]
 """A resource and a device id."""
+
+Pod = tuple[str, str]
+"""A pod's namespace and name."""
 
 FIRST_LOOK = 0.3
 """Seconds from an Allocate to the first list that is to show it: a pod may be short."""
@@ -49,6 +57,7 @@ class AllocationRecord:
         uid: Its name in the saved state.
         ids: The devices, sorted.
         state: What the backend's hooks left, JSON-like.
+        suspects: Pods that may hold it unnamed, as they were saved; None: they were not known.
         retry_at: Not to be released before.
         failures: How many releases have failed.
         is_handed_out: Whether its release is under way.
@@ -58,6 +67,7 @@ class AllocationRecord:
     resource: str
     ids: tuple[str, ...]
     state: Mapping[str, Any]
+    suspects: frozenset[Pod] | None = None
     retry_at: float = float("-inf")
     failures: int = 0
     is_handed_out: bool = False
@@ -75,11 +85,21 @@ class _Track:
 
     changed_at: float
     """When its last Allocate ended, or when it vanished."""
+    began_at: float = float("-inf")
+    """When its last Allocate began; -inf: before this process did."""
     under_way: int = 0
     is_seen: bool = False
     is_named: bool = False
     missing_since: float | None = None
     is_missed: bool = False
+    suspects: frozenset[Pod] = frozenset()
+    has_suspects: bool = False
+    """Whether ``suspects`` are those of the last Allocate: a complete list has been taken since."""
+
+    @property
+    def is_accounted_for(self) -> bool:
+        """Whether no pod can hold it without being listed with it."""
+        return self.is_seen or (self.has_suspects and not self.suspects)
 
     def forget(self, now: float) -> None:
         """Whatever was asked for before now says nothing."""
@@ -98,7 +118,8 @@ class Outcome:
             `Allocations.failed`.
         gone: Vanished devices that no pod holds.
         held: Vanished devices that a pod holds.
-        seen: Resources of which an allocation was seen for the first time: what is saved has changed.
+        seen: Resources of which an allocation was seen for the first time, or its suspects were found: what is saved
+            has changed.
     """
 
     ended: tuple[AllocationRecord, ...]
@@ -113,11 +134,15 @@ class Allocations:
     def __init__(self, pace: Pace) -> None:
         self._gap = pace.gap
         self._look = pace.look
+        self._admission = pace.admission
+        self._longest_break = 2 * max(pace.look, pace.period)
         self._tracks: dict[Key, _Track] = {}
         self._uses: dict[str, AllocationRecord] = {}
         self._uses_of: Counter[Key] = Counter()
         self._vanished: dict[Key, None] = {}
         self._listed_at = float("-inf")
+        self._pods: dict[Pod, float] = {}
+        self._pods_at = float("-inf")
 
     def owed(self, resource: str | None = None) -> list[AllocationRecord]:
         """Return the allocations that are not released yet, the oldest first."""
@@ -126,6 +151,13 @@ class Allocations:
     def is_seen(self, use: AllocationRecord) -> bool:
         """Return whether a list has named all devices of an allocation since their last Allocate."""
         return all(self._tracks[key].is_seen for key in use.keys)
+
+    def suspects(self, use: AllocationRecord) -> frozenset[Pod] | None:
+        """Return the pods that may hold devices of an allocation unnamed; None: no list has told since its Allocate."""
+        unseen = [track for key in use.keys if not (track := self._tracks[key]).is_seen]
+        if not all(track.has_suspects for track in unseen):
+            return None
+        return frozenset[Pod]().union(*(track.suspects for track in unseen))
 
     def newest(self, resource: str, ids: Collection[str]) -> AllocationRecord | None:
         """Return the last allocation of exactly these devices."""
@@ -173,6 +205,8 @@ class Allocations:
             track = self._tracks.get((resource, device_id))
             if track is None:
                 track = self._tracks[resource, device_id] = _Track(now)
+            if not track.under_way:
+                track.began_at = now
             track.under_way += 1
 
     def end(self, resource: str, ids: Iterable[str], now: float, *, given: bool) -> None:
@@ -182,7 +216,7 @@ class Allocations:
             track.under_way -= 1
             track.forget(now)
             if given:
-                track.is_seen = False
+                track.is_seen = track.has_suspects = False
             self._tidy((resource, device_id))
 
     def adopt(self, saved: Iterable[tuple[AllocationRecord, bool]], now: float) -> None:
@@ -193,6 +227,12 @@ class Allocations:
             self.add(use, now)
             for key in unknown & set(use.keys):
                 self._tracks[key].is_seen |= is_seen
+        for key in unknown:
+            told = [use.suspects for use, _ in uses if key in use.keys]
+            known = [suspects for suspects in told if suspects is not None]
+            track = self._tracks[key]
+            track.suspects = frozenset[Pod]() if track.is_seen else frozenset[Pod]().union(*known)
+            track.has_suspects = len(known) == len(told)
 
     def add(self, use: AllocationRecord, now: float) -> None:
         """Take a new allocation, before its `end`."""
@@ -229,12 +269,17 @@ class Allocations:
             self._vanished[key] = None
             self._tracks.setdefault(key, _Track(now)).forget(now)
 
-    def listed(self, named: Collection[Key], *, asked_at: float, now: float, is_complete: bool) -> Outcome:
-        """Take an answer of the pod-resources API: the devices that pods hold.
+    def listed(
+        self, named: Collection[Key], pods: Collection[Pod], *, asked_at: float, now: float, is_complete: bool
+    ) -> Outcome:
+        """Take an answer of the pod-resources API: the devices that pods hold, and all active pods.
 
         Its silence means something only if the kubelet knows all its pods (``is_complete``).
         """
         seen: set[str] = set()
+        inherited = {pod for track in self._tracks.values() for pod in track.suspects}
+        if is_complete:
+            self._take_pods(pods, asked_at)
         self._listed_at = max(self._listed_at, asked_at)
         for key, track in self._tracks.items():
             if track.under_way or asked_at <= track.changed_at:
@@ -243,9 +288,14 @@ class Allocations:
                 if not track.is_seen:
                     seen.add(key[0])
                 track.is_seen = track.is_named = True
+                track.suspects = frozenset()
                 track.missing_since, track.is_missed = None, False
             elif is_complete:
                 track.is_named = False
+                if not track.is_seen and not track.has_suspects and self._uses_of.get(key):
+                    seen.add(key[0])
+                    track.suspects, track.has_suspects = self._find_suspects(track, inherited), True
+                track.suspects &= self._pods.keys()
                 if track.missing_since is None:
                     track.missing_since = asked_at
                 elif asked_at - track.missing_since >= self._gap:
@@ -260,8 +310,19 @@ class Allocations:
 
     def _has_ended(self, use: AllocationRecord, now: float) -> bool:
         tracks = [self._tracks[key] for key in use.keys]
-        free = all(track.is_seen and track.is_missed and not track.under_way for track in tracks)
+        free = all(track.is_accounted_for and track.is_missed and not track.under_way for track in tracks)
         return free and not use.is_handed_out and now >= use.retry_at
+
+    def _take_pods(self, pods: Collection[Pod], asked_at: float) -> None:
+        """Note since when each pod has been listed; after a break any pod may be another one of its name."""
+        if asked_at - self._pods_at > self._longest_break:
+            self._pods = {}
+        self._pods_at = asked_at
+        self._pods = {pod: self._pods.get(pod, asked_at) for pod in pods}
+
+    def _find_suspects(self, track: _Track, inherited: Collection[Pod]) -> frozenset[Pod]:
+        latest = track.began_at - self._admission
+        return frozenset(pod for pod, since in self._pods.items() if since > latest or pod in inherited)
 
     def _remove(self, use: AllocationRecord) -> None:
         if self._uses.pop(use.uid, None) is not None:

@@ -14,6 +14,8 @@ class Pace:
 
     Attributes:
         gap: Between the two lists that do not name a device (contract section 10).
+        admission: From a list that names a pod to an Allocate that cannot be of that pod's admission any more: the
+            Allocates of other plugins may come between.
         look: Between two lists while something is owed and nothing says that a look is due.
         settling: Until a kubelet is assumed to know all its pods, if nothing says so (docs/explanation/decisions.md).
         between: Between two rounds of questions: the kubelet answers some and throttles more (contract section 10).
@@ -25,6 +27,7 @@ class Pace:
     """
 
     gap: float = 30.0
+    admission: float = 10.0
     look: float = 60.0
     settling: float = 600.0
     between: float = 1.0

@@ -254,7 +254,13 @@ class AllocationRecords:
 
             await store.save(
                 [
-                    Saved(uid=each.uid, ids=each.ids, state=each.state, is_seen=self._allocations.is_seen(each))
+                    Saved(
+                        uid=each.uid,
+                        ids=each.ids,
+                        state=each.state,
+                        is_seen=self._allocations.is_seen(each),
+                        suspects=self._allocations.suspects(each),
+                    )
                     for each in self._allocations.owed(resource.name)
                 ]
             )
@@ -279,9 +285,7 @@ class AllocationRecords:
         found = await store.adopt()
         known = {record.uid for record in self._allocations.owed(resource.name)}
         records = [
-            (AllocationRecord(uid=saved.uid, resource=resource.name, ids=saved.ids, state=saved.state), saved.is_seen)
-            for saved in found
-            if saved.uid not in known and saved.ids
+            (saved.as_record(resource.name), saved.is_seen) for saved in found if saved.uid not in known and saved.ids
         ]
         if records:
             from ...allocation.shared import remember_held  # late: whoever shares nothing does not pay for it

@@ -4,7 +4,9 @@ One JSON file for each resource and process, in a directory outside of the kubel
 file from the plugin directory)::
 
     {"version": 1, "resource": "example.com/widget",
-     "allocations": [{"uid": "6f…", "ids": ["w0"], "state": {}, "seen": true}]}
+     "allocations": [{"uid": "6f…", "ids": ["w0"], "state": {}, "seen": false, "pods": [["default", "train-0"]]}]}
+
+``pods`` are those that may hold devices which no list has named, where they are known.
 
 * It is replaced atomically: whoever reads it finds the old one or the new one, whole.
 * Its owner keeps it locked. A file that nobody has locked is a dead process's: the next process takes its allocations
@@ -30,6 +32,7 @@ import attrs
 
 from ...concurrency.threads import Worker, value_of
 from ...storage import files
+from .allocations import AllocationRecord, Pod
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,6 +55,16 @@ class Saved:
     ids: tuple[str, ...]
     state: Mapping[str, Any]
     is_seen: bool
+    suspects: frozenset[Pod] | None = None
+
+    def as_record(self, resource: str) -> AllocationRecord:
+        """Return the allocation that was saved."""
+        return AllocationRecord(uid=self.uid, resource=resource, ids=self.ids, state=self.state, suspects=self.suspects)
+
+    def as_json(self) -> dict[str, object]:
+        """Return what the file says of it."""
+        pods = {} if self.suspects is None else {"pods": sorted(self.suspects)}
+        return {"uid": self.uid, "ids": list(self.ids), "state": self.state, "seen": self.is_seen, **pods}
 
 
 class _Unreadable(ValueError):
@@ -168,6 +181,9 @@ class AllocationStore:
                     ids=tuple(sorted(str(i) for i in each["ids"])),
                     state=dict(each["state"]),
                     is_seen=bool(each["seen"]),
+                    suspects=frozenset((str(space), str(pod)) for space, pod in each["pods"])
+                    if "pods" in each
+                    else None,
                 )
                 for each in document["allocations"]
             ]
@@ -214,10 +230,7 @@ class AllocationStore:
         document = {
             "version": VERSION,
             "resource": self._resource,
-            "allocations": [
-                {"uid": each.uid, "ids": list(each.ids), "state": each.state, "seen": each.is_seen}
-                for each in allocations
-            ],
+            "allocations": [each.as_json() for each in allocations],
         }
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         data = json.dumps(document, ensure_ascii=False).encode(errors="surrogatepass")

@@ -7,6 +7,8 @@ One for all resources of a process. Facts about the resources go in (`Tracker.at
   or a vanished device that is still listed. What follows is decided in `allocations`.
 * **GetAllocatableResources** five seconds after a stream has opened and every minute while it lives. What follows is
   decided in `drift`: a lasting difference makes a new generation.
+* **List** with each comparison if a backend has `DeviceBackend.released`: which pods were there before an Allocate
+  tells which of them may hold its devices.
 * **List** once when a device turns Unhealthy, so that the log can name the pod.
 * **List** with the first comparison, and once more when the kubelet must know all its pods: a pod may hold a device
   that vanished before this process came, and that is listed again then (docs/explanation/kubelet.md, B14 and B26).
@@ -182,7 +184,7 @@ class Tracker:
         sent = {name: (r.generation, r.snapshot) for name, r in compared.items()}
         answer = await self._poller.ask(
             self._resources,
-            wants_list=self._allocations.is_waiting or bool(self._without_holder),
+            wants_list=self._allocations.is_waiting or bool(self._without_holder) or self.records.is_releasing,
             wants_settled_list=any(resource.is_unasked for resource in self._resources.values()),
             wants_allocatable=bool(sent),
         )
@@ -231,7 +233,11 @@ class Tracker:
         before, self._holders = self._holders, report.holders
         self._name_holders(report)
         outcome = self._allocations.listed(
-            report.holders.keys(), asked_at=answer.asked_at, now=time.monotonic(), is_complete=answer.is_complete
+            report.holders.keys(),
+            report.pods,
+            asked_at=answer.asked_at,
+            now=time.monotonic(),
+            is_complete=answer.is_complete,
         )
         for record in outcome.ended:
             _log_end(record, before or {})

@@ -1,7 +1,7 @@
 """Allocations live random lives on a node that is known; every invariant of its head holds, and no mutant survives.
 
-The node: pods hold devices, some in plain init containers that no list names; a kubelet that has just started lists
-nothing. Lists are asked for, and what they say is how it stood at some moment until they came. `Diary` remembers all
+The node: pods hold devices, some in plain init containers that no list names; some come again under their name, and
+some hold none and stay; a kubelet that has just started lists nothing. Lists are asked for, and what they say is how it stood at some moment until they came. `Diary` remembers all
 that was said and answers the same questions the long way round.
 """
 
@@ -29,12 +29,15 @@ RESOURCES = ["example.com/a", "example.com/b"]
 IDS = ["w0", "w1", "w2"]
 KEYS = [*itertools.product(RESOURCES, IDS)]
 GAP = 30.0
+PACE = Pace(gap=GAP)
+BREAK = 2 * PACE.look
 
 
 @attrs.define(eq=False)
 class Pod:
     """What holds devices; ``hidden``: in a plain init container."""
 
+    name: str
     keys: frozenset[real.Key]
     hidden: bool
 
@@ -45,6 +48,7 @@ class Said:
 
     asked_at: float
     named: frozenset[real.Key]
+    pods: frozenset[real.Pod]
     complete: bool
 
 
@@ -55,6 +59,10 @@ class Diary:
     changed_at: float = float("-inf")
     given_at: float = float("-inf")
     under_way: int = 0
+    began_at: float = float("-inf")
+    suspects: frozenset[real.Pod] | None = None
+    """Pods that may hold it unnamed, as the lists so far tell; None: none has told since the last Allocate."""
+    suspects_before: frozenset[real.Pod] = frozenset()
     known_seen: bool = False
     lists: list[tuple[Said, bool]] = attrs.field(factory=list[tuple[Said, bool]])
     """Each with whether an Allocate had crossed it."""
@@ -87,10 +95,13 @@ class Node(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 1000.0
-        self.holdings = self.module.Allocations(Pace(gap=GAP))
+        self.holdings = self.module.Allocations(PACE)
         self.diaries: dict[real.Key, Diary] = {}
         self.pods: list[Pod] = []
+        self.lists: list[Said] = []
         self.calls: list[tuple[str, tuple[str, ...]]] = []
+        self.names: list[str] = []
+        """The pods of those calls."""
         self.owed: dict[str, Any] = {}
         self.out: dict[str, Any] = {}
         self.vanished: dict[real.Key, None] = {}
@@ -118,6 +129,11 @@ class Node(RuleBasedStateMachine):
             frozenset(key for pod in self.pods if not pod.hidden for key in pod.keys) if self.complete else frozenset()
         )
 
+    @property
+    def listed_pods(self) -> frozenset[real.Pod]:
+        names = {*self.names, *(pod.name for pod in self.pods)} if self.complete else set[str]()
+        return frozenset(("default", name) for name in names)
+
     # -- events --------------------------------------------------------------------------------------------------------
 
     def allocate(self, rng: random.Random) -> None:
@@ -128,16 +144,23 @@ class Node(RuleBasedStateMachine):
             return  # the driver waits for a release that runs
         for key in {(resource, device_id) for device_id in ids} - self.known:
             self.diaries[key] = Diary(changed_at=self.now, given_at=self.now)
+        again = {"again-0", "again-1"} - {*self.names, *(pod.name for pod in self.pods)}
+        name = rng.choice([*again, f"once-{next(self.numbers)}"])
         self.calls.append((resource, ids))
+        self.names.append(name)
         self.holdings.begin(resource, ids, self.now)
         for device_id in ids:
-            self.diary((resource, device_id)).under_way += 1
+            diary = self.diary((resource, device_id))
+            if not diary.under_way:
+                diary.began_at = self.now
+            diary.under_way += 1
 
     def answer(self, rng: random.Random) -> None:
         """An Allocate ends: with an error, for an init container, or for a container that lists name."""
         if not self.calls:
             return
-        resource, ids = self.calls.pop(rng.randrange(len(self.calls)))
+        which = rng.randrange(len(self.calls))
+        (resource, ids), name = self.calls.pop(which), self.names.pop(which)
         given = rng.random() < 0.8
         keys = frozenset((resource, device_id) for device_id in ids)
         if given:
@@ -152,8 +175,14 @@ class Node(RuleBasedStateMachine):
             diary.changed_at = self.now
             if given:
                 diary.given_at, diary.known_seen = self.now, False
+                diary.suspects, diary.suspects_before = None, diary.suspects or diary.suspects_before
         if given and rng.random() < 0.85:  # else the pod is refused for another reason
-            self.pods.append(Pod(keys, hidden=rng.random() < 0.2))
+            self.pods.append(Pod(name, keys, hidden=name.startswith("again") or rng.random() < 0.2))
+
+    def arrive(self, rng: random.Random) -> None:
+        """A pod without devices comes."""
+        if len(self.pods) < 8:
+            self.pods.append(Pod(f"other-{next(self.numbers)}", frozenset(), hidden=False))
 
     def add(self, use: Any) -> None:
         self.holdings.add(use, self.now)
@@ -166,6 +195,13 @@ class Node(RuleBasedStateMachine):
             diary = self.diary(key)
             diary.changed_at = diary.given_at = self.now
             diary.known_seen = any(is_seen and key in use.keys for use, is_seen in saved)
+            told = [use.suspects for use, _ in saved if key in use.keys]
+            if None in told:
+                diary.suspects_before = frozenset[real.Pod]().union(*(s for s in told if s is not None))
+            else:
+                diary.suspects = frozenset[real.Pod]().union(*told)
+            if diary.known_seen:
+                diary.suspects, diary.suspects_before = diary.suspects and frozenset(), frozenset()
         for use, _ in saved:
             self.note(use)
 
@@ -187,17 +223,21 @@ class Node(RuleBasedStateMachine):
 
     def crash(self, rng: random.Random) -> None:
         """The plugin is killed: what is saved comes back."""
-        saved = [(use, self.holdings.is_seen(use)) for use in self.holdings.owed()]
-        self.holdings = self.module.Allocations(Pace(gap=GAP))
+        saved = [(use, self.holdings.is_seen(use), self.holdings.suspects(use)) for use in self.holdings.owed()]
+        self.holdings = self.module.Allocations(PACE)
+        self.lists.clear()
         self.calls.clear()
+        self.names.clear()
         self.owed.clear()
         self.out.clear()
         self.vanished.clear()
         self.diaries.clear()
-        self.adopt([(self.copy(use), is_seen) for use, is_seen in saved])
+        self.adopt([(self.copy(use, suspects), is_seen) for use, is_seen, suspects in saved])
 
-    def copy(self, use: Any) -> Any:
-        return self.module.AllocationRecord(uid=use.uid, resource=use.resource, ids=use.ids, state=use.state)
+    def copy(self, use: Any, suspects: frozenset[real.Pod] | None) -> Any:
+        return self.module.AllocationRecord(
+            uid=use.uid, resource=use.resource, ids=use.ids, state=use.state, suspects=suspects
+        )
 
     def take_over(self, rng: random.Random) -> None:
         """Another instance has ended; what it owed is ours now. It had seen it, and so the pods of it have ended."""
@@ -214,7 +254,8 @@ class Node(RuleBasedStateMachine):
             self.lied = True
         if self.lied:
             self.now += 0.01
-            self.deliver(Said(self.now, frozenset(k for k in KEYS if rng.random() < 0.3), True))
+            named = frozenset(k for k in KEYS if rng.random() < 0.3)
+            self.deliver(Said(self.now, named, frozenset(p for p in self.listed_pods if rng.random() < 0.5), True))
 
     def vanish(self, rng: random.Random) -> None:
         resource = rng.choice(RESOURCES)
@@ -247,21 +288,62 @@ class Node(RuleBasedStateMachine):
     def look(self, rng: random.Random) -> None:
         """Ask for a list; things happen before it comes, and it says how it stood at one moment of that time."""
         asked_at = self.now
-        named, complete = self.listed, self.complete
+        named, pods, complete = self.listed, self.listed_pods, self.complete
         for _ in range(rng.choice([0, 0, 1, 2])):
             self.now += 0.01
             rng.choice([self.allocate, self.answer, self.end_pod])(rng)
             if rng.random() < 0.5:
-                named, complete = self.listed, self.complete
+                named, pods, complete = self.listed, self.listed_pods, self.complete
         self.now += 0.01
-        self.deliver(Said(asked_at, named, complete))
+        self.deliver(Said(asked_at, named, pods, complete))
+
+    def suspected(self) -> frozenset[real.Pod]:
+        """Return the pods that may hold any device of those known."""
+        diaries = [self.diary(key) for key in self.known]
+        return frozenset[real.Pod]().union(*(d.suspects_before if d.suspects is None else d.suspects for d in diaries))
+
+    def is_listed_since(self, pod: real.Pod, when: float) -> bool:
+        """Return whether each list up to now has named a pod since before a time, with no long break between."""
+        later: float | None = None
+        for said in reversed(self.lists):
+            if pod not in said.pods or (later is not None and later - said.asked_at > BREAK):
+                return False
+            if said.asked_at <= when:
+                return True
+            later = said.asked_at
+        return False
+
+    def suspect(self, said: Said) -> None:
+        """Note what a list tells of the pods that may hold devices unnamed."""
+        before = self.suspected()
+        if said.complete:
+            self.lists.append(said)
+        owed = {key for use in self.owed.values() for key in use.keys}
+        for key in self.known:
+            diary = self.diary(key)
+            if diary.under_way or said.asked_at <= diary.changed_at:
+                continue
+            if key in said.named:
+                diary.suspects, diary.suspects_before = diary.suspects and frozenset(), frozenset()
+            elif said.complete:
+                if diary.suspects is None and key in owed and not diary.is_seen(key):
+                    latest = diary.began_at - PACE.admission
+                    diary.suspects = frozenset(
+                        pod for pod in said.pods if pod in before or not self.is_listed_since(pod, latest)
+                    )
+                diary.suspects_before &= said.pods
+                if diary.suspects is not None:
+                    diary.suspects &= said.pods
 
     def deliver(self, said: Said) -> None:
+        self.suspect(said)
         for key in KEYS:
             diary = self.diary(key)
             diary.lists.append((said, diary.under_way > 0 or said.asked_at <= diary.changed_at))
         before = {uid: use.retry_at for uid, use in self.owed.items()}
-        outcome = self.holdings.listed(said.named, asked_at=said.asked_at, now=self.now, is_complete=said.complete)
+        outcome = self.holdings.listed(
+            said.named, said.pods, asked_at=said.asked_at, now=self.now, is_complete=said.complete
+        )
         ended = {use.uid for use in outcome.ended}
         for use in outcome.ended:
             held = self.held | {(r, i) for r, ids in self.calls for i in ids}
@@ -274,9 +356,14 @@ class Node(RuleBasedStateMachine):
             if uid not in self.out
             and self.now >= before[uid]
             and all(
-                self.diary(k).is_seen(k) and self.diary(k).is_free(k) and not self.diary(k).under_way for k in use.keys
+                (self.diary(k).is_seen(k) or self.diary(k).suspects == frozenset())
+                and self.diary(k).is_free(k)
+                and not self.diary(k).under_way
+                for k in use.keys
             )
         }
+        unseen = {uid for uid in expected - ended if not all(self.diary(k).is_seen(k) for k in self.owed[uid].keys)}
+        holds(7, not self.exact or not unseen, f"{unseen} were never named and have no suspect, it says {ended}")
         holds(2, not self.exact or ended == expected, f"ended are {expected}, it says {ended}")
         self.out.update({use.uid: use for use in outcome.ended})
         gone = {key for key in self.vanished if self.diary(key).is_free(key)}
@@ -303,6 +390,7 @@ class Node(RuleBasedStateMachine):
         answer,
         end_pod,
         end_pod,
+        arrive,
         restart,
         crash,
         vanish,
@@ -330,7 +418,7 @@ class Node(RuleBasedStateMachine):
 
     @override
     def teardown(self) -> None:
-        """All pods end; whatever a list has named is handed out soon, with no more looks than that takes."""
+        """All pods end; everything is handed out soon, with no more looks than that takes."""
         if not self.whole:
             return
         rng = random.Random(1)  # noqa: S311 - no secret
@@ -338,7 +426,7 @@ class Node(RuleBasedStateMachine):
         while self.calls:
             self.answer(rng)
         self.now += 0.01
-        self.deliver(Said(self.now, self.listed, True))
+        self.deliver(Said(self.now, self.listed, self.listed_pods, True))
         self.pods.clear()
         began = self.now
         for _ in range(40):
@@ -359,9 +447,10 @@ class Node(RuleBasedStateMachine):
             if when is None:
                 break
             self.now = max(self.now + 1.0, when)
-            self.deliver(Said(self.now, frozenset(), True))
+            self.deliver(Said(self.now, frozenset(), frozenset(), True))
         seen = [use for use in self.owed.values() if self.holdings.is_seen(use)]
         holds(6, not seen, f"{seen} were listed, and are not released {self.now - began} s later")
+        holds(7, not self.owed, f"{self.owed} have no pod, and are not released {self.now - began} s later")
         holds(6, not self.vanished, f"{set(self.vanished)} are still listed {self.now - began} s later")
 
 
@@ -377,14 +466,50 @@ MUTANTS = [
     Mutant(
         1,
         "an init container's device looks free",
-        "free = all(track.is_seen and track.is_missed",
+        "free = all(track.is_accounted_for and track.is_missed",
         "free = all(track.is_missed",
     ),
     Mutant(
         1,
+        "a pod that comes again under its name is none",
+        "if since > latest or pod in inherited)",
+        "if since > latest)",
+    ),
+    Mutant(
+        1,
+        "only pods that came after an Allocate are suspects",
+        "latest = track.began_at - self._admission",
+        "latest = track.changed_at",
+    ),
+    Mutant(
+        1,
+        "a new Allocate keeps the suspects of before",
+        "track.is_seen = track.has_suspects = False",
+        "track.is_seen = False",
+    ),
+    Mutant(
+        1,
+        "suspects that were saved are forgotten",
+        "frozenset[Pod]() if track.is_seen else frozenset[Pod]().union(*known)",
+        "frozenset[Pod]()",
+    ),
+    Mutant(
+        1,
+        "suspects that were not saved are none",
+        "track.has_suspects = len(known) == len(told)",
+        "track.has_suspects = True",
+    ),
+    Mutant(
+        1,
+        "a kubelet that knows no pod clears its suspects",
+        "        if is_complete:\n            self._take_pods(pods, asked_at)\n",
+        "        self._take_pods(pods, asked_at)\n",
+    ),
+    Mutant(
+        1,
         "a device that is given again counts as seen",
-        "                track.is_seen = False\n",
-        "                pass\n",
+        "                track.is_seen = track.has_suspects = False\n",
+        "                track.has_suspects = False\n",
     ),
     Mutant(1, "a kubelet that knows no pod is believed", "            elif is_complete:\n", "            else:\n"),
     Mutant(
@@ -428,6 +553,24 @@ MUTANTS = [
         "        use.is_handed_out = False\n        use.retry_at",
         "        use.retry_at",
     ),
+    Mutant(
+        7,
+        "an allocation must have been named",
+        "return self.is_seen or (self.has_suspects and not self.suspects)",
+        "return self.is_seen",
+    ),
+    Mutant(
+        7,
+        "a suspect that has ended stays one",
+        "                track.suspects &= self._pods.keys()\n",
+        "",
+    ),
+    Mutant(
+        7,
+        "each pod is a suspect",
+        "frozenset(pod for pod, since in self._pods.items() if since > latest or pod in inherited)",
+        "frozenset(self._pods)",
+    ),
 ]
 
 
@@ -442,5 +585,5 @@ def test_a_mutant_is_killed(mutant: Mutant) -> None:
 
 
 def test_each_invariant_has_a_mutant() -> None:
-    assert {mutant.invariant for mutant in MUTANTS} == set(range(1, 7))
-    assert sorted(re.findall(r"^(\d)\. ", real.__doc__ or "", re.MULTILINE)) == list("123456")
+    assert {mutant.invariant for mutant in MUTANTS} == set(range(1, 8))
+    assert sorted(re.findall(r"^(\d)\. ", real.__doc__ or "", re.MULTILINE)) == list("1234567")

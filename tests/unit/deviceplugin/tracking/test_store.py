@@ -15,7 +15,7 @@ from kdp.supervision.hooks import check_state
 
 RESOURCE = "example.com/widget"
 ONE = Saved(uid="u1", ids=("w0",), state={"a": [1, None]}, is_seen=True)
-TWO = Saved(uid="u2", ids=("w1", "w2"), state={}, is_seen=False)
+TWO = Saved(uid="u2", ids=("w1", "w2"), state={}, is_seen=False, suspects=frozenset({("default", "train-0")}))
 
 
 def files(directory: Path) -> list[str]:
