@@ -383,7 +383,7 @@ async def test_ten_thousand_devices(driver: Driver, monkeypatch: pytest.MonkeyPa
         asked.append((method, len(json.dumps(more["body"])) if more.get("body") else 0))
         return await ask(method, *args, **more)
 
-    monkeypatch.setattr(driver.api, "_ask", counted)
+    monkeypatch.setattr(driver.api, "_request", counted)
     devices = widgets(10_000, attributes={"model": "X", "driver": kdp.Version("1.2.3")}, capacity={"memory": 80})
     start = time.monotonic()
     driver.publisher.publish(devices)
