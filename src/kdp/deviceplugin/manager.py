@@ -211,10 +211,10 @@ class PluginManager(Service):
             return
         mine = [name for name, owner in self._owners.items() if owner is supervisor]
         groups: dict[str, dict[str, Device]] = {name: {} for name in (*mine, *found.resources)}
-        static = supervisor.backend.resource
+        static = found.resource or ""  # there is one if a device names none
         for device in found.devices:  # ten thousand times for each change, so that no call is made where none is needed
             if device.exists:  # the kubelet has no word for a partition that is still to be made
-                name = device.resource or static or resource_of(device, supervisor.backend)
+                name = device.resource or static
                 group = groups.get(name)
                 if group is None:
                     group = groups[name] = {}

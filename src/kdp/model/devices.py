@@ -18,12 +18,20 @@ from ..errors import InvalidValueError
 from .edits import ContainerEdits
 from .names import check_attribute_name, check_counter_name, check_device_id, check_resource_name
 from .quantities import Amount, capacities, check_amount, exact
+from .text import plain_text
 
 if TYPE_CHECKING:  # what only DRA has is loaded by whoever has one
     from .claims import BindingConditions, RequestPolicy, Taint  # noqa: TC004 - again where one is looked at
 
 MAX_NUMA_NODE = 63
 """The topology manager's masks are 64 bits wide (contract section 8)."""
+
+MAX_UNIT_LENGTH = 253
+"""Characters, as many as a name in Kubernetes may have."""
+
+
+def _reason(value: object) -> str:
+    return plain_text(value, "a Health's reason") or "its backend gave no reason"
 
 
 @final
@@ -32,11 +40,12 @@ class Health:
     """Whether a device can be handed out, and why not. Make one with `healthy` or `unhealthy`.
 
     Attributes:
-        reason: Why it is unhealthy, for logs, ``kdp devices`` and error texts; None: it is healthy. The device
-            plugin protocol itself carries no reason (contract section 1.1).
+        reason: Why it is unhealthy, for logs, ``kdp devices`` and error texts; None: it is healthy. What is no text is
+            said in the log and taken as text; 1,024 characters are kept. The device plugin protocol itself carries no
+            reason (contract section 1.1).
     """
 
-    reason: str | None
+    reason: str | None = attrs.field(converter=attrs.converters.optional(_reason))
 
     @classmethod
     def healthy(cls) -> Health:
@@ -45,8 +54,12 @@ class Health:
 
     @classmethod
     def unhealthy(cls, reason: str) -> Health:
-        """Return the health of a device that must not be handed out, because of ``reason``."""
-        if not reason:
+        """Return the health of a device that must not be handed out, because of ``reason``.
+
+        Raises:
+            InvalidValueError: The reason is an empty text.
+        """
+        if isinstance(reason, str) and not len(reason):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidValueError("Health.unhealthy(''): the reason must say what is wrong; valid is 'fan failed'")
         return cls(reason)
 
@@ -131,7 +144,22 @@ def _attributes(value: Mapping[str, AttributeValue]) -> Mapping[str, AttributeVa
         check_attribute_name(name)
         if not isinstance(held, (bool, int, str, Version)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidValueError(f"attribute {name}={held!r}: must be bool, int, str or kdp.Version")
-    return MappingProxyType(dict(value))
+    return MappingProxyType({name: _plain(held) for name, held in value.items()})
+
+
+def _plain(value: AttributeValue) -> AttributeValue:
+    """Return a value of a subclass, as of an enumeration, as the type itself."""
+    if type(value) in (bool, int, str, Version):
+        return value
+    return str.__str__(value) if isinstance(value, str) else int.__int__(value)  # type: ignore[arg-type]
+
+
+def _unit(value: str) -> str:
+    if not isinstance(value, str) or len(value) > MAX_UNIT_LENGTH:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidValueError(
+            f"unit {value!r:.80}: must be text of at most {MAX_UNIT_LENGTH} characters; valid is '0000:3b:00.0'"
+        )
+    return str.__str__(value)
 
 
 def _capacity(value: Mapping[str, Amount]) -> Mapping[str, Amount]:
@@ -219,7 +247,7 @@ class Device:
         capacity: Amounts, for people and for DRA.
         resource: The extended resource it belongs to; None: the backend's.
         unit: The physical thing it is part of; default its id. Replicas, partitions and functions of one card
-            share it: a fault of the unit is a fault of all its devices.
+            share it: a fault of the unit is a fault of all its devices. At most 253 characters.
         handle: The vendor's own object: not compared, not logged, not sent. The newest always replaces the one
             before, also when nothing else changed.
         shareable: Whether several claims may have it at once, each with a part of its capacity: True, or by capacity
@@ -240,7 +268,7 @@ class Device:
     attributes: Mapping[str, AttributeValue] = attrs.field(default=_NOTHING, converter=_attributes, hash=False)
     capacity: Mapping[str, Amount] = attrs.field(default=_NOTHING, converter=_capacity, hash=False)
     resource: str | None = attrs.field(default=None, converter=attrs.converters.optional(check_resource_name))
-    unit: str = attrs.field(default="")
+    unit: str = attrs.field(default="", converter=_unit)
     handle: Any = attrs.field(default=None, eq=False, repr=False)
     shareable: Mapping[str, RequestPolicy] | None = attrs.field(default=None, converter=_shareable, hash=False)
     consumes: Mapping[str, Mapping[str, Amount]] = attrs.field(default=_NOTHING, converter=_consumes, hash=False)

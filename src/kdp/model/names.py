@@ -86,7 +86,7 @@ def check_device_id(value: str) -> str:
         raise _refuse(kind, value, f"must have 1 to {MAX_DEVICE_ID_LENGTH} characters, this has {len(value)}", example)
     if not value.isprintable() or " " in value:  # no other white space is printable
         raise _refuse(kind, value, "must be printable and without spaces", example)
-    return value
+    return str.__str__(value)  # a member of an enumeration is text, too, and may print otherwise
 
 
 def check_cdi_kind(value: str) -> str:

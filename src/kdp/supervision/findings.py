@@ -23,11 +23,15 @@ class Findings:
         devices: The devices as the backend made them.
         faults: What is wrong with device nodes, by device id.
         resources: The statically named resources.
+        resource: The one of devices that name none; None: all of them name theirs.
+        stale_after: Seconds that they may be old before they are Unhealthy.
     """
 
     devices: tuple[Device, ...]
     faults: Mapping[str, str]
     resources: tuple[str, ...]
+    resource: str | None
+    stale_after: float
 
 
 def checked_devices(found: Any, backend: DeviceBackend) -> tuple[Device, ...]:

@@ -28,7 +28,7 @@ from ..errors import (
     message_of,
     sentence,
 )
-from ..model.backend import is_overridden
+from ..model.backend import OPTIONAL_HOOKS, is_overridden
 from .shared_state import Lane, SharedState
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ class Hooks:
         self._backend = backend
         self.label = type(backend).__name__
         self.state = state or SharedState()
+        self._overridden = frozenset(hook for hook in {"discover", *OPTIONAL_HOOKS} if is_overridden(backend, hook))
 
     def close(self) -> None:
         """Let all threads end that can."""
@@ -75,7 +76,7 @@ class Hooks:
 
     def overridden(self, hook: str) -> bool:
         """Return whether the vendor wrote this hook."""
-        return is_overridden(self._backend, hook)
+        return hook in self._overridden
 
     async def call(
         self, hook: str, *args: Any, deadline: float | None, then: Callable[[Any], Any] | None = None

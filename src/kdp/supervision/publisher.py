@@ -16,7 +16,6 @@ import attrs
 
 from ..concurrency.observable import Observable
 from ..model.devices import Device
-from .findings import Findings, resource_of
 from .health import DeviceHealth, HealthChange, HealthMonitor, HealthState
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
     from ..model.backend import DeviceBackend
     from ..model.health_policy import HealthPolicy
+    from .findings import Findings
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +38,7 @@ class Discovery:
         devices: All its devices, health judged; None: nothing is known yet, so nothing may be registered.
         problem: Why the backend is not ready; None: it is open and has discovered.
         resources: Resources that exist also without a device.
+        resource: The one of devices that name none.
         health: How those of the devices are that are not simply healthy, by id; since when on `time.monotonic`'s clock.
         unknown: Why nobody knows how the devices are, although the backend is open; None: somebody does.
     """
@@ -45,6 +46,7 @@ class Discovery:
     devices: tuple[Device, ...] | None
     problem: str | None
     resources: tuple[str, ...] = ()
+    resource: str | None = None
     health: Mapping[str, DeviceHealth] = attrs.field(factory=dict[str, DeviceHealth])
     unknown: str | None = None
 
@@ -65,7 +67,8 @@ class DiscoveryPublisher:
     def __init__(
         self, backend: DeviceBackend, policy: HealthPolicy, observe: Callable[[HealthChange], object] | None
     ) -> None:
-        self._backend = backend
+        self._resource = backend.resource
+        self._stale_after = backend.stale_after
         self._label = type(backend).__name__
         self._monitor = HealthMonitor(policy)
         self._observe = observe
@@ -107,6 +110,7 @@ class DiscoveryPublisher:
         self._recover()
         self.not_ready = None
         self._found = found
+        self._resource, self._stale_after = found.resource, found.stale_after
         self._publish(self._monitor.probed(found.devices, found.faults, time.monotonic()))
 
     def fail(self, reason: str) -> None:
@@ -117,7 +121,7 @@ class DiscoveryPublisher:
         if self.not_ready is not None:
             self.not_ready = reason
         if "stale" not in self._timers:  # the reason why they became stale stays theirs: a new one is no news
-            self._call_later("stale", self._backend.stale_after, self._mark_stale)
+            self._call_later("stale", self._stale_after, self._mark_stale)
         self._publish(self._silence())
 
     def drop(self, reason: str) -> None:
@@ -147,7 +151,7 @@ class DiscoveryPublisher:
         self._cancel("stale")
 
     def _mark_stale(self) -> None:
-        self._stale = f"unknown since {self._backend.stale_after:g} s: {self._failing}"
+        self._stale = f"unknown since {self._stale_after:g} s: {self._failing}"
         self._publish(self._silence())
 
     def _silence(self) -> tuple[HealthChange, ...]:
@@ -178,6 +182,7 @@ class DiscoveryPublisher:
                 devices=self._monitor.devices,
                 problem=self.not_ready,
                 resources=found.resources,
+                resource=found.resource,
                 health=self._monitor.health,
                 unknown=self._stale,
             )
@@ -193,7 +198,7 @@ class DiscoveryPublisher:
         if {change.before, health.state} == {HealthState.HEALTHY, HealthState.SUSPECT}:
             # The other changes are seen in the list, and told by whoever makes it.
             text = f"{health.state.value} ({health.reason})" if health.reason else "well"
-            resource = resource_of(device, self._backend)
+            resource = device.resource or self._resource
             extra = {"resource": resource, "device_id": device.id}
             logger.info("%s: device %s is %s, listed Healthy as before", resource, device.id, text, extra=extra)
         if self._observe is not None:

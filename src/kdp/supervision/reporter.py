@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from typing import TYPE_CHECKING, final
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, cast, final
 
 from ..errors import InvalidValueError
+from ..model.text import plain_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from .publisher import DiscoveryPublisher
+
+LONGEST_KIND = 63
+"""Characters of a fault's kind that are kept."""
 
 
 @final
@@ -36,14 +39,15 @@ class EventReporter:
 
     def fault(self, ids_or_unit: str | Iterable[str], reason: str, *, kind: str = "fault") -> None:
         """Set a condition."""
-        ids = _names(ids_or_unit)
-        if not reason:
+        ids, kind = _names(ids_or_unit), _kind(kind)
+        text = plain_text(reason, "the reason of Reporter.fault")
+        if not text:
             raise InvalidValueError("fault(..., ''): the reason must say what is wrong; valid is 'XID 79'")
-        self._send(lambda: self._publisher.fault(ids, reason, kind=kind))
+        self._send(lambda: self._publisher.fault(ids, text, kind=kind))
 
     def clear(self, ids_or_unit: str | Iterable[str], *, kind: str = "fault") -> None:
         """Take a condition back."""
-        ids = _names(ids_or_unit)
+        ids, kind = _names(ids_or_unit), _kind(kind)
         self._send(lambda: self._publisher.clear(ids, kind=kind))
 
     def _send(self, call: Callable[[], None]) -> None:
@@ -52,5 +56,13 @@ class EventReporter:
                 self._loop.call_soon_threadsafe(call)
 
 
-def _names(ids_or_unit: str | Iterable[str]) -> tuple[str, ...]:
-    return (ids_or_unit,) if isinstance(ids_or_unit, str) else tuple(ids_or_unit)
+def _names(ids_or_unit: object) -> tuple[str, ...]:
+    """Return the ids, each as text: what is none names no device, and the others still count."""
+    if isinstance(ids_or_unit, Iterable) and not isinstance(ids_or_unit, (str, bytes)):
+        ids = cast("Iterable[object]", ids_or_unit)
+        return tuple(plain_text(each, "an id that a Reporter is given") for each in ids)
+    return (plain_text(ids_or_unit, "an id that a Reporter is given"),)
+
+
+def _kind(kind: object) -> str:
+    return plain_text(kind, "the kind that a Reporter is given", most=LONGEST_KIND)

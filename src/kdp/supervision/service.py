@@ -6,8 +6,10 @@ Around it are the supervisors: discovery begins with it and ends before it, and 
 from __future__ import annotations
 
 import abc
+import logging
 import time
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn, Protocol, Self
 
 import anyio
@@ -15,16 +17,19 @@ import attrs
 from anyio import AsyncContextManagerMixin
 from typing_extensions import override
 
+from ..concurrency.backoff import Backoff
 from ..errors import ConfigurationError
 from ..kubelet.server import hold_core
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
     from anyio.abc import TaskGroup
 
     from .health import DeviceHealth
     from .supervisor import Supervisor
+
+logger = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 1.5
 """What calls in flight get at the stop (docs/explanation/architecture.md)."""
@@ -191,8 +196,8 @@ class Service(AsyncContextManagerMixin, abc.ABC):
             with self._discovering:
                 async with anyio.create_task_group() as tasks:
                     for supervisor in self._supervisors:
-                        tasks.start_soon(supervisor.run)
-                        tasks.start_soon(self._follow, supervisor)
+                        tasks.start_soon(_persist, supervisor.label, supervisor.run)
+                        tasks.start_soon(_persist, supervisor.label, partial(self._follow, supervisor))
         finally:
             self._discovered.set()
 
@@ -205,3 +210,15 @@ class Service(AsyncContextManagerMixin, abc.ABC):
         async with anyio.create_task_group() as closing:
             for supervisor in self._supervisors:
                 closing.start_soon(supervisor.shutdown, left)
+
+
+async def _persist(label: str, work: Callable[[], Awaitable[None]]) -> None:
+    """Do the work of one backend, and begin anew if its data breaks it: the other backends of the process go on."""
+    backoff = Backoff()
+    while True:
+        try:
+            await work()
+            return
+        except Exception:
+            logger.exception("%s: kdp failed on what this backend said, which is a bug of kdp; it begins anew", label)
+            await anyio.sleep(backoff.next())

@@ -24,7 +24,7 @@ import anyio
 import attrs
 
 from ..concurrency.backoff import Backoff
-from ..errors import HookError, HookTimeoutError, NotReady, sentence
+from ..errors import ConfigurationError, HookError, HookTimeoutError, InvalidValueError, NotReady, sentence
 from ..model.backend import is_overridden
 from ..model.health_policy import policy_of
 from .backend_validation import check_attributes
@@ -279,12 +279,25 @@ class Supervisor:
         return found
 
     def _examine(self, found: Any) -> Findings:
-        """Check what ``discover`` returned and look at the device nodes. Runs in the hook's thread."""
+        """Check what ``discover`` returned and look at the device nodes. Runs in the hook's thread.
+
+        The backend's attributes are checked again, and read nowhere else later: a vendor may have set one since.
+        """
+        try:
+            check_attributes(self.backend)
+        except ConfigurationError as error:
+            raise InvalidValueError(str(error)) from None
         devices = checked_devices(found, self.backend)
         resources = static_resources(self.backend)
         if self._check is not None:
             self._check(devices, resources)
-        return Findings(devices=devices, faults=self._nodes.faults(devices), resources=resources)
+        return Findings(
+            devices=devices,
+            faults=self._nodes.faults(devices),
+            resources=resources,
+            resource=self.backend.resource,
+            stale_after=self.backend.stale_after,
+        )
 
     def _take(self, found: Findings) -> None:
         self._backoff.reset()

@@ -1,0 +1,223 @@
+"""A vendor's slips in one backend: the process lives, the other backend is served, a sick device is Unhealthy."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kdp.testing import AdmissionError, Pod, SimulatedKubelet
+
+Start = Callable[..., AbstractAsyncContextManager[Any]]
+
+CARELESS, GOOD = "example.com/careless", "example.com/good"
+
+PROGRAM = """
+import enum, itertools, os, threading, time
+from pathlib import Path
+import kdp
+
+HERE = Path(__file__).parent
+
+
+class Reason(enum.StrEnum):
+    HOT = "it is hot"
+
+
+class Odd:
+    def _raise(self, *_):
+        raise RuntimeError("odd")
+    __str__ = __repr__ = __eq__ = __hash__ = __lt__ = __len__ = __bool__ = __format__ = _raise
+
+
+class Sub(str):
+    def __str__(self):
+        raise RuntimeError("odd")
+    __repr__ = __format__ = __str__
+
+
+class Careless(kdp.DeviceBackend):
+    resource = "example.com/careless"
+    poll_interval = 0.05
+    stale_after = 0.2
+
+    def discover(self):
+        device = kdp.Device(id="x0")
+        if (HERE / "go").exists():
+            {discover}
+        return [device]
+
+    def watch(self, report):
+        while not (HERE / "go").exists():
+            time.sleep(0.01)
+        {watch}
+        report.stopping.wait()
+
+    def allocate(self, devices):
+        {allocate}
+        return super().allocate(devices)
+
+
+class Good(kdp.DeviceBackend):
+    resource = "example.com/good"
+    poll_interval = 0.05
+
+    def discover(self):
+        sick = (HERE / "sick").exists()
+        return [kdp.Device(id="g0", health=kdp.Health.unhealthy("sick") if sick else kdp.Health.healthy())]
+
+
+if __name__ == "__main__":
+    kdp.run(Careless(), Good())
+"""
+
+
+def program(*, discover: str = "pass", watch: str = "pass", allocate: str = "pass") -> str:
+    return PROGRAM.replace("{discover}", discover).replace("{watch}", watch).replace("{allocate}", allocate)
+
+
+SICK = [
+    "kdp.Health.unhealthy(ValueError('the fan failed'))",
+    "kdp.Health.unhealthy(79)",
+    "kdp.Health.unhealthy(b'fan failed')",
+    "kdp.Health.unhealthy(Reason.HOT)",
+    "kdp.Health.unhealthy(Sub('hot'))",
+    "kdp.Health.unhealthy(Odd())",
+    "kdp.Health.unhealthy('\\ud800 hot')",
+    "kdp.Health.unhealthy('x' * 10_000_000)",
+    "kdp.Health(79)",
+    "kdp.Health(ValueError('the fan failed'))",
+    "kdp.Health('')",
+]
+"""Healths that say wrongly that something is wrong."""
+
+FAULTS = [
+    "report.fault('x0', ValueError('the fan failed'))",
+    "report.fault('x0', 79)",
+    "report.fault('x0', b'fan failed')",
+    "report.fault('x0', Reason.HOT)",
+    "report.fault('x0', Odd())",
+    "report.fault('x0', '\\ud800 hot')",
+    "report.fault('x0', 'x' * 10_000_000)",
+    "report.fault('x0', 'hot', kind=79)",
+    "report.fault('x0', 'hot', kind=['a'])",
+    "report.fault('x0', 'hot', kind=Odd())",
+    "report.fault(['x0', 79, None, Odd(), ['x0']], 'hot')",
+    "report.fault(Sub('x0'), 'hot')",
+    "report.fault(b'x0', 'hot')",
+    "threading.Thread(target=lambda: report.fault('x0', ValueError('hot'))).start()",
+]
+"""Faults that are reported wrongly."""
+
+DISCOVERIES = [
+    "device = kdp.Device(id='x0', unit=['card'])",
+    "device = kdp.Device(id='x0', unit=79)",
+    "device = kdp.Device(id='x0', unit=Odd())",
+    "device = kdp.Device(id=Odd())",
+    "device = kdp.Device(id=Sub('x0'))",
+    "device = kdp.Device(id='x0', attributes={'a': Odd()})",
+    "device = kdp.Device(id='x0', attributes={'a': Sub('b')})",
+    "device = kdp.Device(id='x0', attributes=['a'])",
+    "device = kdp.Device(id='x0', numa_nodes=Odd())",
+    "device = kdp.Device(id='x0', numa_nodes=[float('nan')])",
+    "device = kdp.Device(id='x0', capacity={'m': float('nan')})",
+    "device = kdp.Device(id='x0', resource=Odd())",
+    "device = kdp.Device(id='x0', edits={'env': 1})",
+    "device = kdp.Device(id='x0', health='sick')",
+    "device = Odd()",
+    "return Odd()",
+    "return 79",
+    "return (device for _ in range(1) if 1 / 0)",
+    "raise Odd() if False else SystemExit(3)",
+    "raise KeyboardInterrupt",
+    "raise type('Bad', (Exception,), {'__str__': Odd._raise})()",
+    "self.stale_after = '30'; raise ValueError('driver')",
+    "self.stale_after = None; raise ValueError('driver')",
+    "self.poll_interval = 'often'",
+    "self.resource = 79",
+    "self.resource = None",
+    "self.resources = Odd()",
+    "self.joined_env = 79",
+    "self.health_policy = 79",
+    "self.unused_hooks = 79",
+    "type(self).stale_after = property(Odd._raise); raise ValueError('driver')",
+    "type(self).resource = property(Odd._raise)",
+]
+"""What else can be wrong in a discovery."""
+
+ALLOCATIONS = [
+    "return 79",
+    "return Odd()",
+    "raise kdp.AllocationError(79)",
+    "raise kdp.AllocationError(Odd())",
+    "raise SystemExit(3)",
+    "devices.state['a'] = Odd()",
+    "devices.state['a'] = float('nan')",
+    "devices.state[1] = {1: 2}",
+    "return kdp.ContainerEdits(env={'A': 79})",
+    "return kdp.ContainerEdits(env={'A': Sub('b')})",
+    "return kdp.ContainerEdits(env={'A': '\\ud800'})",
+    "return kdp.ContainerEdits(env={'A': 'x' * 20_000_000})",
+]
+"""What can be wrong in an allocation."""
+
+
+async def _good_is_served(plugin: Any, kubelet: SimulatedKubelet, here: Path) -> None:
+    (here / "sick").touch()
+    await kubelet.until(allocatable={GOOD: 0})
+    (here / "sick").unlink()
+    await kubelet.until(allocatable={GOOD: 1})
+    assert (await kubelet.admit(Pod.asking({GOOD: 1}))).devices(GOOD)
+    code, _ = await plugin.stop(signal.SIGTERM)
+    assert code == 0
+    assert "a bug of kdp" not in plugin.log
+
+
+@pytest.mark.parametrize("health", SICK)
+async def test_a_device_whose_reason_is_no_text_is_unhealthy_all_the_same(
+    start: Start, kubelet: SimulatedKubelet, tmp_path: Path, health: str
+) -> None:
+    async with start(program(discover=f"device = kdp.Device(id='x0', health={health})")) as plugin:
+        await kubelet.until(allocatable={CARELESS: 1, GOOD: 1})
+        (tmp_path / "go").touch()
+        await kubelet.until(allocatable={CARELESS: 0})
+        await _good_is_served(plugin, kubelet, tmp_path)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_fault_whose_reason_is_no_text_is_a_fault_all_the_same(
+    start: Start, kubelet: SimulatedKubelet, tmp_path: Path, fault: str
+) -> None:
+    async with start(program(watch=fault)) as plugin:
+        await kubelet.until(allocatable={CARELESS: 1, GOOD: 1})
+        (tmp_path / "go").touch()
+        await kubelet.until(allocatable={CARELESS: 0})
+        await _good_is_served(plugin, kubelet, tmp_path)
+
+
+@pytest.mark.parametrize("slip", DISCOVERIES)
+async def test_a_discovery_that_goes_wrong_ends_nobody(
+    start: Start, kubelet: SimulatedKubelet, tmp_path: Path, slip: str
+) -> None:
+    async with start(program(discover=f"(HERE / 'gone').touch(); {slip}")) as plugin:
+        await kubelet.until(allocatable={CARELESS: 1, GOOD: 1})
+        (tmp_path / "go").touch()
+        await kubelet.until(lambda: (tmp_path / "gone").exists())
+        await _good_is_served(plugin, kubelet, tmp_path)
+
+
+@pytest.mark.parametrize("slip", ALLOCATIONS)
+async def test_an_allocation_that_goes_wrong_ends_nobody(
+    start: Start, kubelet: SimulatedKubelet, tmp_path: Path, slip: str
+) -> None:
+    async with start(program(allocate=slip)) as plugin:
+        await kubelet.until(allocatable={CARELESS: 1, GOOD: 1})
+        try:
+            await kubelet.admit(Pod.asking({CARELESS: 1}))
+        except AdmissionError as error:
+            assert "Traceback" not in str(error)
+        await _good_is_served(plugin, kubelet, tmp_path)
