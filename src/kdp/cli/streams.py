@@ -36,7 +36,9 @@ class _Descriptor(io.FileIO):
     def write(self, data: ReadableBuffer, /) -> int:
         try:
             while (written := super().write(data)) is None:  # whoever gave it to us made it non-blocking
-                select.select([], [self], [])
+                ready = select.poll()  # unlike `select.select` it takes descriptors beyond 1,023
+                ready.register(self, select.POLLOUT)
+                ready.poll()
             return written
         except OSError as error:
             self.problem = error

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn, Unpack
 from ..errors import ConfigurationError, InvalidValueError, PluginDirectoryGoneError
 from ..startup import collections_off
 from . import logs
+from .limits import check_limits
 from .notify import Notifier
 from .serving import Daemon, Plan, check_backends
 from .signals import Signals
@@ -28,9 +29,6 @@ logger = logging.getLogger(__name__)
 loading: ContextVar[str | None] = ContextVar("kdp_loading", default=None)
 """The target whose module is being loaded by the command: its last line must not start to serve then."""
 
-_LEAST_FILES = 32
-"""So many files must a process be able to open: with fewer, gRPC's C core may crash before anything can be said."""
-
 STOPPED, FAILED, MISCONFIGURED, DIRECTORY_GONE = 0, 1, 2, 3
 
 
@@ -46,14 +44,9 @@ def prepare_process() -> Signals:
     """Take over what must be ours before any code of the vendor runs: signals, and the C core's voice.
 
     Raises:
-        ConfigurationError: This is not the main thread, or too few files may be open.
+        ConfigurationError: This is not the main thread, or a limit of the process is too low.
     """
-    files = os.sysconf("SC_OPEN_MAX")
-    if 0 <= files < _LEAST_FILES:  # below 0: without a limit
-        raise ConfigurationError(
-            f"only {files} file descriptors may be open (ulimit -n), too few for gRPC; give this process "
-            f"{_LEAST_FILES} or more"
-        )
+    check_limits()
     silence_grpc()
     signals = Signals()
     signals.start()
@@ -112,12 +105,22 @@ def _run_loop(plan: Plan, signals: Signals, read_again: Callable[[], Plan] | Non
     async def main() -> None:
         import asyncio
 
-        daemon = Daemon(plan, read_again=read_again, changed=lambda new: logs.configure(new.settings))
+        def take(new: Plan) -> None:
+            logs.configure(new.settings)
+            keep_signals(new)
+
+        def keep_signals(served: Plan) -> None:
+            for state in served.states:
+                state.returned = signals.keep
+
+        keep_signals(plan)
+        daemon = Daemon(plan, read_again=read_again, changed=take)
         notifier = Notifier(os.environ)
-        notifications = asyncio.create_task(notifier.follow(daemon.status))
+        background = [asyncio.create_task(each) for each in (notifier.follow(daemon.status), signals.keep_on())]
 
         def stop() -> None:
-            notifications.cancel()
+            for task in background:
+                task.cancel()
             notifier.stopping()
             scope.cancel()
 

@@ -2,9 +2,13 @@
 
 A thread of its own reads the signals' numbers from the interpreter's wakeup descriptor. So they arrive also while a
 hook of the vendor blocks the event loop or hangs in a system call, and the process's end does not depend on anything
-that may hang: `GRACE` seconds after it was asked to stop the thread ends the process itself. It sleeps in ``select``
+that may hang: `GRACE` seconds after it was asked to stop the thread ends the process itself. It sleeps in ``poll``
 without a timeout until then: no wake-ups. It starts before there is an event loop, so it is none of
 `kdp.concurrency.threads`.
+
+A hook may take a signal away: an event loop's ``add_signal_handler`` replaces the descriptor, and a C library the
+handler. `Signals.keep` takes them back. `SharedState.returned` calls it after each hook, and a task every few seconds,
+for hooks that do not return.
 
 ========= ============================================================================
 SIGTERM   orderly stop, exit code 0; so does SIGINT
@@ -23,10 +27,11 @@ import select
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from ..errors import ConfigurationError
 from . import logs
+from .handlers import Handlers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +46,8 @@ _STOP = (signal.SIGTERM, signal.SIGINT)
 _HANDLED = (*_STOP, signal.SIGHUP, signal.SIGQUIT)
 _DUMP_SECONDS = 0.3
 """Seconds for which the stacks are tried to be written; a request to stop waits so long."""
+
+_KEEP_SECONDS = 5.0
 
 _LOOK = 0
 """No signal has this number: it makes the thread look at its deadline."""
@@ -67,6 +74,8 @@ class Signals:
         self._reload: Callable[[], object] | None = None
         self._read_end = -1
         self._write_end = -1
+        self._poll = select.poll()
+        self._handlers = Handlers(_HANDLED)
 
     def start(self) -> None:
         """Take the signals over.
@@ -86,10 +95,22 @@ class Signals:
             )
         self._read_end, self._write_end = os.pipe()
         os.set_blocking(self._write_end, False)
-        for number in _HANDLED:
-            signal.signal(number, self._in_main_thread)
-        signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
+        self._poll.register(self._read_end, select.POLLIN)
+        self._handlers.install(self._in_main_thread, self._write_end)
         threading.Thread(target=self._watch, name="kdp-signals", daemon=True).start()
+
+    def keep(self) -> None:
+        """Take back what a hook or a library has taken of the signals, and log it. Call it in the main thread."""
+        taken = self._handlers.restore()
+        if taken:
+            text = "a hook or a library took over %s, which stops or reloads the plugin; kdp has taken it back"
+            logger.warning(text, " and ".join(taken))
+
+    async def keep_on(self) -> NoReturn:
+        """Do so again and again, until cancelled: a hook that does not return may take them, too."""
+        while True:
+            self.keep()
+            await asyncio.sleep(_KEEP_SECONDS)
 
     def attach(
         self, loop: asyncio.AbstractEventLoop, *, stop: Callable[[], object], reload: Callable[[], object]
@@ -108,14 +129,17 @@ class Signals:
             os.write(self._write_end, bytes([_LOOK]))
 
     def _in_main_thread(self, number: int, _frame: FrameType | None) -> None:
-        # The wakeup descriptor needs a handler to exist. It has work only before there is a loop to tell.
+        # The wakeup descriptor needs a handler to exist. It has work only before there is a loop to tell, or if the
+        # signal's number went into another descriptor.
+        if self._handlers.restore_descriptor():
+            os.write(self._write_end, bytes([number]))
         if number in _STOP and self._loop is None:
             raise Stopped(0)
 
     def _watch(self) -> None:
         while True:
-            left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
-            if not select.select([self._read_end], [], [], left)[0]:
+            left = None if self._deadline is None else max(0.0, 1000 * (self._deadline - time.monotonic()))
+            if not self._poll.poll(left):
                 logs.write_now(logging.WARNING, "something did not end in time when asked to; ending without it")
                 os._exit(self._code)
             for number in os.read(self._read_end, 64):

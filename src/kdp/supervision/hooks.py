@@ -114,6 +114,7 @@ class Hooks:
             raise self._failed(lane, hook, error) from error
         # Not this call's end but the hook's own return frees the hook for the next call.
         done.add_done_callback(lambda _: lane.lock.release())
+        done.add_done_callback(lambda _: self.state.returned())
         try:
             finished, _ = await asyncio.wait({done}, timeout=limit.left)
         except asyncio.CancelledError:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..concurrency.threads import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ..model.backend import DeviceBackend
 
@@ -38,6 +38,7 @@ class SharedState:
         is_open: Whether ``open`` has returned and ``close`` was not called since.
         close_until: Until when ``close`` may take, on `time.monotonic`'s clock, if it is running.
         holders: Those who need it open.
+        returned: Called in the event loop each time a hook has returned; must not raise.
     """
 
     def __init__(self) -> None:
@@ -45,6 +46,7 @@ class SharedState:
         self.is_open = False
         self.close_until = 0.0
         self.holders: set[object] = set()
+        self.returned: Callable[[], object] = lambda: None
 
 
 def states_for(backends: Sequence[DeviceBackend], handed_on: Sequence[SharedState] = ()) -> tuple[SharedState, ...]:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -79,9 +79,11 @@ class Plugin:
 
 
 @asynccontextmanager
-async def started(*command: str, cwd: Path | None = None, **environment: str) -> AsyncIterator[Plugin]:
+async def started(
+    *command: str, cwd: Path | None = None, under: Sequence[str] = (sys.executable,), **environment: str
+) -> AsyncIterator[Plugin]:
     process = await anyio.open_process(
-        [sys.executable, *command],
+        [*under, *command],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -120,10 +122,16 @@ def start(kubelet: SimulatedKubelet, tmp_path: Path) -> Callable[..., object]:
         "KDP_STATE_DIR": str(tmp_path / "state"),
     }
 
-    def start(source: str, *arguments: str, cwd: Path | None = None, **environment: str) -> object:
+    def start(
+        source: str,
+        *arguments: str,
+        cwd: Path | None = None,
+        under: Sequence[str] = (sys.executable,),
+        **environment: str,
+    ) -> object:
         program = tmp_path / "plugin.py"
         program.write_text(source)
         command = ("-m", "kdp", "run", f"{program}:{arguments[0]}", *arguments[1:]) if arguments else (str(program),)
-        return started(*command, cwd=cwd, **{**directories, **environment})
+        return started(*command, cwd=cwd, under=under, **{**directories, **environment})
 
     return start

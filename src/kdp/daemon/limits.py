@@ -1,0 +1,115 @@
+"""`check_limits`: whether the limits of this process are wide enough to serve at all.
+
+With too few threads, file descriptors, or bytes, gRPC's C core aborts the process or waits for ever. Neither leaves a
+sentence in the log. So each limit is checked at start. The figures were measured with a backend of three hooks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import threading
+from pathlib import Path
+from typing import Final
+
+from ..errors import ConfigurationError
+
+LEAST_FILES: Final = 32
+"""Least limit of open files: with fewer, gRPC's C core may crash before anything can be said."""
+
+FREE_FILES: Final = 26
+"""Least number of files that must still be free, if the process has many open when it starts."""
+
+LEAST_MIB: Final = 768
+"""Least address space: most of it is reserved for threads' stacks and heaps, and never used.
+
+With 2 processors 640 MiB are enough. With 16 or more, gRPC has 12 more threads, with a stack of 8 MiB each.
+"""
+
+
+def least_threads() -> int:
+    """Return the least number of threads: gRPC keeps 4 to 16 of them, depending on the number of processors.
+
+    With 2 processors 13 threads are enough for a backend of three hooks.
+    """
+    return 10 + min(16, max(4, os.sysconf("SC_NPROCESSORS_CONF")))
+
+
+def check_limits() -> None:
+    """Check the limits of files, address space, and threads. It takes about a millisecond.
+
+    Raises:
+        ConfigurationError: One is too low.
+    """
+    _check_files()
+    _check_address_space()
+    _check_threads()
+
+
+def _check_files() -> None:
+    files = os.sysconf("SC_OPEN_MAX")
+    if files < 0:  # without a limit
+        return
+    if files < LEAST_FILES:
+        raise ConfigurationError(
+            f"only {files} file descriptors may be open (ulimit -n), too few for gRPC; give this process "
+            f"{LEAST_FILES} or more"
+        )
+    with contextlib.suppress(OSError):
+        used = len(os.listdir("/proc/self/fd")) - 1
+        if files - used < FREE_FILES:
+            raise ConfigurationError(
+                f"{used} of {files} file descriptors are open already (ulimit -n), too many for gRPC; give this "
+                f"process {used + FREE_FILES} or more, or close them before kdp starts"
+            )
+
+
+def _check_address_space() -> None:
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < LEAST_MIB << 20:
+        raise ConfigurationError(
+            f"only {limit >> 20} MiB of address space may be used (ulimit -v), too few for gRPC's threads; give this "
+            f"process {LEAST_MIB} MiB or more, or limit its memory by a cgroup instead"
+        )
+
+
+def _check_threads() -> None:
+    """Start as many threads as will be needed, and end them: that is the only test that covers every limit."""
+    least = least_threads()
+    end = threading.Event()
+    started: list[threading.Thread] = []
+    try:
+        while threading.active_count() < least:
+            thread = threading.Thread(target=end.wait, name="kdp-limits", daemon=True)
+            thread.start()
+            started.append(thread)
+    except RuntimeError:
+        raise ConfigurationError(
+            f"only {threading.active_count()} threads can be started{_cause()}, too few for gRPC; give this process "
+            f"{least} or more on this node"
+        ) from None
+    finally:
+        end.set()
+        for thread in started:
+            thread.join()
+
+
+def _cause() -> str:
+    """Return which limit of threads there is; empty: none was found."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers not in ("", "pids"):
+                continue
+            root = Path("/sys/fs/cgroup", controllers)
+            for group in (root / path.lstrip("/"), root):  # the latter in a cgroup namespace of its own
+                with contextlib.suppress(OSError):
+                    most = (group / "pids.max").read_text().strip()
+                    if most != "max":
+                        return f" (pids.max {most})"
+    with contextlib.suppress(OSError):
+        most_processes, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+        if most_processes != resource.RLIM_INFINITY:
+            return f" (ulimit -u {most_processes})"
+    return ""
