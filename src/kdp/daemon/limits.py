@@ -37,7 +37,7 @@ def least_threads() -> int:
 
 
 def check_limits() -> None:
-    """Check the limits of files, address space, and threads. It takes about a millisecond.
+    """Check the limits of files, address space, and threads. It takes about two milliseconds.
 
     Raises:
         ConfigurationError: One is too low.
