@@ -25,7 +25,7 @@ SMOKE := tests/integration/deviceplugin/test_registration.py tests/integration/d
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test test-slow pythons bench node-tools test-node hardware-tools test-hardware test-gpu simulation peers faults reference lint format types layers structure build proto floors clean
+.PHONY: help demo quick test test-slow chaos pythons bench node-tools test-node hardware-tools test-hardware test-gpu simulation peers faults reference lint format types layers structure build proto floors clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -41,6 +41,9 @@ test: $(VENV)/.ready $(PROTO_VENV)/.ready ## run the tests
 
 test-slow: $(VENV)/.ready ## run what the tests leave out: mutants of the cores, processes that die at each step, long pages
 	@$(PYTHON_IN) -m pytest -n $(JOBS) --dist worksteal -m slow $(ARGS)
+
+chaos: $(VENV)/.ready ## play a plugin's process against a kubelet at random, for an hour; ARGS="--seconds 60 --seed 7"
+	@$(PYTHON_IN) -m tests.chaos --seconds 3600 $(ARGS)
 
 pythons: $(VENV)/.ready ## run the unit and integration tests with each other CPython that can be had; VERSIONS="3.13" with these
 	@sh scripts/pythons.sh "$(VERSIONS)" -e ".[cli,kube,metrics,testing]" -e ./testkit $(EXAMPLE_PACKAGES) --group test -- \

@@ -1,0 +1,10 @@
+"""Chaos: a real plugin process is played against a kubelet at random, and judged from outside.
+
+``python -m tests.chaos --seconds 60 --seed 7`` prints the seed, what was played, and each rule that was broken.
+
+* `plugin`: the vendor's plugin, a process of its own.
+* `world`: the node: the kubelet, the plugin's process, its devices, its pods.
+* `operations`: what can happen, each with its weight.
+* `judge`: the rules, without I/O.
+* `play`: plays rounds of operations and asks the judge after each.
+"""

@@ -1,0 +1,226 @@
+"""What can happen on a node, each with how often. An operation may leave a disturbance; `World.settle` ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import anyio
+
+from kdp.testing import CallError, DialError, PluginConnection
+
+from .world import FULL_DISK, World
+
+Operation = Callable[[World], Awaitable[None]]
+
+
+async def admit(world: World) -> None:
+    """A pod comes."""
+    await world.admit(world.rng.choice([1, 1, 2, 3]))
+
+
+async def admit_many(world: World) -> None:
+    """Pods come one after the other."""
+    for _ in range(world.rng.randint(3, 6)):
+        await world.admit(1)
+
+
+async def delete(world: World) -> None:
+    """A pod goes."""
+    if world.pods:
+        await world.delete(world.rng.choice(world.pods))
+
+
+async def delete_all(world: World) -> None:
+    """All pods go, as when a node is drained."""
+    for pod in list(world.pods):
+        await world.delete(pod)
+
+
+async def restart_kubelet(world: World) -> None:
+    """The kubelet is restarted."""
+    await world.restart_kubelet()
+
+
+async def kill(world: World) -> None:
+    """The plugin is killed, and started again by its DaemonSet, or not before the next peace."""
+    await world.kill()
+    if world.rng.random() < 0.7:
+        await world.start()
+
+
+async def terminate(world: World) -> None:
+    """The plugin is updated: the old one ends, the new one starts."""
+    await world.terminate()
+    await world.start()
+
+
+async def kill_amid_allocate(world: World) -> None:
+    """The plugin is killed while it answers a pod."""
+    await _amid_allocate(world, world.kill)
+
+
+async def terminate_amid_allocate(world: World) -> None:
+    """The plugin is asked to stop while it answers a pod."""
+    await _amid_allocate(world, world.terminate)
+
+
+async def restart_kubelet_amid_discovery(world: World) -> None:
+    """The kubelet is restarted while the backend looks for devices."""
+    world.command("discover=0.3")
+    await world.restart_kubelet()
+
+
+async def _amid_allocate(world: World, end: Callable[[], Awaitable[None]]) -> None:
+    world.command(f"allocate={world.rng.uniform(0.05, 0.4):.3f}")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(world.admit, 1)
+        await anyio.sleep(world.rng.uniform(0.0, 0.5))
+        await end()
+    world.command(None)
+    await world.start()
+
+
+async def freeze(world: World) -> None:
+    """The plugin gets no CPU for a while."""
+    world.causes.add("the plugin was frozen")
+    world.signal(signal.SIGSTOP)
+    await anyio.sleep(world.rng.uniform(0.05, 1.5))
+    world.signal(signal.SIGCONT)
+
+
+async def plug(world: World) -> None:
+    """A toy is plugged in."""
+    if len(world.hardware) < 40:
+        world.plug()
+
+
+async def unplug(world: World) -> None:
+    """A toy is taken away, held or not."""
+    if len(world.hardware) > 4:
+        world.unplug(world.rng.choice(sorted(world.hardware)))
+
+
+async def flap(world: World) -> None:
+    """A toy falls sick and becomes well, several times."""
+    name = world.rng.choice(sorted(world.hardware))
+    for turn in range(world.rng.randint(1, 8)):
+        world.fall(name, sick=turn % 2 == 0)
+        await anyio.sleep(world.rng.uniform(0.0, 0.15))
+
+
+async def burst(world: World) -> None:
+    """All toys fall sick at once, and most become well."""
+    for name in world.hardware:
+        world.fall(name, sick=True)
+    await anyio.sleep(world.rng.uniform(0.0, 0.3))
+    for name in world.hardware:
+        world.fall(name, sick=world.rng.random() < 0.1)
+
+
+async def hook_raises(world: World) -> None:
+    """A hook raises for a while."""
+    world.command(f"{world.rng.choice(['allocate', 'discover', 'released'])}=raise")
+    await admit(world)
+    await anyio.sleep(world.rng.uniform(0.0, 0.5))
+
+
+async def hook_hangs(world: World) -> None:
+    """A hook hangs until the next peace, or until the plugin is killed."""
+    world.command(f"{world.rng.choice(['discover', 'released'])}=hang")
+    await anyio.sleep(world.rng.uniform(0.0, 0.5))
+
+
+async def garbage(world: World) -> None:
+    """Somebody sends rubbish to the plugin's sockets."""
+    for path in world.sockets:
+        for _ in range(world.rng.randint(1, 5)):
+            with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as somebody:
+                somebody.settimeout(1.0)
+                somebody.connect(str(path))
+                start = world.rng.choice([b"", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET / HTTP/1.1\r\n"])
+                somebody.sendall(start + world.rng.randbytes(world.rng.choice([0, 9, 100, 20_000])))
+
+
+async def remove_socket(world: World) -> None:
+    """Somebody cleans up the kubelet's directory while it runs."""
+    world.causes.add("the plugin's socket was removed")
+    for path in world.sockets:
+        path.unlink(missing_ok=True)
+
+
+async def full_disk(world: World) -> None:
+    """Nothing can be written any more, until the next peace."""
+    world.causes.add(FULL_DISK)
+    world.limit(resource.RLIMIT_FSIZE, 0)
+    await admit(world)
+
+
+async def few_descriptors(world: World) -> None:
+    """The plugin runs out of file descriptors, until the next peace."""
+    if world.pid is not None:
+        world.causes.add("there were no descriptors")
+        world.limit(resource.RLIMIT_NOFILE, len(os.listdir(f"/proc/{world.pid}/fd")) + world.rng.randint(0, 3))
+        await admit(world)
+
+
+async def two_plugins(world: World) -> None:
+    """Somebody starts the plugin a second time."""
+    await world.second()
+
+
+async def reload(world: World) -> None:
+    """SIGHUP: the plugin looks again."""
+    if await world.until_awake():
+        world.signal(signal.SIGHUP)
+
+
+async def hurried_calls(world: World) -> None:
+    """Somebody makes calls that no kubelet makes: unknown ids, none, and the same one twice."""
+    for path in world.sockets[:1]:
+        connection = PluginConnection(str(path))
+        with contextlib.suppress(CallError, DialError):
+            await connection.dial(timeout=1.0)
+            for ids in (["nobody"], [], ["toy00", "toy00"]):
+                with contextlib.suppress(CallError):
+                    await connection.allocate(ids, timeout=1.0)
+            await connection.close()
+
+
+async def wait(world: World) -> None:
+    """Nothing happens for a moment."""
+    await anyio.sleep(world.rng.uniform(0.0, 0.6))
+
+
+WEIGHTS: Final[dict[Operation, int]] = {
+    admit: 24,
+    admit_many: 6,
+    delete: 16,
+    delete_all: 3,
+    restart_kubelet: 6,
+    restart_kubelet_amid_discovery: 2,
+    kill: 5,
+    kill_amid_allocate: 4,
+    terminate: 2,
+    terminate_amid_allocate: 2,
+    freeze: 3,
+    plug: 4,
+    unplug: 4,
+    flap: 6,
+    burst: 2,
+    hook_raises: 3,
+    hook_hangs: 2,
+    garbage: 3,
+    remove_socket: 3,
+    full_disk: 2,
+    few_descriptors: 2,
+    two_plugins: 1,
+    reload: 2,
+    hurried_calls: 2,
+    wait: 6,
+}

@@ -1,0 +1,102 @@
+"""The vendor's plugin under chaos: toys that are files, and hooks that misbehave on command.
+
+``python -m tests.chaos.plugin HARDWARE JOURNAL KUBELET STATE``: the directory of the toys, the descriptor to which it
+says what its hooks did, the kubelet's directory, and that of kdp's own files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import final
+from uuid import uuid4
+
+from typing_extensions import override
+
+import kdp
+from kdp.deviceplugin.tracking import allocations, tracker
+from kdp.deviceplugin.tracking.pace import Pace
+
+RESOURCE = "example.com/toy"
+COMMAND = ".command"
+SICK = "sick"
+
+QUICK = Pace(
+    gap=0.3, look=0.2, settling=2.0, between=0.02, absent=0.5, after_connect=0.2, period=1.0, again=0.3, lasting=0.5
+)
+"""The pauses of tracking, shortened, so that an hour holds many lives of allocations."""
+
+
+@final
+class Toys(kdp.DeviceBackend):
+    """Toys are files whose text is how they are."""
+
+    resource = RESOURCE
+    poll_interval = 0.1
+
+    def __init__(self, hardware: Path, journal: int) -> None:
+        self._hardware = hardware
+        self._journal = journal
+        self._is_awake = False
+
+    @override
+    def discover(self) -> Iterator[kdp.Device]:
+        if not self._is_awake:
+            self._is_awake = True
+            self._say({"hook": "discover"})
+        self._obey("discover")
+        for file in sorted(self._hardware.iterdir()):
+            if not file.name.startswith("."):
+                is_sick = file.read_text() == SICK
+                yield kdp.Device(
+                    id=file.name, health=kdp.Health.unhealthy("it is sick") if is_sick else kdp.Health.healthy()
+                )
+
+    @override
+    def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
+        self._obey("allocate")
+        number = uuid4().hex
+        devices.state["number"] = number
+        self._say({"hook": "allocate", "number": number, "ids": [*devices.ids]})
+        return kdp.ContainerEdits(env={"TOYS": ",".join(sorted(devices.ids)), "TOY_NUMBER": number})
+
+    @override
+    def released(self, devices: kdp.Allocation) -> None:
+        self._obey("released")
+        self._say({"hook": "released", "number": str(devices.state.get("number")), "ids": [*devices.ids]})
+
+    def _obey(self, hook: str) -> None:
+        """Do what the world commands: ``hook=raise``, ``hook=hang`` until another command, or ``hook=SECONDS``."""
+        while (what := self._commanded(hook)) == "hang":
+            time.sleep(0.01)
+        if what == "raise":
+            raise RuntimeError(f"{hook} was told to raise")
+        if what is not None:
+            time.sleep(float(what))
+
+    def _commanded(self, hook: str) -> str | None:
+        try:
+            text = (self._hardware / COMMAND).read_text()
+        except FileNotFoundError:
+            return None
+        name, _, what = text.partition("=")
+        return what if name == hook else None
+
+    def _say(self, said: dict[str, object]) -> None:
+        os.write(self._journal, json.dumps(said).encode() + b"\n")
+
+
+def main() -> None:
+    """Run it until it is asked to stop."""
+    hardware, journal, kubelet, state = sys.argv[1:]
+    for module, name, value in ((allocations, "FIRST_LOOK", 0.02), (tracker, "Pace", lambda: QUICK)):
+        setattr(module, name, value)
+    kdp.run(Toys(Path(hardware), int(journal)), kubelet_root=kubelet, state_dir=state)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""Chaos for a minute with a new seed, and the proof that it finds mistakes. ``make chaos`` plays for an hour."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from kdp.testing import SimulatedKubelet
+
+from .mutants import MUTANTS, source_of
+from .play import on, play
+from .world import World
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+SECONDS = float(os.environ.get("KDP_CHAOS", "60"))
+MUTANT_SECONDS = 30.0
+"""In which a mistake must be found, or at the end that follows; most are in the first ten."""
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def _played(directory: Path, seed: int, seconds: float, **environment: str) -> tuple[World, Counter[str]]:
+    async with SimulatedKubelet(seed=seed) as kubelet:
+        world = World(directory, kubelet, on(kubelet), random.Random(seed), environment)  # noqa: S311 - reproducible
+        return world, await play(world, seconds, print)
+
+
+async def test_no_rule_is_broken(tmp_path: Path) -> None:
+    seed = random.SystemRandom().randrange(1 << 31)
+    print(f"seed {seed}")
+    world, played = await _played(tmp_path, seed, SECONDS)
+    assert not world.judge.violations, f"seed {seed}:\n{world.log}"
+    assert played.total() > SECONDS
+    assert world.judge.counts["admitted"] > SECONDS / 4
+    assert world.judge.counts["released"] > SECONDS / 8
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+async def test_a_mistake_is_found(name: str, tmp_path: Path) -> None:
+    source = source_of(MUTANTS[name], tmp_path / "source")
+    world, _ = await _played(tmp_path / "world", 1, MUTANT_SECONDS, PYTHONPATH=f"{source}:{os.getcwd()}")
+    rules = {text.partition(":")[0] for text in world.judge.violations}
+    assert f"rule {MUTANTS[name].rule}" in rules, world.judge.violations
