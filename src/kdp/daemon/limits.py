@@ -21,10 +21,11 @@ LEAST_FILES: Final = 32
 FREE_FILES: Final = 26
 """Least number of files that must still be free, if the process has many open when it starts."""
 
-LEAST_MIB: Final = 768
+LEAST_MIB: Final = 1536
 """Least address space: most of it is reserved for threads' stacks and heaps, and never used.
 
-With 2 processors 640 MiB are enough. With 16 or more, gRPC has 12 more threads, with a stack of 8 MiB each.
+With 2 processors 1,024 MiB are enough; 768 are so only if few threads allocate at the same moment. With 16 or more, gRPC
+has 12 more threads, with a stack of 8 MiB each.
 """
 
 

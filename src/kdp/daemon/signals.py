@@ -7,8 +7,8 @@ without a timeout until then: no wake-ups. It starts before there is an event lo
 `kdp.concurrency.threads`.
 
 A hook may take a signal away: an event loop's ``add_signal_handler`` replaces the descriptor, and a C library the
-handler. `Signals.keep` takes them back. `SharedState.returned` calls it after each hook, and a task every few seconds,
-for hooks that do not return.
+handler. `Signals.keep` takes them back. `SharedState.returned` calls it after each hook, and a task ever more seldom, for
+hooks that do not return: they take them when they begin.
 
 ========= ============================================================================
 SIGTERM   orderly stop, exit code 0; so does SIGINT
@@ -47,7 +47,8 @@ _HANDLED = (*_STOP, signal.SIGHUP, signal.SIGQUIT)
 _DUMP_SECONDS = 0.3
 """Seconds for which the stacks are tried to be written; a request to stop waits so long."""
 
-_KEEP_SECONDS = 5.0
+_KEEP_FIRST, _KEEP_MOST = 1.0, 300.0
+"""Seconds between two looks at the handlers, doubled each time: an idle process may not be woken often."""
 
 _LOOK = 0
 """No signal has this number: it makes the thread look at its deadline."""
@@ -108,9 +109,11 @@ class Signals:
 
     async def keep_on(self) -> NoReturn:
         """Do so again and again, until cancelled: a hook that does not return may take them, too."""
+        pause = _KEEP_FIRST
         while True:
             self.keep()
-            await asyncio.sleep(_KEEP_SECONDS)
+            await asyncio.sleep(pause)
+            pause = min(2.0 * pause, _KEEP_MOST)
 
     def attach(
         self, loop: asyncio.AbstractEventLoop, *, stop: Callable[[], object], reload: Callable[[], object]
