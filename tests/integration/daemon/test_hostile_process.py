@@ -147,7 +147,7 @@ async def test_too_many_open_files_are_one_sentence_and_exit_code_2(start: Start
         assert int(found[2]) == int(found[1]) + FREE_FILES
 
 
-@pytest.mark.parametrize("words", ["ulimit -v 786432", f"ulimit -n {LEAST_FILES}"])
+@pytest.mark.parametrize("words", [f"ulimit -v {LEAST_MIB << 10}", f"ulimit -n {LEAST_FILES}"])
 async def test_with_the_least_that_the_sentence_names_it_serves(
     start: Start, kubelet: SimulatedKubelet, words: str, figure: Figure
 ) -> None:
