@@ -352,6 +352,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     layers = declared(ROOT / "pyproject.toml")
     chosen = [given.room if given.room.startswith(PACKAGES) else f"kdp.{given.room}"] if given.room else [*PACKAGES]
+    known = {path.name for path in (ROOT / "src/kdp").iterdir() if (path / "__init__.py").exists()}
+    if given.room and not given.room.startswith(PACKAGES) and given.room.partition(".")[0] not in known:
+        parser.error(f"there is no room {given.room!r} in kdp; there are {', '.join(sorted(known))}")
     found = [examine(package, layers=layers.get(package, ())) for package in chosen]
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_text(drawing(found[::-1]))

@@ -45,6 +45,9 @@ def main() -> NoReturn:
             f"kdp: the command needs {error.name}, which comes with the extra 'cli': pip install 'kdp-sdk[cli]'\n"
         )
         raise SystemExit(2) from None
+    except KeyboardInterrupt:  # before there is a command that could end in order
+        sys.stderr.write("Aborted!\n")
+        raise SystemExit(1) from None
     except SystemExit as end:
         raise SystemExit(streams.finish(end.code)) from None
     raise SystemExit(0)

@@ -281,8 +281,8 @@ def _with_all_of_it(needs: Needs, backend: DeviceBackend) -> Needs:
     if is_overridden(backend, "needs"):
         return needs
     click.echo(
-        f"{type(backend).__name__} discovers no device here and has no hook 'needs', so it is given /dev and /sys to "
-        "read; run this where its hardware is, or with --snapshot FILE",
+        f"{type(backend).__name__} discovers no device node here and has no hook 'needs', so it is given /dev and "
+        "/sys to read; run this where its hardware is, or with --snapshot FILE, or say in 'needs' what it reads",
         err=True,
     )
     return attrs.evolve(needs, host_paths=("/dev", "/sys"))

@@ -21,6 +21,7 @@ How hooks are called, all of them:
 from __future__ import annotations
 
 import abc
+import os
 import posixpath
 from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, final, overload
@@ -122,8 +123,8 @@ class PreferRequest:
     size: int
 
 
-def _tuple(values: Iterable[str]) -> tuple[str, ...]:
-    return tuple(values)
+def _tuple(values: Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
+    return tuple(os.fspath(value) for value in values)
 
 
 def _capabilities(names: Iterable[str]) -> tuple[str, ...]:

@@ -104,7 +104,9 @@ def test_the_nodes_of_what_it_discovers_are_found_where_it_looks(target: str) ->
 def test_a_class_of_which_nothing_is_known_may_look_at_hardware_and_the_admin_is_told(target: str) -> None:
     result = invoke(f"{target}:Nothing", "--image=i")
 
-    assert "Nothing discovers no device here and has no hook 'needs', so it is given /dev and /sys" in result.stderr
+    assert (
+        "Nothing discovers no device node here and has no hook 'needs', so it is given /dev and /sys" in result.stderr
+    )
     assert mounts(list(yaml.safe_load_all(result.stdout))) == {"/dev", "/sys"}
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 import attrs
 import pytest
@@ -71,6 +72,10 @@ def test_the_defaults_do_nothing() -> None:
     assert backend.config is None
     assert backend.needs() == Needs(host_paths=(), capabilities=(), host_network=False, host_pid=False)
     assert (backend.poll_interval, backend.stale_after, dict(backend.joined_env)) == (5.0, 30.0, {})
+
+
+def test_needs_take_paths_as_path_too() -> None:
+    assert Needs(host_paths=[Path("/dev/shm")]) == Needs(host_paths=["/dev/shm"])
 
 
 def test_an_allocation_of_a_device_plugin_knows_no_claim() -> None:

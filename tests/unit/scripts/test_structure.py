@@ -148,3 +148,12 @@ def test_the_drawing_has_each_room_with_its_lines_and_no_two_boxes_overlap(
 
 def test_the_layers_are_those_of_the_project(structure: ModuleType) -> None:
     assert "supervision" in structure.declared(ROOT / "pyproject.toml")["kdp"]
+
+
+def test_a_room_that_is_none_is_named_with_those_that_are(
+    structure: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        structure.main(["--room", "nosuch"])
+    assert ended.value.code == 2
+    assert "there is no room 'nosuch' in kdp; there are allocation, cdi," in capsys.readouterr().err

@@ -21,7 +21,7 @@ def profile_option(function: _Function) -> _Function:
         default="k137",
         show_default=True,
         envvar="KDP_PROFILE",
-        help="Which kubelet is simulated: k134, k136 or k137.  [KDP_PROFILE]",
+        help="Which kubelet is simulated: k132, k134, k136 or k137.  [KDP_PROFILE]",
     )(function)
 
 
