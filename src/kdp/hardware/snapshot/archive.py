@@ -6,8 +6,9 @@ A ``.tar.gz`` with
 * ``KERNEL``: one line, system, release and machine; ``DEVNODES`` and ``UNREADABLE``: see `kdp.hardware.fake_nodes`,
 * ``FORMAT``: ``kdp-snapshot 1``. An archive without it is of format 1.
 
-An archive comes from somebody else's machine, so nothing in it is believed: it is read to its end before anything is
-unpacked, holds only files, directories and links, and no name and no link leads out of it.
+An archive comes from somebody else's machine, so nothing in it is believed. It is read to its end before anything is
+unpacked, and holds only files, directories and links. No name leads out of it, and no link, also through other links.
+Its size, its entries, and the work to check them are bounded. Unpacking follows no link and replaces no file.
 
 Rule: whatever is wrong with the file is told in one sentence (`ConfigurationError`).
 """
@@ -19,6 +20,7 @@ import os
 import posixpath
 import shutil
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
@@ -41,6 +43,15 @@ _FORMAT = "FORMAT"
 _KERNEL = "KERNEL"
 _NAME = "kdp-snapshot"
 _LISTS = {_FORMAT, _KERNEL, NODES, UNREADABLE}
+_RESERVED = {*_LISTS, MODES}
+
+_LONGEST_PATH = 1024
+_DEEPEST_PATH = 100
+_MOST_STEPS = 5_000_000
+"""Parts of paths that are followed to check all links; a large node has some hundred thousand."""
+
+_MOST_FOLLOWED = 40
+"""Links on the way of one path, as the kernel follows them; it refuses more."""
 
 
 @final
@@ -122,12 +133,12 @@ def read(file: str | os.PathLike[str]) -> Snapshot:
     try:
         with tarfile.open(fileobj=io.BytesIO(plain), mode="r:") as archive:
             return _of_archive(archive)
-    except (tarfile.TarError, EOFError):
+    except InvalidValueError as error:
+        raise ConfigurationError(f"{label}: {error}") from None
+    except (tarfile.TarError, EOFError, ValueError, OverflowError):  # tarfile lets the numbers in a header overflow
         raise ConfigurationError(
             f"{label}: is no snapshot, or is damaged; expected a .tar.gz as kdp snapshot writes it"
         ) from None
-    except InvalidValueError as error:
-        raise ConfigurationError(f"{label}: {error}") from None
 
 
 def _of_archive(archive: tarfile.TarFile) -> Snapshot:
@@ -136,7 +147,12 @@ def _of_archive(archive: tarfile.TarFile) -> Snapshot:
     for position, member in enumerate(archive):
         if position >= MAX_ENTRIES:
             raise InvalidValueError(f"holds more than {MAX_ENTRIES} files, which no snapshot does")
+        archive.members.clear()  # type: ignore[attr-defined] # pyright: ignore - tarfile would keep them all
         path = _safe_path(member.name)
+        if not (member.isfile() and path[1:] in _LISTS):
+            _check_is_no_list(path)
+        if member.issparse():
+            raise InvalidValueError(f"{member.name} is a sparse file; kdp snapshot writes none")
         if member.isfile():
             held = archive.extractfile(member)
             data = b"" if held is None else held.read()
@@ -147,17 +163,20 @@ def _of_archive(archive: tarfile.TarFile) -> Snapshot:
         elif member.isdir():
             snapshot.directories.add(path)
         elif member.issym():
-            snapshot.links[path] = _safe_target(path, member.linkname)
+            snapshot.links[path] = _relative(path, member.linkname)
         else:
             raise InvalidValueError(f"{member.name} is neither file, directory nor link; nothing else may be in one")
     _check_format(lists)
     snapshot.kernel = lists[_KERNEL].strip()
     snapshot.nodes = parse_nodes(lists[NODES])
     snapshot.unreadable = {path: reason for path, (_, reason) in parse_unreadable(lists[UNREADABLE]).items()}
+    if len(snapshot.nodes) + len(snapshot.unreadable) > MAX_ENTRIES:
+        raise InvalidValueError(f"lists more than {MAX_ENTRIES} files, which no snapshot does")
     for path in (*snapshot.nodes, *snapshot.unreadable):
-        _safe_path(path[1:])
-    _check_tree(snapshot)
+        _check_is_no_list(_safe_path(path[1:]))
     _derive(snapshot)
+    _check_tree(snapshot)
+    _check_links(snapshot.links)
     return snapshot
 
 
@@ -177,37 +196,64 @@ def _check_format(lists: Mapping[str, str]) -> None:
 
 
 def _safe_path(name: str) -> str:
+    if len(name) > _LONGEST_PATH or name.count("/") > _DEEPEST_PATH:
+        raise InvalidValueError(f"the name {name[:80]!r}... is longer or deeper than any on a node; it is not unpacked")
     parts = name.removeprefix("./").rstrip("/").split("/")
     if name.startswith("/") or "\0" in name or any(part in ("", ".", "..") for part in parts):
         raise InvalidValueError(f"the name {name[:200]!r} leads out of the archive; it is not unpacked")
     return "/" + "/".join(parts)
 
 
-def _safe_target(path: str, target: str) -> str:
-    if target.startswith("/") or not target or "\0" in target:
+def _check_is_no_list(path: str) -> None:
+    if path.split("/")[1] in _RESERVED:
+        raise InvalidValueError(f"{path[1:]} has the name of one of a snapshot's lists, and is none")
+
+
+def _relative(path: str, target: str) -> str:
+    if target.startswith("/") or not target or "\0" in target or len(target) > _LONGEST_PATH:
         raise InvalidValueError(f"the link {path} leads to {target[:200]!r}; only relative links may be in a snapshot")
-    depth = path.count("/") - 1
-    for part in target.split("/"):
-        depth += -1 if part == ".." else part not in ("", ".")
-        if depth < 0:
-            raise InvalidValueError(
-                f"the link {path} leads to {target[:200]!r}, out of the archive; it is not unpacked"
-            )
     return target
+
+
+def _check_links(links: Mapping[str, str]) -> None:
+    """Refuse a link that leads out, the links on its way followed as the kernel follows them."""
+    steps = 0
+    for path, target in links.items():
+        place = path.split("/")[1:-1]
+        left = target.split("/")[::-1]
+        followed = 0
+        while left and followed <= _MOST_FOLLOWED:
+            steps += 1
+            part = left.pop()
+            if part == "..":
+                if not place:
+                    raise InvalidValueError(
+                        f"the link {path} leads to {target[:200]!r}, out of the archive; it is not unpacked"
+                    )
+                place.pop()
+            elif part not in ("", "."):
+                place.append(part)
+                if (inner := links.get("/" + "/".join(place))) is not None:
+                    followed += 1
+                    place.pop()
+                    left += inner.split("/")[::-1]
+        if steps > _MOST_STEPS:
+            raise InvalidValueError("its links lead through more directories than any node has; it is not unpacked")
 
 
 def _check_tree(snapshot: Snapshot) -> None:
     """Refuse what cannot be in one tree: something below a file or a link, two things at one place."""
-    leaves = [*snapshot.files, *snapshot.links, *snapshot.nodes, *snapshot.unreadable]
-    taken = set(leaves)
-    if len(taken) != len(leaves):
-        double = next(path for position, path in enumerate(leaves) if path in leaves[:position])
+    leaves = Counter([*snapshot.files, *snapshot.links, *snapshot.nodes, *snapshot.unreadable])
+    double = next((path for path, times in leaves.items() if times > 1), None)
+    if double is not None:
         raise InvalidValueError(f"{double} is in it twice, as different things")
-    for path in (*taken, *snapshot.directories):
+    directories = {"/"}
+    for path in (*leaves, *snapshot.directories):
         above = path if path in snapshot.directories else posixpath.dirname(path)
-        while above != "/":
-            if above in taken:
+        while above not in directories:
+            if above in leaves:
                 raise InvalidValueError(f"{path} lies below {above}, which is no directory; it is not unpacked")
+            directories.add(above)
             above = posixpath.dirname(above)
 
 
@@ -220,7 +266,9 @@ def _derive(snapshot: Snapshot) -> None:
             continue
         subsystem = snapshot.links.get(f"{directory}/subsystem", "")
         kind = "block" if subsystem.endswith("/block") or "/block/" in directory else "char"
-        snapshot.links.setdefault(f"/sys/dev/{kind}/{number}", f"../../{directory.removeprefix('/sys/')}")
+        link = f"/sys/dev/{kind}/{number}"
+        if link not in snapshot.directories:
+            snapshot.links.setdefault(link, f"../../{directory.removeprefix('/sys/')}")
 
 
 # -- unpacking ---------------------------------------------------------------------------------------------------------
@@ -231,22 +279,28 @@ def unpack(snapshot: Snapshot, root: Path) -> None:
 
     The owner of the tree can change and remove all of it. `Host` shows the permissions that the files have on the node.
     """
+    modes = {path: file.mode for path, file in snapshot.files.items() if owned_mode(file.mode) != file.mode}
+    root.mkdir(parents=True, exist_ok=True)
+    for name, text in (*snapshot.lists().items(), (MODES, "".join(f"{p} {m:04o}\n" for p, m in sorted(modes.items())))):
+        _create(root / name, text.encode(errors="surrogateescape"), 0o644)
     for directory in sorted(snapshot.directories):
         (root / directory[1:]).mkdir(parents=True, exist_ok=True)
-    for path in (*snapshot.files, *snapshot.links):
+    for path in (*snapshot.files, *snapshot.links, *snapshot.nodes, *snapshot.unreadable):
         (root / path[1:]).parent.mkdir(parents=True, exist_ok=True)
     for path, file in snapshot.files.items():
-        place = root / path[1:]
-        place.write_bytes(file.data)
-        place.chmod(owned_mode(file.mode))
-    for path, target in snapshot.links.items():
-        (root / path[1:]).symlink_to(target)
+        _create(root / path[1:], file.data, owned_mode(file.mode))
     for path in (*snapshot.nodes, *snapshot.unreadable):
         make_stand_in(root / path[1:])
-    modes = {path: file.mode for path, file in snapshot.files.items() if owned_mode(file.mode) != file.mode}
-    texts = {**snapshot.lists(), MODES: "".join(f"{path} {mode:04o}\n" for path, mode in sorted(modes.items()))}
-    for name, text in texts.items():
-        (root / name).write_text(text)
+    for path, target in snapshot.links.items():  # the last: nothing is made behind one
+        (root / path[1:]).symlink_to(target)
+
+
+def _create(place: Path, data: bytes, mode: int) -> None:
+    """Make a new file; whatever is there already, as a link, is an error."""
+    descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(data)
+        os.fchmod(descriptor, mode)
 
 
 def unpack_temporarily(file: str | os.PathLike[str]) -> Path:
