@@ -18,7 +18,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from . import streams
+from . import asking, streams
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -33,6 +33,8 @@ def main() -> NoReturn:
     if sys.argv[1:2] == ["run"]:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _stop)  # until `kdp.daemon.signals` is loaded
+    if sys.argv[1:2] == ["probe"] and (code := asking.quick(sys.argv[2:])) is not None:
+        raise SystemExit(code)
     streams.prepare()
     try:
         from .app import kdp

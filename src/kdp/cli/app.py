@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from .. import __version__
 
-_COMMANDS = ("run", "backends", "devices", "explain", "snapshot", "manifests", "unpublish")
+_COMMANDS = ("run", "backends", "devices", "explain", "snapshot", "manifests", "probe", "unpublish")
 _ENTRY_POINTS = "kdp.commands"
 _OF_THE_TESTKIT = ("conformance", "record", "replay", "simulate")
 

@@ -1,12 +1,13 @@
-"""``/livez`` and ``/readyz`` for the kubelet's probes, off unless an address is given.
+"""``/livez`` and ``/readyz``: on a unix socket for commands of this node, and over TCP for the kubelet's probes.
 
 * ``/livez`` (and ``/healthz``): 200 while the event loop turns, 503 when it has not for a second: a hook blocks it.
-* ``/readyz``: 200 when every resource has a living stream to the kubelet, else 503; the JSON body names each resource
-  with its state, for whoever is called at night.
+* ``/readyz``: 200 when every resource has a living stream to the kubelet, else 503. For local clients, the JSON body
+  names each resource with its state and reason; for others it is ``ok`` or ``not ready``.
 
-The standard library's server in threads of its own, because a blocked event loop must still be answered for. It sleeps
-in ``accept`` without periodic wake-ups. They live as long as the server and report nothing to the loop, so they are
-none of `kdp.concurrency.threads`. Imported only when asked for: it costs some 4 MB.
+The answers come from a thread with an event loop of its own, because a blocked event loop must still be answered for.
+That thread lives as long as the server, so it is none of `kdp.concurrency.threads`. It sleeps without periodic
+wake-ups. What a client can cost is bounded in `kdp.daemon.listener`; it costs the watched event loop one callback for
+each question, however many clients ask.
 """
 
 from __future__ import annotations
@@ -14,21 +15,22 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import http.server
-import json
 import logging
+import os
 import socket
-import socketserver
-import sys
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
 
 import attrs
-from typing_extensions import override
 
 from ..errors import ConfigurationError
+from .listener import BACKLOG, Answer, Client, Listener
+from .own_socket import OwnSocket, PlaceTakenError
 from .parsers import Address
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +40,10 @@ LOOP_DEADLINE = 1.0
 START_AGAIN = 1.0
 """Seconds until a refused thread is started again; meanwhile, probes wait in the backlog."""
 
-_BLOCKED = f"the event loop has not turned for {LOOP_DEADLINE:g} s: a hook of the backend blocks it"
+TAKE_AGAIN = 10.0
+"""Seconds until the unix socket is tried again, as when its place was a living predecessor's."""
+
+_BLOCKED: Final = f"the event loop has not turned for {LOOP_DEADLINE:g} s: a hook of the backend blocks it"
 
 _T = TypeVar("_T")
 
@@ -58,50 +63,96 @@ class Readiness:
 
 
 @final
+class _Question(Generic[_T]):
+    """Something that only the watched event loop knows. It is asked once at a time, however many wait for it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, function: Callable[[], _T]) -> None:
+        self._loop = loop
+        self._function = function
+        self._asked: concurrent.futures.Future[_T] | None = None
+
+    async def answer(self) -> _T | None:
+        """Return what the function returned; None: the event loop has not turned in time, or is closed.
+
+        Called in the event loop of the thread that answers. Whatever the function raises is raised here.
+        """
+        asked = self._asked
+        if asked is None or asked.done():
+            asked = self._asked = concurrent.futures.Future[_T]()
+            try:
+                self._loop.call_soon_threadsafe(self._call, asked)
+            except RuntimeError:  # the loop is closed
+                return None
+        try:
+            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(asked)), LOOP_DEADLINE)
+        except TimeoutError:
+            return None
+
+    def _call(self, asked: concurrent.futures.Future[_T]) -> None:
+        try:
+            asked.set_result(self._function())
+        except Exception as error:  # noqa: BLE001 - an answer too: it must not end the loop's callback silently
+            asked.set_exception(error)
+
+
+@final
 class Probes:
     """The HTTP server. Made and closed in the event loop that it watches; there it calls ``readiness``.
 
+    Args:
+        address: Where it answers over TCP; None: nowhere.
+        readiness: Says whether the plugin is ready.
+        path: Where its unix socket is; None: there is none. A path where none can be made is told in the log.
+        shows_all: Whether remote clients get the details as well.
+
     Raises:
-        ConfigurationError: Nobody can listen there.
+        ConfigurationError: Nobody can listen at the address.
     """
 
-    def __init__(self, address: Address, readiness: Callable[[], Readiness]) -> None:
+    def __init__(
+        self,
+        address: Address | None,
+        readiness: Callable[[], Readiness],
+        *,
+        path: Path | None = None,
+        shows_all: bool = False,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._readiness = readiness
-        self._is_closing = False
-        try:
-            self._server = _Server(address, self)
-        except OSError as error:
-            raise ConfigurationError(
-                f"http address {str(address)!r}: cannot listen there ({error.strerror or error}); choose another one, "
-                f"or port 0 for any free one"
-            ) from error
+        self._is_alive = _Question(self._loop, lambda: True)
+        self._readiness = _Question(self._loop, readiness)
+        self._path = path
+        self._shows_all = shows_all
+        self._listening = None if address is None else _listening(address)
+        self._closing = threading.Event()
+        self._wake: Callable[[], object] = lambda: None
         self._thread: threading.Thread | None = None
         self._start_later: asyncio.TimerHandle | None = None
+        self._name = "" if self._listening is None else _url(self._listening)
         self._start()
-        logger.info("health probes at %s/livez and %s/readyz", self.url, self.url, extra={"address": self.url})
+        if address is not None:
+            logger.info("health probes at %s/livez and %s/readyz", self.url, self.url, extra={"address": self.url})
 
     @property
     def url(self) -> str:
-        """The server's address, with the port that it really has."""
-        host, port = self._server.server_address[:2]
-        return f"http://{Address(str(host), int(port))}"
+        """The server's TCP address, with the port that it really has; empty: it has none."""
+        return self._name
 
     def close(self) -> None:
         """Stop listening. Idempotent."""
-        if self._is_closing:
+        if self._closing.is_set():
             return
-        self._is_closing = True
+        self._closing.set()
         if self._start_later is not None:
             self._start_later.cancel()
-        with contextlib.suppress(OSError):
-            self._server.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread, which sleeps without a timeout
+        with contextlib.suppress(RuntimeError):  # its loop has ended by itself
+            self._wake()
         if self._thread is not None:
             self._thread.join(1.0)
-        self._server.server_close()
+        if self._listening is not None:
+            self._listening.close()
 
     def _start(self) -> None:
-        thread = threading.Thread(target=self._serve, name="kdp-probes", daemon=True)
+        thread = threading.Thread(target=self._work, name="kdp-probes", daemon=True)
         try:
             thread.start()
         except RuntimeError as error:  # as at a container's limit of processes
@@ -111,94 +162,87 @@ class Probes:
         else:
             self._thread = thread
 
-    def _serve(self) -> None:
-        while not self._is_closing:
-            self._server.handle_request()
-
-    def livez(self) -> tuple[int, str, str]:
-        """Return status, content type and body; called in a thread."""
-        if self._in_loop(lambda: True) is None:
-            return 503, "text/plain", f"{_BLOCKED}\n"
-        return 200, "text/plain", "ok\n"
-
-    def readyz(self) -> tuple[int, str, str]:
-        """Return status, content type and body; called in a thread."""
-        readiness = self._in_loop(self._readiness) or Readiness(False, {"reason": _BLOCKED})
-        body = json.dumps({"ready": readiness.is_ready, **readiness.details}, indent=2)
-        return 200 if readiness.is_ready else 503, "application/json", f"{body}\n"
-
-    def _in_loop(self, function: Callable[[], _T]) -> _T | None:
-        answer = concurrent.futures.Future[_T]()
-
-        def call() -> None:
+    def _work(self) -> None:
+        has_complained = False
+        while not self._closing.is_set():
             try:
-                answer.set_result(function())
-            except Exception as error:  # noqa: BLE001 - an answer too: it must not end the loop's callback silently
-                answer.set_exception(error)
+                asyncio.run(self._serve())
+            except OSError as error:  # as without a descriptor for its event loop
+                if not has_complained:
+                    logger.error("nobody answers the health probes: %s; trying again", error.strerror)
+                has_complained = True
+                self._closing.wait(START_AGAIN)
 
+    async def _serve(self) -> None:
+        loop, ending = asyncio.get_running_loop(), asyncio.Event()
+        self._wake = lambda: loop.call_soon_threadsafe(ending.set)
+        tasks: list[asyncio.Task[Any]] = []
+        if self._listening is not None:
+            tasks.append(asyncio.create_task(Listener(self._listening, self._answer).serve()))
+        if self._path is not None:
+            tasks.append(asyncio.create_task(self._serve_commands(self._path)))
+        if not self._closing.is_set():
+            await ending.wait()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _serve_commands(self, path: Path) -> None:
+        said = ""
+        while True:
+            try:
+                own = OwnSocket(path)
+                break
+            except PlaceTakenError as error:
+                if str(error) != said:
+                    # An ordinary user who tries a plugin has no right to the default state directory.
+                    level = logging.INFO if isinstance(error.__cause__, PermissionError) else logging.WARNING
+                    logger.log(level, "no command can ask this process yet: %s", error)
+                said = str(error)
+            await asyncio.sleep(TAKE_AGAIN)
         try:
-            self._loop.call_soon_threadsafe(call)
-            return answer.result(LOOP_DEADLINE)
-        except (TimeoutError, RuntimeError):  # the latter: the loop is closed
-            return None
+            logger.log(logging.INFO if said else logging.DEBUG, "commands can ask this process at %s", path)
+            await Listener(own.listening, self._answer).serve()
+        finally:
+            own.close()
 
-
-class _Server(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 16
-
-    def __init__(self, address: Address, probes: Probes) -> None:
-        self.probes = probes
-        # An empty host means every address, of both families where the machine has both.
-        both = not address.host and socket.has_dualstack_ipv6()
-        self.address_family = socket.AF_INET6 if both or ":" in address.host else socket.AF_INET
-        super().__init__((address.host, address.port), _Handler, bind_and_activate=False)
-        try:
-            if both:
-                self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-            self.server_bind()
-            self.server_activate()
-        except OSError:
-            self.server_close()
-            raise
-
-    @override
-    def server_bind(self) -> None:
-        # The class between would look up the host's name in the DNS.
-        socketserver.TCPServer.server_bind(self)
-
-    @override
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        logger.debug("a probe's connection broke: %s", sys.exc_info()[1])
-
-
-class _Handler(http.server.BaseHTTPRequestHandler):
-    server_version = "kdp"
-    sys_version = ""
-    timeout = 5.0  # a client that says nothing keeps its thread no longer
-
-    def do_GET(self) -> None:
-        assert isinstance(self.server, _Server)
-        probes = self.server.probes
-        path = self.path.partition("?")[0]
+    async def _answer(self, path: str, client: Client) -> Answer:
+        is_shown = client.is_local or self._shows_all
         if path in ("/livez", "/healthz"):
-            status, kind, body = probes.livez()
-        elif path == "/readyz":
-            status, kind, body = probes.readyz()
-        else:
-            status, kind, body = 404, "text/plain", "here are /livez and /readyz\n"
-        encoded = body.encode()
-        self.send_response(status)
-        self.send_header("Content-Type", f"{kind}; charset=utf-8")
-        self.send_header("Content-Length", str(len(encoded)))
-        self.send_header("Cache-Control", "no-store")
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(encoded)
+            if await self._is_alive.answer():
+                return Answer(200, "ok\n")
+            return Answer(503, f"{_BLOCKED}\n" if is_shown else "not alive\n")
+        if path != "/readyz":
+            return Answer(404, "here are /livez and /readyz\n")
+        readiness = await self._readiness.answer() or Readiness(False, {"reason": _BLOCKED})
+        status = 200 if readiness.is_ready else 503
+        if not is_shown:
+            return Answer(status, "ok\n" if readiness.is_ready else "not ready\n")
+        import json
 
-    do_HEAD = do_GET
+        body = json.dumps({"ready": readiness.is_ready, **readiness.details}, indent=2)
+        return Answer(status, f"{body}\n", "application/json")
 
-    @override
-    def log_message(self, format: str, *args: object) -> None:
-        logger.debug("probe: " + format, *args)  # noqa: G003 - the format is the base class's
+
+def _listening(address: Address) -> socket.socket:
+    """Return a listening socket. An empty host means every address, of both families if the machine has both.
+
+    Raises:
+        ConfigurationError: Nobody can listen there.
+    """
+    both = not address.host and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both or ":" in address.host else socket.AF_INET
+    try:
+        return socket.create_server((address.host, address.port), family=family, backlog=BACKLOG, dualstack_ipv6=both)
+    except OSError as error:
+        # The library adds the address to the error's text; a host name that is not found has no such number.
+        reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
+        raise ConfigurationError(
+            f"http address {str(address)!r}: cannot listen there ({reason}); choose another one, or port 0 for any "
+            f"free one"
+        ) from error
+
+
+def _url(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"http://{Address(str(host), int(port))}"

@@ -8,6 +8,7 @@ old one stops in order and a new one starts, in the same process.
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import logging
 import time
@@ -25,6 +26,7 @@ from ..model.health_policy import policy_of
 from ..supervision.backend_validation import check_attributes
 from ..supervision.shared_state import SharedState, states_for
 from .mode_lock import ModeLock, key_of
+from .own_socket import name_of
 from .settings import SETTINGS, ServeOptions, Settings
 from .sources import from_environment, from_keywords, resolve
 
@@ -112,6 +114,19 @@ class Plan:
 
         return tuple(share(backend, sharing) for backend in self.backends)
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """What this process's files in the state directory are named by, one for each backend."""
+        return tuple(key_of(backend, self.settings.kubelet_root) for backend in self.backends)
+
+    @property
+    def socket(self) -> Path | None:
+        """Where this process answers the commands of its node; None: nowhere."""
+        if self.settings.socket is not ...:
+            return self.settings.socket
+        directory = self.settings.state_dir
+        return None if directory is None else directory / name_of(self.settings.mode, self.keys)
+
     def following(self, old: Plan) -> Plan:
         """Return this plan with the states of those backends that the old one served, too."""
         known = [*zip(old.backends, old.states, strict=True)]
@@ -172,7 +187,7 @@ class Daemon:
         while True:
             plan = self._plan
             try:
-                with self._probes(plan.settings):
+                with self._probes(plan):
                     async with self._alone(plan), _managing(plan) as self._manager:
                         self._has_served = True
                         await self._until_changed(self._manager, plan)
@@ -189,9 +204,7 @@ class Daemon:
         if settings.state_dir is None or settings.mode == "dra-controller":  # which serves no device of this node
             yield
             return
-        self._waiting = ModeLock(
-            settings.state_dir, settings.mode, (key_of(backend, settings.kubelet_root) for backend in plan.backends)
-        )
+        self._waiting = ModeLock(settings.state_dir, settings.mode, plan.keys)
         async with self._waiting:
             yield
 
@@ -222,18 +235,20 @@ class Daemon:
             self._changed(self._plan)
             logger.info("configuration read again")
 
-    def _probes(self, settings: Settings) -> AbstractContextManager[object]:
-        if settings.http is None:
+    def _probes(self, plan: Plan) -> AbstractContextManager[object]:
+        settings, path = plan.settings, plan.socket
+        if settings.http is None and path is None:
             return nullcontext()
         from .probes import Probes
 
+        make = functools.partial(Probes, readiness=self._readiness, path=path, shows_all=settings.http_details == "all")
         try:
-            return closing(Probes(settings.http, self._readiness))
+            return closing(make(settings.http))
         except ConfigurationError as error:
             if not self._has_served:
                 raise
             logger.error("going on without probes: %s", error)
-            return nullcontext()
+            return nullcontext() if path is None else closing(make(None))
 
     def _readiness(self) -> Readiness:
         from .probes import Readiness

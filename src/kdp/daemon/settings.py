@@ -32,6 +32,7 @@ DEFAULT_STATE_DIR = Path("/var/lib/kdp")
 Registration = Literal["kubelet", "watcher"]
 Cdi = Literal["off", "beside", "only"]
 CdiNames = Literal["field", "annotation", "both"]
+HttpDetails = Literal["local", "all"]
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 Policy = Literal["first", "packed", "spread", "numa", "linked", "none"]
@@ -116,6 +117,19 @@ class Settings:
     )
     http: Address | None = setting(
         None, parsers.address, "Answer /livez and /readyz here, as ':8080'; default: nowhere.", "ADDRESS"
+    )
+    http_details: HttpDetails = setting(
+        "local",
+        parsers.Choice(HttpDetails),
+        "Who gets the reasons and paths of /readyz: clients on this machine's loopback and on the socket, or all.",
+    )
+    socket: Path | EllipsisType | None = setting(
+        ...,
+        parsers.path_or_none,
+        "Answer the commands of this node on this unix socket; 'none': nowhere; default: in the state directory.",
+        "PATH",
+        takes_none=True,
+        of_place=True,
     )
     log_format: LogFormat = setting(
         "text", parsers.Choice(LogFormat), "Lines for people, or one JSON object a line.", of_process=True
@@ -270,6 +284,8 @@ class ServeOptions(TypedDict, total=False):
     cdi_names: CdiNames
     state_dir: str | os.PathLike[str] | None
     http: str | None
+    http_details: HttpDetails
+    socket: str | os.PathLike[str] | None
     policy: Policy
     replicas: int
     replicas_for: str | Mapping[str, int]

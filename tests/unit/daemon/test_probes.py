@@ -8,15 +8,19 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
+from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 from anyio import to_thread
 
 from kdp import ConfigurationError
+from kdp.cli.asking import ask
 from kdp.daemon import probes as probes_module
 from kdp.daemon.parsers import Address
 from kdp.daemon.probes import Probes, Readiness
+from kdp.kubelet.sockets import is_answered
 
 READY = Readiness(True, {"resources": {"example.com/widget": {"state": "connected", "reason": None}}})
 NOT_READY = Readiness(False, {"resources": {"example.com/widget": {"state": "registering", "reason": "no kubelet"}}})
@@ -80,6 +84,100 @@ async def test_readiness_is_asked_for_in_the_event_loop() -> None:
     with closing(Probes(LOCAL, readiness)) as probes:
         await asked(probes, "/readyz")
     assert threads == [threading.get_ident()]
+
+
+def another_address() -> str:
+    """Return an address of this machine that is not loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.connect(("192.0.2.1", 9))  # sends nothing
+        except OSError:
+            pytest.skip("this machine has no address but loopback")
+        host: str = sock.getsockname()[0]
+    return host
+
+
+@pytest.mark.parametrize(("readiness", "code", "words"), [(READY, 200, "ok\n"), (NOT_READY, 503, "not ready\n")])
+async def test_readyz_showed_reasons_and_paths_to_anybody_in_the_cluster(
+    readiness: Readiness, code: int, words: str, tmp_path: Path
+) -> None:
+    host = another_address()
+    with closing(Probes(Address("", 0), lambda: readiness, path=tmp_path / "a.sock")) as probes:
+        port = probes.url.rpartition(":")[2]
+        assert await to_thread.run_sync(fetch, f"http://{host}:{port}/readyz") == (code, words)
+        local = await to_thread.run_sync(fetch, f"http://127.0.0.1:{port}/readyz")
+        await until_answered(tmp_path / "a.sock")
+        over_socket = await to_thread.run_sync(ask, str(tmp_path / "a.sock"), "/readyz")
+    assert json.loads(local[1]) == json.loads(over_socket[1]) == {"ready": code == 200, **readiness.details}
+    with closing(Probes(Address("", 0), lambda: readiness, shows_all=True)) as probes:
+        port = probes.url.rpartition(":")[2]
+        shown = await to_thread.run_sync(fetch, f"http://{host}:{port}/readyz")
+    assert "example.com/widget" in shown[1]
+
+
+async def until_answered(path: Path) -> None:
+    with anyio.fail_after(20):
+        while not is_answered(path):  # noqa: ASYNC110 - a file
+            await anyio.sleep(0.01)
+
+
+async def test_a_place_that_somebody_else_has_is_told_once_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(probes_module, "TAKE_AGAIN", 0.01)
+    path = tmp_path / "a.sock"
+    with closing(Probes(None, lambda: READY, path=path)) as first:
+        assert first.url == ""
+        await until_answered(path)
+        made = path.lstat()
+        with closing(Probes(None, lambda: NOT_READY, path=path)):
+            with anyio.fail_after(20):
+                while "another process answers there" not in caplog.text:  # noqa: ASYNC110 - a log
+                    await anyio.sleep(0.01)
+            assert path.lstat().st_ino == made.st_ino
+            first.close()
+            await until_answered(path)
+            assert (await to_thread.run_sync(ask, str(path), "/readyz"))[0] == 1
+    assert caplog.text.count("no command can ask this process yet") == 1
+    assert not path.exists()
+
+
+async def test_many_questions_cost_the_event_loop_one_callback(tmp_path: Path) -> None:
+    asked: list[int] = []
+    path = tmp_path / "a.sock"
+
+    def readiness() -> Readiness:
+        asked.append(1)
+        return READY
+
+    with closing(Probes(None, readiness, path=path)):
+        await until_answered(path)
+        threads = [threading.Thread(target=ask, args=(str(path), "/readyz")) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)  # this blocks the loop: the point of the test
+    assert asked == []
+    await anyio.lowlevel.checkpoint()
+    assert asked == [1]
+
+
+async def test_a_readiness_that_cannot_be_told_is_logged_and_the_next_one_answered(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    answers = [READY]
+
+    def readiness() -> Readiness:
+        if answers:
+            answers.clear()
+            raise ValueError("broken")
+        return READY
+
+    with closing(Probes(LOCAL, readiness)) as probes:
+        with pytest.raises(OSError, match=r"closed connection|reset"):
+            await asked(probes, "/readyz")
+        assert (await asked(probes, "/readyz"))[0] == 200
+    assert "a health probe could not be answered" in caplog.text
 
 
 async def test_other_paths_say_what_is_here() -> None:

@@ -1,0 +1,205 @@
+"""A small HTTP server whose cost has a bound, whoever calls: it answers GET and HEAD, one request for each connection.
+
+* At most `MOST` connections of one `Listener` are open. A new one displaces the oldest whose request is unfinished, or,
+  if all requests are complete, the oldest. So clients that say nothing cannot keep the kubelet's probes out.
+* A request has at most `LARGEST` bytes, and a connection ends after `DEADLINE` seconds, whatever its client does.
+* At most one connection is accepted in `BREATH` seconds. If the process has no free descriptor, the next attempt
+  follows after `PAUSE` seconds.
+
+It runs in the event loop that awaits `Listener.serve`. It knows no route and no device.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import http
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Final, NoReturn, final
+
+import attrs
+
+logger = logging.getLogger(__name__)
+
+MOST: Final = 16
+"""Open connections."""
+
+LARGEST: Final = 8 * 1024
+"""Bytes of a request."""
+
+DEADLINE: Final = 5.0
+"""Seconds from a connection's beginning to its end."""
+
+BREATH: Final = 0.002
+"""Seconds between two connections: 500 in a second cost a tenth of a core, and the kubelet needs one in two."""
+
+PAUSE: Final = 1.0
+"""Seconds until another connection is accepted after one could not be."""
+
+BACKLOG: Final = 128
+"""Connections that wait in the kernel."""
+
+
+@final
+@attrs.frozen
+class Answer:
+    """What a request is answered.
+
+    Attributes:
+        status: The HTTP status.
+        body: The text.
+        kind: Its media type.
+    """
+
+    status: int
+    body: str
+    kind: str = "text/plain"
+
+
+@final
+@attrs.frozen
+class Client:
+    """Who asks.
+
+    Attributes:
+        is_local: Whether it is on this machine and named its loopback address, or has opened a unix socket.
+    """
+
+    is_local: bool
+
+
+Answering = Callable[[str, Client], Awaitable[Answer]]
+"""Answers a path without its query."""
+
+
+class _Refused(Exception):
+    def __init__(self, status: http.HTTPStatus) -> None:
+        self.answer = Answer(status, f"{status.phrase.lower()}\n")
+
+
+@attrs.define(eq=False)
+class _Connection:
+    socket: socket.socket
+    is_asked: bool = False
+
+
+@final
+class Listener:
+    """Serves one listening socket, which it closes.
+
+    Args:
+        listening: A listening socket.
+        answer: Called for each request, at most `MOST` at a time.
+    """
+
+    def __init__(self, listening: socket.socket, answer: Answering) -> None:
+        listening.setblocking(False)
+        self._listening = listening
+        self._answer = answer
+        self._connections: dict[asyncio.Task[None], _Connection] = {}  # the oldest first
+        self._has_complained = False
+
+    async def serve(self) -> NoReturn:
+        """Accept and answer until cancelled; then the socket and all connections are closed."""
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                try:
+                    accepted, _ = await loop.sock_accept(self._listening)
+                except OSError as error:
+                    await asyncio.sleep(BREATH if error.errno == errno.ECONNABORTED else self._complain(error))
+                else:
+                    self._take(accepted)
+                    await asyncio.sleep(BREATH)
+        finally:
+            self._listening.close()
+            for task in self._connections:
+                task.cancel()
+            await asyncio.gather(*self._connections, return_exceptions=True)
+
+    def _complain(self, error: OSError) -> float:
+        if not self._has_complained:
+            logger.warning("no connection to the health probes can be accepted: %s; trying again", error.strerror)
+        self._has_complained = True
+        return PAUSE
+
+    def _take(self, accepted: socket.socket) -> None:
+        self._has_complained = False
+        if len(self._connections) >= MOST:
+            oldest = min(self._connections, key=lambda task: self._connections[task].is_asked)  # the first of equals
+            self._connections.pop(oldest)
+            oldest.cancel()
+        connection = _Connection(accepted)
+        task = asyncio.create_task(self._converse(connection))
+        self._connections[task] = connection
+        task.add_done_callback(self._forget)
+        task.add_done_callback(lambda _: accepted.close())  # also of a task that was cancelled before it began
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._connections.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("a health probe could not be answered", exc_info=error)
+
+    async def _converse(self, connection: _Connection) -> None:
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(DEADLINE):
+                try:
+                    method, path = _parsed(await self._request(connection.socket))
+                    connection.is_asked = True
+                    answer = await self._answer(path, Client(_is_local(connection.socket)))
+                except _Refused as refused:
+                    method, answer = "GET", refused.answer
+                loop = asyncio.get_running_loop()
+                await loop.sock_sendall(connection.socket, _rendered(answer, has_body=method != "HEAD"))
+                connection.socket.shutdown(socket.SHUT_WR)
+
+    async def _request(self, client: socket.socket) -> bytes:
+        loop = asyncio.get_running_loop()
+        request = b""
+        while b"\r\n\r\n" not in request:
+            if len(request) >= LARGEST:
+                raise _Refused(http.HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+            received = await loop.sock_recv(client, LARGEST - len(request))
+            if not received:
+                raise ConnectionAbortedError
+            request += received
+        return request
+
+
+def _parsed(request: bytes) -> tuple[str, str]:
+    """Return method and path."""
+    method, _, rest = request.partition(b"\r\n")[0].decode("latin-1").partition(" ")
+    target, _, version = rest.partition(" ")
+    if not version.startswith("HTTP/1.") or not target.startswith("/"):
+        raise _Refused(http.HTTPStatus.BAD_REQUEST)
+    if method not in ("GET", "HEAD"):
+        raise _Refused(http.HTTPStatus.METHOD_NOT_ALLOWED)
+    return method, target.partition("?")[0]
+
+
+def _rendered(answer: Answer, *, has_body: bool) -> bytes:
+    body = answer.body.encode()
+    head = (
+        f"HTTP/1.1 {answer.status} {http.HTTPStatus(answer.status).phrase}\r\n"
+        f"Server: kdp\r\n"
+        f"Kdp-Protocol: 1\r\n"
+        f"Content-Type: {answer.kind}; charset=utf-8\r\n"
+        f"Content-Length: {len(body)}\r\n"
+        f"Cache-Control: no-store\r\n"
+        f"Connection: close\r\n\r\n"
+    )
+    return head.encode() + (body if has_body else b"")
+
+
+def _is_local(client: socket.socket) -> bool:
+    """Return whether both ends are on loopback: a proxy of the machine names another address of ours."""
+    if client.family == socket.AF_UNIX:
+        return True
+    return all(_is_loopback(name[0]) for name in (client.getpeername(), client.getsockname()))
+
+
+def _is_loopback(address: str) -> bool:
+    return address == "::1" or address.removeprefix("::ffff:").startswith("127.")
