@@ -18,7 +18,7 @@ from ..errors import ConfigurationError, InvalidValueError, KdpError, sentence
 from ..hardware import Host
 from ..manifests.cluster import Cluster
 from ..manifests.deployment import CONFIG_DIR, Deployment, deployment_of, on_one_line
-from ..manifests.kubernetes import Placement, daemon_set, kustomization, workload_file
+from ..manifests.kubernetes import POLICY_FILE, Placement, daemon_set, kustomization, workload_file
 from ..manifests.systemd import unit
 from ..model.backend import DeviceBackend, Needs, is_overridden
 from .invocation import Invocation, discovered
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ..daemon.serving import Plan
+    from ..manifests.deployment import Probing
 
 _PASSED_ON: Final = tuple(name for name, setting in SETTINGS.items() if not setting.of_place)
 
@@ -72,6 +73,14 @@ class _Command(click.Command):
     help="The process's SELinux type; 'none': the runtime's default.",
 )
 @click.option(
+    "--probes",
+    "probing",
+    type=click.Choice(["http", "exec"]),
+    default="http",
+    show_default=True,
+    help="How the kubelet asks the plugin: at a port, or with 'kdp probe' in the container, which opens no port.",
+)
+@click.option(
     "--executable",
     default="/usr/local/bin/kdp",
     show_default=True,
@@ -95,6 +104,7 @@ def command(
     node_selector: tuple[str, ...],
     runtime_class: str | None,
     selinux_type: str,
+    probing: Probing,
     executable: str,
     extended_resource: bool,
     assignments: tuple[str, ...],
@@ -120,7 +130,7 @@ def command(
             )
         if kind == "kustomize" and output is None:
             raise ConfigurationError("--format kustomize writes several files; expected a directory, as --output base")
-        deployment = _deployment(target, kind, name, assignments, config, flags, extended_resource)
+        deployment = _deployment(target, kind, name, assignments, config, flags, extended_resource, probing)
         if kind == "systemd":
             written = {"": unit(deployment, executable=executable)}
         else:
@@ -140,7 +150,10 @@ def command(
                     workload_file(deployment): to_yaml(documents[-1:]),
                 }
                 if deployment.cluster is not None:
-                    written["driver.yaml"] = to_yaml([d for d in documents[:-1] if d["kind"] != "ConfigMap"])
+                    rest = ("ConfigMap", "NetworkPolicy")
+                    written["driver.yaml"] = to_yaml([d for d in documents[:-1] if d["kind"] not in rest])
+                if policies := [d for d in documents if d["kind"] == "NetworkPolicy"]:
+                    written[POLICY_FILE] = to_yaml(policies)
         head = _head(click.get_current_context().meta[_ARGUMENTS], deployment)
         written = {name: head + text for name, text in written.items()}
         if kind == "kustomize":
@@ -156,6 +169,7 @@ def _deployment(
     config: Path | None,
     flags: Mapping[str, str | None],
     extended_resource: bool,
+    probing: Probing,
 ) -> Deployment:
     in_container = kind != "systemd"
     # Each node's own name is in its pod; here any will do.
@@ -198,6 +212,7 @@ def _deployment(
         takes_host=invocation.takes_host,
         keeps_state=any(is_overridden(backend, hook) for hook in ("allocate", "prepare_container", "released")),
         in_container=in_container,
+        probing=probing,
         files=files,
         restarts_with=restarts_with,
         cluster=cluster,

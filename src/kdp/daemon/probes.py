@@ -188,20 +188,8 @@ class Probes:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _serve_commands(self, path: Path) -> None:
-        said = ""
-        while True:
-            try:
-                own = OwnSocket(path)
-                break
-            except PlaceTakenError as error:
-                if str(error) != said:
-                    # An ordinary user who tries a plugin has no right to the default state directory.
-                    level = logging.INFO if isinstance(error.__cause__, PermissionError) else logging.WARNING
-                    logger.log(level, "no command can ask this process yet: %s", error)
-                said = str(error)
-            await asyncio.sleep(TAKE_AGAIN)
+        own = await _taken(path)
         try:
-            logger.log(logging.INFO if said else logging.DEBUG, "commands can ask this process at %s", path)
             await Listener(own.listening, self._answer).serve()
         finally:
             own.close()
@@ -222,6 +210,24 @@ class Probes:
 
         body = json.dumps({"ready": readiness.is_ready, **readiness.details}, indent=2)
         return Answer(status, f"{body}\n", "application/json")
+
+
+async def _taken(path: Path) -> OwnSocket:
+    """Return a socket at a path as soon as it can be made there; why it cannot yet is told once."""
+    said = ""
+    while True:
+        try:
+            own = OwnSocket(path)
+        except PlaceTakenError as error:
+            if str(error) != said:
+                # An ordinary user who tries a plugin has no right to the default state directory.
+                level = logging.INFO if isinstance(error.__cause__, PermissionError) else logging.WARNING
+                logger.log(level, "no command can ask this process yet: %s", error)
+            said = str(error)
+            await asyncio.sleep(TAKE_AGAIN)
+        else:
+            logger.log(logging.INFO if said else logging.DEBUG, "commands can ask this process at %s", path)
+            return own
 
 
 def _listening(address: Address) -> socket.socket:

@@ -3,7 +3,8 @@
 Least privilege: what `Needs` and the devices' edits name, what kdp itself needs under these settings, and nothing else.
 
 Device nodes are looked at in the node's own ``/dev``, never as one mounted node: a mounted file stays the one that it
-was, so a device that comes back would not be seen. To look is no right to open: that is the device cgroup's.
+was, so a device that comes back would not be seen. To look is no right to open: that is the device cgroup's. A
+backend that names ``/sys`` gets the directories of its device model, and others that it names.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import posixpath
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final, final
+from typing import Final, Literal, final
 
 import attrs
 
@@ -27,13 +28,17 @@ CONFIG_DIR: Final = "/etc/kdp"
 HOST_ROOT: Final = Path("/host")
 """Where the container has the node's directories, for backends that take a `kdp.hardware.Host`."""
 
-_WHOLE: Final = ("/dev", "/sys")
-"""Mounted whole: what is below them comes and goes."""
+_DEVICE_MODEL: Final = ("/sys/bus", "/sys/class", "/sys/dev", "/sys/devices", "/sys/module")
+"""Directories of sysfs whose links lead into one another. Whoever reads one needs all, and no other file system is
+mounted below them, as the writable control groups are below ``/sys/fs``."""
 
 _KERNELS: Final = ("/dev", "/proc", "/sys")
 """Nothing can be made there, and what is missing there never comes by itself."""
 
 _PORT: Final = 8080
+
+Probing = Literal["http", "exec"]
+"""How the kubelet asks: at a port, or by a command in the container that asks at a unix socket."""
 
 _FIELDS: Final = {"node_name": "spec.nodeName", "pod_uid": "metadata.uid"}
 """Which field of its pod a DRA driver has each of these settings from."""
@@ -80,7 +85,8 @@ class Deployment:
         folders: The node's directories.
         files: The files that it reads in `CONFIG_DIR`, by name; a container's only.
         needs: What the backend says that it needs.
-        http: Where it answers probes; None: nowhere.
+        http: Where it answers over TCP; None: nowhere.
+        probing: How the kubelet asks it.
         restarts_with: A mark that changes when the process must be started anew to see changed files.
         fields: Variables that a pod gets from fields of its own, by name.
         cluster: What it is in the cluster; None: a device plugin, of which the API server knows nothing.
@@ -93,6 +99,7 @@ class Deployment:
     files: Mapping[str, str] = attrs.field(factory=dict[str, str])
     needs: Needs = attrs.field(factory=Needs)
     http: Address | None = None
+    probing: Probing = "http"
     restarts_with: str | None = None
     fields: Mapping[str, str] = attrs.field(factory=dict[str, str])
     cluster: Cluster | None = None
@@ -134,6 +141,7 @@ def deployment_of(
     takes_host: bool,
     keeps_state: bool,
     in_container: bool,
+    probing: Probing = "http",
     files: Mapping[str, str] | None = None,
     restarts_with: str | None = None,
     cluster: Cluster | None = None,
@@ -151,7 +159,7 @@ def deployment_of(
         root = settings.host_root if settings.host_root != Path("/") else HOST_ROOT
         options["--host-root"] = str(root)
     http = settings.http
-    if http is None and in_container:
+    if http is None and in_container and probing == "http":
         # In the node's network nobody else needs to reach it, and the kubelet's probes come from the node.
         http = Address("127.0.0.1" if needs.host_network else "", _PORT)
         options["--http"] = str(http)
@@ -173,6 +181,7 @@ def deployment_of(
         files=files or {},
         needs=needs,
         http=http,
+        probing=probing,
         restarts_with=restarts_with,
         fields=fields,
         cluster=cluster,
@@ -223,8 +232,8 @@ def _same(name: str, path: Path, why: str, *, writable: bool = False, made: bool
 def _read(needs: Needs, nodes: Iterable[str], root: Path) -> Iterable[Folder]:
     """Tell what the backend needs, each directory once and none that is in another."""
     looked_at = [*nodes, *(node for node in needs.opened_nodes if node.startswith("/"))]
-    reasons = {_whole(posixpath.dirname(path)): "look at device nodes" for path in looked_at}
-    reasons |= {_whole(path): "the backend reads it" for path in needs.host_paths}
+    reasons = {_whole_dev(posixpath.dirname(path)): "look at device nodes" for path in looked_at}
+    reasons |= {each: "the backend reads it" for path in needs.host_paths for each in _readable(path)}
     read = [
         path for path in sorted(reasons) if not _is_inside(path, (*(reasons.keys() - {path}), *needs.writable_paths))
     ]
@@ -245,8 +254,15 @@ def _read(needs: Needs, nodes: Iterable[str], root: Path) -> Iterable[Folder]:
         )
 
 
-def _whole(path: str) -> str:
-    return next((whole for whole in _WHOLE if _is_inside(path, (whole,))), path)
+def _readable(path: str) -> tuple[str, ...]:
+    """Return the directories that the reader of a path needs."""
+    if path == "/sys" or _is_inside(path, _DEVICE_MODEL):
+        return _DEVICE_MODEL
+    return (_whole_dev(path),)
+
+
+def _whole_dev(path: str) -> str:
+    return "/dev" if _is_inside(path, ("/dev",)) else path
 
 
 def _is_inside(path: str, others: Iterable[str]) -> bool:

@@ -14,6 +14,12 @@ Why it is as it is:
   is told in `kdp.manifests.cluster`.
 * A pool's controller is a Deployment of one replica that ends before it is replaced: two would write the same slices in
   turn.
+* The socket for commands and exec probes is in a directory of the pod: it ends with the pod, and two pods of an update
+  each have one. It is in memory, because a full disk must not end the plugin by its probe.
+* Nobody may connect to the plugin's port. A NetworkPolicy never applies to the pod's own node, from which the kubelet
+  probes. It has no effect on pods in the node's network: there, the port is on loopback.
+* What is read only is so below mounts, too (Kubernetes 1.31 and newer, with a runtime that can do it). That excludes
+  mount propagation.
 * 48 MiB is what an example has resident in a cluster, most of it shared files; 96 MiB is twice that.
 """
 
@@ -25,6 +31,7 @@ from typing import Any, Final, final
 
 import attrs
 
+from ..daemon.settings import SETTINGS
 from ..errors import InvalidValueError
 from .cluster import cluster_objects
 from .deployment import CONFIG_DIR, Deployment
@@ -32,6 +39,13 @@ from .deployment import CONFIG_DIR, Deployment
 Document = dict[str, Any]
 
 _PORT_NAME: Final = "http"
+_RUN_DIR: Final = "/run/kdp"
+_SOCKET: Final = f"{_RUN_DIR}/plugin.sock"
+
+POLICY_FILE: Final = "network-policy.yaml"
+"""The file of a kustomize base that has the NetworkPolicy."""
+
+_READ_ONLY: Final = {"readOnly": True, "recursiveReadOnly": "IfPossible"}
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 
 
@@ -115,7 +129,19 @@ def daemon_set(deployment: Deployment, placement: Placement) -> list[Document]:
     first = (
         [] if deployment.cluster is None else cluster_objects(deployment.name, deployment.cluster, placement.namespace)
     )
+    if not deployment.needs.host_network:
+        first.append(_closed(deployment, placement))
     return [*first, *([config] if deployment.files else []), main]
+
+
+def _closed(deployment: Deployment, placement: Placement) -> Document:
+    """Return the policy by which nobody may connect to the pods."""
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": _metadata(deployment, placement),
+        "spec": {"podSelector": {"matchLabels": _labels(deployment)}, "policyTypes": ["Ingress"]},
+    }
 
 
 def workload_file(deployment: Deployment) -> str:
@@ -124,12 +150,16 @@ def workload_file(deployment: Deployment) -> str:
 
 
 def kustomization(deployment: Deployment, placement: Placement) -> Document:
-    """Return the ``kustomization.yaml`` of a base: workload, a driver's ``driver.yaml``, and the files beside it."""
+    """Return the ``kustomization.yaml`` of a base: workload, `POLICY_FILE`, a driver's ``driver.yaml``, files."""
     document: Document = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "namespace": placement.namespace,
-        "resources": [*([] if deployment.cluster is None else ["driver.yaml"]), workload_file(deployment)],
+        "resources": [
+            *([] if deployment.cluster is None else ["driver.yaml"]),
+            *([] if deployment.needs.host_network else [POLICY_FILE]),
+            workload_file(deployment),
+        ],
     }
     if deployment.files:
         # The generated name has a hash of the content, so a changed file rolls the DaemonSet.
@@ -158,6 +188,7 @@ def _pod(deployment: Deployment, placement: Placement) -> Document:
         }
         for folder in deployment.folders
     ]
+    volumes.append({"name": "run", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}})
     if deployment.files:
         volumes.append({"name": "config", "configMap": {"name": deployment.name}})
     return _without_nothing(
@@ -178,21 +209,14 @@ def _pod(deployment: Deployment, placement: Placement) -> Document:
 
 def _container(deployment: Deployment, placement: Placement) -> Document:
     mounts = [
-        {"name": folder.name, "mountPath": folder.seen_at} | ({} if folder.writable else {"readOnly": True})
+        {"name": folder.name, "mountPath": folder.seen_at} | ({} if folder.writable else _READ_ONLY)
         for folder in deployment.folders
     ]
+    mounts.append({"name": "run", "mountPath": _RUN_DIR})
     if deployment.files:
         # The directory: a file mounted with subPath never changes.
         mounts.append({"name": "config", "mountPath": CONFIG_DIR, "readOnly": True})
-    probes: Document = {}
-    if (http := deployment.http) is not None:
-        port = _without_nothing(port=_PORT_NAME, host=http.host or None)
-        timing = {"periodSeconds": 10, "timeoutSeconds": 5}
-        probes = {
-            "ports": [{"name": _PORT_NAME, "containerPort": http.port}],
-            "livenessProbe": {"httpGet": {"path": "/livez", **port}, **timing, "failureThreshold": 6},
-            "readinessProbe": {"httpGet": {"path": "/readyz", **port}, **timing, "periodSeconds": 5},
-        }
+    fields = [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": f}}} for name, f in deployment.fields.items()]
     return {
         "name": "plugin",
         "image": placement.image,
@@ -200,15 +224,39 @@ def _container(deployment: Deployment, placement: Placement) -> Document:
         # To Kubernetes $(NAME) is a variable and $$ a $.
         "args": [text.replace("$", "$$") for text in ("run", deployment.target, *deployment.options)],
         "securityContext": _security(deployment, placement),
-        **_without_nothing(
-            env=[{"name": name, "valueFrom": {"fieldRef": {"fieldPath": f}}} for name, f in deployment.fields.items()]
-        ),
-        **probes,
+        # Commands that run in the container have it as well, the exec probes among them.
+        "env": [{"name": SETTINGS["socket"].variable, "value": _SOCKET}, *fields],
+        **_probes(deployment),
         "resources": {"requests": {"cpu": "10m", "memory": "48Mi"}, "limits": {"memory": "96Mi"}},
         # Not below /dev, which may be the node's own.
         "terminationMessagePath": "/run/kdp-termination-log",
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": mounts,
+    }
+
+
+def _probes(deployment: Deployment) -> Document:
+    """Return the ports, and what the kubelet asks. Alive and six times not so is dead: after a minute."""
+    http = deployment.http
+    ports: Document = {} if http is None else {"ports": [{"name": _PORT_NAME, "containerPort": http.port}]}
+    if deployment.probing == "exec":
+        # A process costs more than a connection, so it is asked less often.
+        live: Document = {"periodSeconds": 20, "timeoutSeconds": 5, "failureThreshold": 3}
+        return ports | {
+            "livenessProbe": {"exec": {"command": ["kdp", "probe", "live"]}, **live},
+            "readinessProbe": {
+                "exec": {"command": ["kdp", "probe", "ready"]},
+                "periodSeconds": 10,
+                "timeoutSeconds": 5,
+            },
+        }
+    if http is None:
+        return {}
+    port = _without_nothing(port=_PORT_NAME, host=http.host or None)
+    timing = {"periodSeconds": 10, "timeoutSeconds": 5}
+    return ports | {
+        "livenessProbe": {"httpGet": {"path": "/livez", **port}, **timing, "failureThreshold": 6},
+        "readinessProbe": {"httpGet": {"path": "/readyz", **port}, **timing, "periodSeconds": 5},
     }
 
 

@@ -16,6 +16,9 @@ from kdp.cli.app import kdp
 
 ROOT = Path(__file__).parents[3]
 
+SYS = {f"/sys/{name}" for name in ("bus", "class", "dev", "devices", "module")}
+"""What is mounted for a class that reads /sys."""
+
 TARGET = """
 from pathlib import Path
 import kdp
@@ -74,7 +77,7 @@ def container(documents: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def mounts(documents: list[dict[str, Any]]) -> set[str]:
-    own = {"device-plugins", "pod-resources", "state", "config"}
+    own = {"device-plugins", "pod-resources", "state", "config", "run"}
     return {each["mountPath"] for each in container(documents)["volumeMounts"] if each["name"] not in own}
 
 
@@ -107,7 +110,7 @@ def test_a_class_of_which_nothing_is_known_may_look_at_hardware_and_the_admin_is
     assert (
         "Nothing discovers no device node here and has no hook 'needs', so it is given /dev and /sys" in result.stderr
     )
-    assert mounts(list(yaml.safe_load_all(result.stdout))) == {"/dev", "/sys"}
+    assert mounts(list(yaml.safe_load_all(result.stdout))) == {"/dev", *SYS}
 
 
 def test_hardware_that_is_not_here_is_no_obstacle(target: str) -> None:
@@ -116,7 +119,7 @@ def test_hardware_that_is_not_here_is_no_obstacle(target: str) -> None:
     assert result.exit_code == 0
     assert "driver not loaded; what its devices need is not known" in result.stderr
     documents = list(yaml.safe_load_all(result.stdout))
-    assert mounts(documents) == {"/sys"}
+    assert mounts(documents) == SYS
     assert container(documents)["securityContext"]["capabilities"]["add"] == ["NET_ADMIN"]
 
 
@@ -139,7 +142,9 @@ def test_files_go_into_a_config_map(target: str, tmp_path: Path) -> None:
     (tmp_path / "kdp.yaml").write_text("poll-interval: 60\nhost-root: /node\nset: {count: 2}\n")
     (tmp_path / "a b.json").write_text("{}")
 
-    config, daemon_set = made(f"{target}:Widgets", f"--config={tmp_path}/kdp.yaml", f"--set=file={tmp_path}/a b.json")
+    *_, config, daemon_set = made(
+        f"{target}:Widgets", f"--config={tmp_path}/kdp.yaml", f"--set=file={tmp_path}/a b.json"
+    )
 
     assert config["data"] == {"a-b.json": "{}", "kdp.yaml": "poll-interval: 60\nhost-root: /node\nset: {count: 2}\n"}
     assert container([daemon_set])["args"][2:] == [
@@ -149,7 +154,7 @@ def test_files_go_into_a_config_map(target: str, tmp_path: Path) -> None:
     ]
     marks = daemon_set["spec"]["template"]["metadata"]["annotations"]
     (tmp_path / "kdp.yaml").write_text("poll-interval: 61\n")
-    _, changed = made(f"{target}:Widgets", f"--config={tmp_path}/kdp.yaml")
+    *_, changed = made(f"{target}:Widgets", f"--config={tmp_path}/kdp.yaml")
     assert changed["spec"]["template"]["metadata"]["annotations"] != marks
 
 
@@ -161,7 +166,7 @@ def test_a_file_that_the_configuration_file_names_goes_along(
     (tmp_path / "f.json").write_text("{}")
     monkeypatch.chdir(tmp_path)
 
-    config, daemon_set = made(f"{target}:Widgets", "--config=kdp.yaml")
+    *_, config, daemon_set = made(f"{target}:Widgets", "--config=kdp.yaml")
 
     assert config["data"].keys() == {"kdp.yaml", "f.json"}
     assert container([daemon_set])["args"][2:4] == ["--set=file=/etc/kdp/f.json", "--config=/etc/kdp/kdp.yaml"]
@@ -178,8 +183,16 @@ def test_a_host_root_of_the_file_is_the_containers(target: str, tmp_path: Path) 
 def test_a_path_that_is_no_file_here_is_the_containers(target: str) -> None:
     documents = made(f"{target}:Widgets", "--set=file=/etc/kdp/there.json")
 
-    assert len(documents) == 1
+    assert [each["kind"] for each in documents] == ["NetworkPolicy", "DaemonSet"]
     assert "--set=file=/etc/kdp/there.json" in container(documents)["args"]
+
+
+def test_probes_by_command_open_no_port(target: str) -> None:
+    documents = made(f"{target}:Widgets", "--probes=exec")
+
+    assert container(documents)["readinessProbe"]["exec"]["command"] == ["kdp", "probe", "ready"]
+    assert "ports" not in container(documents)
+    assert not [each for each in container(documents)["args"] if "http" in each]
 
 
 def test_a_kustomize_base_is_a_directory(target: str, tmp_path: Path) -> None:
@@ -189,7 +202,12 @@ def test_a_kustomize_base_is_a_directory(target: str, tmp_path: Path) -> None:
     result = invoke(f"{target}:Widgets", "--format=kustomize", f"--set=file={tmp_path}/f.json", "-o", base, "--image=i")
 
     assert result.exit_code == 0, result.output
-    assert {each.name for each in base.iterdir()} == {"kustomization.yaml", "daemonset.yaml", "f.json"}
+    assert {each.name for each in base.iterdir()} == {
+        "kustomization.yaml",
+        "daemonset.yaml",
+        "network-policy.yaml",
+        "f.json",
+    }
     assert [each["kind"] for each in yaml.safe_load_all((base / "daemonset.yaml").read_text())] == ["DaemonSet"]
     kustomization = yaml.safe_load((base / "kustomization.yaml").read_text())
     assert kustomization["configMapGenerator"] == [{"name": "kdp-widgets", "files": ["f.json"]}]
@@ -299,6 +317,7 @@ def test_a_driver_has_an_account_its_policy_and_a_class(target: str) -> None:
         "ClusterRole",
         "ClusterRoleBinding",
         "DeviceClass",
+        "NetworkPolicy",
         "DaemonSet",
     ]
     assert documents[5]["metadata"]["name"] == "widget.example.com"
@@ -314,7 +333,7 @@ def test_a_driver_has_an_account_its_policy_and_a_class(target: str) -> None:
     assert pod["serviceAccountName"] == documents[0]["metadata"]["name"]
     assert pod["automountServiceAccountToken"] is True
     assert documents[-1]["spec"]["updateStrategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": "10%"}
-    fields = {each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in container(documents)["env"]}
+    fields = {each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in container(documents)["env"][1:]}
     assert fields == {"KDP_NODE_NAME": "spec.nodeName", "KDP_POD_UID": "metadata.uid"}
     assert "--mode=dra" in container(documents)["args"]
     assert not [each for each in container(documents)["args"] if "node-name" in each]
@@ -323,7 +342,7 @@ def test_a_driver_has_an_account_its_policy_and_a_class(target: str) -> None:
 def test_a_driver_is_given_its_own_directories_at_the_kubelets_paths(target: str) -> None:
     spec = made(f"{target}:Widgets", "--mode=dra", "--driver-name=w.example.com")[-1]["spec"]["template"]["spec"]
 
-    paths = {each["name"]: each["hostPath"]["path"] for each in spec["volumes"]}
+    paths = {each["name"]: each["hostPath"]["path"] for each in spec["volumes"] if each["name"] != "run"}
     own = {name: path for name, path in paths.items() if not name.startswith("node-")}
     assert own == {
         "registry": "/var/lib/kubelet/plugins_registry",
@@ -338,7 +357,7 @@ def test_a_driver_is_given_its_own_directories_at_the_kubelets_paths(target: str
 def test_a_driver_with_a_host_sees_the_nodes_sys_for_the_standard_attributes(target: str) -> None:
     spec = made(f"{target}:Hosted", "--mode=dra")[-1]["spec"]["template"]["spec"]
 
-    assert "/host/sys" in {each["mountPath"] for each in spec["containers"][0]["volumeMounts"]}
+    assert {f"/host{path}" for path in SYS} <= {each["mountPath"] for each in spec["containers"][0]["volumeMounts"]}
 
 
 def test_a_driver_that_writes_the_status_of_devices_may_do_so_under_its_name(target: str) -> None:
@@ -372,6 +391,7 @@ def test_a_pools_controller_is_one_pod_that_may_write_slices_of_no_node(target: 
         "ValidatingAdmissionPolicyBinding",
         "ClusterRole",
         "ClusterRoleBinding",
+        "NetworkPolicy",
         "Deployment",
     ]
     assert {each["metadata"]["name"] for each in documents} == {"kdp-widgets-controller"}
@@ -389,10 +409,10 @@ def test_a_pools_controller_is_one_pod_that_may_write_slices_of_no_node(target: 
     spec = documents[-1]["spec"]
     assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
     pod = spec["template"]["spec"]
-    assert pod["volumes"] == []
+    assert [each["name"] for each in pod["volumes"]] == ["run"]
     assert "tolerations" not in pod
     assert container(documents)["securityContext"]["runAsNonRoot"] is True
-    assert "env" not in container(documents)
+    assert [each["name"] for each in container(documents)["env"]] == ["KDP_SOCKET"]
     assert {"--mode=dra-controller", "--pool=fabric", "--pool-nodes=example.com/fabric=a"} <= {
         *container(documents)["args"]
     }
@@ -406,6 +426,7 @@ def test_a_nodes_driver_of_a_pool_writes_no_slices(target: str) -> None:
         "ClusterRole",
         "ClusterRoleBinding",
         "DeviceClass",
+        "NetworkPolicy",
         "DaemonSet",
     ]
     rights = {(each["resources"][0], *each["verbs"]) for each in documents[1]["rules"]}
@@ -423,6 +444,7 @@ def test_a_controllers_base_has_a_deployment(target: str, tmp_path: Path) -> Non
     assert {path.name for path in (tmp_path / "base").iterdir()} == {
         "kustomization.yaml",
         "driver.yaml",
+        "network-policy.yaml",
         "deployment.yaml",
     }
 

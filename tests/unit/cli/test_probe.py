@@ -101,7 +101,7 @@ def test_who_does_not_answer_is_not_ready(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_another_users_process_cannot_answer_for_the_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.sock"
-    monkeypatch.setattr(asking.struct, "unpack", lambda *_: (1, 4711, 4711))
+    monkeypatch.setattr("struct.unpack", lambda *_: (1, 4711, 4711))
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(os.fspath(path))
         listening.listen()

@@ -15,7 +15,7 @@ from kdp.daemon.own_socket import OwnSocket, PlaceTakenError, name_of
 from kdp.kubelet.sockets import is_answered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_whatever_else_has_its_name_is_neither_followed_nor_removed(path: Path, 
     target = tmp_path / "target"
     with closing(socket.socket(socket.AF_UNIX)) as dead:
         dead.bind(os.fspath(target))
-    makers = {
+    makers: dict[str, Callable[[], object]] = {
         "a link": lambda: path.symlink_to(target),
         "a link ": lambda: path.symlink_to(tmp_path / "nowhere"),
         "a file": lambda: path.write_text("x"),

@@ -17,6 +17,7 @@ from kdp.model.backend import Needs
 
 from ..strategies import effort
 
+DEVICE_MODEL = {f"/sys/{name}" for name in ("bus", "class", "dev", "devices", "module")}
 OWN = {"/var/lib/kubelet/device-plugins", "/var/lib/kubelet/pod-resources", "/var/lib/kdp"}
 
 
@@ -97,7 +98,22 @@ def test_a_directory_inside_another_one_is_not_given_twice_but_a_writable_one_is
     )
 
     given = {folder.path: folder.writable for folder in made.folders if folder.path not in OWN}
-    assert given == {"/opt/widget": False, "/sys": False, "/opt/widget/run": True}
+    assert given == {"/opt/widget": False, "/opt/widget/run": True} | dict.fromkeys(DEVICE_MODEL, False)
+
+
+def test_root_without_rights_changed_a_memory_limit_in_the_nodes_sys() -> None:
+    """The control groups are mounted below /sys, and a read-only mount of that leaves them writable."""
+    made = deployment(Needs(host_paths=["/sys", "/sys/kernel/iommu_groups"]))
+
+    assert paths(made) - OWN == {*DEVICE_MODEL, "/sys/kernel/iommu_groups"}
+    assert paths(deployment(Needs(host_paths=["/sys/class/widget"]))) - OWN == DEVICE_MODEL
+
+
+def test_an_exec_probe_needs_no_port() -> None:
+    made = deployment(probing="exec")
+
+    assert (made.http, [option for option in made.options if "http" in option]) == (None, [])
+    assert deployment(probing="exec", settings=Settings(http=Address("", 9))).http == Address("", 9)
 
 
 def test_a_plugin_in_the_nodes_network_is_probed_there_and_by_nobody_else() -> None:
@@ -157,7 +173,7 @@ def test_whatever_is_asked_for_is_covered_once_under_names_of_its_own(
 
     folders = [folder for folder in made.folders if folder.path not in OWN]
     writable = [folder.path for folder in folders if folder.writable]
-    for path in read:
+    for path in [each for each in read if each != "/sys"] + [*(DEVICE_MODEL if "/sys" in read else ())]:
         assert any(covers(folder.path, path) for folder in folders)
     for path in nodes:
         assert any(covers(folder.path, path) for folder in folders)

@@ -85,11 +85,49 @@ def test_the_probes_ask_where_it_answers() -> None:
     assert made["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http", "host": "127.0.0.1"}
 
 
+def test_anybody_in_the_cluster_reached_the_port() -> None:
+    policy = daemon_set(deployment(), PLACEMENT)[0]
+
+    assert policy["spec"] == {
+        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "kdp-widgets"}},
+        "policyTypes": ["Ingress"],
+    }
+    # It would do nothing there: the port is on loopback.
+    in_the_nodes = daemon_set(deployment(needs=Needs(host_network=True)), PLACEMENT)
+    assert [each["kind"] for each in in_the_nodes] == ["DaemonSet"]
+    assert kustomization(deployment(), PLACEMENT)["resources"] == ["network-policy.yaml", "daemonset.yaml"]
+
+
+def test_an_exec_probe_asks_the_pods_own_socket() -> None:
+    made = daemon_set(deployment(http=None, probing="exec"), PLACEMENT)
+
+    only = container(made)
+    assert only["livenessProbe"]["exec"] == {"command": ["kdp", "probe", "live"]}
+    assert only["readinessProbe"]["exec"] == {"command": ["kdp", "probe", "ready"]}
+    assert "ports" not in only
+    assert only["env"] == [{"name": "KDP_SOCKET", "value": "/run/kdp/plugin.sock"}]
+    assert {"name": "run", "mountPath": "/run/kdp"} in only["volumeMounts"]
+    assert {"name": "run", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}} in pod(made)["volumes"]
+
+
+def test_what_is_read_only_is_so_below_mounts_too() -> None:
+    read = Folder(name="node-dev", path="/dev", seen_at="/host/dev", why="look at device nodes")
+    mounts = {
+        each["name"]: each
+        for each in container(daemon_set(deployment(folders=(FOLDER, read)), PLACEMENT))["volumeMounts"]
+    }
+
+    assert mounts["node-dev"]["readOnly"] is True
+    assert mounts["node-dev"]["recursiveReadOnly"] == "IfPossible"
+    assert not {"readOnly", "recursiveReadOnly"} & mounts["device-plugins"].keys()
+    assert not any("mountPropagation" in mount for mount in mounts.values())
+
+
 def test_files_are_mounted_as_a_directory() -> None:
     made = daemon_set(deployment(files={"w.yaml": "a: 1\n"}), PLACEMENT)
 
-    assert [each["kind"] for each in made] == ["ConfigMap", "DaemonSet"]
-    assert made[0]["data"] == {"w.yaml": "a: 1\n"}
+    assert [each["kind"] for each in made] == ["NetworkPolicy", "ConfigMap", "DaemonSet"]
+    assert made[1]["data"] == {"w.yaml": "a: 1\n"}
     (mount,) = [each for each in container(made)["volumeMounts"] if each["name"] == "config"]
     assert mount == {"name": "config", "mountPath": "/etc/kdp", "readOnly": True}
     assert kustomization(deployment(files={"w.yaml": "a: 1\n"}), PLACEMENT)["configMapGenerator"] == [
@@ -101,7 +139,7 @@ def test_files_are_mounted_as_a_directory() -> None:
 def test_it_needs_no_account_and_is_there_before_the_pods_that_want_its_devices() -> None:
     made = daemon_set(deployment(), PLACEMENT)
 
-    assert [each["kind"] for each in made] == ["DaemonSet"]
+    assert [each["kind"] for each in made] == ["NetworkPolicy", "DaemonSet"]
     assert pod(made)["automountServiceAccountToken"] is False
     assert pod(made)["priorityClassName"] == "system-node-critical"
     assert made[-1]["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"] == 0

@@ -52,6 +52,12 @@ def test_it_may_write_where_it_must_and_open_what_it_names() -> None:
     assert "DeviceAllow" not in plain
 
 
+def test_its_tasks_and_descriptors_had_no_limit() -> None:
+    made = settings(text())
+
+    assert (made["TasksMax"], made["LimitNOFILE"]) == (["128"], ["1024"])
+
+
 def test_a_directory_of_others_keeps_its_owner_and_mode() -> None:
     """As StateDirectory, one that the backend only reads became the process's own, with all that is in it."""
     read = Folder(name="w", path="/var/lib/widgetd", seen_at="/w", made=True, why="the backend reads it")
