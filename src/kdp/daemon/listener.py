@@ -104,14 +104,16 @@ class Listener:
 
     async def serve(self) -> NoReturn:
         """Accept and answer until cancelled; then the socket and all connections are closed."""
-        loop = asyncio.get_running_loop()
         try:
             while True:
+                await _readable(self._listening)  # not `sock_accept`: if cancelled, it can lose a connection unclosed
                 try:
-                    accepted, _ = await loop.sock_accept(self._listening)
+                    accepted, _ = self._listening.accept()
                 except OSError as error:
-                    await asyncio.sleep(BREATH if error.errno == errno.ECONNABORTED else self._complain(error))
+                    gone = error.errno in (errno.EAGAIN, errno.ECONNABORTED)
+                    await asyncio.sleep(BREATH if gone else self._complain(error))
                 else:
+                    accepted.setblocking(False)
                     self._take(accepted)
                     await asyncio.sleep(BREATH)
         finally:
@@ -167,6 +169,16 @@ class Listener:
                 raise ConnectionAbortedError
             request += received
         return request
+
+
+async def _readable(listening: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(listening, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(listening)
 
 
 def _parsed(request: bytes) -> tuple[str, str]:

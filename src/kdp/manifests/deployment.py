@@ -164,7 +164,7 @@ def deployment_of(
         http = Address("127.0.0.1" if needs.host_network else "", _PORT)
         options["--http"] = str(http)
     fields: dict[str, str] = {}
-    own = _own(settings, keeps_state=keeps_state)
+    own = _own(settings, keeps_state=keeps_state, has_socket=not in_container)
     if cluster is not None:
         own = () if cluster.is_controller else _of_driver(settings, cluster.driver)
         fields = {} if cluster.is_controller else {SETTINGS[name].variable: field for name, field in _FIELDS.items()}
@@ -188,7 +188,7 @@ def deployment_of(
     )
 
 
-def _own(settings: Settings, *, keeps_state: bool) -> Iterable[Folder]:
+def _own(settings: Settings, *, keeps_state: bool, has_socket: bool) -> Iterable[Folder]:
     """Tell what kdp itself needs as a device plugin."""
     paths = settings.paths
     if settings.registration == "watcher":
@@ -202,8 +202,9 @@ def _own(settings: Settings, *, keeps_state: bool) -> Iterable[Folder]:
         yield _same(
             "cdi", settings.cdi_dir, "the files that describe its devices to the runtime", writable=True, made=True
         )
-    if settings.state_dir is not None and keeps_state:
-        yield _same("state", settings.state_dir, "allocations until they are released", writable=True, made=True)
+    if settings.state_dir is not None and (keeps_state or has_socket):
+        why = "allocations until they are released" if keeps_state else "the socket on which commands ask it"
+        yield _same("state", settings.state_dir, why, writable=True, made=True)
 
 
 def _of_driver(settings: Settings, driver: str) -> Iterable[Folder]:

@@ -195,18 +195,25 @@ async def probed(what: str, **environment: str) -> tuple[int, str]:
     return done.returncode, done.stdout.decode() + done.stderr.decode()
 
 
+async def until_probed(what: str, code: int, **environment: str) -> str:
+    """Run it until it ends with this exit code, and return what it said."""
+    with anyio.fail_after(20):
+        while True:
+            found, said = await probed(what, **environment)
+            if found == code:
+                return said
+
+
 async def test_an_exec_probe_asks_the_living_plugin(start: Start, kubelet: SimulatedKubelet, tmp_path: Path) -> None:
     socket_path = tmp_path / "plugin.sock"
     by_path = {"KDP_SOCKET": str(socket_path)}
     async with start(program(), KDP_SOCKET=str(socket_path)) as plugin:
-        await kubelet.until(allocatable={RESOURCE: 2})
+        said = await until_probed("ready", 0, **by_path)
+        assert json.loads(said)["resources"][RESOURCE]["state"] == "connected"
         assert await probed("live", **by_path) == (0, "ok\n")
-        code, said = await probed("ready", **by_path)
-        assert (code, json.loads(said)["resources"][RESOURCE]["state"]) == (0, "connected")
         await kubelet.crash()
-        with anyio.fail_after(20):
-            while (await probed("ready", **by_path))[0] != 1:
-                pass
+        await until_probed("ready", 1, **by_path)
+        assert await probed("live", **by_path) == (0, "ok\n")
         assert (await plugin.stop())[0] == 0
     assert not socket_path.exists()
     assert (await probed("live", **by_path))[0] == 1
@@ -217,13 +224,10 @@ async def test_a_killed_plugins_socket_is_its_successors(
 ) -> None:
     by_directory = {"KDP_STATE_DIR": str(tmp_path / "state")}
     async with start(program()):
-        await kubelet.until(allocatable={RESOURCE: 2})
-        assert (await probed("ready", **by_directory))[0] == 0
+        await until_probed("ready", 0, **by_directory)
     assert "Connection refused" in (await probed("ready", **by_directory))[1]
     async with start(program()):
-        with anyio.fail_after(20):
-            while (await probed("live", **by_directory))[0] != 0:
-                pass
+        await until_probed("ready", 0, **by_directory)
 
 
 @pytest.mark.parametrize("trouble", ["a link", "read-only", "full"])

@@ -76,6 +76,10 @@ def test_a_backend_that_leaves_nothing_to_save_has_no_place_for_it() -> None:
     assert paths(deployment(keeps_state=False)) == OWN - {"/var/lib/kdp"}
 
 
+def test_on_the_node_itself_it_has_a_place_for_its_socket() -> None:
+    assert "/var/lib/kdp" in paths(deployment(keeps_state=False, in_container=False))
+
+
 def test_nodes_are_looked_at_in_the_nodes_own_dev_and_never_mounted_alone() -> None:
     made = deployment(nodes=["/dev/dri/renderD128", "/dev/kfd", "/run/widgets/w0"])
 
