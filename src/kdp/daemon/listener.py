@@ -39,8 +39,9 @@ BREATH: Final = 0.002
 PAUSE: Final = 1.0
 """Seconds until another connection is accepted after one could not be."""
 
-BACKLOG: Final = 128
-"""Connections that wait in the kernel."""
+BACKLOG: Final = 1024
+"""Connections that wait in the kernel, for two seconds at most. With fewer, a probe whose packet is dropped during a
+flood is late."""
 
 
 @final
@@ -97,6 +98,8 @@ class Listener:
 
     def __init__(self, listening: socket.socket, answer: Answering) -> None:
         listening.setblocking(False)
+        # Accepted sockets inherit it: no client fills more memory of the kernel than of the process.
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, LARGEST)
         self._listening = listening
         self._answer = answer
         self._connections: dict[asyncio.Task[None], _Connection] = {}  # the oldest first

@@ -38,11 +38,13 @@ class PlaceTakenError(KdpError):
     """The socket cannot be made; the text says why, and what to do."""
 
 
-def name_of(mode: str, keys: Iterable[str]) -> str:
-    """Return the name of the socket of a process that serves these backends in this mode, the same at each start."""
+def path_in(directory: Path, mode: str, keys: Iterable[str]) -> Path:
+    """Return where a process that serves these backends in this mode has its socket, the same at each start."""
     sorted_keys = sorted(set(keys))
-    slug = re.sub(r"[^A-Za-z0-9.-]", "_", sorted_keys[0])[:_LONGEST_SLUG]
-    return f"{slug}-{zlib.crc32(repr((mode, sorted_keys)).encode()):08x}.sock"
+    tail = f"-{zlib.crc32(repr((mode, sorted_keys)).encode()):08x}.sock"
+    room = MAX_SOCKET_PATH_BYTES - len(os.fsencode(directory)) - 1 - len(tail)
+    slug = re.sub(r"[^A-Za-z0-9.-]", "_", sorted_keys[0])[: max(3, min(_LONGEST_SLUG, room))]
+    return directory / f"{slug}{tail}"
 
 
 @final
@@ -55,8 +57,9 @@ class OwnSocket:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        draft = path.with_name(f".{path.name}.{os.urandom(3).hex()}")
-        if len(os.fsencode(draft)) > MAX_SOCKET_PATH_BYTES:
+        self._drafts = f".{zlib.crc32(os.fsencode(path.name)):08x}."
+        draft = path.with_name(f"{self._drafts}{os.urandom(2).hex()}")
+        if max(len(os.fsencode(each)) for each in (path, draft)) > MAX_SOCKET_PATH_BYTES:
             raise PlaceTakenError(
                 f"socket {str(path)!r}: the path is too long for a unix socket; give a shorter one with --socket"
             )
@@ -76,7 +79,7 @@ class OwnSocket:
                 os.unlink(self._path)
 
     def _listen(self, draft: Path) -> socket.socket:
-        remove_dead(self._path.parent, lambda name: name.startswith(f".{self._path.name}."))
+        remove_dead(self._path.parent, lambda name: name.startswith(self._drafts))
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             os.fchmod(listening.fileno(), 0o600)  # Linux gives the file that `bind` makes the mode of the socket

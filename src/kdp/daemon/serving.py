@@ -26,7 +26,7 @@ from ..model.health_policy import policy_of
 from ..supervision.backend_validation import check_attributes
 from ..supervision.shared_state import SharedState, states_for
 from .mode_lock import ModeLock, key_of
-from .own_socket import name_of
+from .own_socket import path_in
 from .settings import SETTINGS, ServeOptions, Settings
 from .sources import from_environment, from_keywords, resolve
 
@@ -125,7 +125,7 @@ class Plan:
         if self.settings.socket is not ...:
             return self.settings.socket
         directory = self.settings.state_dir
-        return None if directory is None else directory / name_of(self.settings.mode, self.keys)
+        return None if directory is None else path_in(directory, self.settings.mode, self.keys)
 
     def following(self, old: Plan) -> Plan:
         """Return this plan with the states of those backends that the old one served, too."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import zlib
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from kdp.daemon.own_socket import OwnSocket, PlaceTakenError, name_of
+from kdp.daemon.own_socket import OwnSocket, PlaceTakenError, path_in
 from kdp.kubelet.sockets import is_answered
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def test_what_took_its_place_meanwhile_is_not_removed(path: Path) -> None:
 def test_the_draft_of_a_killed_process_is_removed(path: Path) -> None:
     path.parent.mkdir()
     with closing(socket.socket(socket.AF_UNIX)) as dead:
-        dead.bind(os.fspath(path.with_name(f".{path.name}.abcdef")))
+        dead.bind(os.fspath(path.with_name(f".{zlib.crc32(path.name.encode()):08x}.abcd")))
     with made(path):
         assert [each.name for each in path.parent.iterdir()] == ["a.sock"]
 
@@ -121,6 +122,9 @@ def test_a_path_that_no_socket_can_have_is_told(tmp_path: Path) -> None:
 
 
 def test_a_process_has_the_same_name_at_each_start_and_another_one_a_different_name() -> None:
+    def name_of(mode: str, keys: list[str], directory: str = "/var/lib/kdp") -> str:
+        return path_in(Path(directory), mode, keys).name
+
     one = name_of("device-plugin", ["example.com/b", "example.com/a"])
 
     assert one == name_of("device-plugin", ["example.com/a", "example.com/b"])
@@ -129,3 +133,10 @@ def test_a_process_has_the_same_name_at_each_start_and_another_one_a_different_n
     assert one != name_of("dra", ["example.com/b", "example.com/a"])
     assert one != name_of("device-plugin", ["example.com/a"])
     assert len(name_of("dra", ["x" * 300])) < 60
+
+
+def test_in_a_directory_with_a_long_name_its_own_is_shorter(tmp_path: Path) -> None:
+    directory = tmp_path / ("d" * (88 - len(os.fsencode(tmp_path))))
+    with made(path_in(directory, "device-plugin", ["example.com/a-resource-with-a-long-name"])):
+        (only,) = directory.iterdir()
+        assert is_answered(only) is True
