@@ -103,12 +103,12 @@ async def plug(world: World) -> None:
 async def unplug(world: World) -> None:
     """A toy is taken away, held or not."""
     if len(world.hardware) > 4:
-        world.unplug(world.rng.choice(sorted(world.hardware)))
+        world.unplug(world.rng.choice(world.toys))
 
 
 async def flap(world: World) -> None:
     """A toy falls sick and becomes well, several times."""
-    name = world.rng.choice(sorted(world.hardware))
+    name = world.rng.choice(world.toys)
     for turn in range(world.rng.randint(1, 8)):
         world.fall(name, sick=turn % 2 == 0)
         await anyio.sleep(world.rng.uniform(0.0, 0.15))
@@ -116,10 +116,10 @@ async def flap(world: World) -> None:
 
 async def burst(world: World) -> None:
     """All toys fall sick at once, and most become well."""
-    for name in world.hardware:
+    for name in world.toys:
         world.fall(name, sick=True)
     await anyio.sleep(world.rng.uniform(0.0, 0.3))
-    for name in world.hardware:
+    for name in world.toys:
         world.fall(name, sick=world.rng.random() < 0.1)
 
 

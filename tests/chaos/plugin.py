@@ -37,6 +37,7 @@ class Toys(kdp.DeviceBackend):
 
     resource = RESOURCE
     poll_interval = 0.1
+    health_policy = kdp.HealthPolicy(hold_down=0.3, hold_down_max=0.6)  # quarantine, too, must end within a peace
 
     def __init__(self, hardware: Path, journal: int) -> None:
         self._hardware = hardware

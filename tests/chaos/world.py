@@ -29,6 +29,8 @@ from .judge import READY_SECONDS, STOP_SECONDS, Judge, Seen
 from .plugin import COMMAND, RESOURCE, SICK
 
 TOYS = 12
+MARKER = "marker"
+"""How the toy begins that comes with one peace and goes with the next: only a plugin that lives now can list it so."""
 FULL_DISK = "the disk was full"
 IDLE_START = 0.5
 """Seconds in which a process that imports gRPC and kdp starts on an idle machine."""
@@ -220,6 +222,19 @@ class World:
         self._write(name, "fine")
         self.hardware[name] = True
 
+    @property
+    def toys(self) -> list[str]:
+        """The toys that operations may change."""
+        return sorted(name for name in self.hardware if not name.startswith(MARKER))
+
+    def _mark(self) -> None:
+        """Change the hardware, so that what a plugin listed before its end is not taken for the truth."""
+        markers = [name for name in self.hardware if name.startswith(MARKER)]
+        if markers:
+            self.unplug(markers[0])
+        else:
+            self.plug(f"{MARKER}{self.judge.counts['settled']}")
+
     def unplug(self, name: str) -> None:
         """Take a toy away."""
         self.causes.add("a toy was taken away")
@@ -291,6 +306,7 @@ class World:
         self.limit(resource.RLIMIT_NOFILE, -1)
         if self.pid is None:
             await self.start()
+        self._mark()
         began = time.monotonic()
         problem = await self._peace(began + READY_SECONDS + self.noise)
         if problem is not None:  # the machine may be slow to start anything now

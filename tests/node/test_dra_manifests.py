@@ -16,7 +16,7 @@ from .conftest import Namespace
 from .nodekit.cluster import NODE, Object, is_ready
 from .nodekit.image import STAY
 from .nodekit.machine import IMAGE as BUSYBOX
-from .test_manifests import Plugin, deployed, impatient, render, rendered, required, without
+from .test_manifests import Plugin, answers_commands, deployed, impatient, render, rendered, required, without
 
 DRIVER: Final = "fuse.example.com"
 SLICES: Final = "resource.k8s.io/v1/resourceslices"
@@ -255,6 +255,7 @@ MISSING: Final = (
     Missing("cdi", prepares, "/var/run/cdi"),
     Missing("state", keeps_the_other_mode_away, "/var/lib/kdp: no locks there"),
     Missing("node-dev", sees_nodes, ""),
+    Missing("run", answers_commands, "no command can ask this process yet"),
     Missing("KDP_NODE_NAME", is_registered, "needs the node's name, as the API server has it"),
     Missing("list resourceslices", publishes, "a role must grant the verb 'list' on 'resourceslices'"),
     Missing("create resourceslices", publishes, "a role must grant the verb 'create' on 'resourceslices'"),

@@ -192,6 +192,15 @@ async def describes_devices(plugin: Plugin) -> bool:
     return "kdp.example.com/seen" in {json.loads(file.read_text())["kind"] for file in files}
 
 
+async def answers_commands(plugin: Plugin) -> bool:
+    """A command of the node can ask the living plugin."""
+    try:
+        await plugin.exec("kdp", "probe", "ready")
+    except RuntimeError:
+        return False
+    return True
+
+
 async def _healthy(plugin: Plugin, resource: str) -> int:
     # Not the node's status, which may still be that of another test.
     said = json.loads(await plugin.exec("wget", "-q", "-O", "-", "http://127.0.0.1:8080/readyz"))
@@ -212,6 +221,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     knows_holders,
     saves_allocations,
     describes_devices,
+    answers_commands,
 )
 
 
@@ -220,7 +230,7 @@ class Missing:
     """One thing that is taken away.
 
     Attributes:
-        what: A volume's name, or a field of the container's security context.
+        what: A volume's name, how those of several begin (``node-sys``), or a field of the container's security context.
         breaks: The check that fails then.
         says: What the plugin's log says of it; empty: nothing, because nothing fails that it could know of.
     """
@@ -240,6 +250,7 @@ MISSING: Final = (
     Missing("pod-resources", knows_holders, "there is no /var/lib/kubelet/pod-resources/kubelet.sock"),
     Missing("state", saves_allocations, "what is allocated now is not released if this process is killed"),
     Missing("cdi", describes_devices, "mount the node's /var/run/cdi writable"),
+    Missing("run", answers_commands, "no command can ask this process yet"),
 )
 
 
@@ -268,9 +279,14 @@ def without(documents: list[Object], what: str) -> list[Object]:
         return changed
     for place in (spec["volumes"], container["volumeMounts"]):
         before = len(place)
-        place[:] = [each for each in place if each["name"] != what]
-        assert len(place) == before - 1, f"there is no {what}"
+        place[:] = [each for each in place if _kind_of(each["name"]) != what]
+        assert len(place) < before, f"there is no {what}"
     return changed
+
+
+def _kind_of(volume: str) -> str:
+    """Return what a volume is for: those of /sys are the directories of it that are read."""
+    return "node-sys" if volume.startswith("node-sys-") else volume
 
 
 async def use_a_device(plugin: Plugin) -> None:
@@ -345,7 +361,7 @@ async def test_without_the_right_to_open_it_says_which_is_missing(namespace: Nam
 
 async def test_each_mount_has_a_check(written: list[Object]) -> None:
     [container] = written[-1]["spec"]["template"]["spec"]["containers"]
-    mounts = {each["name"] for each in container["volumeMounts"]}
+    mounts = {_kind_of(each["name"]) for each in container["volumeMounts"]}
     assert mounts - {"config"} == {missing.what for missing in MISSING} - {"runAsUser"}
 
 
