@@ -79,7 +79,7 @@ def follow(dockerfile: Path) -> Followed:
         elif word == "RUN":
             install = re.fullmatch(r"pip install --no-cache-dir (.*) && rm -r /src", rest)
             assert install is not None, line
-            requirements += [_requirement(each) for each in shlex.split(install[1])]
+            requirements += [_requirement(each) for each in shlex.split(install[1]) if each.startswith("/src")]
         elif word in run:
             run[word] = json.loads(rest)
         else:

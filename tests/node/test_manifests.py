@@ -147,6 +147,23 @@ async def test_a_kustomize_base_as_written(namespace: Namespace, generic_image: 
     await cluster.until_said("opens-fuse-and-tun", "opened", namespace=namespace.name)
 
 
+async def test_a_command_probes_and_nothing_below_dev_can_be_written(namespace: Namespace, generic_image: Path) -> None:
+    """As root without capabilities: what is mounted below the node's /dev was writable, and a memory limit in /sys."""
+    required("/dev/fuse")
+    documents = rendered(namespace, "minimal", "--set=count=2", "--probes=exec")
+    async with deployed(namespace, generic_image, documents) as plugin:
+        await plugin.until_ready()
+        assert await plugin.exec("kdp", "probe", "live") == "ok\n"
+        said = json.loads(await plugin.exec("kdp", "probe", "ready"))
+        assert said["resources"]["example.com/fuse"]["state"] == "connected"
+        [status] = (await plugin.pod())["status"]["containerStatuses"]
+        mounts = {each["mountPath"]: each for each in status["volumeMounts"]}
+        assert mounts["/dev"]["recursiveReadOnly"] == "Enabled"
+        script = "for each in /dev/shm /dev /sys/fs/cgroup/memory; do (: > $each/kdp-test) 2>&1; done; true"
+        told = await plugin.exec("sh", "-c", script)
+        assert told.count("Read-only file system") == len(told.splitlines()), told
+
+
 async def test_the_self_testing_example_as_written(namespace: Namespace, generic_image: Path) -> None:
     required("/dev/hwrng")
     async with deployed(namespace, generic_image, rendered(namespace, "hwrng", "--set=count=2")) as plugin:
@@ -246,7 +263,7 @@ MISSING: Final = (
         "runAsUser", is_registered, "this process is user 65534 and the kubelet's directories are root's: run it as"
     ),
     Missing("node-dev", sees_nodes, ""),
-    Missing("node-sys", knows_sysfs, ""),
+    Missing("node-sys-devices", knows_sysfs, ""),
     Missing("pod-resources", knows_holders, "there is no /var/lib/kubelet/pod-resources/kubelet.sock"),
     Missing("state", saves_allocations, "what is allocated now is not released if this process is killed"),
     Missing("cdi", describes_devices, "mount the node's /var/run/cdi writable"),
