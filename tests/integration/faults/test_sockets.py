@@ -6,6 +6,7 @@ import os
 import time
 from pathlib import Path
 
+import anyio
 import pytest
 
 from kdp.testing import ScenarioError, SimulatedKubelet
@@ -107,7 +108,10 @@ async def test_without_inotify_the_kubelet_is_found_by_looking(k: SimulatedKubel
     async with child(k.paths, before=before) as plugin:
         await k.until(allocatable={RESOURCE: 2})
         sentence = await plugin.said("inotify is refused")
-        saw(Fault.NO_INOTIFY, sentence, await plugin.state(RESOURCE))
+        with anyio.fail_after(20):  # the kubelet has its list a moment before Register returns
+            while "not ready" in (state := await plugin.state(RESOURCE)):
+                pass
+        saw(Fault.NO_INOTIFY, sentence, state)
         await k.restart()
         await k.until(lambda: len(registers(k)) == 2, allocatable={RESOURCE: 2})
         assert (await plugin.terminated())[0] == 0
