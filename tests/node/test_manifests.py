@@ -263,7 +263,7 @@ MISSING: Final = (
         "runAsUser", is_registered, "this process is user 65534 and the kubelet's directories are root's: run it as"
     ),
     Missing("node-dev", sees_nodes, ""),
-    Missing("node-sys-devices", knows_sysfs, ""),
+    Missing("node-sys", knows_sysfs, ""),
     Missing("pod-resources", knows_holders, "there is no /var/lib/kubelet/pod-resources/kubelet.sock"),
     Missing("state", saves_allocations, "what is allocated now is not released if this process is killed"),
     Missing("cdi", describes_devices, "mount the node's /var/run/cdi writable"),
