@@ -198,7 +198,7 @@ def _parsed(request: bytes) -> tuple[str, str]:
 def _rendered(answer: Answer, *, has_body: bool) -> bytes:
     body = answer.body.encode()
     head = (
-        f"HTTP/1.1 {answer.status} {http.HTTPStatus(answer.status).phrase}\r\n"
+        f"HTTP/1.0 {answer.status} {http.HTTPStatus(answer.status).phrase}\r\n"
         f"Server: kdp\r\n"
         f"Kdp-Protocol: 1\r\n"
         f"Content-Type: {answer.kind}; charset=utf-8\r\n"

@@ -66,7 +66,7 @@ async def asked(port: int, request: bytes) -> bytes:
 )
 async def test_a_request_is_answered_by_its_first_line(request_: bytes, status: bytes) -> None:
     async with serving() as port:
-        assert (await asked(port, request_)).split(b"\r\n")[0] in (b"HTTP/1.1 " + status, b"")
+        assert (await asked(port, request_)).split(b"\r\n")[0] in (b"HTTP/1.0 " + status, b"")
         answer = await asked(port, b"GET /readyz HTTP/1.1\r\n\r\n")
     assert answer.endswith(b"\r\n\r\n/readyz True\n")
     assert b"\r\nKdp-Protocol: 1\r\n" in answer
