@@ -12,8 +12,8 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
-from ..errors import CdiWriteError, InvalidValueError
-from ..storage import files
+from ..errors import CdiWriteError, InvalidNameError, InvalidValueError
+from ..storage import files, reading
 from .parse import parse_spec
 
 if TYPE_CHECKING:
@@ -36,7 +36,13 @@ class CdiDirectory:
         self.path = path
 
     def file(self, kind: str, part: str = "") -> Path:
-        """Return the file of a kind, or of a part of it."""
+        """Return the file of a kind, or of a part of it.
+
+        Raises:
+            InvalidNameError: The part is no name of a file.
+        """
+        if "/" in part or "\0" in part:
+            raise InvalidNameError(f"part {part!r} of CDI kind {kind}: must not have '/' or NUL; valid is 'claim-0'")
         return self.path / f"{_PREFIX}{kind.replace('/', '_')}{f'_{part}' if part else ''}{_SUFFIX}"
 
     def parts(self, kind: str) -> list[str]:
@@ -58,10 +64,10 @@ class CdiDirectory:
         """
         file, data = self.file(spec.kind, part), spec.encode()
         try:
-            if file.read_bytes() == data:
+            if reading.read(file, limit=len(data), follow=False) == data:
                 return False
         except OSError:
-            pass  # missing, or unreadable and replaced
+            pass  # missing, or something else: it is replaced
         try:
             self.path.mkdir(mode=0o755, parents=True, exist_ok=True)
             # Runtimes read only .json and .yaml, so nobody sees the draft.
@@ -113,8 +119,10 @@ class CdiDirectory:
     @staticmethod
     def _is_stale(file: Path, host: Host) -> bool:
         try:
-            spec = parse_spec(file.read_bytes(), where=str(file))
+            spec = parse_spec(reading.read(file, follow=False), where=str(file))
         except InvalidValueError:
             return True
+        except reading.UnusableFileError:
+            return not file.is_symlink()  # a runtime would wait at a FIFO; a link was made by somebody else
         nodes = [node for device in spec.devices for node in device.edits.device_nodes]
         return bool(nodes) and not any(host.exists(node.host_path or node.path) for node in nodes)

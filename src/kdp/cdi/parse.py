@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidValueError
 from ..model.edits import Hook
+from ..storage.documents import parse_json
 from .model import CdiDevice, CdiEdits, CdiMount, CdiNetDevice, CdiNode, CdiSpec
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def parse_spec(text: str | bytes, *, where: str) -> CdiSpec:
         InvalidValueError: No JSON, or a rule of the specification is broken; the text names the place and the rule.
     """
     try:
-        document = json.loads(text)
+        document = parse_json(text)
     except ValueError as error:
         raise InvalidValueError(f"{where}: is no JSON: {error}") from None
     spec = _object(document, where, required={"cdiVersion", "kind", "devices"}, known={"containerEdits", "annotations"})

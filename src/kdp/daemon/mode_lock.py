@@ -5,6 +5,9 @@ of one mode may live at once, as in a rolling update. So each mode has a lock fi
 share, and nobody begins while a process of the other mode has its file. A lock ends with its process, however that
 ends; whoever ends in order and is the last removes the file.
 
+Nobody waits inside the kernel for a lock: a program of others may hold one for ever. Then this process waits and says
+why, as it does for the other mode.
+
 It works where both can write the same directory: a DaemonSet mounts it from the node. Where it cannot be written
 nothing is locked, and that is said. What the kubelet still has on offer is another question, which the DRA driver asks
 itself.
@@ -14,15 +17,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import os
 import random
+import time
 import zlib
 from typing import TYPE_CHECKING, Final, Literal, Self, final
 
+import attrs
+
 from ..kubelet.paths import DEFAULT_ROOT
-from ..storage.files import is_at, lock
+from ..storage import locks, reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,6 +47,10 @@ LOOK_PAUSE: Final = 1.0
 """Seconds between two tries while the other mode is there."""
 
 
+BRIEF: Final = 1.0
+"""Seconds for which the lock of our own mode may be taken: whoever looks whether we are there holds it for a moment."""
+
+
 def key_of(backend: DeviceBackend, kubelet_root: Path) -> str:
     """Return what a backend's lock files are named by.
 
@@ -53,6 +62,15 @@ def key_of(backend: DeviceBackend, kubelet_root: Path) -> str:
         return name
     # No secret, and hashlib is a hundredth of a process's start.
     return f"{name}@{zlib.crc32(os.fsencode(kubelet_root)):08x}"
+
+
+@final
+@attrs.frozen
+class _Obstacle:
+    """Why the locks cannot be taken now, and whether that may be over in a moment."""
+
+    problem: str
+    is_brief: bool = False
 
 
 @final
@@ -71,16 +89,14 @@ class ModeLock:
         self._held: dict[Path, int] = {}
 
     async def __aenter__(self) -> Self:
-        while (taken := self._take()) is not None:
-            other = _OTHER[self._mode]
-            problem = (
-                f"another process serves {taken} {_WORDS[other]}; devices can be offered in one way only: end that "
-                f"one, as by deleting its DaemonSet, and this one begins {_WORDS[self._mode]}"
-            )
-            if self.problem is None:
-                logger.warning("%s", problem)
-            self.problem = problem
-            await asyncio.sleep(LOOK_PAUSE * random.uniform(0.5, 1.0))  # noqa: S311 - two that begin at once must not stay in step
+        until = time.monotonic() + BRIEF
+        while (obstacle := self._take()) is not None:
+            is_brief = obstacle.is_brief and time.monotonic() < until
+            if not is_brief and obstacle.problem != self.problem:
+                logger.warning("%s", obstacle.problem)
+                self.problem = obstacle.problem
+            # Two that begin at once must not stay in step.
+            await asyncio.sleep((BRIEF / 20 if is_brief else LOOK_PAUSE) * random.uniform(0.5, 1.0))  # noqa: S311
         self.problem = None
         return self
 
@@ -92,55 +108,66 @@ class ModeLock:
     def _release(self) -> None:
         for path, descriptor in self._held.items():
             with contextlib.suppress(OSError):
-                if lock(descriptor):
+                if locks.lock(descriptor):
                     path.unlink()
-            os.close(descriptor)
+            locks.close(descriptor)
         self._held.clear()
 
-    def _take(self) -> str | None:
-        """Take all locks, or none; return whose is held by the other mode, None: nobody's."""
+    def _take(self) -> _Obstacle | None:
+        """Take all locks, or none; return what is in the way, None: nothing."""
+        other = _OTHER[self._mode]
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             for key in self._keys:
                 path = self._path(key, self._mode)
-                self._held[path] = _shared(path)
-                if _is_held(self._path(key, _OTHER[self._mode])):
+                descriptor = _shared(path)
+                if descriptor is None:
                     self._release()
-                    return key
+                    return _Obstacle(
+                        f"another program holds the lock {path}; end it, or remove that file if it has no business "
+                        f"there, and this one begins {_WORDS[self._mode]}",
+                        is_brief=True,
+                    )
+                self._held[path] = descriptor
+                if _is_held(self._path(key, other)):
+                    self._release()
+                    return _Obstacle(
+                        f"another process serves {key} {_WORDS[other]}; devices can be offered in one way only: end "
+                        f"that one, as by deleting its DaemonSet, and this one begins {_WORDS[self._mode]}"
+                    )
         except OSError as error:
             self._release()
             # A device plugin without DRA beside it needs no directory, and runs without one as it always did.
             level = logging.INFO if self._mode == "dra" else logging.DEBUG
-            logger.log(
-                level, "%s: no locks there (%s): nobody else is kept from serving", self._directory, error.strerror
-            )
+            if isinstance(error, reading.UnusableFileError):  # a directory that can be written, and a file of others
+                level = logging.WARNING
+            place = error.filename if isinstance(error.filename, str) else self._directory
+            logger.log(level, "%s: no locks there (%s): nobody else is kept from serving", place, error.strerror)
         return None
 
     def _path(self, key: str, mode: Mode) -> Path:
         return self._directory / f"{key.replace('/', '_')}.{mode}.lock"
 
 
-def _shared(path: Path) -> int:
-    """Open a lock file, make it if it is missing, and hold its lock with others of the mode."""
+def _shared(path: Path) -> int | None:
+    """Open a lock file, make it if it is missing, and hold its lock with others of the mode; None: it is taken."""
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH)  # whoever looks whether we are there holds it for a moment
-        except OSError:
-            os.close(descriptor)
-            raise
-        if is_at(descriptor, path):
+        descriptor = locks.open_file(path)
+        if not locks.lock(descriptor, is_shared=True):
+            locks.close(descriptor)
+            return None
+        if locks.is_at(descriptor, path):
             return descriptor
-        os.close(descriptor)  # removed by the last one, just before we had it
+        locks.close(descriptor)  # removed by the last one, just before we had it
 
 
 def _is_held(path: Path) -> bool:
     """Return whether a process holds a lock file."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = reading.open_file(path, os.O_RDWR, follow=False)
     except FileNotFoundError:
         return False
     try:
-        return not lock(descriptor)
+        return not locks.lock(descriptor)
     finally:
-        os.close(descriptor)
+        locks.close(descriptor)

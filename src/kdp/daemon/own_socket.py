@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, final
 from ..errors import KdpError
 from ..kubelet.sockets import is_answered, remove_dead
 from ..model.names import MAX_SOCKET_PATH_BYTES
-from ..storage.files import lock
+from ..storage import locks
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
@@ -101,11 +101,11 @@ class OwnSocket:
 def _alone_in(directory: Path) -> Generator[None]:
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        if not lock(descriptor):
+        if not locks.lock(descriptor):
             raise PlaceTakenError(f"directory {str(directory)!r}: another process is making its socket there")
         yield
     finally:
-        os.close(descriptor)
+        locks.close(descriptor)
 
 
 def _make_room(path: Path) -> None:

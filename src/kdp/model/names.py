@@ -33,6 +33,7 @@ _CDI_KIND_PART = re.compile(r"[A-Za-z]([-A-Za-z0-9_.]*[A-Za-z0-9])?\Z")
 _CDI_DEVICE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.:]*[A-Za-z0-9])?\Z")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}\Z")
 
+_UID = "8c1b0e64-1d2f-4f0a-9d53-0f2b7c1f6a11"
 _ENDS = "with a letter or digit at both ends"
 _NAME_RULE = f"letters, digits, '-', '_' and '.', {_ENDS}"
 
@@ -153,6 +154,17 @@ def check_label_value(value: str) -> str:
     """Check the value of a taint, by the rule of Kubernetes' label values; it may be empty."""
     if not isinstance(value, str) or len(value) > 63 or (value and not _NAME_PART.match(value)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise _refuse("label value", value, f"must be at most 63 {_NAME_RULE}", "fan-failed")
+    return value
+
+
+def check_claim_uid(value: str) -> str:
+    """Check the UID of a claim, of which files get their names: at most 128 letters, digits and ``-_.``.
+
+    The API server makes UUIDs and refuses nothing in a UID, so this rule is ours.
+    """
+    if not isinstance(value, str) or len(value) > 128 or not _NAME_PART.match(value):  # pyright: ignore[reportUnnecessaryIsInstance]
+        rule = f"must be at most 128 {_NAME_RULE}"
+        raise _refuse("claim UID", value if len(value) <= 128 else f"{value[:128]}...", rule, _UID)
     return value
 
 

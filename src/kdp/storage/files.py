@@ -1,9 +1,9 @@
-"""Replace a file whole, lock one between processes, and remove the drafts that killed processes left.
+"""Replace a file whole, and remove the drafts that killed processes left.
 
 * A reader finds the old file or the new one, whole, also after a crash at any moment.
 * A draft is a hidden file beside the file that it becomes. A process that is killed while it writes leaves its draft;
   `remove_drafts` removes it a minute later.
-* The kernel drops a lock when the descriptor closes, also when its process dies.
+* What is written can be read again: a file has `kdp.storage.reading.MAX_BYTES` at most.
 
 All functions block for the disk. Each raises `OSError` and leaves the old file in place.
 """
@@ -11,11 +11,13 @@ All functions block for the disk. Each raises `OSError` and leaves the old file 
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import errno
 import os
-import struct
 import time
 from typing import TYPE_CHECKING, Final, Literal
+
+from . import locks
+from .reading import MAX_BYTES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,17 +39,19 @@ def replace(file: Path, data: bytes, *, mode: int = 0o600, sync: Sync = "content
 
 
 def replace_locked(file: Path, data: bytes, *, mode: int = 0o600, sync: Sync = "content") -> int:
-    """Replace a file as `replace` does, and return its descriptor, which holds its `lock` until it is closed."""
+    """Replace a file as `replace` does, and return its descriptor, which holds its lock until `kdp.storage.locks.close`."""
     return _replace(file, data, mode, sync, is_locked=True)
 
 
 def _replace(file: Path, data: bytes, mode: int, sync: Sync, *, is_locked: bool) -> int:
+    if len(data) > MAX_BYTES:
+        raise OSError(errno.EFBIG, f"{len(data)} bytes are more than the {MAX_BYTES} of a file of kdp", str(file))
     draft = file.with_name(f".{file.name[:_LONGEST_STEM]}.{os.urandom(6).hex()}{_SUFFIX}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         try:
             if is_locked:
-                lock(descriptor)  # before it has the name: nobody may take it for a dead process's
+                locks.lock(descriptor)  # before it has the name: nobody may take it for a dead process's
             os.fchmod(descriptor, mode)
             _write(descriptor, data)
             if sync != "nothing":
@@ -60,7 +64,7 @@ def _replace(file: Path, data: bytes, mode: int, sync: Sync, *, is_locked: bool)
         if sync == "name":
             _sync_names(file.parent)
     except BaseException:
-        os.close(descriptor)
+        locks.close(descriptor)
         raise
     return descriptor
 
@@ -103,33 +107,3 @@ def remove_drafts(directory: Path, prefix: str = "", *, older_than: float = DRAF
                     draft.unlink()
                     removed.append(draft)
     return removed
-
-
-def lock(descriptor: int, byte: int | None = None) -> bool:
-    """Lock an open file until it is closed; return False if another process has the lock.
-
-    A file system without locks excludes nobody: there, the answer is always True.
-
-    Args:
-        descriptor: The open file; to lock a byte, open for writing.
-        byte: The one byte to lock, which need not exist. None: the whole file, apart from locks of its bytes.
-    """
-    try:
-        if byte is None:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        else:
-            request = struct.pack("hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
-            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
-    except (BlockingIOError, PermissionError):
-        return False
-    except OSError:
-        return True
-    return True
-
-
-def is_at(descriptor: int, path: Path) -> bool:
-    """Return whether an open file is still the one at a path; another process may have removed or replaced it."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except OSError:
-        return False

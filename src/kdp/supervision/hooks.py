@@ -217,8 +217,11 @@ def check_state(state: object) -> dict[str, Any]:
         return {}
     import json  # with the first state: a plugin without one starts without it
 
+    from ..storage.documents import MAX_STATE_DEPTH, check_depth
+
     try:
         copy = json.loads(json.dumps(state, allow_nan=False))
+        check_depth(copy, MAX_STATE_DEPTH)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidValueError(
             f"the allocation's state cannot be saved as JSON ({error}); use dicts, lists, str, int, float, bool and "

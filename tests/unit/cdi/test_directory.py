@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kdp.cdi import CdiDevice, CdiDirectory, CdiEdits, CdiNode, CdiSpec, cdi_kind, parse_spec
-from kdp.errors import CdiWriteError
+from kdp.errors import CdiWriteError, InvalidNameError
 from kdp.hardware import Host
 
 KIND = "kdp.example.com/widget"
@@ -130,3 +130,36 @@ def test_a_removed_kind_leaves_nothing(tmp_path: Path) -> None:
     directory.remove(KIND)
     directory.remove(KIND)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_no_file_is_replaced_or_removed_and_nobody_waits(tmp_path: Path) -> None:
+    """A runtime that reads a FIFO waits for ever, for all of its containers."""
+    directory = CdiDirectory(tmp_path)
+    os.mkfifo(directory.file(KIND))
+    os.mkfifo(tmp_path / "kdp_other.json")
+    os.mkfifo(tmp_path / "vendor.json")
+    (tmp_path / "kdp_nested.json").write_text("[" * 100_000)
+    (tmp_path / "kdp_large.json").touch()
+    os.truncate(tmp_path / "kdp_large.json", 1 << 40)
+    (tmp_path / "kdp_link.json").symlink_to("vendor.json")
+    assert directory.write(spec("w-0"))
+    assert parse_spec(directory.file(KIND).read_bytes(), where="w") == spec("w-0")
+    removed = directory.remove_stale(Host())
+    assert [path.name for path in removed] == ["kdp_large.json", "kdp_nested.json", "kdp_other.json"]
+    left = [directory.file(KIND).name, "kdp_link.json", "vendor.json"]
+    assert sorted(os.listdir(tmp_path)) == left, "a link is somebody else's doing"
+
+
+def test_a_link_with_our_name_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    directory, other = CdiDirectory(tmp_path / "cdi"), tmp_path / "other"
+    directory.write(spec("w-0"))
+    directory.file(KIND).rename(other)
+    directory.file(KIND).symlink_to(other)
+    assert directory.write(spec("w-0"))
+    assert not directory.file(KIND).is_symlink()
+
+
+@pytest.mark.parametrize("part", ["../x", "a/b", "a\0b"])
+def test_a_part_is_one_name(tmp_path: Path, part: str) -> None:
+    with pytest.raises(InvalidNameError, match="must not have '/' or NUL"):
+        CdiDirectory(tmp_path).file(KIND, part)

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.killer import Killer
 
-from kdp.storage import files
+from kdp.storage import files, locks
 
 STEPS = ("open", "fchmod", "fsync", "rename")
 NEW = b"new" * 5000
@@ -31,8 +31,8 @@ def main() -> None:
         files.replace(Path(file), NEW, sync=sync)
     else:
         whole, byte = os.open(file, os.O_RDWR), os.open(file, os.O_RDWR)
-        assert files.lock(whole)
-        assert files.lock(byte, 7)
+        assert locks.lock(whole)
+        assert locks.lock(byte, 7)
         print("held", flush=True)
         sys.stdin.read()
 

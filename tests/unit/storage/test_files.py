@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kdp.storage import files
+from kdp.storage import files, locks
 
 from .killed import NEW, STEPS
 
@@ -140,16 +140,16 @@ def test_a_locked_file_is_locked_before_it_has_its_name(tmp_path: Path, monkeypa
 
     def renamed(source: Path, target: Path) -> None:
         with source.open() as other:
-            seen.append(files.lock(other.fileno()))
+            seen.append(locks.lock(other.fileno()))
         rename(source, target)
 
     monkeypatch.setattr(os, "rename", renamed)
     descriptor = files.replace_locked(tmp_path / "f", b"one")
     assert seen == [False]
-    assert files.is_at(descriptor, tmp_path / "f")
+    assert locks.is_at(descriptor, tmp_path / "f")
     os.close(descriptor)
     with (tmp_path / "f").open() as other:
-        assert files.lock(other.fileno())
+        assert locks.lock(other.fileno())
 
 
 def test_a_removed_file_stays_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,13 +183,13 @@ def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
     ):
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
-        assert not files.lock(ours.fileno())
-        assert not files.lock(ours.fileno(), 7)
-        assert files.lock(ours.fileno(), 8)
+        assert not locks.lock(ours.fileno())
+        assert not locks.lock(ours.fileno(), 7)
+        assert locks.lock(ours.fileno(), 8)
         holder.kill()
         holder.wait()
-        assert files.lock(ours.fileno())
-        assert files.lock(ours.fileno(), 7)
+        assert locks.lock(ours.fileno())
+        assert locks.lock(ours.fileno(), 7)
 
 
 def test_a_file_system_without_locks_excludes_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,8 +199,8 @@ def test_a_file_system_without_locks_excludes_nobody(tmp_path: Path, monkeypatch
     monkeypatch.setattr("fcntl.flock", refused)
     monkeypatch.setattr("fcntl.fcntl", refused)
     with (tmp_path / "f").open("w") as file:
-        assert files.lock(file.fileno())
-        assert files.lock(file.fileno(), 1)
+        assert locks.lock(file.fileno())
+        assert locks.lock(file.fileno(), 1)
     assert struct.calcsize("hhqqi0q") == 32, "struct flock of a 64-bit kernel"
 
 
@@ -208,8 +208,8 @@ def test_a_replaced_file_is_another_one(tmp_path: Path) -> None:
     file = tmp_path / "f"
     file.touch()
     with file.open() as stream:
-        assert files.is_at(stream.fileno(), file)
+        assert locks.is_at(stream.fileno(), file)
         files.replace(file, b"")
-        assert not files.is_at(stream.fileno(), file)
+        assert not locks.is_at(stream.fileno(), file)
         file.unlink()
-        assert not files.is_at(stream.fileno(), file)
+        assert not locks.is_at(stream.fileno(), file)

@@ -26,7 +26,6 @@ Invariants, each with a mutant in the tests that breaks it:
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, final
 
@@ -138,7 +137,7 @@ class Allocations:
         self._longest_break = 2 * max(pace.look, pace.period)
         self._tracks: dict[Key, _Track] = {}
         self._uses: dict[str, AllocationRecord] = {}
-        self._uses_of: Counter[Key] = Counter()
+        self._uses_of: dict[Key, dict[str, AllocationRecord]] = {}
         self._vanished: dict[Key, None] = {}
         self._listed_at = float("-inf")
         self._pods: dict[Pod, float] = {}
@@ -162,7 +161,15 @@ class Allocations:
     def newest(self, resource: str, ids: Collection[str]) -> AllocationRecord | None:
         """Return the last allocation of exactly these devices."""
         wanted = tuple(sorted(set(ids)))
-        return next((u for u in reversed(self._uses.values()) if u.resource == resource and u.ids == wanted), None)
+        return next((use for use in reversed(self._same(resource, wanted)) if use.ids == wanted), None)
+
+    def _same(self, resource: str, ids: Collection[str]) -> list[AllocationRecord]:
+        """Return the allocations, the oldest first, among which are all of exactly these devices."""
+        return list(self._uses_of.get((resource, next(iter(ids), "")), {}).values())
+
+    def is_owed(self, resource: str, device_id: str) -> bool:
+        """Return whether a device has an allocation that is not released yet."""
+        return bool(self._uses_of.get((resource, device_id)))
 
     def withdraw(self, use: AllocationRecord) -> None:
         """Take back an allocation that was handed out and whose release has not begun: its devices are asked for."""
@@ -170,8 +177,8 @@ class Allocations:
 
     def under_release(self, resource: str, ids: Iterable[str]) -> AllocationRecord | None:
         """Return an allocation of one of these devices whose release is under way."""
-        wanted = {(resource, device_id) for device_id in ids}
-        return next((use for use in self._uses.values() if use.is_handed_out and wanted & set(use.keys)), None)
+        uses = (use for device_id in ids for use in self._uses_of.get((resource, device_id), {}).values())
+        return next((use for use in uses if use.is_handed_out), None)
 
     @property
     def is_waiting(self) -> bool:
@@ -223,12 +230,13 @@ class Allocations:
         """Take allocations that were saved, each with whether it was seen; what is known of a device here is newer."""
         uses = list(saved)
         unknown = {key for use, _ in uses for key in use.keys} - self._tracks.keys()
+        told_of: dict[Key, list[frozenset[Pod] | None]] = {}
         for use, is_seen in uses:
             self.add(use, now)
             for key in unknown & set(use.keys):
                 self._tracks[key].is_seen |= is_seen
-        for key in unknown:
-            told = [use.suspects for use, _ in uses if key in use.keys]
+                told_of.setdefault(key, []).append(use.suspects)
+        for key, told in told_of.items():
             known = [suspects for suspects in told if suspects is not None]
             track = self._tracks[key]
             track.suspects = frozenset[Pod]() if track.is_seen else frozenset[Pod]().union(*known)
@@ -236,14 +244,14 @@ class Allocations:
 
     def add(self, use: AllocationRecord, now: float) -> None:
         """Take a new allocation, before its `end`."""
-        for other in self._uses.values():
-            same = other.resource == use.resource and other.ids == use.ids and other.state == use.state
+        for other in self._same(use.resource, use.ids):
+            same = other.ids == use.ids and other.state == use.state
             if same and not other.is_handed_out:
                 self._remove(other)
                 break
         self._uses[use.uid] = use
         for key in use.keys:
-            self._uses_of[key] += 1
+            self._uses_of.setdefault(key, {})[use.uid] = use
             self._tracks.setdefault(key, _Track(now))
 
     def released(self, use: AllocationRecord) -> None:
@@ -326,7 +334,8 @@ class Allocations:
 
     def _remove(self, use: AllocationRecord) -> None:
         if self._uses.pop(use.uid, None) is not None:
-            self._uses_of.subtract(use.keys)
+            for key in use.keys:
+                self._uses_of[key].pop(use.uid, None)
 
     def _tidy(self, key: Key) -> None:
         """Forget what is known of a device that nothing is owed for."""

@@ -204,9 +204,8 @@ class AllocationRecords:
         try:
             self._allocations.released(record)
             resource = self._resources[record.resource]
-            held = {device_id for owed in self._allocations.owed(record.resource) for device_id in owed.ids}
             for device_id in record.ids:
-                if device_id not in held:
+                if not self._allocations.is_owed(record.resource, device_id):
                     resource.devices.pop(device_id, None)
             await self._save(resource)
         finally:

@@ -12,8 +12,8 @@ file from the plugin directory)::
 * Its owner keeps it locked. A file that nobody has locked is a dead process's: the next process takes its allocations
   over, writes them into its own file, then removes the old one. So two instances can overlap, and a process killed at
   any moment loses nothing; at worst an allocation is in both files, and has the same uid in both.
-* A file that is broken, or of a newer version, is set aside under another name, and said: its allocations are not
-  released. A directory that cannot be written is said once, and kdp goes on without.
+* A file that is broken, of a newer version, or no regular file is set aside under another name, and said: its
+  allocations are not released. A directory that cannot be written is said once, and kdp goes on without.
 
 Reading and writing happen in a daemon thread, so that a disk that hangs holds nobody up.
 """
@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 import attrs
 
 from ...concurrency.threads import Worker, value_of
-from ...storage import files
+from ...storage import files, locks, reading
 from .allocations import AllocationRecord, Pod
 
 if TYPE_CHECKING:
@@ -129,21 +129,23 @@ class AllocationStore:
         self.has_neighbours = False
         for path in self._orphans():
             try:
-                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                descriptor = reading.open_file(path, follow=False)
+            except reading.UnusableFileError as error:
+                self._set_aside(path, error)
+                continue
             except OSError as error:
                 self._warn(f"{path} cannot be read: {error.strerror}")
                 continue
-            is_dead = files.lock(descriptor)
-            if not is_dead or not files.is_at(descriptor, path):
+            is_dead = locks.lock(descriptor)
+            if not is_dead or not locks.is_at(descriptor, path):
                 self.has_neighbours = self.has_neighbours or not is_dead
-                os.close(descriptor)  # its process lives, or another one was quicker
+                locks.close(descriptor)  # its process lives, or another one was quicker
                 continue
             try:
-                with open(descriptor, "rb", closefd=False) as file:
-                    saved = self._read(file.read())
+                saved = self._read(reading.read_open(descriptor))
             except (_Unreadable, OSError) as error:
                 self._set_aside(path, error)
-                os.close(descriptor)
+                locks.close(descriptor)
                 continue
             self._dead.append((path, descriptor))
             found.update({each.uid: each for each in saved})
@@ -166,10 +168,10 @@ class AllocationStore:
         return [path for path in paths if path not in ours]
 
     def _read(self, text: bytes) -> list[Saved]:
-        import json
+        from ...storage.documents import parse_json
 
         try:
-            document = json.loads(text)
+            document = parse_json(text)
             version = document["version"]
             if isinstance(version, int) and version > VERSION:
                 raise _Unreadable(f"it is of version {version}, and this kdp knows version {VERSION} only")
@@ -178,7 +180,7 @@ class AllocationStore:
             return [
                 Saved(
                     uid=str(each["uid"]),
-                    ids=tuple(sorted(str(i) for i in each["ids"])),
+                    ids=tuple(sorted({str(i) for i in each["ids"]})),
                     state=dict(each["state"]),
                     is_seen=bool(each["seen"]),
                     suspects=frozenset((str(space), str(pod)) for space, pod in each["pods"])
@@ -189,17 +191,18 @@ class AllocationStore:
             ]
         except _Unreadable:
             raise
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError) as error:
             raise _Unreadable(f"it is broken ({type(error).__name__}: {error})") from None
 
-    def _set_aside(self, path: Path, error: Exception) -> None:
+    def _set_aside(self, path: Path, error: _Unreadable | OSError) -> None:
+        why = error.strerror if isinstance(error, OSError) else error
         aside = path.with_name(f"{path.name}.set-aside-{time.time():.0f}")
         try:
             path.rename(aside)
         except OSError as refused:
-            self._warn(f"{path} cannot be used: {error}; nor can it be set aside: {refused.strerror}")
+            self._warn(f"{path} cannot be used: {why}; nor can it be set aside: {refused.strerror}")
             return
-        text = f"cannot be used: {error}; set aside as {aside.name}, what it names is not released"
+        text = f"cannot be used: {why}; set aside as {aside.name}, what it names is not released"
         extra = {"resource": self._resource, "path": str(aside)}
         logger.error("%s: the saved allocations in %s %s", self._resource, path, text, extra=extra)
 
@@ -214,7 +217,7 @@ class AllocationStore:
                 self._release()
             for path, descriptor in self._dead:
                 path.unlink(missing_ok=True)
-                os.close(descriptor)
+                locks.close(descriptor)
             self._dead.clear()
         except OSError as error:
             self._warn(f"{self._directory} cannot be written: {error.strerror}")
@@ -236,12 +239,12 @@ class AllocationStore:
         data = json.dumps(document, ensure_ascii=False).encode(errors="surrogatepass")
         before, self._descriptor = self._descriptor, files.replace_locked(self._path, data)
         if before is not None:
-            os.close(before)
+            locks.close(before)
 
     def _release(self) -> None:
         """Let go of our file; it stays for whoever comes next, unless it was removed."""
         if self._descriptor is not None:
-            os.close(self._descriptor)
+            locks.close(self._descriptor)
             self._descriptor = None
 
     def _warn(self, problem: str) -> None:

@@ -19,7 +19,7 @@ The claim itself is in an annotation, so that the state of claims can be found a
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -29,14 +29,15 @@ from ...cdi.render import render_edits
 from ...errors import InvalidValueError
 from ...model.claims import Claim, NetworkData
 from ...model.edits import ContainerEdits, Mount
-from .checkpoint import Answer, Record, SavedPart
-from .plan import Part, Use
+from ...storage.documents import parse_json
+from .checkpoint import Answer, Record, SavedPart, part_of, typed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ...hardware import Host
     from ...model.devices import Device
+    from .plan import Part, Use
 
 
 def kind_of(driver: str) -> str:
@@ -209,16 +210,13 @@ def record_of(spec: CdiSpec) -> Record | None:
     The state that the backend left is lost, so the record says that the claim may be in any state.
     """
     try:
-        body: Mapping[str, Any] = json.loads(spec.annotations[spec.kind])
-        parts = [
-            Part(request=each["request"], resource=each["resource"], uses=tuple(Use(**use) for use in each["uses"]))
-            for each in body["parts"]
-        ]
+        body: dict[str, Any] = parse_json(spec.annotations[spec.kind])
+        parts = [part_of(each) for each in body["parts"]]
         return Record(
-            claim=Claim(**cast("dict[str, Any]", body["claim"])),
+            claim=typed(Claim, body["claim"]),
             is_complete=False,
             boot_id="",
             parts=tuple(SavedPart(part=part) for part in parts),
         )
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, AttributeError):
         return None

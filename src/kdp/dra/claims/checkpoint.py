@@ -14,7 +14,8 @@
   What is only started may be in any state, and both Prepare and Unprepare know what to do with it.
 * A later version may add fields: it says by which version its files can still be read, and this one keeps the fields
   that it does not know. Both ways of an update work, forth and back.
-* A file that is broken, or of a version that says that we cannot read it, is set aside under another name and said.
+* A file that is broken, of another claim than its name says, of a version that says that we cannot read it, or no
+  regular file is set aside under another name and said.
 
 Several processes may work on the same directory, as in a rolling update: `Locks` has one lock for each claim and one
 for the whole, as ranges of one file. The kernel drops them when their holder dies.
@@ -29,9 +30,8 @@ import contextlib
 import hashlib
 import json
 import logging
-import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, final
 from urllib.parse import quote
 
@@ -39,7 +39,8 @@ import attrs
 
 from ...errors import CheckpointError
 from ...model.claims import Claim
-from ...storage import files
+from ...storage import files, locks, reading
+from ...storage.documents import parse_json
 from .plan import Part, Use
 
 if TYPE_CHECKING:
@@ -179,47 +180,82 @@ class Record:
         """
         line, _, payload = data.partition(b"\n")
         try:
-            head = json.loads(line)
+            head = parse_json(line)
             if not isinstance(head, dict) or head.get("format") != FORMAT:  # pyright: ignore[reportUnknownMemberType]
                 raise CheckpointError("it does not begin as a file of kdp does")
             if cast("_Json", head)["readable_by"] > VERSION:
-                raise CheckpointError(f"it is of version {head['version']}, and this kdp knows version {VERSION} only")
+                raise CheckpointError(
+                    f"it is of version {head['version']!r}, and this kdp knows version {VERSION} only"
+                )
             if hashlib.sha256(payload).hexdigest() != head["sha256"]:
                 raise CheckpointError("its content does not have the digest that it should have; it is cut or changed")
-            return cls._of_body(json.loads(payload))
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            return cls._of_body(parse_json(payload))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise CheckpointError(f"it is broken ({type(error).__name__}: {error})") from None
 
     @classmethod
     def _of_body(cls, body: _Json) -> Record:
         own = {field.name for field in attrs.fields(cls)}
+        spec, config = body["spec"], tuple(body["config"])
+        if not all(map(_is_object, config if spec is None else (spec, *config))):
+            raise TypeError("spec and config must be objects")
         return cls(
-            claim=_known(Claim, body["claim"]),
+            claim=typed(Claim, body["claim"]),
             is_complete=bool(body["is_complete"]),
             boot_id=str(body["boot_id"]),
             parts=tuple(
-                SavedPart(
-                    part=Part(
-                        request=each["request"],
-                        resource=each["resource"],
-                        uses=tuple(_known(Use, use) for use in each["uses"]),
-                    ),
-                    state=dict(each["state"]),
-                    is_released=bool(each["is_released"]),
-                )
+                SavedPart(part=part_of(each), state=dict(each["state"]), is_released=bool(each["is_released"]))
                 for each in body["parts"]
             ),
-            devices=tuple(_known(Answer, {**each, "cdi_ids": tuple(each["cdi_ids"])}) for each in body["devices"]),
-            spec=body["spec"],
-            config=tuple(body["config"]),
+            devices=tuple(typed(Answer, {**each, "cdi_ids": tuple(each["cdi_ids"])}) for each in body["devices"]),
+            spec=spec,
+            config=config,
             more={name: value for name, value in body.items() if name not in own},
         )
 
 
-def _known(cls: type[_T], fields: _Json) -> _T:
-    """Make an object of those fields that this version knows."""
-    names = {field.name for field in attrs.fields(cast("Any", cls))}
-    return cls(**{name: value for name, value in fields.items() if name in names})
+def part_of(fields: _Json) -> Part:
+    """Return a part of a claim as it was saved.
+
+    Raises:
+        KeyError: Something is missing.
+        TypeError: Something is of the wrong type.
+    """
+    uses = tuple(typed(Use, use) for use in fields["uses"])
+    return typed(Part, {"request": fields["request"], "resource": fields["resource"], "uses": uses})
+
+
+def _are_texts(values: Iterable[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+_FITS: Final[Mapping[str, Callable[[Any], bool]]] = {
+    "str": lambda value: isinstance(value, str),
+    "bool": lambda value: isinstance(value, bool),
+    "tuple[str, ...]": _are_texts,
+    "tuple[Use, ...]": lambda value: isinstance(value, tuple),
+    "Mapping[str, str]": lambda value: _is_object(value) and _are_texts(value.values()),
+    "Mapping[str, Any]": _is_object,
+}
+"""What JSON may have for a field, by the annotation of the field."""
+
+
+def typed(cls: type[_T], fields: _Json) -> _T:
+    """Return an object of those fields that this version knows.
+
+    Raises:
+        TypeError: A field is missing, or is of another type than the class says.
+    """
+    known = {field.name: str(field.type) for field in attrs.fields(cast("Any", cls))}
+    given = {name: value for name, value in fields.items() if name in known}
+    for name, value in given.items():
+        if not _FITS[known[name]](value):
+            raise TypeError(f"{cls.__name__}.{name} must be {known[name]}")
+    return cls(**given)
 
 
 class Store:
@@ -292,12 +328,14 @@ class Store:
 
     def _read(self, file: Path) -> Record | None:
         try:
-            return Record.decode(file.read_bytes())
+            record = Record.decode(reading.read(file, follow=False))
+            if self._file(record.claim.uid).name != file.name:
+                raise CheckpointError(f"it is of claim {record.claim.uid!r}, which has another file")
+            return record
         except FileNotFoundError:
             return None
-        except OSError as error:
-            raise self._error(file, "read", error) from None
-        except CheckpointError as error:
+        except (CheckpointError, reading.UnusableFileError) as problem:
+            error = problem.strerror if isinstance(problem, OSError) else problem
             aside = file.with_name(f"{file.name}.set-aside-{time.time_ns()}")
             try:
                 file.rename(aside)
@@ -306,6 +344,8 @@ class Store:
             logger.error("%s: %s; set aside as %s", file, error, aside.name, extra={"path": str(aside)})
             self.set_aside.append(file.name.removesuffix(".json"))
             return None
+        except OSError as error:
+            raise self._error(file, "read", error) from None
 
     @staticmethod
     def _error(path: Path, what: str, error: OSError) -> CheckpointError:
@@ -348,7 +388,7 @@ class Locks:
                 try:
                     yield
                 finally:
-                    os.close(descriptor)
+                    locks.close(descriptor)
         finally:
             lock, users = self._held[start]
             if users == 1:
@@ -360,11 +400,11 @@ class Locks:
         until = time.monotonic() + LOCK_PATIENCE
         try:
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = locks.open_file(self._file)
         except OSError as error:
             raise CheckpointError(f"{self._file} cannot be opened: {error.strerror}; mount it writable") from None
         try:
-            while not files.lock(descriptor, start):
+            while not locks.lock(descriptor, start):
                 if time.monotonic() > until:
                     raise CheckpointError(
                         f"another process of this driver has worked on {what} for {LOCK_PATIENCE:g} s; it is tried "
@@ -372,6 +412,6 @@ class Locks:
                     )
                 await asyncio.sleep(LOCK_PAUSE)
         except BaseException:
-            os.close(descriptor)
+            locks.close(descriptor)
             raise
         return descriptor

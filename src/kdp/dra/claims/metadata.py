@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from ...errors import CheckpointError
 from ...model.edits import Mount
+from ...model.names import check_claim_uid
 from ...storage import files
 from ..render import render_device
 from ..standard_attributes import standard_attributes
@@ -75,7 +76,7 @@ class MetadataFiles:
         mounts: dict[Part, Mount] = {}
         for request, parts in requests.items():
             base = request.partition("/")[0]
-            file = self._directory / plan.claim.uid / f"{base}.json"
+            file = self._folder(plan.claim.uid) / f"{base}.json"
             try:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 document = json.dumps(self._document(plan, request, parts, devices, network)) + "\n"
@@ -103,13 +104,17 @@ class MetadataFiles:
 
         Raises:
             CheckpointError: One cannot be removed.
+            InvalidNameError: No claim has such a UID.
         """
         try:
-            shutil.rmtree(self._directory / uid)
+            shutil.rmtree(self._folder(uid))
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
             raise CheckpointError(f"metadata of claim {uid} in {self._directory}: {error.strerror}") from None
+
+    def _folder(self, uid: str) -> Path:
+        return self._directory / check_claim_uid(uid)  # it must not lead elsewhere: what is there is removed
 
     def _document(
         self,

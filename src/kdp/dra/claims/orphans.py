@@ -13,6 +13,8 @@ from ...cdi import CdiDirectory, parse_spec
 from ...cluster.api import ApiError
 from ...concurrency.threads import offload
 from ...errors import InvalidValueError
+from ...model.names import check_claim_uid
+from ...storage import reading
 from .cdi_specs import kind_of, record_of
 
 if TYPE_CHECKING:
@@ -61,7 +63,7 @@ class Orphans:
         made: list[str] = []
         known = {record.claim.uid for record in await offload(self._store.all)}
         for uid in await offload(lambda: self._cdi.parts(self._kind)):
-            if uid in known:
+            if uid in known or not _is_uid(uid):
                 continue
             async with self._locks.claim(uid):
                 if await offload(lambda uid=uid: self._recover(uid)):  # type: ignore[misc]
@@ -80,7 +82,7 @@ class Orphans:
         """Return a record made from a claim's CDI spec; None: there is none, or it says nothing. Blocks."""
         file = self._cdi.file(self._kind, uid)
         try:
-            record = record_of(parse_spec(file.read_bytes(), where=str(file)))
+            record = record_of(parse_spec(reading.read(file, follow=False), where=str(file)))
         except (OSError, InvalidValueError):
             return None
         return record if record is not None and record.claim.uid == uid else None
@@ -118,3 +120,11 @@ class Orphans:
         except ApiError as error:
             return True if error.status == 404 else None
         return bool(item.get("metadata", {}).get("uid") != claim.uid)
+
+
+def _is_uid(name: str) -> bool:
+    try:
+        check_claim_uid(name)
+    except InvalidValueError:
+        return False
+    return True

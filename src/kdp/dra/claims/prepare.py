@@ -17,6 +17,7 @@ from ...cdi import CdiDirectory, CdiSpec, parse_spec
 from ...cluster.api import ApiError
 from ...concurrency.threads import offload
 from ...errors import CdiWriteError, CheckpointError, KdpError, sentence
+from ...model.names import check_claim_uid
 from ...supervision.findings import resource_of
 from . import steps
 from .cdi_specs import kind_of
@@ -153,6 +154,7 @@ class Preparer:
     async def _live(self, claim: Claim, run: steps.Run[tuple[Answer, ...]]) -> Outcome:
         """Take a run's steps, under the claim's lock, until it returns or one of them fails."""
         try:
+            check_claim_uid(claim.uid)
             async with self._locks.claim(claim.uid):
                 step = _next(run, None)
                 while isinstance(step, steps.Step):

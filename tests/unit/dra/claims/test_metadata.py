@@ -146,3 +146,23 @@ async def test_network_data_of_another_device_is_a_mistake_of_the_backend(tmp_pa
         world.api.put(claim(), [result("w1")])
         outcome = await prepared(world)
         assert "must be a kdp.NetworkData of one of the devices w1" in outcome.error
+
+
+@pytest.mark.parametrize("uid", ["..", ".", "", "../..", "a/../../..", "a/b", "a\0b", "-", "x" * 129, "ü"])
+async def test_a_claim_uid_that_is_a_path_removes_nothing(world: World, uid: str) -> None:
+    world.api.put(claim(), [result("w0")])
+    await prepared(world)
+    before = world.files
+    for call in (world.preparer.unprepare, world.preparer.prepare):
+        outcomes = await call([attrs.evolve(claim(1), uid=uid), claim()])
+        assert outcomes[uid].error.startswith("claim UID ")
+        assert outcomes[claim().uid].error == "", "each claim is one of its own"
+    assert world.files == before
+    assert (world.folder / "data/claims").is_dir()
+
+
+async def test_a_spec_that_is_named_after_no_uid_is_nobodys(world: World) -> None:
+    (world.folder / "cdi").mkdir(exist_ok=True)
+    for name in ("..", ".", "-"):
+        (world.folder / f"cdi/kdp_{DRIVER}_claim_{name}.json").write_text("{}")
+    assert await world.preparer.recover() == []

@@ -1,0 +1,131 @@
+"""Open and read files that anybody may have put there: regular files only, without waiting, up to a size limit.
+
+Other programs write to the node's directories, too. Opening a FIFO waits for a writer, opening a device node may start
+the device, and a file may have any size. So a file is looked at before and after it is opened.
+
+All functions block for the disk. Each raises `OSError`; `UnusableFileError` is the one that a retry does not heal.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MAX_BYTES: Final = 64 << 20
+"""Size limit in bytes of a file that kdp writes and reads again."""
+
+MAX_CONFIG_BYTES: Final = 1 << 20
+"""Size limit in bytes of a file that a person writes; a ConfigMap cannot be larger."""
+
+_CAREFULLY = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+_KINDS = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFCHR: "a device node",
+    stat.S_IFBLK: "a device node",
+}
+
+
+class UnusableFileError(OSError):
+    """The path leads to something else than a regular file, or to a file above its size limit; see ``strerror``."""
+
+
+def open_file(path: str | Path, flags: int = os.O_RDONLY, *, follow: bool = True) -> int:
+    """Open a regular file and return its descriptor, which a program that is started does not inherit.
+
+    Args:
+        path: The file. With ``O_CREAT`` in the flags it is made with mode 0600 if it is missing.
+        flags: As of `os.open`.
+        follow: Whether the path may be a link, as each file of a mounted ConfigMap is. In a directory of kdp's own,
+            nothing is.
+
+    Raises:
+        UnusableFileError: The path leads to something else than a regular file.
+        OSError: The file cannot be opened.
+    """
+    try:
+        found = os.stat(path, follow_symlinks=follow)
+    except FileNotFoundError:
+        pass  # it may be made now
+    except ValueError:  # a NUL, or what the file system's encoding lacks
+        raise UnusableFileError(errno.EINVAL, "no file can have this name", os.fspath(path)) from None
+    else:
+        _check(found, path)
+    descriptor = os.open(path, flags | _CAREFULLY | (0 if follow else os.O_NOFOLLOW), 0o600)
+    try:
+        _check(os.fstat(descriptor), path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _check(found: os.stat_result, path: str | Path) -> None:
+    if stat.S_ISREG(found.st_mode):
+        return
+    if stat.S_ISDIR(found.st_mode):
+        raise UnusableFileError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    kind = _KINDS.get(stat.S_IFMT(found.st_mode), "something else")
+    raise UnusableFileError(errno.EINVAL, f"it is {kind}, not a regular file", os.fspath(path))
+
+
+def read(path: str | Path, *, limit: int = MAX_BYTES, follow: bool = True) -> bytes:
+    """Return what a regular file holds. ``follow`` is that of `open_file`.
+
+    Raises:
+        UnusableFileError: The path leads to something else than a regular file, or the file has more than ``limit``
+            bytes.
+        OSError: The file cannot be read.
+    """
+    descriptor = open_file(path, follow=follow)
+    try:
+        return read_open(descriptor, limit=limit)
+    finally:
+        os.close(descriptor)
+
+
+def read_open(descriptor: int, *, limit: int = MAX_BYTES) -> bytes:
+    """Return the rest of an open file.
+
+    Raises:
+        UnusableFileError: It has more than ``limit`` bytes.
+        OSError: The file cannot be read.
+    """
+    data = read_start(descriptor, limit + 1)
+    if len(data) > limit:
+        raise UnusableFileError(errno.EFBIG, f"it has more than {limit} bytes")
+    return data
+
+
+def read_start(descriptor: int, most: int) -> bytes:
+    """Return the next bytes of an open file, at most so many.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    data = os.read(descriptor, min(most, 65536))  # most files are read in one piece
+    if not data:
+        return data
+    pieces, left = [data], most - len(data)
+    while left > 0 and (data := os.read(descriptor, min(left, 1 << 20))):
+        pieces.append(data)
+        left -= len(data)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def read_text(path: str | Path, *, limit: int = MAX_CONFIG_BYTES) -> str:
+    """Return the text of a file that a person wrote: UTF-8, with or without a byte order mark. Links are followed.
+
+    Raises:
+        UnusableFileError: As of `read`.
+        OSError: The file cannot be read.
+        UnicodeDecodeError: The file is not UTF-8.
+    """
+    return read(path, limit=limit).decode("utf-8-sig")

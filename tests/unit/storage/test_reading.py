@@ -1,0 +1,110 @@
+"""What may lie where a file of kdp's is expected, or a file of an administrator: none of it makes anybody wait."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kdp.storage import reading
+from kdp.storage.reading import UnusableFileError
+
+
+def make_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(path))
+
+
+KINDS: dict[str, Callable[[Path], object]] = {
+    "a FIFO": os.mkfifo,
+    "a socket": make_socket,
+    "a device node": lambda path: path.symlink_to("/dev/zero"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_a_regular_file_is_opened(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "f"
+    KINDS[kind](path)
+    with pytest.raises(UnusableFileError) as caught:
+        reading.read(path)
+    assert caught.value.strerror == f"it is {kind}, not a regular file"
+
+
+def test_a_directory_is_none(tmp_path: Path) -> None:
+    with pytest.raises(UnusableFileError, match="Is a directory"):
+        reading.read(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["f\0", "f\udfff"])
+def test_a_name_that_no_file_has_is_none(tmp_path: Path, name: str) -> None:
+    with pytest.raises(OSError, match="no file can have this name"):
+        reading.read(tmp_path / name)
+
+
+def test_a_fifo_that_takes_the_place_of_a_file_while_it_is_opened_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, stat = tmp_path / "f", os.stat
+    path.write_text("")
+
+    def swapped(*given: object, **more: object) -> os.stat_result:
+        found = stat(*given, **more)  # type: ignore[arg-type]
+        path.unlink()
+        os.mkfifo(path)
+        return found
+
+    monkeypatch.setattr(os, "stat", swapped)
+    with pytest.raises(UnusableFileError, match="FIFO"):
+        reading.read(path)
+
+
+def test_a_link_is_followed_unless_the_directory_is_our_own(tmp_path: Path) -> None:
+    """Kubernetes mounts a ConfigMap as ``config.yaml -> ..data/config.yaml``, ``..data -> ..2026_01_01``."""
+    (tmp_path / "..2026").mkdir()
+    (tmp_path / "..2026/c.yaml").write_text("text")
+    (tmp_path / "..data").symlink_to("..2026")
+    (tmp_path / "c.yaml").symlink_to("..data/c.yaml")
+    assert reading.read_text(tmp_path / "c.yaml") == "text"
+    with pytest.raises(UnusableFileError, match="a symbolic link"):
+        reading.read(tmp_path / "c.yaml", follow=False)
+
+
+def test_a_link_that_takes_the_place_of_a_file_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "f").symlink_to("there")
+    with pytest.raises(OSError, match="symbolic link"):
+        reading.open_file(tmp_path / "f", os.O_RDWR | os.O_CREAT, follow=False)
+    assert not (tmp_path / "there").exists()
+
+
+def test_a_file_above_its_limit_is_not_read_on(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"x" * 100)
+    assert reading.read(path, limit=100) == b"x" * 100
+    with pytest.raises(UnusableFileError) as caught:
+        reading.read(path, limit=99)
+    assert (caught.value.errno, caught.value.strerror) == (errno.EFBIG, "it has more than 99 bytes")
+    with path.open("r+b") as file:
+        file.truncate(1 << 40)  # a terabyte of nothing
+    with pytest.raises(UnusableFileError, match="more than 67108864 bytes"):
+        reading.read(path)
+
+
+def test_a_file_of_many_pieces_is_whole(tmp_path: Path) -> None:
+    data = os.urandom((3 << 20) + 17)
+    (tmp_path / "f").write_bytes(data)
+    assert reading.read(tmp_path / "f") == data
+
+
+def test_files_of_sysfs_and_procfs_whose_sizes_say_nothing_are_read() -> None:
+    assert reading.read("/proc/self/comm").endswith(b"\n")
+    assert reading.read("/proc/sys/kernel/osrelease").strip()
+
+
+def test_a_byte_order_mark_is_no_part_of_a_text(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"\xef\xbb\xbfa")
+    assert reading.read_text(tmp_path / "f") == "a"
