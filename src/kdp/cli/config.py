@@ -2,26 +2,26 @@
 
 The keys are the options' names without the dashes in front (``poll-interval``; ``poll_interval`` will do), and ``set``:
 a mapping of constructor parameters, where numbers, lists and mappings need no text form. An unknown key is refused, so
-that a typo is no silent default.
+that a typo is no silent default. So is a key that is there twice, and what YAML's readers do not understand alike: see
+`kdp.cli.yaml_reading`. A file has 1 MiB at most, as a ConfigMap has.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, cast, final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, cast, final
 
 import attrs
 
 from ..daemon.setting import Given
 from ..daemon.settings import SETTINGS
 from ..errors import ConfigurationError
+from ..storage.documents import parse_json, parse_toml
+from ..storage.reading import read_text
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-MAX_DEPTH = 100
-"""The deepest nesting of a configuration file: more than any option needs, less than any parser's own limit."""
 
 
 @final
@@ -53,6 +53,8 @@ def read(path: Path | None) -> ConfigFile:
     parameters: dict[str, Given] = {}
     for key, value in cast("dict[object, object]", content).items():
         name = str(key).replace("-", "_")
+        if name in settings:
+            raise ConfigurationError(f"configuration file {path}: {key!r} is there twice, with '-' and '_'; remove one")
         if key == "set":
             parameters = _parameters(path, value)
         elif name not in SETTINGS:
@@ -84,58 +86,23 @@ def _unknown(path: Path, key: str) -> str:
 
 def _parse(path: Path) -> object:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except OSError as error:
         raise ConfigurationError(f"configuration file {path}: cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"configuration file {path}: is not UTF-8 text") from error
     kind = {".json": "JSON", ".toml": "TOML"}.get(path.suffix.lower(), "YAML")
     try:
-        value = _PARSERS[kind](text)
-        _check_depth(value)
-    except (ValueError, RecursionError) as error:
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())
+        return _PARSERS[kind](text)
+    except ValueError as error:
+        reason = " ".join(str(error).split())
         raise ConfigurationError(f"configuration file {path}: is not valid {kind}: {reason}") from None
-    return value
-
-
-def _check_depth(value: object) -> None:
-    """Raise RecursionError beyond `MAX_DEPTH` levels; each version of Python has another limit of its own."""
-    level = {id(value): value}
-    for _ in range(MAX_DEPTH):
-        # By identity: with aliases, a short YAML text names one list any number of times, or inside itself.
-        level = {id(held): held for each in level.values() for held in _held(each)}
-    if level:
-        raise RecursionError
-
-
-def _held(value: object) -> Collection[object]:
-    if isinstance(value, dict):
-        return cast("dict[object, object]", value).values()
-    return cast("list[object]", value) if isinstance(value, list) else ()
-
-
-def _json(text: str) -> object:
-    import json
-
-    return json.loads(text)
-
-
-def _toml(text: str) -> object:
-    import tomllib
-
-    return tomllib.loads(text)
 
 
 def _yaml(text: str) -> object:
-    import yaml
+    from .yaml_reading import parse_yaml
 
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from None
-    except IndexError:  # PyYAML's, of a number without digits
-        raise ValueError("there is an empty number") from None
+    return parse_yaml(text)
 
 
-_PARSERS = {"JSON": _json, "TOML": _toml, "YAML": _yaml}
+_PARSERS: Final[Mapping[str, Callable[[str], object]]] = {"JSON": parse_json, "TOML": parse_toml, "YAML": _yaml}

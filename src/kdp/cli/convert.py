@@ -155,7 +155,10 @@ def _list(value: object, kind: Any) -> Any:
     except ValueError:  # one does not fit, or their number
         raise ConversionError(describe(kind)) from None
     shape: Any = get_origin(kind) or kind
-    return cast("Any", shape)(converted) if shape in (tuple, set, frozenset) else converted
+    try:
+        return cast("Any", shape)(converted) if shape in (tuple, set, frozenset) else converted
+    except TypeError:  # a set of lists
+        raise ConversionError(describe(kind)) from None
 
 
 def _structured(value: object, kind: Any) -> Any:
@@ -178,10 +181,10 @@ def _structured(value: object, kind: Any) -> Any:
 
 
 def _from_json(text: str, kind: Any) -> Any:
-    import json
+    from ..storage.documents import parse_json
 
     try:
-        return json.loads(text)
+        return parse_json(text)
     except ValueError:
         raise ConversionError(describe(kind)) from None
 

@@ -21,6 +21,7 @@ from ..manifests.deployment import CONFIG_DIR, Deployment, deployment_of, on_one
 from ..manifests.kubernetes import POLICY_FILE, Placement, daemon_set, kustomization, workload_file
 from ..manifests.systemd import unit
 from ..model.backend import DeviceBackend, Needs, is_overridden
+from ..storage.reading import MAX_CONFIG_BYTES, read
 from .invocation import Invocation, discovered
 from .options import backend_options, refusing, setting_options
 from .streams import document
@@ -196,7 +197,7 @@ def _deployment(
     if config is not None:
         path = _carried(config, files) if in_container else str(config.absolute())
         options = {"--config": path, **options}
-        restarts_with = hashlib.sha256(config.read_bytes()).hexdigest()[:16]
+        restarts_with = hashlib.sha256(read(config, limit=MAX_CONFIG_BYTES)).hexdigest()[:16]
     if sum(len(text.encode()) for text in files.values()) > _LARGEST:
         raise ConfigurationError(
             f"files of more than {_LARGEST} bytes fit in no ConfigMap: {', '.join(files)}; put them into the image"
@@ -327,7 +328,7 @@ def _carried(file: Path, files: dict[str, str]) -> str:
     """Put a file among those that the container gets, and return where that has it."""
     name = re.sub(r"[^-._a-zA-Z0-9]", "-", file.name)
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read(file, limit=MAX_CONFIG_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(
             f"file {file}: cannot be put into a ConfigMap ({error}); expected a text file, or put it into the image"

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, cast, final, get_args
+from typing import TYPE_CHECKING, Final, cast, final, get_args
 
 import attrs
 from typing_extensions import override
@@ -42,6 +42,10 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+_MOST_DIGITS: Final = 30
+"""No setting is a longer number, and Python reads none of thousands of digits."""
+
+
 class Unacceptable(ValueError):
     """The text is the rule that the value breaks, ending in a valid example."""
 
@@ -59,7 +63,14 @@ def path(value: object, rule: str = "must be a path; valid is '/var/lib/kubelet'
     """Read a path, made absolute."""
     if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
         raise Unacceptable(rule)
-    return Path(os.fspath(value)).absolute()
+    found = Path(os.fspath(value)).absolute()
+    try:
+        is_path = b"\0" not in os.fsencode(found)
+    except UnicodeEncodeError:  # JSON has letters that no file's name has
+        is_path = False
+    if not is_path:
+        raise Unacceptable(rule)
+    return found
 
 
 def path_or_none(value: object) -> Path | None:
@@ -89,8 +100,9 @@ def number(least: int, most: int | None, example: int) -> Callable[[object], int
 
     def parse(value: object) -> int:
         digits = str(value).strip()
-        if isinstance(value, (int, str)) and not isinstance(value, bool) and digits.isascii() and digits.isdigit():
-            whole = int(digits)
+        is_number = isinstance(value, (int, str)) and not isinstance(value, bool) and digits.isascii()
+        if is_number and digits.isdigit() and len(digits.lstrip("0")) <= _MOST_DIGITS:
+            whole = int(digits[-_MOST_DIGITS:])
             if whole >= least and (most is None or whole <= most):
                 return whole
         raise Unacceptable(f"must be a whole number {limits}; valid is {example}")
@@ -133,7 +145,7 @@ def poll_interval(value: object) -> float | None:
         raise Unacceptable(rule)
     try:
         seconds = float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise Unacceptable(rule) from None
     if not 0 < seconds < math.inf:
         raise Unacceptable(rule)
@@ -204,6 +216,13 @@ def address(value: object) -> Address:
         raise Unacceptable(rule)
     host, colon, port = value.strip().rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535 or (":" in host and not bracketed):
+    if (
+        not colon
+        or not port.isascii()
+        or not port.isdigit()
+        or len(port) > 5
+        or int(port) > 65535
+        or (":" in host and not bracketed)
+    ):
         raise Unacceptable(rule)
     return Address(host[1:-1] if bracketed else host, int(port))

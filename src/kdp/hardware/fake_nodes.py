@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, final
 import attrs
 
 from ..errors import InvalidValueError
+from ..storage import reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -172,7 +173,7 @@ class _Listed(Generic[_T]):
             found = os.stat(self._file)
             signature = (found.st_ino, found.st_mtime_ns, found.st_size)
             if signature != self._read[0]:
-                self._read = (signature, self._parse(self._file.read_text()))
+                self._read = (signature, self._parse(reading.read(self._file).decode()))
         except FileNotFoundError:  # the tree is being removed
             return {}
         return self._read[1]

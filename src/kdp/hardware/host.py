@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 
 from ..errors import InvalidValueError
+from ..storage.reading import check_regular, read_start
 from .patterns import in_one_directory, matching, names
 from .resolving import READ_ONLY, Below, open_straight, resolve
 
@@ -155,10 +156,10 @@ class Host:
     # -- files ---------------------------------------------------------------------------------------------------------
 
     def read_bytes(self, host_path: str | os.PathLike[str]) -> bytes:
-        """Return what a file says, 1 MiB at most. Never waits for a writer, but a driver may take its time.
+        """Return what a regular file says, 1 MiB at most. Never waits for a writer, but a driver may take its time.
 
         Raises:
-            OSError: It is not there, or reading it fails; sysfs knows EINVAL, ENODEV, EOPNOTSUPP and more.
+            OSError: It is not there, is a FIFO or a device node, or reading it fails; sysfs knows EINVAL, ENODEV, EOPNOTSUPP and more.
         """
         path = os.fspath(host_path)
         if self.root is _SLASH and "\0" not in path:
@@ -391,9 +392,7 @@ class Host:
 
 def _read(descriptor: int) -> bytes:
     try:
-        data = os.read(descriptor, 65536)
-        while data and len(data) < MAX_BYTES and (more := os.read(descriptor, 65536)):
-            data += more
+        check_regular(descriptor)
+        return read_start(descriptor, MAX_BYTES)
     finally:
         os.close(descriptor)
-    return data

@@ -6,7 +6,7 @@ numbers of it.
 
 from __future__ import annotations
 
-import math
+import sys
 from typing import TYPE_CHECKING, Any, final
 
 import attrs
@@ -24,7 +24,7 @@ def _count(value: object, name: str) -> int:
 
 
 def _seconds(value: object, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= sys.float_info.max:
         raise InvalidValueError(f"{name}={value!r}: must be a number of seconds above 0; valid is {name}=60")
     return float(value)
 

@@ -1,4 +1,4 @@
-"""JSON texts of anybody as plain values, or a `ValueError`: no other exception comes out.
+"""JSON and TOML texts of anybody as plain values, or a `ValueError`: no other exception comes out.
 
 The standard library accepts more than JSON is: a key twice, ``NaN``, and numbers that become infinite. What one reader
 takes for the first value and another for the last is refused here. So is deep nesting, at which each version of Python
@@ -22,6 +22,10 @@ MAX_STATE_DEPTH: Final = MAX_DEPTH - 10
 """Levels of nesting in what a backend has saved: the file around it has some of its own."""
 
 
+_MOST_BITS: Final = 1000
+"""Of a number; a float can hold it."""
+
+
 def parse_json(text: str | bytes) -> Any:
     """Return the value of a JSON text.
 
@@ -31,6 +35,22 @@ def parse_json(text: str | bytes) -> Any:
     """
     try:
         value = json.loads(text, object_pairs_hook=unique, parse_constant=_refuse, parse_float=_finite)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    check_depth(value)
+    return value
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return the value of a TOML text.
+
+    Raises:
+        ValueError: It is not TOML, has a number that Python does not write, or is nested too deeply.
+    """
+    import tomllib
+
+    try:
+        value = tomllib.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     check_depth(value)
@@ -51,14 +71,19 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def check_depth(value: object, most: int = MAX_DEPTH) -> None:
-    """Refuse a value of lists and mappings with more than ``most`` levels. No value may be inside itself.
+    """Refuse a value of lists and mappings with more than ``most`` levels, or with a number of thousands of digits.
+
+    Python refuses to write such a number, as into a message. No value may be inside itself.
 
     Raises:
-        ValueError: It has more.
+        ValueError: It has more levels, or such a number.
     """
     level: list[object] = [[value]]
     for _ in range(most + 1):
-        level = [held for each in level for held in _held(each) if isinstance(held, (dict, list))]
+        values = [held for each in level for held in _held(each)]
+        if any(isinstance(held, int) and held.bit_length() > _MOST_BITS for held in values):
+            raise ValueError("a number has too many digits")
+        level = [held for held in values if isinstance(held, (dict, list))]
         if not level:
             return
     raise ValueError("it is nested too deeply")

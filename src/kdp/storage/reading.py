@@ -11,10 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from typing import Final
 
 MAX_BYTES: Final = 64 << 20
 """Size limit in bytes of a file that kdp writes and reads again."""
@@ -37,7 +34,7 @@ class UnusableFileError(OSError):
     """The path leads to something else than a regular file, or to a file above its size limit; see ``strerror``."""
 
 
-def open_file(path: str | Path, flags: int = os.O_RDONLY, *, follow: bool = True) -> int:
+def open_file(path: str | os.PathLike[str], flags: int = os.O_RDONLY, *, follow: bool = True) -> int:
     """Open a regular file and return its descriptor, which a program that is started does not inherit.
 
     Args:
@@ -55,7 +52,7 @@ def open_file(path: str | Path, flags: int = os.O_RDONLY, *, follow: bool = True
     except FileNotFoundError:
         pass  # it may be made now
     except ValueError:  # a NUL, or what the file system's encoding lacks
-        raise UnusableFileError(errno.EINVAL, "no file can have this name", os.fspath(path)) from None
+        raise UnusableFileError(errno.EINVAL, "no file can have this name") from None
     else:
         _check(found, path)
     descriptor = os.open(path, flags | _CAREFULLY | (0 if follow else os.O_NOFOLLOW), 0o600)
@@ -67,16 +64,25 @@ def open_file(path: str | Path, flags: int = os.O_RDONLY, *, follow: bool = True
     return descriptor
 
 
-def _check(found: os.stat_result, path: str | Path) -> None:
+def check_regular(descriptor: int) -> None:
+    """Refuse an open file that is no regular file; reading one of those may wait, or never end.
+
+    Raises:
+        UnusableFileError: It is none.
+    """
+    _check(os.fstat(descriptor), None)
+
+
+def _check(found: os.stat_result, path: str | os.PathLike[str] | None) -> None:
     if stat.S_ISREG(found.st_mode):
         return
+    code, why = errno.EINVAL, f"it is {_KINDS.get(stat.S_IFMT(found.st_mode), 'something else')}, not a regular file"
     if stat.S_ISDIR(found.st_mode):
-        raise UnusableFileError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
-    kind = _KINDS.get(stat.S_IFMT(found.st_mode), "something else")
-    raise UnusableFileError(errno.EINVAL, f"it is {kind}, not a regular file", os.fspath(path))
+        code, why = errno.EISDIR, os.strerror(errno.EISDIR)
+    raise UnusableFileError(code, why, None if path is None else os.fspath(path))
 
 
-def read(path: str | Path, *, limit: int = MAX_BYTES, follow: bool = True) -> bytes:
+def read(path: str | os.PathLike[str], *, limit: int = MAX_BYTES, follow: bool = True) -> bytes:
     """Return what a regular file holds. ``follow`` is that of `open_file`.
 
     Raises:
@@ -120,7 +126,7 @@ def read_start(descriptor: int, most: int) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def read_text(path: str | Path, *, limit: int = MAX_CONFIG_BYTES) -> str:
+def read_text(path: str | os.PathLike[str], *, limit: int = MAX_CONFIG_BYTES) -> str:
     """Return the text of a file that a person wrote: UTF-8, with or without a byte order mark. Links are followed.
 
     Raises:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from kdp import ConfigurationError
 from kdp.cli.config import ConfigFile, read
 from kdp.daemon.setting import Given
+from kdp.daemon.sources import resolve
 
 
 def written(directory: Path, name: str, text: str) -> Path:
@@ -41,6 +43,12 @@ def test_no_file_and_an_empty_file_say_nothing(tmp_path: Path) -> None:
     assert read(written(tmp_path, "c.yaml", "set:\nhttp:\n")) == ConfigFile()
 
 
+ALIASES = "set:\n  a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"  {b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)
+)
+"""As is well known: some 400 bytes that become gigabytes where each value is written out."""
+
+
 @pytest.mark.parametrize(
     ("name", "text", "sentence"),
     [
@@ -58,8 +66,18 @@ def test_no_file_and_an_empty_file_say_nothing(tmp_path: Path) -> None:
             f"{'[' * 101}{']' * 101}",
             "is not valid JSON: it is nested too deeply",
         ),  # Python 3.13 itself goes deeper
-        ("c.yaml", "set: &list [*list, *list]", "is not valid YAML: it is nested too deeply"),
-        ("c.yaml", "set: {n: !!int ''}", "is not valid YAML: there is an empty number"),
+        ("c.yaml", "set: &list [*list, *list]", "is not valid YAML: *list repeats another value; write the value out"),
+        ("c.yaml", ALIASES, "is not valid YAML: *a repeats another value"),
+        ("c.yaml", "set: {n: !!int ''}", "is not valid YAML: the tag tag:yaml.org,2002:int makes an object; leave it"),
+        ("c.yaml", "mode: dra\nmode: dra", "is not valid YAML: the key 'mode' is there twice"),
+        ("c.json", '{"mode": "dra", "mode": "dra"}', "is not valid JSON: the key 'mode' is there twice"),
+        ("c.toml", 'mode = "dra"\nmode = "dra"', "is not valid TOML: Cannot overwrite a value"),
+        ("c.yaml", "log-format: json\nlog_format: text", "'log_format' is there twice, with '-' and '_'; remove one"),
+        ("c.toml", f"set = {'[' * 5000}{']' * 5000}", "is not valid TOML: it is nested too deeply"),
+        ("c.toml", f"set = {{n = 0x1{'0' * 5000}}}", "is not valid TOML: a number has too many digits"),
+        ("c.yaml", f"set: {{n: {'1' * 5000}}}", "is not valid YAML: Exceeds the limit"),
+        ("c.json", f'{{"set": {{"n": {"1" * 5000}}}}}', "is not valid JSON: Exceeds the limit"),
+        ("c.json", '{"set": {"n": NaN}}', "is not valid JSON: NaN is not a number in JSON"),
         ("c.yaml", "set: 3", "'set' must be a mapping of constructor parameters to values, this is a int; valid is"),
     ],
 )
@@ -80,3 +98,47 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     binary.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigurationError, match="is not UTF-8 text"):
         read(binary)
+
+
+@pytest.mark.parametrize("kind", ["FIFO", "device", "large"])
+def test_what_is_no_file_for_people_is_refused_and_nobody_waits(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "c.yaml"
+    if kind == "FIFO":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.write_bytes(b"#" * ((1 << 20) + 1))
+    with pytest.raises(ConfigurationError, match=r"cannot be read \(it (is a|has more than 1048576 bytes)"):
+        read(path)
+
+
+def test_a_mounted_config_map_is_read(tmp_path: Path) -> None:
+    (tmp_path / "..2026").mkdir()
+    (tmp_path / "..2026/c.yaml").write_text("poll-interval: 10\n")
+    (tmp_path / "..data").symlink_to("..2026")
+    (tmp_path / "c.yaml").symlink_to("..data/c.yaml")
+    assert read(tmp_path / "c.yaml").settings["poll_interval"].value == 10
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("poll-interval: 1:30", "'1:30' must be a number of seconds above 0"),
+        ("replicas: 0403", None),
+        ("device-status: off", None),
+        ("device-status: on", None),
+    ],
+)
+def test_what_yaml_1_1_takes_for_something_else_is_what_was_written(
+    tmp_path: Path, text: str, sentence: str | None
+) -> None:
+    """YAML 1.1 has 90 for ``1:30``, 259 for ``0403``, and false for ``off``."""
+    path = written(tmp_path, "c.yaml", f"mode: dra\nnode-name: n\n{text}" if "status" in text else text)
+    if sentence is None:
+        settings = resolve([read(path).settings])
+        assert settings.replicas == (403 if "replicas" in text else None)
+        assert settings.device_status == (text.partition(": ")[2] if "status" in text else "off")
+        return
+    with pytest.raises(ConfigurationError, match=sentence):
+        resolve([read(path).settings])

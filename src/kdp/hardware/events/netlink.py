@@ -6,7 +6,6 @@ Multicast netlink may lose messages (ENOBUFS) and says so; the caller looks at e
 from __future__ import annotations
 
 import errno
-import json
 import os
 import socket
 from abc import ABC, abstractmethod
@@ -15,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, final
 
 import anyio
 
+from ...storage import reading
+from ...storage.documents import parse_json
 from .directories import DirectoryWatch
 
 if TYPE_CHECKING:
@@ -169,11 +170,17 @@ class _Appended:
     def take(self) -> list[dict[str, Any]]:
         """Return what was appended since."""
         try:
-            with self._file.open("rb") as stream:
-                stream.seek(self._offset)
-                lines = stream.read().splitlines(keepends=True)
+            lines = reading.read(self._file)[self._offset :].splitlines(keepends=True)
         except OSError:
             return []
         whole = [line for line in lines if line.endswith(b"\n")]
         self._offset += sum(map(len, whole))
-        return [cast("dict[str, Any]", json.loads(line)) for line in whole]
+        return [event for line in whole if isinstance(event := _parsed(line), dict)]
+
+
+def _parsed(line: bytes) -> Any:
+    """Return the value of a line; None: it is no JSON, and nobody's event."""
+    try:
+        return parse_json(line)
+    except ValueError:
+        return None

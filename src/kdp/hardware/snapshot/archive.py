@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, final
 import attrs
 
 from ...errors import ConfigurationError, InvalidValueError
-from ...storage import files
+from ...storage import files, reading
 from ..fake_nodes import MODES, NODES, UNREADABLE, NodeEntry, make_stand_in, owned_mode, parse_nodes, parse_unreadable
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def read(file: str | os.PathLike[str]) -> Snapshot:
 
     label = f"snapshot {os.fspath(file)}"
     try:
-        data = Path(file).read_bytes()
+        data = reading.read(file, limit=MAX_BYTES)
     except OSError as error:
         raise ConfigurationError(f"{label}: cannot be read ({error.strerror})") from None
     if not data.startswith(b"\x1f\x8b"):
