@@ -68,6 +68,8 @@ SURFACE: dict[str, list[str]] = {
         "UeventWatch",
         "attributes_of",
     ],
+    "kdp.storage": ["parse_json", "read_text"],
+    "kdp.cli.yaml_reading": ["compose", "parse_yaml"],
     "kdp.supervision.health": ["DeviceHealth", "HealthChange", "HealthMonitor", "HealthState"],
     "kdp.allocation": [
         "Choice",

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -194,6 +195,9 @@ def test_a_wrong_file_is_refused_at_the_start(tree: Tree, tmp_path: Path) -> Non
         Generic(tmp_path / "no.yaml", tree.host)
     with pytest.raises(kdp.ConfigurationError, match=r"cannot be read \(Is a directory\)"):
         Generic(tmp_path, tree.host)
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(kdp.ConfigurationError, match=r"cannot be read \(it is a FIFO, not a regular file\)"):
+        Generic(tmp_path / "fifo", tree.host)
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     with pytest.raises(kdp.ConfigurationError, match=r"is not UTF-8 \(byte 0\)"):
         Generic(tmp_path / "binary", tree.host)

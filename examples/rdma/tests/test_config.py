@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +18,7 @@ import kdp.hardware
 from kdp.testing import SysfsTree
 from kdp_rdma import Rdma
 from kdp_rdma.config import Functions, Mode, Selectors, VfSelector, functions_of, read
+from kdp_rdma.reload import ConfigFile
 
 Write = Callable[[Any], Path]
 
@@ -103,8 +105,9 @@ AUX = '{"resourceList": [{"resourceName": "a", "deviceType": "auxNetDevice", "se
         ("pool", SHARED[:-2], "f: the JSON is cut off at line 7, column 4; give the whole file"),
         ("pool", "", "f: the JSON is cut off at line 1, column 1; give the whole file"),
         ("pool", "{,}", "f: is no JSON at line 1, column 2: Expecting property name enclosed in double quotes"),
-        ("pool", "[" * 100_000, "f: is nested too deeply to be a configuration"),
-        ("pool", POOL.join(['{"configList": [', "]}"]).replace(": 1,", f": {'9' * 5001},"), "f: has a number with too many digits to be a configuration"),
+        ("pool", '{"configList": [], "configList": []}', "f: has the key 'configList' twice, and can be no configuration"),
+        ("pool", "[" * 100_000, "f: is nested too deeply, and can be no configuration"),
+        ("pool", POOL.join(['{"configList": [', "]}"]).replace(": 1,", f": {'9' * 5001},"), "f: has a number with too many digits, and can be no configuration"),
         ("pool", "[]", 'f: the document: a list must be an object; valid is for example {"configList": [...]}'),
         ("pool", SRIOV, ("f: the document: this is a configuration of sriov-network-device-plugin, and mode is pool; set mode to "
 "vf")),
@@ -223,7 +226,7 @@ def test_a_number_with_too_many_digits_ended_the_look_that_read_the_file_again(
     write_config(SHARED.replace("300", "9" * 5001))
     assert len(backend.discover()) == 1000
     assert (
-        f"{path}: has a number with too many digits to be a configuration; the configuration before stays in force"
+        f"{path}: has a number with too many digits, and can be no configuration; the configuration before stays in force"
         in (caplog.messages)
     )
 
@@ -319,3 +322,11 @@ def test_a_pool_gives_all_its_adapters_and_long_names_fit(node: SysfsTree) -> No
     assert devices[0].numa_nodes == (0, 1)
     assert devices[0].edits.env == {"RDMA_DEVICES": "mlx5_0,mlx5_1"}
     assert len(devices[0].edits.device_nodes) == 5 + 3 + 1
+
+
+def test_a_fifo_as_configuration_keeps_nobody_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "c.json")
+    with pytest.raises(
+        kdp.ConfigurationError, match=r"cannot be read \(it is a FIFO, not a regular file\); give a JSON"
+    ):
+        ConfigFile(tmp_path / "c.json", "pool", None)

@@ -28,11 +28,11 @@ _WORDS: Final[dict[str, object]] = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 _NUMBERS: Final[tuple[tuple[re.Pattern[str], Callable[[str], Any]], ...]] = (
-    (re.compile(r"[-+]?(0|[1-9][0-9]*)", re.ASCII), int),
+    (re.compile(r"[-+]?(0|[1-9][0-9]*)", re.ASCII), lambda text: parse_json(text.removeprefix("+"))),
     (re.compile(r"0x[0-9a-fA-F]{1,256}", re.ASCII), lambda text: int(text, 16)),
     (
         re.compile(r"[-+]?(0|[1-9][0-9]*)(\.[0-9]+([eE][-+][0-9]+)?|[eE][-+][0-9]+)", re.ASCII),
-        lambda text: parse_json(text.removeprefix("+")),  # it refuses what is not finite
+        lambda text: parse_json(text.removeprefix("+")),
     ),
 )
 

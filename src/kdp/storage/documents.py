@@ -34,7 +34,9 @@ def parse_json(text: str | bytes) -> Any:
             says which.
     """
     try:
-        value = json.loads(text, object_pairs_hook=unique, parse_constant=_refuse, parse_float=_finite)
+        value = json.loads(
+            text, object_pairs_hook=unique, parse_constant=_refuse, parse_int=_whole, parse_float=_finite
+        )
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     check_depth(value)
@@ -61,12 +63,12 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the pairs as a mapping.
 
     Raises:
-        ValueError: A key is there twice.
+        ValueError: They have a key twice.
     """
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)[:60]!r} is there twice")
+        raise ValueError(f"it has the key {next(name for name in names if names.count(name) > 1)[:60]!r} twice")
     return found
 
 
@@ -82,7 +84,7 @@ def check_depth(value: object, most: int = MAX_DEPTH) -> None:
     for _ in range(most + 1):
         values = [held for each in level for held in _held(each)]
         if any(isinstance(held, int) and held.bit_length() > _MOST_BITS for held in values):
-            raise ValueError("a number has too many digits")
+            raise ValueError("it has a number with too many digits")
         level = [held for held in values if isinstance(held, (dict, list))]
         if not level:
             return
@@ -94,6 +96,12 @@ def _held(value: object) -> Collection[object]:
     if isinstance(value, dict):
         return cast("dict[object, object]", value).values()
     return cast("list[object]", value) if isinstance(value, list) else ()
+
+
+def _whole(text: str) -> int:
+    if len(text) > _MOST_BITS:
+        raise ValueError("it has a number with too many digits")
+    return int(text)
 
 
 def _refuse(name: str) -> object:

@@ -50,8 +50,8 @@ def test_a_plain_scalar_means_what_all_readers_agree_on(text: str, value: object
     [
         ("a: &x 1\nb: *x", r"\*x repeats another value; write the value out"),
         ("&x [*x]", r"\*x repeats another value"),
-        ("a: 1\nb: 2\na: 3", "the key 'a' is there twice"),
-        ("{1: a, '1': b}", "the key '1' is there twice"),
+        ("a: 1\nb: 2\na: 3", "it has the key 'a' twice"),
+        ("{1: a, '1': b}", "it has the key '1' twice"),
         ("!!int '1:30'", "the tag tag:yaml.org,2002:int makes an object; leave it out"),
         ("!!python/object/apply:os.system [id]", "makes an object"),
         ("!x 1", "the tag !x makes an object"),

@@ -2,6 +2,7 @@
 
 The document is composed but never constructed: every scalar stays the text that the admin wrote. That keeps YAML 1.1's
 surprises out (``0403`` is no octal number, ``no`` is no boolean, no object is ever made), and shows duplicate keys.
+Aliases, tags, and deep nesting are refused.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import attrs
 import yaml
 
 import kdp
+from kdp.cli.yaml_reading import compose
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -128,13 +130,12 @@ def parse(text: str, file: str) -> Item:
         kdp.ConfigurationError: It is no YAML, is empty, or has several documents.
     """
     try:
-        # compose() makes nodes only: no constructor runs, whatever the loader and the document's tags.
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        node = compose(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark is not None else ""
         raise kdp.ConfigurationError(f"{file}{line}: must be one YAML document: {error.problem}") from error
-    except (yaml.YAMLError, RecursionError) as error:
+    except yaml.YAMLError as error:
         reason = " ".join(str(error).split())
         raise kdp.ConfigurationError(f"{file}: must be one YAML document: {reason}") from error
     if node is None:

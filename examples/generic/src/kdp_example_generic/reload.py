@@ -13,25 +13,18 @@ import threading
 from pathlib import Path
 
 import kdp
+from kdp.storage import read_text
 
 from .config import Config, read
-
-MAX_BYTES = 1 << 20
-"""A ConfigMap cannot be larger."""
 
 logger = logging.getLogger(__name__)
 
 
 def _load(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+        return read_text(path)
     except OSError as error:
         raise kdp.ConfigurationError(f"{path}: cannot be read ({error.strerror}); give a YAML file") from error
-    if len(data) > MAX_BYTES:
-        raise kdp.ConfigurationError(f"{path}: has more than {MAX_BYTES} bytes; give a YAML file of resources")
-    try:
-        return data.decode()
     except UnicodeDecodeError as error:
         raise kdp.ConfigurationError(f"{path}: is not UTF-8 (byte {error.start}); give a YAML text file") from error
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
-import yaml
+from kdp.cli.yaml_reading import parse_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,8 +70,8 @@ class CdiNames:
 
 def _names(text: str) -> frozenset[str]:
     try:
-        spec: Any = yaml.safe_load(text)  # of which JSON is a part
-        kind, devices = spec["kind"], cast("list[Any]", spec["devices"])
-        return frozenset(f"{kind}={device['name']}" for device in devices)
-    except (yaml.YAMLError, ValueError, TypeError, KeyError, RecursionError):  # it is anybody's file
+        spec = parse_yaml(text)  # of which JSON is a part
+        names = [(spec["kind"], device["name"]) for device in spec["devices"]]
+    except (ValueError, TypeError, KeyError):  # it is anybody's file
         return frozenset()
+    return frozenset(f"{kind}={name}" for kind, name in names if isinstance(kind, str) and isinstance(name, str))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import attrs
 
 import kdp
+from kdp.storage import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -122,14 +123,13 @@ def parse(text: str, file: str) -> Item:
         kdp.ConfigurationError: It is no JSON, is cut off, or is too much of something.
     """
     try:
-        value = json.loads(text)
+        value = parse_json(text)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string"):
             raise kdp.ConfigurationError(f"{file}: the JSON is cut off at {place}; give the whole file") from error
         raise kdp.ConfigurationError(f"{file}: is no JSON at {place}: {error.msg}") from error
-    except RecursionError as error:
-        raise kdp.ConfigurationError(f"{file}: is nested too deeply to be a configuration") from error
-    except ValueError as error:  # Python makes no number of more than 4300 digits
-        raise kdp.ConfigurationError(f"{file}: has a number with too many digits to be a configuration") from error
+    except ValueError as error:
+        reason = str(error).removeprefix("it ")
+        raise kdp.ConfigurationError(f"{file}: {reason}, and can be no configuration") from error
     return Item(file, "", value, [])

@@ -11,14 +11,12 @@ import os
 from typing import TYPE_CHECKING
 
 import kdp
+from kdp.storage import read_text
 
 from .config import Config, Mode, read
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-MAX_BYTES = 1 << 20
-"""A ConfigMap cannot be larger."""
 
 logger = logging.getLogger(__name__)
 
@@ -73,16 +71,11 @@ class ConfigFile:
 
     def _read(self) -> Config:
         try:
-            with self._path.open("rb") as file:
-                data = file.read(MAX_BYTES + 1)
+            text = read_text(self._path)
         except OSError as error:
             raise kdp.ConfigurationError(
                 f"{self._path}: cannot be read ({error.strerror}); give a JSON file"
             ) from error
-        if len(data) > MAX_BYTES:
-            raise kdp.ConfigurationError(f"{self._path}: has more than {MAX_BYTES} bytes; give a configuration")
-        try:
-            text = data.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise kdp.ConfigurationError(
                 f"{self._path}: is not UTF-8 (byte {error.start}); give a JSON file"
