@@ -1,8 +1,8 @@
 """Socket files of device plugins: their names, their length, and the remains of dead processes.
 
 A name is never used twice, by no later generation and no other process: it holds a random token of the process and the
-generation's number (contract section 2.5, B3). A socket is bound under a hidden name and renamed when it answers. So a
-visible name of ours that refuses connections is always a dead one (`kdp.kubelet.sockets`).
+generation's number (contract section 2.5, B3). A socket is bound in a private directory and renamed when it answers. So
+a visible name of ours that refuses connections is always a dead one (`kdp.kubelet.sockets`).
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from ..kubelet.sockets import hidden
+from ..kubelet.sockets import check_length
 from ..kubelet.watch import PREFIX
-from ..model.names import MAX_SOCKET_PATH_BYTES, check_socket_path
+from ..model.names import MAX_SOCKET_PATH_BYTES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _LONGEST_SLUG = 40
-_TAIL = len(f"-{'0' * 8}-{'9' * 6}.sock") + 1  # token, generation, suffix, and the dot of the hidden name
+_TAIL = len(f"-{'0' * 8}-{'9' * 6}.sock") + 1  # token, generation, suffix, and one to spare
 
 
 class SocketNames:
@@ -41,7 +41,7 @@ class SocketNames:
             slug = digest if longest < 10 else f"{slug[: longest - 9]}.{digest}"
         self.prefix = f"{PREFIX}{slug}-"
         self._token = os.urandom(4).hex()
-        check_socket_path(os.fspath(hidden(self.path(999_999))))
+        check_length(self.path(999_999))
 
     def path(self, generation: int) -> Path:
         """Return the path of a generation's socket."""

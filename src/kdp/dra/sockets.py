@@ -21,16 +21,16 @@ pauses ``pkg/kubelet/pluginmanager``, 1.37.1.
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
-import os
 import re
 from pathlib import Path
 from typing import final
 
 import attrs
 
-from ..kubelet.sockets import hidden
-from ..model.names import MAX_SOCKET_PATH_BYTES, check_socket_path
+from ..errors import InvalidNameError
+from ..kubelet.sockets import check_length
 
 _INSTANCE = r"(-([0-9a-fA-F-]{36}|[A-Za-z0-9_-]{11}))?"
 """A pod's UID, or what stands for it."""
@@ -104,10 +104,11 @@ class DriverSockets:
 
 def _first(directory: Path, names: list[str]) -> Path:
     paths = [directory / name for name in names]
-    for path in paths:
-        if len(os.fsencode(hidden(path))) <= MAX_SOCKET_PATH_BYTES:
+    for path in paths[:-1]:
+        with contextlib.suppress(InvalidNameError):
+            check_length(path)
             return path
-    check_socket_path(os.fspath(hidden(paths[-1])))
+    check_length(paths[-1])
     return paths[-1]
 
 

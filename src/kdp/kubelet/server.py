@@ -1,5 +1,10 @@
 """The only module that makes a gRPC server: one server on one unix socket, which the kubelet calls.
 
+Only the kubelet may call, and it is root. So the socket has mode 0600 from the first moment at which anybody can find
+it, in a directory that only root can write. The caller's credentials (``SO_PEERCRED``) are not checked: gRPC binds,
+listens, and accepts itself, takes no descriptor from us, and gives a servicer no name of its peer but ``unix:``. Who can
+open a socket of root with mode 0600 is root, or has ``CAP_DAC_OVERRIDE``, and could become the kubelet as well.
+
 A cancellation waits until gRPC's server has started or stopped: it fails at one that was left halfway, and says so from
 a task that nobody can await.
 """
@@ -14,7 +19,7 @@ import anyio
 import grpc
 
 from .channel import unix_target
-from .sockets import bind_error, hidden
+from .sockets import bind_error, birthplace, leave_private, make_private
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,21 +68,24 @@ class SocketServer:
 
     def __init__(self, path: Path, handlers: list[grpc.GenericRpcHandler]) -> None:
         self.path = path
-        self._file = hidden(path)
+        self._file = birthplace(path)
         self._server = grpc.aio.server(options=_OPTIONS)
         self._server.add_generic_rpc_handlers(handlers)
         self._identity: tuple[int, int] | None = None
 
     async def start(self) -> None:
-        """Listen under the hidden name; nobody can find it yet.
+        """Listen in a private directory; nobody else can find it yet.
 
         Raises:
             ServeError: The directory is missing, read-only, full, or the path too long.
         """
         try:
-            self._server.add_insecure_port(unix_target(self._file))
-        except RuntimeError:
-            raise ServeError(bind_error(self._file)) from None
+            self._bind()
+        except (OSError, RuntimeError):
+            try:
+                self._bind()  # another process may have removed the empty directory before there was a socket in it
+            except (OSError, RuntimeError):
+                raise ServeError(bind_error(self.path, self._file)) from None
         await start_server(self._server)
         try:
             os.chmod(self._file, 0o600)  # the kubelet is root; nobody else has business here
@@ -85,6 +93,10 @@ class SocketServer:
         except OSError as error:
             raise ServeError(f"socket {self._file} vanished while it was made: {error.strerror}") from None
         self._identity = (found.st_dev, found.st_ino)
+
+    def _bind(self) -> None:
+        make_private(self._file.parent)
+        self._server.add_insecure_port(unix_target(self._file))
 
     def publish(self) -> None:
         """Give the socket its name: from now on it can be found, and it answers.
@@ -96,11 +108,12 @@ class SocketServer:
             os.rename(self._file, self.path)
         except OSError as error:
             raise ServeError(f"cannot name socket {self.path}: {error.strerror}") from None
+        leave_private(self._file.parent)
         self._file = self.path
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the socket file is there, under its hidden name or its own, and still ours."""
+        """Whether the socket file is there, in the private directory or under its own name, and still ours."""
         try:
             found = os.lstat(self._file)
         except OSError:
@@ -112,6 +125,8 @@ class SocketServer:
         with contextlib.suppress(OSError):
             if self.is_in_place:
                 os.unlink(self._file)
+        if self._file != self.path:
+            leave_private(self._file.parent)
 
     async def stop(self) -> None:
         """End the server with everything that still runs on it; streams that were told to end get a moment for it."""

@@ -1,8 +1,11 @@
-"""Socket files of plugins and drivers: hidden until they answer, and removed when they are a dead process's.
+"""Socket files of plugins and drivers: private until they answer, and removed when they are a dead process's.
 
-A socket is bound under a hidden name and renamed when it answers. So a visible name of ours that refuses connections is
-always a dead one, and the plugin watcher, which ignores hidden names, never meets a socket that does not answer yet
-(contract section 3).
+A socket is bound in a private directory and renamed out of it when it answers. So a visible name of ours that refuses
+connections is always a dead one, and nobody else can connect before the socket has its permissions: gRPC binds with
+those that the umask leaves, and listens at once.
+
+The private directory lies beside the sockets, because a socket can only be renamed within a file system, and goes when
+it is empty. It and the names in it are hidden: the plugin watcher ignores them (contract section 3).
 """
 
 from __future__ import annotations
@@ -11,16 +14,54 @@ import contextlib
 import errno
 import os
 import socket
-from typing import TYPE_CHECKING
+import stat
+import time
+from typing import TYPE_CHECKING, Final
+
+from ..model.names import MAX_SOCKET_PATH_BYTES, check_socket_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 
-def hidden(path: Path) -> Path:
-    """Return the name under which a socket is bound before it answers."""
-    return path.with_name(f".{path.name}")
+UNBORN_SECONDS: Final = 60.0
+"""Age in seconds from which a socket in a private directory that refuses connections is no starting process's."""
+
+
+def birthplace(path: Path) -> Path:
+    """Return the path at which a socket is bound before it gets its own; the kernel goes on naming it by that.
+
+    It has the socket's name, behind a dot, or any name if that is too long.
+    """
+    directory = path.parent / ".kdp"
+    born = directory / f".{path.name}"
+    return born if len(os.fsencode(born)) <= MAX_SOCKET_PATH_BYTES else directory / f".{os.urandom(3).hex()}"
+
+
+def check_length(path: Path) -> None:
+    """Check that a socket can be bound, and then have this path.
+
+    Raises:
+        InvalidNameError: Its directory's path is too long.
+    """
+    check_socket_path(max(os.fspath(path), os.fspath(birthplace(path)), key=lambda each: len(os.fsencode(each))))
+
+
+def make_private(directory: Path) -> None:
+    """Make the directory of a `birthplace`, which only this user may enter, and remove dead sockets from it.
+
+    Raises:
+        OSError: It cannot be made, or belongs to somebody else.
+    """
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(directory, 0o700)
+    found = os.lstat(directory)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise OSError(errno.EEXIST, f"{directory.name} in it is not a directory of this user; remove it")
+    if stat.S_IMODE(found.st_mode) != 0o700:  # the umask took a right away, or somebody gave one
+        os.chmod(directory, 0o700)
+    remove_dead(directory, bool, older_than=UNBORN_SECONDS)
 
 
 def connect(path: Path) -> int:
@@ -44,8 +85,14 @@ def is_answered(path: Path) -> bool | None:
     return True if found == 0 else False if found == errno.ECONNREFUSED else None
 
 
-def remove_dead(directory: Path, is_ours: Callable[[str], object]) -> list[str]:
-    """Remove sockets that nobody listens on; return their names. Sockets in use are left alone.
+def leave_private(directory: Path) -> None:
+    """Remove the directory of a `birthplace` if it is empty; other processes may have a socket in it."""
+    with contextlib.suppress(OSError):
+        os.rmdir(directory)
+
+
+def remove_dead(directory: Path, is_ours: Callable[[str], object], *, older_than: float = 0.0) -> list[str]:
+    """Remove sockets of this age in seconds that nobody listens on; return their names. Those in use are left alone.
 
     In the plugin directory the kubelet's next start would remove them too, in the plugin watcher's nobody does
     (contract section 11). Errors are not ours to solve: what cannot be removed stays.
@@ -55,8 +102,9 @@ def remove_dead(directory: Path, is_ours: Callable[[str], object]) -> list[str]:
         for name in os.listdir(directory):
             if is_ours(name) and is_answered(directory / name) is False:
                 with contextlib.suppress(OSError):
-                    os.unlink(directory / name)
-                    removed.append(name)
+                    if not older_than or time.time() - os.lstat(directory / name).st_mtime > older_than:
+                        os.unlink(directory / name)
+                        removed.append(name)
     return removed
 
 
@@ -67,13 +115,15 @@ def missing_right(code: int | None) -> str:
     return "; mount it writable" if code == errno.EROFS else ""
 
 
-def bind_error(path: Path) -> str:
-    """Return why no socket can be bound here. gRPC does not say, so it is tried once more by hand."""
+def bind_error(path: Path, born: Path) -> str:
+    """Return why no socket for a path can be bound at another. gRPC does not say, so it is tried once more by hand."""
     try:
+        make_private(born.parent)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.bind(os.fspath(path))
+            probe.bind(os.fspath(born))
+        os.unlink(born)
     except OSError as error:
         return f"cannot make a socket in {path.parent}: {error.strerror or error}{missing_right(error.errno)}"
-    with contextlib.suppress(OSError):
-        os.unlink(path)
+    finally:
+        leave_private(born.parent)
     return f"cannot serve on {path}: gRPC refused the address"

@@ -7,7 +7,6 @@ fails in another place.
 
 from __future__ import annotations
 
-import json
 import math
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -33,6 +32,8 @@ def parse_json(text: str | bytes) -> Any:
         ValueError: It is not JSON, has a key twice, a number that is not finite, or is nested too deeply. The text
             says which.
     """
+    import json  # a plugin without files of its own starts without it
+
     try:
         value = json.loads(
             text, object_pairs_hook=unique, parse_constant=_refuse, parse_int=_whole, parse_float=_finite

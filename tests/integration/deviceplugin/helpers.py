@@ -134,8 +134,8 @@ def lists(kubelet: SimulatedKubelet, resource: str = RESOURCE) -> list[events.Li
 
 
 def own_sockets(directory: Path) -> set[str]:
-    """The names of kdp's sockets, hidden ones among them."""
-    return {p.name for p in directory.iterdir() if p.name.removeprefix(".").startswith("kdp-")}
+    """The names of kdp's sockets, and of the directory in which they are bound."""
+    return {p.name for p in directory.rglob("*") if p.name.removeprefix(".").startswith("kdp")}
 
 
 PATIENCE = 15.0

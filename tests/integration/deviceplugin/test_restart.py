@@ -65,8 +65,7 @@ async def _next_socket(kubelet: SimulatedKubelet, tasks: TaskGroup) -> Path:
 
 
 def _hidden(kubelet: SimulatedKubelet) -> list[Path]:
-    directory = kubelet.paths.device_plugin_dir
-    return [directory / name for name in own_sockets(directory) if name.startswith(".")]
+    return list((kubelet.paths.device_plugin_dir / ".kdp").glob("*"))
 
 
 async def test_the_next_socket_answers_before_the_kubelet_listens(k137: SimulatedKubelet) -> None:

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +17,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import grpc
+import pytest
 
 from kdp.kubelet.channel import unix_target
 from kdp.kubelet.server import SocketServer
@@ -59,3 +66,75 @@ async def test_a_stop_that_is_cancelled_halfway_is_finished(tmp_path: Path) -> N
             assert await stream.code() is not grpc.StatusCode.OK
     await anyio.wait_all_tasks_blocked()
     assert not raised
+
+
+UMASK_0 = """
+import asyncio, os, sys
+from pathlib import Path
+from grpc.aio._server import Server
+from kdp.kubelet import server
+Server.bind = Server.add_insecure_port
+os.umask(0)
+path = Path(sys.argv[1])
+
+def stopped(self, address):
+    found = Server.bind(self, address)
+    print("bound", flush=True)  # gRPC has bound the socket, and nothing of ours has run since
+    sys.stdin.readline()
+    return found
+
+async def main():
+    serving = server.SocketServer(path, [])
+    Server.add_insecure_port = stopped
+    await serving.start()
+    print("started", flush=True)
+    sys.stdin.readline()
+    serving.publish()
+    print("published", flush=True)
+    sys.stdin.readline()
+    await serving.stop()
+
+asyncio.run(main())
+"""
+
+TRY = """
+import os, socket, sys
+os.setgid(65534); os.setuid(65534)
+for directory, _, names in os.walk(sys.argv[1]):
+    for name in names:
+        with socket.socket(socket.AF_UNIX) as probe:
+            if probe.connect_ex(os.path.join(directory, name)) == 0:
+                print(os.path.join(directory, name))
+"""
+
+
+def _connected_by_nobody(directory: Path) -> str:
+    done = subprocess.run([sys.executable, "-c", TRY, directory], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_nobody_but_root_can_connect_at_any_moment() -> None:
+    """With a umask of 0, anybody could connect between bind and chmod."""
+    with tempfile.TemporaryDirectory() as place:  # pytest's own directories are private
+        Path(place).chmod(0o755)
+        path = Path(place, "s.sock")
+        command = [sys.executable, "-c", UMASK_0, str(path)]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            for step in ("bound", "started", "published"):
+                assert process.stdout.readline() == f"{step}\n"
+                assert _connected_by_nobody(Path(place)) == "", step
+                if step == "published":
+                    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+                    with socket.socket(socket.AF_UNIX) as kubelet:
+                        kubelet.connect(str(path))
+                process.stdin.write("on\n")
+                process.stdin.flush()
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+            process.communicate()
+        assert list(Path(place).rglob("*")) == []
