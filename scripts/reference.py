@@ -53,6 +53,8 @@ MODULES = (
     "kdp.allocation",
     "kdp.daemon",
     "kdp.hardware",
+    "kdp.storage",
+    "kdp.cli.yaml_reading",
     "kdp.testing",
     "kdp_testkit.events",
     "kdp.deviceplugin",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidValueError
 from ..model.edits import Hook
+from ..model.names import is_utf8
 from ..storage.documents import parse_json
 from .model import CdiDevice, CdiEdits, CdiMount, CdiNetDevice, CdiNode, CdiSpec
 
@@ -70,6 +71,8 @@ def _each(value: object, where: str, parse: Callable[[Any, str], Any]) -> list[A
 def _text(value: object, where: str) -> str:
     if not isinstance(value, str):
         raise InvalidValueError(f"{where}: must be text, this is {json.dumps(value)[:40]}")
+    if not is_utf8(value):
+        raise InvalidValueError(f"{where}: must be text that UTF-8 can carry, this is {json.dumps(value)[:40]}")
     return value
 
 
@@ -83,7 +86,7 @@ def _texts(value: object, where: str) -> dict[str, str]:
     if not isinstance(value, dict):
         raise InvalidValueError(f"{where}: must be an object, this is {json.dumps(value)[:40]}")
     fields: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
-    return {name: _text(text, f"{where}: {name}") for name, text in fields.items()}
+    return {_text(name, where): _text(text, f"{where}: {name}") for name, text in fields.items()}
 
 
 def _device(value: object, where: str) -> CdiDevice:

@@ -86,6 +86,7 @@ class OwnSocket:
             listening.bind(os.fspath(draft))
             try:
                 listening.listen(BACKLOG)
+                locks.keep_from_children(listening.fileno())
                 self._made = os.lstat(draft)
                 _make_room(self._path)
                 os.link(draft, self._path, follow_symlinks=False)  # unlike a rename, it replaces nothing

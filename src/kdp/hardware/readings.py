@@ -94,6 +94,10 @@ def parse_hexadecimal(text: str) -> int:
     return _number(text, 16)
 
 
+_MOST_NUMBERS = 1 << 20
+"""Of a list; a short text can name one range any number of times."""
+
+
 def _number(text: str, base: int) -> int:
     if len(text) > _MOST_DIGITS:
         raise ValueError(text)
@@ -119,7 +123,7 @@ def parse_numbers(text: str) -> tuple[int, ...]:
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
         low, high = int(first), int(last or first)
-        if not 0 <= low <= high < 1 << 20:
+        if not 0 <= low <= high < _MOST_NUMBERS or len(numbers) + high - low >= _MOST_NUMBERS:
             raise ValueError(text)
         numbers.extend(range(low, high + 1))
     return tuple(numbers)

@@ -21,6 +21,7 @@ import pytest
 
 from kdp.kubelet.channel import unix_target
 from kdp.kubelet.server import SocketServer
+from kdp.kubelet.sockets import is_answered
 
 
 async def _endless(request: bytes, context: Any) -> AsyncIterator[bytes]:
@@ -138,3 +139,41 @@ def test_nobody_but_root_can_connect_at_any_moment() -> None:
             process.kill()
             process.communicate()
         assert list(Path(place).rglob("*")) == []
+
+
+FORKED = """
+import asyncio, os, sys, threading, time
+from pathlib import Path
+from kdp.kubelet.server import SocketServer
+
+async def main():
+    server = SocketServer(Path(sys.argv[1]), [])
+    await server.start()
+    server.publish()
+    child = os.fork()
+    if not child:
+        print(os.getpid(), flush=True)
+        sys.stdin.read()
+        os._exit(0)
+    await asyncio.sleep(3600)
+
+asyncio.run(main())
+"""
+
+
+def test_a_forked_worker_does_not_answer_for_its_killed_parent(tmp_path: Path) -> None:
+    """gRPC closes its listening sockets in a child. The next driver would wait for the end of "another process"."""
+    path = tmp_path / "s.sock"
+    command = [sys.executable, "-c", FORKED, str(path)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        assert is_answered(path), "the parent lives"
+        process.kill()
+        process.wait(10)
+        os.kill(child, 0)  # it lives
+        assert is_answered(path) is False
+    finally:
+        process.kill()
+        process.communicate()  # closes the child's stdin, and it ends

@@ -143,12 +143,13 @@ def test_a_broken_file_is_set_aside_and_said(name: str, tmp_path: Path, caplog: 
 @pytest.mark.parametrize("kind", ["FIFO", "directory", "link", "socket"])
 def test_what_is_no_file_is_set_aside_and_nobody_waits(tmp_path: Path, kind: str) -> None:
     file, store = tmp_path / f"{claim().uid}.json", Store(tmp_path)
-    {
+    makers: dict[str, Callable[[], object]] = {
         "FIFO": lambda: os.mkfifo(file),
         "directory": file.mkdir,
         "link": lambda: file.symlink_to("/dev/zero"),
         "socket": lambda: os.mknod(file, stat.S_IFSOCK | 0o600),
-    }[kind]()
+    }
+    makers[kind]()
     assert store.all() == []
     assert store.set_aside == [claim().uid]
     store.write(record())

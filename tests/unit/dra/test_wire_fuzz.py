@@ -1,0 +1,54 @@
+"""The kubelet's messages, damaged: protobuf refuses them, or there are claims, and each claim gets an answer of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from google.protobuf.message import DecodeError
+from tests.fuzzing import damaged, fuzz
+
+from kdp.deviceplugin import wire as plugin_wire
+from kdp.dra import wire
+from kdp.dra.claims.jobs import Outcome
+from kdp.proto.deviceplugin.v1beta1 import api_pb2 as plugin_pb
+from kdp.proto.dra.v1 import api_pb2 as pb
+
+Figure = Callable[[str, float, str], None]
+
+CLAIMS = [pb.Claim(namespace="default", name="c", uid="u"), pb.Claim(uid=".."), pb.Claim(namespace="ü\0", uid="a/b")]
+
+
+def test_a_request_for_claims_is_decoded_or_refused(figure: Figure) -> None:
+    def decode(data: bytes) -> None:
+        for each in (wire.decode_prepare, wire.decode_unprepare):
+            outcomes = {claim.uid: Outcome(error="no") for claim in each(data)}
+            assert wire.encode_prepared(outcomes) is not None
+            assert wire.encode_unprepared(outcomes) is not None
+
+    seeds = [pb.NodePrepareResourcesRequest(claims=CLAIMS[:count]).SerializeToString() for count in (1, 2, 3)]
+    tried = fuzz("claims_wire", decode, (DecodeError,), damaged(seeds), examples=1000)
+    figure("fuzzing: requests for claims", tried, "inputs")
+
+
+def test_a_request_for_devices_is_decoded_or_refused(figure: Figure) -> None:
+    allocate = plugin_pb.AllocateRequest(
+        container_requests=[
+            plugin_pb.ContainerAllocateRequest(devices_ids=["w0", ""]),
+            plugin_pb.ContainerAllocateRequest(),
+        ]
+    ).SerializeToString()
+    prefer = plugin_pb.PreferredAllocationRequest(
+        container_requests=[
+            plugin_pb.ContainerPreferredAllocationRequest(
+                available_deviceIDs=["w0"], must_include_deviceIDs=["w0"], allocation_size=-1
+            )
+        ]
+    ).SerializeToString()
+    start = plugin_pb.PreStartContainerRequest(devices_ids=["w0", "w0"]).SerializeToString()
+
+    def decode(data: bytes) -> None:
+        for each in (plugin_wire.decode_allocate, plugin_wire.decode_prefer, plugin_wire.decode_pre_start):
+            each(data)
+
+    tried = fuzz("devices_wire", decode, (DecodeError,), damaged([allocate, prefer, start]), examples=1000)
+    figure("fuzzing: requests for devices", tried, "inputs")
