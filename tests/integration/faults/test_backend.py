@@ -154,7 +154,7 @@ async def test_one_id_in_two_backends_that_discover_at_once(k: SimulatedKubelet,
 
     async with running(k, Hasty("w0"), Hasty("w0", resource="example.com/other"), poll_interval=0.02) as manager:
         await said("is also one of", level=logging.ERROR)
-        assert [problem is None for _, problem in manager.status().backends].count(True) == 1
+        await until(lambda: [problem is None for _, problem in manager.status().backends].count(True) == 1)
         await k.until(lambda: list(k.allocatable().values()) == [1])
         await until(lambda: sorted(s.state for s in manager.status().resources.values()) == ["connected", "waiting"])
 
