@@ -10,7 +10,7 @@ from kdp_testkit.conformance.dra.backend import DraBackendSubject
 from kdp_testkit.conformance.dra.catalogue import CHECKS
 from kdp_testkit.conformance.dra.runner import run_dra_checks
 from kdp_testkit.conformance.dra.scene import DraScene
-from kdp_testkit.dra.events import DriverGone
+from kdp_testkit.dra.events import DriverGone, DriverRegistered
 
 from ..twice import judged
 from .broken import BareSubject
@@ -151,13 +151,14 @@ async def test_a_driver_is_not_killed_while_the_kubelet_takes_it_back(monkeypatc
 
     async def seen_again(scene: DraScene, *devices: Any) -> None:
         await require_free(scene, *devices)
-        before = len(scene.kubelet.events.of(DriverGone))
+        await scene.until(lambda: not is_gone(scene), 5.0, "the driver was not registered")
         [path] = scene.node.paths.plugins_registry_dir.iterdir()
         path.rename(scene.node.state / path.name)
         (scene.node.state / path.name).rename(path)
-        await scene.until(
-            lambda: len(scene.kubelet.events.of(DriverGone)) > before, 5.0, "the socket was not seen again"
-        )
+        await scene.until(lambda: is_gone(scene), 5.0, "the socket was not seen again")
+
+    def is_gone(scene: DraScene) -> bool:
+        return len(scene.kubelet.events.of(DriverGone)) >= len(scene.kubelet.events.of(DriverRegistered))
 
     monkeypatch.setattr(DraScene, "require_free", seen_again)
     report = await run_dra_checks(BareSubject(), only=[26], patience=PATIENCE)
