@@ -223,15 +223,44 @@ def lasting(text: str) -> str:
     return re.sub(r" at 0x[0-9a-f]+", "", text)
 
 
+_UNSEEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+"""What `str.isprintable` takes for printable, although nothing is seen of it: fillers and selectors."""
+
+
+def printable(text: str, most: int) -> str:
+    r"""Return a text as it may be shown: one line, in which every character is seen.
+
+    What does not print is written as Python does, ``\x1b`` or ``\u202e``: controls, ends of lines, marks that turn the
+    direction of writing, tags, fillers, and what UTF-8 cannot carry. A text that was made printable stays as it is.
+
+    Args:
+        text: What somebody else has chosen, at any length.
+        most: Characters that are kept, at least 4; a longer text ends with ``...``.
+    """
+    shown = text[: most + 1]
+    if not shown.isprintable() or (not shown.isascii() and _UNSEEN.search(shown)):
+        shown = "".join(
+            each if each.isprintable() and not _UNSEEN.match(each) else each.encode("unicode_escape").decode()
+            for each in shown
+        )
+    return shown if len(shown) <= most else f"{shown[: most - 3]}..."
+
+
+def within_bytes(text: str, most: int) -> str:
+    """Return a printable text that has at most so many bytes of UTF-8, and ends with three dots if it had more."""
+    encoded = printable(text, most).encode()
+    return encoded.decode() if len(encoded) <= most else f"{encoded[: most - 3].decode(errors='ignore')}..."
+
+
 def sentence(error: BaseException) -> str:
     """Return what may leave the process of an error: one line of text, without traceback, cut to 1 KiB.
 
     Errors of kdp and those that vendors raise on purpose speak for themselves; of any other exception only the
-    class is named, because its text may hold anything.
+    class is named, because its text may hold anything. What does not print is escaped (`printable`).
     """
     text = " ".join(message_of(error).split()) if isinstance(error, KdpError) else ""
     text = text or f"internal error ({type(error).__name__}); the plugin's log has the details"
-    encoded = text.encode(errors="replace")  # an odd file name may hold what UTF-8 cannot say
-    if len(encoded) <= MAX_SENTENCE_BYTES:
-        return encoded.decode()
-    return encoded[: MAX_SENTENCE_BYTES - 3].decode(errors="ignore") + "..."
+    # An odd file name may hold what UTF-8 cannot say.
+    return within_bytes(text.encode(errors="replace").decode(), MAX_SENTENCE_BYTES)

@@ -31,6 +31,11 @@ def quick(arguments: list[str]) -> int | None:
     return code
 
 
+def _shown(char: str) -> str:
+    """Return what a terminal shows as it is; kdp's own answers have nothing else (`kdp.errors.printable`)."""
+    return char if char.isprintable() or char == "\n" else char.encode("unicode_escape").decode()
+
+
 def ask(path: str, route: str) -> tuple[int, str]:
     """Ask the process that listens at a unix socket; return 0 if it says yes, else 1, and its words or the reason."""
     try:
@@ -50,4 +55,4 @@ def ask(path: str, route: str) -> tuple[int, str]:
         reason = f"no answer within {DEADLINE:g} s" if isinstance(error, TimeoutError) else error.strerror or error
         return 1, f"{path}: {reason}; is the plugin running, and is this its socket?\n"
     head, _, body = answer.partition(b"\r\n\r\n")
-    return (0 if head.split(b" ")[1:2] == [b"200"] else 1), body.decode(errors="replace")
+    return (0 if head.split(b" ")[1:2] == [b"200"] else 1), "".join(map(_shown, body.decode(errors="replace")))

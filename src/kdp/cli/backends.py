@@ -18,7 +18,7 @@ from ..errors import ConfigurationError, message_of
 from ..model.backend import DeviceBackend
 from .convert import describe
 from .options import output_option, refusing
-from .streams import console, document, table
+from .streams import console, document, shown, table
 from .targets import installed, load, settable
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def _print_list(out: TextIO, found: Sequence[_Installed]) -> None:
     for each in found:
         if each.error is not None:
             origin = f"{each.distribution} {each.version}".strip() or "unknown distribution"
-            click.echo(f"{each.name} ({origin}) cannot be loaded: {each.error}", file=out)
+            click.echo(f"{each.name} ({origin}) cannot be loaded: {shown(each.error)}", file=out)
 
 
 def _print_one(out: TextIO, backend: _Installed) -> None:

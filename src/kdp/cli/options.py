@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from ..daemon.settings import SETTINGS
 from ..errors import ConfigurationError, InvalidValueError, message_of
+from .streams import shown
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -20,6 +21,10 @@ class Refusal(click.ClickException):
     """Something that was given is wrong: one sentence, exit code 2."""
 
     exit_code = 2
+
+    @override
+    def format_message(self) -> str:
+        return shown(self.message)
 
 
 class Seconds(click.FloatRange):

@@ -16,12 +16,18 @@ from typing import TYPE_CHECKING, TextIO
 
 from typing_extensions import override
 
+from ..errors import printable
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from _typeshed import ReadableBuffer
     from rich.console import Console
     from rich.table import Table
+
+
+_MOST_OF_LINE = 8192
+"""Characters of a line, or of a cell of a table: a list of many devices is a long one."""
 
 
 class _Descriptor(io.FileIO):
@@ -90,7 +96,7 @@ def console(file: TextIO) -> Console:
 
 
 def table(heads: Iterable[str], rows: Iterable[Iterable[str]], styles: Iterable[str] = ()) -> Table:
-    """Return a table without lines; a row has the style of its place, or none."""
+    """Return a table without lines; a row has the style of its place, or none. What does not print is escaped."""
     from rich.table import Table
     from rich.text import Text
 
@@ -98,8 +104,13 @@ def table(heads: Iterable[str], rows: Iterable[Iterable[str]], styles: Iterable[
     for head in heads:
         made.add_column(head, overflow="fold")
     for row, style in zip(rows, itertools.chain(styles, itertools.repeat("")), strict=False):
-        made.add_row(*(Text(cell, style=style) for cell in row))
+        made.add_row(*(Text(printable(cell, _MOST_OF_LINE), style=style) for cell in row))
     return made
+
+
+def shown(text: str) -> str:
+    """Return a text of several lines with everything escaped that does not print."""
+    return "\n".join(printable(line, _MOST_OF_LINE) for line in text.split("\n"))
 
 
 def _text(descriptor: _Descriptor, before: TextIO | None, *, line_buffering: bool) -> TextIO:

@@ -12,7 +12,7 @@ import logging
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, final
 
-from ..errors import sentence
+from ..errors import printable, sentence
 from .api import ApiError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class EventRecorder:
             "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self._node},
             "type": "Warning",
             "reason": reason,
-            "message": message.encode()[:MOST_TEXT].decode(errors="ignore"),
+            "message": printable(message, MOST_TEXT).encode()[:MOST_TEXT].decode(errors="ignore"),
             "source": {"component": self._driver, "host": self._node},
             "reportingComponent": self._driver,
             "reportingInstance": self._node,

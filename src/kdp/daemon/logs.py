@@ -5,12 +5,19 @@ The sentences come from the modules that know them (``logging.getLogger(__name__
 
 A JSON line has the keys ``ts`` (RFC 3339, UTC), ``level``, ``logger``, ``msg``, those of `EXTRA_KEYS` that the event
 carries, and ``exc`` with a traceback. No other key ever appears, so that a log pipeline can rely on the list.
+
+What a message or a key holds was chosen by others: devices, claims, files, libraries. So it is made printable, and cut:
+nobody can begin a line of our log, hide one, or turn a terminal's colors. A record is one line. In the text format the
+lines of a traceback follow it, each indented by four blanks. So a line that begins with a blank goes on with the record
+before, as collectors of logs expect, and an exception's text cannot pass for a record. In the JSON format it is in
+``exc``.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import threading
 import time
@@ -18,6 +25,7 @@ from typing import TYPE_CHECKING, final
 
 from typing_extensions import override
 
+from ..errors import printable
 from .stderr_handler import StderrHandler, duplicate, write_some
 
 if TYPE_CHECKING:
@@ -45,16 +53,46 @@ EXTRA_KEYS = {
 """What an event may carry besides its sentence (``extra={...}``), with the meaning."""
 
 
+MOST_OF_MESSAGE = 4096
+"""Characters of a message: container runtimes divide lines of more than 16 KiB, and a character has at most 4 bytes."""
+
+MOST_OF_KEY = 1024
+"""Characters of each other key's value."""
+
+MOST_LINES = 100
+"""Lines of a traceback; of a longer one the first and the last are kept."""
+
+
 def _timestamp(record: logging.LogRecord) -> str:
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z"
 
 
+def _message(record: logging.LogRecord) -> str:
+    return printable(record.getMessage().rstrip("\r\n"), MOST_OF_MESSAGE)
+
+
 def _extras(record: logging.LogRecord) -> dict[str, object]:
-    return {key: vars(record)[key] for key in EXTRA_KEYS if vars(record).get(key) is not None}
+    given = {key: vars(record)[key] for key in EXTRA_KEYS if vars(record).get(key) is not None}
+    return {key: _plain(value) for key, value in given.items()}
 
 
-def _one_line(text: str) -> str:
-    return "\\n".join(text.splitlines())
+def _plain(value: object) -> object:
+    """Return a value that JSON has, and that is short."""
+    if isinstance(value, bool) or (isinstance(value, int) and -(2**63) <= value < 2**64):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    return printable(str(value), MOST_OF_KEY)
+
+
+def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> list[str]:
+    if not record.exc_info:
+        return []
+    lines = formatter.formatException(record.exc_info).split("\n")
+    if len(lines) > MOST_LINES:
+        half = MOST_LINES // 2
+        lines[half:-half] = [f"... {len(lines) - 2 * half} lines are left out ..."]
+    return [printable(line, MOST_OF_KEY) for line in lines]
 
 
 @final
@@ -63,11 +101,12 @@ class TextFormatter(logging.Formatter):
 
     @override
     def format(self, record: logging.LogRecord) -> str:
-        message = _one_line(record.getMessage())
+        message = _message(record)
         missing = [f"{key}={value}" for key, value in _extras(record).items() if str(value) not in message]
-        details = f" ({_one_line(', '.join(missing))})" if missing else ""
-        line = f"{_timestamp(record)} {record.levelname:<7} {record.name}: {message}{details}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        details = f" ({', '.join(missing)})" if missing else ""
+        level, name = printable(record.levelname, MOST_OF_KEY), printable(record.name, MOST_OF_KEY)
+        line = f"{_timestamp(record)} {level:<7} {name}: {message}{details}"
+        return "\n    ".join([line, *_traceback(self, record)])
 
 
 @final
@@ -80,14 +119,14 @@ class JsonFormatter(logging.Formatter):
 
         line: dict[str, object] = {
             "ts": _timestamp(record),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "msg": record.getMessage(),
+            "level": printable(record.levelname.lower(), MOST_OF_KEY),
+            "logger": printable(record.name, MOST_OF_KEY),
+            "msg": _message(record),
             **_extras(record),
         }
-        if record.exc_info:
-            line["exc"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str, ensure_ascii=False)
+        if traceback := _traceback(self, record):
+            line["exc"] = "\n".join(traceback)
+        return json.dumps(line, ensure_ascii=False)
 
 
 def configure(settings: Settings) -> None:

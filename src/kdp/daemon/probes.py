@@ -19,12 +19,12 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, final
 
 import attrs
 
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, printable
 from .listener import BACKLOG, Answer, Client, Listener
 from .own_socket import OwnSocket, PlaceTakenError
 from .parsers import Address
@@ -42,6 +42,9 @@ START_AGAIN = 1.0
 
 TAKE_AGAIN = 10.0
 """Seconds until the unix socket is tried again, as when its place was a living predecessor's."""
+
+MOST_OF_TEXT: Final = 4096
+"""Characters of one text in a body."""
 
 _BLOCKED: Final = f"the event loop has not turned for {LOOP_DEADLINE:g} s: a hook of the backend blocks it"
 
@@ -208,8 +211,18 @@ class Probes:
             return Answer(status, "ok\n" if readiness.is_ready else "not ready\n")
         import json
 
-        body = json.dumps({"ready": readiness.is_ready, **readiness.details}, indent=2)
+        body = json.dumps({"ready": readiness.is_ready, **_shown(readiness.details)}, indent=2)
         return Answer(status, f"{body}\n", "application/json")
+
+
+def _shown(value: Any) -> Any:
+    """Return what JSON has, with texts that print: whoever reads the body shows them on a terminal."""
+    if isinstance(value, str):
+        return printable(value, MOST_OF_TEXT)
+    if isinstance(value, Mapping):
+        pairs = cast("Mapping[str, Any]", value)
+        return {printable(key, MOST_OF_TEXT): _shown(each) for key, each in pairs.items()}
+    return [_shown(each) for each in cast("Sequence[Any]", value)] if isinstance(value, (list, tuple)) else value
 
 
 async def _taken(path: Path) -> OwnSocket:

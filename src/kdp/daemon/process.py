@@ -9,7 +9,7 @@ import sys
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, NoReturn, Unpack
 
-from ..errors import ConfigurationError, InvalidValueError, PluginDirectoryGoneError
+from ..errors import ConfigurationError, InvalidValueError, PluginDirectoryGoneError, printable
 from ..startup import collections_off
 from . import logs
 from .limits import check_limits
@@ -77,7 +77,7 @@ def run(*backends: DeviceBackend, **options: Unpack[RunOptions]) -> NoReturn:
         layers = [from_keywords(options, function="kdp.run"), from_environment(os.environ)]
         plan = Plan(check_backends(backends), resolve(layers))
     except ConfigurationError as error:
-        sys.stderr.write(f"kdp: {error}\n")
+        sys.stderr.write(f"kdp: {printable(str(error), logs.MOST_OF_MESSAGE)}\n")
         raise SystemExit(MISCONFIGURED) from None
     raise SystemExit(run_plan(plan, signals=signals))
 

@@ -80,11 +80,7 @@ class StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]  # generic
         if self._file is None:
             super().emit(record)
             return
-        try:
-            line = self._encoded(record)
-        except Exception as error:  # noqa: BLE001 - whatever a vendor's arguments do; logging's own word of it would wait
-            place = f"{record.pathname}:{record.lineno}"
-            line = f"{place}: a log line could not be written ({type(error).__name__})\n".encode(errors="replace")
+        line = self._encoded(record)
         if os.getpid() != self._process:  # a child has its parent's lines, which its parent writes
             self._process, self._is_writing = os.getpid(), False
             self._clear()
@@ -106,6 +102,14 @@ class StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]  # generic
                 self._write(self._file, _LAST_WAIT)
         finally:
             self.release()
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        try:
+            return super().format(record)
+        except Exception as error:  # noqa: BLE001 - whatever a vendor's arguments do; logging's own word of it would wait
+            text = f"{record.pathname}:{record.lineno}: a log line could not be written ({type(error).__name__})"
+            return super().format(logging.LogRecord(__name__, logging.ERROR, __file__, 0, text, None, None))
 
     def _encoded(self, record: logging.LogRecord) -> bytes:
         return f"{self.format(record)}\n".encode(errors="backslashreplace")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from ..errors import MAX_SENTENCE_BYTES, within_bytes
 from ..model.claims import Claim
 from ..proto.dra.v1 import api_pb2 as pb
 from ..proto.drahealth.v1 import api_pb2 as health_pb
@@ -66,7 +67,7 @@ def _prepared(outcomes: Mapping[str, Outcome], *, with_shares: bool) -> bytes:
     reply = pb.NodePrepareResourcesResponse()
     for uid, outcome in outcomes.items():
         found = reply.claims[uid]
-        found.error = outcome.error
+        found.error = within_bytes(outcome.error, MAX_SENTENCE_BYTES)
         for device in outcome.devices:
             found.devices.add(
                 request_names=[device.request],
@@ -82,7 +83,7 @@ def encode_unprepared(outcomes: Mapping[str, Outcome]) -> bytes:
     """Return a NodeUnprepareResourcesResponse, of both versions."""
     reply = pb.NodeUnprepareResourcesResponse()
     for uid, outcome in outcomes.items():
-        reply.claims[uid].error = outcome.error
+        reply.claims[uid].error = within_bytes(outcome.error, MAX_SENTENCE_BYTES)
     return reply.SerializeToString(deterministic=True)
 
 
@@ -102,17 +103,9 @@ def encode_health(pool: str, devices: Iterable[DeviceReport], *, at: int, timeou
             health=health_pb.HEALTHY if device.is_healthy else health_pb.UNHEALTHY,
             last_updated_time=at,
             health_check_timeout_seconds=timeout,
-            message=cut(device.message),
+            message=within_bytes(device.message, MAX_MESSAGE_BYTES),
         )
     return reply.SerializeToString()
-
-
-def cut(text: str) -> str:
-    """Return a text that has at most 1024 bytes of UTF-8, and ends with three dots if it had more."""
-    encoded = text.encode(errors="replace")
-    if len(encoded) <= MAX_MESSAGE_BYTES:
-        return encoded.decode()
-    return encoded[: MAX_MESSAGE_BYTES - 3].decode(errors="ignore") + "..."
 
 
 def decode_nothing(data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""`plain_text`: what a backend says in words becomes plain text of bounded length, whatever object it is.
+"""`plain_text`: what a backend says in words becomes printable text of bounded length, whatever object it is.
 
 A vendor's commonest slip is an exception or a number where a reason is expected, just when the hardware fails. It must
 not hide the failure, so it is said in the log and taken as text.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 
-from ..errors import message_of
+from ..errors import message_of, printable
 
 logger = logging.getLogger(__name__)
 
@@ -18,7 +18,7 @@ LONGEST = 1024
 
 
 def plain_text(value: object, what: str, *, most: int = LONGEST) -> str:
-    """Return a value as a `str` that UTF-8 can carry. Raises nothing, and logs once what is no text.
+    """Return a value as a `str` of one line that prints. Raises nothing, and logs once what is no text.
 
     Args:
         value: What a backend gave; an object of a subclass of `str`, such as a ``StrEnum``, is copied.
@@ -26,9 +26,7 @@ def plain_text(value: object, what: str, *, most: int = LONGEST) -> str:
         most: Characters that are kept.
     """
     text = str.__str__(value) if isinstance(value, str) else _spelled(value, what)
-    if len(text) > most:
-        text = f"{text[: most - 3]}..."
-    return text if text.isascii() else text.encode(errors="replace").decode()
+    return printable(text[: most + 1].encode(errors="replace").decode(), most)
 
 
 def _spelled(value: object, what: str) -> str:

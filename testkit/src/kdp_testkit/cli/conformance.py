@@ -15,6 +15,7 @@ import click
 from click.core import ParameterSource
 
 from kdp.cli.options import Refusal
+from kdp.cli.streams import shown
 from kdp.daemon.process import silence_grpc
 
 from .options import deadline_option, mode_option, profile_option
@@ -181,7 +182,8 @@ def command(
         raise SystemExit(1) from None
     except ValueError as wrong:
         raise Refusal(str(wrong)) from None
-    click.echo(render(report, output))
+    text = render(report, output)
+    click.echo(shown(text) if output == "table" else text)
     if report.left_out:
         click.echo(f"left out by --quick: {', '.join(map(str, report.left_out))}", err=True)
     raise SystemExit(0 if report.is_passed else 1)

@@ -11,7 +11,7 @@ import click
 
 from kdp.cli.interruption import Interrupted, unless_interrupted
 from kdp.cli.options import Refusal, output_option, refusing
-from kdp.cli.streams import console
+from kdp.cli.streams import console, shown
 from kdp.daemon.process import silence_grpc
 
 from .options import deadline_option
@@ -90,7 +90,7 @@ def tell_output(said: str) -> None:
     """Show the last lines that a plugin printed, on stderr."""
     if said:
         click.echo("what the plugin printed last:", err=True)
-        click.echo("\n".join(f"  {line}" for line in said.splitlines()[-_KEPT_LINES:]), err=True)
+        click.echo("\n".join(f"  {shown(line)}" for line in said.splitlines()[-_KEPT_LINES:]), err=True)
 
 
 def _print(report: Report) -> None:
@@ -104,7 +104,7 @@ def _print(report: Report) -> None:
     for step in report.steps:
         style = {"same": "", "different": "red"}.get(step.verdict, "dim")
         where = (str(step.line) if step.line else "", f"{step.time:.3f} s", step.what, step.verdict)
-        table.add_row(*(Text(cell, style=style) for cell in where), "\n".join(step.differences))
+        table.add_row(*(Text(cell, style=style) for cell in where), shown("\n".join(step.differences)))
     if report.steps:
         screen.print(table)
-    screen.print(report.sentence)
+    screen.print(shown(report.sentence))

@@ -16,6 +16,7 @@ import click
 from typing_extensions import override
 
 from kdp.cli.options import backend_options, refusing, setting_options
+from kdp.cli.streams import shown
 from kdp.daemon.process import silence_grpc
 from kdp.daemon.settings import SETTINGS
 from kdp.errors import ConfigurationError
@@ -100,7 +101,7 @@ def command(
         teller.tell("failed", f"failed: {error}", {"reason": str(error)})
         if scenario.log:
             click.echo(f"the {scenario.WHAT}'s log:", err=True)
-            click.echo("\n".join(f"  {line}" for line in scenario.log), err=True)
+            click.echo("\n".join(f"  {shown(line)}" for line in scenario.log), err=True)
         raise SystemExit(1) from None
     teller.tell("passed", "passed", {})
 
@@ -132,7 +133,7 @@ class _Teller:
         self._write(event, seconds, line, fields)
 
     def _write(self, event: str, seconds: float, line: str, fields: Mapping[str, object]) -> None:
-        first, *rest = line.split("\n")
+        first, *rest = shown(line).split("\n")
         colour = {"failed": "red", "passed": "green"}.get(event)
         click.echo(f"{seconds:8.3f} s  " + (click.style(first, fg=colour, bold=True) if colour else first))
         for more in rest:

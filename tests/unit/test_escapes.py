@@ -1,0 +1,242 @@
+"""Escapes: no character that somebody else chose leaves the process as anything but a character that is seen.
+
+Each exit gets one character of every category of Unicode, and what is known to deceive: ends of lines, colors, marks
+that turn the direction of writing, tags, fillers, and lone surrogates.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+import sys
+import unicodedata
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from kdp import errors
+from kdp.cli import streams
+from kdp.cli.options import Refusal
+from kdp.cluster import events
+from kdp.daemon.listener import Client
+from kdp.daemon.logs import JsonFormatter, TextFormatter
+from kdp.daemon.probes import Probes, Readiness
+from kdp.daemon.stderr_handler import StderrHandler
+from kdp.dra import wire
+from kdp.dra.claims.jobs import Outcome
+from kdp.errors import AllocationError, printable, sentence, within_bytes
+from kdp.model.devices import Health
+from kdp.proto.dra.v1 import api_pb2
+from kdp.proto.drahealth.v1 import api_pb2 as health_pb
+
+from .strategies import effort
+
+DECEITS = [
+    *("\x1b[2J\x1b[31mred", "a\nb", "a\r\nb", "\x07", "\b\b", "\x7f", "\x00", "\x85", "\x9b31m", "\x0b\x0c\x1c"),
+    *("\u202egpj.exe", "\u2066a\u2069", "\u200b", "\u200d", "\ufeff", "\u2028", "\u2029", "\xad", "\u061c", "\u034f"),
+    *("\U000e0001\U000e0041", "\U000e0100", "\ufe0f", "\u3164", "\uffa0", "\u115f", "\u2800", "\ud800", "\udc80"),
+    *("\ue000", "\U0010ffff", "\ufff9", "\xa0", "\u3000", "2026-01-01T00:00:00.000Z ERROR   kdp: forged"),
+]
+CATEGORIES = sorted({unicodedata.category(chr(code)) for code in range(sys.maxunicode + 1)})
+_of_categories = st.one_of(*(st.characters(categories=[cast("Any", name)]) for name in CATEGORIES))
+_deceits = st.sampled_from(DECEITS).map(lambda deceit: f"before {deceit} after")
+texts = st.text(_of_categories, min_size=1, max_size=40) | _deceits
+
+
+def text_log(text: str) -> str:
+    return TextFormatter().format(record(text))
+
+
+def json_log(text: str) -> str:
+    line = JsonFormatter().format(record(text))
+    for value in json.loads(line).values():
+        assert_seen(str(value))
+    return line
+
+
+def traceback_text(text: str) -> str:
+    first, *more = TextFormatter().format(record("failed", error=ValueError(text))).split("\n")
+    assert all(line.startswith("    ") for line in more)
+    return "".join((first, *more))
+
+
+def traceback_json(text: str) -> str:
+    exc = json.loads(JsonFormatter().format(record("failed", error=ValueError(text))))["exc"]
+    return "".join(exc.split("\n"))
+
+
+def broken_line(text: str) -> str:
+    handler = StderrHandler()
+    handler.setFormatter(JsonFormatter())
+    broken = record("")
+    broken.msg, broken.args, broken.pathname = "%d", ("no number",), text
+    return str(json.loads(handler.format(broken))["msg"])
+
+
+def sentence_of(text: str) -> str:
+    return sentence(AllocationError(text))
+
+
+def reason(text: str) -> str:
+    return Health.unhealthy(text).reason or ""
+
+
+def table(text: str) -> str:
+    file = io.StringIO()
+    streams.console(file).print(streams.table(["ID"], [[text]]))
+    head, cell = file.getvalue().removesuffix("\n").split("\n")
+    assert head.strip() == "ID"
+    return cell
+
+
+def refusal(text: str) -> str:
+    return "".join(Refusal(text).format_message().split("\n"))
+
+
+def readyz(text: str) -> str:
+    details = {"resources": {text: {"reason": text, "all": [text]}}}
+    body = asyncio.run(_body(details))
+
+    def look(value: Any) -> None:
+        if isinstance(value, str):
+            assert_seen(value)
+        elif isinstance(value, dict):
+            look(list(cast("dict[str, Any]", value).items()))
+        elif isinstance(value, list | tuple):
+            for each in cast("list[Any]", value):
+                look(each)
+
+    look(json.loads(body))
+    return "".join(body.split("\n"))
+
+
+async def _body(details: Mapping[str, object]) -> str:
+    probes = Probes(None, lambda: Readiness(True, details), path=None)
+    try:
+        return (await probes._answer("/readyz", Client(is_local=True))).body  # pyright: ignore[reportPrivateUsage]
+    finally:
+        probes.close()
+
+
+def claim_error(text: str) -> str:
+    reply = api_pb2.NodePrepareResourcesResponse.FromString(wire.encode_prepared({"uid": Outcome(error=text)}))
+    return reply.claims["uid"].error
+
+
+def unprepare_error(text: str) -> str:
+    reply = api_pb2.NodeUnprepareResourcesResponse.FromString(wire.encode_unprepared({"uid": Outcome(error=text)}))
+    return reply.claims["uid"].error
+
+
+def device_health(text: str) -> str:
+    report = wire.DeviceReport(name="w0", is_healthy=False, message=text)
+    reply = health_pb.NodeWatchResourcesResponse.FromString(wire.encode_health("p", [report], at=0, timeout=1))
+    return reply.devices[0].message
+
+
+class Api:
+    message = ""
+
+    async def create_event(self, event: Mapping[str, Any]) -> dict[str, Any]:
+        self.message = event["message"]
+        return {}
+
+
+def event(text: str) -> str:
+    api = Api()
+    asyncio.run(events.EventRecorder(api, "widget.example.com", "node").warn("Odd", text))  # type: ignore[arg-type]
+    return api.message
+
+
+EXITS: dict[str, tuple[Callable[[str], str], str]] = {
+    "text log": (text_log, "kdp.daemon.logs.printable"),
+    "JSON log": (json_log, "kdp.daemon.logs.printable"),
+    "traceback in the text log": (traceback_text, "kdp.daemon.logs.printable"),
+    "traceback in the JSON log": (traceback_json, "kdp.daemon.logs.printable"),
+    "a line that could not be made": (broken_line, "kdp.daemon.logs.printable"),
+    "sentence": (sentence_of, "kdp.errors.printable"),
+    "reason": (reason, "kdp.model.text.printable"),
+    "table": (table, "kdp.cli.streams.printable"),
+    "refusal": (refusal, "kdp.cli.streams.printable"),
+    "readyz": (readyz, "kdp.daemon.probes.printable"),
+    "error of Prepare": (claim_error, "kdp.dra.wire.within_bytes"),
+    "error of Unprepare": (unprepare_error, "kdp.dra.wire.within_bytes"),
+    "health of a device": (device_health, "kdp.dra.wire.within_bytes"),
+    "Event": (event, "kdp.cluster.events.printable"),
+}
+
+
+def unchanged(text: str, _most: int) -> str:
+    return text
+
+
+def record(message: str, *, error: BaseException | None = None) -> logging.LogRecord:
+    info = (type(error), error, error.__traceback__) if error is not None else None
+    made = logging.LogRecord(f"kdp.{message}", logging.WARNING, __file__, 1, "%s", (message,), info)
+    vars(made).update(device_id=f"id {message}", seconds=float("nan"), reason=message)
+    return made
+
+
+def assert_seen(shown: str) -> None:
+    unseen = [char for char in shown if not char.isprintable() or char in "\u034f\u3164\u2800\ufe0f\uffa0\U000e0100"]
+    assert not unseen, (shown, unseen)
+    shown.encode()
+
+
+@pytest.mark.parametrize("name", EXITS)
+@pytest.mark.parametrize("deceit", DECEITS, ids=ascii)
+def test_no_deceit_leaves(name: str, deceit: str) -> None:
+    assert_seen(EXITS[name][0](f"before {deceit} after"))
+
+
+@pytest.mark.parametrize("name", EXITS)
+def test_what_leaves_is_seen_whatever_its_category_is(name: str) -> None:
+    chars = [next(chr(c) for c in range(sys.maxunicode) if unicodedata.category(chr(c)) == cat) for cat in CATEGORIES]
+    assert_seen(EXITS[name][0]("".join(chars)))
+
+
+@pytest.mark.parametrize("name", EXITS)
+def test_without_the_call_it_would_not_hold(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    exit_of, call = EXITS[name]
+    monkeypatch.setattr(call, unchanged)
+    with pytest.raises((AssertionError, ValueError)):
+        assert_seen(exit_of("before \x1b[2J\u202e\x7f after"))
+
+
+@effort(200)
+@given(texts, st.integers(4, 60))
+@example("\x1b" * 60, 4)
+def test_a_printable_text_is_seen_is_short_and_stays(text: str, most: int) -> None:
+    shown = printable(text, most)
+    assert_seen(shown)
+    assert len(shown) <= most
+    assert printable(shown, most) == shown
+    assert len(within_bytes(text, most).encode()) <= most
+
+
+@effort(20)
+@given(texts)
+def test_the_logs_are_a_line_for_each_record(text: str) -> None:
+    for exit_of in (text_log, json_log, traceback_text, traceback_json, sentence_of, reason, claim_error):
+        assert_seen(exit_of(text))
+
+
+def test_what_prints_stays_as_it_is() -> None:
+    for text in ("device w0 is gone", "Gerät ist heiß", "سليم", "設備故障", "fan ✗ 🔥", r"C:\dev", "a  b"):
+        assert printable(text, 100) == text
+
+
+def test_a_huge_text_is_cut_before_it_is_escaped() -> None:
+    line = text_log("\x1b" * 10_000_000)
+    assert len(line) < 20_000
+    assert len(json_log("x" * 10_000_000).encode()) < 16 * 1024
+    assert len(traceback_text("line\n" * 1_000_000)) < 200_000
+
+
+def test_the_mutants_name_what_is_there() -> None:
+    assert errors.printable is printable
