@@ -7,8 +7,9 @@ its own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, final
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, final
 
 import attrs
 
@@ -20,7 +21,11 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 
 
-@final
+MOST_WAIT: Final = 60.0
+"""Seconds of ``Retry-After`` that are kept: our own pause after refusals has as many, so a wrong header costs no more
+than a refusal that lasts, and a right one is of seconds."""
+
+
 class ApiError(KdpError):
     """The API server refused a request, or was not reached.
 
@@ -28,14 +33,33 @@ class ApiError(KdpError):
         message: A sentence: what was asked, and the server's own words.
         status: The HTTP status; 0: there was no answer.
         reason: The server's word for it, as ``Conflict``; "": it gave none.
-        retry_after: Seconds that the server asks to wait; None: it does not say.
+        retry_after: Seconds that the server asks to wait; None, or no number: it does not say. At most `MOST_WAIT` are
+            kept.
     """
 
     def __init__(self, message: str, *, status: int = 0, reason: str = "", retry_after: float | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.reason = reason
-        self.retry_after = retry_after
+        self.retry_after = (
+            None if retry_after is None or math.isnan(retry_after) else min(max(0.0, retry_after), MOST_WAIT)
+        )
+
+
+@final
+class OddAnswerError(ApiError):
+    """What came is no answer of an API server: no JSON, or not the object that was asked for. It says nothing of it.
+
+    Args:
+        what: What was asked, as ``get nodes node-0``.
+        problem: What came, and what it should have been.
+    """
+
+    def __init__(self, what: str, problem: str) -> None:
+        super().__init__(
+            f"{what}: the answer of the API server is not understood: {problem}; it is asked again. If this lasts, "
+            "check the proxies between the driver and the API server"
+        )
 
 
 @final

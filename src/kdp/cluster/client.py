@@ -15,7 +15,6 @@ read anew, because the kubelet replaces the token of a pod about hourly.
 
 from __future__ import annotations
 
-import email.utils
 import json
 import os
 import random
@@ -28,7 +27,8 @@ from typing import TYPE_CHECKING, Any, Final, Self, final
 import anyio
 
 from ..errors import ConfigurationError
-from .api import ApiError, Slices, WatchEvent
+from .answers import cut, event_of, field_of, object_of, refused
+from .api import ApiError, OddAnswerError, Slices, WatchEvent
 
 try:
     import httpx2
@@ -59,7 +59,12 @@ SILENCE: Final = 90.0
 LOOK_AT_FILES: Final = 60.0
 """Seconds between two looks at the files of the certificates."""
 
-_MOST_OF_MESSAGE = 400
+MOST_BYTES: Final = 4 << 20
+"""Of one object. The server takes 3 MiB at most, and etcd stores 1.5 MiB."""
+
+MOST_OF_LIST: Final = 128 << 20
+"""Bytes of a list: of the slices of a driver on thousands of nodes."""
+
 _CONNECTING = 0.8
 """Share of a deadline for connecting: httpx2 closes a connection whose handshake is late, not a cancelled one."""
 _KEEPALIVE = [  # the kernel notices in 25 s that the other side is gone
@@ -137,7 +142,7 @@ class KubeApi:
     async def version(self) -> str:
         """Return the server's version; see `ClusterApi`, also for the others."""
         found = await self._request("GET", "/version", "get version")
-        return str(found["gitVersion"])
+        return str(field_of(found, "gitVersion", str, "get version"))
 
     async def node(self, name: str) -> _Object:
         """Return a Node."""
@@ -156,8 +161,11 @@ class KubeApi:
     async def slices(self, *, driver: str, node: str | None = None) -> Slices:
         """Return a driver's slices."""
         selected = _selected(driver, node)
-        found = await self._request("GET", _SLICES, "list resourceslices", params=selected, deadline=LIST_DEADLINE)
-        return Slices(tuple(found.get("items") or ()), found["metadata"]["resourceVersion"])
+        what = "list resourceslices"
+        found = await self._request("GET", _SLICES, what, params=selected, deadline=LIST_DEADLINE, most=MOST_OF_LIST)
+        metadata = field_of(found, "metadata", dict, what)
+        items = field_of({"items": found.get("items") or []}, "items", list, what)
+        return Slices(tuple(items), field_of(metadata, "resourceVersion", str, what))
 
     async def create_slice(self, item: Mapping[str, Any]) -> _Object:
         """Create a slice."""
@@ -203,13 +211,15 @@ class KubeApi:
             raise self._unreached(error, _WATCH, self._deadline) from error
         try:
             if response.is_error:
-                raise _refused(response, await response.aread(), _WATCH)
+                raise _refusal(response, await _content(response, MOST_BYTES, _WATCH), _WATCH)
             rest = b""
             async for chunk in response.aiter_bytes():
                 *lines, rest = (rest + chunk).split(b"\n")
+                if len(rest) > MOST_BYTES:
+                    raise OddAnswerError(_WATCH, f"a line has more than {MOST_BYTES >> 20} MiB")
                 for line in lines:
                     if line.strip():
-                        yield _event(line)
+                        yield event_of(line, _WATCH)
         except (httpx2.HTTPError, OSError, ValueError) as error:
             raise self._unreached(error, _WATCH, self._silence) from error
         finally:
@@ -227,6 +237,7 @@ class KubeApi:
         params: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
         deadline: float | None = None,
+        most: int = MOST_BYTES,
     ) -> _Object:
         """Send a request; ``what`` names it in errors by its verb, its resource, and the object if there is one."""
         self._files.look()
@@ -236,15 +247,15 @@ class KubeApi:
         patience = httpx2.Timeout(seconds, connect=_CONNECTING * seconds)
         try:
             with anyio.fail_after(seconds):
-                response = await self._client.request(
+                async with self._client.stream(
                     method, path, params=params, content=content, headers=headers, timeout=patience
-                )
+                ) as response:
+                    answer = await _content(response, most, what)
             if response.is_error:
-                raise _refused(response, response.content, what)
-            found: _Object = json.loads(response.content)
+                raise _refusal(response, answer, what)
+            return object_of(answer, what)
         except (httpx2.HTTPError, TimeoutError, OSError, ValueError, ConfigError) as error:
             raise self._unreached(error, what, seconds) from error
-        return found
 
     def _unreached(self, error: BaseException, what: str, seconds: float) -> ApiError:
         """Return the error for a request that has no usable answer."""
@@ -259,8 +270,8 @@ class KubeApi:
             problem = f"it said nothing for {seconds:g} s"
         elif isinstance(error, ConfigError):
             return ApiError(f"{what}: {_words(error)}")
-        elif isinstance(error, ValueError):
-            problem = "its answer is no JSON"
+        elif isinstance(error, ValueError):  # of a URL or a header that cannot be sent
+            return ApiError(f"{what}: cannot be asked: {_words(error)}")
         else:
             problem = _words(_cause(error, OSError) or error)
         return ApiError(f"{what}: the API server {self.server} was not reached: {problem}")
@@ -336,61 +347,19 @@ def _claim_path(namespace: str, name: str) -> str:
     return f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}"
 
 
-def _event(line: bytes) -> WatchEvent:
-    event: _Object = json.loads(line)
-    if event["type"] != "ERROR":
-        return WatchEvent(event["type"], event["object"])
-    status: _Object = event["object"]
-    raise ApiError(
-        f"{_WATCH}: the API server ended it: {_cut(str(status.get('message', '')))}",
-        status=int(status.get("code", 0)),
-        reason=str(status.get("reason", "")),
-        retry_after=_seconds(status.get("details", {}).get("retryAfterSeconds")),
-    )
+def _refusal(response: httpx2.Response, content: bytes, what: str) -> ApiError:
+    wait = response.headers.get("Retry-After")
+    return refused(response.status_code, response.reason_phrase, content, what, retry_after=wait)
 
 
-def _refused(response: httpx2.Response, content: bytes, what: str) -> ApiError:
-    """Return the error for an answer of 400 or more."""
-    code = response.status_code
-    try:
-        status: _Object = json.loads(content)
-        message, reason = str(status.get("message") or ""), str(status.get("reason") or "")
-        details: _Object = status.get("details") or {}
-    except (ValueError, AttributeError):  # a proxy's page, or nothing
-        message, reason, details = content.decode(errors="replace"), "", {}
-    message = _cut(message) or "it gave no reason"
-    wait = _seconds(response.headers.get("Retry-After"))
-    text = f"{what}: the API server answered {code} {reason or response.reason_phrase}: {message}"
-    if code == 401:
-        text = f"{what}: the API server does not know us (401): the token or certificate is not valid there, or no more"
-    elif code == 403 and "cannot " in message:  # and not an admission policy's own words
-        verb, resource = what.split()[:2]
-        text += f"; a role must grant the verb {verb!r} on {resource!r}"
-    return ApiError(
-        text,
-        status=code,
-        reason=reason,
-        retry_after=wait if wait is not None else _seconds(details.get("retryAfterSeconds")),
-    )
-
-
-def _seconds(value: Any) -> float | None:
-    """Return what ``Retry-After`` says: seconds, or a date."""
-    if value is None:
-        return None
-    try:
-        return max(0.0, float(value))
-    except (TypeError, ValueError):
-        pass
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(str(value)).timestamp() - time.time())
-    except ValueError:
-        return None
-
-
-def _cut(message: str) -> str:
-    text = " ".join(message.split())
-    return text if len(text) <= _MOST_OF_MESSAGE else f"{text[:_MOST_OF_MESSAGE]}..."
+async def _content(response: httpx2.Response, most: int, what: str) -> bytes:
+    """Return an answer's content, if it has no more than so many bytes."""
+    found = bytearray()
+    async for chunk in response.aiter_bytes():
+        found += chunk
+        if len(found) > most:
+            raise OddAnswerError(what, f"it has more than {most >> 20} MiB")
+    return bytes(found)
 
 
 def _cause(error: BaseException, kind: type[BaseException]) -> BaseException | None:
@@ -406,4 +375,4 @@ def _cause(error: BaseException, kind: type[BaseException]) -> BaseException | N
 def _words(error: BaseException) -> str:
     if isinstance(error, KeyError):
         return f"{error} is missing"
-    return _cut(str(error)) or type(error).__name__
+    return cut(str(error)) or type(error).__name__

@@ -10,6 +10,7 @@ from typing import final
 import attrs
 
 from ..cluster.api import ClusterApi
+from ..cluster.checked import checked
 from ..hardware import Host
 from ..kubelet import KubeletPaths
 from ..model.claims import TaintEffect
@@ -29,7 +30,7 @@ class BaseOptions:
     """What a driver and a controller have in common.
 
     Attributes:
-        api: The API server.
+        api: The API server; its answers are checked before they are read.
         name: The driver's name, of a single backend; None: it is made of the backend's ``resource``.
         host: The files of the node that the backends were made with; None: as the backends say, else this machine's.
         poll_interval: Seconds between discoveries, over every backend's own; None: only on events; ``...``: as the
@@ -40,7 +41,7 @@ class BaseOptions:
         observe: Called on the loop with each change of a device's health; must not block. What it raises is logged.
     """
 
-    api: ClusterApi
+    api: ClusterApi = attrs.field(converter=checked)
     name: str | None = None
     host: Host | None = None
     poll_interval: float | EllipsisType | None = ...

@@ -17,11 +17,16 @@ if TYPE_CHECKING:
 
 
 class ApiFaults:
-    """The faults of one server. Those that meet requests meet the next ones, ``times`` of them (None: all)."""
+    """The faults of one server. Those that meet requests meet the next ones, ``times`` of them (None: all).
+
+    Attributes:
+        met: How many requests met a fault.
+    """
 
     def __init__(self, api: Api) -> None:
         self._api = api
         self._armed: list[tuple[Callable[[], ApiRefused], str, str, float]] = []
+        self.met = 0
         self.is_away = False
         self.delay = 0.0
         self.dropped = anyio.Event()
@@ -32,19 +37,27 @@ class ApiFaults:
         self.is_away = False
         self.delay = 0.0
 
-    def meet(self, request: Request) -> None:
+    def meet(self, request: Request, *, is_own: bool = False) -> None:
         """Refuse a request that a fault meets.
+
+        Args:
+            request: The request.
+            is_own: Whether it does not come over the network, so that no proxy can answer it.
 
         Raises:
             ApiRefused: One does.
         """
         for index, (make, method, path, left) in enumerate(self._armed):
+            refusal = make()
+            if is_own and refusal.content is not None:
+                continue
             if method in ("", request.method) and request.path.endswith(path):
+                self.met += 1
                 if left <= 1:
                     del self._armed[index]
                 else:
                     self._armed[index] = make, method, path, left - 1
-                raise make()
+                raise refusal
 
     def too_many_requests(self, retry_after: int = 1, *, method: str = "", times: int | None = 1) -> None:
         """429 with Retry-After, as priority and fairness answers. A good client waits so long."""
@@ -64,6 +77,12 @@ class ApiFaults:
     def refused(self, status: int, text: str, *, method: str = "", path: str = "", times: int | None = 1) -> None:
         """Any other refusal; with ``path`` only of requests whose path ends so."""
         self._arm(lambda: ApiRefused(status, text), method, times, path)
+
+    def odd_answer(
+        self, content: bytes, *, status: int = 200, method: str = "", path: str = "", times: int | None = 1
+    ) -> None:
+        """These bytes, as a proxy sends a page of its own. A good client takes them for nothing, and asks again."""
+        self._arm(lambda: ApiRefused(status, "", content=content), method, times, path)
 
     def away(self) -> None:
         """The server is gone: connections are refused or break, watches end without a word. `back` ends it.

@@ -95,7 +95,7 @@ class SimulatedApiServer(AsyncContextManagerMixin):
     def _answer(self, request: Request) -> Answer | Watch:
         accounts = self.api.accounts
         try:
-            self.faults.meet(request)
+            self.faults.meet(request, is_own=request.token is _INSIDE)
             if request.token is _INSIDE:
                 self.api.accounts = {}
             return self.api.answer(request)
@@ -125,6 +125,7 @@ class SimulatedApiServer(AsyncContextManagerMixin):
         if self.faults.is_away:
             return False
         retry_after: int | None = None
+        content: bytes | None = None
         try:
             answer = self._answer(request)
             if isinstance(answer, Watch):
@@ -132,8 +133,8 @@ class SimulatedApiServer(AsyncContextManagerMixin):
                 return connection.our_state is h11.DONE and connection.their_state is h11.DONE
         except ApiRefused as refused:
             answer = Answer(status=refused.status, body=refused.as_json())
-            retry_after = refused.retry_after
-        body = json.dumps(answer.body).encode()
+            retry_after, content = refused.retry_after, refused.content
+        body = json.dumps(answer.body).encode() if content is None else content
         headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
         if retry_after is not None:
             headers.append(("Retry-After", str(retry_after)))

@@ -32,6 +32,7 @@ class ApiRefused(Exception):
         reason: Its word for it; "": the usual one of the status.
         details: More of it: name, group, kind, causes.
         retry_after: Seconds that it asks to wait.
+        content: What is sent instead of a Status, as a proxy does; None: a Status is.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class ApiRefused(Exception):
         reason: str = "",
         details: dict[str, Any] | None = None,
         retry_after: int | None = None,
+        content: bytes | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -49,6 +51,7 @@ class ApiRefused(Exception):
         self.reason = reason or _REASONS.get(status, "")
         self.details = dict(details or {})
         self.retry_after = retry_after
+        self.content = content
         if retry_after is not None:
             self.details["retryAfterSeconds"] = retry_after
 

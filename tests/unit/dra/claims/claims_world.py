@@ -57,7 +57,7 @@ class Claims:
         self.nodes_asked += 1
         if self.failure is not None:
             raise self.failure
-        return {"metadata": {"name": name}, "status": {"allocatable": dict(self.allocatable)}}
+        return {"metadata": {"name": name, "uid": "uid-of-node"}, "status": {"allocatable": dict(self.allocatable)}}
 
     def put(self, names: Claim, results: list[Object] | None, *config: Object) -> Claim:
         """Have a claim."""

@@ -1,0 +1,156 @@
+"""What the API server answered, made of bytes: an object, an event of a watch, or an `ApiError` for what it is not.
+
+Whatever the bytes are, no other exception comes out: a proxy's page, a half of a line, a deeply nested text. Without
+I/O.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import math
+import time
+from typing import Any, Final, cast, final
+
+import attrs
+
+from ..storage.documents import check_depth
+from .api import ApiError, Object, OddAnswerError, WatchEvent
+
+_MOST_OF_MESSAGE: Final = 400
+_MOST_OF_BEGIN: Final = 60
+_KINDS: Final[dict[type, str]] = {str: "text", dict: "an object", list: "a list"}
+
+
+def object_of(content: bytes, what: str) -> Object:
+    """Return the object that was asked for.
+
+    Raises:
+        OddAnswerError: It is no JSON, no object, or says that something failed although the request did not.
+    """
+    try:
+        found = _json(content)
+    except ValueError as error:
+        begin = content[:_MOST_OF_BEGIN].decode(errors="replace")
+        raise OddAnswerError(what, f"its answer is no JSON ({cut(str(error))}), it begins with {begin!r}") from None
+    if not isinstance(found, dict):
+        raise OddAnswerError(what, f"it must be an object, this is {cut(content.decode(errors='replace'))}")
+    answer = cast("Object", found)
+    if answer.get("kind") == "Status" and answer.get("status") != "Success":
+        raise OddAnswerError(what, f"the HTTP status is good, and it says {cut(str(answer.get('message')))!r}")
+    return answer
+
+
+def _json(content: bytes) -> Any:
+    """Return what an answer says; without the costs of `kdp.storage.parse_json`, because lists have megabytes."""
+    try:
+        found = json.loads(content)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    check_depth(found)
+    return found
+
+
+def field_of(found: Any, name: str, kind: type, what: str) -> Any:
+    """Return a field of an object.
+
+    Raises:
+        OddAnswerError: It is not there, or of another kind.
+    """
+    value = found.get(name)
+    if not isinstance(value, kind):
+        raise OddAnswerError(what, f"{name} must be {_KINDS[kind]}, this is {cut(repr(value))}")
+    return value
+
+
+def event_of(line: bytes, what: str) -> WatchEvent:
+    """Return the event that a line of a watch tells.
+
+    Raises:
+        ApiError: The line tells that the watch has ended, or is none.
+    """
+    event = object_of(line, what)
+    item = field_of(event, "object", dict, what)
+    if event.get("type") != "ERROR":
+        return WatchEvent(field_of(event, "type", str, what), item)
+    told = _Told.of(item)
+    raise ApiError(
+        f"{what}: the API server ended it: {cut(told.message)}",
+        status=told.code,
+        reason=told.reason,
+        retry_after=told.retry_after,
+    )
+
+
+@final
+@attrs.frozen
+class _Told:
+    """What a Status says, as far as it says anything."""
+
+    message: str
+    reason: str
+    code: int
+    retry_after: float | None
+
+    @classmethod
+    def of(cls, status: Any) -> _Told:
+        code: Any = status.get("code")
+        details: Any = status.get("details")
+        return cls(
+            message=str(status.get("message") or ""),
+            reason=str(status.get("reason") or "")[:_MOST_OF_MESSAGE],
+            code=code if isinstance(code, int) and 0 <= code < 1000 else 0,
+            retry_after=_seconds(cast("Object", details).get("retryAfterSeconds"))
+            if isinstance(details, dict)
+            else None,
+        )
+
+
+def refused(code: int, phrase: str, content: bytes, what: str, *, retry_after: str | None) -> ApiError:
+    """Return the error for an answer of 400 or more.
+
+    Args:
+        code: The HTTP status.
+        phrase: The words beside it.
+        content: The answer's content.
+        what: What was asked.
+        retry_after: The header ``Retry-After``.
+    """
+    try:
+        told = _Told.of(_json(content))
+    except (ValueError, AttributeError):  # a proxy's page, or nothing
+        told = _Told(content[: 4 * _MOST_OF_MESSAGE].decode(errors="replace"), "", 0, None)
+        if (
+            code == 404
+        ):  # the object may well be there: it was asked of somebody else, or in a version that is not served
+            return OddAnswerError(what, f"404 is not the API server's own: {cut(told.message) or 'it is empty'}")
+    message = cut(told.message) or "it gave no reason"
+    wait = _seconds(retry_after)
+    text = f"{what}: the API server answered {code} {told.reason or phrase}: {message}"
+    if code == 401:
+        text = f"{what}: the API server does not know us (401): the token or certificate is not valid there, or no more"
+    elif code == 403 and "cannot " in message:  # and not an admission policy's own words
+        verb, resource = what.split()[:2]
+        text += f"; a role must grant the verb {verb!r} on {resource!r}"
+    return ApiError(text, status=code, reason=told.reason, retry_after=wait if wait is not None else told.retry_after)
+
+
+def _seconds(value: Any) -> float | None:
+    """Return what ``Retry-After`` says: seconds, or a date; None: nothing that can be understood."""
+    if value is None:
+        return None
+    try:
+        seconds = float(value)
+        return max(0.0, seconds) if math.isfinite(seconds) else None
+    except (TypeError, ValueError, OverflowError):
+        pass
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(str(value)).timestamp() - time.time())
+    except (ValueError, OverflowError, TypeError, OSError):
+        return None
+
+
+def cut(message: str) -> str:
+    """Return a text as one line that is not too long for a message."""
+    text = " ".join(message[: 4 * _MOST_OF_MESSAGE].split())
+    return text if len(text) <= _MOST_OF_MESSAGE else f"{text[:_MOST_OF_MESSAGE]}..."

@@ -1,0 +1,93 @@
+"""A driver before an API server, or what stands in front of it, that answers what is no answer: it lives, and goes on."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from tests.unit.dra.claims.claims_world import Widgets, until
+
+from kdp_testkit.dra.pods import PodStartError
+
+from .test_simulated import CLAIMS, DRIVER, SLICES, driver_on, folder, node_of, pod
+
+__all__ = ["folder"]
+
+DEVICES_OF_NUMBERS = {
+    "metadata": {"resourceVersion": "1"},
+    "items": [
+        {
+            "metadata": {"name": "s", "uid": "u", "resourceVersion": "1"},
+            "spec": {
+                "driver": DRIVER,
+                "pool": {"name": "node0", "generation": 1, "resourceSliceCount": 1},
+                "devices": [1.5],
+            },
+        }
+    ],
+}
+NO_SLICES = [
+    json.dumps(DEVICES_OF_NUMBERS).encode(),
+    b'{"metadata": {"resourceVersion": "1"}, "items": [null]}',
+    b'{"items": null}',
+    b'{"kind": "Status", "status": "Failure", "message": "no"}',
+    b"<html>portal</html>",
+    b"",
+]
+NO_CLAIMS = [b"null", b"[]", b'"x"', b"{}", b"<html>", b'{"kind": "Status", "status": "Failure"}']
+
+
+@pytest.mark.parametrize("content", NO_SLICES, ids=ascii)
+async def test_slices_that_are_none_do_not_end_a_driver(
+    folder: Path, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with node_of(folder, "k137") as node:
+        node.server.faults.odd_answer(content, method="GET", path=SLICES, times=None)
+        async with driver_on(node, Widgets()) as driver:
+            await node.kubelet.until_registered(DRIVER)
+            await until(lambda: driver.status().drivers[DRIVER].publication.problem)
+            assert "is not understood" in str(driver.status().drivers[DRIVER].publication.problem)
+            told = [record for record in caplog.records if record.levelno >= logging.ERROR]
+            assert len(told) == 1, [record.getMessage() for record in told]
+            assert "check the proxies" in told[0].getMessage()
+            node.server.faults.clear()
+            assert await node.published(4) == ["w0", "w1", "w2", "w3"]
+            await node.kubelet.until(lambda: driver.is_ready, "the driver is ready")
+
+
+async def test_a_claim_that_is_none_fails_alone_with_a_sentence(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    backend = Widgets()
+    async with node_of(folder, "k137") as node, driver_on(node, backend):
+        await node.kubelet.until_registered(DRIVER)
+        await node.published(4)
+        user = pod("a")
+        await node.claim("a", "w0", user)
+        for content in NO_CLAIMS:
+            node.server.faults.odd_answer(content, method="GET", path=f"{CLAIMS}/a", times=None)
+            with pytest.raises(PodStartError, match="get resourceclaims default/a: the answer of the API server is"):
+                await node.kubelet.start_pod(user)
+            node.server.faults.clear()
+        assert len([record for record in caplog.records if record.levelno >= logging.ERROR]) == 1
+        await node.kubelet.start_pod(user)
+        assert backend.given == {("a", "r0", ("w0",))}
+        await node.kubelet.stop_pod(user)
+
+
+@pytest.mark.parametrize("content", [b"{}", b"<html>no such page</html>", b"null"])
+async def test_a_claim_is_not_undone_because_a_proxy_says_that_it_is_gone(folder: Path, content: bytes) -> None:
+    backend = Widgets()
+    async with node_of(folder, "k137") as node, driver_on(node, backend, claim_grace=0.02) as driver:
+        await node.kubelet.until_registered(DRIVER)
+        await node.published(4)
+        user = pod("a")
+        await node.claim("a", "w0", user)
+        await node.kubelet.start_pod(user)
+        status = 404 if content.startswith(b"<") else 200
+        node.server.faults.odd_answer(content, status=status, method="GET", path=f"{CLAIMS}/a", times=None)
+        await until(lambda: node.server.faults.met > 3)
+        assert backend.given == {("a", "r0", ("w0",))}
+        assert driver.status().drivers[DRIVER].is_registered
+        node.server.faults.clear()
+        await node.kubelet.stop_pod(user)
