@@ -23,7 +23,7 @@ from ..kubelet.server import ServeError, SocketServer
 from ..kubelet.sockets import missing_right, remove_dead
 from ..supervision.service import DRAIN_SECONDS
 from . import session
-from .change_log import StateLog, log_change
+from .change_log import ChangeLog, StateLog
 from .inventory import Change, Inventory
 from .registration import dial, register
 from .servicer import PreferenceFailed, Servicer
@@ -103,6 +103,7 @@ class DevicePlugin:
         self._servicer: Servicer | None = None
         self._known: object | None = None
         self._log = StateLog(resource)
+        self._change_log = ChangeLog(resource)
         self.stopped = anyio.Event()
 
     def update(self, devices: Iterable[Device]) -> None:
@@ -154,8 +155,7 @@ class DevicePlugin:
         self._mailbox.put_nowait(session.DriftDetected(generation, reason))
 
     def _announce(self, change: Change) -> None:
-        log_change(self.resource, change)
-        unhealthy = [t.device.id for t in change.transitions if not t.device.health.is_healthy]
+        unhealthy = self._change_log.changed(change)
         if unhealthy and self._session.state is State.CONNECTED:
             self._tracker.failed(self.resource, unhealthy)
         if change.on_wire:
@@ -225,6 +225,7 @@ class DevicePlugin:
         finally:
             with anyio.CancelScope(shield=True):
                 await self._close(0.0)
+            self._change_log.end()
             self.stopped.set()
 
     def stop(self) -> None:

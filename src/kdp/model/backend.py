@@ -201,11 +201,14 @@ class Reporter(Protocol):
     def fault(self, ids_or_unit: str | Iterable[str], reason: str, *, kind: str = "fault") -> None:
         """Mark devices Unhealthy at once, without a ``discover``.
 
+        A thread that reports faster than kdp takes the events waits here, at most 5 s.
+
         Args:
             ids_or_unit: A unit (then all its devices), a device id, or several of them. Unknown ones are kept: the
-                fault shows when such a device is discovered.
+                fault shows when such a device is discovered. Beyond 2,048 unknown ones, the oldest are forgotten.
             reason: What is wrong, for logs and ``kdp devices``.
-            kind: The condition's name; faults of different kinds are cleared separately.
+            kind: The condition's name; faults of different kinds are cleared separately. A device has at most 32 kinds
+                at once; a further one keeps it Unhealthy until the plugin restarts.
         """
         ...
 

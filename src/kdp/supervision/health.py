@@ -42,6 +42,7 @@ import attrs
 
 from ..model.devices import Device, Health
 from ..model.health_policy import HealthPolicy
+from .fault_limits import forget_unknown, keep
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -239,10 +240,14 @@ class HealthMonitor:
 
     Args:
         policy: The thresholds.
+
+    Attributes:
+        forgotten: Of how many ids that no device has faults were forgotten, because there were too many.
     """
 
     def __init__(self, policy: HealthPolicy | None = None) -> None:
         self._policy = policy or HealthPolicy()
+        self.forgotten = 0
         self._faults: dict[str, dict[str, str]] = {}
         self._nodes: Mapping[str, str] = {}
         self._silence: str | None = None
@@ -282,8 +287,10 @@ class HealthMonitor:
         """Set a condition on units or device ids; known or not, it shows once such a device is there."""
         names = tuple(ids)
         for name in names:
-            self._faults.setdefault(name, {})[kind] = reason
-        return self._settle(self._concerned(names), now)
+            keep(self._faults, name, kind, reason)
+        concerned = self._concerned(names)
+        self.forgotten += forget_unknown(self._faults, len(self._found), self._is_known)
+        return self._settle(concerned, now)
 
     def clear(self, ids: Iterable[str], *, kind: str, now: float) -> tuple[HealthChange, ...]:
         """Take a condition back; one that was never set does no harm."""
@@ -354,6 +361,9 @@ class HealthMonitor:
             if name in self._found:
                 concerned[name] = None
         return concerned
+
+    def _is_known(self, name: str) -> bool:
+        return name in self._found or name in (self._units or ())
 
     def _record(self, device_id: str, is_new: bool) -> _Record:
         record = self._records[device_id] = _Record(None if is_new else HealthState.HEALTHY)

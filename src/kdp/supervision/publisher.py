@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+Report = tuple[tuple[str, ...], str | None, str]
+"""Ids or units, the reason, and the kind of a fault; the reason None: it is taken back."""
+
 _NOT_YET = "it has not discovered anything yet"
 
 
@@ -78,6 +81,7 @@ class DiscoveryPublisher:
         self._failing: str | None = None
         self._stale: str | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._has_told_forgotten = False
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -134,11 +138,24 @@ class DiscoveryPublisher:
 
     def fault(self, ids: Iterable[str], reason: str, *, kind: str) -> None:
         """Set a condition; see `kdp.Reporter.fault`."""
-        self._publish(self._monitor.fault(ids, reason, kind=kind, now=time.monotonic()))
+        self.report([(tuple(ids), reason, kind)])
 
     def clear(self, ids: Iterable[str], *, kind: str) -> None:
         """Take a condition back; see `kdp.Reporter.clear`."""
-        self._publish(self._monitor.clear(ids, kind=kind, now=time.monotonic()))
+        self.report([(tuple(ids), None, kind)])
+
+    def report(self, reports: Iterable[Report]) -> None:
+        """Set conditions and take others back, in this order, and then publish once."""
+        now, changes = time.monotonic(), list[HealthChange]()
+        for ids, reason, kind in reports:
+            if reason is None:
+                changes += self._monitor.clear(ids, kind=kind, now=now)
+            else:
+                changes += self._monitor.fault(ids, reason, kind=kind, now=now)
+        if self._monitor.forgotten and not self._has_told_forgotten:
+            self._has_told_forgotten = True
+            logger.warning("%s: watch reports faults of ids that no device has; the oldest are forgotten", self._label)
+        self._publish(changes)
 
     def take_node_faults(self, faults: Mapping[str, str]) -> None:
         """The device nodes were looked at again."""

@@ -97,7 +97,7 @@ def everywhere(document: Any, value: Any) -> Iterator[Any]:
 
     def places(part: Any, path: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
         yield path
-        held: Any = cast("Any", part)
+        held: Any = part
         held = held.items() if isinstance(part, dict) else enumerate(held) if isinstance(part, list) else ()
         for key, each in held:
             yield from places(each, (*path, key))

@@ -1,0 +1,73 @@
+"""The log of changes: the first ones at once, the last state always, and a bounded number of lines in between."""
+
+from __future__ import annotations
+
+import logging
+
+import anyio
+import pytest
+
+from kdp.deviceplugin import change_log
+from kdp.deviceplugin.change_log import MOST_OF_DEVICE, MOST_OF_RESOURCE, ChangeLog
+from kdp.deviceplugin.inventory import Change, Transition
+from kdp.model.devices import Device, Health
+
+
+def change(*devices: Device, removed: tuple[str, ...] = ()) -> Change:
+    transitions = tuple(Transition(device=device, before=Health.healthy()) for device in devices)
+    return Change(transitions=transitions, removed=removed, topology_lost_by=None, on_wire=True)
+
+
+def sick(device_id: str, reason: object) -> Device:
+    return Device(id=device_id, health=Health.unhealthy(f"fault {reason}"))
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, "kdp.deviceplugin.change_log")
+    monkeypatch.setattr(change_log, "PERIOD", 0.3)
+    return caplog
+
+
+async def test_one_device_that_changes_all_the_time_has_few_lines_and_its_last_state(
+    lines: pytest.LogCaptureFixture,
+) -> None:
+    told = ChangeLog("example.com/w")
+    shown = [told.changed(change(sick("w0", n))) for n in range(10_000)]
+    assert shown[:2] == [("w0",), ("w0",)]
+    assert len(lines.messages) == MOST_OF_DEVICE
+    assert lines.messages[0] == "example.com/w: device w0 is now Unhealthy (fault 0)"
+    with anyio.fail_after(10):
+        while len(lines.messages) == MOST_OF_DEVICE:  # noqa: ASYNC110 - a log has no event
+            await anyio.sleep(0.01)
+    assert lines.messages[MOST_OF_DEVICE:] == [
+        "example.com/w: device w0 is now Unhealthy (fault 9999); changes that were not shown: 9995"
+    ]
+    told.changed(change(Device(id="w0")))
+    assert lines.messages[-1] == "example.com/w: device w0 is now Healthy"
+    told.end()
+
+
+async def test_many_devices_have_a_bound_together(lines: pytest.LogCaptureFixture) -> None:
+    told = ChangeLog("example.com/w")
+    for n in range(5_000):
+        told.changed(change(sick(f"w{n}", n)))
+    told.end()
+    assert MOST_OF_RESOURCE <= len(lines.messages) <= MOST_OF_RESOURCE + 10
+    rest = 5_000 - MOST_OF_RESOURCE - 5
+    assert lines.messages[-1] == f"example.com/w: {rest} more devices changed {rest} times, which is not shown"
+
+
+async def test_what_is_quiet_is_logged_as_ever(lines: pytest.LogCaptureFixture) -> None:
+    told = ChangeLog("example.com/w")
+    told.changed(change(sick("w0", 1)))
+    told.changed(change(Device(id="w0")))
+    told.changed(change(removed=("w0",)))
+    told.changed(change(*(sick(f"w{n}", 1) for n in range(9))))
+    told.end()
+    assert [line.partition(": ")[2] for line in lines.messages] == [
+        "device w0 is now Unhealthy (fault 1)",
+        "device w0 is now Healthy",
+        "device w0 is no longer listed",
+        "9 devices are now Unhealthy (fault 1): w0, w1, w2, w3, w4, ...",
+    ]
