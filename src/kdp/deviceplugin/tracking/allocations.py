@@ -127,6 +127,15 @@ class Outcome:
     seen: frozenset[str]
 
 
+def _likeness(use: AllocationRecord) -> object:
+    """Return what is equal of allocations that count as one; many may be owed of one device."""
+    if not use.state:
+        return use.resource, use.ids
+    import json  # a plugin whose hooks leave no state starts without it
+
+    return use.resource, use.ids, json.dumps(use.state, sort_keys=True)
+
+
 class Allocations:
     """Keeps account of all resources of a process."""
 
@@ -138,6 +147,7 @@ class Allocations:
         self._tracks: dict[Key, _Track] = {}
         self._uses: dict[str, AllocationRecord] = {}
         self._uses_of: dict[Key, dict[str, AllocationRecord]] = {}
+        self._alike: dict[object, dict[str, AllocationRecord]] = {}
         self._vanished: dict[Key, None] = {}
         self._listed_at = float("-inf")
         self._pods: dict[Pod, float] = {}
@@ -244,15 +254,21 @@ class Allocations:
 
     def add(self, use: AllocationRecord, now: float) -> None:
         """Take a new allocation, before its `end`."""
-        for other in self._same(use.resource, use.ids):
-            same = other.ids == use.ids and other.state == use.state
-            if same and not other.is_handed_out:
+        for other in self._alike.get(_likeness(use), {}).values():
+            if not other.is_handed_out:
                 self._remove(other)
                 break
         self._uses[use.uid] = use
+        self._alike.setdefault(_likeness(use), {})[use.uid] = use
         for key in use.keys:
             self._uses_of.setdefault(key, {})[use.uid] = use
             self._tracks.setdefault(key, _Track(now))
+
+    def restate(self, use: AllocationRecord, state: Mapping[str, Any]) -> None:
+        """Take over the state that a later hook left."""
+        self._forget_likeness(use)
+        use.state = state
+        self._alike.setdefault(_likeness(use), {})[use.uid] = use
 
     def released(self, use: AllocationRecord) -> None:
         """The backend has cleaned up after this allocation."""
@@ -334,8 +350,15 @@ class Allocations:
 
     def _remove(self, use: AllocationRecord) -> None:
         if self._uses.pop(use.uid, None) is not None:
+            self._forget_likeness(use)
             for key in use.keys:
                 self._uses_of[key].pop(use.uid, None)
+
+    def _forget_likeness(self, use: AllocationRecord) -> None:
+        alike = self._alike.get(_likeness(use), {})
+        alike.pop(use.uid, None)
+        if not alike:
+            self._alike.pop(_likeness(use), None)
 
     def _tidy(self, key: Key) -> None:
         """Forget what is known of a device that nothing is owed for."""

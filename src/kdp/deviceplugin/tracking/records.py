@@ -183,7 +183,7 @@ class AllocationRecords:
         record = self._allocations.newest(allocation.resource, allocation.ids)
         state = check_state(allocation.state)
         if record is not None and state != record.state:
-            record.state = state
+            self._allocations.restate(record, state)
             await self._save(self._resources[allocation.resource])
         elif record is None and state:
             await self._keep(allocation)

@@ -527,8 +527,13 @@ MUTANTS = [
     ),
     Mutant(3, "handed out twice", "            use.is_handed_out = True\n", "            pass\n"),
     Mutant(4, "equal ones are all kept", "                self._remove(other)\n", "                pass\n"),
-    Mutant(4, "other states are the same", " and other.state == use.state", ""),
-    Mutant(4, "one that is being released is the same", "if same and not other.is_handed_out:", "if same:"),
+    Mutant(4, "other states are the same", ", json.dumps(use.state, sort_keys=True)", ""),
+    Mutant(
+        4,
+        "one that is being released is the same",
+        "            if not other.is_handed_out:\n                self._remove",
+        "            if True:\n                self._remove",
+    ),
     Mutant(
         5,
         "a vanished device needs to have been listed",

@@ -1,0 +1,41 @@
+"""Many owed allocations: what each costs does not grow with their number."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from kdp.deviceplugin.tracking.allocations import AllocationRecord, Allocations
+from kdp.deviceplugin.tracking.pace import Pace
+
+MANY = 20_000
+
+
+def record(number: int, ids: tuple[str, ...], **state: object) -> AllocationRecord:
+    return AllocationRecord(uid=f"u{number}", resource="example.com/w", ids=ids, state=state)
+
+
+@pytest.mark.parametrize("ids", [lambda n: (f"w{n}",), lambda _: ("w0",)], ids=["of many devices", "of one device"])
+def test_many_owed_allocations_are_taken_over_in_seconds(
+    ids: Callable[[int], tuple[str, ...]], figure: Callable[[str, float, str], None]
+) -> None:
+    owed = Allocations(Pace())
+    began = time.monotonic()
+    owed.adopt([(record(n, ids(n), of=n), True) for n in range(MANY)], 0.0)
+    took = time.monotonic() - began
+    figure(f"20,000 owed allocations {ids(1)} with states are taken over", took, "s")
+    assert len(owed.owed()) == MANY
+    assert took < 6.0
+
+
+def test_a_state_that_a_later_hook_left_decides_what_is_the_same() -> None:
+    owed = Allocations(Pace())
+    first = record(1, ("w0",), a=1)
+    owed.add(first, 0.0)
+    owed.restate(first, {"a": 2})
+    owed.add(record(2, ("w0",), a=1), 0.0)
+    assert [each.uid for each in owed.owed()] == ["u1", "u2"]
+    owed.add(record(3, ("w0",), a=2), 0.0)
+    assert [each.uid for each in owed.owed()] == ["u2", "u3"]
