@@ -15,6 +15,8 @@ KINDS: Final = ("env", "paths")
 """What can be left out."""
 
 _PATH_IN_TEXT = re.compile(r"(?<![\w/])(?:/[\w.+@:%-]*[\w+@%-])+")
+_VALUE_IN_TEXT = re.compile(r"'(?P<single>[^'\n]+)'|\"(?P<double>[^\"\n]+)\"|\w=(?P<assigned>[^\s,;'\"]+)")
+_SHORTEST = 4
 _STAND_IN = re.compile(r"redacted-env-\d+|/redacted/path-\d+")
 
 
@@ -29,6 +31,7 @@ class Redaction:
     def __init__(self, kinds: Collection[str] = ()) -> None:
         self.kinds = frozenset(kinds)
         self._stand_ins: dict[tuple[str, str], str] = {}
+        self._ids: set[str] = set()
 
     def _stand_in(self, kind: str, value: str) -> str:
         number = sum(1 for known, _ in self._stand_ins if known == kind) + 1
@@ -37,6 +40,8 @@ class Redaction:
 
     def content(self, method: str, content: dict[str, Any], *, answer: bool) -> dict[str, Any]:
         """Return what a line says of a message, without what is left out."""
+        if method == "ListAndWatch" and answer:
+            self._ids.update(device["ID"] for device in content.get("message", {}).get("devices", ()))
         if not self.kinds or method != "Allocate" or not answer:
             return content
         # The bytes would tell everything; without them and without a message nothing is left but that there was one.
@@ -50,7 +55,7 @@ class Redaction:
         if "paths" in self.kinds:
             reply["mounts"] = [self._spec(mount) for mount in reply["mounts"]]
             reply["devices"] = [self._spec(node) for node in reply["devices"]]
-        return reply
+        return {name: value if name == "envs" else self.scrub(value) for name, value in reply.items()}
 
     def _spec(self, spec: dict[str, Any]) -> dict[str, Any]:
         host = self._stand_in("paths", spec["host_path"])
@@ -58,10 +63,43 @@ class Redaction:
         return {**spec, "container_path": host if same else spec["container_path"], "host_path": host}
 
     def text(self, text: str) -> str:
-        """Return the text of an error without paths."""
-        if "paths" not in self.kinds:
-            return text
-        return _PATH_IN_TEXT.sub(lambda found: self._stand_in("paths", found[0]), text)
+        """Return the text of an error without values of the environment and without paths.
+
+        An error may quote a value that no answer has shown: what is quoted or assigned in it counts as a value.
+        """
+        if "env" in self.kinds:
+            text = self.scrub(text)
+            text = _VALUE_IN_TEXT.sub(self._of_text, text)
+        if "paths" in self.kinds:
+            text = _PATH_IN_TEXT.sub(lambda found: self._path(found[0]), text)
+        return text
+
+    def _path(self, path: str) -> str:
+        return path if _STAND_IN.fullmatch(path) else self._stand_in("paths", path)
+
+    def _of_text(self, found: re.Match[str]) -> str:
+        value = found["single"] or found["double"] or found["assigned"]
+        if value in self._ids or _STAND_IN.search(value):
+            return found[0]
+        return found[0].replace(value, self._stand_in("env", value))
+
+    def scrub(self, value: Any) -> Any:
+        """Return a text, or a list or mapping of texts, without the known values of the environment.
+
+        A device's id stays: a replay needs it. So do values of less than four characters, which are parts of words.
+        """
+        if isinstance(value, Mapping):
+            return {key: self.scrub(held) for key, held in cast("Mapping[str, Any]", value).items()}
+        if isinstance(value, list):
+            return [self.scrub(held) for held in cast("list[Any]", value)]
+        if not isinstance(value, str):
+            return value
+        known = {v: to for (kind, v), to in self._stand_ins.items() if kind == "env" and len(v) >= _SHORTEST}
+        known = {v: to for v, to in known.items() if v not in self._ids}
+        if not known:
+            return value
+        longest_first = sorted(known, key=len, reverse=True)
+        return re.sub("|".join(map(re.escape, longest_first)), lambda found: known[found[0]], value)
 
 
 class Bindings:

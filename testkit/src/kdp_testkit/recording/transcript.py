@@ -37,6 +37,7 @@ from google.protobuf.message import DecodeError, Message
 
 from kdp.errors import KdpError
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
+from kdp.storage import files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -252,9 +253,23 @@ class Writer:
         if not self._file.closed:
             self._line("closed")
             try:
+                self._scrub()
                 self._file.close()
             except OSError as error:
                 self.error = self.error or f"{self.path} cannot be written any more: {error.strerror}"
+
+    def _scrub(self) -> None:
+        """Leave out of the texts written so far what only a later line has shown to be a value of the environment."""
+        if "env" not in self._redaction.kinds or self.error is not None:
+            return
+        self._file.flush()
+        lines = [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
+        scrubbed = [
+            {**line, **{k: self._redaction.scrub(line[k]) for k in ("detail", "reason") if k in line}} for line in lines
+        ]
+        if scrubbed != lines:
+            text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in scrubbed)
+            files.replace(self.path, text.encode(errors="surrogatepass"), mode=0o600, sync="nothing")
 
 
 def _private(path: str, flags: int) -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
 from kdp_testkit.recording.redaction import Bindings, Redaction
+from kdp_testkit.recording.transcript import Writer, read
 
 
 def reply(**fields: Any) -> dict[str, Any]:
@@ -47,6 +50,32 @@ def test_paths_in_the_text_of_an_error_are_the_same_stand_ins() -> None:
 
     assert text == "device node /redacted/path-1 is gone, and/or /redacted/path-2: 3/4 left"
     assert Redaction(["env"]).text("/dev/gpu0") == "/dev/gpu0"
+
+
+def test_an_error_does_not_quote_a_value_of_the_environment() -> None:
+    redaction = Redaction(["env"])
+    redacted(redaction, envs={"TOKEN": "hunter2-token"})
+
+    known = redaction.text("the token hunter2-token was refused")
+    unknown = redaction.text("env KEY='s3cret one' and LICENSE=abc-def: refused, device \"w0\"")
+
+    assert known == "the token redacted-env-1 was refused"
+    assert not [secret for secret in ("s3cret", "abc-def") if secret in unknown]
+    assert redacted(redaction, envs={}, annotations={"a": "x hunter2-token"})["annotations"] == {
+        "a": "x redacted-env-1"
+    }
+
+
+def test_a_value_that_is_seen_late_is_left_out_of_the_lines_before(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "r.jsonl", redaction=Redaction(["env"]))
+    writer.end(writer.call("kubelet", "Allocate", b"", resource="a/b"), "plugin", "UNKNOWN", "bad hunter2-token here")
+    answer = v1beta1.AllocateResponse(container_responses=[{"envs": {"T": "hunter2-token"}}])
+    number = writer.call("kubelet", "Allocate", b"", resource="a/b")
+    writer.answer(number, "plugin", "Allocate", answer.SerializeToString())
+    writer.close()
+
+    assert "hunter2" not in (tmp_path / "r.jsonl").read_text()
+    assert read(tmp_path / "r.jsonl").is_whole
 
 
 def test_bytes_are_left_out_with_everything_in_them() -> None:
