@@ -37,7 +37,9 @@ from google.protobuf.message import DecodeError, Message
 
 from kdp.errors import KdpError
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
-from kdp.storage import files
+from kdp.storage import files, parse_json, reading
+
+from .redaction import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +48,12 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "kdp-recording"
 VERSION: Final = 1
+
+MAX_BYTES: Final = 256 << 20
+"""Size limit of a recording that is read."""
+
+MAX_SECONDS: Final = 1e9
+"""A recording is not longer than some decades."""
 
 Side = Literal["kubelet", "plugin"]
 
@@ -343,7 +351,7 @@ def read(path: str | Path, *, partial: bool = False) -> Recording:
     """
     path = Path(path)
     try:
-        lines = path.read_bytes().split(b"\n")
+        lines = reading.read(path, limit=MAX_BYTES).split(b"\n")
     except OSError as error:
         raise RecordingError(f"{path} cannot be read: {error.strerror}") from None
     header = _header(path, lines[0])
@@ -356,9 +364,9 @@ def read(path: str | Path, *, partial: bool = False) -> Recording:
         if number - 1 == last:
             break
         try:
-            entries.append(_entry(number, json.loads(line), calls))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            reason = f"has no {error}" if isinstance(error, KeyError) else str(error)
+            entries.append(_entry(number, _checked(parse_json(line)), calls))
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+            reason = f"has no {error}" if isinstance(error, KeyError) else str(error)[:300]
             raise RecordingError(f"{path}, line {number}: is no line of a recording: {reason}") from None
     is_whole = bool(entries) and entries[-1].what == "closed"
     if not is_whole and not partial:
@@ -379,7 +387,7 @@ def read(path: str | Path, *, partial: bool = False) -> Recording:
 def _header(path: Path, line: bytes) -> dict[str, Any]:
     header: dict[str, Any] = {}
     try:
-        header = json.loads(line)
+        header = parse_json(line)
         is_ours = header["format"] == FORMAT
     except (ValueError, KeyError, TypeError):
         is_ours = False
@@ -387,13 +395,44 @@ def _header(path: Path, line: bytes) -> dict[str, Any]:
         raise RecordingError(f"{path} is no recording: its first line does not say {FORMAT!r}")
     if header.get("version") != VERSION:
         raise RecordingError(
-            f"{path} is a recording of version {header.get('version')!r}; this kdp reads version {VERSION}"
-            + (f" (the file was written by kdp {header['kdp']})" if "kdp" in header else "")
+            f"{path} is a recording of version {repr(header.get('version'))[:40]}; this kdp reads version {VERSION}"
+            + (f" (the file was written by kdp {str(header['kdp'])[:40]})" if "kdp" in header else "")
         )
+    profile: object = header.get("profile")
+    redacted: object = header.get("redacted", [])
+    if not (profile is None or isinstance(profile, str)):
+        raise RecordingError(f"{path}, line 1: profile must be a text or null, for example 'k137'")
+    if not isinstance(redacted, list) or any(kind not in KINDS for kind in cast("list[object]", redacted)):
+        raise RecordingError(f"{path}, line 1: redacted must be a list of {', '.join(KINDS)}")
     return header
 
 
 _KINDS: Final = ("kubelet", "plugin", "call", "answer", "end", "closed")
+
+
+_TYPES: Final[Mapping[str, type]] = {
+    **dict.fromkeys(("what", "state", "from", "method", "resource", "code", "detail", "reason", "bytes"), str),
+    **dict.fromkeys(("call", "registration"), int),
+    "message": dict,
+}
+
+
+def _checked(fields: Any) -> dict[str, Any]:
+    """Return a line's fields if each has its type.
+
+    Raises:
+        TypeError: It is no object.
+        ValueError: A field has not; the text names it.
+    """
+    if not isinstance(fields, dict):
+        raise TypeError("it is not an object")
+    line = cast("dict[str, Any]", fields)
+    for name, kind in _TYPES.items():
+        if name in line and (not isinstance(line[name], kind) or isinstance(line[name], bool)):
+            raise ValueError(f"{name} is {repr(line[name])[:60]}, expected {kind.__name__}")
+    if not 0 <= (seconds := float(line["t"])) <= MAX_SECONDS:
+        raise ValueError(f"t is {seconds}, expected seconds from 0 to {MAX_SECONDS:.0f}")
+    return line
 
 
 def _entry(line: int, fields: dict[str, Any], calls: dict[int, Entry]) -> Entry:
