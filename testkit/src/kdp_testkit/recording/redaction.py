@@ -91,7 +91,8 @@ class Redaction:
         if isinstance(value, Mapping):
             return {key: self.scrub(held) for key, held in cast("Mapping[str, Any]", value).items()}
         if isinstance(value, list):
-            return [self.scrub(held) for held in cast("list[Any]", value)]
+            items: list[Any] = value
+            return [self.scrub(held) for held in items]
         if not isinstance(value, str):
             return value
         known = {v: to for (kind, v), to in self._stand_ins.items() if kind == "env" and len(v) >= _SHORTEST}

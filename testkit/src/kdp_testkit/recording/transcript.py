@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 FORMAT: Final = "kdp-recording"
 VERSION: Final = 1
 
-MAX_BYTES: Final = 256 << 20
+MAX_BYTES: Final = 64 << 20
 """Size limit of a recording that is read."""
 
 MAX_SECONDS: Final = 1e9

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import strategies as st
@@ -12,8 +13,8 @@ from tests.fuzzing import as_bytes, damaged, fuzz, replaced
 
 from kdp_testkit.recording.transcript import RecordingError, read
 
-HEADER = {"format": "kdp-recording", "version": 1, "kdp": "0.1", "profile": None, "redacted": ["env"]}
-LINES = [
+HEADER: dict[str, Any] = {"format": "kdp-recording", "version": 1, "kdp": "0.1", "profile": None, "redacted": ["env"]}
+LINES: list[dict[str, Any]] = [
     {"t": 0.1, "what": "kubelet", "state": "listening"},
     {
         "t": 0.2,
@@ -39,11 +40,12 @@ LINES = [
     {"t": 0.5, "what": "end", "call": 2, "from": "plugin", "code": "UNKNOWN", "detail": "no"},
     {"t": 0.6, "what": "closed"},
 ]
-DOCUMENT = [HEADER, *LINES]
+DOCUMENT: list[Any] = [HEADER, *LINES]
 
 
-def joined(document: object) -> bytes:
-    return b"".join(as_bytes(line) + b"\n" for line in document) if isinstance(document, list) else as_bytes(document)
+def joined(document: Any) -> bytes:
+    lines: list[Any] = document if isinstance(document, list) else [document]
+    return b"".join(as_bytes(line) + b"\n" for line in lines)
 
 
 def test_only_a_recording_error_comes_out(tmp_path: Path) -> None:
