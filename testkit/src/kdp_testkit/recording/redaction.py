@@ -91,8 +91,7 @@ class Redaction:
         if isinstance(value, Mapping):
             return {key: self.scrub(held) for key, held in cast("Mapping[str, Any]", value).items()}
         if isinstance(value, list):
-            items: list[Any] = value
-            return [self.scrub(held) for held in items]
+            return [self.scrub(held) for held in cast("Collection[Any]", value)]
         if not isinstance(value, str):
             return value
         known = {v: to for (kind, v), to in self._stand_ins.items() if kind == "env" and len(v) >= _SHORTEST}
