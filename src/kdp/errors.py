@@ -218,6 +218,33 @@ def message_of(error: BaseException) -> str:
         return type(error).__name__
 
 
+def kind_of(value: object) -> str:
+    """Return the class of a value with its article, as ``an int``."""
+    name = type(value).__name__
+    return f"{'an' if name[:1] in 'aeioAEIO' else 'a'} {name}"
+
+
+def in_one_line(error: BaseException) -> str:
+    """Return class, text, and place of an exception of others in one line; those of kdp speak for themselves.
+
+    For logs and terminals only: the text may hold anything, so it must not reach a pod. See `sentence`.
+    """
+    if isinstance(error, KdpError):
+        return sentence(error)
+    text = " ".join(message_of(error).split())
+    trace = error.__traceback__
+    place = ""
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not code.co_filename.startswith("<"):
+            place = f" ({code.co_filename}, line {trace.tb_lineno})"
+        trace = trace.tb_next
+    if isinstance(error, SyntaxError):
+        place = ""  # its text has it
+    name = type(error).__name__
+    return f"{name}: {text}{place}" if text not in ("", name) else f"{name}{place}"
+
+
 def lasting(text: str) -> str:
     """Return a text without the places of objects in memory: they are others each time, and no news."""
     return re.sub(r" at 0x[0-9a-f]+", "", text)

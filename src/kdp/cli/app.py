@@ -9,6 +9,7 @@ import click
 from typing_extensions import override
 
 from .. import __version__
+from ..model.spelling import hint
 
 _COMMANDS = ("run", "backends", "devices", "explain", "snapshot", "manifests", "probe", "unpublish")
 _ENTRY_POINTS = "kdp.commands"
@@ -38,6 +39,8 @@ class _Commands(click.Group):
             raise click.UsageError(
                 f"kdp {cmd_name} comes with the distribution kdp-testkit: pip install 'kdp-sdk[testing]'", ctx
             )
+        if not ctx.resilient_parsing and (near := hint(cmd_name, self.list_commands(ctx))):
+            raise click.UsageError(f"No such command {cmd_name!r}; {near}", ctx)
         return None
 
 

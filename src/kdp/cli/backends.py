@@ -72,7 +72,7 @@ class _Installed:
     @property
     def summary(self) -> str:
         """The first line of its docstring."""
-        return (getattr(self.cls, "__doc__", None) or "").strip().partition("\n")[0]
+        return _plain_text((getattr(self.cls, "__doc__", None) or "").strip().partition("\n")[0])
 
     @property
     def parameters(self) -> list[_Parameter]:
@@ -122,6 +122,11 @@ class _Parameter:
             return ",".join(map(str, self.default))
         is_word = self.default is None or isinstance(self.default, bool)
         return str(self.default).lower() if is_word else str(self.default)
+
+
+def _plain_text(docstring: str) -> str:
+    """Return a docstring's text without the marks of reStructuredText."""
+    return re.sub(r"(?::[a-z:]+:)?(`{1,2})~?(.+?)\1", r"\2", docstring)
 
 
 def _words(annotation: Any) -> str:

@@ -8,7 +8,6 @@ that a typo is no silent default. So is a key that is there twice, and what YAML
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, cast, final
 
@@ -16,7 +15,8 @@ import attrs
 
 from ..daemon.setting import Given
 from ..daemon.settings import SETTINGS
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, kind_of
+from ..model.spelling import hint
 from ..storage.documents import parse_json, parse_toml
 from ..storage.reading import read_text
 
@@ -46,8 +46,8 @@ def read(path: Path | None) -> ConfigFile:
         return ConfigFile()
     if not isinstance(content, dict):
         raise ConfigurationError(
-            f"configuration file {path}: must be a mapping of option names to values, this is a "
-            f"{type(content).__name__}; valid is 'poll-interval: 10'"
+            f"configuration file {path}: must be a mapping of option names to values, this is "
+            f"{kind_of(content)}; valid is 'poll-interval: 10'"
         )
     settings: dict[str, Given] = {}
     parameters: dict[str, Given] = {}
@@ -69,8 +69,8 @@ def _parameters(path: Path, value: object) -> dict[str, Given]:
         return {}
     if not isinstance(value, dict):
         raise ConfigurationError(
-            f"configuration file {path}: 'set' must be a mapping of constructor parameters to values, this is a "
-            f"{type(value).__name__}; valid is 'set: {{count: 4}}'"
+            f"configuration file {path}: 'set' must be a mapping of constructor parameters to values, this is "
+            f"{kind_of(value)}; valid is 'set: {{count: 4}}'"
         )
     return {
         str(name): Given(f"set.{name} in {path}", held) for name, held in cast("dict[object, object]", value).items()
@@ -79,9 +79,8 @@ def _parameters(path: Path, value: object) -> dict[str, Given]:
 
 def _unknown(path: Path, key: str) -> str:
     known = [*(setting.key for setting in SETTINGS.values()), "set"]
-    near = difflib.get_close_matches(key.replace("_", "-"), known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
-    return f"configuration file {path}: unknown key {key!r}; {hint}"
+    near = hint(key.replace("_", "-"), known) or f"known are {', '.join(known)}"
+    return f"configuration file {path}: unknown key {key!r}; {near}"
 
 
 def _parse(path: Path) -> object:
@@ -91,12 +90,20 @@ def _parse(path: Path) -> object:
         raise ConfigurationError(f"configuration file {path}: cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"configuration file {path}: is not UTF-8 text") from error
-    kind = {".json": "JSON", ".toml": "TOML"}.get(path.suffix.lower(), "YAML")
+    kind = _KINDS.get(path.suffix.lower())
+    if kind is None:
+        raise ConfigurationError(
+            f"configuration file {path}: {path.suffix!r} is no known suffix; name it .yaml, .json, or .toml"
+        )
     try:
         return _PARSERS[kind](text)
     except ValueError as error:
         reason = " ".join(str(error).split())
         raise ConfigurationError(f"configuration file {path}: is not valid {kind}: {reason}") from None
+
+
+_KINDS: Final = {"": "YAML", ".conf": "YAML", ".yaml": "YAML", ".yml": "YAML", ".json": "JSON", ".toml": "TOML"}
+"""The format of each suffix. A file without a suffix, such as a mounted key, is YAML."""
 
 
 def _yaml(text: str) -> object:

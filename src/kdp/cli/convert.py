@@ -39,7 +39,7 @@ def describe(kind: Any) -> str:
     if kind in _SIMPLE:
         return _SIMPLE[kind]
     if _is_path(kind):
-        return "a path; valid is /dev/widget0"
+        return "a path; valid is /srv/widgets"
     if _is_enum(kind):
         return f"one of {', '.join(m.value if isinstance(m.value, str) else m.name for m in kind)}"
     origin, arguments = get_origin(kind), get_args(kind)

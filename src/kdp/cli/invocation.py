@@ -6,6 +6,7 @@ Precedence: flags, then environment, then file. It can be put together again (SI
 from __future__ import annotations
 
 import functools
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,17 +17,20 @@ import attrs
 from ..daemon.serving import Plan, check_backends, host_of
 from ..daemon.setting import Given
 from ..daemon.settings import SETTINGS, Settings
-from ..daemon.sources import from_environment, resolve
-from ..errors import ConfigurationError
+from ..daemon.sources import VARIABLES, from_environment, resolve
+from ..errors import ConfigurationError, HookFailedError, InvalidValueError, in_one_line, sentence
 from ..hardware import Host
 from ..hardware.shared_host import agreed
 from ..model.backend import DeviceBackend
+from ..model.spelling import slips_in_variables
 from .config import ConfigFile
 from .config import read as read_config
 from .targets import Recipe, addressed, assign, load
 
 if TYPE_CHECKING:
     from ..model.devices import Device
+
+logger = logging.getLogger(__name__)
 
 _SET_VARIABLE = "KDP_SET_"
 
@@ -57,6 +61,7 @@ class Invocation:
         Raises:
             ConfigurationError: Something that was given is wrong.
         """
+        _check_distinct(self.targets)
         file = read_config(self.config)
         flags = {name: Given(SETTINGS[name].flag, text) for name, text in self.flags.items() if text is not None}
         settings = resolve([flags, from_environment(os.environ), file.settings])
@@ -117,7 +122,28 @@ def discovered(backend: DeviceBackend, plan: Plan) -> Mapping[str, tuple[Device,
     from ..supervision.discover import discover_once
 
     assert plan.host is not None  # an invocation's plan has one
-    return anyio.run(functools.partial(discover_once, backend, host=plan.host))
+    for slip in slips_in_variables(os.environ, VARIABLES):
+        logger.warning("%s", slip)
+    try:
+        return anyio.run(functools.partial(discover_once, backend, host=plan.host))
+    except HookFailedError as error:
+        cause = error.__cause__
+        if cause is None or isinstance(cause, InvalidValueError):  # it is told already
+            raise
+        # A person at a terminal, not a pod's author: the details may be shown.
+        told = f"{type(cause).__name__}; the plugin's log has the details"
+        raise HookFailedError(sentence(error).replace(told, in_one_line(cause))) from cause
+
+
+def _check_distinct(targets: Sequence[str]) -> None:
+    """Refuse a target that is there twice, also if the paths of its file are written differently."""
+    places: dict[tuple[str, str], str] = {}
+    for target in targets:
+        place, _, attribute = target.rpartition(":")
+        is_file = place.endswith(".py") or "/" in place
+        earlier = places.setdefault((os.path.realpath(place) if is_file else place, attribute), target)
+        if earlier is not target or list(targets).count(target) > 1:
+            raise ConfigurationError(f"target {target!r} was given twice; name each target once")
 
 
 def _merged(file: ConfigFile, stronger: Mapping[str, Given]) -> dict[str, Given]:

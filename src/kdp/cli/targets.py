@@ -21,9 +21,10 @@ import attrs
 
 from ..daemon.process import loading
 from ..daemon.signals import Stopped
-from ..errors import ConfigurationError, InvalidValueError, KdpError, message_of, sentence
+from ..errors import ConfigurationError, InvalidValueError, in_one_line, message_of
 from ..hardware import Host
 from ..model.backend import DeviceBackend
+from ..model.spelling import hint
 from .convert import ConversionError, convert, describe
 
 if typing.TYPE_CHECKING:
@@ -106,7 +107,8 @@ def _entry_point(target: str) -> Any:
     if target not in points:
         names = ", ".join(points) or "none"
         raise ConfigurationError(
-            f"target {target!r}: no such entry point (installed in group {ENTRY_POINTS}: {names}); {_EXPECTED}"
+            f"target {target!r}: no such entry point (installed in group {ENTRY_POINTS}: {names}); "
+            f"{hint(target, points) or _EXPECTED}"
         )
     with _load_errors(target):
         return points[target].load()
@@ -158,25 +160,7 @@ def _load_errors(target: str) -> Generator[None]:
     except (ConfigurationError, *_PASSED_ON):
         raise
     except BaseException as error:  # noqa: BLE001 - also that is told
-        raise ConfigurationError(f"target {target!r}: loading it failed with {_in_one_line(error)}") from None
-
-
-def _in_one_line(error: BaseException) -> str:
-    """Return class, text and place of a vendor's exception in one line."""
-    if isinstance(error, KdpError):
-        return sentence(error)
-    text = " ".join(message_of(error).split())
-    trace = error.__traceback__
-    place = ""
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        if not code.co_filename.startswith("<"):
-            place = f" ({code.co_filename}, line {trace.tb_lineno})"
-        trace = trace.tb_next
-    if isinstance(error, SyntaxError):
-        place = ""  # its text has it
-    name = type(error).__name__
-    return f"{name}: {text}{place}" if text not in ("", name) else f"{name}{place}"
+        raise ConfigurationError(f"target {target!r}: loading it failed with {in_one_line(error)}") from None
 
 
 @final
@@ -203,7 +187,7 @@ class Recipe:
         except BaseException as error:
             given = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items() if name != "host")
             raise ConfigurationError(
-                f"target {self.target!r}: {self.cls.__name__}({given}) failed with {_in_one_line(error)}"
+                f"target {self.target!r}: {self.cls.__name__}({given}) failed with {in_one_line(error)}"
             ) from error
 
 

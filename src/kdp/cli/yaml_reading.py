@@ -94,7 +94,7 @@ def parse_yaml(text: str) -> Any:
     try:
         node = compose(text)
     except yaml.YAMLError as error:
-        raise ValueError(" ".join(str(error).split())) from None
+        raise ValueError(" ".join(str(error).replace('in "<unicode string>", ', "at ").split())) from None
     value = None if node is None else _value(node)
     check_depth(value)
     return value

@@ -11,6 +11,7 @@ import asyncio
 import functools
 import itertools
 import logging
+import os
 import time
 from contextlib import AbstractContextManager, asynccontextmanager, closing, nullcontext
 from pathlib import Path
@@ -19,16 +20,17 @@ from typing import TYPE_CHECKING, NoReturn, Unpack, final
 import attrs
 
 from ..concurrency import threads
-from ..errors import ConfigurationError, InvalidValueError, KdpError
+from ..errors import ConfigurationError, InvalidValueError, KdpError, kind_of
 from ..hardware import Host
 from ..model.backend import DeviceBackend
 from ..model.health_policy import policy_of
+from ..model.spelling import slips_in_variables
 from ..supervision.backend_validation import check_attributes
 from ..supervision.shared_state import SharedState, states_for
 from .mode_lock import ModeLock, key_of
 from .own_socket import path_in
 from .settings import SETTINGS, ServeOptions, Settings
-from .sources import from_environment, from_keywords, resolve
+from .sources import VARIABLES, from_environment, from_keywords, resolve
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -61,8 +63,7 @@ def check_backends(backends: Sequence[object]) -> tuple[DeviceBackend, ...]:
             raise ConfigurationError(f"backend {name}: this is the class; give an object of it, {name}()")
         if not isinstance(backend, DeviceBackend):
             raise ConfigurationError(
-                f"backend {backend!r}: must be an object of a subclass of kdp.DeviceBackend, "
-                f"this is a {type(backend).__name__}"
+                f"backend {backend!r}: must be an object of a subclass of kdp.DeviceBackend, this is {kind_of(backend)}"
             )
         owner = type(backend).__name__
         if any(backend is other for other in checked):
@@ -184,6 +185,8 @@ class Daemon:
             PluginDirectoryGoneError: Only a new process can help.
             ConfigurationError: The probes cannot listen where they are told to.
         """
+        for slip in slips_in_variables(os.environ, VARIABLES):
+            logger.warning("%s", slip)
         while True:
             plan = self._plan
             try:
@@ -417,8 +420,6 @@ async def serve(*backends: DeviceBackend, **options: Unpack[ServeOptions]) -> No
         ConfigurationError: An option or a backend is wrong, or this is not asyncio.
         PluginDirectoryGoneError: The plugin directory is unlinked under us; only a new process (a new mount) helps.
     """
-    import os
-
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -6,7 +6,7 @@ because templates (Helm, envsubst) leave such ones behind.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import ConfigurationError
 from .setting import Given
@@ -14,6 +14,12 @@ from .settings import SETTINGS, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+
+VARIABLES: Final = frozenset(
+    [*(setting.variable for setting in SETTINGS.values()), "KDP_CONFIG", "KDP_OUTPUT", "KDP_PARENT_PID", "KDP_TARGET"]
+)
+"""The environment variables that kdp reads, but for ``KDP_SET_*``."""
 
 
 def from_keywords(options: Mapping[str, object], *, function: str) -> dict[str, Given]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, final
 import attrs
 from typing_extensions import override
 
-from ..errors import InvalidValueError
+from ..errors import InvalidValueError, kind_of
 from .edits import ContainerEdits
 from .names import check_attribute_name, check_counter_name, check_device_id, check_resource_name
 from .quantities import Amount, capacities, check_amount, exact
@@ -122,7 +122,7 @@ def _numa_nodes(value: Iterable[int]) -> tuple[int, ...]:
 
 def _edits(value: ContainerEdits) -> ContainerEdits:
     if not isinstance(value, ContainerEdits):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidValueError(f"edits {value!r}: must be kdp.ContainerEdits, this is a {type(value).__name__}")
+        raise InvalidValueError(f"edits {value!r}: must be kdp.ContainerEdits, this is {kind_of(value)}")
     return value
 
 

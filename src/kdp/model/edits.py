@@ -27,7 +27,7 @@ from typing import Generic, Literal, TypeVar, get_args
 
 import attrs
 
-from ..errors import EditConflictError, InvalidValueError
+from ..errors import EditConflictError, InvalidValueError, kind_of
 from .names import check_absolute_path, check_cdi_device_name, check_env_name, check_env_variable, is_utf8
 
 __all__ = ["ContainerEdits", "DeviceNode", "Hook", "Mount"]
@@ -184,7 +184,7 @@ def tuple_of(kind: type[_T], values: Iterable[_T], *, package: str = "") -> tupl
     items = tuple(values)
     for item in items:
         if not isinstance(item, kind):
-            raise InvalidValueError(f"{item!r}: must be a {package}{kind.__name__}, this is a {type(item).__name__}")
+            raise InvalidValueError(f"{item!r}: must be a {package}{kind.__name__}, this is {kind_of(item)}")
     return items
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from ..errors import InvalidValueError, lasting
+from ..errors import InvalidValueError, kind_of, lasting
 from ..model.devices import Device
 from ..model.names import check_resource_name
 
@@ -49,7 +49,7 @@ def checked_devices(found: Any, backend: DeviceBackend) -> tuple[Device, ...]:
     for device in devices:
         if not isinstance(device, Device):
             raise InvalidValueError(
-                f"it returned {lasting(repr(device))}: must be a kdp.Device, this is a {type(device).__name__}"
+                f"it returned {lasting(repr(device))}: must be a kdp.Device, this is {kind_of(device)}"
             )
         if device.id in seen:
             raise InvalidValueError(f"it returned device id {device.id!r} twice: ids must be unique in the process")

@@ -24,6 +24,7 @@ from ..errors import (
     HookTimeoutError,
     InvalidValueError,
     NotReady,
+    in_one_line,
     lasting,
     message_of,
     sentence,
@@ -169,7 +170,7 @@ class Hooks:
         failure = lasting(f"{type(error).__name__}: {message_of(error)}")
         if failure != lane.last_failure:
             lane.last_failure = failure
-            logger.error("%s() of %s failed", hook, self.label, exc_info=error)
+            logger.error("%s() of %s failed: %s", hook, self.label, in_one_line(error), exc_info=error)
         if isinstance(error, InvalidValueError):  # our own words about the vendor's value: they may leave the process
             return HookFailedError(f"{hook}() of {self.label}: {sentence(error)}")
         return HookFailedError(

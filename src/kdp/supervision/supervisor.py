@@ -27,6 +27,7 @@ from ..concurrency.backoff import Backoff
 from ..errors import ConfigurationError, HookError, HookTimeoutError, InvalidValueError, NotReady, sentence
 from ..model.backend import is_overridden
 from ..model.health_policy import policy_of
+from ..model.spelling import slips_in
 from .backend_validation import check_attributes
 from .device_nodes import DeviceNodes
 from .findings import Findings, checked_devices, resource_of, static_resources
@@ -149,6 +150,8 @@ class Supervisor:
         self._check = check
         self._policy = policy_of(backend, health_policy or {})
         self._publisher = DiscoveryPublisher(backend, self._policy, observe)
+        for slip in slips_in(backend):
+            logger.warning("%s", slip)
         self._wake = anyio.Event()
         self._nodes = DeviceNodes(host)
         self._opened_scope: anyio.CancelScope | None = None

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 print("a vendor's module greets")
 
 class Widgets(kdp.DeviceBackend):
-    """Widgets of [bold]steel[/].
+    """Widgets of [bold]steel[/], ``one``, `two`, :mod:`three`, and :py:class:`~four.Five`.
 
     With more words below.
     """
@@ -92,7 +92,12 @@ def test_the_list_has_name_class_distribution_and_the_first_line(monkeypatch: py
     assert [[cell.strip() for cell in line if cell] for line in lines] == [
         ["NAME", "CLASS", "DISTRIBUTION", "WHAT IT IS"],
         ["silent", "acme_for_a_test:Silent", "acme-widgets 1.2.3"],
-        ["widgets", "acme_for_a_test:Widgets", "acme-widgets 1.2.3", "Widgets of [bold]steel[/]."],
+        [
+            "widgets",
+            "acme_for_a_test:Widgets",
+            "acme-widgets 1.2.3",
+            "Widgets of [bold]steel[/], one, two, three, and four.Five.",
+        ],
     ]
     assert "a vendor's module greets" in result.stderr
 
@@ -103,7 +108,7 @@ def test_one_backend_is_shown_with_its_parameters(monkeypatch: pytest.MonkeyPatc
     assert result.exit_code == 0, result.output
     first, summary, *table = result.stdout.splitlines()
     assert first == "widgets: acme_for_a_test:Widgets of acme-widgets 1.2.3"
-    assert summary == "Widgets of [bold]steel[/]."
+    assert summary == "Widgets of [bold]steel[/], one, two, three, and four.Five."
     assert [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in table] == [
         ["PARAMETER", "TYPE", "DEFAULT"],
         ["path", "a path", "(required)"],

@@ -55,6 +55,7 @@ ALIASES = "set:\n  a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("c.yaml", "pol-interval: 1", "unknown key 'pol-interval'; did you mean 'poll-interval'?"),
         ("c.yaml", "zzz: 1", "unknown key 'zzz'; known are kubelet-root, "),
         ("c.yaml", "1: 1", "unknown key '1'; known are "),
+        ("c.ini", "", "'.ini' is no known suffix; name it .yaml, .json, or .toml"),
         ("c.yaml", "- a", "must be a mapping of option names to values, this is a list; valid is 'poll-interval: 10'"),
         ("c.yaml", "a: [", "is not valid YAML: while parsing a flow"),
         ("c.json", "{", "is not valid JSON: Expecting property name"),
@@ -78,7 +79,7 @@ ALIASES = "set:\n  a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("c.yaml", f"set: {{n: {'1' * 5000}}}", "is not valid YAML: it has a number with too many digits"),
         ("c.json", f'{{"set": {{"n": {"1" * 5000}}}}}', "is not valid JSON: it has a number with too many digits"),
         ("c.json", '{"set": {"n": NaN}}', "is not valid JSON: NaN is not a number in JSON"),
-        ("c.yaml", "set: 3", "'set' must be a mapping of constructor parameters to values, this is a int; valid is"),
+        ("c.yaml", "set: 3", "'set' must be a mapping of constructor parameters to values, this is an int; valid is"),
     ],
 )
 def test_a_wrong_file_is_refused_with_its_name(tmp_path: Path, name: str, text: str, sentence: str) -> None:
@@ -142,3 +143,9 @@ def test_what_yaml_1_1_takes_for_something_else_is_what_was_written(
         return
     with pytest.raises(ConfigurationError, match=sentence):
         resolve([read(path).settings])
+
+
+def test_an_error_of_yaml_says_line_and_column_and_no_unicode_string(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"at line 1, column 5") as caught:
+        read(written(tmp_path, "c.yaml", "a: ["))
+    assert "<unicode string>" not in str(caught.value)

@@ -88,7 +88,7 @@ def test_values_become_what_the_annotation_says(value: object, kind: Any, expect
         ("maybe", bool, "true or false (bool); valid is true"),
         (1, bool, "true or false (bool); valid is true"),
         (1.1, str, "text (str)"),
-        (3, Path, "a path; valid is /dev/widget0"),
+        (3, Path, "a path; valid is /srv/widgets"),
         ("middle", Mode, "one of quick, SLOW"),
         ("c", Literal["a", "b"], "one of a, b"),
         ("x", int | None, "a whole number (int); valid is 4 or none"),

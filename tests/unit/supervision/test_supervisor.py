@@ -73,3 +73,17 @@ async def test_no_hook_is_called_for_a_protocol_while_the_backend_is_not_ready()
     supervisor = Supervisor(Plain(), host=Host())
     with pytest.raises(kdp.NotReady, match="Plain is not ready: it has not discovered anything yet"):
         await supervisor.call("counters", deadline=60.0)
+
+
+def test_a_misspelt_hook_is_a_warning_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
+    class Careless(kdp.DeviceBackend):
+        resource = "example.com/widget"
+
+        def discover(self) -> list[kdp.Device]:
+            return []
+
+        def alocate(self) -> None: ...
+
+    Supervisor(Careless(), host=None)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "did you mean 'allocate'?" in caplog.text

@@ -1,0 +1,80 @@
+"""Names that are probably slips for known ones, and the hint that says so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from .backend import DeviceBackend, WrappedBackend
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_SURE: Final = 0.85
+"""Similarity from which on a name that nobody refused counts as a slip: a vendor may have names of his own."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that was probably meant by an unknown one; None: there is none.
+
+    It is generous, for names that are refused in any case: a beginning counts, as ``nvidia`` of ``nvidia-gpu``.
+    """
+    import difflib  # only after a slip
+
+    names = list(known)
+    near = difflib.get_close_matches(name, names, 1)
+    return near[0] if near else next((each for each in names if len(name) > 2 and each.startswith(name)), None)
+
+
+def hint(name: str, known: Iterable[str]) -> str:
+    """Return ``did you mean 'allocate'?``, or an empty text."""
+    near = nearest(name, known)
+    return "" if near is None else f"did you mean {near!r}?"
+
+
+def slip_of(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that an unknown one is almost sure to mean; None: it is a name of its own.
+
+    Case and underscores do not count, so that ``pollInterval`` is one.
+    """
+    import difflib
+
+    def plain(text: str) -> str:
+        return text.lower().replace("_", "")
+
+    meant, best = None, _SURE
+    for each in known:
+        left, right = plain(name), plain(each)
+        swapped = len(left) > 3 and sorted(left) == sorted(right)
+        score = 1.0 if swapped else difflib.SequenceMatcher(None, left, right).ratio()
+        if score >= best:
+            meant, best = each, score
+    return meant
+
+
+def slips_in(backend: DeviceBackend) -> list[str]:
+    """Return a sentence for each public name of a backend that is almost one of `DeviceBackend`'s.
+
+    Names that begin with an underscore are the vendor's own. Reads no attribute's value, and so runs no code.
+    """
+    if isinstance(backend, WrappedBackend):
+        return slips_in(backend.inner)
+    cls, known = type(backend), dir(DeviceBackend)
+    own = {name for name in (*dir(cls), *vars(backend)) if not name.startswith("_")}.difference(known)
+    public = [name for name in known if not name.startswith("_")]
+    return [
+        f"{cls.__name__}.{name}: kdp does not know this name and ignores it; did you mean {meant!r}? If not, rename "
+        f"it, as _{name}"
+        for name in sorted(own)
+        if (meant := slip_of(name, public)) is not None
+    ]
+
+
+def slips_in_variables(names: Iterable[str], known: Iterable[str]) -> list[str]:
+    """Return a sentence for each environment variable that is almost a known one. Case counts there."""
+    valid = frozenset(known)
+    return [
+        f"{name}: kdp does not know this variable and ignores it; did you mean {meant}?"
+        for name in sorted(names)
+        if name.upper().startswith(("KDP", "KPD")) and not name.startswith("KDP_SET_") and name not in valid
+        if (meant := slip_of(name, valid)) is not None
+    ]
