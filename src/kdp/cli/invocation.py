@@ -6,7 +6,6 @@ Precedence: flags, then environment, then file. It can be put together again (SI
 from __future__ import annotations
 
 import functools
-import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,20 +16,17 @@ import attrs
 from ..daemon.serving import Plan, check_backends, host_of
 from ..daemon.setting import Given
 from ..daemon.settings import SETTINGS, Settings
-from ..daemon.sources import VARIABLES, from_environment, resolve
+from ..daemon.sources import from_environment, resolve, warn_of_slips
 from ..errors import ConfigurationError, HookFailedError, InvalidValueError, in_one_line, sentence
 from ..hardware import Host
 from ..hardware.shared_host import agreed
 from ..model.backend import DeviceBackend
-from ..model.spelling import slips_in_variables
 from .config import ConfigFile
 from .config import read as read_config
 from .targets import Recipe, addressed, assign, load
 
 if TYPE_CHECKING:
     from ..model.devices import Device
-
-logger = logging.getLogger(__name__)
 
 _SET_VARIABLE = "KDP_SET_"
 
@@ -122,8 +118,7 @@ def discovered(backend: DeviceBackend, plan: Plan) -> Mapping[str, tuple[Device,
     from ..supervision.discover import discover_once
 
     assert plan.host is not None  # an invocation's plan has one
-    for slip in slips_in_variables(os.environ, VARIABLES):
-        logger.warning("%s", slip)
+    warn_of_slips(os.environ)
     try:
         return anyio.run(functools.partial(discover_once, backend, host=plan.host))
     except HookFailedError as error:

@@ -24,13 +24,12 @@ from ..errors import ConfigurationError, InvalidValueError, KdpError, kind_of
 from ..hardware import Host
 from ..model.backend import DeviceBackend
 from ..model.health_policy import policy_of
-from ..model.spelling import slips_in_variables
 from ..supervision.backend_validation import check_attributes
 from ..supervision.shared_state import SharedState, states_for
 from .mode_lock import ModeLock, key_of
 from .own_socket import path_in
 from .settings import SETTINGS, ServeOptions, Settings
-from .sources import VARIABLES, from_environment, from_keywords, resolve
+from .sources import from_environment, from_keywords, resolve, warn_of_slips
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -185,8 +184,7 @@ class Daemon:
             PluginDirectoryGoneError: Only a new process can help.
             ConfigurationError: The probes cannot listen where they are told to.
         """
-        for slip in slips_in_variables(os.environ, VARIABLES):
-            logger.warning("%s", slip)
+        warn_of_slips(os.environ)
         while True:
             plan = self._plan
             try:

@@ -6,15 +6,19 @@ because templates (Helm, envsubst) leave such ones behind.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import ConfigurationError
+from ..model.spelling import slips_in_variables
 from .setting import Given
 from .settings import SETTINGS, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+
+logger = logging.getLogger(__name__)
 
 VARIABLES: Final = frozenset(
     [*(setting.variable for setting in SETTINGS.values()), "KDP_CONFIG", "KDP_OUTPUT", "KDP_PARENT_PID", "KDP_TARGET"]
@@ -46,6 +50,12 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, Given]:
         for setting in SETTINGS.values()
         if environ.get(setting.variable)
     }
+
+
+def warn_of_slips(environ: Mapping[str, str]) -> None:
+    """Log a warning for each variable that is almost one of kdp's."""
+    for slip in slips_in_variables(environ, VARIABLES):
+        logger.warning("%s", slip)
 
 
 def resolve(layers: Sequence[Mapping[str, Given]]) -> Settings:

@@ -97,6 +97,7 @@ class DraScenario(BaseScenario):
         await self._registers(kubelet)
         before = await self._publishes(server)
         pod = await self._prepares(kubelet, server, before)
+        self.check_tried(pod is not None)
         await self._comes_back(kubelet, server, before)
         if pod is not None:
             await self._unprepares(kubelet, pod)

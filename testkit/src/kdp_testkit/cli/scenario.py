@@ -60,8 +60,7 @@ class Scenario(BaseScenario):
         resources = await self._registers(kubelet)
         for resource in resources:
             self._lists(kubelet, resource)
-        for resource in resources:
-            await self._answers_for_a_pod(kubelet, resource)
+        self.check_tried(sum([await self._answers_for_a_pod(kubelet, resource) for resource in resources]))
         await self._comes_back(kubelet, resources)
         await self.stops(plugin, kubelet.paths.device_plugin_dir, kubelet.paths.plugins_registry_dir)
 
@@ -105,10 +104,10 @@ class Scenario(BaseScenario):
             at=last.time,
         )
 
-    async def _answers_for_a_pod(self, kubelet: SimulatedKubelet, resource: str) -> None:
+    async def _answers_for_a_pod(self, kubelet: SimulatedKubelet, resource: str) -> bool:
         if not kubelet.allocatable().get(resource):
             self.tell("pod_skipped", f"{resource}: no healthy device, so no pod is tried", {"resource": resource})
-            return
+            return False
         began = time.monotonic()
         pod = await self.in_time(
             kubelet.admit(Pod.asking({resource: 1})), f"a pod that asks for one {resource} got no answer"
@@ -126,6 +125,7 @@ class Scenario(BaseScenario):
             ),
             {"resource": resource, "devices": list(devices), "seconds": round(seconds, 6), "reply": _reply_json(reply)},
         )
+        return True
 
     async def _comes_back(self, kubelet: SimulatedKubelet, resources: Sequence[str]) -> None:
         before = {resource: sorted(kubelet.devices(resource)) for resource in resources}

@@ -33,6 +33,22 @@ if TYPE_CHECKING:
 DOWNTIME = 0.1
 """Seconds for which the kubelet is away when it is killed."""
 
+MAX_COMPLAINTS = 20
+"""Number of different warnings and errors that are kept of the plugin's log."""
+
+_COMPLAINING = frozenset(("warning", "error", "critical"))
+
+_OF_THE_SCENARIO = (
+    "kdp.cluster",
+    "kdp.daemon.serving",
+    "kdp.deviceplugin.change_log",
+    "kdp.deviceplugin.tracking",
+    "kdp.dra.plugin",
+    "kdp.dra.publishing",
+    "kdp.kubelet",
+)
+"""Loggers whose warnings the scenario itself causes: the kubelet is killed, and the node may be a snapshot."""
+
 _T = TypeVar("_T")
 
 
@@ -65,6 +81,9 @@ class BaseScenario(ABC):
     WHAT = "plugin"
     """What is played with, in words."""
 
+    is_lenient = False
+    """Whether a plugin without a healthy device passes."""
+
     def __init__(self, arguments: Sequence[str], *, profile: str, deadline: float, tell: Tell) -> None:
         if profile not in PROFILES:
             raise ConfigurationError(f"--profile: {profile!r} is not known; known are {', '.join(PROFILES)}")
@@ -76,6 +95,8 @@ class BaseScenario(ABC):
         self._probes = anyio.Event()
         self._probes_address = ""
         self._log: deque[str] = deque(maxlen=200)
+        self._complaints: dict[str, None] = {}
+        self._last_answer = ""
         self._exit_code: int | None = None
         self._started = 0.0
 
@@ -97,6 +118,11 @@ class BaseScenario(ABC):
     def log(self) -> list[str]:
         """The last lines of the plugin's log."""
         return list(self._log)
+
+    @property
+    def complaints(self) -> list[str]:
+        """The different warnings and errors in the plugin's log, the first ones."""
+        return list(self._complaints)
 
     async def run(self) -> None:
         """Go through the scenario.
@@ -176,7 +202,7 @@ class BaseScenario(ABC):
         """Start ``kdp run`` with these options besides those that were given, and end it whatever happens."""
         command = [
             *(sys.executable, "-m", "kdp.cli.child", "run", *self._arguments, *directories),
-            *("--log-format", "json", "--log-level", "info", "--http", "127.0.0.1:0"),
+            *("--log-format", "json", "--log-level", "info", "--http", "127.0.0.1:0", "--http-details", "all"),
         ]
         self._log_complete = anyio.Event()
         self._started = time.monotonic()
@@ -226,6 +252,9 @@ class BaseScenario(ABC):
             self._log.append(line)  # not from logging: a print, a crash
             return
         self._log.append(text)
+        is_caused = str(fields["logger"]).startswith(_OF_THE_SCENARIO)
+        if fields["level"] in _COMPLAINING and not is_caused and len(self._complaints) < MAX_COMPLAINTS:
+            self._complaints[text] = None
         self._log.extend(fields.get("exc", "").splitlines())
         if "address" in fields:
             self._probes_address = str(fields["address"])
@@ -246,6 +275,7 @@ class BaseScenario(ABC):
             self.tell_held_back()
             while True:
                 status, body = await readiness(self._probes_address)
+                self._last_answer = body
                 if status == 200 and is_seen():
                     return ""
                 with anyio.move_on_after(0.02):
@@ -268,6 +298,7 @@ class BaseScenario(ABC):
         self.tell("stop_asked", f"{self.WHAT} asked to stop (SIGTERM)", {}, at=asked)
         code = await self.in_time(process.wait(), f"the {self.WHAT} did not end after SIGTERM")
         seconds = time.monotonic() - asked
+        await self.in_time(self._log_complete.wait(), f"the {self.WHAT}'s log did not end with its process")
         self.tell(
             "stopped",
             f"{self.WHAT} ended {_exit(code)} after {seconds * 1000:.0f} ms",
@@ -281,6 +312,16 @@ class BaseScenario(ABC):
             left = [path.name for path in directory.iterdir() if path.is_socket() and path.name != "kubelet.sock"]
             if left:
                 raise ScenarioFailed(f"the {self.WHAT} left sockets behind in {directory}: {', '.join(left)}")
+
+    def check_tried(self, pods: int) -> None:
+        """Refuse a scenario in which no device was healthy, and so nothing was tried, with the reasons.
+
+        Raises:
+            ScenarioFailed: So it was, and the scenario is not lenient.
+        """
+        if pods == 0 and not self.is_lenient:
+            reasons = "; ".join(_faults_in(self._last_answer)) or "no device was discovered"
+            raise ScenarioFailed(f"no device is healthy, so no pod was tried: {reasons}; --lenient passes all the same")
 
     async def in_time(self, step: Awaitable[_T], failure: str) -> _T:
         """Wait for a step.
@@ -318,6 +359,20 @@ async def readiness(address: str) -> tuple[int, str]:
     head, _, body = answer.partition(b"\r\n\r\n")
     words = head.split()
     return (int(words[1]) if len(words) > 1 else 0), body.decode(errors="replace")
+
+
+def _faults_in(body: str) -> list[str]:
+    """Return each unhealthy device with its reason, from what the plugin says of itself."""
+    try:
+        answer: dict[str, Any] = json.loads(body)
+    except ValueError:
+        return []
+    parts: dict[str, dict[str, Any]] = answer.get("resources") or answer.get("drivers") or {}
+    return [
+        f"{device} of {name}: {fault['reason']}"
+        for name, held in parts.items()
+        for device, fault in held.get("faults", {}).items()
+    ]
 
 
 def why_not_ready(body: str) -> str:

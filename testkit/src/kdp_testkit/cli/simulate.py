@@ -47,6 +47,11 @@ if TYPE_CHECKING:
 @profile_option
 @deadline_option(20.0, "How long one step may take.")
 @click.option(
+    "--lenient",
+    is_flag=True,
+    help="Pass also if the plugin's log has warnings or errors, or if there is no healthy device.",
+)
+@click.option(
     "--output",
     type=click.Choice(["text", "json"]),
     default="text",
@@ -61,6 +66,7 @@ def command(
     mode: str,
     profile: str,
     deadline: float,
+    lenient: bool,
     output: str,
     **flags: str | None,
 ) -> None:
@@ -69,13 +75,17 @@ def command(
     The plugin must register, list its devices, answer for a pod, come back after the kubelet was killed and started
     again, and stop when asked to. It runs as a process of its own; the real kubelet is not touched.
 
+    Warnings and errors in the plugin's log are shown at the end. With any of them, or without a healthy device, it
+    has failed, unless --lenient is given.
+
     With --mode dra it is tried as a DRA driver, against a simulated API server as well: it must publish its devices,
     prepare a claim, publish again what the kubelet's restart has wiped, and undo the claim.
 
     \b
     Exit codes:
       0  passed
-      1  the plugin failed; the last line says why, and its log follows on stderr
+      1  the plugin failed, logged a warning or an error, or had no healthy device; the last line says why, and its
+         log follows on stderr
       2  the target, a parameter or the configuration is wrong
     """  # noqa: D301 - click's mark for a block that keeps its lines
     import anyio
@@ -92,8 +102,13 @@ def command(
     teller = _JsonTeller() if output == "json" else _Teller()
     with refusing():
         scenario = _scenario(mode, arguments, flags, profile=profile, deadline=deadline, tell=teller.tell)
+        scenario.is_lenient = lenient
     try:
         anyio.run(scenario.run)
+        for complaint in scenario.complaints:
+            teller.tell("complaint", f"the {scenario.WHAT}'s log: {complaint}", {"line": complaint})
+        if scenario.complaints and not lenient:
+            raise ScenarioFailed("every step passed, but the log has warnings or errors; mend them, or pass --lenient")
     except Misconfigured as error:
         click.echo(str(error), err=True)
         raise SystemExit(2) from None

@@ -153,7 +153,7 @@ def test_for_people_the_same_is_told_in_lines(simulation: Simulation) -> None:
 
 
 def test_without_devices_no_pod_is_tried(simulation: Simulation) -> None:
-    result = simulation.run("", "--set", "count=0")
+    result = simulation.run("", "--set", "count=0", "--lenient")
     assert result.returncode == 0
     assert "example.com/widget: no healthy device, so no pod is tried" in result.stdout
 
@@ -291,3 +291,45 @@ def discover(self):
     assert result.returncode == 0, result.stdout + result.stderr
     assert "3 devices" in result.stdout
     assert "device /dev/dfl-port." in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("def watch(self, report): raise OSError('no such ring')", "watch() of W failed: OSError: no such ring"),
+        ("def watch(self): pass", "watch() of W failed: TypeError: "),
+        ("def prefer(self, request): raise OSError('no tree')", "OSError: no tree"),
+        ("def links(self, devices): raise OSError('no matrix')", "OSError: no matrix"),
+        ("def close(self): raise OSError('no way back')", "OSError: no way back"),
+        ("async def reset(self): pass\nasync def open(self): self.reset()", "was never awaited"),
+        ("def alocate(self, devices): pass", "did you mean 'allocate'?"),
+    ],
+)
+def test_what_the_log_complains_of_fails_unless_lenient(simulation: Simulation, more: str, says: str) -> None:
+    result = simulation.run(more)
+    assert result.returncode == 1
+    assert says in result.stdout
+    assert "every step passed, but the log has warnings or errors" in result.stdout
+
+
+def test_complaints_pass_if_lenient(simulation: Simulation) -> None:
+    result = simulation.run("polcy = 'packed'", "--lenient")
+    assert result.returncode == 0
+    assert "did you mean 'policy'?" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (
+            "def discover(self): return [kdp.Device(id='w', health=kdp.Health.unhealthy('fan failed'))]",
+            "w of example.com/widget: fan failed",
+        ),
+        ("def discover(self): return []  # nothing", "no device was discovered"),
+    ],
+)
+def test_without_a_healthy_device_it_fails_with_the_reasons(simulation: Simulation, more: str, says: str) -> None:
+    result = simulation.run(more)
+    assert result.returncode == 1
+    assert f"failed: no device is healthy, so no pod was tried: {says}" in result.stdout
+    assert simulation.run(more, "--lenient").returncode == 0
