@@ -120,9 +120,17 @@ class RecordingHost(Host):
         return super().directories(pattern)
 
 
+def _listed(host: Host, pattern: str) -> list[str]:
+    """Return what matches a pattern; a snapshot leaves out what its maker may not read."""
+    try:
+        return host.glob(pattern)
+    except PermissionError:
+        return []
+
+
 def generic_paths(host: Host) -> list[str]:
     """Return what a snapshot without a class holds of this node."""
-    found = [path for pattern in GENERIC for path in host.glob(pattern)]
+    found = [path for pattern in GENERIC for path in _listed(host, pattern)]
     devices = [host.resolve(path) for path in found if path.startswith("/sys/") and host.is_directory(path)]
     nodes = [path for path in host.device_nodes() if not path.startswith(_DULL)]
     return [*found, *(path for device in dict.fromkeys(devices) for path in _below(host, device, MAX_DEPTH)), *nodes]
@@ -131,7 +139,7 @@ def generic_paths(host: Host) -> list[str]:
 def _below(host: Host, directory: str, depth: int) -> Iterable[str]:
     table = posixpath.basename(directory)
     in_table = table in ("gids", "pkeys") or "/gid_attrs/" in directory
-    for path in host.glob(f"{host.escape(directory)}/*"):
+    for path in _listed(host, f"{host.escape(directory)}/*"):
         name = posixpath.basename(path)
         if name in _NOT_TAKEN or (in_table and name.isdigit() and int(name) >= _TABLE_ENTRIES):
             continue
@@ -149,7 +157,7 @@ def siblings(host: Host, paths: Iterable[str]) -> list[str]:
         path
         for directory in sorted(directories)
         if directory.startswith("/sys/devices/") and directory.count("/") > 3
-        for path in host.glob(f"{host.escape(directory)}/*")
+        for path in _listed(host, f"{host.escape(directory)}/*")
         if not host.is_directory(path)
     ]
 

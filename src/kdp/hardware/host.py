@@ -23,7 +23,7 @@ import attrs
 
 from ..errors import InvalidValueError
 from ..storage.reading import check_regular, read_start
-from .patterns import in_one_directory, matching, names
+from .patterns import check_readable, in_one_directory, matching, names
 from .resolving import READ_ONLY, Below, open_straight, resolve
 
 if TYPE_CHECKING:
@@ -142,12 +142,19 @@ class Host:
         """Return the node's paths that match a shell pattern, sorted by their text; ``**`` matches any depth.
 
         A link that leads nowhere is a path, too. `escape` makes a plain name of one with brackets in it.
+
+        Raises:
+            PermissionError: This process may not read the directory, so that it cannot know what is there.
         """
         if "\0" in pattern:
             return []
         if self.root is not _SLASH:
             return sorted(matching(self, pattern))
-        return sorted(glob.glob(f"/{pattern.lstrip('/')}", recursive=True))
+        pattern = f"/{pattern.lstrip('/')}"
+        found = sorted(glob.glob(pattern, recursive=True))
+        if not found or "**" in pattern:  # which finds the directory itself
+            check_readable(pattern)
+        return found
 
     def escape(self, host_path: str) -> str:
         """Return the pattern for `glob` that matches only this path."""
@@ -277,7 +284,11 @@ class Host:
             return Directory(self, str(host_path))
 
     def directories(self, pattern: str) -> list[Directory]:
-        """Return directories by shell pattern, links followed, 2 before 10; a class is ``/sys/class/NAME/*``."""
+        """Return directories by shell pattern, links followed, 2 before 10; a class is ``/sys/class/NAME/*``.
+
+        Raises:
+            PermissionError: As of `glob`.
+        """
         from ..model.names import natural
         from .directory import Directory
 

@@ -26,14 +26,32 @@ def in_one_directory(pattern: str) -> tuple[str, str] | None:
 
 
 def names(directory: str, pattern: str) -> dict[str, os.DirEntry[str]]:
-    """Return the entries of a directory whose names match a pattern; none if there is no directory."""
+    """Return the entries of a directory whose names match a pattern; none if there is no directory.
+
+    Raises:
+        PermissionError: This process may not read it, so that nobody knows what is in it.
+    """
     try:
         with os.scandir(directory) as entries:
             there = {entry.name: entry for entry in entries}
+    except PermissionError:
+        raise
     except OSError:
         return {}
     is_hidden = pattern.startswith(".")
     return {name: there[name] for name in fnmatch.filter(there, pattern) if is_hidden or not name.startswith(".")}
+
+
+def check_readable(pattern: str) -> None:
+    """Check that this process may read the directory in which a pattern's first wildcard is looked up.
+
+    Raises:
+        PermissionError: It may not. `glob.glob` finds nothing there, as in an empty directory.
+    """
+    parts = pattern.split("/")
+    plain = next((n for n, part in enumerate(parts) if glob.has_magic(part)), None)
+    if plain is not None:
+        names("/".join(parts[:plain]) or "/", "")
 
 
 def matching(host: NodeFiles, pattern: str) -> list[str]:
