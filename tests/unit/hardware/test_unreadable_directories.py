@@ -49,7 +49,7 @@ def test_a_directory_that_may_not_be_read_is_not_empty(place: Path, pattern: str
         host.glob(f"{above}/widgets/{pattern}")
     with as_nobody(), pytest.raises(PermissionError, match="widgets"):
         host.directories(f"{above}/widgets/{pattern}")
-    assert host.glob(f"{above}/nothing/{pattern}") == []
+    assert host.glob(f"{above}/nothing/*") == []
 
 
 async def test_a_discovery_in_it_fails_instead_of_finding_nothing(place: Path) -> None:
