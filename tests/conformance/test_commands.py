@@ -212,6 +212,7 @@ def test_a_bad_program_is_told_and_nothing_of_it_is_left(how: str, marked: str) 
     assert report["summary"]["passed"] == 0
     assert report["summary"]["failed"] == 1
     assert words in report["checks"][0]["saw"]
+    assert report["checks"][0]["cure"].startswith("read the plugin's log for why it does not register")
     assert report["checks"][1]["saw"] == "the plugin did not register, see check 1"
     assert len(done.stdout) < 200_000
 

@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 MEETING = 30.0
 """Seconds that the plugin has to register when it is met first."""
 
+_CURE_OF_STRANGER = (
+    "read the plugin's log for why it does not register; it must find kubelet.sock in the directory it was given, call "
+    "Register, and serve ListAndWatch"
+)
+
 SETTLED = 0.3
 """Seconds without news after which no further resource is expected."""
 
@@ -168,7 +173,9 @@ async def check_backend(
 def _judge_stranger(runner: Runner[Case], saw: str) -> None:
     """Judge a plugin that never registered: one check has failed, of the others nothing can be said."""
     first, *others = runner.chosen
-    runner.take(CheckResult(check=first, status="failed", saw=saw))
+    # That check's own cure is about something else, if not all checks were chosen.
+    judged = attrs.evolve(first, cure=_CURE_OF_STRANGER)
+    runner.take(CheckResult(check=judged, status="failed", saw=saw))
     reason = f"the plugin did not register, see check {first.id}"
     for check in others:
         runner.take(CheckResult(check=check, status="not_applicable", saw=reason))
