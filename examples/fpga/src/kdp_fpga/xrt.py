@@ -92,8 +92,8 @@ def _function(
     render = next((entry for entry in function.children("drm/renderD*")), None)
     return Function(
         address=function.address,
-        shell=_said(function, "rom*", "VBNV", last),
-        timestamp=_said(function, "rom*", "timestamp", last),
+        shell=_reading(function, "rom*", "VBNV", last),
+        timestamp=_reading(function, "rom*", "timestamp", last),
         serial=_serial(function, last),
         render_node=None if render is None else f"/dev/dri/{render.name}",
         dma_node=f"/dev/xfpga/dma.qdma.u{_number(function)}.0" if function.children("dma.qdma.u*") else None,
@@ -104,11 +104,11 @@ def _function(
 
 
 def _serial(function: kdp.hardware.PciFunction, last: kdp.hardware.LastKnown) -> Known:
-    newer = _said(function, "hwmon_sdm.u.*", "serial_num", last)
-    return newer if newer.value is not None else _said(function, "xmc.u.*", "serial_num", last)
+    newer = _reading(function, "hwmon_sdm.u.*", "serial_num", last)
+    return newer if newer.value is not None else _reading(function, "xmc.u.*", "serial_num", last)
 
 
-def _said(function: kdp.hardware.PciFunction, folder: str, name: str, last: kdp.hardware.LastKnown) -> Known:
+def _reading(function: kdp.hardware.PciFunction, folder: str, name: str, last: kdp.hardware.LastKnown) -> Known:
     """Return what an attribute of the first folder that matches says; its number may differ after each reset.
 
     xocl prints the bytes of the card's ROM as they are (VBNV_show in its feature_rom.c), so a card that fails may say
