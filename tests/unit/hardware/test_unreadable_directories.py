@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from typing_extensions import override
 
 import kdp
 from kdp.hardware import Host
@@ -56,6 +57,7 @@ async def test_a_discovery_in_it_fails_instead_of_finding_nothing(place: Path) -
     class Widgets(kdp.DeviceBackend):
         resource = "example.com/widget"
 
+        @override
         def discover(self) -> list[kdp.Device]:
             return [kdp.Device(id=each.name) for each in Host().directories(f"{place}/widgets/*")]
 

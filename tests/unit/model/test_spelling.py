@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from typing_extensions import override
 
 import kdp
 from kdp.daemon.sources import VARIABLES
@@ -21,6 +22,7 @@ class Careless(kdp.DeviceBackend):
         self.stale_afer = 3
         self.cards = ()
 
+    @override
     def discover(self) -> list[kdp.Device]:
         return []
 
@@ -36,6 +38,7 @@ class Careful(kdp.DeviceBackend):
     devices: tuple[str, ...] = ()
     host = driver = handle = library = serial = opened = name = names = options = node = match = None
 
+    @override
     def discover(self) -> list[kdp.Device]:
         return []
 

@@ -79,6 +79,7 @@ def test_a_misspelt_hook_is_a_warning_at_the_start(caplog: pytest.LogCaptureFixt
     class Careless(kdp.DeviceBackend):
         resource = "example.com/widget"
 
+        @override
         def discover(self) -> list[kdp.Device]:
             return []
 

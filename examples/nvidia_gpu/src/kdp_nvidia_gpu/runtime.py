@@ -44,7 +44,7 @@ def runtime_evidence(host: kdp.hardware.Host, environment: Mapping[str, str] = o
 
 def is_default(host: kdp.hardware.Host) -> bool:
     """Return whether containerd's configuration makes it the runtime of pods that name no RuntimeClass."""
-    files = [path for pattern in CONTAINERD for path in host.glob(pattern)]
+    files = [path for pattern in CONTAINERD for path in _listed(host, pattern)]
     return any(_DEFAULT.search(host.reading(path).or_else("")) for path in files)
 
 
@@ -59,13 +59,21 @@ class CdiNames:
         """Return the qualified names of all devices; a file that is no spec has none."""
         found: frozenset[str] = frozenset()
         for directory in CDI_DIRECTORIES:
-            for path in self._host.glob(f"{directory}/*"):
+            for path in _listed(self._host, f"{directory}/*"):
                 if path.endswith((".json", ".yaml")):
                     text = self._host.reading(path).or_else("")
                     if self._parsed.get(path, ("", None))[0] != text:
                         self._parsed[path] = (text, _names(text))
                     found |= self._parsed[path][1] if path in self._parsed else frozenset()
         return found
+
+
+def _listed(host: kdp.hardware.Host, pattern: str) -> list[str]:
+    """Return what matches a pattern. What may not be read is as if it were not there, as a file's text is."""
+    try:
+        return host.glob(pattern)
+    except PermissionError:
+        return []
 
 
 def _names(text: str) -> frozenset[str]:

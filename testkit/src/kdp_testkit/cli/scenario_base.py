@@ -252,7 +252,7 @@ class BaseScenario(ABC):
             self._log.append(line)  # not from logging: a print, a crash
             return
         self._log.append(text)
-        is_caused = str(fields["logger"]).startswith(_OF_THE_SCENARIO)
+        is_caused = fields["level"] == "warning" and str(fields["logger"]).startswith(_OF_THE_SCENARIO)
         if fields["level"] in _COMPLAINING and not is_caused and len(self._complaints) < MAX_COMPLAINTS:
             self._complaints[text] = None
         self._log.extend(fields.get("exc", "").splitlines())

@@ -69,7 +69,9 @@ def test_an_error_does_not_quote_a_value_of_the_environment() -> None:
 def test_a_value_that_is_seen_late_is_left_out_of_the_lines_before(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "r.jsonl", redaction=Redaction(["env"]))
     writer.end(writer.call("kubelet", "Allocate", b"", resource="a/b"), "plugin", "UNKNOWN", "bad hunter2-token here")
-    answer = v1beta1.AllocateResponse(container_responses=[{"envs": {"T": "hunter2-token"}}])
+    answer = v1beta1.AllocateResponse(
+        container_responses=[v1beta1.ContainerAllocateResponse(envs={"T": "hunter2-token"})]
+    )
     number = writer.call("kubelet", "Allocate", b"", resource="a/b")
     writer.answer(number, "plugin", "Allocate", answer.SerializeToString())
     writer.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import strategies as st
@@ -44,7 +44,7 @@ DOCUMENT: list[Any] = [HEADER, *LINES]
 
 
 def joined(document: Any) -> bytes:
-    lines = cast("list[Any]", document if isinstance(document, list) else [document])
+    lines = document if isinstance(document, list) else [document]
     return b"".join(as_bytes(line) + b"\n" for line in lines)
 
 
