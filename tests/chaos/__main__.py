@@ -22,13 +22,14 @@ async def _main(seconds: float, seed: int) -> int:
             world = World(Path(directory), kubelet, on(kubelet), random.Random(seed))  # noqa: S311 - reproducible
             began = time.monotonic()
             played = await play(world, seconds, print)
+            log = world.log
     took = time.monotonic() - began
     print(f"seed {seed}: {played.total()} operations in {took:.0f} s: {dict(played.most_common())}")
     print(f"judged: {dict(world.judge.counts)}")
     for text in world.judge.violations:
         print(f"VIOLATION: {text}")
     if world.judge.violations:
-        print(world.log, file=sys.stderr)
+        print(log, file=sys.stderr)
     return 1 if world.judge.violations else 0
 
 
