@@ -76,7 +76,8 @@ class Child:
         """Ask /readyz; on this connection, if there is one already."""
         async with stream or await self.knock() as asked:
             await asked.send(b"GET /readyz HTTP/1.0\r\n\r\n")
-            body = b"".join([chunk async for chunk in asked])
+            with anyio.fail_after(PATIENCE):
+                body = b"".join([chunk async for chunk in asked])
         found: dict[str, Any] = json.loads(body.partition(b"\r\n\r\n")[2])
         return {**found, "ready": body.startswith(b"HTTP/1.0 200")}
 

@@ -97,6 +97,7 @@ async def test_without_descriptors_it_waits_and_comes_back(k: SimulatedKubelet, 
     async with child(k.paths) as plugin:
         await k.until(allocatable={RESOURCE: 2})
         async with await plugin.knock() as probe:
+            await plugin.readiness()  # connections are accepted in their order, so this one has its descriptor
             with k.faults.exhaust_descriptors(plugin.pid):
                 [reply] = await k.plugin(RESOURCE).allocate(["w-0"])  # what is open goes on
                 assert reply.envs == {}
