@@ -280,3 +280,46 @@ def test_a_wrong_command_line_is_refused(arguments: list[str], words: str) -> No
     assert done.returncode == 2
     assert words in done.stderr
     assert not done.stdout
+
+
+RUBBISH = """
+import os, sys, time
+from concurrent.futures import ThreadPoolExecutor
+import grpc
+
+directory, wrong = os.environ["KDP_DEVICE_PLUGIN_DIR"], sys.argv[1]
+LIST = b"\\x0a\\x0d\\x0a\\x02w0\\x12\\x07Healthy"
+GOOD = {"GetDevicePluginOptions": b"", "ListAndWatch": LIST, "Allocate": b"\\x0a\\x00"}
+
+class Handlers(grpc.GenericRpcHandler):
+    def service(self, details):
+        name = details.method.rpartition("/")[2]
+        answer = b"\\xff\\xff\\xffrubbish" if name == wrong else GOOD.get(name)
+        def stream(request, context):
+            yield answer
+            while context.is_active():
+                time.sleep(0.05)
+        if name == "ListAndWatch":
+            return grpc.unary_stream_rpc_method_handler(stream)
+        return answer is not None and grpc.unary_unary_rpc_method_handler(lambda request, context: answer) or None
+
+server = grpc.server(ThreadPoolExecutor(20))
+server.add_generic_rpc_handlers((Handlers(),))
+server.add_insecure_port(f"unix:{directory}/rubbish.sock")
+server.start()
+request = b"\\x0a\\x07v1beta1\\x12\\x0crubbish.sock\\x1a\\x13example.com/rubbish"
+with grpc.insecure_channel(f"unix:{directory}/kubelet.sock") as kubelet:
+    kubelet.unary_unary("/v1beta1.Registration/Register")(request, timeout=10)
+server.wait_for_termination()
+"""
+
+
+@pytest.mark.parametrize(("wrong", "check"), [("Allocate", "33"), ("GetDevicePluginOptions", "1")])
+def test_rubbish_is_judged(wrong: str, check: str, tmp_path: Path) -> None:
+    """The kit died of it with a DecodeError."""
+    source = tmp_path / "rubbish.py"
+    source.write_text(RUBBISH)
+    done = run("--only", check, "--output", "json", "--", sys.executable, str(source), wrong)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert "failed to unmarshal the received message" in done.stdout

@@ -170,7 +170,9 @@ class Hooks:
         failure = lasting(f"{type(error).__name__}: {message_of(error)}")
         if failure != lane.last_failure:
             lane.last_failure = failure
-            logger.error("%s() of %s failed: %s", hook, self.label, in_one_line(error), exc_info=error)
+            # Words of our own are told by whoever is told of the failure.
+            told = "" if isinstance(error, InvalidValueError) else f": {in_one_line(error)}"
+            logger.error("%s() of %s failed%s", hook, self.label, told, exc_info=error)
         if isinstance(error, InvalidValueError):  # our own words about the vendor's value: they may leave the process
             return HookFailedError(f"{hook}() of {self.label}: {sentence(error)}")
         return HookFailedError(

@@ -218,7 +218,7 @@ async def test_an_internal_failure_is_told_with_its_traceback_and_exit_code_1(st
     async with start(source) as plugin:
         assert await plugin.ends() == 1
     assert "CRITICAL kdp.daemon.process: ending because of an error that is a bug of kdp" in plugin.log
-    assert plugin.lines[-1] == "ZeroDivisionError: division by zero"
+    assert plugin.lines[-1] == "    ZeroDivisionError: division by zero"
 
 
 # Reload and stacks ----------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
 from kdp.proto.pluginregistration.v1 import api_pb2 as registration
 
 RESOURCE = "example.com/widget"
+RUBBISH = b"\xff\xff\xff\xffrubbish"
 _names = itertools.count(1)
 
 
@@ -40,6 +41,8 @@ class BarePlugin:
         self.on_allocate: Callable[[v1beta1.AllocateRequest], Awaitable[v1beta1.AllocateResponse]] | None = None
         self.on_preferred: Callable[[v1beta1.PreferredAllocationRequest], Sequence[str]] | None = None
         self.pre_start_error = ""
+        self.rubbish: set[str] = set()
+        """Methods whose answers are no messages."""
         self.info = registration.PluginInfo(type="DevicePlugin", name=resource, supported_versions=["v1beta1"])
         self.authorities: set[str] = set()
         self.notified: list[tuple[bool, str]] = []
@@ -59,18 +62,16 @@ class BarePlugin:
         unary = grpc.unary_unary_rpc_method_handler
         handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
             "GetDevicePluginOptions": unary(
-                self._options, v1beta1.Empty.FromString, v1beta1.DevicePluginOptions.SerializeToString
+                self._options, v1beta1.Empty.FromString, self._written("GetDevicePluginOptions")
             ),
             "ListAndWatch": grpc.unary_stream_rpc_method_handler(
-                self._watch, v1beta1.Empty.FromString, v1beta1.ListAndWatchResponse.SerializeToString
+                self._watch, v1beta1.Empty.FromString, self._written("ListAndWatch")
             ),
-            "Allocate": unary(
-                self._allocate, v1beta1.AllocateRequest.FromString, v1beta1.AllocateResponse.SerializeToString
-            ),
+            "Allocate": unary(self._allocate, v1beta1.AllocateRequest.FromString, self._written("Allocate")),
             "GetPreferredAllocation": unary(
                 self._preferred,
                 v1beta1.PreferredAllocationRequest.FromString,
-                v1beta1.PreferredAllocationResponse.SerializeToString,
+                self._written("GetPreferredAllocation"),
             ),
             "PreStartContainer": unary(
                 self._pre_start,
@@ -79,9 +80,7 @@ class BarePlugin:
             ),
         }
         watched: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-            "GetInfo": unary(
-                self._info, registration.InfoRequest.FromString, registration.PluginInfo.SerializeToString
-            ),
+            "GetInfo": unary(self._info, registration.InfoRequest.FromString, self._written("GetInfo")),
             "NotifyRegistrationStatus": unary(
                 self._notified,
                 registration.RegistrationStatus.FromString,
@@ -96,6 +95,12 @@ class BarePlugin:
         )
         self._server.add_insecure_port(f"unix:{self.path}")
         await self._server.start()
+
+    def _written(self, method: str) -> Callable[[Any], bytes]:
+        def write(message: Any) -> bytes:
+            return RUBBISH if method in self.rubbish else bytes(message.SerializeToString())
+
+        return write
 
     async def register(
         self,

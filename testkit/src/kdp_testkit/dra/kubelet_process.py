@@ -407,7 +407,11 @@ class DraKubeletProcess:
         self._log.add(events.HealthStreamOpened(driver=driver, endpoint=endpoint, service=instance.health_service))
         while (message := await stream.read()) is not None:
             received, payload = message
-            reports = decode_health(payload)
+            try:
+                reports = decode_health(payload)
+            except CallError as error:
+                stream.refuse(error)
+                break
             states = [report.health for report in reports]
             changed = set(self.health.report(driver, reports, received))
             if changed:

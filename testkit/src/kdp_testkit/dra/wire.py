@@ -15,7 +15,7 @@ from kdp.proto.dra.v1 import api_pb2 as v1
 from kdp.proto.dra.v1beta1 import api_pb2 as v1beta1
 from kdp.proto.drahealth.v1 import api_pb2 as health_v1
 
-from ..protocol.wire import CallError, PluginConnection, PluginStream
+from ..protocol.wire import CallError, PluginConnection, PluginStream, decoded
 from .claims import ClaimEntry, PreparedDevice
 from .health import DeviceReport
 
@@ -68,7 +68,7 @@ class DriverConnection(PluginConnection):
         """
         request = self._messages.NodePrepareResourcesRequest(claims=self._claims(claims))
         payload = await self._ask("NodePrepareResources", request.SerializeToString(), timeout)
-        message = self._messages.NodePrepareResourcesResponse.FromString(payload)
+        message = decoded(self._messages.NodePrepareResourcesResponse, payload)
         return {
             uid: (tuple(_device(device) for device in result.devices), result.error)
             for uid, result in message.claims.items()
@@ -86,7 +86,7 @@ class DriverConnection(PluginConnection):
         """
         request = self._messages.NodeUnprepareResourcesRequest(claims=self._claims(claims))
         payload = await self._ask("NodeUnprepareResources", request.SerializeToString(), timeout)
-        message = self._messages.NodeUnprepareResourcesResponse.FromString(payload)
+        message = decoded(self._messages.NodeUnprepareResourcesResponse, payload)
         return {uid: result.error for uid, result in message.claims.items()}
 
     def watch_health(self, service: str) -> PluginStream:
@@ -122,7 +122,11 @@ def _device(device: Any) -> PreparedDevice:
 
 
 def decode_health(payload: bytes) -> list[DeviceReport]:
-    """Read a report of health: both versions are the same on the wire."""
+    """Read a report of health: both versions are the same on the wire.
+
+    Raises:
+        CallError: It is none.
+    """
     return [
         DeviceReport(
             pool=device.device.pool_name,
@@ -131,5 +135,5 @@ def decode_health(payload: bytes) -> list[DeviceReport]:
             message=device.message,
             timeout=float(device.health_check_timeout_seconds),
         )
-        for device in health_v1.NodeWatchResourcesResponse.FromString(payload).devices
+        for device in decoded(health_v1.NodeWatchResourcesResponse, payload).devices
     ]

@@ -13,7 +13,7 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 from urllib.parse import quote
 
 import anyio
@@ -21,6 +21,7 @@ import anyio.lowlevel
 import attrs
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError, Message
 
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
 from kdp.proto.pluginregistration.v1 import api_pb2 as registration
@@ -31,6 +32,8 @@ from .validation import DIAL_TIMEOUT, INFO_TIMEOUT, MAX_SOCKET_PATH_BYTES, NOTIF
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+_M = TypeVar("_M", bound=Message)
 
 _CLOSING = "grpc: the client connection is closing"
 _SERVICE = "/v1beta1.DevicePlugin/"
@@ -99,15 +102,33 @@ class PluginInfo:
     versions: tuple[str, ...]
 
 
+def decoded(kind: type[_M], payload: bytes) -> _M:
+    """Read what a plugin sent.
+
+    Raises:
+        CallError: It is no such message; grpc-go ends the call or the stream with this (recv in its rpc_util.go).
+    """
+    try:
+        return kind.FromString(payload)
+    except DecodeError:
+        raise CallError(
+            "INTERNAL", "grpc: failed to unmarshal the received message: proto: cannot parse invalid wire-format data"
+        ) from None
+
+
 def decode_devices(payload: bytes) -> list[ListedDevice]:
-    """Read a ListAndWatchResponse, in its order, duplicates included."""
+    """Read a ListAndWatchResponse, in its order, duplicates included.
+
+    Raises:
+        CallError: It is none.
+    """
     return [
         ListedDevice(
             device.ID,
             device.health,
             tuple(node.ID for node in device.topology.nodes) if device.HasField("topology") else None,
         )
-        for device in v1beta1.ListAndWatchResponse.FromString(payload).devices
+        for device in decoded(v1beta1.ListAndWatchResponse, payload).devices
     ]
 
 
@@ -184,7 +205,16 @@ class PluginStream:
         """
         with anyio.fail_after(timeout):
             message = await self.read()
-        return None if message is None else decode_devices(message[1])
+        try:
+            return None if message is None else decode_devices(message[1])
+        except CallError as error:
+            self.refuse(error)
+            return None
+
+    def refuse(self, error: CallError) -> None:
+        """End the stream because of what came."""
+        self._ending = error.code, error.detail
+        self.cancel()
 
     @property
     def ending(self) -> tuple[str, str]:
@@ -270,7 +300,7 @@ class PluginConnection:
             CallError: The call failed.
         """
         payload = await self.call("GetDevicePluginOptions", b"", timeout=timeout)
-        message = v1beta1.DevicePluginOptions.FromString(payload)
+        message = decoded(v1beta1.DevicePluginOptions, payload)
         return PluginOptions(
             pre_start_required=message.pre_start_required,
             preferred_allocation_available=message.get_preferred_allocation_available,
@@ -308,7 +338,7 @@ class PluginConnection:
             container_requests=[v1beta1.ContainerAllocateRequest(devices_ids=ids) for ids in device_ids]
         )
         payload = await self.call("Allocate", request.SerializeToString(), timeout=timeout)
-        return [_reply(reply) for reply in v1beta1.AllocateResponse.FromString(payload).container_responses]
+        return [_reply(reply) for reply in decoded(v1beta1.AllocateResponse, payload).container_responses]
 
     async def preferred(
         self,
@@ -330,7 +360,7 @@ class PluginConnection:
             ]
         )
         payload = await self.call("GetPreferredAllocation", request.SerializeToString(), timeout=timeout)
-        message = v1beta1.PreferredAllocationResponse.FromString(payload)
+        message = decoded(v1beta1.PreferredAllocationResponse, payload)
         return [tuple(response.deviceIDs) for response in message.container_responses]
 
     async def pre_start(self, device_ids: Iterable[str], timeout: float = PRE_START_TIMEOUT) -> None:  # noqa: ASYNC109
@@ -349,7 +379,7 @@ class PluginConnection:
             CallError: The call failed.
         """
         payload = await self.call("GetInfo", b"", service=_WATCHER_SERVICE, timeout=INFO_TIMEOUT)
-        message = registration.PluginInfo.FromString(payload)
+        message = decoded(registration.PluginInfo, payload)
         return PluginInfo(
             type=message.type,
             name=message.name,
