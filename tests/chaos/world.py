@@ -221,6 +221,7 @@ class World:
 
     def plug(self, name: str | None = None) -> None:
         """Add a healthy toy."""
+        self.causes.add("a toy was plugged in")
         if name is None:
             self._names += 1
             name = f"new{self._names}"

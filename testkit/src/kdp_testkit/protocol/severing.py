@@ -51,13 +51,11 @@ def sever(path: str) -> bool:
 
 def _ours(peers: set[_Peer], path: str) -> set[_Peer]:
     """Return those that are the plugin at this path."""
-    exact = {peer for peer in peers if os.path.dirname(peer.path) == os.path.dirname(path)}
+    exact = {peer for peer in peers if _directory(peer.path) == os.path.dirname(path)}
     if exact:
         return exact
     # One whose path leads somewhere here is another plugin: sockets of DRA drivers all have one name.
-    peers = {
-        peer for peer in peers if not os.path.exists(os.path.join(os.path.dirname(peer.path), _file_name(peer.path)))
-    }
+    peers = {peer for peer in peers if not os.path.exists(os.path.join(_directory(peer.path), _file_name(peer.path)))}
     if len(peers) <= 1:
         return peers
     # The plugin sees its directory at another path, and so does another one: ask who listens here.
@@ -75,6 +73,14 @@ def _peer(connection: socket.socket) -> _Peer | None:
     return _Peer(os.fsdecode(connection.getpeername()), pid)
 
 
+# A plugin may bind under a hidden name, or in a hidden directory, and rename (contract section 3). The kernel goes on
+# telling the hidden one.
+
+
 def _file_name(path: str) -> str:
-    # A plugin may bind under a hidden name and rename (contract section 3): the kernel goes on telling the hidden one.
     return os.path.basename(path).removeprefix(".")
+
+
+def _directory(path: str) -> str:
+    directory = os.path.dirname(path)
+    return os.path.dirname(directory) if os.path.basename(directory).startswith(".") else directory
