@@ -114,3 +114,18 @@ def test_when_ours_is_gone_the_one_of_the_same_name_is_left_alone(tmp_path: Path
     path.with_name(".plugin.sock").rename(path)
     assert not sever(os.fspath(tmp_path / "a" / "plugin.sock"))
     assert not is_broken(other)
+
+
+def test_one_of_the_same_name_that_was_bound_in_a_hidden_directory_is_left_alone(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    """The end of one node cut the connection to the driver of the next one."""
+    born, path = tmp_path / "b" / ".kdp" / ".plugin.sock", tmp_path / "b" / "plugin.sock"
+    born.parent.mkdir(parents=True)
+    listening(born, stack)
+    born.rename(path)
+    other = connected(path, stack)
+    assert not sever(os.fspath(tmp_path / "a" / "plugin.sock"))
+    assert not is_broken(other)
+    assert sever(os.fspath(path))
+    assert is_broken(other)
