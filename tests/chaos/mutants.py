@@ -68,7 +68,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "each saving leaks a descriptor": Mutant(
         8,
         "deviceplugin/tracking/store.py",
-        "            os.close(before)",
+        "            locks.close(before)",
         "            pass",
     ),
 }

@@ -165,9 +165,10 @@ class World:
         """SIGKILL."""
         if self.pid is not None and self._process is not None:
             self.causes.add("the plugin was killed")
-            self.judge.died()
             self._process.kill()
             await self._process.wait()
+            await self.heard()  # what it did while it lived counts for its life
+            self.judge.died()
 
     async def terminate(self) -> None:
         """SIGTERM, and judge how it ends."""
@@ -190,9 +191,10 @@ class World:
         self.causes.add("there were two plugins")
         other = await self._started(0)
         await anyio.sleep(self.rng.uniform(0.2, 1.5))
-        self.judge.died()
         other.kill()
         await other.wait()
+        await self.heard()
+        self.judge.died()
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the plugin, if it runs."""

@@ -170,7 +170,7 @@ class Described(Node):
 
 
 MUTANTS_OF_FILES = [
-    Mutant(5, "the files stay", "shutil.rmtree(self._directory / uid)", "_ = uid"),
+    Mutant(5, "the files stay", "shutil.rmtree(self._folder(uid))", "_ = uid"),
     Mutant(8, "it can be written", "read_only=True", "read_only=False"),
     Mutant(8, "the path has the choice", 'base = request.partition("/")[0]', "base = request"),
     Mutant(8, "the choice is not told", '"name": request,', '"name": request.partition("/")[0],'),
