@@ -268,10 +268,8 @@ def printable(text: str, most: int) -> str:
     """
     shown = text[: most + 1]
     if not shown.isprintable() or (not shown.isascii() and _UNSEEN.search(shown)):
-        shown = "".join(
-            each if each.isprintable() and not _UNSEEN.match(each) else each.encode("unicode_escape").decode()
-            for each in shown
-        )
+        # Not by a codec: Python opens the module of one that it has not used yet, and there may be no descriptor.
+        shown = "".join(each if each.isprintable() and not _UNSEEN.match(each) else ascii(each)[1:-1] for each in shown)
     return shown if len(shown) <= most else f"{shown[: most - 3]}..."
 
 

@@ -10,6 +10,7 @@ import asyncio
 import io
 import json
 import logging
+import subprocess
 import sys
 import unicodedata
 from collections.abc import Callable, Mapping
@@ -240,3 +241,11 @@ def test_a_huge_text_is_cut_before_it_is_escaped() -> None:
 
 def test_the_mutants_name_what_is_there() -> None:
     assert errors.printable is printable
+
+
+def test_no_codec_is_loaded_to_escape() -> None:
+    """Without file descriptors the first text that did not print ended the process: Python could not open the codec."""
+    escape = "print(kdp.errors.printable('a\\x1b\\u202e', 20), 'encodings.unicode_escape' in sys.modules)"
+    code = f"import sys, kdp.errors; {escape}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "a\\x1b\\u202e False\n"
