@@ -1,17 +1,13 @@
 """The vendor's plugin under chaos: toys that are files, and hooks that misbehave on command.
 
-``python -m tests.chaos.plugin HARDWARE JOURNAL KUBELET STATE PORT``: the directory of the toys, the descriptor to which
-it says what its hooks did, the kubelet's directory, that of kdp's own files, and the port of its probes.
+``python -m tests.chaos.plugin HARDWARE JOURNAL KUBELET STATE``: the directory of the toys, the descriptor to which it
+says what its hooks did, the kubelet's directory, and that of kdp's own files.
 """
 
 from __future__ import annotations
 
-import contextlib
-import inspect
 import json
 import os
-import socket
-import stat
 import sys
 import time
 from collections.abc import Iterator
@@ -27,7 +23,6 @@ from kdp.deviceplugin.tracking.pace import Pace
 
 RESOURCE = "example.com/toy"
 COMMAND = ".command"
-CLOCK = ".clock"
 SICK = "sick"
 
 QUICK = Pace(
@@ -55,8 +50,6 @@ class Toys(kdp.DeviceBackend):
             self._is_awake = True
             self._say({"hook": "discover"})
         self._obey("discover")
-        if self._commanded("sever"):
-            _sever()
         for file in sorted(self._hardware.iterdir()):
             if not file.name.startswith("."):
                 is_sick = file.read_text() == SICK
@@ -98,41 +91,12 @@ class Toys(kdp.DeviceBackend):
         os.write(self._journal, json.dumps(said).encode() + b"\n")
 
 
-def _sever() -> None:
-    """Cut every connection that somebody has made to this process."""
-    for name in map(int, os.listdir("/proc/self/fd")):
-        with contextlib.suppress(OSError):
-            if stat.S_ISSOCK(os.fstat(name).st_mode):
-                with socket.socket(fileno=os.dup(name)) as somebody:
-                    if somebody.getsockname() and not somebody.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                        somebody.shutdown(socket.SHUT_RDWR)
-
-
-def _step_clock(hardware: Path) -> None:
-    """Let kdp's wall clock be wrong by the seconds that stand in a file.
-
-    Only kdp's: gRPC reads the time both here and in C, and a clock that is stepped is the same in both.
-    """
-    true = time.time
-
-    def clock() -> float:
-        frame = inspect.currentframe()
-        caller = frame.f_back if frame else None
-        is_ours = caller is not None and str(caller.f_globals.get("__name__")).startswith("kdp.")
-        with contextlib.suppress(OSError, ValueError):
-            return true() + (float((hardware / CLOCK).read_text()) if is_ours else 0.0)
-        return true()
-
-    time.time = clock
-
-
 def main() -> None:
     """Run it until it is asked to stop."""
-    hardware, journal, kubelet, state, port = sys.argv[1:]
-    _step_clock(Path(hardware))
+    hardware, journal, kubelet, state = sys.argv[1:]
     for module, name, value in ((allocations, "FIRST_LOOK", 0.02), (tracker, "Pace", lambda: QUICK)):
         setattr(module, name, value)
-    kdp.run(Toys(Path(hardware), int(journal)), kubelet_root=kubelet, state_dir=state, http=f"127.0.0.1:{port}")
+    kdp.run(Toys(Path(hardware), int(journal)), kubelet_root=kubelet, state_dir=state)
 
 
 if __name__ == "__main__":
