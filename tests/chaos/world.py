@@ -274,7 +274,9 @@ class World:
         except AdmissionError as error:
             held = sum(len(pod.devices(RESOURCE)) for pod in self.pods)
             scarce = {"too few were free"} if held + count > sum(self.hardware.values()) else set[str]()
-            self.judge.refused(str(error), causes=sorted(self.causes | scarce))
+            # A kubelet may notice an instance's end after its successor has connected, and takes that for stopped.
+            late = {"the kubelet noticed an end late"} if "has been stopped" in str(error) else set[str]()
+            self.judge.refused(str(error), causes=sorted(self.causes | scarce | late))
             return
         except ScenarioError:
             return  # there is no kubelet
