@@ -33,7 +33,7 @@ def quick(arguments: list[str]) -> int | None:
 
 def _shown(char: str) -> str:
     """Return what a terminal shows as it is; kdp's own answers have nothing else (`kdp.errors.printable`)."""
-    return char if char.isprintable() or char == "\n" else char.encode("unicode_escape").decode()
+    return char if char.isprintable() or char == "\n" else ascii(char)[1:-1]
 
 
 def ask(path: str, route: str) -> tuple[int, str]:

@@ -120,9 +120,7 @@ def refused(code: int, phrase: str, content: bytes, what: str, *, retry_after: s
         told = _Told.of(_json(content))
     except (ValueError, AttributeError):  # a proxy's page, or nothing
         told = _Told(content[: 4 * _MOST_OF_MESSAGE].decode(errors="replace"), "", 0, None)
-        if (
-            code == 404
-        ):  # the object may well be there: it was asked of somebody else, or in a version that is not served
+        if code == 404:  # it may well be there: somebody else was asked, or for a version that is not served
             return OddAnswerError(what, f"404 is not the API server's own: {cut(told.message) or 'it is empty'}")
     message = cut(told.message) or "it gave no reason"
     wait = _seconds(retry_after)
