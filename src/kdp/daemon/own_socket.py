@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, final
 from ..errors import KdpError
 from ..kubelet.sockets import is_answered, remove_dead
 from ..model.names import MAX_SOCKET_PATH_BYTES
-from ..storage import locks
+from ..storage import forks, locks
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
@@ -86,7 +86,7 @@ class OwnSocket:
             listening.bind(os.fspath(draft))
             try:
                 listening.listen(BACKLOG)
-                locks.keep_from_children(listening.fileno())
+                forks.keep(listening.fileno())
                 self._made = os.lstat(draft)
                 _make_room(self._path)
                 os.link(draft, self._path, follow_symlinks=False)  # unlike a rename, it replaces nothing

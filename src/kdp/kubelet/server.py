@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import anyio
 import grpc
 
+from ..storage import forks
 from .channel import unix_target
 from .sockets import bind_error, birthplace, leave_private, make_private
 
@@ -79,12 +80,14 @@ class SocketServer:
         Raises:
             ServeError: The directory is missing, read-only, full, or the path too long.
         """
+        forks.keep_served(self, os.fspath(self._file))  # before it is bound: a child may be forked in between
         try:
             self._bind()
         except (OSError, RuntimeError):
             try:
                 self._bind()  # another process may have removed the empty directory before there was a socket in it
             except (OSError, RuntimeError):
+                forks.forget_served(self)
                 raise ServeError(bind_error(self.path, self._file)) from None
         await start_server(self._server)
         try:
@@ -132,3 +135,4 @@ class SocketServer:
         """End the server with everything that still runs on it; streams that were told to end get a moment for it."""
         self.unlink()
         await stop_server(self._server, STREAM_GRACE)
+        forks.forget_served(self)

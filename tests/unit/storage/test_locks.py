@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -102,54 +101,3 @@ def test_a_replaced_file_keeps_its_lock_until_it_is_closed(tmp_path: Path) -> No
     locks.close(descriptor)
     assert locks.lock(other)
     locks.close(other)
-
-
-LISTENING = """
-import os, socket, sys
-from kdp.storage import locks
-listening = socket.socket(socket.AF_UNIX)
-listening.bind(sys.argv[1])
-listening.listen()
-locks.keep_from_children(listening.fileno())
-child = os.fork()
-if not child:
-    print(os.getpid(), flush=True)
-    sys.stdin.read()
-    os._exit(0)
-os.wait()
-"""
-
-
-def test_a_forked_worker_does_not_listen_for_its_killed_parent(tmp_path: Path) -> None:
-    path = tmp_path / "s.sock"
-    command = [sys.executable, "-c", LISTENING, str(path)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        child = int(process.stdout.readline())
-        process.kill()
-        process.wait(10)
-        os.kill(child, 0)  # it lives
-        with socket.socket(socket.AF_UNIX) as probe, pytest.raises(ConnectionRefusedError):
-            probe.connect(str(path))
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def test_descriptors_that_others_closed_are_forgotten(tmp_path: Path) -> None:
-    """Each generation of a plugin would leave one."""
-    for number in range(300):
-        descriptor = locks.open_file(tmp_path / str(number))
-        locks.keep_from_children(descriptor)
-        os.close(descriptor)
-    many = [locks.open_file(tmp_path / str(number)) for number in range(300)]
-    for descriptor in many:
-        locks.keep_from_children(descriptor)
-    assert len(locks._held) >= 300  # pyright: ignore[reportPrivateUsage]
-    for descriptor in many:
-        os.close(descriptor)
-    last = locks.open_file(tmp_path / "0")
-    locks.keep_from_children(last)
-    assert len(locks._held) < 100  # pyright: ignore[reportPrivateUsage]
-    locks.close(last)
