@@ -7,6 +7,7 @@ waiting, and the store. Nothing here commands anybody: who wants to know of a ch
 from __future__ import annotations
 
 import logging
+import os
 import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, final
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, final
 import anyio
 import attrs
 
+from ...concurrency.modules import load
 from ...concurrency.observable import Observable
 from ...errors import AllocationError
 from ...model.backend import DeviceBackend
@@ -161,10 +163,8 @@ class AllocationRecords:
         resource = self._resources[allocation.resource]
         if not resource.owner.wants_release and not allocation.state:
             return
-        import uuid
-
         record = AllocationRecord(
-            uid=uuid.uuid4().hex,
+            uid=os.urandom(16).hex(),
             resource=allocation.resource,
             ids=tuple(sorted(allocation.ids)),
             state=check_state(allocation.state),
@@ -247,6 +247,7 @@ class AllocationRecords:
         return resource.store
 
     async def _save(self, resource: _Resource) -> None:
+        await load("kdp.deviceplugin.tracking.store")
         store = self._store(resource)
         if store is not None:
             from .store import Saved
@@ -287,6 +288,7 @@ class AllocationRecords:
             (saved.as_record(resource.name), saved.is_seen) for saved in found if saved.uid not in known and saved.ids
         ]
         if records:
+            await load("kdp.allocation.shared")
             from ...allocation.shared import remember_held  # late: whoever shares nothing does not pay for it
 
             remember_held(resource.owner.backend, (i for record, _ in records for i in record.ids))
