@@ -5,8 +5,9 @@
 3. What was allocated and is held no more is released, with the state that `allocate` left. It is released once. A
    plugin that is killed in the middle of it may do it again. One that is killed while nothing can be written forgets.
 4. A refusal has a cause that the world knows.
-5. When all disturbances have ended, one stream is open, no second socket answers, and the table equals the hardware.
-   A toy that was taken away may stay in it, Unhealthy, while the kubelet could still name it for a pod.
+5. When all disturbances have ended, one stream is open, no second socket answers, the table equals the hardware, and
+   the probe of readiness says that it is. A toy that was taken away may stay in the table, Unhealthy, while the kubelet
+   could still name it for a pod.
 6. That is so within `READY_SECONDS`.
 7. The process ends within `STOP_SECONDS` of SIGTERM, with exit code 0, and leaves nothing behind.
 8. Descriptors, threads and memory of a process do not grow.

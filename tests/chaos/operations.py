@@ -180,6 +180,22 @@ async def reload(world: World) -> None:
         world.signal(signal.SIGHUP)
 
 
+async def sever(world: World) -> None:
+    """All connections to the plugin break."""
+    world.sever()
+
+
+async def step_clock(world: World) -> None:
+    """Somebody sets the clock, for good."""
+    world.step_clock(world.rng.choice([0.0, -3600.0, 3600.0, world.rng.uniform(-1e8, 1e8)]))
+
+
+async def attack_probes(world: World) -> None:
+    """Somebody connects to the probes, says half of something, and stays until the next peace."""
+    for _ in range(world.rng.choice([5, 20, 150])):
+        world.occupy_probes(world.rng.choice([b"", b"GET /readyz", b"x", b"GET / HTTP/1.1\r\nx: " + b"y" * 60_000]))
+
+
 async def hurried_calls(world: World) -> None:
     """Somebody makes calls that no kubelet makes: unknown ids, none, and the same one twice."""
     for path in world.sockets[:1]:
@@ -221,6 +237,9 @@ WEIGHTS: Final[dict[Operation, int]] = {
     few_descriptors: 2,
     two_plugins: 1,
     reload: 2,
+    sever: 3,
+    step_clock: 2,
+    attack_probes: 2,
     hurried_calls: 2,
     wait: 6,
 }

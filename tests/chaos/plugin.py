@@ -1,11 +1,13 @@
 """The vendor's plugin under chaos: toys that are files, and hooks that misbehave on command.
 
-``python -m tests.chaos.plugin HARDWARE JOURNAL KUBELET STATE``: the directory of the toys, the descriptor to which it
-says what its hooks did, the kubelet's directory, and that of kdp's own files.
+``python -m tests.chaos.plugin HARDWARE JOURNAL KUBELET STATE PORT``: the directory of the toys, the descriptor to which
+it says what its hooks did, the kubelet's directory, that of kdp's own files, and the port of its probes.
 """
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import json
 import os
 import sys
@@ -20,9 +22,11 @@ from typing_extensions import override
 import kdp
 from kdp.deviceplugin.tracking import allocations, tracker
 from kdp.deviceplugin.tracking.pace import Pace
+from kdp.kubelet.podresources import PodResources
 
 RESOURCE = "example.com/toy"
 COMMAND = ".command"
+CLOCK = ".clock"
 SICK = "sick"
 
 QUICK = Pace(
@@ -91,12 +95,41 @@ class Toys(kdp.DeviceBackend):
         os.write(self._journal, json.dumps(said).encode() + b"\n")
 
 
+def _let_clock_be_stepped(hardware: Path) -> None:
+    """Let kdp's wall clock be wrong, as a file says: by how many seconds since when, a line for each step.
+
+    Only kdp's: gRPC reads the time both here and in C, and a clock that is stepped is the same in both. A file's time is
+    what the clock said when it was made, so what kdp knows of the kubelet's socket is wrong by as much.
+    """
+    true, made_at = time.time, PodResources.made_at
+
+    def error_at(moment: float) -> float:
+        with contextlib.suppress(OSError):
+            steps = [line.split() for line in (hardware / CLOCK).read_text().splitlines()]
+            return next((float(error) for since, error in reversed(steps) if float(since) <= moment), 0.0)
+        return 0.0
+
+    def clock() -> float:
+        frame = inspect.currentframe()
+        caller = frame.f_back if frame else None
+        is_ours = caller is not None and str(caller.f_globals.get("__name__")).startswith("kdp.")
+        return true() + (error_at(true()) if is_ours else 0.0)
+
+    def wrong(pods: PodResources) -> float | None:
+        moment = made_at(pods)
+        return None if moment is None else moment + error_at(moment)
+
+    time.time = clock
+    setattr(PodResources, "made_at", wrong)  # noqa: B010 - types know no change of a class
+
+
 def main() -> None:
     """Run it until it is asked to stop."""
-    hardware, journal, kubelet, state = sys.argv[1:]
+    hardware, journal, kubelet, state, port = sys.argv[1:]
+    _let_clock_be_stepped(Path(hardware))
     for module, name, value in ((allocations, "FIRST_LOOK", 0.02), (tracker, "Pace", lambda: QUICK)):
         setattr(module, name, value)
-    kdp.run(Toys(Path(hardware), int(journal)), kubelet_root=kubelet, state_dir=state)
+    kdp.run(Toys(Path(hardware), int(journal)), kubelet_root=kubelet, state_dir=state, http=f"127.0.0.1:{port}")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.client
 import json
 import os
 import random
@@ -13,6 +14,7 @@ import signal
 import socket
 import sys
 import time
+import urllib.request
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -21,12 +23,14 @@ from typing import Protocol, final
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 
 from kdp.kubelet import KubeletPaths
 from kdp.testing import AdmissionError, AdmittedPod, Pod, ScenarioError
 
 from .judge import READY_SECONDS, STOP_SECONDS, Judge, Seen
-from .plugin import COMMAND, RESOURCE, SICK
+from .plugin import CLOCK, COMMAND, RESOURCE, SICK
+from .severing import sever
 
 TOYS = 12
 MARKER = "marker"
@@ -90,6 +94,9 @@ class World:
         self._first: dict[str, float] | None = None
         self._lateness: deque[tuple[float, float]] = deque()
         self._journal = os.pipe()
+        self._port = _free_port()
+        self._steps: list[str] = []
+        self._clients: list[socket.socket] = []
         self._awake = anyio.Event()
         self._news = anyio.Event()
         self._toys.mkdir(parents=True)
@@ -135,7 +142,7 @@ class World:
     async def start(self) -> None:
         """Start the plugin's process."""
         self._awake = anyio.Event()
-        self._process, self._first = await self._started(), None
+        self._process, self._first = await self._started(self._port), None
 
     async def until_awake(self) -> bool:
         """Wait until the plugin has called a hook, so that signals are kdp's matter; return whether it has."""
@@ -143,10 +150,10 @@ class World:
             await self._awake.wait()
         return self._awake.is_set()
 
-    async def _started(self) -> asyncio.subprocess.Process:
+    async def _started(self, port: int) -> asyncio.subprocess.Process:
         with self._log.open("ab") as log:
             return await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "tests.chaos.plugin", *self._arguments,
+                sys.executable, "-m", "tests.chaos.plugin", *self._arguments, str(port),
                 env=self._environment, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log,
                 pass_fds=[self._journal[1]],
             )  # fmt: skip
@@ -184,7 +191,7 @@ class World:
     async def second(self) -> None:
         """Start the same plugin once more beside itself for a moment: it may take over or wait, and harms nothing."""
         self.causes.add("there were two plugins")
-        other = await self._started()
+        other = await self._started(0)
         await anyio.sleep(self.rng.uniform(0.2, 1.5))
         other.kill()
         await other.wait()
@@ -195,6 +202,12 @@ class World:
         """Send a signal to the plugin, if it runs."""
         if self.pid is not None:
             os.kill(self.pid, number)
+
+    def sever(self) -> None:
+        """Break all connections to the plugin."""
+        if self.pid is not None:
+            self.causes.add("the connections were cut")
+            self.judge.counts["severed"] += sever(self.pid)
 
     def limit(self, kind: int, most: int) -> None:
         """Set the plugin's soft limit of this kind."""
@@ -263,6 +276,18 @@ class World:
             self.causes.add(f"a hook was told {text}")
             self._write(COMMAND, text)
 
+    def step_clock(self, seconds: float) -> None:
+        """Let the plugin's wall clock be wrong by so much from now on."""
+        self._steps.append(f"{time.time()} {seconds}")
+        self._write(CLOCK, "\n".join(self._steps))
+
+    def occupy_probes(self, request: bytes) -> None:
+        """Connect to the plugin's probes, send the beginning of a request, and keep the connection."""
+        with contextlib.suppress(OSError):
+            client = socket.create_connection(("127.0.0.1", self._port), timeout=0.1)
+            self._clients.append(client)
+            client.sendall(request)
+
     # -- pods ----------------------------------------------------------------------------------------------------------
 
     async def admit(self, count: int) -> None:
@@ -309,6 +334,8 @@ class World:
         self.signal(signal.SIGCONT)
         self.limit(resource.RLIMIT_FSIZE, -1)
         self.limit(resource.RLIMIT_NOFILE, -1)
+        while self._clients:
+            self._clients.pop().close()
         if self.pid is None:
             await self.start()
         self._mark()
@@ -336,6 +363,8 @@ class World:
         while True:
             answering = sum(map(_answers, self.sockets))
             problem = f"{answering} sockets answer" if answering > 1 else (await self._look()).differs(self.hardware)
+            if problem is None and not await anyio.to_thread.run_sync(_is_ready, self._port):
+                problem = "/readyz does not say that it is ready"
             if problem is None or time.monotonic() >= until:
                 return problem
             await anyio.sleep(0.02)
@@ -403,3 +432,16 @@ def _answers(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX) as somebody:
         somebody.setblocking(False)
         return somebody.connect_ex(str(path)) == 0
+
+
+def _is_ready(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2.0) as answer:
+            return bool(answer.status == 200)
+    except (OSError, http.client.HTTPException):
+        return False
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as somebody:
+        return int(somebody.getsockname()[1])

@@ -8,9 +8,11 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import anyio
 import attrs
@@ -129,6 +131,21 @@ async def test_a_look_that_meets_the_kubelets_restart_costs_a_release_no_minute(
         await k137.readmit()
         await k137.delete(admitted.pod)
         await until(lambda: backend.returned, story=k137.events.story)
+
+
+@pytest.mark.parametrize("hours", [-1, -30_000])
+async def test_a_clock_that_is_set_back_delays_no_release(monkeypatch: pytest.MonkeyPatch, hours: int) -> None:
+    """The kubelet's socket came from the future, and the kubelet was taken for one that starts, for as long."""
+    wrong = SimpleNamespace(monotonic=time.monotonic, time=lambda: time.time() + hours * 3600)
+    backend = Kept("w0", "w1")
+    async with (
+        SimulatedKubelet(profile="k136") as kubelet,  # a later one's pods API says that it knows all pods
+        connected(kubelet, backend, pace=attrs.evolve(QUICK, settling=0.5)),
+    ):
+        monkeypatch.setattr("kdp.deviceplugin.tracking.polling.time", wrong)
+        admitted = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        await kubelet.delete(admitted.pod)
+        await until(lambda: backend.returned, story=kubelet.events.story)
 
 
 async def test_a_device_of_an_init_container_does_not_look_free(k137: SimulatedKubelet) -> None:

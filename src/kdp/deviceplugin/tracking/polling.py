@@ -81,6 +81,7 @@ class PodResourcesPoller:
         self._pods: PodsWatch | None = None
         self._own_name = socket.gethostname()
         self._asked_early = float("-inf")
+        self._made_at = self._up_since = float("-inf")
         self._absence = Backoff(first=1.0, most=pace.absent)
         self._backoff = Backoff(first=1.0, most=30.0)
         self._problem: str | None = None
@@ -143,7 +144,7 @@ class PodResourcesPoller:
             return self._failed(problem, after=self._absence.next(), is_worth_logging=True)
         now = time.monotonic()
         was_synced = self._is_synced
-        settled = time.time() - made_at >= self._settling
+        settled = self._age(made_at) >= self._settling
         wants_settled_list = wants_settled_list and (settled or made_at != self._asked_early)
         report = None
         allocatable: Mapping[str, frozenset[str]] = {}
@@ -170,6 +171,13 @@ class PodResourcesPoller:
             synced = was_synced and self._is_synced
             is_complete = same and (settled or here or synced)
         return Answer(asked_at=now, report=report, is_complete=is_complete, allocatable=allocatable)
+
+    def _age(self, made_at: float) -> float:
+        """Return for how many seconds a kubelet has been up. Somebody may set the wall clock, so it is asked once."""
+        now = time.monotonic()
+        if made_at != self._made_at:
+            self._made_at, self._up_since = made_at, now - max(0.0, time.time() - made_at)
+        return now - self._up_since
 
     def _failed(self, problem: str, *, after: float, is_worth_logging: bool) -> Unanswered:
         self.not_before = time.monotonic() + after
