@@ -20,7 +20,7 @@ from ..concurrency.observable import Observable
 from ..errors import ListTooLargeError, RegistrationError, RegistrationRefusedError
 from ..kubelet import KubeletState, KubeletWatch
 from ..kubelet.server import ServeError, SocketServer
-from ..kubelet.sockets import missing_right, remove_dead
+from ..kubelet.sockets import answered_by_others, missing_right, remove_dead
 from ..supervision.service import DRAIN_SECONDS
 from . import session
 from .change_log import ChangeLog, StateLog
@@ -209,6 +209,12 @@ class DevicePlugin:
     async def run(self) -> None:
         """Serve until `stop`. Cancellation ends it at once, without the grace that `stop` gives."""
         remove_dead(self._options.directory, self._names.has_made)
+        for name, pid in answered_by_others(self._options.directory, self._names.has_made).items():
+            who = f"process {pid}" if pid else "a process of another container"
+            self._log.warn(
+                f"{who} serves this resource as well, at {name}; the kubelet uses whichever registered last: unless "
+                "this is an update, stop one of them"
+            )
         self._known = self._kubelet.view.value.identity
         try:
             async with anyio.create_task_group() as tasks:

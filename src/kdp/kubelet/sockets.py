@@ -15,6 +15,7 @@ import errno
 import os
 import socket
 import stat
+import struct
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -83,6 +84,21 @@ def is_answered(path: Path) -> bool | None:
     except OSError:
         return None
     return True if found == 0 else False if found == errno.ECONNREFUSED else None
+
+
+def answered_by_others(directory: Path, is_ours: Callable[[str], object]) -> dict[str, int]:
+    """Return the names of sockets at which another process answers, and its id; 0: it is in another PID namespace."""
+    found: dict[str, int] = {}
+    with contextlib.suppress(OSError):
+        for name in filter(is_ours, os.listdir(directory)):
+            with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+                probe.setblocking(False)
+                probe.connect(os.fspath(directory / name))
+                credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+                pid, _, _ = struct.unpack("3i", credentials)
+                if pid != os.getpid():
+                    found[name] = pid
+    return found
 
 
 def leave_private(directory: Path) -> None:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 import pytest
 from typing_extensions import override
 
 import kdp
+from kdp.deviceplugin.sockets import SocketNames
 from kdp.testing import SimulatedKubelet, events
 
 from .helpers import RESOURCE, Figure, Widgets, connected, lists, own_sockets, registers, running
@@ -69,3 +76,39 @@ async def test_a_newcomer_without_devices_registers_nothing(kubelet: SimulatedKu
         async with running(kubelet, Away("w0")) as away:
             assert not away.is_ready
         assert len(registers(kubelet)) == kubelet.streams(RESOURCE) == 1
+
+
+LISTENING = """
+import socket, sys
+listening = socket.socket(socket.AF_UNIX)
+listening.bind(sys.argv[1])
+listening.listen()
+print("listening", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def listening(path: Path) -> Iterator[int]:
+    """Have another process listen at a path, and yield its id."""
+    command = [sys.executable, "-c", LISTENING, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "listening\n"
+        yield process.pid
+        process.communicate()  # at the end of its input it ends
+
+
+async def test_two_processes_of_one_resource_say_so(k137: SimulatedKubelet, caplog: pytest.LogCaptureFixture) -> None:
+    """They took the resource from each other in silence."""
+    path = SocketNames(k137.paths.device_plugin_dir, RESOURCE).path(1)
+    with listening(path) as pid:
+        async with connected(k137, Widgets("w0")), connected(k137, Widgets("w0")):
+            told = [message for message in caplog.messages if "serves this resource as well" in message]
+    expected = (
+        f"{RESOURCE}: process {pid} serves this resource as well, at {path.name}; the kubelet uses whichever registered "
+        "last: unless this is an update, stop one of them"
+    )
+    assert told == [expected] * 2, "once each, and not of each other: they are one process"
+    async with connected(k137, Widgets("w0")):
+        assert len([message for message in caplog.messages if "as well" in message]) == 2
