@@ -94,7 +94,7 @@ class World:
         self._first: dict[str, float] | None = None
         self._lateness: deque[tuple[float, float]] = deque()
         self._journal = os.pipe()
-        self._port = _free_port()
+        self._port = _free_port(rng)
         self._steps: list[str] = []
         self._clients: list[socket.socket] = []
         self._awake = anyio.Event()
@@ -140,7 +140,9 @@ class World:
         return self._process.pid if alive and self._process is not None else None
 
     async def start(self) -> None:
-        """Start the plugin's process."""
+        """Start the plugin's process, if none runs: one that was too slow to start was not asked to stop."""
+        if self.pid is not None:
+            return
         self._awake = anyio.Event()
         self._process, self._first = await self._started(self._port), None
 
@@ -442,6 +444,9 @@ def _is_ready(port: int) -> bool:
         return False
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as somebody:
-        return int(somebody.getsockname()[1])
+def _free_port(rng: random.Random) -> int:
+    """Return a port of which no client on this machine is given one: who connects to it in vain would meet himself."""
+    while True:
+        port = rng.randrange(20_000, 30_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
