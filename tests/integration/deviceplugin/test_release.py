@@ -374,7 +374,7 @@ async def test_a_fault_of_the_api_frees_nothing_and_ends_nothing(
 ) -> None:
     monkeypatch.setattr("kdp.concurrency.backoff.Backoff.next", lambda _self: 0.1)
     backend = Kept("w0", "w1")
-    async with connected(k137, backend, pace=QUICK):
+    async with connected(k137, backend, pace=attrs.evolve(QUICK, settling=2.0)):  # a busy machine readmits slowly
         pod = await k137.admit(Pod.asking({RESOURCE: 1}))
         await lists(k137, 2)
         await fault(Case(k137, backend, pod, lambda: caplog.text))
