@@ -125,11 +125,19 @@ class Judge:
             self.broken(7, f"SIGTERM took {seconds:.2f} s, beside {noise:.2f} s of the machine's noise")
         self._deaths += 1
 
-    def grown(self, first: Mapping[str, float], now: Mapping[str, float]) -> None:
-        """Compare what a process has now with what it had when it was ready first."""
-        for name, most in MORE.items():
-            if now[name] > first[name] + most:
-                self.broken(8, f"{name} grew from {first[name]:g} to {now[name]:g}")
+    def grown(self, growth: Sequence[str]) -> None:
+        """A process has kept this growth in peace (`growth`)."""
+        for text in growth:
+            self.broken(8, text)
+
+
+def growth(first: Mapping[str, float], now: Mapping[str, float]) -> list[str]:
+    """Compare what a process has now with what it had when it was ready first; return what is too much."""
+    return [
+        f"{name} grew from {first[name]:g} to {now[name]:g}"
+        for name, most in MORE.items()
+        if now[name] > first[name] + most
+    ]
 
 
 class Seen(Protocol):

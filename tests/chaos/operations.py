@@ -162,8 +162,8 @@ async def full_disk(world: World) -> None:
 
 
 async def few_descriptors(world: World) -> None:
-    """The plugin runs out of file descriptors, until the next peace. One that starts would refuse to."""
-    if await world.until_awake() and world.pid is not None:
+    """The plugin runs out of file descriptors, until the next peace. One that still loads gRPC would end."""
+    if world.pid is not None and world.is_serving:
         world.causes.add("there were no descriptors")
         world.limit(resource.RLIMIT_NOFILE, len(os.listdir(f"/proc/{world.pid}/fd")) + world.rng.randint(0, 3))
         await admit(world)

@@ -98,8 +98,8 @@ class Toys(kdp.DeviceBackend):
 def _let_clock_be_stepped(hardware: Path) -> None:
     """Let kdp's wall clock be wrong, as a file says: by how many seconds since when, a line for each step.
 
-    Only kdp's: gRPC reads the time both here and in C, and a clock that is stepped is the same in both. A file's time is
-    what the clock said when it was made, so what kdp knows of the kubelet's socket is wrong by as much.
+    Only kdp's: gRPC reads the time both here and in C, and a clock that is stepped is the same in both. A file's time
+    is what the clock said when it was made, so what kdp knows of the kubelet's socket is wrong by as much.
     """
     true, made_at = time.time, PodResources.made_at
 

@@ -28,7 +28,7 @@ import anyio.to_thread
 from kdp.kubelet import KubeletPaths
 from kdp.testing import AdmissionError, AdmittedPod, Pod, ScenarioError
 
-from .judge import READY_SECONDS, STOP_SECONDS, Judge, Seen
+from .judge import READY_SECONDS, STOP_SECONDS, Judge, Seen, growth
 from .plugin import CLOCK, COMMAND, RESOURCE, SICK
 from .severing import sever
 
@@ -338,8 +338,7 @@ class World:
         self.limit(resource.RLIMIT_NOFILE, -1)
         while self._clients:
             self._clients.pop().close()
-        if self.pid is None:
-            await self.start()
+        await self.start()
         self._mark()
         began = time.monotonic()
         problem = await self._peace(began + READY_SECONDS + self.noise)
@@ -349,9 +348,8 @@ class World:
         if problem is not None:
             self.judge.broken(6, f"{time.monotonic() - began:.1f} s after all disturbances ended, {problem}")
         elif self.pid is not None:
-            now = self.has
-            self._first = self._first or now
-            self.judge.grown(self._first, now)
+            self._first = self._first or self.has
+            self.judge.grown(await self._lasting_growth(self._first, time.monotonic() + READY_SECONDS + self.noise))
         self.causes.clear()
 
     @property
@@ -359,6 +357,11 @@ class World:
         """The plugin's sockets, also those that a killed process has left."""
         directory = self.kubelet.paths.device_plugin_dir
         return [path for path in directory.iterdir() if path.is_socket() and path.name != "kubelet.sock"]
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether one of the plugin's sockets answers."""
+        return any(map(_answers, self.sockets))
 
     async def _peace(self, until: float) -> str | None:
         """Wait until all is as it must be, and return what is not."""
@@ -369,6 +372,14 @@ class World:
                 problem = "/readyz does not say that it is ready"
             if problem is None or time.monotonic() >= until:
                 return problem
+            await anyio.sleep(0.02)
+
+    async def _lasting_growth(self, first: Mapping[str, float], until: float) -> list[str]:
+        """Return what the process has too much of, and does not let go of: connections of a moment ago end soon."""
+        while True:
+            found = growth(first, self.has)
+            if not found or time.monotonic() >= until:
+                return found
             await anyio.sleep(0.02)
 
     async def _slowness(self) -> float:

@@ -196,14 +196,13 @@ class PluginManager(Service):
     @override
     async def _follow(self, supervisor: Supervisor) -> None:
         """Hand each discovery to the resources; also when only tombstones expire."""
-        version = supervisor.discovery.version
         while True:
+            version = supervisor.discovery.version
+            self._apply(supervisor, supervisor.discovery.value)  # first, for it may have failed with this one before
             mine = [p.inventory.next_expiry for name, p in self._plugins.items() if self._owners[name] is supervisor]
             expiry = min((expiry for expiry in mine if expiry is not None), default=float("inf"))
             with anyio.move_on_after(max(0.0, expiry - time.monotonic())):
                 await supervisor.discovery.after(version)
-            version = supervisor.discovery.version
-            self._apply(supervisor, supervisor.discovery.value)
 
     def _apply(self, supervisor: Supervisor, found: Discovery) -> None:
         # A discovery may come just after the stop: nobody would tell its plugins.
@@ -236,7 +235,7 @@ class PluginManager(Service):
         self._unapplied.discard(supervisor)
 
     def _start(self, resource: str, supervisor: Supervisor) -> DevicePlugin:
-        plugin = self._plugins[resource] = DevicePlugin(
+        plugin = DevicePlugin(
             resource,
             self._options,
             supervisor=supervisor,
@@ -250,6 +249,7 @@ class PluginManager(Service):
             resource, Owner(backend=supervisor.backend, wants_release=wants_release, keeps_state=keeps_state)
         )
         self._releaser.attach(resource, supervisor)
+        self._plugins[resource] = plugin  # last: one whose start fails is started anew
         self._tasks.start_soon(plugin.run)
         return plugin
 

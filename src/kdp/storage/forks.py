@@ -1,8 +1,8 @@
 """What a forked child must let go of: the locks of its parent, its listening sockets, and the connections to them.
 
 A child that is forked shares the open files of its parent. It would keep the locks of a parent that was killed, and its
-sockets listening, and a kubelet that is connected would never see its end. gRPC 1.85 closes its own in
-a child, 1.75 does not. A program that is started has none of them.
+sockets listening, and a kubelet that is connected would never see its end. gRPC 1.85 closes its own in a child, 1.75
+does not. A program that is started has none of them.
 
 No function blocks.
 """
@@ -12,7 +12,10 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _MANY: Final = 64
 """Descriptors from which on closed ones are looked for: others than us close sockets."""
@@ -60,27 +63,26 @@ def _identity(descriptor: int) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _serving() -> list[int]:
-    if not _served:
-        return []
-    found: list[int] = []
+def _serving() -> Iterator[int]:
     addresses = set(_served.values())
-    for descriptor in map(int, os.listdir("/proc/self/fd")):
+    for descriptor in map(int, os.listdir("/proc/self/fd") if addresses else ()):
         with contextlib.suppress(OSError):  # it is no socket, or was closed
             each = socket.socket(fileno=descriptor)
             try:
-                if each.getsockname() in addresses:
-                    found.append(descriptor)
+                is_served = each.getsockname() in addresses
             finally:
                 each.detach()
-    return found
+            if is_served:
+                yield descriptor
 
 
 def _let_go() -> None:
     """In a child that was forked: drop what the parent keeps. The numbers stay taken, since their users close them."""
     with contextlib.suppress(OSError):
+        open_still = [each for each, identity in _kept.items() if _identity(each) == identity]
+        found = [*open_still, *_serving()]  # before the next line: one free descriptor is enough for both
         nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        for descriptor in [each for each, identity in _kept.items() if _identity(each) == identity] + _serving():
+        for descriptor in found:
             os.dup2(nothing, descriptor, inheritable=False)
         os.close(nothing)
     _kept.clear()

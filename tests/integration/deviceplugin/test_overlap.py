@@ -106,8 +106,8 @@ async def test_two_processes_of_one_resource_say_so(k137: SimulatedKubelet, capl
         async with connected(k137, Widgets("w0")), connected(k137, Widgets("w0")):
             told = [message for message in caplog.messages if "serves this resource as well" in message]
     expected = (
-        f"{RESOURCE}: process {pid} serves this resource as well, at {path.name}; the kubelet uses whichever registered "
-        "last: unless this is an update, stop one of them"
+        f"{RESOURCE}: process {pid} serves this resource as well, at {path.name}; the kubelet uses whichever "
+        "registered last: unless this is an update, stop one of them"
     )
     assert told == [expected] * 2, "once each, and not of each other: they are one process"
     async with connected(k137, Widgets("w0")):

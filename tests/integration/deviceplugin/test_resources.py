@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 
 import anyio
 import anyio.lowlevel
@@ -12,6 +13,8 @@ from typing_extensions import override
 
 import kdp
 from kdp.deviceplugin.manager import PluginManager
+from kdp.deviceplugin.tracking.records import Owner
+from kdp.deviceplugin.tracking.tracker import Tracker
 from kdp.testing import SimulatedKubelet, events
 
 from .helpers import RESOURCE, Widgets, connected, own_sockets, registers, running, until
@@ -39,6 +42,26 @@ async def test_one_refused_resource_takes_none_down(kubelet: SimulatedKubelet) -
         await kubelet.until(lambda: kubelet.events.of(events.RegisterAnswered))
         async with connected(kubelet, Widgets("o0", resource=OTHER)):
             assert kubelet.allocatable() == {OTHER: 1}
+
+
+async def test_a_resource_whose_start_failed_once_was_never_served(
+    k137: SimulatedKubelet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without a free descriptor a module was not loaded, and the resource was taken for one that is served."""
+    attach, failures = Tracker.attach, [OSError(errno.EMFILE, "Too many open files")]
+
+    def fails_once(tracker: Tracker, resource: str, owner: Owner) -> None:
+        if failures:
+            raise failures.pop()
+        attach(tracker, resource, owner)
+
+    monkeypatch.setattr(Tracker, "attach", fails_once)
+    backend = Widgets("w0")
+    async with running(k137, backend) as manager:
+        await until(lambda: "it begins anew" in caplog.text)
+        backend.devices.append(kdp.Device(id="w1"))
+        manager.rescan()
+        await k137.until(allocatable={RESOURCE: 2})
 
 
 async def test_resources_appear_and_vanish_while_it_runs(

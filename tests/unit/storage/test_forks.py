@@ -13,7 +13,7 @@ import pytest
 from kdp.storage import forks, locks
 
 SERVING = """
-import os, socket, sys
+import os, resource, socket, sys
 from kdp.storage import forks
 listening = socket.socket(socket.AF_UNIX)
 if sys.argv[2] == "descriptors":
@@ -25,6 +25,11 @@ listening.listen()
 accepted, _ = listening.accept()
 if sys.argv[2] == "descriptors":
     forks.keep(accepted.fileno())
+if len(sys.argv) > 3:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.open(os.devnull, os.O_RDONLY)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + 1, hard))
 child = os.fork()
 if not child:
     print(os.getpid(), flush=True)
@@ -34,10 +39,10 @@ os.wait()
 """
 
 
-@pytest.mark.parametrize("told", ["descriptors", "address"])
-def test_a_forked_worker_does_not_serve_for_its_killed_parent(told: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("told", [["descriptors"], ["address"], ["address", "with one free descriptor"]])
+def test_a_forked_worker_does_not_serve_for_its_killed_parent(told: list[str], tmp_path: Path) -> None:
     path = tmp_path / "s.sock"
-    command = [sys.executable, "-c", SERVING, str(path), told]
+    command = [sys.executable, "-c", SERVING, str(path), *told]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -61,10 +66,10 @@ def test_a_child_keeps_what_its_parent_no_longer_serves(tmp_path: Path) -> None:
     forks.keep_served("server", str(tmp_path / "s.sock"))
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "s.sock"))
-        assert forks._serving() == [listening.fileno()]  # pyright: ignore[reportPrivateUsage]
+        assert list(forks._serving()) == [listening.fileno()]  # pyright: ignore[reportPrivateUsage]
         forks.forget_served("server")
         forks.forget_served("server")
-        assert forks._serving() == []  # pyright: ignore[reportPrivateUsage]
+        assert list(forks._serving()) == []  # pyright: ignore[reportPrivateUsage]
         assert listening.getsockname() == str(tmp_path / "s.sock"), "looking closes nothing"
 
 

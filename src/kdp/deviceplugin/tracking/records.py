@@ -93,9 +93,7 @@ class AllocationRecords:
             known.owner = owner
             return
         known = self._resources[resource] = _Resource(resource, owner)
-        if owner.wants_release or owner.keeps_state:
-            self._store(known)
-            self._adopt_soon(known)
+        self._adopt_soon(known)
 
     @property
     def is_releasing(self) -> bool:
@@ -239,16 +237,16 @@ class AllocationRecords:
         for resource in self._resources.values():
             self._adopt_soon(resource)
 
-    def _store(self, resource: _Resource) -> AllocationStore | None:
+    async def _store(self, resource: _Resource) -> AllocationStore | None:
         if resource.store is None and self._state_dir is not None:
+            await load("kdp.deviceplugin.tracking.store")
             from .store import AllocationStore  # as late as it is made
 
-            resource.store = AllocationStore(self._state_dir, resource.name)
+            resource.store = resource.store or AllocationStore(self._state_dir, resource.name)
         return resource.store
 
     async def _save(self, resource: _Resource) -> None:
-        await load("kdp.deviceplugin.tracking.store")
-        store = self._store(resource)
+        store = await self._store(resource)
         if store is not None:
             from .store import Saved
 
@@ -266,14 +264,16 @@ class AllocationRecords:
             )
 
     def _adopt_soon(self, resource: _Resource) -> None:
-        if self._tasks is not None and resource.store is not None and not resource.is_adopting:
+        owner = resource.owner
+        is_kept = resource.store is not None or owner.wants_release or owner.keeps_state
+        if self._tasks is not None and is_kept and not resource.is_adopting:
             resource.is_adopting = True
-            self._tasks.start_soon(self._adopt, resource, resource.store)
+            self._tasks.start_soon(self._adopt, resource)
 
-    async def _adopt(self, resource: _Resource, store: AllocationStore) -> None:
+    async def _adopt(self, resource: _Resource) -> None:
         """Take over what dead processes have left; beside one that lives, as in an update, again until it has ended."""
         try:
-            while True:
+            while (store := await self._store(resource)) is not None:
                 await self._adopt_once(resource, store)
                 if not store.has_neighbours:
                     return
