@@ -25,7 +25,7 @@ SMOKE := tests/integration/deviceplugin/test_registration.py tests/integration/d
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test test-slow chaos pythons bench node-tools test-node hardware-tools test-hardware test-gpu simulation peers faults reference lint format types layers structure build proto floors clean
+.PHONY: help demo quick test test-slow chaos pythons bench node-tools test-node hardware-tools test-hardware test-gpu browser-tools test-browser simulation peers faults night reference dashboard dashboard-picture lint format types layers structure build proto floors clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -34,16 +34,17 @@ demo: $(VENV)/.ready ## run a device plugin on devices of this machine, through 
 	@$(PYTHON_IN) -m demo
 
 quick: $(VENV)/.ready ## run the tests of the inner loop, in less than half a minute: unit tests that start no process, a first plugin
-	@$(PYTHON_IN) -m pytest -n $(JOBS) --dist worksteal -m "not slow and not repository and not thorough" tests/unit $(SMOKE) $(ARGS)
+	@$(PYTHON_IN) -m pytest -n $$(nproc) --dist worksteal -m "not (slow or repository or thorough or drawn)" tests/unit $(SMOKE) $(ARGS)
 
 test: $(VENV)/.ready $(PROTO_VENV)/.ready ## run the tests
 	@$(PYTHON_IN) -m pytest -n $(JOBS) --dist worksteal -m "not slow" $(ARGS)
 
-test-slow: $(VENV)/.ready ## run what the tests leave out: mutants of the cores, processes that die at each step, long pages
-	@$(PYTHON_IN) -m pytest -n $(JOBS) --dist worksteal -m slow $(ARGS)
+test-slow: $(VENV)/.ready ## run what the tests leave out: mutants of the cores, all drawn inputs, processes that die at each step
+	@KDP_TEST_EFFORT=1 $(PYTHON_IN) -m pytest -n $(JOBS) --dist worksteal -m "slow or drawn" $(ARGS)
 
-chaos: $(VENV)/.ready ## play a plugin's process against a kubelet at random, for an hour; ARGS="--seconds 60 --seed 7"
-	@$(PYTHON_IN) -m tests.chaos --seconds 3600 $(ARGS)
+chaos: $(VENV)/.ready ## play a plugin and a DRA driver at random, half an hour each; ARGS="--seconds 60 --seed 7"
+	@$(PYTHON_IN) -m tests.chaos --seconds 1800 $(ARGS)
+	@$(PYTHON_IN) -m tests.chaos.dra --seconds 1800 $(ARGS)
 
 pythons: $(VENV)/.ready ## run the unit and integration tests with each other CPython that can be had; VERSIONS="3.13" with these
 	@sh scripts/pythons.sh "$(VERSIONS)" -e ".[cli,kube,metrics,testing]" -e ./testkit $(EXAMPLE_PACKAGES) --group test -- \
@@ -67,8 +68,15 @@ test-hardware: $(VENV)/.ready ## run the tests on hardware: guests with a kernel
 	@$(PYTHON_IN) -m compileall -q src testkit tests examples # a guest, which may not write here, takes twenty times as long to do it
 	@$(PYTHON_IN) -m pytest tests/hardware --durations=10 $(ARGS)
 
+browser-tools: ## unpack a browser for the tests in a browser
+	@sh tests/browser/packages.sh
+
+test-browser: $(VENV)/.ready ## run the tests in a browser: the status page in Chromium; prepares all that itself
+	@sh tests/browser/packages.sh || [ -s tests/browser/bin/.unanswered ]
+	@$(PYTHON_IN) -m pytest tests/browser -n 2 --durations=5 $(ARGS)
+
 simulation: $(VENV)/.ready ## write docs/explanation/simulation.md from the comparison with the real device managers
-	@rows=$$(mktemp -d) && KDP_SIMULATION=$$rows $(PYTHON_IN) -m pytest -q -n $(JOBS) tests/node/test_differential.py \
+	@rows=$$(mktemp -d) && SIMULATION_PAGE_ROWS=$$rows $(PYTHON_IN) -m pytest -q -n $(JOBS) tests/node/test_differential.py \
 	  tests/node/test_broken_rules.py; status=$$?; $(PYTHON_IN) -m tests.node.table $$rows; rm -rf $$rows; exit $$status
 
 peers: $(VENV)/.ready ## judge plugins by others with the conformance kit, and write docs/explanation/peers.md (needs Go)
@@ -76,11 +84,22 @@ peers: $(VENV)/.ready ## judge plugins by others with the conformance kit, and w
 	@$(PYTHON_IN) -m tests.node.peers $(ARGS)
 
 faults: $(VENV)/.ready ## write docs/reference/faults.md from what the tests of the faults see
-	@rows=$$(mktemp -d) && KDP_FAULTS=$$rows $(PYTHON_IN) -m pytest -q -n $(JOBS) tests/integration/faults \
+	@rows=$$(mktemp -d) && FAULTS_PAGE_ROWS=$$rows $(PYTHON_IN) -m pytest -q -n $(JOBS) --ignore tests/integration/faults/test_page.py \
+	  tests/integration/faults \
 	  && PYTHONPATH=tests $(PYTHON_IN) -m integration.faults.catalogue $$rows; status=$$?; rm -rf $$rows; exit $$status
 
-reference: $(VENV)/.ready ## write docs/reference/api.md and cli.md, the rooms and layers in architecture.md, and the checks in kubelet.md
+night: $(VENV)/.ready ## write docs/explanation/night.md from what fails in a real cluster, and what each source says of it
+	@rows=$$(mktemp -d) && NIGHT_ROWS=$$rows $(PYTHON_IN) -m pytest -q -n 2 tests/node/test_night.py \
+	  && $(PYTHON_IN) -m tests.node.night_page $$rows; status=$$?; rm -rf $$rows; exit $$status
+
+reference: $(VENV)/.ready ## write docs/reference/api.md, cli.md, and doctor.md, the rooms and layers in architecture.md, and the checks in kubelet.md
 	@$(PYTHON_IN) scripts/reference.py
+
+dashboard: $(VENV)/.ready ## write deploy/grafana/kdp.json, the dashboard of the metrics, and what charts have of it and of the alerts
+	@$(PYTHON_IN) scripts/dashboard.py
+
+dashboard-picture: $(VENV)/.ready ## draw docs/how-to/dashboard.svg from a real Prometheus's data (needs `make node-tools`)
+	@DASHBOARD_PICTURE=docs/how-to/dashboard.svg $(PYTHON_IN) -m pytest -q -n 0 tests/node/test_prometheus.py
 
 bench: $(VENV)/.ready ## measure kdp beside a plugin without it, in a quarter of an hour; ARGS=--quick in one minute
 	@$(PYTHON_IN) -m benchmarks $(ARGS)

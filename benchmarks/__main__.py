@@ -16,6 +16,7 @@ from .table import Row, show
 GROUPS = (
     "start",
     "memory",
+    "metrics",
     "allocate",
     "lists",
     "health",

@@ -1,7 +1,10 @@
 """Writes docs/reference/api.md and docs/reference/cli.md from docstrings and from click's help.
 
+It writes docs/reference/doctor.md from the questions of ``kdp doctor``.
+
 In docs/explanation/kubelet.md it writes the table of the conformance kit's scenarios, from the checks themselves. In
 docs/explanation/architecture.md it writes the layers, from pyproject.toml, and the rooms, from their docstrings.
+The page docs/reference/metrics.md comes from the table of series, and from the alert rules.
 
 Run it after a change of any of them: ``make reference``. ``--check`` writes nothing and says what would
 change, with exit code 1.
@@ -25,10 +28,17 @@ from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import click
+import yaml
 from typing_extensions import override
 
 from kdp.cli.app import kdp as command
+from kdp.concurrency.counts import BUCKETS
 from kdp.daemon.settings import SETTINGS
+from kdp.doctor.catalogue import GROUPS
+from kdp.doctor.outside.catalogue import GROUPS as FROM_OUTSIDE
+from kdp.doctor.outside.catalogue import RIGHTS
+from kdp.operations.series import LABELS, SERIES
 from kdp_testkit.conformance import CHECKS
 
 if TYPE_CHECKING:
@@ -39,6 +49,8 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 
 REFERENCE = DOCS / "reference"
+
+RULES = ROOT / "deploy" / "prometheus" / "kdp.rules.yaml"
 
 KUBELET = DOCS / "explanation" / "kubelet.md"
 
@@ -307,6 +319,9 @@ def cli() -> str:
         assert found is not None
         context = found.make_context(name, [], parent=top, resilient_parsing=True)
         parts.append(f"\n## kdp {name}\n\n```text\n{plain(found.get_help(context))}\n```\n")
+        for below, each in found.commands.items() if isinstance(found, click.Group) else ():
+            inner = each.make_context(below, [], parent=context, resilient_parsing=True)
+            parts.append(f"\n### kdp {name} {below}\n\n```text\n{plain(each.get_help(inner))}\n```\n")
     return "".join(parts)
 
 
@@ -383,6 +398,73 @@ def scenarios() -> str:
     return "".join(rows)
 
 
+MODES = {
+    "all": "all modes",
+    "device-plugin": "device plugin",
+    "dra": "DRA",
+    "pods": "device plugin, `--metrics pods`",
+    "file": "all modes, with `--config`",
+}
+
+
+def metrics() -> str:
+    """Return the page of the metrics."""
+    rows = "".join(
+        f"| `{each.name}` | {each.kind} | {', '.join(f'`{name}`' for name in each.labels) or 'none'} "
+        f"| {MODES[each.modes]} | {each.help} |\n"
+        for each in SERIES
+    )
+    labels = "".join(f"| `{name}` | {values} |\n" for name, values in LABELS.items())
+    bounds = ", ".join(f"{bound:g}" for bound in BUCKETS)
+    return (
+        f"{HEAD}# Metrics\n\n"
+        "Read this page to find out what a series means, or to write a query or an alert. "
+        "How to switch metrics on is in [Watch with Prometheus](../how-to/watch-with-prometheus.md).\n\n"
+        "## Series\n\n"
+        f"| name | type | labels | there in | meaning |\n|---|---|---|---|---|\n{rows}\n"
+        "The series `process_*` of prometheus-client are there as well. "
+        f"Histograms have the buckets {bounds}, and +Inf, in seconds.\n\n"
+        "A backend adds series with its class attribute `measurements`: gauges `kdp_<name>_<unit>` and counters "
+        "`kdp_<name>_<unit>_total`, with the labels `resource` and `device`. "
+        "With `--metrics pods` they have `namespace`, `pod`, and `container`, too. "
+        "Those are empty if the device is free or shared.\n\n"
+        f"## Labels\n\n| label | values |\n|---|---|\n{labels}\n"
+        "The number of series has a bound, whatever names a backend chooses. "
+        "Names beyond the bound have one value together, as `other`. Characters that do not print are escaped.\n\n"
+        f"{_alerts()}"
+    )
+
+
+def _alerts() -> str:
+    """Return the section of the alerts that come with kdp."""
+    rows = ""
+    for rule in yaml.safe_load(RULES.read_text())["groups"][0]["rules"]:
+        text = re.sub(r"\{\{ \$(?:labels\.)?(\w+)[^}]*\}\}", r"*\1*", rule["annotations"]["summary"])
+        rows += f"| `{rule['alert']}` | {rule['labels']['severity']} | {rule.get('for', 'at once')} | {text} |\n"
+    return (
+        "## Alerts\n\n"
+        "[`deploy/prometheus/kdp.rules.yaml`](../../deploy/prometheus/kdp.rules.yaml) has these alerts. "
+        "What is in italics is a label or the value.\n\n"
+        f"| alert | severity | after | what it says |\n|---|---|---|---|\n{rows}"
+    )
+
+
+def doctor() -> str:
+    """Return the page of all questions of ``kdp doctor``."""
+    how_to = "[Find out what is wrong](../how-to/find-out-what-is-wrong.md)"
+    parts = [f"{HEAD}# The questions of kdp doctor\n\nIn the order of their answers. {how_to} says how to use them.\n"]
+    for group, questions in GROUPS.items():
+        parts.append(f"\n## {group}\n\n| id | question | why it matters |\n|---|---|---|\n")
+        parts += [f"| `{each.id}` | {each.title} | {each.why} |\n" for each in questions]
+    parts.append("\n## With --node-name\n\nThese are answered by the API server. The account needs these rights:\n\n")
+    parts.append("| resource | verb |\n|---|---|\n")
+    parts += [f"| `{resource}` | `{verb}` |\n" for resource, verb in RIGHTS.items()]
+    for group, of_node in FROM_OUTSIDE.items():
+        parts.append(f"\n## {group}, seen from outside\n\n| id | question | why it matters |\n|---|---|---|\n")
+        parts += [f"| `{each.id}` | {each.title} | {each.why} |\n" for each in of_node]
+    return "".join(parts)
+
+
 def main() -> int:
     """Write the pages, or check them; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -390,7 +472,14 @@ def main() -> int:
     given = parser.parse_args()
     code = 0
     REFERENCE.mkdir(parents=True, exist_ok=True)
-    pages = {REFERENCE / "api.md": api(), REFERENCE / "cli.md": cli(), KUBELET: kubelet(), ARCHITECTURE: architecture()}
+    pages = {
+        REFERENCE / "api.md": api(),
+        REFERENCE / "cli.md": cli(),
+        REFERENCE / "doctor.md": doctor(),
+        REFERENCE / "metrics.md": metrics(),
+        KUBELET: kubelet(),
+        ARCHITECTURE: architecture(),
+    }
     for path, text in pages.items():
         if path.exists() and path.read_text() == text:
             continue

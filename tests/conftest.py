@@ -16,13 +16,19 @@ if TYPE_CHECKING:
 Figure = Callable[[str, float, str], None]
 
 if "KDP_GUEST" not in os.environ:  # a guest runs no property tests, and to import hypothesis takes it ten seconds
-    from hypothesis import HealthCheck, settings
+    from hypothesis import settings
+    from tests.unit.strategies import effort
 
     # No example has a deadline, and all runs draw the same ones: a busy machine must not fail what is right.
-    settings.register_profile(
-        "kdp", deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
-    )
+    settings.register_profile("kdp", effort(100))
     settings.load_profile("kdp")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what draws its inputs: `make test` draws a fifth of them, `make test-slow` all."""
+    for item in items:
+        if hasattr(getattr(item, "obj", None), "hypothesis") or {"fuzz", "properties"} & {*item.path.stem.split("_")}:
+            item.add_marker("drawn")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

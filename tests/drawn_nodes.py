@@ -1,4 +1,4 @@
-"""Nodes that are drawn by lot, for the property tests of the examples: how an attribute breaks, and what must hold of every list."""
+"""Nodes drawn by lot, for the examples' property tests: how an attribute breaks, and what must hold of every list."""
 
 from __future__ import annotations
 

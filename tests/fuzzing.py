@@ -1,8 +1,9 @@
 """Feeds a reader with what nobody meant to write: only the errors that it documents may come out, and soon.
 
 Each run reads the kept corpus first, ``tests/data/fuzz/<name>``: inputs that once got something else out. Then it draws
-inputs: good ones that were damaged byte by byte, good JSON with hostile values in it, and noise. ``KDP_TEST_EFFORT=100``
-draws a hundred times as many, others in each run; what fails then belongs into the corpus.
+inputs: good ones that were damaged byte by byte, good JSON with hostile values in it, and noise.
+``KDP_TEST_EFFORT=100`` draws a hundred times as many as ``make test-slow``, others in each run. What fails then belongs
+into the corpus.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Strings that some reader of YAML takes for something else than a string, or breaks; for kdp's own tests and for kubectl itself."""
+"""Strings that a reader of YAML breaks or takes for something else; for kdp's own tests and for kubectl itself."""
 
 from __future__ import annotations
 

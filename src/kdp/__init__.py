@@ -8,8 +8,9 @@ A tour of the names, in the order in which a vendor meets them:
 * `RequestPolicy`, `Taint` and `BindingConditions` say how a device may be claimed, where a DRA driver serves it, and
   `Claim` which claim it was; `NetworkData` says what is known of a network device that it has.
 * `HealthPolicy` says from when on a device counts as dead, and as alive again.
+* `default_labels` and `label_value` help to label the node (``labels``).
 * `Allocation`, `PreferRequest`, `Reporter` and `Needs` are what the optional hooks get and return.
-* `NotReady` and `AllocationError` are the two errors that a hook raises on purpose; the other errors are in
+* `NotReady`, `NoHardware`, and `AllocationError` are the errors that a hook raises on purpose; the others are in
   `kdp.errors`, whose docstring draws the tree.
 * `run` makes a process of it (signals, exit codes); `serve` runs it inside somebody's asyncio program.
 

@@ -4,6 +4,7 @@ from .errors import AllocationError as AllocationError
 from .errors import ConfigurationError as ConfigurationError
 from .errors import InvalidValueError as InvalidValueError
 from .errors import KdpError as KdpError
+from .errors import NoHardware as NoHardware
 from .errors import NotReady as NotReady
 from .model.backend import Allocation as Allocation
 from .model.backend import DeviceBackend as DeviceBackend
@@ -23,6 +24,9 @@ from .model.edits import DeviceNode as DeviceNode
 from .model.edits import Hook as Hook
 from .model.edits import Mount as Mount
 from .model.health_policy import HealthPolicy as HealthPolicy
+from .model.labels import default_labels as default_labels
+from .model.labels import label_value as label_value
+from .model.measurements import Measurement as Measurement
 from .model.quantities import Quantity as Quantity
 
 __version__: str

@@ -10,6 +10,7 @@
     │   └── InvalidSlicesError             the API server would not take the devices
     ├── ConfigurationError               a setting is wrong: the admin corrects it, exit code 2
     ├── NotReady                         raised BY a hook: driver or hardware is not there yet
+    │   └── NoHardware                     raised BY a hook: this node has no such hardware, which is no fault
     ├── AllocationError                  raised BY a hook: a sentence for the pod's author
     ├── ClaimError                       this claim cannot be prepared: a sentence for its author
     ├── HookError                        a hook of the backend misbehaved: the vendor's bug
@@ -26,7 +27,7 @@
 Rule 1: an error names the value, the rule and what to do.
 Rule 2: what reaches the kubelet is a sentence of ours, never a traceback; the pod's author reads it in
 ``kubectl describe pod``, so it is cut well below the 8 KiB that gRPC's peer announces (contract section 0.1).
-Rule 3: a vendor raises only `NotReady` and `AllocationError`; everything else that a hook raises is a bug of the hook.
+Rule 3: a vendor raises only `NotReady`, `NoHardware`, and `AllocationError`; all else that a hook raises is its bug.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ __all__ = [
     "InvalidValueError",
     "KdpError",
     "ListTooLargeError",
+    "NoHardware",
     "NotReady",
     "PluginDirectoryGoneError",
     "PodResourcesError",
@@ -68,14 +70,14 @@ class KdpError(Exception):
 class InvalidValueError(KdpError, ValueError):
     """A value given to kdp breaks a rule.
 
-    Who acts: whoever made the value, normally the vendor in a hook. The text names the value and the rule.
+    Who acts: the author of the value, normally the vendor in a hook. The text names the value and the rule.
     """
 
 
 class InvalidNameError(InvalidValueError):
     """A resource name, device id, CDI name, environment name or path breaks a rule of its kind.
 
-    Who acts: whoever chose the name. The text ends with a valid example.
+    Who acts: the author of the name. The text ends with a valid example.
     """
 
 
@@ -129,6 +131,16 @@ class NotReady(KdpError):
     before the first success; devices that were already listed are Unhealthy with this text meanwhile.
 
     Who acts: the admin, if it lasts: the text says what is missing ("driver not loaded").
+    """
+
+
+class NoHardware(NotReady):
+    """Raise it from any hook: this node has no such hardware, so there is no driver to wait for.
+
+    It is what `NotReady` is, but the plugin counts as ready (``--when-no-devices``): a DaemonSet also runs on nodes
+    without the hardware. If hardware is there and its driver is missing, raise `NotReady`.
+
+    Who acts: nobody, or the admin, who chooses the nodes.
     """
 
 

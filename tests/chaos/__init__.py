@@ -3,8 +3,9 @@
 ``python -m tests.chaos --seconds 60 --seed 7`` prints the seed, what was played, and each rule that was broken.
 
 * `plugin`: the vendor's plugin, a process of its own.
-* `world`: the node: the kubelet, the plugin's process, its devices, its pods.
+* `node`: the process, its devices, and its hooks; `world`: the kubelet and its pods.
 * `operations`: what can happen, each with its weight.
 * `judge`: the rules, without I/O.
 * `play`: plays rounds of operations and asks the judge after each.
+* `dra`: the same for a DRA driver, with an API server.
 """

@@ -8,7 +8,8 @@
 5. When all disturbances have ended, one stream is open, no second socket answers, the table equals the hardware, and
    the probe of readiness says that it is. A toy that was taken away may stay in the table, Unhealthy, while the kubelet
    could still name it for a pod.
-6. That is so within `READY_SECONDS`.
+6. That is so within `READY_SECONDS`. If connections were cut, a kubelet that had just accepted a registration may have
+   lost the connection for its stream, which a plugin knows only after `STREAM_SECONDS` (contract section 12, B6).
 7. The process ends within `STOP_SECONDS` of SIGTERM, with exit code 0, and leaves nothing behind.
 8. Descriptors, threads and memory of a process do not grow.
 """
@@ -20,37 +21,64 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, final
 
 import attrs
+from typing_extensions import override
 
 READY_SECONDS = 5.0
+STREAM_SECONDS = 10.0
 STOP_SECONDS = 2.0
 
 MORE = {"descriptors": 12.0, "threads": 8.0, "MB": 24.0}
 """What a process may have more than when it was ready first."""
 
 
-@final
-class Judge:
-    """Keeps what was seen, and what broke a rule.
+class ProcessJudge:
+    """Keeps what was seen of a process, and what broke a rule.
 
     Attributes:
         violations: Sentences, in the order in which they were found.
         counts: How often what was judged.
+        deaths: How many lives of processes have ended.
     """
 
     def __init__(self) -> None:
         self.violations: list[str] = []
         self.counts: Counter[str] = Counter()
+        self.deaths = 0
+
+    def broken(self, rule: int, text: str) -> None:
+        """Note that a rule is broken."""
+        self.violations.append(f"rule {rule}: {text}")
+
+    def died(self) -> None:
+        """The process was killed."""
+        self.deaths += 1
+
+    def stopped(self, seconds: float, code: int | None, *, noise: float) -> None:
+        """The process ended so long after SIGTERM; None: it did not."""
+        self.counts["stopped"] += 1
+        if code != 0:
+            self.broken(7, f"SIGTERM led to exit code {code} after {seconds:.2f} s")
+        elif seconds > STOP_SECONDS + noise:
+            self.broken(7, f"SIGTERM took {seconds:.2f} s, beside {noise:.2f} s of the machine's noise")
+        self.deaths += 1
+
+    def grown(self, growth: Sequence[str]) -> None:
+        """A process has kept this growth in peace (`growth`)."""
+        for text in growth:
+            self.broken(8, text)
+
+
+class Judge(ProcessJudge):
+    """Judges a device plugin by its hooks and by its pods."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self._allocated: dict[str, tuple[str, ...]] = {}
         self._released: Counter[str] = Counter()
         self._owed: set[str] = set()
         self._unsaved: set[str] = set()
         self._held: dict[str, dict[str, tuple[str, ...]]] = {}
-        self._deaths = 0
         self._released_in: dict[str, int] = {}
-
-    def broken(self, rule: int, text: str) -> None:
-        """Note that a rule is broken."""
-        self.violations.append(f"rule {rule}: {text}")
 
     # -- hooks ---------------------------------------------------------------------------------------------------------
 
@@ -69,15 +97,15 @@ class Judge:
         for pod, numbers in self._held.items():
             if number in numbers:
                 self.broken(2, f"{tuple(ids)} were released while pod {pod} held them")
-        if number in self._released and self._released_in[number] == self._deaths:
+        if number in self._released and self._released_in[number] == self.deaths:
             self.broken(3, f"{number} ({tuple(ids)}) was released twice in one life of the process")
         self._released[number] += 1
-        self._released_in[number] = self._deaths
+        self._released_in[number] = self.deaths
 
     # -- pods ----------------------------------------------------------------------------------------------------------
 
     def admitted(self, pod: str, ids: Sequence[str], envs: Mapping[str, str], *, saved: bool) -> None:
-        """A pod was given devices with these variables; ``saved``: the disk could be written."""
+        """A pod was given devices with these variables; ``saved``: files could be written."""
         self.counts["admitted"] += 1
         number, told = envs.get("TOY_NUMBER", ""), envs.get("TOYS", "")
         if told != ",".join(sorted(ids)):
@@ -109,26 +137,11 @@ class Judge:
         held = {number for numbers in self._held.values() for number in numbers}
         return sorted(self._owed - held - set(self._released))
 
+    @override
     def died(self) -> None:
         """The process was killed."""
-        self._deaths += 1
+        super().died()
         self._owed -= self._unsaved
-
-    # -- the process ---------------------------------------------------------------------------------------------------
-
-    def stopped(self, seconds: float, code: int | None, *, noise: float) -> None:
-        """The process ended so long after SIGTERM; None: it did not."""
-        self.counts["stopped"] += 1
-        if code != 0:
-            self.broken(7, f"SIGTERM led to exit code {code} after {seconds:.2f} s")
-        elif seconds > STOP_SECONDS + noise:
-            self.broken(7, f"SIGTERM took {seconds:.2f} s, beside {noise:.2f} s of the machine's noise")
-        self._deaths += 1
-
-    def grown(self, growth: Sequence[str]) -> None:
-        """A process has kept this growth in peace (`growth`)."""
-        for text in growth:
-            self.broken(8, text)
 
 
 def growth(first: Mapping[str, float], now: Mapping[str, float]) -> list[str]:

@@ -16,13 +16,13 @@ class Mutant:
     """One mistake.
 
     Attributes:
-        rule: The rule of `judge` that it breaks.
+        rules: The rules of `judge` that it may break first; the play ends with the first violation.
         file: Below ``src/kdp``.
         right: A text that is there once.
         wrong: What stands there instead.
     """
 
-    rule: int
+    rules: tuple[int, ...]
     file: str
     right: str
     wrong: str
@@ -30,43 +30,43 @@ class Mutant:
 
 MUTANTS: Final[dict[str, Mutant]] = {
     "a container is told one device of several": Mutant(
-        1,
+        (1,),
         "deviceplugin/servicer.py",
         "allocation = Allocation(resource=self._resource, devices=self._healthy(wanted), deadline=until)",
         "allocation = Allocation(resource=self._resource, devices=self._healthy(wanted)[:1], deadline=until)",
     ),
     "one look that names a device is enough to release it": Mutant(
-        2,
+        (2,),
         "deviceplugin/tracking/allocations.py",
         "track.is_accounted_for and track.is_missed and not track.under_way",
         "track.is_seen and not track.under_way",
     ),
     "what a killed process owed is forgotten": Mutant(
-        3,
+        (3,),
         "deviceplugin/tracking/store.py",
         "        return list(found.values())",
         "        return []",
     ),
     "an unhealthy device is listed as healthy": Mutant(
-        6,
+        (6,),
         "deviceplugin/wire.py",
         "(_IS_HEALTHY if device.health.is_healthy else _IS_UNHEALTHY)",
         "(_IS_HEALTHY if device.health.is_healthy else _IS_HEALTHY)",
     ),
     "the socket stays when the process ends": Mutant(
-        7,
+        (7,),
         "kubelet/server.py",
         "                os.unlink(self._file)",
         "                pass",
     ),
     "the state that allocate left is not saved": Mutant(
-        3,
+        (3,),
         "deviceplugin/tracking/store.py",
         '"state": self.state,',
         '"state": {},',
     ),
     "each saving leaks a descriptor": Mutant(
-        8,
+        (8,),
         "deviceplugin/tracking/store.py",
         "            locks.close(before)",
         "            pass",

@@ -14,7 +14,8 @@ import anyio
 
 from kdp.testing import CallError, DialError, PluginConnection
 
-from .world import FULL_DISK, World
+from .node import FULL_DISK, NO_DESCRIPTORS, Node
+from .world import World
 
 Operation = Callable[[World], Awaitable[None]]
 
@@ -86,7 +87,7 @@ async def _amid_allocate(world: World, end: Callable[[], Awaitable[None]]) -> No
     await world.start()
 
 
-async def freeze(world: World) -> None:
+async def freeze(world: Node) -> None:
     """The plugin gets no CPU for a while."""
     world.causes.add("the plugin was frozen")
     world.signal(signal.SIGSTOP)
@@ -94,19 +95,19 @@ async def freeze(world: World) -> None:
     world.signal(signal.SIGCONT)
 
 
-async def plug(world: World) -> None:
+async def plug(world: Node) -> None:
     """A toy is plugged in."""
     if len(world.hardware) < 40:
         world.plug()
 
 
-async def unplug(world: World) -> None:
+async def unplug(world: Node) -> None:
     """A toy is taken away, held or not."""
     if len(world.hardware) > 4:
         world.unplug(world.rng.choice(world.toys))
 
 
-async def flap(world: World) -> None:
+async def flap(world: Node) -> None:
     """A toy falls sick and becomes well, several times."""
     name = world.rng.choice(world.toys)
     for turn in range(world.rng.randint(1, 8)):
@@ -114,7 +115,7 @@ async def flap(world: World) -> None:
         await anyio.sleep(world.rng.uniform(0.0, 0.15))
 
 
-async def burst(world: World) -> None:
+async def burst(world: Node) -> None:
     """All toys fall sick at once, and most become well."""
     for name in world.toys:
         world.fall(name, sick=True)
@@ -136,7 +137,7 @@ async def hook_hangs(world: World) -> None:
     await anyio.sleep(world.rng.uniform(0.0, 0.5))
 
 
-async def garbage(world: World) -> None:
+async def garbage(world: Node) -> None:
     """Somebody sends rubbish to the plugin's sockets."""
     for path in world.sockets:
         for _ in range(world.rng.randint(1, 5)):
@@ -147,7 +148,7 @@ async def garbage(world: World) -> None:
                 somebody.sendall(start + world.rng.randbytes(world.rng.choice([0, 9, 100, 20_000])))
 
 
-async def remove_socket(world: World) -> None:
+async def remove_socket(world: Node) -> None:
     """Somebody cleans up the kubelet's directory while it runs."""
     world.causes.add("the plugin's socket was removed")
     for path in world.sockets:
@@ -164,33 +165,33 @@ async def full_disk(world: World) -> None:
 async def few_descriptors(world: World) -> None:
     """The plugin runs out of file descriptors, until the next peace. One that still loads gRPC would end."""
     if world.pid is not None and world.is_serving:
-        world.causes.add("there were no descriptors")
+        world.causes.add(NO_DESCRIPTORS)
         world.limit(resource.RLIMIT_NOFILE, len(os.listdir(f"/proc/{world.pid}/fd")) + world.rng.randint(0, 3))
         await admit(world)
 
 
-async def two_plugins(world: World) -> None:
+async def two_plugins(world: Node) -> None:
     """Somebody starts the plugin a second time."""
     await world.second()
 
 
-async def reload(world: World) -> None:
+async def reload(world: Node) -> None:
     """SIGHUP: the plugin looks again."""
     if await world.until_awake():
         world.signal(signal.SIGHUP)
 
 
-async def sever(world: World) -> None:
+async def sever(world: Node) -> None:
     """All connections to the plugin break."""
     world.sever()
 
 
-async def step_clock(world: World) -> None:
+async def step_clock(world: Node) -> None:
     """Somebody sets the clock, for good."""
     world.step_clock(world.rng.choice([0.0, -3600.0, 3600.0, world.rng.uniform(-1e8, 1e8)]))
 
 
-async def attack_probes(world: World) -> None:
+async def attack_probes(world: Node) -> None:
     """Somebody connects to the probes, says half of something, and stays until the next peace."""
     for _ in range(world.rng.choice([5, 20, 150])):
         world.occupy_probes(world.rng.choice([b"", b"GET /readyz", b"x", b"GET / HTTP/1.1\r\nx: " + b"y" * 60_000]))
@@ -208,7 +209,7 @@ async def hurried_calls(world: World) -> None:
             await connection.close()
 
 
-async def wait(world: World) -> None:
+async def wait(world: Node) -> None:
     """Nothing happens for a moment."""
     await anyio.sleep(world.rng.uniform(0.0, 0.6))
 

@@ -2,35 +2,54 @@
 
 from __future__ import annotations
 
+import argparse
+import asyncio
+import random
+import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
 
 from kdp.testing import ScenarioError, SimulatedKubelet
 
 from .judge import Table
+from .node import Node
 from .operations import WEIGHTS
 from .plugin import RESOURCE
 from .world import World
+
+_N = TypeVar("_N", bound=Node)
 
 MOST_AT_ONCE = 6
 
 
 async def play(world: World, seconds: float, told: Callable[[str], object] = lambda _: None) -> Counter[str]:
+    """Play on a node with a device plugin; see `rounds`."""
+    return await rounds(world, WEIGHTS, seconds, told)
+
+
+async def rounds(
+    world: _N,
+    weights: Mapping[Callable[[_N], Awaitable[None]], int],
+    seconds: float,
+    told: Callable[[str], object] = lambda _: None,
+) -> Counter[str]:
     """Play until the time is over or a rule is broken; return how often each operation was played.
 
     Args:
         world: A world that was not entered yet.
+        weights: What can happen, each with how often.
         seconds: The last round begins within them.
         told: Takes one line for each round that broke a rule.
     """
     played: Counter[str] = Counter()
-    operations, weights = [*WEIGHTS], [*WEIGHTS.values()]
+    operations = [*weights]
     async with world.living():
         await world.settle()
         until = time.monotonic() + seconds
         while time.monotonic() < until and not world.judge.violations:
-            chosen = world.rng.choices(operations, weights, k=world.rng.randint(1, MOST_AT_ONCE))
+            chosen = world.rng.choices(operations, [*weights.values()], k=world.rng.randint(1, MOST_AT_ONCE))
             for operation in chosen:
                 played[operation.__name__] += 1
                 await operation(world)
@@ -40,6 +59,38 @@ async def play(world: World, seconds: float, told: Callable[[str], object] = lam
         if not world.judge.violations:
             await world.end()
     return played
+
+
+def command(
+    program: str, description: str | None, played: Callable[[float, int], Awaitable[tuple[Node, Counter[str]]]]
+) -> int:
+    """Read the command line, play, print what came of it, and return the exit code: 1 if a rule was broken.
+
+    Args:
+        program: The program's name in its help.
+        description: What it says of itself.
+        played: Plays for so many seconds with a seed.
+    """
+    parser = argparse.ArgumentParser(prog=program, description=description)
+    parser.add_argument("--seconds", type=float, default=60.0, help="default: 60")
+    parser.add_argument("--seed", type=int, default=None, help="default: a new one, which is printed")
+    arguments = parser.parse_args()
+    seed = random.SystemRandom().randrange(1 << 31) if arguments.seed is None else arguments.seed
+    print(f"seed {seed}", flush=True)
+
+    async def run() -> int:
+        began = time.monotonic()
+        world, counts = await played(arguments.seconds, seed)
+        took = time.monotonic() - began
+        print(f"seed {seed}: {counts.total()} operations in {took:.0f} s: {dict(counts.most_common())}")
+        print(f"judged: {dict(world.judge.counts)}")
+        for text in world.judge.violations:
+            print(f"VIOLATION: {text}")
+        if world.judge.violations:
+            print(world.last_log, file=sys.stderr)
+        return 1 if world.judge.violations else 0
+
+    return asyncio.run(run())
 
 
 def on(kubelet: SimulatedKubelet) -> Callable[[], Awaitable[Table]]:

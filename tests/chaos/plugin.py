@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import final
 from uuid import uuid4
 
 from typing_extensions import override
@@ -35,7 +34,6 @@ QUICK = Pace(
 """The pauses of tracking, shortened, so that an hour holds many lives of allocations."""
 
 
-@final
 class Toys(kdp.DeviceBackend):
     """Toys are files whose text is how they are."""
 
@@ -52,8 +50,8 @@ class Toys(kdp.DeviceBackend):
     def discover(self) -> Iterator[kdp.Device]:
         if not self._is_awake:
             self._is_awake = True
-            self._say({"hook": "discover"})
-        self._obey("discover")
+            self.say({"hook": "discover"})
+        self.obey("discover")
         for file in sorted(self._hardware.iterdir()):
             if not file.name.startswith("."):
                 is_sick = file.read_text() == SICK
@@ -63,18 +61,18 @@ class Toys(kdp.DeviceBackend):
 
     @override
     def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
-        self._obey("allocate")
+        self.obey("allocate")
         number = uuid4().hex
         devices.state["number"] = number
-        self._say({"hook": "allocate", "number": number, "ids": [*devices.ids]})
+        self.say({"hook": "allocate", "number": number, "ids": [*devices.ids]})
         return kdp.ContainerEdits(env={"TOYS": ",".join(sorted(devices.ids)), "TOY_NUMBER": number})
 
     @override
     def released(self, devices: kdp.Allocation) -> None:
-        self._obey("released")
-        self._say({"hook": "released", "number": str(devices.state.get("number")), "ids": [*devices.ids]})
+        self.obey("released")
+        self.say({"hook": "released", "number": str(devices.state.get("number")), "ids": [*devices.ids]})
 
-    def _obey(self, hook: str) -> None:
+    def obey(self, hook: str) -> None:
         """Do what the world commands: ``hook=raise``, ``hook=hang`` until another command, or ``hook=SECONDS``."""
         while (what := self._commanded(hook)) == "hang":
             time.sleep(0.01)
@@ -91,15 +89,15 @@ class Toys(kdp.DeviceBackend):
         name, _, what = text.partition("=")
         return what if name == hook else None
 
-    def _say(self, said: dict[str, object]) -> None:
+    def say(self, said: dict[str, object]) -> None:
         os.write(self._journal, json.dumps(said).encode() + b"\n")
 
 
-def _let_clock_be_stepped(hardware: Path) -> None:
+def let_clock_be_stepped(hardware: Path) -> None:
     """Let kdp's wall clock be wrong, as a file says: by how many seconds since when, a line for each step.
 
-    Only kdp's: gRPC reads the time both here and in C, and a clock that is stepped is the same in both. A file's time
-    is what the clock said when it was made, so what kdp knows of the kubelet's socket is wrong by as much.
+    Only kdp's: gRPC reads the time both here and in C, and a stepped clock is the same in both. A file's time is what
+    the clock said when it was made, so what kdp knows of the kubelet's socket is wrong by as much.
     """
     true, made_at = time.time, PodResources.made_at
 
@@ -126,7 +124,7 @@ def _let_clock_be_stepped(hardware: Path) -> None:
 def main() -> None:
     """Run it until it is asked to stop."""
     hardware, journal, kubelet, state, port = sys.argv[1:]
-    _let_clock_be_stepped(Path(hardware))
+    let_clock_be_stepped(Path(hardware))
     for module, name, value in ((allocations, "FIRST_LOOK", 0.02), (tracker, "Pace", lambda: QUICK)):
         setattr(module, name, value)
     kdp.run(Toys(Path(hardware), int(journal)), kubelet_root=kubelet, state_dir=state, http=f"127.0.0.1:{port}")

@@ -1,8 +1,8 @@
-"""The examples as the conformance tests judge them; ``python -m tests.conformance.examples EXAMPLE PROFILE ROUTE IDS [SCALE]``.
+"""The examples as the conformance tests judge them.
 
-As a command it judges one and prints the report as JSON: for whoever judges many, each in a process of its own. IDS is
-``quick``, ``waiting`` for those that quick leaves out, or numbers with commas between; SCALE shortens the times and
-numbers that the scenarios name.
+``python -m tests.conformance.examples EXAMPLE PROFILE ROUTE IDS [SCALE]`` judges one and prints the report as JSON: for
+tests that judge many, each in a process of its own. IDS is ``quick``, ``waiting`` for those that quick leaves out, or
+numbers with commas between; SCALE shortens the times and numbers that the scenarios name.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ HAS_FUSE: Final = Path("/dev/fuse").exists()
 RANDOM: Final = Path("/dev/hwrng")
 
 NARROW: Final = 3
-"""So many checks beside one another where several processes judge: all of them share the kernel's 128 inotify instances."""
+"""Number of checks at the same time if several processes judge: all share the kernel's 128 inotify instances."""
 
 WAITING: Final = tuple(check.id for check in CHECKS if check.waits)
 

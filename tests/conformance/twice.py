@@ -1,6 +1,6 @@
-"""What fails beside other tests is judged once more by itself: on a starved machine a plugin is late through no fault of its own.
+"""What fails beside other tests is judged once more by itself; what fails twice has failed.
 
-What fails twice has failed.
+On a starved machine, a plugin is late through no fault of its own.
 """
 
 from __future__ import annotations

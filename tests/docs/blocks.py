@@ -2,13 +2,13 @@
 
 Every fenced block has a language, and belongs to exactly one category:
 
-========== ==============================================================================================================
+========== =============================================================================================================
 executed   ``python`` is run, with one namespace a page; ``console`` is run in bash, in a directory of the page's own,
            and what it prints is compared with what the page shows; ``yaml`` is loaded. One with
            ``<!-- file: NAME -->`` in front of it is written to that directory first, for the blocks that follow.
 elsewhere  ``<!-- level: NAME: REASON -->`` in front of it: another level of the tests runs it, see `LEVELS`.
 drawing    ``mermaid`` and ``text``: nothing that could be run.
-========== ==============================================================================================================
+========== =============================================================================================================
 
 More marks: ``<!-- in: repository -->`` runs at the repository's root; ``<!-- exit: N -->``: the exit code of the last
 command; ``<!-- output: devices -->``: what is printed depends on the machine's devices, so only its shape is compared.

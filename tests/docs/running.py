@@ -6,10 +6,12 @@ import asyncio
 import inspect
 import os
 import re
+import shutil
 import subprocess
 import sys
 from ast import PyCF_ALLOW_TOP_LEVEL_AWAIT
 from contextlib import chdir
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +20,7 @@ import yaml
 from typing_extensions import override
 
 import kdp
+from kdp.daemon.settings import DEFAULT_STATE_DIR
 from kdp.testing import Pod, SimulatedKubelet
 from kdp_example_generic.config import read
 
@@ -112,7 +115,7 @@ class Reader:
         programs = Path(sys.executable).parent
         environment |= {"PATH": f"{programs}:{environment['PATH']}", "HOME": os.fspath(self._directory)}
         done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", command],
+            [*self._alone(), "bash", "-euo", "pipefail", "-c", command],
             cwd=directory,
             env=environment | {"COLUMNS": "100", "NO_COLOR": "1", "PYTHONDONTWRITEBYTECODE": "1"},
             stdin=subprocess.DEVNULL,
@@ -123,6 +126,23 @@ class Reader:
             check=False,
         )
         return done.returncode, done.stdout
+
+    def _alone(self) -> list[str]:
+        """Return what a command runs under: a reader has no other plugins, and tests beside this one do."""
+        if not _can_mount():  # an ordinary user's plugins leave nothing in root's directory
+            return []
+        state = self._directory / ".state"
+        state.mkdir(mode=0o700, exist_ok=True)
+        DEFAULT_STATE_DIR.mkdir(mode=0o700, exist_ok=True)
+        script = f'mount --bind "$1" {DEFAULT_STATE_DIR}; shift; exec "$@"'
+        return ["unshare", "--mount", "--propagation", "private", "sh", "-ec", script, "sh", os.fspath(state)]
+
+
+@cache
+def _can_mount() -> bool:
+    if shutil.which("unshare") is None:
+        return False
+    return not subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode
 
 
 class _Widgets(kdp.DeviceBackend):

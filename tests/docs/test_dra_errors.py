@@ -1,4 +1,4 @@
-"""docs/reference/dra-errors.md has the sentences of the source: each of a claim's is on the page, and each of the page's is said."""
+"""docs/reference/dra-errors.md has each sentence of the source about a claim, and no other."""
 
 from __future__ import annotations
 

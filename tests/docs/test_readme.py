@@ -13,6 +13,7 @@ import anyio
 import pytest
 import yaml
 
+from kdp.daemon.settings import DEFAULT_STATE_DIR
 from kdp.deviceplugin.session import State
 from kdp.kubelet.paths import DEFAULT_ROOT
 from kdp.testing import SimulatedKubelet
@@ -94,7 +95,8 @@ def test_what_it_mounts_is_there_and_is_used(manifest: dict[str, dict[str, Any]]
     assert volumes.keys() == mounts.keys()
     plugins = str(DEFAULT_ROOT / "device-plugins")
     assert volumes["device-plugins"]["hostPath"]["path"] == mounts["device-plugins"]["mountPath"] == plugins
-    assert [name for name, mount in mounts.items() if not mount.get("readOnly")] == ["device-plugins"]
+    assert [name for name, mount in mounts.items() if not mount.get("readOnly")] == ["device-plugins", "state"]
+    assert volumes["state"]["hostPath"]["path"] == mounts["state"]["mountPath"] == str(DEFAULT_STATE_DIR)
     for name in ("dev", "sys"):
         assert mounts[name]["mountPath"] == "/host" + volumes[name]["hostPath"]["path"]
     assert volumes["config"]["configMap"]["name"] == manifest["ConfigMap"]["metadata"]["name"]

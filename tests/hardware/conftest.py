@@ -32,7 +32,7 @@ class RunInGuest(Protocol):
 
 
 class RunTestsInGuest(Protocol):
-    """Boot a guest and run a file of `INSIDE` with pytest in it; what fails there fails here, with the guest's console."""
+    """Boot a guest and run a file of `INSIDE` with pytest in it. What fails there fails here, with its console."""
 
     def __call__(
         self, kind: Kind, name: str, *, limit: float = 400.0, environment: Mapping[str, str] | None = None

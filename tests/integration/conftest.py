@@ -1,4 +1,4 @@
-"""Which of these tests `make test` leaves to `make test-slow`: those under older kubelets that it has under the newest."""
+"""Leaves tests under older kubelets to `make test-slow` if `make test` has them under the newest."""
 
 from __future__ import annotations
 

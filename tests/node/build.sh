@@ -83,6 +83,10 @@ if wanted cdi-validate && ! built cdi-validate build.sh cdi/go.mod cdi/go.sum cd
     echo "compiling cdi-validate"
     (cd cdi && go build -trimpath -ldflags "-s -w" -o ../bin/cdi-validate .)
 fi
+if wanted helm && ! built helm build.sh helm/go.mod helm/go.sum; then
+    echo "compiling helm"
+    (cd helm && go build -trimpath -ldflags "-s -w" -o ../bin/helm helm.sh/helm/v4/cmd/helm)
+fi
 peer reference . ./peers/reference go.mod go.sum peers/reference/*.go
 peer dra . ./peers/dra go.mod go.sum peers/dra/*.go
 peer sample . k8s.io/kubernetes/test/images/sample-device-plugin go.mod go.sum

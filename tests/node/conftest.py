@@ -224,10 +224,10 @@ def generic_image(system_layer: image.Layer) -> Iterator[Path]:
     """An archive of the image `deploy.IMAGE`: this Python with kdp and the examples, and the command kdp."""
     with TemporaryDirectory(prefix="kdp-") as folder:
         archive = Path(folder) / "generic.tar"
-        examples = [*(f"kdp-example-{name}" for name in ("generic", "minimal", "hwrng")), "kdp-sdk[kube]"]
+        examples = [*(f"kdp-example-{name}" for name in ("generic", "minimal", "hwrng")), "kdp-sdk[kube,metrics]"]
         files: dict[str, bytes | Path] = {
             "usr/bin/kdp": b'#!/bin/sh\nexec python3 -m kdp "$@"\n',
-            "opt/site/keeper.py": Path(__file__).with_name("keeper.py"),
+            **{f"opt/site/{name}": Path(__file__).with_name(name) for name in ("failing.py", "keeper.py", "night.py")},
         }
         image.python(archive, deploy.IMAGE, examples, system_layer, command=["python3", "-m", "kdp"], files=files)
         yield archive

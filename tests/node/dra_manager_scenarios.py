@@ -844,7 +844,7 @@ async def _api_server(scenario: Scenario, minor: Minor) -> AsyncGenerator[Simula
 
 
 async def take_over(minor: Minor) -> Seen:
-    """Have the simulation, the real manager and the simulation again live on one directory: what each has read of the other."""
+    """Let the simulation, the real manager, and the simulation again use one directory, with the other's files."""
     seen: Seen = {}
     with TemporaryDirectory(prefix="kdp-") as folder:
         root, profile = Path(folder), PROFILES[minor.profile]

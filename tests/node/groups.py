@@ -25,6 +25,9 @@ GROUPS: Final = {
     "test_dra_page.py": "cluster",
     "test_network_pool.py": "cluster",
     "test_publisher.py": "cluster",
+    "test_helm.py": "claims",
+    # The scenes are played once.
+    "test_prometheus.py": "prometheus",
     "test_images.py": "claims",
     "test_dra.py": "claims",
     "test_dra_cards.py": "claims",

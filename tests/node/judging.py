@@ -35,11 +35,11 @@ __all__ = ["HURRY", "PLAYED", "Judgement", "Judgements", "assert_passed"]
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 BESIDE = (os.cpu_count() or 1) + 1
-"""So many at a time, besides those that wait and the other tests: each waits for half of its time, but one that is starved of a
-processor is late through no fault of its own."""
+"""So many at a time, besides those that wait and the other tests: each waits for half of its time, but one that is
+starved of a processor is late through no fault of its own."""
 
 WAITING_BESIDE = 3
-"""So many of those that wait, of which one does for five minutes: more of them, and all of the first minutes' tests are starved."""
+"""Number of those that wait, one for five minutes: with more of them, the tests of the first minutes are starved."""
 
 HURRY = "0.05"
 """The scale of those that wait for minutes, where they need not."""
@@ -48,7 +48,7 @@ LONGEST = 1000.0
 """Seconds for one judgement; what waits longest waits for 300, and once more if it fails on a busy machine."""
 
 PLAYED = tuple(defect for defect in DEFECTS if defect.name != "spins")
-"""What spins is seen only where it gets a processor, which beside so many others it does not; and no kubelet is there then."""
+"""What spins is seen only if it gets a processor. Beside so many others it gets none, and no kubelet is there then."""
 
 
 @attrs.frozen

@@ -1,4 +1,4 @@
-"""Who keeps a processor busy makes room: none of those runs while a test measures what a node owes, and none begins meanwhile.
+"""Tests that keep a processor busy make room: none runs, and none begins, while a test measures what a node owes.
 
 The tests of a node share two processors among several processes of pytest, so what they agree on is a lock of the
 kernel on two files: whoever asks for the machine closes the door first, or three judgements that follow one another

@@ -1,7 +1,7 @@
 """The table of the comparison in the documentation: every scenario on every version, every rule that was broken.
 
-The tests of the comparison leave a row each in the directory that ``KDP_SIMULATION`` names; ``make simulation`` runs
-them so, and then calls this file, which writes ``docs/explanation/simulation.md`` from the rows and from nothing else.
+Each test of the comparison leaves a row in the directory that ``SIMULATION_PAGE_ROWS`` names. ``make simulation`` runs
+these tests, and then calls this file, which writes ``docs/explanation/simulation.md`` from the rows only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import cattrs
 from .nodekit import MINORS
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "simulation.md"
-ROWS: Final = "KDP_SIMULATION"
+ROWS: Final = "SIMULATION_PAGE_ROWS"
 """The environment variable that names the directory where rows are left."""
 
 
@@ -87,13 +87,18 @@ _BEGIN: Final = """\
 
 # The simulated kubelet beside the real ones
 
-`kdp.testing.SimulatedKubelet` is a model. What it is worth is shown by playing one scenario on it and on the kubelet's own
-code (device manager, topology manager, admission, plugin watcher, pod-resources and pods API), and by comparing what was
-seen: the ordered calls that plugins got with their arguments, every error text, what each container was given, capacity and
-allocatable after each step, and the pods whose status is written again. How it is done, and what is taken as equal, is told
+`kdp.testing.SimulatedKubelet` is a model. \
+What it is worth is shown by playing one scenario on it and on the kubelet's own
+code (device manager, topology manager, admission, plugin watcher, pod-resources and pods API), \
+and by comparing what was
+seen: the ordered calls that plugins got with their arguments, every error text, \
+what each container was given, capacity and
+allocatable after each step, and the pods whose status is written again. \
+How it is done, and what is taken as equal, is told
 in [tests/node](../../tests/node/README.md).
 
-In the run that wrote this page {same} of {plays} plays were seen alike, and {noticed} of {broken} broken rules were noticed.
+In the run that wrote this page {same} of {plays} plays were seen alike, \
+and {noticed} of {broken} broken rules were noticed.
 The profile `k132` is not compared with anything: it is written from reading 1.32's code, and is labelled unproven.
 
 ## Scenarios

@@ -337,7 +337,7 @@ async def test_a_broken_rule_is_seen(rule: Rule, tmp_path: Path) -> None:
 
 
 async def seen(rule: Rule, folder: Path) -> str:
-    """Break the rule in a copy of the kit, play its scenario on the copy and on the real one, and return what differs."""
+    """Break the rule in a copy of the kit, play its scenario on the copy and the real one, and return what differs."""
     minor = next(minor for minor in MINORS if minor.name == rule.minor)
     if not minor.is_compiled:
         pytest.skip(f"devmgr-{minor.name} is not compiled: run `make node-tools`")

@@ -1,4 +1,4 @@
-"""The full matrix of the conformance kit: the examples under every profile, over both routes, and what waits for minutes.
+"""The conformance kit's full matrix: the examples under every profile, over both routes, and what waits for minutes.
 
 Each is judged in a process of its own, several at a time; those that wait begin first.
 """
@@ -12,7 +12,10 @@ from .backend import Figure
 from .judging import HURRY, Judgement, Judgements, assert_passed
 
 WHOLE = ("minimal", "generic")
-"""Judged over both routes under every profile; the others over kubelet.sock, and on the real managers once over the watcher."""
+"""Judged over both routes under every profile.
+
+The others are judged over kubelet.sock, and on the real managers once over the watcher.
+"""
 
 # What waits for minutes does so with the first example; with the others it is in a hurry, as on the real device
 # managers, since a hundred thousand calls keep a processor busy for a minute.

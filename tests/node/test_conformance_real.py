@@ -1,4 +1,4 @@
-"""The conformance kit on the kubelet's own device managers: the same checks, the same verdicts, and it can fail there too.
+"""The conformance kit on the kubelet's own device managers: the same checks and verdicts, and it can fail there, too.
 
 What may be not applicable is what may be so on the simulated kubelet, and nothing else. The checks that wait for
 minutes are hurried to a twentieth of their time, which no kubelet can tell; test_conformance.py has them at their
@@ -25,8 +25,8 @@ OTHERS = {
     "rdma": (*((minor.profile, "kubelet") for minor in MINORS), ("k134", "watcher")),
     "hwrng": (("k134", "kubelet"),),
 }
-"""The other examples have kdp's own protocol in common with the first two, and fifteen minutes are what all tests of a node have
-on two processors."""
+"""The other examples have kdp's own protocol in common with the first two, and all tests of a node together may take
+fifteen minutes on two processors."""
 
 
 def _cases(minor: Minor) -> Iterator[tuple[str, ...]]:

@@ -326,7 +326,7 @@ async def test_a_kubelet_that_restarts_finds_the_driver_and_its_slices_come_back
 
 
 async def test_a_driver_does_not_inherit_the_pauses_after_calls_of_a_dead_one(driver: Driver, figure: Figure) -> None:
-    """A kubelet that starts calls the socket of a driver that was killed with growing pauses, of up to two minutes, by its path."""
+    """A kubelet that starts calls a killed driver's socket by its path, with growing pauses of up to two minutes."""
     cluster = driver.cluster
     await driver.until_published(4)
     dead = driver.find_socket()

@@ -1,4 +1,4 @@
-"""What DRA can do besides whole devices, in a real cluster: one driver of kdp's with devices of every kind (`dra_cards`)."""
+"""What DRA can do besides whole devices, in a real cluster: a driver with devices of every kind (`dra_cards`)."""
 
 from __future__ import annotations
 

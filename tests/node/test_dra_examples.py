@@ -1,4 +1,4 @@
-"""The YAML of the examples' dra/ folders before a real API server, and their backends as real DRA drivers by `kdp run --mode dra`."""
+"""The examples' dra/ folders before a real API server, and their backends as DRA drivers by `kdp run --mode dra`."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ async def test_the_scheduler_pairs_a_gpu_and_an_adapter_on_one_pci_root(namespac
 
 
 def _virtual_functions(root: Path) -> None:
-    """Make a node's files: an Ethernet adapter with two virtual functions, the first with an interface, the second for vfio."""
+    """Make a node's files: an Ethernet adapter with two virtual functions, one with an interface, one for vfio."""
     tree = SysfsTree(root)
     tree.write("/sys/module/ib_core/parameters/netns_mode", "Y")
     of: Object = {"vendor": 0x15B3, "class_code": 0x020000, "numa_node": 1}

@@ -1,4 +1,4 @@
-"""A DRA driver is killed at each step of Prepare in a real cluster: the pod runs all the same, and nothing is left of it."""
+"""A DRA driver is killed at each step of Prepare in a real cluster: the pod still runs, and leaves nothing behind."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ async def _compared(
 async def _once_more(
     minor: Minor, names: Iterable[str], changes: Mapping[str, Mapping[str, Any]] | None = None
 ) -> dict[str, Any]:
-    """Compare afresh on both sides: on a busy machine something may have come too late, or for both as if it never came."""
+    """Compare again on both sides: on a busy machine something may have come too late, or never for both."""
     for name in names:
         del _real[minor.name, name]
     return await _compared(minor, names, changes)

@@ -1,4 +1,4 @@
-"""What `kdp manifests --mode dra` writes, applied as it is written to a real cluster; and without one right after the other."""
+"""What `kdp manifests --mode dra` writes, applied to a real cluster: whole, and with each right missing in turn."""
 
 from __future__ import annotations
 
@@ -220,6 +220,11 @@ async def sees_nodes(plugin: Plugin) -> bool:
     return not any(device.get("taints") for each in found for device in each["spec"].get("devices", ()))
 
 
+async def offers(plugin: Plugin) -> bool:
+    """A claim can get a device: the driver is ready, and no device has the taint of an unhealthy one."""
+    return is_ready(await plugin.pod()) and await sees_nodes(plugin)
+
+
 async def prepares(plugin: Plugin) -> bool:
     """A pod with a claim runs."""
     pod = await plugin.cluster.get("v1/pods", "user", namespace=plugin.namespace)
@@ -252,7 +257,7 @@ class Missing:
 MISSING: Final = (
     Missing("registry", is_registered, "the plugin watcher's directory /var/lib/kubelet/plugins_registry is missing"),
     Missing("driver", is_registered, "/var/lib/kubelet/plugins"),
-    Missing("cdi", prepares, "/var/run/cdi"),
+    Missing("cdi", offers, "/var/run/cdi"),
     Missing("state", keeps_the_other_mode_away, "/var/lib/kdp: no locks there"),
     Missing("node-dev", sees_nodes, ""),
     Missing("run", answers_commands, "no command can ask this process yet"),

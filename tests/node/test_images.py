@@ -24,6 +24,7 @@ import yaml
 from .backend import Figure
 from .conftest import Namespace
 from .nodekit import Cluster, image
+from .nodekit.cluster import NODE
 from .nodekit.machine import HANDLER
 from .nodekit.machine import IMAGE as BUSYBOX
 
@@ -33,7 +34,8 @@ EXAMPLES: Final = ROOT / "examples"
 DEVICES: Final = {"minimal": ["/dev/fuse"], "generic": ["/dev/fuse", "/dev/net/tun"], "hwrng": ["/dev/hwrng"]}
 """Examples whose devices this kind of machine may have: their pods are run, too."""
 
-SAYS: Final = {"generic": "cannot be read", "fpga": "devices discovered: 0", "nvidia_gpu": "NvidiaGpu is not ready"}
+NO_GPU: Final = "NvidiaGpu has no hardware here"
+SAYS: Final = {"generic": "cannot be read", "fpga": "devices discovered: 0", "nvidia_gpu": NO_GPU}
 LACKS: Final = "the plugin directory does not exist"
 """What a container without anything of the node says first."""
 
@@ -105,15 +107,29 @@ def is_served(example: str) -> bool:
     return example in DEVICES and all(Path(node).exists() for node in DEVICES[example])
 
 
+def asked_for(daemon_set: dict[str, Any]) -> list[str]:
+    """Return a label that a node must have, the last that will do, as a list; empty: none is asked for."""
+    affinity = daemon_set["spec"]["template"]["spec"].get("affinity")
+    if affinity is None:
+        return []
+    required = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    (expression,) = required["nodeSelectorTerms"][-1]["matchExpressions"]
+    assert expression["values"] == ["true"]
+    return [expression["key"]]
+
+
 @asynccontextmanager
 async def applied(cluster: Cluster, manifest: Path) -> AsyncIterator[str]:
-    """Apply a manifest as it is; its DaemonSet, which is gone at the end."""
-    metadata = read(manifest)["metadata"]
-    name, place = metadata["name"], metadata["namespace"]
+    """Apply a manifest as it is, to a node with a label that it asks for; its DaemonSet, which is gone at the end."""
+    document = read(manifest)
+    name, place = document["metadata"]["name"], document["metadata"]["namespace"]
+    labels = asked_for(document)
+    await cluster.kubectl("label", "node", NODE, "kdp.example.com/test=true", *(f"{each}=true" for each in labels))
     await cluster.kubectl("apply", f"--filename={manifest}")
     try:
         yield name
     finally:
+        await cluster.kubectl("label", "node", NODE, "kdp.example.com/test-", *(f"{each}-" for each in labels))
         await cluster.delete("apps/v1/daemonsets", name, namespace=place)
 
         async def is_gone() -> bool:
@@ -156,9 +172,8 @@ async def test_the_sequence_of_the_readme(
     async with applied(cluster, manifest) as plugin:
         await cluster.until_said("alone", SAYS.get(example, LACKS), namespace=namespace.name)
         if example == "nvidia_gpu":
-            await cluster.until_said(f"{plugin}-*", "NvidiaGpu is not ready", namespace="kube-system")
-            return
-        await cluster.until_rolled_out(plugin, namespace="kube-system")
+            await cluster.until_said(f"{plugin}-*", NO_GPU, namespace="kube-system")
+        await cluster.until_rolled_out(plugin, namespace="kube-system")  # without the hardware it counts as ready
         if is_served(example):
             user = read(folder / "pod.yaml")
             for container in user["spec"]["containers"]:

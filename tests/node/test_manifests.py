@@ -122,7 +122,7 @@ async def test_the_smallest_example_as_written(namespace: Namespace, generic_ima
         memory = {
             name: int(kib) / 1024 for name, kib in re.findall(r"^(VmRSS|VmHWM):\s+(\d+) kB", status, re.MULTILINE)
         }
-        figure("cluster: the plugin's memory as deployed", memory["VmRSS"], "MiB (request 48, limit 96)")
+        figure("cluster: the plugin's memory as deployed", memory["VmRSS"], "MiB (request 48, limit 128)")
         assert memory["VmHWM"] < 96
         assert re.search(r"^CapEff:\s+0{16}$", status, re.MULTILINE), status
         assert re.search(r"^NoNewPrivs:\s+1$", status, re.MULTILINE), status
@@ -247,7 +247,7 @@ class Missing:
     """One thing that is taken away.
 
     Attributes:
-        what: A volume's name, how those of several begin (``node-sys``), or a field of the container's security context.
+        what: A volume's name, the prefix of several (``node-sys``), or a field of the container's security context.
         breaks: The check that fails then.
         says: What the plugin's log says of it; empty: nothing, because nothing fails that it could know of.
     """

@@ -1,4 +1,4 @@
-"""Devices that are no node's own in a real cluster: the controller as its manifest is written, a node's driver, a pod, and the uninstall."""
+"""Devices that belong to no node, in a real cluster: the controller's manifest, a driver, a pod, and the uninstall."""
 
 from __future__ import annotations
 

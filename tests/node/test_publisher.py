@@ -1,4 +1,4 @@
-"""A publisher before a real API server, over TLS: start, wipe, foreign edits, tokens that rotate, a server that is killed.
+"""A publisher before a real API server, over TLS: start, wipe, foreign edits, rotating tokens, a killed server.
 
 The API server answers in a network namespace; `Door` lets the test in, and shuts.
 """

@@ -1,4 +1,4 @@
-"""ResourceSlices before a real API server: what kdp makes is stored as it is, and what it refuses is refused there, too."""
+"""ResourceSlices before a real API server: it stores what kdp makes unchanged, and refuses what kdp refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The images of the examples: what their Dockerfiles install is enough for all that their pages tell to do with them."""
+"""The examples' images: what their Dockerfiles install is enough for all that their pages tell to do with them."""
 
 from __future__ import annotations
 

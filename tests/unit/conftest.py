@@ -16,13 +16,12 @@ _PATIENT: Final = {"test_mutants.py", "test_publisher.py", "test_probes.py"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what `make quick` leaves out: property tests, and modules that start processes or wait."""
+    """Mark what `make quick` leaves out besides tests that draw: modules that start processes or wait."""
     for item in items:
         if _HERE not in item.path.parents:
             continue
-        draws = hasattr(getattr(item, "obj", None), "hypothesis") or item.path.stem.endswith("_properties")
         module = item.getparent(pytest.Module)
-        if draws or item.path.name in _PATIENT or hasattr(getattr(module, "obj", None), "subprocess"):
+        if item.path.name in _PATIENT or hasattr(getattr(module, "obj", None), "subprocess"):
             item.add_marker("thorough")
 
 
@@ -35,7 +34,7 @@ def keeps_the_signals() -> Iterator[None]:
 
 @pytest.fixture
 def without_threads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[list[str]]]:
-    """Within its context no thread can be started, as at a container's limit of processes; it gives the names of those refused."""
+    """Refuse to start threads in its context, like a container's limit of processes, and give the refused names."""
 
     @contextmanager
     def without() -> Generator[list[str]]:

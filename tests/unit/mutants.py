@@ -66,8 +66,9 @@ def live(
     examples: int,
     steps: int,
     number: int = 0,
+    least: int = 1,
     shrinks: bool = True,
-    **more: object,
+    **attributes: object,
 ) -> None:
     """Live so many lives of a state machine.
 
@@ -76,14 +77,17 @@ def live(
         examples: How many.
         steps: The longest, in steps.
         number: Which ones.
+        least: How many of them are lived in any case.
         shrinks: Whether a life that fails is made shorter; it is for nothing where it only has to be noticed.
-        **more: What the class is to have besides, as ``module``.
+        **attributes: What the class is to have besides, as ``module``.
     """
-    subject = type(machine.__name__, (machine,), more)
-    if EFFORT == 1:
+    subject = type(machine.__name__, (machine,), attributes)
+    if EFFORT <= 1:
         seed(number)(subject)
     phases = (Phase.generate, Phase.shrink) if shrinks else (Phase.generate,)
-    settings = effort(examples, phases=phases, stateful_step_count=steps, report_multiple_bugs=False, print_blob=False)
+    least = least if shrinks else examples  # a mutant's lives end with the first that notices it
+    more = {"stateful_step_count": steps, "report_multiple_bugs": False, "print_blob": False}
+    settings = effort(examples, least=least, phases=phases, **more)
     run_state_machine_as_test(subject, settings=settings)
 
 

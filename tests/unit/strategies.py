@@ -12,15 +12,26 @@ from hypothesis import strategies as st
 import kdp
 from kdp.model.edits import Hook
 
-EFFORT = int(os.environ.get("KDP_TEST_EFFORT", "1"))
-"""How many times the usual number of examples; from 2 on they differ from run to run."""
+EFFORT = float(os.environ.get("KDP_TEST_EFFORT", "0.2"))
+"""Part of the examples that a test draws: a fifth in `make test`, all in `make test-slow`. Above 1, runs differ."""
 
 
-def effort(examples: int, **more: Any) -> settings:
-    """Return settings with so many examples, the same ones in each run unless `EFFORT` asks for more."""
+def scaled(examples: int) -> int:
+    """Return how many of so many examples to draw."""
+    return max(1, round(examples * EFFORT))
+
+
+def effort(examples: int, *, least: int = 1, **more: Any) -> settings:
+    """Return settings with so many examples, the same ones in each run unless `EFFORT` asks for more.
+
+    Args:
+        examples: The whole number, for an `EFFORT` of 1.
+        least: The number below which the test proves nothing.
+        **more: Other settings.
+    """
     return settings(
-        max_examples=examples * EFFORT,
-        derandomize=EFFORT == 1,
+        max_examples=max(least, scaled(examples)),
+        derandomize=EFFORT <= 1,
         database=None,
         deadline=None,
         suppress_health_check=list(HealthCheck),

@@ -119,7 +119,7 @@ def readyz(text: str) -> str:
 async def _body(details: Mapping[str, object]) -> str:
     probes = Probes(None, lambda: Readiness(True, details), path=None)
     try:
-        return (await probes._answer("/readyz", Client(is_local=True))).body  # pyright: ignore[reportPrivateUsage]
+        return (await probes._answer("/readyz", Client(is_local=True, is_owner=True))).body  # pyright: ignore[reportPrivateUsage]
     finally:
         probes.close()
 
@@ -150,7 +150,7 @@ class Api:
 
 def event(text: str) -> str:
     api = Api()
-    asyncio.run(events.EventRecorder(api, "widget.example.com", "node").warn("Odd", text))  # type: ignore[arg-type]
+    asyncio.run(events.EventRecorder(api, "widget.example.com", "node").warn("Odd", text))
     return api.message
 
 
@@ -168,7 +168,7 @@ EXITS: dict[str, tuple[Callable[[str], str], str]] = {
     "error of Prepare": (claim_error, "kdp.dra.wire.within_bytes"),
     "error of Unprepare": (unprepare_error, "kdp.dra.wire.within_bytes"),
     "health of a device": (device_health, "kdp.dra.wire.within_bytes"),
-    "Event": (event, "kdp.cluster.events.printable"),
+    "Event": (event, "kdp.cluster.event_objects.printable"),
 }
 
 

@@ -51,7 +51,24 @@ def test_collections_are_as_before() -> None:
 
 
 def test_libraries_are_found_again() -> None:
-    before = ctypes.util.find_library
+    before = ctypes.util
     with ldconfig_off():
-        assert ctypes.util.find_library("c") is None
-    assert ctypes.util.find_library is before
+        import ctypes.util as other
+
+        assert other.find_library("c") is None
+        assert ctypes.util is other
+    assert ctypes.util is before
+    assert sys.modules["ctypes.util"] is before
+
+
+def test_a_module_that_was_not_loaded_is_not_loaded_afterwards() -> None:
+    code = """
+import ctypes, sys
+from kdp.startup import ldconfig_off
+with ldconfig_off():
+    import asyncinotify
+assert "ctypes.util" not in sys.modules and not hasattr(ctypes, "util")
+import ctypes.util
+assert ctypes.util.find_library.__module__ == "ctypes.util"
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -16,7 +16,7 @@ SHELL = "xilinx_u200_gen3x16_xdma_base_2"
 TWINS = "xilinx_u30_gen3x4_base_2"
 
 
-def _card(
+def card(
     node: SysfsTree,
     slot: str,
     shell: str,
@@ -47,7 +47,7 @@ def _nodes(device: kdp.Device) -> list[str]:
 
 
 def test_a_user_function_is_a_device_of_the_resource_of_its_shell(sysfs_tree: SysfsTree) -> None:
-    _card(sysfs_tree, "0000:3b:00", SHELL, "213304001A", numa_node=1)
+    card(sysfs_tree, "0000:3b:00", SHELL, "213304001A", numa_node=1)
     sysfs_tree.pci_function("0000:01:00.0", vendor=0x8086, device=1)
 
     (device,) = Fpga(sysfs_tree.host).discover()
@@ -57,7 +57,7 @@ def test_a_user_function_is_a_device_of_the_resource_of_its_shell(sysfs_tree: Sy
 
 
 def test_the_management_function_is_given_on_request(sysfs_tree: SysfsTree) -> None:
-    user = _card(sysfs_tree, "0000:3b:00", SHELL, "213304001A")
+    user = card(sysfs_tree, "0000:3b:00", SHELL, "213304001A")
     sysfs_tree.write(f"{user}/dma.qdma.u.256.0/uevent", "")
 
     (device,) = Fpga(sysfs_tree.host, management=True).discover()
@@ -81,9 +81,9 @@ def test_functions_are_told_by_their_files_and_not_by_their_numbers(sysfs_tree: 
 
 
 def test_functions_with_one_serial_number_are_one_card(sysfs_tree: SysfsTree) -> None:
-    _card(sysfs_tree, "0000:3b:00", TWINS, "S1")
-    _card(sysfs_tree, "0000:3c:00", TWINS, "S1")
-    _card(sysfs_tree, "0000:3d:00", TWINS, "S2")
+    card(sysfs_tree, "0000:3b:00", TWINS, "S1")
+    card(sysfs_tree, "0000:3c:00", TWINS, "S1")
+    card(sysfs_tree, "0000:3d:00", TWINS, "S2")
 
     first, second = Fpga(sysfs_tree.host).discover()
 
@@ -102,8 +102,8 @@ def test_functions_with_one_serial_number_are_one_card(sysfs_tree: SysfsTree) ->
 
 
 def test_a_fault_of_one_function_is_one_of_the_card(sysfs_tree: SysfsTree) -> None:
-    _card(sysfs_tree, "0000:3b:00", TWINS, "S1")
-    user = _card(sysfs_tree, "0000:3c:00", TWINS, "S1")
+    card(sysfs_tree, "0000:3b:00", TWINS, "S1")
+    user = card(sysfs_tree, "0000:3c:00", TWINS, "S1")
     sysfs_tree.write(f"{user}/dev_offline", 1)
 
     (device,) = Fpga(sysfs_tree.host).discover()
@@ -112,7 +112,7 @@ def test_a_fault_of_one_function_is_one_of_the_card(sysfs_tree: SysfsTree) -> No
 
 
 def test_twins_without_a_serial_number_are_not_given_out(sysfs_tree: SysfsTree) -> None:
-    user = _card(sysfs_tree, "0000:3b:00", TWINS, None)
+    user = card(sysfs_tree, "0000:3b:00", TWINS, None)
 
     (device,) = Fpga(sysfs_tree.host).discover()
 
@@ -123,8 +123,8 @@ def test_twins_without_a_serial_number_are_not_given_out(sysfs_tree: SysfsTree) 
 
 def test_a_card_under_reset_keeps_its_name(sysfs_tree: SysfsTree) -> None:
     """As Xilinx/FPGA_as_a_Service#17: a reset in one pod took every card of the node away."""
-    user = _card(sysfs_tree, "0000:3b:00", SHELL, "S1")
-    _card(sysfs_tree, "0000:3c:00", SHELL, "S2")
+    user = card(sysfs_tree, "0000:3b:00", SHELL, "S1")
+    card(sysfs_tree, "0000:3c:00", SHELL, "S2")
     backend = Fpga(sysfs_tree.host)
     before = backend.discover()
     sysfs_tree.vanish(f"{user}/rom.u.256.0")
@@ -142,7 +142,7 @@ def test_a_card_under_reset_keeps_its_name(sysfs_tree: SysfsTree) -> None:
 def test_a_card_without_a_shell_is_left_out_and_told_once(
     sysfs_tree: SysfsTree, caplog: pytest.LogCaptureFixture
 ) -> None:
-    user = _card(sysfs_tree, "0000:3b:00", SHELL, "S1")
+    user = card(sysfs_tree, "0000:3b:00", SHELL, "S1")
     sysfs_tree.fail(f"{user}/rom.u.256.0/VBNV", errno.EINVAL)
     backend = Fpga(sysfs_tree.host)
 
@@ -156,7 +156,7 @@ def test_a_card_without_a_shell_is_left_out_and_told_once(
 
 
 def test_a_limit_of_the_options_is_one_for_cards_too(sysfs_tree: SysfsTree) -> None:
-    user = _card(sysfs_tree, "0000:3b:00", SHELL, "S1")
+    user = card(sysfs_tree, "0000:3b:00", SHELL, "S1")
     sysfs_tree.write(f"{user}/xmc.u.256.0/xmc_fpga_temp", 97)
 
     assert Fpga(sysfs_tree.host).discover()[0].health.is_healthy
@@ -166,8 +166,8 @@ def test_a_limit_of_the_options_is_one_for_cards_too(sysfs_tree: SysfsTree) -> N
 
 @pytest.mark.parametrize("what", ["absent", "empty", "failing"])
 def test_whatever_one_attribute_says_the_other_card_is_as_before(sysfs_tree: SysfsTree, what: str) -> None:
-    user = _card(sysfs_tree, "0000:3b:00", SHELL, "S1")
-    _card(sysfs_tree, "0000:3c:00", SHELL, "S2")
+    user = card(sysfs_tree, "0000:3b:00", SHELL, "S1")
+    card(sysfs_tree, "0000:3c:00", SHELL, "S2")
     running = Fpga(sysfs_tree.host, management=True)
     before = running.discover()
     attributes = [path for path in sysfs_tree.host.glob(f"{user[:-1]}[01]/**") if sysfs_tree.path(path).is_file()]
@@ -188,9 +188,9 @@ def test_whatever_one_attribute_says_the_other_card_is_as_before(sysfs_tree: Sys
 
 
 def test_a_serial_number_with_odd_signs_makes_an_id_all_the_same(sysfs_tree: SysfsTree) -> None:
-    _card(sysfs_tree, "0000:3b:00", TWINS, "S 1/#" * 30)
-    _card(sysfs_tree, "0000:3c:00", TWINS, "S 1/#" * 30)
-    _card(sysfs_tree, "0000:3d:00", TWINS, "S 1/#" * 31)
+    card(sysfs_tree, "0000:3b:00", TWINS, "S 1/#" * 30)
+    card(sysfs_tree, "0000:3c:00", TWINS, "S 1/#" * 30)
+    card(sysfs_tree, "0000:3d:00", TWINS, "S 1/#" * 31)
 
     assert [len(device.edits.device_nodes) for device in Fpga(sysfs_tree.host).discover()] == [2, 1]
 
@@ -201,3 +201,29 @@ def test_names_of_shells_become_names_of_resources(shell: str) -> None:
     other = kdp.Device(id="x", resource=shell_resource(shell, "1601910526"))
 
     assert device.resource != other.resource
+
+
+def test_a_card_measures_its_sensors(sysfs_tree: SysfsTree) -> None:
+    user = card(sysfs_tree, "0000:3b:00", SHELL, "S1")
+    sysfs_tree.write(f"{user}/xmc.u.256.0/xmc_fpga_temp", 47)
+    sysfs_tree.write(f"{user}/xmc.u.256.0/xmc_power", 23500000)
+    card(sysfs_tree, "0000:3c:00", SHELL, "S2")
+    backend = Fpga(sysfs_tree.host)
+    first, second = backend.discover()
+    assert backend.measure() == {first.id: {"fpga_temperature": 47, "fpga_power": 23.5}, second.id: {}}
+
+
+def test_a_card_with_two_functions_is_as_hot_as_the_hotter_one(sysfs_tree: SysfsTree) -> None:
+    for slot, degrees in (("0000:3b:00", 47), ("0000:3c:00", 53)):
+        user = card(sysfs_tree, slot, TWINS, "S1")
+        sysfs_tree.write(f"{user}/xmc.u.256.0/xmc_fpga_temp", degrees)
+        sysfs_tree.write(f"{user}/xmc.u.256.0/xmc_power", 20000000)
+    whole = Fpga(sysfs_tree.host)
+    whole.discover()
+    assert whole.measure() == {"card-S1": {"fpga_temperature": 53}}
+    functions = Fpga(sysfs_tree.host, card_unit="function")
+    functions.discover()
+    assert functions.measure() == {
+        "0000:3b:00.1": {"fpga_temperature": 47, "fpga_power": 20},
+        "0000:3c:00.1": {"fpga_temperature": 53, "fpga_power": 20},
+    }

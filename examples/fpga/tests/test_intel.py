@@ -425,7 +425,13 @@ def _trouble(node: SysfsTree, attributes: Iterable[str], what: str) -> Iterator[
 
 @pytest.mark.parametrize("what", ["absent", "empty", "failing"])
 @pytest.mark.parametrize(
-    ("tree", "mode"), [("", "af"), ("", "region"), ("-port-errors", "af"), ("-half-removed-engine", "af")]
+    ("tree", "mode"),
+    [
+        ("", "af"),
+        pytest.param("", "region", marks=pytest.mark.slow),
+        pytest.param("-port-errors", "af", marks=pytest.mark.slow),
+        pytest.param("-half-removed-engine", "af", marks=pytest.mark.slow),
+    ],
 )
 def test_whatever_one_attribute_says_the_other_board_is_as_before(
     node_from: NodeFrom, tree: str, mode: Mode, what: str, monkeypatch: pytest.MonkeyPatch
@@ -462,3 +468,34 @@ def test_whatever_one_attribute_says_the_other_board_is_as_before(
                 assert [device for device in found if device.unit == other] == [
                     device for device in before if device.unit == other
                 ], attribute
+
+
+def test_all_devices_of_a_board_measure_its_sensors(node: SysfsTree) -> None:
+    backend = Fpga(node.host)
+    assert backend.measure() == {}
+    backend.discover()
+    of_board = {"fpga_temperature": pytest.approx(45), "fpga_power": pytest.approx(37)}
+    assert backend.measure() == dict.fromkeys((f"{FIRST}-port0", f"{FIRST}-port1", f"{SECOND}-port0"), of_board)
+    node.write(f"{ENGINE}/hwmon/hwmon0/temp1_input", "51500")
+    node.write(f"{ENGINE}/hwmon/hwmon1/power1_input", "40250000")
+    assert backend.measure()[f"{FIRST}-port1"] == {"fpga_temperature": 51.5, "fpga_power": 40.25}
+    assert backend.measure()[f"{SECOND}-port0"] == of_board
+    region = Fpga(node.host, mode="region")
+    region.discover()
+    assert region.measure()[FIRST] == {"fpga_temperature": 51.5, "fpga_power": 40.25}
+
+
+@pytest.mark.parametrize("says", ["", "N/A", "99999999999"])
+def test_a_sensor_that_says_no_temperature_measures_none(node: SysfsTree, says: str) -> None:
+    node.write(f"{ENGINE}/hwmon/hwmon0/temp1_input", says)
+    backend = Fpga(node.host)
+    backend.discover()
+    assert backend.measure()[f"{FIRST}-port0"] == {"fpga_power": pytest.approx(37)}
+
+
+def test_a_board_whose_engine_is_gone_measures_nothing(node_from: NodeFrom) -> None:
+    backend = Fpga(node_from(DATA / "dfl-6.1-half-removed-engine.tar.gz").host)
+    found = {device.id: device.unit for device in backend.discover()}
+    assert {device_id for device_id, values in backend.measure().items() if not values} == {
+        device_id for device_id, unit in found.items() if unit == FIRST
+    }

@@ -51,4 +51,6 @@ def test_a_node_without_boards_has_no_devices(sysfs_tree: SysfsTree) -> None:
 
 
 def test_it_says_what_its_container_needs_of_the_node(sysfs_tree: SysfsTree) -> None:
-    assert Fpga(sysfs_tree.host).needs() == kdp.Needs(host_paths=("/dev", "/sys"))
+    needs = Fpga(sysfs_tree.host).needs()
+    assert needs.host_paths == ("/dev", "/sys")
+    assert "feature.node.kubernetes.io/pci-1200_8086.present=true" in needs.node_labels

@@ -39,8 +39,9 @@ def test_its_devices_are_published_whatever_their_nodes_are_called(tree: Tree, b
         backend(f"resources: [{{name: example.com/serial, groups: [{groups}]}}]").discover(), version
     )
 
-    assert short["attributes"] == {"path": {"string": "/dev/ttyUSB0"}}
-    assert "attributes" not in long, "a text of more than 64 bytes is none for a ResourceSlice"
+    resource = {"resource": {"string": "example.com/serial"}}
+    assert short["attributes"] == {"path": {"string": "/dev/ttyUSB0"}, **resource}
+    assert long["attributes"] == resource, "a text of more than 64 bytes is none for a ResourceSlice"
     assert len(long["name"]) <= 63
 
 

@@ -279,6 +279,18 @@ def test_a_driver_that_is_installed_later(make_node: MakeNode, library: Path) ->
     assert [*found(backend)] == [GPU(0), GPU(1)]
 
 
+def test_a_node_without_a_gpu_waits_for_no_driver(make_node: MakeNode) -> None:
+    node = make_node(driver=False)
+    backend = NvidiaGpu(node.host, strategies=["device-nodes"])
+    node.tree.pci_function("0000:00:1f.0", vendor=0x8086, device=0x1572, class_code=0x020000)
+    with pytest.raises(kdp.NoHardware, match="no NVIDIA GPU is on this node's PCI bus"):
+        backend.open()
+    node.tree.pci_function("0000:3b:00.0", vendor=0x10DE, device=0x2335, class_code=0x030200)
+    with pytest.raises(kdp.NotReady, match="driver is not installed") as caught:
+        backend.open()
+    assert not isinstance(caught.value, kdp.NoHardware)
+
+
 def test_a_driver_with_a_root_of_its_own(make_node: MakeNode, library: Path) -> None:
     """As on GKE: library and programs are in a directory that containers get as a mount."""
     node = make_node(driver=True)

@@ -26,9 +26,11 @@ Write = Callable[[Any], Path]
 SHARED = """{
   "periodicUpdateInterval": 300,
   "configList": [
-    {"resourceName": "hca_shared_devices_a", "resourcePrefix": "example.com", "rdmaHcaMax": 1000, "devices": ["ib0", "ib1"]},
+    {"resourceName": "hca_shared_devices_a", "resourcePrefix": "example.com", "rdmaHcaMax": 1000, \
+"devices": ["ib0", "ib1"]},
     {"resourceName": "hca_shared_devices_b", "rdmaHcaMax": 500,
-     "selectors": {"vendors": ["15b3"], "deviceIDs": ["1017"], "ifNames": ["ib3", "ib4"], "drivers": [], "linkTypes": null}}
+     "selectors": {"vendors": ["15b3"], "deviceIDs": ["1017"], "ifNames": ["ib3", "ib4"], \
+"drivers": [], "linkTypes": null}}
   ]
 }"""
 
@@ -37,7 +39,8 @@ SRIOV = """{
     {"resourceName": "mlnx_sriov_rdma", "resourcePrefix": "mellanox.com",
      "selectors": [{"vendors": ["15b3"], "devices": ["1018"], "drivers": ["mlx5_core"], "isRdma": true}]},
     {"resourceName": "dpdk", "excludeTopology": true, "deviceType": "netDevice",
-     "selectors": {"pfNames": ["eth0#0-3,7", "eth1"], "rootDevices": ["0000:86:00.0"], "pKeys": ["0x8001"], "needVhostNet": true,
+     "selectors": {"pfNames": ["eth0#0-3,7", "eth1"], "rootDevices": ["0000:86:00.0"], "pKeys": ["0x8001"],
+                   "needVhostNet": true,
                    "acpiIndexes": ["101"], "pciAddresses": ["0000:86:02.0"], "linkTypes": ["ether"]},
      "additionalInfo": {"*": {"token": "x"}}}
   ]
@@ -98,6 +101,16 @@ VF = '{"resourceName": "a", "selectors": {"vendors": ["15b3"]}}'
 AUX = '{"resourceList": [{"resourceName": "a", "deviceType": "auxNetDevice", "selectors": {"auxTypes": ["sf"]}}]}'
 
 
+def pool(old: str, new: str) -> str:
+    """Return a file with `POOL` alone, in which one text stands for another."""
+    return f'{{"configList": [{POOL.replace(old, new)}]}}'
+
+
+def vf(old: str, new: str) -> str:
+    """Return a file with `VF` alone, in which one text stands for another."""
+    return f'{{"resourceList": [{VF.replace(old, new)}]}}'
+
+
 @pytest.mark.parametrize(
     ("mode", "text", "sentence"),
     [
@@ -105,42 +118,163 @@ AUX = '{"resourceList": [{"resourceName": "a", "deviceType": "auxNetDevice", "se
         ("pool", SHARED[:-2], "f: the JSON is cut off at line 7, column 4; give the whole file"),
         ("pool", "", "f: the JSON is cut off at line 1, column 1; give the whole file"),
         ("pool", "{,}", "f: is no JSON at line 1, column 2: Expecting property name enclosed in double quotes"),
-        ("pool", '{"configList": [], "configList": []}', "f: has the key 'configList' twice, and can be no configuration"),
+        (
+            "pool",
+            '{"configList": [], "configList": []}',
+            "f: has the key 'configList' twice, and can be no configuration",
+        ),
         ("pool", "[" * 100_000, "f: is nested too deeply, and can be no configuration"),
-        ("pool", POOL.join(['{"configList": [', "]}"]).replace(": 1,", f": {'9' * 5001},"), "f: has a number with too many digits, and can be no configuration"),
+        ("pool", pool(": 1,", f": {'9' * 5001},"), "f: has a number with too many digits, and can be no configuration"),
         ("pool", "[]", 'f: the document: a list must be an object; valid is for example {"configList": [...]}'),
-        ("pool", SRIOV, ("f: the document: this is a configuration of sriov-network-device-plugin, and mode is pool; set mode to "
-"vf")),
-        ("vf", SHARED, ("f: the document: this is a configuration of k8s-rdma-shared-dev-plugin, and mode is vf; set mode to pool "
-"or hca")),
-        ("pool", "{}", 'f: the document: has no configList; valid is for example {"configList": [{"resourceName": ...}]}'),
-        ("vf", '{"resourceList": []}', 'f: the document: has no resourceList; valid is for example {"resourceList": [{"resourceName": ...}]}'),
-        ("pool", f'{{"configList": [{POOL}, {POOL}]}}', "f: configList[1]: 'a' is there twice; give each resource a name of its own"),
-        ("vf", f'{{"resourceList": [{VF}, {VF}]}}', "f: resourceList[1]: 'intel.com/a' is there twice; give each resource a name of its own"),
-        ("pool", '{"configList": [{"rdmaHcaMax": 1}]}', 'f: configList[0]: has no resourceName; valid is for example {"resourceName": "hca_shared_devices_a"}'),
-        ("pool", '{"configList": [{"resourceName": "a"}]}', 'f: configList[0]: has no rdmaHcaMax, so no container could have it; valid is for example "rdmaHcaMax": 100'),
-        ("pool", '{"configList": [{"resourceName": "a", "rdmaHcaMax": 1}]}', 'f: configList[0]: selects nothing; valid is for example "selectors": {"vendors": ["15b3"]}'),
-        ("pool", POOL.join(['{"configList": [', "]}"]).replace(": 1,", ": -1,"), "f: configList[0].rdmaHcaMax: -1 must be a whole number from 1 to 10000; valid is for example 100"),
-        ("pool", POOL.join(['{"configList": [', "]}"]).replace(": 1,", ": true,"), "f: configList[0].rdmaHcaMax: true must be a whole number from 1 to 10000; valid is for example 100"),
-        ("pool", POOL.join(['{"configList": [', "]}"]).replace('["15b3"]', '["x"]'), 'f: configList[0].selectors.vendors[0]: "x" must be a hexadecimal PCI id; valid is for example "15b3"'),
-        ("pool", POOL.join(['{"configList": [', "]}"]).replace('["15b3"]', '"15b3"'), 'f: configList[0].selectors.vendors: "15b3" must be a list of texts; valid is for example ["15b3"]'),
-        ("pool", POOL.join(['{"configList": [', "]}"]).replace('"a",', '"a", "devices": ["ib0"],'), "f: configList[0]: has both devices and selectors; put the names of devices into selectors.ifNames"),
-        ("vf", VF.join(['{"resourceList": [', "]}"]).replace('"vendors": ["15b3"]', '"pfNames": ["eth0#3-1"]'), 'f: resourceList[0].selectors.pfNames[0]: "eth0#3-1" must be a name, and behind a # numbers or ranges of them; valid is for example "eth0#0-3,7"'),
-        ("vf", VF.join(['{"resourceList": [', "]}"]).replace('"vendors"', '"ddpProfiles": ["x"], "vendors"'), ("f: resourceList[0].selectors.ddpProfiles: DDP profiles are served by sriov-network-device-plugin only; "
-"remove it")),
-        ("vf", VF.join(['{"resourceList": [', "]}"]).replace('"vendors"', '"vdpaType": "net", "vendors"'), 'f: resourceList[0].selectors.vdpaType: "net" must be vhost or virtio; valid is for example "vhost"'),
-        ("vf", VF.join(['{"resourceList": [', "]}"]).replace('"vendors"', '"vdpaType": "vhost", "isRdma": true, "vendors"'), ("f: resourceList[0].selectors: has both isRdma and vdpaType, and a function is used the one way or the "
-"other; remove one")),
-        ("vf", VF.join(['{"resourceList": [', "]}"]).replace('"vendors"', '"auxTypes": ["sf"], "vendors"'), ("f: resourceList[0].selectors.auxTypes: is for deviceType auxNetDevice, and this is netDevice; remove one "
-"of them")),
-        ("vf", AUX.replace('"sf"', '"eth"'), 'f: resourceList[0].selectors.auxTypes[0]: "eth" must be sf, for subfunctions; valid is for example "sf"'),
-        ("vf", AUX.replace('"auxTypes": ["sf"]', '"auxTypes": []'), 'f: resourceList[0].selectors: has no auxTypes, and deviceType is auxNetDevice; valid is for example "auxTypes": ["sf"]'),
-        ("vf", AUX.replace('"auxTypes"', '"pKeys": ["1"], "auxTypes"'), ("f: resourceList[0].selectors.pKeys: is for deviceType netDevice, and this is auxNetDevice; remove one of "
-"them")),
-        ("vf", VF.join(['{"resourceList": [', "]}"]).replace('"a",', '"a", "deviceType": "accelerator",'), 'f: resourceList[0].deviceType: "accelerator" is served by sriov-network-device-plugin only, here are virtual functions and subfunctions; valid is for example "netDevice"'),
-        ("vf", '{"resourceList": [{"resourceName": "a"}]}', 'f: resourceList[0]: has no selectors; valid is for example "selectors": [{"vendors": ["15b3"]}]'),
+        (
+            "pool",
+            SRIOV,
+            "f: the document: this is a configuration of sriov-network-device-plugin, and mode is pool; set mode to vf",
+        ),
+        (
+            "vf",
+            SHARED,
+            (
+                "f: the document: this is a configuration of k8s-rdma-shared-dev-plugin, and mode is vf; set mode "
+                "to pool or hca"
+            ),
+        ),
+        (
+            "pool",
+            "{}",
+            'f: the document: has no configList; valid is for example {"configList": [{"resourceName": ...}]}',
+        ),
+        (
+            "vf",
+            '{"resourceList": []}',
+            'f: the document: has no resourceList; valid is for example {"resourceList": [{"resourceName": ...}]}',
+        ),
+        (
+            "pool",
+            f'{{"configList": [{POOL}, {POOL}]}}',
+            "f: configList[1]: 'a' is there twice; give each resource a name of its own",
+        ),
+        (
+            "vf",
+            f'{{"resourceList": [{VF}, {VF}]}}',
+            "f: resourceList[1]: 'intel.com/a' is there twice; give each resource a name of its own",
+        ),
+        (
+            "pool",
+            '{"configList": [{"rdmaHcaMax": 1}]}',
+            'f: configList[0]: has no resourceName; valid is for example {"resourceName": "hca_shared_devices_a"}',
+        ),
+        (
+            "pool",
+            '{"configList": [{"resourceName": "a"}]}',
+            (
+                "f: configList[0]: has no rdmaHcaMax, so no container could have it; valid is for example "
+                '"rdmaHcaMax": 100'
+            ),
+        ),
+        (
+            "pool",
+            '{"configList": [{"resourceName": "a", "rdmaHcaMax": 1}]}',
+            'f: configList[0]: selects nothing; valid is for example "selectors": {"vendors": ["15b3"]}',
+        ),
+        (
+            "pool",
+            pool(": 1,", ": -1,"),
+            "f: configList[0].rdmaHcaMax: -1 must be a whole number from 1 to 10000; valid is for example 100",
+        ),
+        (
+            "pool",
+            pool(": 1,", ": true,"),
+            "f: configList[0].rdmaHcaMax: true must be a whole number from 1 to 10000; valid is for example 100",
+        ),
+        (
+            "pool",
+            pool('["15b3"]', '["x"]'),
+            'f: configList[0].selectors.vendors[0]: "x" must be a hexadecimal PCI id; valid is for example "15b3"',
+        ),
+        (
+            "pool",
+            pool('["15b3"]', '"15b3"'),
+            'f: configList[0].selectors.vendors: "15b3" must be a list of texts; valid is for example ["15b3"]',
+        ),
+        (
+            "pool",
+            pool('"a",', '"a", "devices": ["ib0"],'),
+            "f: configList[0]: has both devices and selectors; put the names of devices into selectors.ifNames",
+        ),
+        (
+            "vf",
+            vf('"vendors": ["15b3"]', '"pfNames": ["eth0#3-1"]'),
+            (
+                'f: resourceList[0].selectors.pfNames[0]: "eth0#3-1" must be a name, and behind a # numbers or '
+                'ranges of them; valid is for example "eth0#0-3,7"'
+            ),
+        ),
+        (
+            "vf",
+            vf('"vendors"', '"ddpProfiles": ["x"], "vendors"'),
+            (
+                "f: resourceList[0].selectors.ddpProfiles: DDP profiles are served by sriov-network-device-plugin "
+                "only; remove it"
+            ),
+        ),
+        (
+            "vf",
+            vf('"vendors"', '"vdpaType": "net", "vendors"'),
+            'f: resourceList[0].selectors.vdpaType: "net" must be vhost or virtio; valid is for example "vhost"',
+        ),
+        (
+            "vf",
+            vf('"vendors"', '"vdpaType": "vhost", "isRdma": true, "vendors"'),
+            (
+                "f: resourceList[0].selectors: has both isRdma and vdpaType, and a function is used the one way or "
+                "the other; remove one"
+            ),
+        ),
+        (
+            "vf",
+            vf('"vendors"', '"auxTypes": ["sf"], "vendors"'),
+            (
+                "f: resourceList[0].selectors.auxTypes: is for deviceType auxNetDevice, and this is netDevice; "
+                "remove one of them"
+            ),
+        ),
+        (
+            "vf",
+            AUX.replace('"sf"', '"eth"'),
+            'f: resourceList[0].selectors.auxTypes[0]: "eth" must be sf, for subfunctions; valid is for example "sf"',
+        ),
+        (
+            "vf",
+            AUX.replace('"auxTypes": ["sf"]', '"auxTypes": []'),
+            (
+                "f: resourceList[0].selectors: has no auxTypes, and deviceType is auxNetDevice; valid is for "
+                'example "auxTypes": ["sf"]'
+            ),
+        ),
+        (
+            "vf",
+            AUX.replace('"auxTypes"', '"pKeys": ["1"], "auxTypes"'),
+            (
+                "f: resourceList[0].selectors.pKeys: is for deviceType netDevice, and this is auxNetDevice; remove "
+                "one of them"
+            ),
+        ),
+        (
+            "vf",
+            vf('"a",', '"a", "deviceType": "accelerator",'),
+            (
+                'f: resourceList[0].deviceType: "accelerator" is served by sriov-network-device-plugin only, here '
+                'are virtual functions and subfunctions; valid is for example "netDevice"'
+            ),
+        ),
+        (
+            "vf",
+            '{"resourceList": [{"resourceName": "a"}]}',
+            'f: resourceList[0]: has no selectors; valid is for example "selectors": [{"vendors": ["15b3"]}]',
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_with_a_file(mode: Literal["pool", "vf"], text: str, sentence: str) -> None:
     with pytest.raises(kdp.ConfigurationError) as caught:
         read(text, "f", mode)
@@ -148,12 +282,10 @@ def test_what_is_wrong_with_a_file(mode: Literal["pool", "vf"], text: str, sente
 
 
 def test_a_bad_resource_name_is_told_with_its_field() -> None:
-    text = POOL.join(['{"configList": [', "]}"]).replace('"a"', '"-a"')
     with pytest.raises(kdp.ConfigurationError, match=r"^f: configList\[0\].resourceName: resource name 'rdma/-a'"):
-        read(text, "f", "pool")
+        read(pool('"a"', '"-a"'), "f", "pool")
 
 
-# Fmt: skip.
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(),
@@ -196,17 +328,35 @@ def test_ranges() -> None:
     [
         ({"slots": 4}, "slots=4: belongs to the mode hca, and mode is pool; remove one of the two"),
         ({"mode": "hca", "slots": 0}, "slots=0: must be a number from 1 to 10000; valid is slots=4"),
-        ({"mode": "hca", "rdma_hca_max": 4}, "rdma_hca_max=4: belongs to the mode pool, and mode is hca; remove one of the two"),
+        (
+            {"mode": "hca", "rdma_hca_max": 4},
+            "rdma_hca_max=4: belongs to the mode pool, and mode is hca; remove one of the two",
+        ),
         ({"rdma_hca_max": 0}, "rdma_hca_max=0: must be a number from 1 to 10000; valid is rdma_hca_max=4"),
         ({"pf_names": ["eth0"]}, "pf_names=['eth0']: belongs to the mode vf, and mode is pool; remove one of the two"),
-        ({"mode": "vf", "if_names": ["eth0"]}, "if_names=['eth0']: belongs to the mode pool or hca, and mode is vf; remove one of the two"),
-        ({"mode": "vf", "pf_names": ["eth0#x"]}, "pf_names=eth0#x: must be a name, and behind a # a number or a range of them; valid is eth0#0-3"),
+        (
+            {"mode": "vf", "if_names": ["eth0"]},
+            "if_names=['eth0']: belongs to the mode pool or hca, and mode is vf; remove one of the two",
+        ),
+        (
+            {"mode": "vf", "pf_names": ["eth0#x"]},
+            "pf_names=eth0#x: must be a name, and behind a # a number or a range of them; valid is eth0#0-3",
+        ),
         ({"vendors": ["mellanox"]}, "vendors=mellanox: must be a hexadecimal PCI id; valid is 15b3"),
-        ({"resource_prefix": "a.io"}, "resource_prefix=a.io: is for the names in a file, and there is no config; give resource=a.io/NAME"),
-        ({"config": Path("c.json"), "vendors": ["15b3"]}, "vendors=['15b3']: the file c.json says what the resources are; remove one of the two"),
-        ({"config": Path("/nowhere/c.json")}, "/nowhere/c.json: cannot be read (No such file or directory); give a JSON file"),
+        (
+            {"resource_prefix": "a.io"},
+            "resource_prefix=a.io: is for the names in a file, and there is no config; give resource=a.io/NAME",
+        ),
+        (
+            {"config": Path("c.json"), "vendors": ["15b3"]},
+            "vendors=['15b3']: the file c.json says what the resources are; remove one of the two",
+        ),
+        (
+            {"config": Path("/nowhere/c.json")},
+            "/nowhere/c.json: cannot be read (No such file or directory); give a JSON file",
+        ),
     ],
-)  # fmt: skip
+)
 def test_options_that_contradict_each_other(tmp_path: Path, options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(kdp.ConfigurationError) as caught:
         Rdma(kdp.hardware.Host(tmp_path), **options)
@@ -225,10 +375,8 @@ def test_a_number_with_too_many_digits_ended_the_look_that_read_the_file_again(
     backend = Rdma(node.host, config=path)
     write_config(SHARED.replace("300", "9" * 5001))
     assert len(backend.discover()) == 1000
-    assert (
-        f"{path}: has a number with too many digits, and can be no configuration; the configuration before stays in force"
-        in (caplog.messages)
-    )
+    sentence = "has a number with too many digits, and can be no configuration; the configuration before stays in force"
+    assert f"{path}: {sentence}" in caplog.messages
 
 
 def test_a_file_that_changes_is_in_force_and_a_broken_one_changes_nothing(

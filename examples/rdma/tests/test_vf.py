@@ -247,8 +247,10 @@ def test_in_the_exclusive_mode_an_adapter_in_a_container_stays_listed(node: Sysf
 
 
 def test_what_a_backend_needs_is_what_it_reads(node: SysfsTree) -> None:
-    assert Rdma(node.host).needs() == kdp.Needs(host_paths=("/dev", "/sys"), host_network=True)
-    assert Rdma(node.host, mode="vf").needs() == kdp.Needs(host_paths=("/dev", "/proc", "/sys"), host_network=True)
+    hca, function = Rdma(node.host).needs(), Rdma(node.host, mode="vf").needs()
+    assert (hca.host_paths, hca.host_network) == (("/dev", "/sys"), True)
+    assert (function.host_paths, function.host_network) == (("/dev", "/proc", "/sys"), True)
+    assert "feature.node.kubernetes.io/pci-15b3.present=true" in hca.node_labels == function.node_labels
 
 
 # -- vDPA --------------------------------------------------------------------------------------------------------------

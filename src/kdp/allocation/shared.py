@@ -2,7 +2,7 @@
 
 The backend inside sees its own devices only: ``allocate`` gets the device of a replica once, however many of its
 replicas the container has; a fault that ``watch`` reports of a device is one of all its replicas; ``prefer`` chooses
-among units. Each replica carries the device it is of as its ``handle``, so nothing has to be remembered or looked up.
+among units. Each replica carries the device it is of as its ``handle``, so no table of replicas is kept.
 
 ``released`` reaches the backend when no container that is known here holds the device any more: what scrubs it must not
 meet the others that share it.
@@ -61,6 +61,7 @@ def share(backend: DeviceBackend, sharing: Sharing) -> DeviceBackend:
             hooks[hook] = wrapper(getattr(backend, hook))
     if not is_overridden(backend, "allocate"):
         hooks["allocate"] = _shared_default
+    hooks["labels"] = _WRAPPERS["labels"](backend.labels)  # the default, too, is about cards and not replicas
     if is_overridden(backend, "released"):
         hooks["allocate"] = _wrapped(hooks["allocate"], _bound, _taken)
     return cast("DeviceBackend", type(type(backend).__name__, (_Shared,), hooks)(backend, sharing))
@@ -92,7 +93,7 @@ class _Shared(WrappedBackend):
         made, self._made = self._made, {}
         for device in devices:
             if not isinstance(device, Device):  # pyright: ignore[reportUnnecessaryIsInstance]
-                found.append(device)  # whoever called discover() tells what is wrong with it
+                found.append(device)  # the caller of discover() reports what is wrong
                 continue
             resource = device.resource or self.inner.resource or ""
             before = made.get(device.id)
@@ -175,7 +176,8 @@ _ATTRIBUTES: Mapping[str, property] = {
     "resource": property(lambda self: None if self.inner.resource is None else self.static(self.inner.resource)),
     "resources": property(lambda self: [self.static(name) for name in self.inner.resources]),
     "placement": property(lambda self: self.sharing.placement),
-    "unused_hooks": property(lambda _self: ()),  # `share` makes only those that are used
+    # `share` makes only those that are used; labels have a default.
+    "unused_hooks": property(lambda self: tuple(hook for hook in self.inner.unused_hooks if hook == "labels")),
 }
 
 
@@ -344,5 +346,7 @@ _WRAPPERS: Mapping[str, Callable[[_Hook], _Hook]] = {
     "counters": lambda inner: _wrapped(inner, _same),
     "prepare_container": lambda inner: _wrapped(inner, _of_containers),
     "released": lambda inner: _wrapped(inner, _freed, _forgotten),
+    "measure": lambda inner: _wrapped(inner, _same),
+    "labels": lambda inner: _wrapped(inner, _with_origins),
     "needs": lambda inner: _wrapped(inner, _same),
 }

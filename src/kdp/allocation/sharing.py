@@ -1,6 +1,6 @@
 """Sharing: one device for several containers. The rules, as values; `kdp.allocation.shared` puts them around a backend.
 
-Sharing isolates nothing: the containers see the same device nodes, and nothing divides memory or time between them.
+Sharing does not isolate: the containers see the same device nodes, and share memory and time.
 
 A replica's id is the device's, ``::`` and the replica's number. It stays the same whatever the number of replicas, and
 the device's id can be read from it.

@@ -1,4 +1,4 @@
-"""`Topology`: how well units are connected, checked once and put in the form that the searches want.
+"""`Topology`: how well units are connected, checked and put in the form that the searches want.
 
 It is made when ``DeviceBackend.links`` has answered, never inside a request of the kubelet. Weights are held as
 integers (the vendor's numbers times one common power of two), so that sums are exact and ties are real ties.
@@ -75,6 +75,15 @@ class Topology:
             self._rows[i][j] = self._rows[j][i] = weight
         self.tree = self._tree()
         self._wider: Topology | None = None
+
+    @property
+    def links(self) -> Mapping[tuple[str, str], float]:
+        """The weights as they were given, of units that are known; each pair once, and none of a unit with itself."""
+        return {
+            (min(pair), max(pair)): weight
+            for pair, weight in self._links.items()
+            if pair[0] != pair[1] and pair[0] in self._index and pair[1] in self._index
+        }
 
     def weight(self, a: str, b: str) -> int:
         """Return the weight between two known units, or within one, times ``scale``."""

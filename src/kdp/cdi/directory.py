@@ -83,25 +83,28 @@ class CdiDirectory:
         with contextlib.suppress(OSError):
             self.file(kind).unlink()
 
-    def remove_part(self, kind: str, part: str) -> None:
-        """Remove the file of a part of a kind.
+    def remove_part(self, kind: str, part: str) -> bool:
+        """Remove the file of a part of a kind; return whether there was one.
 
         Raises:
             CdiWriteError: It is still there.
         """
         file = self.file(kind, part)
         try:
-            file.unlink(missing_ok=True)
+            file.unlink()
+        except FileNotFoundError:
+            return False
         except OSError as error:
             raise CdiWriteError(
                 f"CDI file {file} cannot be removed: {error.strerror}; mount the node's {self.path} writable"
             ) from None
+        return True
 
     def remove_stale(self, host: Host) -> list[Path]:
         """Remove and return kdp's useless files: broken ones, and those without an existing device node.
 
         A file says nothing about who wrote it, and another process of kdp may have written it for other devices. So
-        only what is of no use to anybody goes, and whoever wrote it writes it anew when its devices come back.
+        only what is of no use to anybody goes, and its author writes it anew when its devices come back.
         """
         removed: list[Path] = []
         with contextlib.suppress(OSError):

@@ -253,7 +253,7 @@ class CdiDevice:
     Attributes:
         name: The part behind ``=``.
         edits: Not empty: runtimes refuse a device that does nothing.
-        annotations: For whoever reads the spec.
+        annotations: For readers of the spec.
     """
 
     name: str
@@ -281,7 +281,7 @@ class CdiSpec:
         kind: ``vendor/class``.
         devices: At least one; names differ.
         edits: For a container that gets any of them.
-        annotations: For whoever reads the spec.
+        annotations: For readers of the spec.
 
     Raises:
         InvalidValueError: A rule of the specification is broken; the text names the value and the rule.

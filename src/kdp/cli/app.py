@@ -11,7 +11,21 @@ from typing_extensions import override
 from .. import __version__
 from ..model.spelling import hint
 
-_COMMANDS = ("run", "backends", "devices", "explain", "snapshot", "manifests", "probe", "unpublish")
+_COMMANDS = (
+    "run",
+    "backends",
+    "devices",
+    "explain",
+    "snapshot",
+    "manifests",
+    "probe",
+    "status",
+    "doctor",
+    "nodes",
+    "node",
+    "unpublish",
+    "uninstall",
+)
 _ENTRY_POINTS = "kdp.commands"
 _OF_THE_TESTKIT = ("conformance", "record", "replay", "simulate")
 

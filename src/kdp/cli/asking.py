@@ -1,4 +1,4 @@
-"""Asks a living plugin over its unix socket; knows nothing but the standard library.
+"""Asks a living plugin over its unix socket; it imports the standard library only.
 
 A container's exec probe is ``kdp probe``. The kubelet runs it every few seconds, within the plugin's limit of memory.
 So `quick` answers before click or anything else is loaded.
@@ -11,7 +11,11 @@ import socket
 import stat
 import struct
 import sys
+import time
 from typing import Final
+
+LONGEST_ADDRESS: Final = 107
+"""Bytes of a unix socket's path that the system takes."""
 
 VARIABLE: Final = "KDP_SOCKET"
 
@@ -19,6 +23,9 @@ PATHS: Final = {"ready": "/readyz", "live": "/livez"}
 
 DEADLINE: Final = 4.0
 """Seconds; the manifests' probes wait 5."""
+
+MOST_BYTES: Final = 64 << 20
+"""Bytes of an answer. A status document of 20,000 devices has some 5 MiB."""
 
 
 def quick(arguments: list[str]) -> int | None:
@@ -36,23 +43,52 @@ def _shown(char: str) -> str:
     return char if char.isprintable() or char == "\n" else ascii(char)[1:-1]
 
 
-def ask(path: str, route: str) -> tuple[int, str]:
-    """Ask the process that listens at a unix socket; return 0 if it says yes, else 1, and its words or the reason."""
+def _connect(asking: socket.socket, path: str) -> None:
+    """Connect to a socket whose path may be longer than an address: that of a pod, seen from its node."""
+    if len(os.fsencode(path)) <= LONGEST_ADDRESS:
+        asking.connect(path)
+        return
+    directory = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        asking.connect(f"/proc/self/fd/{directory}/{os.path.basename(path)}")
+    finally:
+        os.close(directory)
+
+
+def ask(path: str, route: str, *, deadline: float | None = None, most: int = MOST_BYTES) -> tuple[int, str]:
+    """Ask the process that listens at a unix socket; return 0 if it says yes, else 1, and its words or the reason.
+
+    Args:
+        path: The socket.
+        route: What to ask for.
+        deadline: Seconds for the whole answer; None: `DEADLINE`.
+        most: Bytes of the answer.
+    """
+    deadline = DEADLINE if deadline is None else deadline
+    until = time.monotonic() + deadline
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-            asking.settimeout(DEADLINE)
+            asking.settimeout(deadline)
             if not stat.S_ISSOCK(os.lstat(path).st_mode):
                 return 1, f"{path}: is no socket; expected the socket of a running plugin\n"
-            asking.connect(path)
+            _connect(asking, path)
             _, user, _ = struct.unpack("3i", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
             if user not in (0, os.geteuid()):
                 return 1, f"{path}: user {user} answers there; expected root or user {os.geteuid()}\n"
             asking.sendall(f"GET {route} HTTP/1.1\r\nHost: kdp\r\n\r\n".encode())
-            answer = b""
+            answer = bytearray()
             while received := asking.recv(1 << 16):
                 answer += received
+                if len(answer) > most:
+                    return 1, f"{path}: its answer has more than {most >> 20} MiB; is this the socket of a plugin?\n"
+                asking.settimeout(max(until - time.monotonic(), 0.001))
     except OSError as error:
-        reason = f"no answer within {DEADLINE:g} s" if isinstance(error, TimeoutError) else error.strerror or error
+        reason = f"no answer within {deadline:g} s" if isinstance(error, TimeoutError) else error.strerror or error
         return 1, f"{path}: {reason}; is the plugin running, and is this its socket?\n"
     head, _, body = answer.partition(b"\r\n\r\n")
-    return (0 if head.split(b" ")[1:2] == [b"200"] else 1), "".join(map(_shown, body.decode(errors="replace")))
+    if b"\r\nKdp-Protocol: 1" not in head:
+        return 1, f"{path}: another program answers there; is this the socket of a plugin?\n"
+    text = body.decode(errors="replace")
+    if not text.replace("\n", "").isprintable():
+        text = "".join(map(_shown, text))
+    return (0 if head.split(b" ")[1:2] == [b"200"] else 1), text

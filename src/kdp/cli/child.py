@@ -1,4 +1,4 @@
-"""``python -m kdp.cli.child``: the command ``kdp`` as a child that does not outlive whoever started it."""
+"""``python -m kdp.cli.child``: the command ``kdp`` as a child that does not outlive its parent."""
 
 from __future__ import annotations
 

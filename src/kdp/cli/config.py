@@ -27,23 +27,26 @@ if TYPE_CHECKING:
 @final
 @attrs.frozen
 class ConfigFile:
-    """What a file says: settings and parameters of the constructor by name."""
+    """What a file says: settings and parameters of the constructor by name, and its text; None: there is no file."""
 
     settings: Mapping[str, Given] = attrs.field(factory=dict[str, Given])
     parameters: Mapping[str, Given] = attrs.field(factory=dict[str, Given])
+    text: str | None = attrs.field(default=None, eq=False, repr=False)
 
 
-def read(path: Path | None) -> ConfigFile:
-    """Read a configuration file; None: there is none.
+def read(path: Path | None, text: str | None = None) -> ConfigFile:
+    """Read a configuration file; None: there is none. A ``text`` counts as what the file holds.
 
     Raises:
         ConfigurationError: It cannot be read, or holds something that is no option.
     """
     if path is None:
         return ConfigFile()
-    content = _parse(path)
-    if content is None:  # an empty file
-        return ConfigFile()
+    if text is None:
+        text = text_of(path)
+    content = _parse(path, text)
+    if content is None:  # comments only
+        return ConfigFile(text=text)
     if not isinstance(content, dict):
         raise ConfigurationError(
             f"configuration file {path}: must be a mapping of option names to values, this is "
@@ -61,7 +64,7 @@ def read(path: Path | None) -> ConfigFile:
             raise ConfigurationError(_unknown(path, str(key)))
         elif value is not None or name == "poll_interval":
             settings[name] = Given(f"{key} in {path}", value)
-    return ConfigFile(settings, parameters)
+    return ConfigFile(settings, parameters, text)
 
 
 def _parameters(path: Path, value: object) -> dict[str, Given]:
@@ -83,17 +86,30 @@ def _unknown(path: Path, key: str) -> str:
     return f"configuration file {path}: unknown key {key!r}; {near}"
 
 
-def _parse(path: Path) -> object:
+def text_of(path: Path) -> str:
+    """Return the text of a configuration file.
+
+    Raises:
+        ConfigurationError: It cannot be read.
+    """
     try:
-        text = read_text(path)
+        return read_text(path)
     except OSError as error:
         raise ConfigurationError(f"configuration file {path}: cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"configuration file {path}: is not UTF-8 text") from error
+
+
+def _parse(path: Path, text: str) -> object:
     kind = _KINDS.get(path.suffix.lower())
     if kind is None:
         raise ConfigurationError(
             f"configuration file {path}: {path.suffix!r} is no known suffix; name it .yaml, .json, or .toml"
+        )
+    if not text.strip():  # as an editor or a full disk leaves it
+        nothing = "{}" if kind == "JSON" else "# nothing is set"
+        raise ConfigurationError(
+            f"configuration file {path}: is empty; if it is to set nothing, write {nothing!r} there"
         )
     try:
         return _PARSERS[kind](text)

@@ -1,4 +1,4 @@
-"""``kdp devices TARGET``: what a backend discovers, once, without a kubelet."""
+"""``kdp devices TARGET``: what one discovery of a backend finds, without a kubelet."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import attrs
 import click
 
 from ..errors import KdpError, sentence
+from ..kubelet.sockets import is_answered
 from ..model.devices import Version
 from ..model.quantities import Quantity
 from .invocation import Invocation, discovered
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 def command(target: str, assignments: tuple[str, ...], config: Path | None, output: str, **flags: str | None) -> None:
     """Show what a class discovers on this machine: open it, discover once, close it. No kubelet is needed.
 
-    Where a kubelet's pod-resources API can be asked, the pod that holds a device is shown, too.
+    Where a kubelet's pod-resources API can be asked, the pod that holds a device is shown, too. What a running plugin
+    serves, with faults that no discovery sees, is shown by kdp status.
 
     \b
     Exit codes:
@@ -49,6 +51,8 @@ def command(target: str, assignments: tuple[str, ...], config: Path | None, outp
     with refusing():
         plan = Invocation(targets=(target,), assignments=assignments, config=config, flags=flags).plan()
         (backend,) = plan.served()
+    if plan.socket is not None and is_answered(plan.socket):
+        click.echo("a plugin serves these devices; this is another look at the hardware, see kdp status", err=True)
 
     try:
         found = dict(discovered(backend, plan))

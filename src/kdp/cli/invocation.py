@@ -6,21 +6,22 @@ Precedence: flags, then environment, then file. It can be put together again (SI
 from __future__ import annotations
 
 import functools
+import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast, final
+from typing import TYPE_CHECKING, Any, cast, final
 
 import attrs
 
-from ..daemon.serving import Plan, check_backends, host_of
+from ..daemon.plan import Plan, check_backends, host_of
 from ..daemon.setting import Given
 from ..daemon.settings import SETTINGS, Settings
 from ..daemon.sources import from_environment, resolve, warn_of_slips
 from ..errors import ConfigurationError, HookFailedError, InvalidValueError, in_one_line, sentence
 from ..hardware import Host
 from ..hardware.shared_host import agreed
-from ..model.backend import DeviceBackend
+from ..model.backend import DeviceBackend, Needs
 from .config import ConfigFile
 from .config import read as read_config
 from .targets import Recipe, addressed, assign, load
@@ -38,6 +39,8 @@ class Invocation:
 
     Attributes:
         flags: The settings' flags by name; None: not given.
+        checks_needs: Whether a setting is refused that has no effect in a process that serves.
+        used: Settings that have an effect in any case, because the command uses them itself.
         wrap: Makes what the backends are given of the node's files, as one that records.
     """
 
@@ -45,36 +48,59 @@ class Invocation:
     assignments: Sequence[str]
     config: Path | None
     flags: Mapping[str, str | None]
+    checks_needs: bool = True
+    used: Collection[str] = ()
     wrap: Callable[[Host], Host] = lambda host: host
     _classes: dict[str, type[DeviceBackend]] = attrs.field(init=False, factory=dict[str, type[DeviceBackend]])
     _recipes: tuple[Recipe, ...] = attrs.field(default=(), init=False)
     _backends: tuple[DeviceBackend, ...] = attrs.field(default=(), init=False)
     _host: tuple[object, Host] | None = attrs.field(default=None, init=False)
 
-    def plan(self) -> Plan:
+    def plan(self, text: str | None = None) -> Plan:
         """Return what is to be served; the same backends as last time if nothing about them has changed.
+
+        Args:
+            text: What counts as the text of the configuration file; None: what it holds now.
 
         Raises:
             ConfigurationError: Something that was given is wrong.
         """
         _check_distinct(self.targets)
-        file = read_config(self.config)
-        flags = {name: Given(SETTINGS[name].flag, text) for name, text in self.flags.items() if text is not None}
-        settings = resolve([flags, from_environment(os.environ), file.settings])
+        file = read_config(self.config, text)
+        settings = self._settings(file)
         host = self._host_for(settings)
-        return Plan(self._made(host, file), settings, host)
+        return Plan(self._made(host, file), settings, host, file.text)
+
+    def settings(self) -> Settings:
+        """Return the settings alone, where no target is needed.
+
+        Raises:
+            ConfigurationError: Something that was given is wrong.
+        """
+        return self._settings(read_config(self.config))
+
+    def _settings(self, file: ConfigFile) -> Settings:
+        flags = {name: Given(SETTINGS[name].flag, text) for name, text in self.flags.items() if text is not None}
+        layers = [flags, from_environment(os.environ), file.settings]
+        return resolve(layers, checks_needs=self.checks_needs, used=self.used)
 
     @property
     def takes_host(self) -> bool:
         """Whether a backend was given the node's files; after `plan`."""
         return any(isinstance(value, Host) for recipe in self._recipes for value in recipe.arguments.values())
 
+    @property
+    def recipe(self) -> Recipe:
+        """The class and its constructor's arguments; after `plan`, with one target."""
+        (recipe,) = self._recipes
+        return recipe
+
     def parameters(self) -> list[tuple[str, tuple[str, ...], object]]:
         """Return the constructor's parameters from flags or variables, and the files named in the configuration.
 
         After `plan`, with one target. Each is a name, texts, and the value they became.
         """
-        (recipe,) = self._recipes
+        recipe = self.recipe
         found: list[tuple[str, tuple[str, ...], object]] = []
         stronger = _given(self.assignments)
         for name, given in _merged(read_config(self.config), stronger).items():
@@ -128,6 +154,33 @@ def discovered(backend: DeviceBackend, plan: Plan) -> Mapping[str, tuple[Device,
         # A person at a terminal, not a pod's author: the details may be shown.
         told = f"{type(cause).__name__}; the plugin's log has the details"
         raise HookFailedError(sentence(error).replace(told, in_one_line(cause))) from cause
+
+
+def needs_of(backend: DeviceBackend) -> Needs:
+    """Return what a backend's hook ``needs`` says.
+
+    Raises:
+        ConfigurationError: It raised something, or returned something else.
+    """
+    import anyio
+
+    label = type(backend).__name__
+
+    async def call_needs() -> Needs:
+        answer = backend.needs()
+        return await answer if inspect.isawaitable(answer) else answer
+
+    try:
+        needs: Any = anyio.run(call_needs)
+    except InvalidValueError as error:
+        raise ConfigurationError(f"{label}.needs: {error}") from error
+    except Exception as error:
+        raise ConfigurationError(
+            f"{label}.needs raised {type(error).__name__}: {error}; expected a kdp.Needs"
+        ) from error
+    if not isinstance(needs, Needs):
+        raise ConfigurationError(f"{label}.needs returned {needs!r}; expected a kdp.Needs")
+    return needs
 
 
 def _check_distinct(targets: Sequence[str]) -> None:

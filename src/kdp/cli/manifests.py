@@ -3,34 +3,38 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import os
 import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 import click
 from typing_extensions import override
 
 from ..daemon.settings import SETTINGS
-from ..errors import ConfigurationError, InvalidValueError, KdpError, sentence
+from ..daemon.sources import asking
+from ..errors import ConfigurationError, KdpError, sentence
 from ..hardware import Host
+from ..manifests.account import Account
+from ..manifests.chart import chart
 from ..manifests.cluster import Cluster
 from ..manifests.deployment import CONFIG_DIR, Deployment, deployment_of, on_one_line
-from ..manifests.kubernetes import POLICY_FILE, Placement, daemon_set, kustomization, workload_file
+from ..manifests.kubernetes import base, daemon_set, security_level
 from ..manifests.systemd import unit
 from ..model.backend import DeviceBackend, Needs, is_overridden
 from ..storage.reading import MAX_CONFIG_BYTES, read
-from .invocation import Invocation, discovered
+from .charting import facts_of
+from .invocation import Invocation, discovered, needs_of
 from .options import backend_options, refusing, setting_options
+from .placing import Placing, placement_options
 from .streams import document
 from .yaml_text import to_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
-    from ..daemon.serving import Plan
+    from ..daemon.plan import Plan
     from ..manifests.deployment import Probing
 
 _PASSED_ON: Final = tuple(name for name, setting in SETTINGS.items() if not setting.of_place)
@@ -48,31 +52,21 @@ class _Command(click.Command):
         return super().parse_args(ctx, args)
 
 
-@click.command("manifests", cls=_Command, short_help="Write what deploys this plugin: DaemonSet, kustomize, systemd.")
+@click.command(
+    "manifests", cls=_Command, short_help="Write what deploys this plugin: DaemonSet, kustomize, Helm, systemd."
+)
 @click.argument("target", metavar="TARGET")
 @click.option(
     "--format",
     "kind",
-    type=click.Choice(["yaml", "kustomize", "systemd"]),
+    type=click.Choice(["yaml", "kustomize", "helm", "systemd"]),
     default="yaml",
     show_default=True,
-    help="A DaemonSet with what it needs, a kustomize base (a directory), or a systemd unit.",
+    help="A DaemonSet with what it needs, a kustomize base or a Helm chart (a directory), or a systemd unit.",
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="PATH", help="Write here, not to stdout.")
-@click.option("--image", metavar="REFERENCE", help="The container's image; its command is 'kdp'.")
 @click.option("--name", metavar="NAME", help="What the objects are called; default: kdp- and the target's name.")
-@click.option("--namespace", default="kube-system", show_default=True, metavar="NAME", help="The objects' namespace.")
-@click.option(
-    "--node-selector", multiple=True, metavar="LABEL=VALUE", help="Only on nodes with this label; may be repeated."
-)
-@click.option("--runtime-class", metavar="NAME", help="The pod's RuntimeClass.")
-@click.option(
-    "--selinux-type",
-    default="container_device_plugin_t",
-    show_default=True,
-    metavar="TYPE",
-    help="The process's SELinux type; 'none': the runtime's default.",
-)
+@placement_options
 @click.option(
     "--probes",
     "probing",
@@ -94,22 +88,26 @@ class _Command(click.Command):
     help="With --mode dra: pods may also ask for the class's resource by number, as of a device plugin.",
 )
 @backend_options
+@click.option(
+    "--config-label",
+    metavar="LABEL",
+    envvar="KDP_CONFIG_LABEL",
+    help="Let a label of the node name its configuration: --config is a directory then, whose files go into the "
+    "ConfigMap.  [KDP_CONFIG_LABEL]",
+)
 @setting_options("snapshot", *_PASSED_ON)
 def command(
     target: str,
     kind: str,
     output: Path | None,
-    image: str | None,
     name: str | None,
-    namespace: str,
-    node_selector: tuple[str, ...],
-    runtime_class: str | None,
-    selinux_type: str,
+    placing: Placing,
     probing: Probing,
     executable: str,
     extended_resource: bool,
     assignments: tuple[str, ...],
     config: Path | None,
+    config_label: str | None,
     **flags: str | None,
 ) -> None:
     """Write what an admin applies to run this plugin on nodes, with no more rights than it needs.
@@ -125,68 +123,77 @@ def command(
     """  # noqa: D301 - click's mark for a block that keeps its lines
     out = document()
     with refusing():
-        if kind != "systemd" and image is None:
+        if kind != "systemd" and placing.image is None:
             raise ConfigurationError(
                 "--image is missing; expected the container's image, as --image registry.example.com/widgets:1"
             )
-        if kind == "kustomize" and output is None:
-            raise ConfigurationError("--format kustomize writes several files; expected a directory, as --output base")
-        deployment = _deployment(target, kind, name, assignments, config, flags, extended_resource, probing)
+        if kind in ("kustomize", "helm") and output is None:
+            raise ConfigurationError(f"--format {kind} writes several files; expected a directory, as --output base")
+        chosen = _chosen(config, config_label)
+        invocation = _invocation(target, assignments, chosen, flags)
+        deployment = _deployment(invocation, kind, name, extended_resource, probing, config_label or None)
         if kind == "systemd":
             written = {"": unit(deployment, executable=executable)}
         else:
-            placement = Placement(
-                image=image or "",
-                namespace=namespace,
-                node_selector=_labels(node_selector),
-                runtime_class=runtime_class,
-                selinux_type=None if selinux_type == "none" else selinux_type,
-            )
-            documents = daemon_set(deployment, placement)
-            if kind == "yaml":
-                written = {"": to_yaml(documents)}
+            placement = placing.placement(deployment.needs, is_controller=deployment.is_controller)
+            if kind == "helm":
+                written = chart(deployment, placement, facts_of(invocation, deployment, placement), to_yaml=to_yaml)
             else:
-                written = {
-                    "kustomization.yaml": to_yaml([kustomization(deployment, placement)]),
-                    workload_file(deployment): to_yaml(documents[-1:]),
-                }
-                if deployment.cluster is not None:
-                    rest = ("ConfigMap", "NetworkPolicy")
-                    written["driver.yaml"] = to_yaml([d for d in documents[:-1] if d["kind"] not in rest])
-                if policies := [d for d in documents if d["kind"] == "NetworkPolicy"]:
-                    written[POLICY_FILE] = to_yaml(policies)
-        head = _head(click.get_current_context().meta[_ARGUMENTS], deployment)
-        written = {name: head + text for name, text in written.items()}
+                files = {"": daemon_set(deployment, placement)} if kind == "yaml" else base(deployment, placement)
+                written = {name: to_yaml(documents) for name, documents in files.items()}
+        head = _head(click.get_current_context().meta[_ARGUMENTS], deployment, is_pod=kind != "systemd")
+        headed = ("Chart.yaml",) if kind == "helm" else written.keys()
+        written = {name: head + text if name in headed else text for name, text in written.items()}
         if kind == "kustomize":
             written |= deployment.files
         _write(written, output, out)
 
 
-def _deployment(
-    target: str,
-    kind: str,
-    name: str | None,
-    assignments: tuple[str, ...],
-    config: Path | None,
-    flags: Mapping[str, str | None],
-    extended_resource: bool,
-    probing: Probing,
-) -> Deployment:
-    in_container = kind != "systemd"
-    # Each node's own name is in its pod; here any will do.
-    flags = {**flags, "node_name": "node"}
-    # A --host-root of the configuration file is the container's; here the node's files are this machine's.
-    invocation = Invocation(
+def _chosen(config: Path | None, config_label: str | None) -> Path | None:
+    """Return the configuration to plan with: where a label names it, that of nodes without the label."""
+    if not config_label:
+        return config
+    if config is None:
+        raise ConfigurationError(
+            "--config-label: --config is missing; expected a directory with a file for each configuration"
+        )
+    from .chosen_config import ConfigChoice
+
+    return ConfigChoice(config, config_label, state_dir=None).first()
+
+
+def _invocation(
+    target: str, assignments: tuple[str, ...], config: Path | None, flags: Mapping[str, str | None]
+) -> Invocation:
+    return Invocation(
         targets=(target,),
         assignments=assignments,
         config=config,
-        flags=flags,
+        # Each node's own name is in its pod; here any will do.
+        flags={**flags, "node_name": "node"},
+        # A --host-root of the configuration file is the container's; here the node's files are this machine's.
         wrap=lambda h: Host() if h.is_real else h,
     )
+
+
+def _deployment(
+    invocation: Invocation,
+    kind: str,
+    name: str | None,
+    extended_resource: bool,
+    probing: Probing,
+    config_label: str | None,
+) -> Deployment:
+    in_container = kind != "systemd"
+    (target,) = invocation.targets
+    config, flags = invocation.config, invocation.flags
     plan = invocation.plan()
     (backend,) = plan.backends
-    cluster = _cluster(backend, plan, in_container=in_container, extended_resource=extended_resource)
-    needs, nodes = _needs(backend), _nodes(backend, plan)
+    reads_labels = config_label is not None
+    cluster = _cluster(
+        backend, plan, in_container=in_container, extended_resource=extended_resource, reads_labels=reads_labels
+    )
+    needs, nodes = needs_of(backend), _nodes(backend, plan)
     is_controller = cluster is not None and cluster.is_controller  # whose devices are not this machine's
     if not is_controller and (nodes is None or not (nodes or is_overridden(backend, "needs"))):
         needs = _with_all_of_it(needs, backend)
@@ -194,7 +201,13 @@ def _deployment(
     files: dict[str, str] = {}
     parameters = _parameters(invocation, files if in_container else None)
     restarts_with: str | None = None
-    if config is not None:
+    if config is not None and config_label is not None:
+        place = CONFIG_DIR if in_container else str(config.parent.absolute())
+        for each in sorted(config.parent.iterdir()):
+            if in_container and each.is_file() and not each.name.startswith("."):
+                _carried(each, files)
+        options = {"--config": place, "--config-label": config_label, **options}
+    elif config is not None and kind != "helm":  # where it becomes values
         path = _carried(config, files) if in_container else str(config.absolute())
         options = {"--config": path, **options}
         restarts_with = hashlib.sha256(read(config, limit=MAX_CONFIG_BYTES)).hexdigest()[:16]
@@ -217,10 +230,33 @@ def _deployment(
         files=files,
         restarts_with=restarts_with,
         cluster=cluster,
+        account=_account(plan, in_container=in_container, reads_labels=reads_labels),
+        config_label=config_label,
     )
 
 
-def _cluster(backend: DeviceBackend, plan: Plan, *, in_container: bool, extended_resource: bool) -> Cluster | None:
+def _account(plan: Plan, *, in_container: bool, reads_labels: bool) -> Account | None:
+    """Return what a device plugin does in the cluster; None: nothing."""
+    settings = plan.settings
+    if settings.mode != "device-plugin" or not (settings.asks_cluster or (reads_labels and in_container)):
+        return None
+    if not in_container:
+        raise ConfigurationError(
+            f"--format systemd: {asking(settings)} needs an account of the cluster, which a pod has; expected yaml or "
+            "kustomize"
+        )
+    evicts = settings.on_unhealthy == "evict"
+    return Account(
+        events=settings.events == "on",
+        evicts=evicts,
+        startup_taint=settings.startup_taint,
+        reads_labels=reads_labels,
+    )
+
+
+def _cluster(
+    backend: DeviceBackend, plan: Plan, *, in_container: bool, extended_resource: bool, reads_labels: bool
+) -> Cluster | None:
     """Return what a DRA driver is in the cluster; None: it is to be a device plugin."""
     from ..dra.names import driver_name
 
@@ -255,29 +291,8 @@ def _cluster(backend: DeviceBackend, plan: Plan, *, in_container: bool, extended
         writes_status=plan.settings.device_status == "on",
         pool=plan.settings.pool,
         is_controller=plan.settings.mode == "dra-controller",
+        reads_labels=reads_labels,
     )
-
-
-def _needs(backend: DeviceBackend) -> Needs:
-    import anyio
-
-    label = type(backend).__name__
-
-    async def call_needs() -> Needs:
-        answer = backend.needs()
-        return await answer if inspect.isawaitable(answer) else answer
-
-    try:
-        needs: Any = anyio.run(call_needs)
-    except InvalidValueError as error:
-        raise ConfigurationError(f"{label}.needs: {error}") from error
-    except Exception as error:
-        raise ConfigurationError(
-            f"{label}.needs raised {type(error).__name__}: {error}; expected a kdp.Needs"
-        ) from error
-    if not isinstance(needs, Needs):
-        raise ConfigurationError(f"{label}.needs returned {needs!r}; expected a kdp.Needs")
-    return needs
 
 
 def _nodes(backend: DeviceBackend, plan: Plan) -> list[str] | None:
@@ -348,17 +363,7 @@ def _on_this_node(target: str) -> str:
     return f"{Path(place).absolute()}:{attribute}" if place.endswith(".py") or "/" in place else target
 
 
-def _labels(given: Iterable[str]) -> dict[str, str]:
-    labels: dict[str, str] = {}
-    for each in given:
-        label, equals, value = each.partition("=")
-        if not label or not equals:
-            raise ConfigurationError(f"--node-selector: {each!r} must be LABEL=VALUE; valid is example.com/widget=true")
-        labels[label] = value
-    return labels
-
-
-def _head(arguments: list[str], deployment: Deployment) -> str:
+def _head(arguments: list[str], deployment: Deployment, *, is_pod: bool) -> str:
     """Return the comment at the top: how this was made, and what the process is given, for people who review it."""
     reasons = deployment.reasons()
     width = max(len(what) for what, _ in reasons)
@@ -367,6 +372,9 @@ def _head(arguments: list[str], deployment: Deployment) -> str:
         "The process is given:",
         *(f"  {what:{width}}  {why}" for what, why in reasons),
     ]
+    if is_pod:
+        level, why = security_level(deployment)
+        lines.append(f"The namespace must allow the Pod Security level {level} ({why}).")
     return "".join(f"# {line}\n" for line in lines)
 
 
@@ -393,9 +401,9 @@ def _write(written: Mapping[str, str], output: Path | None, out: TextIO) -> None
         click.echo(written[""], nl=False, file=out)
         return
     try:
-        if "" not in written:  # a directory, and not one file
-            output.mkdir(parents=True, exist_ok=True)
         for name, text in written.items():
+            if name:  # in a directory
+                (output / name).parent.mkdir(parents=True, exist_ok=True)
             (output / name).write_text(text)
     except OSError as error:
         raise ConfigurationError(f"--output {output}: cannot be written ({error.strerror})") from error

@@ -22,6 +22,19 @@ class Refusal(click.ClickException):
 
     exit_code = 2
 
+    def __init__(self, message: str, *, as_json: bool = False) -> None:
+        super().__init__(message)
+        self._as_json = as_json
+
+    @override
+    def show(self, file: Any = None) -> None:
+        if not self._as_json:
+            super().show(file)
+            return
+        from ..daemon.logs import refusal
+
+        click.echo(refusal(self.message, as_json=True), file=file, err=file is None, nl=False)
+
     @override
     def format_message(self) -> str:
         return shown(self.message)
@@ -42,7 +55,14 @@ class Seconds(click.FloatRange):
 
 
 class refusing:
-    """Turn what the model and the settings refuse into a `Refusal`."""
+    """Turn what the model and the settings refuse into a `Refusal`.
+
+    Args:
+        as_json: Whether it is told as a line of a JSON log; asked when there is a refusal.
+    """
+
+    def __init__(self, *, as_json: Callable[[], bool] = lambda: False) -> None:
+        self._as_json = as_json
 
     def __enter__(self) -> None:
         """Do nothing yet."""
@@ -50,7 +70,7 @@ class refusing:
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         """Translate."""
         if isinstance(error, (ConfigurationError, InvalidValueError)):
-            raise Refusal(message_of(error)) from None
+            raise Refusal(message_of(error), as_json=self._as_json()) from None
 
 
 def setting_options(*names: str) -> Callable[[_Function], _Function]:
@@ -90,6 +110,7 @@ def backend_options(function: _Function) -> _Function:
 def output_option(first: str, *others: str) -> Callable[[_Function], _Function]:
     """Add ``--output`` with these formats; the first is the default."""
     return click.option(
+        "-o",
         "--output",
         type=click.Choice([first, *others]),
         default=first,

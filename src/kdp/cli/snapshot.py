@@ -15,7 +15,7 @@ from .streams import document
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..daemon.serving import Plan
+    from ..daemon.plan import Plan
     from ..hardware import Host
     from ..hardware.snapshot.archive import Snapshot
     from ..model.devices import Device
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     "--redact",
     metavar="KINDS",
     default="",
-    help="Replace, separated by commas: 'serials', serial numbers and UUIDs; 'addresses', MAC addresses and GUIDs.",
+    help="Replace, separated by commas: 'serials', serial numbers and UUIDs; 'addresses', MAC addresses and GUIDs; "
+    "'secrets', tokens and passwords.",
 )
 @backend_options
 @setting_options("host_root", "snapshot")

@@ -41,7 +41,7 @@ class _Descriptor(io.FileIO):
     @override
     def write(self, data: ReadableBuffer, /) -> int:
         try:
-            while (written := super().write(data)) is None:  # whoever gave it to us made it non-blocking
+            while (written := super().write(data)) is None:  # our parent made it non-blocking
                 ready = select.poll()  # unlike `select.select` it takes descriptors beyond 1,023
                 ready.register(self, select.POLLOUT)
                 ready.poll()
@@ -86,6 +86,19 @@ def finish(code: int | str | None) -> int | str | None:
         return code
     sys.stderr.write(f"Error: stdout cannot be written: {_stdout.problem.strerror}\n")
     return code or 1
+
+
+def end_now(code: int) -> None:
+    """Write what is left and end the process without its threads. It does nothing in a caller's process.
+
+    For a command that gave up on a call: its thread is in C code, which may not survive the interpreter's own end.
+    """
+    if _stdout is None:
+        return
+    (_own or sys.stdout).flush()
+    end = finish(code)
+    sys.stderr.flush()
+    os._exit(end if isinstance(end, int) else 1)
 
 
 def console(file: TextIO) -> Console:

@@ -1,7 +1,8 @@
 """YAML texts of anybody as nodes or plain values: the part of YAML that all readers understand alike.
 
-PyYAML reads YAML 1.1, in which ``1:30`` is 90, ``0403`` is 259, ``no`` is false, and ``2026-01-01`` is an object. Here a
-scalar without quotes is a number, ``true``, ``false``, or ``null`` only where YAML 1.2 and 1.1 agree, and text elsewhere.
+PyYAML reads YAML 1.1, in which ``1:30`` is 90, ``0403`` is 259, ``no`` is false, and ``2026-01-01`` is an object. Here,
+a scalar without quotes is a number, ``true``, ``false``, or ``null`` only if YAML 1.2 and 1.1 agree. Otherwise it is
+text.
 
 Refused are aliases, with which 400 bytes become gigabytes, tags, keys that are there twice, and deep nesting.
 """
@@ -71,7 +72,8 @@ def compose(text: str) -> yaml.Node | None:
     The value of a scalar stays the text that was written; `parse_yaml` says what it means.
 
     Raises:
-        yaml.MarkedYAMLError: The text is not YAML, or has an alias, a tag, or deep nesting; ``problem_mark`` says where.
+        yaml.MarkedYAMLError: The text is not YAML, or has an alias, a tag, or deep nesting. ``problem_mark`` says
+            where.
         yaml.YAMLError: It has a character that YAML does not allow.
     """
     loader = _Loader(text)

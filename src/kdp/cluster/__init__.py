@@ -1,4 +1,4 @@
-"""The API server: what kdp asks of it, the client that asks, and Kubernetes Events.
+"""The API server: what kdp asks of it, the client that asks, nodes, and Kubernetes Events.
 
 It knows neither devices nor the kubelet.
 """

@@ -14,7 +14,7 @@ from typing import Any, Final, cast, final
 
 import attrs
 
-from ..storage.documents import check_depth
+from ..storage.documents import bounded
 from .api import ApiError, Object, OddAnswerError, WatchEvent
 
 _MOST_OF_MESSAGE: Final = 400
@@ -41,14 +41,21 @@ def object_of(content: bytes, what: str) -> Object:
     return answer
 
 
+def check_deleted(answer: Object, name: str, what: str) -> None:
+    """Check that an answer tells that an object is deleted, or will be when its finalizers have gone.
+
+    Raises:
+        OddAnswerError: It is neither a Status nor the object, so the object may well be there.
+    """
+    metadata: Any = answer.get("metadata")
+    is_object = isinstance(metadata, dict) and cast("Object", metadata).get("name") == name
+    if answer.get("kind") != "Status" and not is_object:
+        raise OddAnswerError(what, f"it must be a Status, or the deleted object, this is {cut(repr(answer))}")
+
+
 def _json(content: bytes) -> Any:
     """Return what an answer says; without the costs of `kdp.storage.parse_json`, because lists have megabytes."""
-    try:
-        found = json.loads(content)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-    check_depth(found)
-    return found
+    return bounded(lambda: json.loads(content))
 
 
 def field_of(found: Any, name: str, kind: type, what: str) -> Any:
@@ -120,8 +127,10 @@ def refused(code: int, phrase: str, content: bytes, what: str, *, retry_after: s
         told = _Told.of(_json(content))
     except (ValueError, AttributeError):  # a proxy's page, or nothing
         told = _Told(content[: 4 * _MOST_OF_MESSAGE].decode(errors="replace"), "", 0, None)
-        if code == 404:  # it may well be there: somebody else was asked, or for a version that is not served
-            return OddAnswerError(what, f"404 is not the API server's own: {cut(told.message) or 'it is empty'}")
+    if (
+        code == 404 and told.code != code and told.reason != "NotFound"
+    ):  # it may well be there: somebody else was asked, or for another version
+        return OddAnswerError(what, f"404 is not the API server's own: {cut(told.message) or 'it gives no reason'}")
     message = cut(told.message) or "it gave no reason"
     wait = _seconds(retry_after)
     text = f"{what}: the API server answered {code} {told.reason or phrase}: {message}"

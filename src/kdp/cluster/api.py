@@ -1,6 +1,6 @@
 """`ClusterApi`: what a DRA driver asks of the API server, and `ApiError`: how that fails.
 
-Objects are what JSON has, as dicts; each method is one request and may be cancelled. Nothing here retries: whoever asks
+Objects are what JSON has, as dicts; each method is one request and may be cancelled. A call is not retried: the caller
 knows whether and when it is worth it. `kdp.cluster.client` is the one that speaks to a real server; a test may bring
 its own.
 """

@@ -1,25 +1,23 @@
-"""`CheckedApi`: a `ClusterApi` whose answers are what they should be, or an `OddAnswerError`.
+"""`CheckedApi` and `CheckedNodeApi`: APIs whose answers are what they should be, or an `OddAnswerError`.
 
-Whoever asks reads fields of an answer without asking whether they are there. Here it is asked, once, for each object
-that comes in, and said: one ERROR line when the answers to a kind of request become odd, one when they are right again.
+A caller reads fields of an answer without a check, because each object that comes in is checked here.
 """
 
 from __future__ import annotations
 
-import logging
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, TypeVar, final
+from typing import TYPE_CHECKING, Any, final
 
 from . import shapes
-from .api import ClusterApi, Object, OddAnswerError, Slices, WatchEvent
+from .answer_checks import AnswerChecks
+from .api import ApiError, ClusterApi, Object, OddAnswerError, Slices, WatchEvent
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 
-logger = logging.getLogger(__name__)
+    from .node_api import NodeApi
 
 _KINDS = ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")
-_T = TypeVar("_T")
 
 
 def checked(api: ClusterApi) -> ClusterApi:
@@ -27,31 +25,43 @@ def checked(api: ClusterApi) -> ClusterApi:
     return api if isinstance(api, CheckedApi) else CheckedApi(api)
 
 
+def requests_of(api: ClusterApi) -> Mapping[tuple[str, ...], int]:
+    """Return the counts of an API that is checked; see `CheckedApi.requests`."""
+    return api.requests.counts if isinstance(api, CheckedApi) else {}
+
+
 @final
 class CheckedApi:
-    """Asks another `ClusterApi`, and checks what it answers. The methods are those of `ClusterApi`."""
+    """Asks another `ClusterApi`, and checks what it answers. The methods are those of `ClusterApi`.
+
+    Attributes:
+        requests: See `AnswerChecks`.
+    """
 
     def __init__(self, api: ClusterApi) -> None:
         self._api = api
-        self._odd: set[str] = set()
+        self._checks = AnswerChecks()
+        self.requests = self._checks.requests
 
     async def version(self) -> str:
         """Return the server's version."""
-        return await self._asked("get version", self._api.version(), lambda found: shapes.check(found, str))
+        return await self._checks.asked("get version", self._api.version(), lambda found: shapes.check(found, str))
 
     async def node(self, name: str) -> Object:
         """Return a Node."""
-        return await self._object(f"get nodes {name}", self._api.node(name), shapes.NODE)
+        return await self._checks.object(f"get nodes {name}", self._api.node(name), shapes.NODE)
 
     async def claim(self, namespace: str, name: str) -> Object:
         """Return a ResourceClaim."""
-        return await self._object(
+        return await self._checks.object(
             f"get resourceclaims {namespace}/{name}", self._api.claim(namespace, name), shapes.CLAIM
         )
 
     async def update_claim_status(self, claim: Mapping[str, Any]) -> Object:
         """Replace a claim's status."""
-        return await self._object("update resourceclaims/status", self._api.update_claim_status(claim), shapes.CLAIM)
+        return await self._checks.object(
+            "update resourceclaims/status", self._api.update_claim_status(claim), shapes.CLAIM
+        )
 
     async def slices(self, *, driver: str, node: str | None = None) -> Slices:
         """Return a driver's slices."""
@@ -60,7 +70,7 @@ class CheckedApi:
             shapes.check(list(found.items), [shapes.SLICE], "items")
             shapes.check({"metadata": {"resourceVersion": found.resource_version}}, shapes.BOOKMARK)
 
-        return await self._asked("list resourceslices", self._api.slices(driver=driver, node=node), check)
+        return await self._checks.asked("list resourceslices", self._api.slices(driver=driver, node=node), check)
 
     async def watch_slices(
         self, *, driver: str, node: str | None = None, resource_version: str
@@ -73,9 +83,10 @@ class CheckedApi:
                 async for event in events:
                     self._check_event(what, event)
                     yield event
-        except OddAnswerError as error:
-            self._tell(what, error)
+        except ApiError as error:
+            self._checks.failed(what, error)
             raise
+        self._checks.count(what)
 
     async def create_slice(self, item: Mapping[str, Any]) -> Object:
         """Create a slice."""
@@ -87,11 +98,11 @@ class CheckedApi:
 
     async def delete_slice(self, item: Mapping[str, Any]) -> None:
         """Delete a slice."""
-        await self._asked("delete resourceslices", self._api.delete_slice(item), lambda _: None)
+        await self._checks.asked("delete resourceslices", self._api.delete_slice(item), lambda _: None)
 
     async def create_event(self, event: Mapping[str, Any]) -> Object:
         """Create an Event."""
-        return await self._asked("create events", self._api.create_event(event), lambda _: None)
+        return await self._checks.asked("create events", self._api.create_event(event), lambda _: None)
 
     # -- what came -----------------------------------------------------------------------------------------------------
 
@@ -103,23 +114,7 @@ class CheckedApi:
                 if ours != theirs:
                     raise shapes.ShapeError(f"{'.'.join(path)} must be {ours!r} as it was sent, this is {theirs!r}")
 
-        return await self._asked(f"{what} {sent['metadata']['name']}", call, check)
-
-    async def _object(self, what: str, call: Awaitable[Object], shape: object) -> Object:
-        return await self._asked(what, call, lambda found: shapes.check(found, shape))
-
-    async def _asked(self, what: str, call: Awaitable[_T], check: Callable[[_T], None]) -> _T:
-        try:
-            found = await call
-            try:
-                check(found)
-            except shapes.ShapeError as error:
-                raise OddAnswerError(what, str(error)) from None
-        except OddAnswerError as error:
-            self._tell(what, error)
-            raise
-        self._right(what)
-        return found
+        return await self._checks.asked(f"{what} {sent['metadata']['name']}", call, check)
 
     def _check_event(self, what: str, event: WatchEvent) -> None:
         try:
@@ -128,17 +123,39 @@ class CheckedApi:
             shapes.check(event.item, shapes.BOOKMARK if event.kind == "BOOKMARK" else shapes.SLICE, "object")
         except shapes.ShapeError as error:
             raise OddAnswerError(what, str(error)) from None
-        self._right(what)
+        self._checks.right(what)
 
-    def _tell(self, what: str, error: OddAnswerError) -> None:
-        kind = " ".join(what.split()[:2])
-        if kind not in self._odd:
-            self._odd.add(kind)
-            logger.error("%s", error)
 
-    def _right(self, what: str) -> None:
-        if self._odd:
-            kind = " ".join(what.split()[:2])
-            if kind in self._odd:
-                self._odd.discard(kind)
-                logger.info("%s: the answers of the API server are right again", kind)
+@final
+class CheckedNodeApi:
+    """Asks another `NodeApi`, and checks what it answers. The methods are those of `NodeApi`."""
+
+    def __init__(self, api: NodeApi) -> None:
+        self._api = api
+        self._checks = AnswerChecks()
+
+    async def node(self, name: str) -> Object:
+        """Return a Node."""
+        return await self._checks.object(f"get nodes {name}", self._api.node(name), shapes.NODE)
+
+    async def patch_node(self, name: str, patch: Sequence[Mapping[str, Any]]) -> Object:
+        """Change a Node."""
+        return await self._checks.object(f"patch nodes {name}", self._api.patch_node(name, patch), shapes.NODE)
+
+    async def pod(self, namespace: str, name: str) -> Object:
+        """Return a Pod."""
+        return await self._checks.object(f"get pods {namespace}/{name}", self._api.pod(namespace, name), shapes.POD)
+
+    async def evict(self, namespace: str, name: str, *, uid: str, is_dry: bool) -> Object:
+        """Ask the Eviction API for a pod."""
+        what = f"create pods/eviction {namespace}/{name}"
+        call = self._api.evict(namespace, name, uid=uid, is_dry=is_dry)
+        return await self._checks.asked(what, call, lambda _: None)
+
+    async def create_event(self, event: Mapping[str, Any]) -> Object:
+        """Create an Event."""
+        return await self._checks.object("create events", self._api.create_event(event), shapes.EVENT)
+
+    async def patch_event(self, namespace: str, name: str, patch: Mapping[str, Any]) -> Object:
+        """Change an Event."""
+        return await self._checks.asked("patch events", self._api.patch_event(namespace, name, patch), lambda _: None)

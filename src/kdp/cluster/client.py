@@ -22,13 +22,14 @@ import socket
 import ssl
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, final
+from typing import TYPE_CHECKING, Any, Final, Self, cast, final
 
 import anyio
 
 from ..errors import ConfigurationError
-from .answers import cut, event_of, field_of, object_of, refused
+from .answers import check_deleted, cut, event_of, field_of, object_of, refused
 from .api import ApiError, OddAnswerError, Slices, WatchEvent
+from .nodes import PAGE
 
 try:
     import httpx2
@@ -43,7 +44,7 @@ except ImportError as missing:
     ) from missing
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from lightkube.config.kubeconfig import SingleConfig
 
@@ -62,6 +63,9 @@ LOOK_AT_FILES: Final = 60.0
 MOST_BYTES: Final = 4 << 20
 """Of one object. The server takes 3 MiB at most, and etcd stores 1.5 MiB."""
 
+MOST_OF_TEXT: Final = 256 << 10
+"""Bytes of a text: of the end of a log, or of a pod's answer."""
+
 MOST_OF_LIST: Final = 128 << 20
 """Bytes of a list: of the slices of a driver on thousands of nodes."""
 
@@ -76,6 +80,9 @@ _KEEPALIVE = [  # the kernel notices in 25 s that the other side is gone
 ]
 _WATCH = "watch resourceslices"
 _SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+_JSON_PATCH = "application/json-patch+json"
+_MERGE_PATCH = "application/merge-patch+json"
+_APPLY = "application/apply-patch+yaml"  # JSON is YAML
 _Object = dict[str, Any]
 
 
@@ -158,6 +165,14 @@ class KubeApi:
         path = f"{_claim_path(namespace, name)}/status"
         return await self._request("PUT", path, f"update resourceclaims/status {namespace}/{name}", body=claim)
 
+    async def objects(self, resource: str) -> tuple[_Object, ...]:
+        """Return all objects of a resource of ``resource.k8s.io/v1``, of all namespaces."""
+        what = f"list {resource}"
+        path = f"/apis/resource.k8s.io/v1/{resource}"
+        found = await self._request("GET", path, what, deadline=LIST_DEADLINE, most=MOST_OF_LIST)
+        items: list[Any] = field_of({"items": found.get("items") or []}, "items", list, what)
+        return tuple(cast("_Object", each) for each in items if isinstance(each, dict))
+
     async def slices(self, *, driver: str, node: str | None = None) -> Slices:
         """Return a driver's slices."""
         selected = _selected(driver, node)
@@ -182,7 +197,8 @@ class KubeApi:
         conditions = {key: metadata[key] for key in ("uid", "resourceVersion") if key in metadata}
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}
         name = metadata["name"]
-        await self._request("DELETE", f"{_SLICES}/{name}", f"delete resourceslices {name}", body=body)
+        what = f"delete resourceslices {name}"
+        check_deleted(await self._request("DELETE", f"{_SLICES}/{name}", what, body=body), name, what)
 
     async def create_event(self, event: Mapping[str, Any]) -> _Object:
         """Create an Event."""
@@ -190,6 +206,37 @@ class KubeApi:
         base = f"/apis/{version}" if "/" in version else f"/api/{version}"
         path = f"{base}/namespaces/{event['metadata']['namespace']}/events"
         return await self._request("POST", path, "create events", body=event)
+
+    # -- what a device plugin asks, beside the node and Events; see `NodeApi` ------------------------------------------
+
+    async def patch_node(self, name: str, patch: Sequence[Mapping[str, Any]]) -> _Object:
+        """Change a Node by a JSON patch."""
+        return await self._request(
+            "PATCH", f"/api/v1/nodes/{name}", f"patch nodes {name}", body=patch, kind=_JSON_PATCH
+        )
+
+    async def pod(self, namespace: str, name: str) -> _Object:
+        """Return a Pod."""
+        return await self._request("GET", _pod_path(namespace, name), f"get pods {namespace}/{name}")
+
+    async def evict(self, namespace: str, name: str, *, uid: str, is_dry: bool) -> _Object:
+        """Ask the Eviction API for a pod."""
+        options = {"preconditions": {"uid": uid}, **({"dryRun": ["All"]} if is_dry else {})}
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"namespace": namespace, "name": name},
+            "deleteOptions": options,
+        }
+        path = f"{_pod_path(namespace, name)}/eviction"
+        return await self._request("POST", path, f"create pods/eviction {namespace}/{name}", body=body)
+
+    async def patch_event(self, namespace: str, name: str, patch: Mapping[str, Any]) -> _Object:
+        """Change an Event."""
+        path = f"/api/v1/namespaces/{namespace}/events/{name}"
+        return await self._request("PATCH", path, "patch events", body=patch, kind=_MERGE_PATCH)
+
+    # -- watching ------------------------------------------------------------------------------------------------------
 
     async def watch_slices(
         self, *, driver: str, node: str | None = None, resource_version: str
@@ -226,6 +273,60 @@ class KubeApi:
             with anyio.CancelScope(shield=True):
                 await response.aclose()
 
+    # -- what an administrator's commands ask --------------------------------------------------------------------------
+
+    async def pages(
+        self, path: str, what: str, selector: str = "", labels: str = ""
+    ) -> AsyncGenerator[list[_Object], None]:
+        """Yield a list's objects page by page; see `kdp.cluster.nodes.NodesApi`, also for the others."""
+        given = {"fieldSelector": selector, "labelSelector": labels}
+        params = {"limit": str(PAGE), **{name: text for name, text in given.items() if text}}
+        while True:
+            found = await self._request("GET", path, what, params=params, deadline=LIST_DEADLINE, most=MOST_OF_LIST)
+            yield field_of({"items": found.get("items") or []}, "items", list, what)
+            metadata = field_of(found, "metadata", dict, what)
+            if not metadata.get("continue"):
+                return
+            token: str = field_of(metadata, "continue", str, what)
+            if token == params.get("continue"):
+                raise OddAnswerError(what, "the next page is said to be this one")
+            params["continue"] = token
+
+    async def text(self, path: str, what: str, params: Mapping[str, str] | None = None) -> tuple[int, str]:
+        """Return status and text of a log, or of what a pod answers, be it an error, through the server's proxy."""
+        response, content = await self._exchange("GET", path, what, params, None, "", None, MOST_OF_TEXT)
+        text = content.decode(errors="replace")
+        if response.is_error and (response.status_code in (401, 403) or '"Status"' in text):  # the server's own
+            raise _refusal(response, content, what)
+        return response.status_code, text
+
+    async def apply_node(
+        self, item: Mapping[str, Any], *, manager: str, force: bool = False, dry_run: bool = False
+    ) -> _Object:
+        """Apply fields of a Node for a manager."""
+        name = item["metadata"]["name"]
+        return await self._request(
+            "PATCH",
+            f"/api/v1/nodes/{name}",
+            f"patch nodes {name}",
+            params={"fieldManager": manager, "force": str(force).lower(), **_trial(dry_run=dry_run)},
+            body=item,
+            kind=_APPLY,
+        )
+
+    async def patch_node_status(
+        self, name: str, patch: Sequence[Mapping[str, Any]], *, manager: str, dry_run: bool = False
+    ) -> _Object:
+        """Change a Node's status by a JSON patch."""
+        return await self._request(
+            "PATCH",
+            f"/api/v1/nodes/{name}/status",
+            f"patch nodes/status {name}",
+            params={"fieldManager": manager, **_trial(dry_run=dry_run)},
+            body=patch,
+            kind=_JSON_PATCH,
+        )
+
     # -- requests ------------------------------------------------------------------------------------------------------
 
     async def _request(
@@ -235,25 +336,31 @@ class KubeApi:
         what: str,
         *,
         params: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        kind: str = "application/json",
         deadline: float | None = None,
         most: int = MOST_BYTES,
     ) -> _Object:
         """Send a request; ``what`` names it in errors by its verb, its resource, and the object if there is one."""
+        response, answer = await self._exchange(method, path, what, params, body, kind, deadline, most)
+        if response.is_error:
+            raise _refusal(response, answer, what)
+        return object_of(answer, what)
+
+    async def _exchange(
+        self, method: str, path: str, what: str, params: Any, body: Any, kind: str, deadline: float | None, most: int
+    ) -> tuple[httpx2.Response, bytes]:
         self._files.look()
         seconds = deadline or self._deadline
         content = None if body is None else json.dumps(body, separators=(",", ":")).encode()
-        headers = {"Content-Type": "application/json"} if body is not None else {}
+        headers = {"Content-Type": kind} if body is not None else {}
         patience = httpx2.Timeout(seconds, connect=_CONNECTING * seconds)
         try:
             with anyio.fail_after(seconds):
                 async with self._client.stream(
                     method, path, params=params, content=content, headers=headers, timeout=patience
                 ) as response:
-                    answer = await _content(response, most, what)
-            if response.is_error:
-                raise _refusal(response, answer, what)
-            return object_of(answer, what)
+                    return response, await _content(response, most, what)
         except (httpx2.HTTPError, TimeoutError, OSError, ValueError, ConfigError) as error:
             raise self._unreached(error, what, seconds) from error
 
@@ -343,8 +450,16 @@ def _selected(driver: str, node: str | None) -> dict[str, str]:
     return {"fieldSelector": selector}
 
 
+def _trial(*, dry_run: bool) -> dict[str, str]:
+    return {"dryRun": "All"} if dry_run else {}
+
+
 def _claim_path(namespace: str, name: str) -> str:
     return f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}"
+
+
+def _pod_path(namespace: str, name: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/pods/{name}"
 
 
 def _refusal(response: httpx2.Response, content: bytes, what: str) -> ApiError:

@@ -1,42 +1,84 @@
 """`EventRecorder`: what a cluster's admin should know of a driver, as Kubernetes Events of its node; each once.
 
-An Event is a courtesy: the log, the probe and the driver's status say the same, so that it is not tried again.
+`EventWriter` writes what goes on, as an `EventAggregator` decides.
 
-Source: ``k8s.io/kubernetes`` ``pkg/apis/core/validation/events.go``; events of a Node are in the namespace ``default``,
-and have the node's name for its UID, as those of the kubelet.
+An Event is a courtesy: the log, the probe and the status say the same. So an API server that is away, slow, or refuses
+costs one log line.
 """
 
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, final
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol, final
 
-from ..errors import printable, sentence
+import anyio
+
+from ..concurrency.backoff import Backoff
+from ..concurrency.observable import Observable
+from ..errors import sentence
 from .api import ApiError
+from .event_aggregation import EventAggregator
+from .event_objects import MOST_TEXT, Target, counted, event_object
 
 if TYPE_CHECKING:
-    from .api import ClusterApi
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+    from ..concurrency.counts import Tally
+    from .api import Object
+    from .event_aggregation import Notice, Telling
+    from .node_api import NodeApi
+
+__all__ = ["MOST_TEXT", "EventRecorder", "EventWriter"]
 
 logger = logging.getLogger(__name__)
-
-MOST_TEXT: Final = 1024
-"""Bytes of an Event's message."""
 
 MOST_EVENTS: Final = 100
 """So many Events are the most of one process: problems whose texts always differ must not fill the cluster."""
 
+RESULTS: Final = ("created", "repeated", "suppressed", "refused", "unanswered")
+"""What comes of what happens: an Event; one more in the count of an Event with the same words; no Event of its own,
+because others are told with it or it is no longer so; the API server refuses for good; it does not answer, and is asked
+again."""
+
+LONGEST_PAUSE: Final = 60.0
+"""Seconds between two tries while the API server does not answer."""
+
+
+class _Creates(Protocol):
+    async def create_event(self, event: Mapping[str, Any]) -> Object: ...
+
+
+@final
+class _Complaints:
+    """Says once that no Event can be written."""
+
+    def __init__(self, component: str) -> None:
+        self._component = component
+        self._is_refused = False
+
+    def failed(self, error: ApiError) -> None:
+        if not self._is_refused:
+            text = "%s: no Event is made of what is wrong, as it could not be created: %s"
+            logger.warning(text, self._component, sentence(error))
+        self._is_refused = True
+
+    def worked(self) -> None:
+        self._is_refused = False
+
 
 @final
 class EventRecorder:
-    """Creates Events for one driver on one node."""
+    """Creates Events for one driver on one node; each once."""
 
-    def __init__(self, api: ClusterApi, driver: str, node: str) -> None:
+    def __init__(self, api: _Creates, driver: str, node: str) -> None:
         self._api = api
         self._driver = driver
         self._node = node
         self._created: set[tuple[str, str]] = set()
-        self._is_refused = False
+        self._complaints = _Complaints(driver)
 
     async def warn(self, reason: str, message: str) -> None:
         """Create an Event of type Warning, unless there was the same before. Raises nothing.
@@ -46,33 +88,122 @@ class EventRecorder:
         if (reason, message) in self._created or len(self._created) >= MOST_EVENTS:
             return
         self._created.add((reason, message))
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        event = {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"generateName": f"{self._node}.", "namespace": "default"},
-            "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self._node},
-            "type": "Warning",
-            "reason": reason,
-            "message": printable(message, MOST_TEXT).encode()[:MOST_TEXT].decode(errors="ignore"),
-            "source": {"component": self._driver, "host": self._node},
-            "reportingComponent": self._driver,
-            "reportingInstance": self._node,
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": 1,
-        }
+        now = time.time()
+        event = event_object(
+            Target.of_node(self._node),
+            reason=reason,
+            message=message,
+            is_warning=True,
+            component=self._driver,
+            node=self._node,
+            first=now,
+            last=now,
+        )
         try:
             await self._api.create_event(event)
         except ApiError as error:
-            if not self._is_refused:
-                logger.warning(
-                    "%s: no Event is made of what is wrong, as it could not be created: %s",
-                    self._driver,
-                    sentence(error),
-                )
-            self._is_refused = True
+            self._complaints.failed(error)
         except Exception:
             logger.exception("%s: no Event is made of %s", self._driver, reason)
         else:
-            self._is_refused = False
+            self._complaints.worked()
+
+
+@final
+class EventWriter:
+    """Writes what an `EventAggregator` decides. asyncio only; use it from one loop.
+
+    Args:
+        component: Who says so.
+        node: On which node that is.
+        counts: Where `RESULTS` are counted; None: nobody reads it.
+    """
+
+    def __init__(self, component: str, node: str, counts: Tally | None = None) -> None:
+        self._component = component
+        self._node = node
+        self._aggregator = EventAggregator()
+        self._news: Observable[None] = Observable(None)
+        self._complaints = _Complaints(component)
+        self._counts = counts
+        for result in RESULTS:  # so that the first one is seen as a change
+            self._count(result, 0)
+
+    def tell(self, notices: Iterable[Notice]) -> None:
+        """Take notices. Blocks nobody: they are written by `run`."""
+        now = time.monotonic()
+        for notice in notices:
+            self._aggregator.add(notice, now)
+            self._news.set(None)
+
+    async def run(self, api: NodeApi) -> NoReturn:
+        """Write until cancelled. What an API server that is away does not take is written when it is back."""
+        backoff = Backoff(first=1.0, most=LONGEST_PAUSE)
+        while True:
+            version = self._news.version
+            tellings = deque(self._aggregator.due(time.monotonic()))
+            while tellings:
+                try:
+                    await self._write(api, tellings[0])
+                except ApiError as error:
+                    self._complaints.failed(error)
+                    if _may_pass(error):
+                        self._count("unanswered")
+                        for telling in tellings:
+                            self._aggregator.returned(telling)
+                        await anyio.sleep(max(backoff.next(), error.retry_after or 0.0))
+                        break
+                    self._count_all("refused", tellings[0])
+                except Exception:
+                    logger.exception("%s: no Event is made of %s", self._component, tellings[0].reason)
+                    self._count_all("refused", tellings[0])
+                else:
+                    self._complaints.worked()
+                    backoff.reset()
+                tellings.popleft()
+            deadline = self._aggregator.deadline
+            with anyio.move_on_after(float("inf") if deadline is None else max(0.01, deadline - time.monotonic())):
+                await self._news.after(version)
+
+    async def _write(self, api: NodeApi, telling: Telling) -> None:
+        began = time.time() - time.monotonic()
+        if telling.event is not None:
+            try:
+                patch = counted(telling.count, began + telling.last)
+                await api.patch_event(telling.target.namespace, telling.event, patch)
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+                self._aggregator.forget(telling.event)  # it has expired; so it is written anew
+            else:
+                self._aggregator.written(telling, telling.event)
+                self._count_all("repeated", telling)
+                return
+        event = event_object(
+            telling.target,
+            reason=telling.reason,
+            message=telling.message,
+            is_warning=telling.is_warning,
+            component=self._component,
+            node=self._node,
+            first=began + telling.first,
+            last=began + telling.last,
+            count=telling.count,
+        )
+        made = await api.create_event(event)
+        self._aggregator.written(telling, made["metadata"]["name"])
+        self._count_all("created", telling)
+
+    def _count_all(self, result: str, telling: Telling) -> None:
+        """Count what came of a telling, and of the notices that are told with it."""
+        self._count(result)
+        self._count("suppressed", telling.notices - 1)
+
+    def _count(self, result: str, number: int = 1) -> None:
+        if self._counts is not None:
+            self._counts.add(result, by=number)
+
+
+def _may_pass(error: ApiError) -> bool:
+    """Return whether it may work later, as it is: the server is away or busy. A refusal is for good."""
+    return error.status in (0, 429) or error.status >= 500

@@ -41,9 +41,22 @@ def _count(value: object) -> str | None:
 
 VERSION: Final = {"gitVersion": str}
 
-NODE: Final = {"metadata": {"uid": str}, "status?": {"allocatable?": {"*": object}}}
-
 _TAINT: Final = {"key": str, "effect": str, "value?": str, "timeAdded?": str}
+
+NODE: Final = {
+    "metadata": {"uid": str},
+    "spec?": {"taints?": [_TAINT]},
+    "status?": {"allocatable?": {"*": object}, "conditions?": [{"type": str, "status": str}]},
+}
+
+POD: Final = {
+    "metadata": {"uid": str, "deletionTimestamp?": str, "annotations?": {"*": str}},
+    "spec?": {"nodeName?": str},
+    "status?": {"phase?": str},
+}
+
+EVENT: Final = {"metadata": {"name": _name}}
+
 _NAMED: Final = {"name": str}
 
 SLICE: Final = {

@@ -4,10 +4,9 @@
 thread of its own. `offload` is for small work on the disk: it reuses threads, because a thread costs as much to start
 as a small file costs to write, and a Prepare writes half a dozen of them.
 
-A call may hang for ever. Then its thread is never free again, no other call waits for it, and because all threads are
-daemons it does not keep the process from ending. Thread pools cannot give that: they share threads between calls and
-are joined at exit. If the system refuses a thread, as at a container's limit of processes, the outcome of the call is
-that error.
+A call may hang for ever. Then its thread stays busy, no other call waits for it, and because all threads are daemons it
+does not keep the process from ending. Thread pools cannot give that: they share threads between calls and are joined at
+exit. If the system refuses a thread, as at a container's limit of processes, the outcome of the call is that error.
 """
 
 from __future__ import annotations
@@ -97,7 +96,7 @@ async def run(call: Callable[[], _T], *, name: str) -> _T:
 async def offload(call: Callable[[], _T]) -> _T:
     """Run what blocks for the disk in a thread, and wait until it is done, cancelled or not.
 
-    What has begun is over when this returns: nothing is written behind the back of whoever comes next.
+    What has begun is over when this returns: no later caller meets a write of an earlier one.
     """
     try:
         jobs = _free.pop()  # the last one that became free, so that the others come to their end

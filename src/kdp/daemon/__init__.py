@@ -2,8 +2,8 @@
 
 It knows no device, and never reads ``sys.argv``.
 
-`run` is a process's entry and decides about the process; `serve` runs the same inside somebody's asyncio program and
-decides about nothing. Only `run` and the command ``kdp run`` touch signals, the logging configuration and
+`run` is a process's entry and decides about the process; `serve` runs the same inside somebody's asyncio program, which
+decides about the process itself. Only `run` and the command ``kdp run`` touch signals, the logging configuration and
 ``os.environ``.
 
 Exit codes of `run` and ``kdp run``:
@@ -20,7 +20,6 @@ code meaning
 
 from __future__ import annotations
 
-from .process import run
-from .serving import serve
+from ..startup import lazy_names
 
-__all__ = ["run", "serve"]
+__all__, __getattr__, __dir__ = lazy_names(__name__, __file__)

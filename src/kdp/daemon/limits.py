@@ -6,6 +6,7 @@ sentence in the log. So each limit is checked at start. The figures were measure
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import os
 import resource
@@ -24,8 +25,8 @@ FREE_FILES: Final = 26
 LEAST_MIB: Final = 1536
 """Least address space: most of it is reserved for threads' stacks and heaps, and never used.
 
-With 2 processors 1,024 MiB are enough; 768 are so only if few threads allocate at the same moment. With 16 or more, gRPC
-has 12 more threads, with a stack of 8 MiB each.
+With 2 processors 1,024 MiB are enough; 768 are so only if few threads allocate at the same moment. With 16 or more
+processors, gRPC has 12 more threads, with a stack of 8 MiB each.
 """
 
 
@@ -77,23 +78,30 @@ def _check_address_space() -> None:
 
 def _check_threads() -> None:
     """Start as many threads as will be needed, and end them: that is the only test that covers every limit."""
-    least = least_threads()
-    end = threading.Event()
-    started: list[threading.Thread] = []
+    least, there = least_threads(), threading.active_count()
+    end = _thread.allocate_lock()
+    ended = threading.Semaphore(0)
+
+    def wait() -> None:
+        with end:
+            pass
+        ended.release()
+
+    started = 0
+    end.acquire()
     try:
-        while threading.active_count() < least:
-            thread = threading.Thread(target=end.wait, name="kdp-limits", daemon=True)
-            thread.start()
-            started.append(thread)
+        while there + started < least:
+            _thread.start_new_thread(wait, ())  # a `Thread` would be waited for until it runs: a millisecond in all
+            started += 1
     except RuntimeError:
         raise ConfigurationError(
-            f"only {threading.active_count()} threads can be started{_cause()}, too few for gRPC; give this process "
+            f"only {there + started} threads can be started{_cause()}, too few for gRPC; give this process "
             f"{least} or more on this node"
         ) from None
     finally:
-        end.set()
-        for thread in started:
-            thread.join()
+        end.release()
+        for _ in range(started):
+            ended.acquire()
 
 
 def _cause() -> str:

@@ -1,7 +1,7 @@
-"""A small HTTP server whose cost has a bound, whoever calls: it answers GET and HEAD, one request for each connection.
+"""A small HTTP server whose cost has a bound for any client. It answers GET and HEAD, one request per connection.
 
 * At most `MOST` connections of one `Listener` are open. A new one displaces the oldest whose request is unfinished, or,
-  if all requests are complete, the oldest. So clients that say nothing cannot keep the kubelet's probes out.
+  if all requests are complete, the oldest. So clients that send no request cannot keep the kubelet's probes out.
 * A request has at most `LARGEST` bytes, and a connection ends after `DEADLINE` seconds, whatever its client does.
 * At most one connection is accepted in `BREATH` seconds. If the process has no free descriptor, the next attempt
   follows after `PAUSE` seconds.
@@ -14,13 +14,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import http
 import logging
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Final, NoReturn, final
 
 import attrs
+
+from ..startup import shown
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +44,19 @@ BACKLOG: Final = 1024
 """Connections that wait in the kernel, for two seconds at most. With fewer, a probe whose packet is dropped during a
 flood is late."""
 
+PHRASES: Final = {
+    200: "OK",
+    400: "Bad Request",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    421: "Misdirected Request",
+    431: "Request Header Fields Too Large",
+    503: "Service Unavailable",
+}
+"""The statuses that are answered. `http` has them all, but costs a start a millisecond, and may not be loaded later: by
+then the process can be without a free descriptor, or another user."""
+
 
 @final
 @attrs.frozen
@@ -50,14 +64,18 @@ class Answer:
     """What a request is answered.
 
     Attributes:
-        status: The HTTP status.
+        status: The HTTP status, one of `PHRASES`.
         body: The text.
         kind: Its media type.
+        headers: Further header fields.
     """
+
+    __repr__ = shown
 
     status: int
     body: str
     kind: str = "text/plain"
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 @final
@@ -67,9 +85,15 @@ class Client:
 
     Attributes:
         is_local: Whether it is on this machine and named its loopback address, or has opened a unix socket.
+        is_owner: Whether it has opened a unix socket, which only root and the process's own user can.
+        host: By which name it asks: the header ``Host``; several are joined by commas; empty: there is none.
     """
 
+    __repr__ = shown
+
     is_local: bool
+    is_owner: bool
+    host: str = ""
 
 
 Answering = Callable[[str, Client], Awaitable[Answer]]
@@ -77,12 +101,13 @@ Answering = Callable[[str, Client], Awaitable[Answer]]
 
 
 class _Refused(Exception):
-    def __init__(self, status: http.HTTPStatus) -> None:
-        self.answer = Answer(status, f"{status.phrase.lower()}\n")
+    def __init__(self, status: int) -> None:
+        self.answer = Answer(status, f"{PHRASES[status].lower()}\n")
 
 
 @attrs.define(eq=False)
 class _Connection:
+    __repr__ = shown
     socket: socket.socket
     is_asked: bool = False
 
@@ -152,9 +177,10 @@ class Listener:
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(DEADLINE):
                 try:
-                    method, path = _parsed(await self._request(connection.socket))
+                    request = await self._request(connection.socket)
+                    method, path = _parsed(request)
                     connection.is_asked = True
-                    answer = await self._answer(path, Client(_is_local(connection.socket)))
+                    answer = await self._answer(path, _client_of(connection.socket, _host_of(request)))
                 except _Refused as refused:
                     method, answer = "GET", refused.answer
                 loop = asyncio.get_running_loop()
@@ -166,7 +192,7 @@ class Listener:
         request = b""
         while b"\r\n\r\n" not in request:
             if len(request) >= LARGEST:
-                raise _Refused(http.HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+                raise _Refused(431)
             received = await loop.sock_recv(client, LARGEST - len(request))
             if not received:
                 raise ConnectionAbortedError
@@ -189,31 +215,41 @@ def _parsed(request: bytes) -> tuple[str, str]:
     method, _, rest = request.partition(b"\r\n")[0].decode("latin-1").partition(" ")
     target, _, version = rest.partition(" ")
     if not version.startswith("HTTP/1.") or not target.startswith("/"):
-        raise _Refused(http.HTTPStatus.BAD_REQUEST)
+        raise _Refused(400)
     if method not in ("GET", "HEAD"):
-        raise _Refused(http.HTTPStatus.METHOD_NOT_ALLOWED)
+        raise _Refused(405)
     return method, target.partition("?")[0]
+
+
+def _host_of(request: bytes) -> str:
+    lines = request.partition(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")[1:]
+    fields = [line.partition(":") for line in lines]
+    return ",".join(value.strip() for name, _, value in fields if name.strip().lower() == "host")
 
 
 def _rendered(answer: Answer, *, has_body: bool) -> bytes:
     body = answer.body.encode()
+    further = "".join(f"{name}: {value}\r\n" for name, value in answer.headers)
     head = (
-        f"HTTP/1.0 {answer.status} {http.HTTPStatus(answer.status).phrase}\r\n"
+        f"HTTP/1.0 {answer.status} {PHRASES[answer.status]}\r\n"
         f"Server: kdp\r\n"
         f"Kdp-Protocol: 1\r\n"
         f"Content-Type: {answer.kind}; charset=utf-8\r\n"
         f"Content-Length: {len(body)}\r\n"
         f"Cache-Control: no-store\r\n"
+        f"X-Content-Type-Options: nosniff\r\n"
+        f"{further}"
         f"Connection: close\r\n\r\n"
     )
     return head.encode() + (body if has_body else b"")
 
 
-def _is_local(client: socket.socket) -> bool:
-    """Return whether both ends are on loopback: a proxy of the machine names another address of ours."""
+def _client_of(client: socket.socket, host: str) -> Client:
+    """Return who asks. On loopback are both ends: a proxy of the machine names another address of ours."""
     if client.family == socket.AF_UNIX:
-        return True
-    return all(_is_loopback(name[0]) for name in (client.getpeername(), client.getsockname()))
+        return Client(is_local=True, is_owner=True, host=host)
+    is_local = all(_is_loopback(name[0]) for name in (client.getpeername(), client.getsockname()))
+    return Client(is_local=is_local, is_owner=False, host=host)
 
 
 def _is_loopback(address: str) -> bool:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, final
 from typing_extensions import override
 
 from ..errors import printable
+from .recent_lines import RecentLines
 from .stderr_handler import StderrHandler, duplicate, write_some
 
 if TYPE_CHECKING:
@@ -129,10 +130,14 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, ensure_ascii=False)
 
 
-def configure(settings: Settings) -> None:
+def configure(settings: Settings, *, keeps_recent: bool = False) -> None:
     """Send the root logger's lines to stderr in the form and from the level that the settings say. Idempotent.
 
     A program that has given the root logger handlers of its own before keeps them, and gets no second output.
+
+    Args:
+        settings: Say form and level.
+        keeps_recent: Whether the last lines are kept in memory for `recent`.
     """
     root = logging.getLogger()
     formatter = JsonFormatter() if settings.log_format == "json" else TextFormatter()
@@ -144,6 +149,7 @@ def configure(settings: Settings) -> None:
         threading.excepthook = _log_dead_thread
     for handler in ours:
         handler.setFormatter(formatter)
+        handler.recent = (handler.recent or RecentLines()) if keeps_recent else None
     if ours:
         root.setLevel(settings.log_level.upper())
         # asyncio tells which selector it uses, at debug: nobody's question.
@@ -152,12 +158,26 @@ def configure(settings: Settings) -> None:
         logging.getLogger("httpx2").setLevel(logging.WARNING if root.level > logging.DEBUG else logging.DEBUG)
 
 
+def recent() -> RecentLines | None:
+    """Return the last lines of the log; None: they are not kept, or the log is that of somebody's program."""
+    ours = [handler for handler in logging.getLogger().handlers if isinstance(handler, StderrHandler)]
+    return ours[0].recent if ours else None
+
+
 def _log_dead_thread(args: threading.ExceptHookArgs) -> None:
     if args.exc_value is None or issubclass(args.exc_type, SystemExit):
         return
     name = args.thread.name if args.thread else "unknown"
     info = (args.exc_type, args.exc_value, args.exc_traceback)
     logging.getLogger(__name__).error("thread %s ended with an exception", name, exc_info=info)
+
+
+def refusal(text: str, *, as_json: bool) -> str:
+    """Return the last line of a process that refuses to start, as the logs of a start would have it."""
+    if not as_json:
+        return f"kdp: {printable(text, MOST_OF_MESSAGE)}\n"
+    record = logging.LogRecord("kdp", logging.CRITICAL, __file__, 0, text, None, None)
+    return f"{JsonFormatter().format(record)}\n"
 
 
 def write_now(level: int, message: str) -> None:

@@ -3,7 +3,7 @@
 The kubelet and the scheduler keep account of the two apart, so one device would be given away twice. Several processes
 of one mode may live at once, as in a rolling update. So each mode has a lock file for each backend, which its processes
 share, and nobody begins while a process of the other mode has its file. A lock ends with its process, however that
-ends; whoever ends in order and is the last removes the file.
+ends. The last process that ends in order removes the file.
 
 Nobody waits inside the kernel for a lock: a program of others may hold one for ever. Then this process waits and says
 why, as it does for the other mode.
@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self, final
 import attrs
 
 from ..kubelet.paths import DEFAULT_ROOT
+from ..startup import shown
 from ..storage import locks, reading
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ LOOK_PAUSE: Final = 1.0
 
 
 BRIEF: Final = 1.0
-"""Seconds for which the lock of our own mode may be taken: whoever looks whether we are there holds it for a moment."""
+"""Seconds for which the lock of our own mode may be taken: the other mode holds it for a moment to check for us."""
 
 
 def key_of(backend: DeviceBackend, kubelet_root: Path) -> str:
@@ -58,16 +59,21 @@ def key_of(backend: DeviceBackend, kubelet_root: Path) -> str:
     tests, and of simulations on a node that serves the real one.
     """
     name = backend.resource or f"{type(backend).__module__}.{type(backend).__qualname__}"
-    if kubelet_root == DEFAULT_ROOT:
-        return name
+    return f"{name}{mark_of(kubelet_root)}"
+
+
+def mark_of(kubelet_root: Path) -> str:
+    """Return what the names of a kubelet's accounts end with; empty: it is where kubelets are by default."""
     # No secret, and hashlib is a hundredth of a process's start.
-    return f"{name}@{zlib.crc32(os.fsencode(kubelet_root)):08x}"
+    return "" if kubelet_root == DEFAULT_ROOT else f"@{zlib.crc32(os.fsencode(kubelet_root)):08x}"
 
 
 @final
 @attrs.frozen
 class _Obstacle:
     """Why the locks cannot be taken now, and whether that may be over in a moment."""
+
+    __repr__ = shown
 
     problem: str
     is_brief: bool = False

@@ -72,6 +72,16 @@ class OwnSocket:
                 f"socket {str(path)!r}: cannot be made ({error.strerror or error}); give another path with --socket"
             ) from error
 
+    @property
+    def is_there(self) -> bool:
+        """Whether the name still leads to this socket, as far as that can be told."""
+        try:
+            return os.path.samestat(os.lstat(self._path), self._made)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True
+
     def close(self) -> None:
         """Remove the name if it is still this socket's. The listening socket is the caller's to close."""
         with contextlib.suppress(OSError, PlaceTakenError), _alone_in(self._path.parent):

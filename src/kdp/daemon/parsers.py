@@ -19,6 +19,7 @@ from typing_extensions import override
 from ..errors import InvalidValueError
 from ..model.health_policy import HealthPolicy
 from ..model.names import MAX_REPLICAS, check_label_name, check_label_value
+from ..startup import shown
 
 if TYPE_CHECKING:
     from ..model.claims import TaintEffect
@@ -33,6 +34,8 @@ class Address:
         host: Name or address; empty: every address of the machine.
         port: 0: any free one, told in the log.
     """
+
+    __repr__ = shown
 
     host: str
     port: int
@@ -85,29 +88,46 @@ def path_or_none(value: object) -> Path | None:
 class Choice:
     """Reads one of the words of a `typing.Literal`, in any case."""
 
+    __repr__ = shown
+
     words: tuple[str, ...] = attrs.field(converter=get_args)
 
     def __call__(self, value: object) -> str:
         """Return the word."""
         if isinstance(value, str) and value.lower() in self.words:
             return value.lower()
-        raise Unacceptable(f"must be one of {', '.join(self.words)}; valid is {self.words[0]!r}")
+        from ..model.spelling import hint  # only after a slip
+
+        near = hint(value.lower(), self.words) if isinstance(value, str) else ""
+        raise Unacceptable(f"must be one of {', '.join(self.words)}; {near or f'valid is {self.words[0]!r}'}")
 
 
-def number(least: int, most: int | None, example: int) -> Callable[[object], int]:
-    """Return what reads a whole number within limits; None: there is no upper one."""
-    limits = f"from {least} to {most}" if most is not None else f"of {least} or more"
+@final
+@attrs.frozen
+class Number:
+    """Reads a whole number within limits; see `number`."""
 
-    def parse(value: object) -> int:
+    __repr__ = shown
+
+    least: int
+    most: int | None
+    example: int
+
+    def __call__(self, value: object) -> int:
+        """Return the number."""
+        limits = f"from {self.least} to {self.most}" if self.most is not None else f"of {self.least} or more"
         digits = str(value).strip()
         is_number = isinstance(value, (int, str)) and not isinstance(value, bool) and digits.isascii()
         if is_number and digits.isdigit() and len(digits.lstrip("0")) <= _MOST_DIGITS:
             whole = int(digits[-_MOST_DIGITS:])
-            if whole >= least and (most is None or whole <= most):
+            if whole >= self.least and (self.most is None or whole <= self.most):
                 return whole
-        raise Unacceptable(f"must be a whole number {limits}; valid is {example}")
+        raise Unacceptable(f"must be a whole number {limits}; valid is {self.example}")
 
-    return parse
+
+def number(least: int, most: int | None, example: int) -> Number:
+    """Return what reads a whole number within limits; None: there is no upper one."""
+    return Number(least, most, example)
 
 
 def replicas_for(value: object) -> tuple[tuple[str, int], ...]:
@@ -148,6 +168,29 @@ def poll_interval(value: object) -> float | None:
     except (ValueError, OverflowError):
         raise Unacceptable(rule) from None
     if not 0 < seconds < math.inf:
+        raise Unacceptable(rule)
+    return seconds
+
+
+_UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+MOST_DURATION: Final = 30 * 24 * 3600.0
+"""Seconds: a month."""
+
+
+def duration(value: object) -> float:
+    """Read seconds, or a number with a unit."""
+    rule = "must be from 1 second to 30 days, in seconds or as '90s', '5m' or '1h'; valid is '5m'"
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise Unacceptable(rule)
+    digits, unit = str(value).strip().lower(), 1.0
+    if digits[-1:] in _UNITS:
+        digits, unit = digits[:-1].strip(), _UNITS[digits[-1]]
+    try:
+        seconds = float(digits) * unit
+    except (ValueError, OverflowError):
+        raise Unacceptable(rule) from None
+    if not 1.0 <= seconds <= MOST_DURATION:
         raise Unacceptable(rule)
     return seconds
 
@@ -198,6 +241,12 @@ def labels(value: object) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(found.items()))
 
 
+def taint_key(value: object) -> str:
+    """Read the key of a taint."""
+    with _refusing():
+        return check_label_name(text(value))
+
+
 def taint(value: object) -> TaintEffect | None:
     """Read a taint's effect; None: ``off``."""
     effects: dict[str, TaintEffect | None] = {"off": None, "noschedule": "NoSchedule", "noexecute": "NoExecute"}
@@ -209,7 +258,7 @@ def taint(value: object) -> TaintEffect | None:
 
 def address(value: object) -> Address:
     """Read where to listen."""
-    rule = "must be ADDRESS:PORT, or :PORT for every address; valid is ':8080' or '[::1]:8080'"
+    rule = "must be ADDRESS:PORT, or :PORT for every address; valid is ':8080' or '[::1]:8080', ':0' for any free port"
     if isinstance(value, Address):
         return value
     if not isinstance(value, str):

@@ -1,13 +1,14 @@
-"""``/livez`` and ``/readyz``: on a unix socket for commands of this node, and over TCP for the kubelet's probes.
+"""``/livez``, ``/readyz`` and further pages: on a unix socket for commands, and over TCP for the kubelet's probes.
 
 * ``/livez`` (and ``/healthz``): 200 while the event loop turns, 503 when it has not for a second: a hook blocks it.
+* Other pages, which `Page` describes.
 * ``/readyz``: 200 when every resource has a living stream to the kubelet, else 503. For local clients, the JSON body
   names each resource with its state and reason; for others it is ``ok`` or ``not ready``.
 
 The answers come from a thread with an event loop of its own, because a blocked event loop must still be answered for.
-That thread lives as long as the server, so it is none of `kdp.concurrency.threads`. It sleeps without periodic
-wake-ups. What a client can cost is bounded in `kdp.daemon.listener`; it costs the watched event loop one callback for
-each question, however many clients ask.
+That thread lives as long as the server, so it is none of `kdp.concurrency.threads`. It wakes up every 10 s to see
+whether its unix socket is still there, and otherwise only for clients. What a client can cost is bounded in
+`kdp.daemon.listener`; it costs the watched event loop one callback for each question, however many clients ask.
 """
 
 from __future__ import annotations
@@ -19,18 +20,23 @@ import logging
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, final
 
 import attrs
 
 from ..errors import ConfigurationError, printable
+from ..startup import shown
+from .hosts import REFUSED, is_familiar
 from .listener import BACKLOG, Answer, Client, Listener
 from .own_socket import OwnSocket, PlaceTakenError
 from .parsers import Address
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 logger = logging.getLogger(__name__)
 
@@ -43,10 +49,16 @@ START_AGAIN = 1.0
 TAKE_AGAIN = 10.0
 """Seconds until the unix socket is tried again, as when its place was a living predecessor's."""
 
+LOOK_AGAIN = 10.0
+"""Seconds between two looks whether the unix socket is still there; somebody may have cleaned up its directory."""
+
+MAKING_SHARE: Final = 9
+"""So many times as long as a page took to make it is kept: a page of 20,000 devices takes a tenth of the thread."""
+
 MOST_OF_TEXT: Final = 4096
 """Characters of one text in a body."""
 
-_BLOCKED: Final = f"the event loop has not turned for {LOOP_DEADLINE:g} s: a hook of the backend blocks it"
+BLOCKED: Final = f"the event loop has not turned for {LOOP_DEADLINE:g} s: a hook of the backend blocks it"
 
 _T = TypeVar("_T")
 
@@ -61,8 +73,64 @@ class Readiness:
         details: The rest of its body, JSON-like.
     """
 
+    __repr__ = shown
+
     is_ready: bool
     details: Mapping[str, object]
+
+
+@final
+@attrs.frozen
+class Page(Generic[_T]):
+    """A page besides the probes.
+
+    Attributes:
+        look: Called in the watched event loop; returns what does not change any more.
+        show: Makes the body of that, in the thread that answers. None: the event loop is blocked.
+        kind: The media type.
+        is_private: Whether only clients of the unix socket get it.
+        names_pods: Whether a client over TCP must ask by an address or a name that no stranger owns (`is_familiar`).
+        headers: Further header fields of the answer.
+        deadline: Seconds within which the event loop must answer.
+        pause: Seconds for which an answer is kept, however many clients ask; longer if it took long to make. 0: each
+            client gets its own.
+    """
+
+    __repr__ = shown
+
+    look: Callable[[], _T]
+    show: Callable[[_T | None], str]
+    kind: str
+    is_private: bool
+    names_pods: bool = False
+    headers: tuple[tuple[str, str], ...] = ()
+    deadline: float = LOOP_DEADLINE
+    pause: float = 0.0
+
+
+@final
+class _Kept(Generic[_T]):
+    """A page with its last answer."""
+
+    def __init__(self, page: Page[_T], loop: asyncio.AbstractEventLoop) -> None:
+        self.page = page
+        self._question = _Question(loop, page.look)
+        self._last: Answer | None = None
+        self._fresh_until = 0.0
+
+    async def answer(self) -> Answer:
+        """Return what the page shows now. Called in the event loop of the thread that answers."""
+        if self._last is not None and time.monotonic() < self._fresh_until:
+            return self._last
+        seen = await self._question.answer(self.page.deadline)
+        if self._last is not None and time.monotonic() < self._fresh_until:
+            return self._last  # another client waited, too, and was first
+        began = time.monotonic()
+        self._last = Answer(200, self.page.show(seen), self.page.kind, self.page.headers)
+        made = time.monotonic()
+        if self.page.pause:
+            self._fresh_until = made + max(self.page.pause, MAKING_SHARE * (made - began))
+        return self._last
 
 
 @final
@@ -74,7 +142,7 @@ class _Question(Generic[_T]):
         self._function = function
         self._asked: concurrent.futures.Future[_T] | None = None
 
-    async def answer(self) -> _T | None:
+    async def answer(self, deadline: float = LOOP_DEADLINE) -> _T | None:
         """Return what the function returned; None: the event loop has not turned in time, or is closed.
 
         Called in the event loop of the thread that answers. Whatever the function raises is raised here.
@@ -87,7 +155,7 @@ class _Question(Generic[_T]):
             except RuntimeError:  # the loop is closed
                 return None
         try:
-            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(asked)), LOOP_DEADLINE)
+            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(asked)), deadline)
         except TimeoutError:
             return None
 
@@ -107,6 +175,8 @@ class Probes:
         readiness: Says whether the plugin is ready.
         path: Where its unix socket is; None: there is none. A path where none can be made is told in the log.
         shows_all: Whether remote clients get the details as well.
+        pages: Further pages by their path.
+        node: The node's name, by which it may be asked as well; None: unknown.
 
     Raises:
         ConfigurationError: Nobody can listen at the address.
@@ -119,12 +189,16 @@ class Probes:
         *,
         path: Path | None = None,
         shows_all: bool = False,
+        pages: Mapping[str, Page[Any]] = MappingProxyType({}),
+        node: str | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._is_alive = _Question(self._loop, lambda: True)
         self._readiness = _Question(self._loop, readiness)
+        self._pages = {path: _Kept(page, self._loop) for path, page in pages.items()}
         self._path = path
         self._shows_all = shows_all
+        self._node = node
         self._listening = None if address is None else _listening(address)
         self._closing = threading.Event()
         self._wake: Callable[[], object] = lambda: None
@@ -133,7 +207,9 @@ class Probes:
         self._name = "" if self._listening is None else _url(self._listening)
         self._start()
         if address is not None:
-            logger.info("health probes at %s/livez and %s/readyz", self.url, self.url, extra={"address": self.url})
+            others = "".join(f", and {self.url}{path}" for path, page in pages.items() if not page.is_private)
+            text = "health probes at %s/livez and %s/readyz%s"
+            logger.info(text, self.url, self.url, others, extra={"address": self.url})
 
     @property
     def url(self) -> str:
@@ -191,21 +267,35 @@ class Probes:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _serve_commands(self, path: Path) -> None:
-        own = await _taken(path)
-        try:
-            await Listener(own.listening, self._answer).serve()
-        finally:
-            own.close()
+        while True:
+            own = await _taken(path)
+            serving = asyncio.create_task(Listener(own.listening, self._answer).serve())
+            try:
+                while own.is_there:  # noqa: ASYNC110 - a file
+                    await asyncio.sleep(LOOK_AGAIN)
+            finally:
+                serving.cancel()
+                await asyncio.gather(serving, return_exceptions=True)
+                own.listening.close()  # the task may not have begun
+                own.close()
+            logger.warning("socket %s was removed, so no command could ask this process: making it again", path)
 
     async def _answer(self, path: str, client: Client) -> Answer:
         is_shown = client.is_local or self._shows_all
         if path in ("/livez", "/healthz"):
             if await self._is_alive.answer():
                 return Answer(200, "ok\n")
-            return Answer(503, f"{_BLOCKED}\n" if is_shown else "not alive\n")
+            return Answer(503, f"{BLOCKED}\n" if is_shown else "not alive\n")
+        if path in self._pages:
+            kept = self._pages[path]
+            if kept.page.is_private and not client.is_owner:
+                return Answer(403, "only the plugin's unix socket has this page: use kdp status\n")
+            if kept.page.names_pods and not client.is_owner and not is_familiar(client.host, self._node):
+                return Answer(421, REFUSED)
+            return await kept.answer()
         if path != "/readyz":
-            return Answer(404, "here are /livez and /readyz\n")
-        readiness = await self._readiness.answer() or Readiness(False, {"reason": _BLOCKED})
+            return Answer(404, f"here are {', '.join(['/livez', '/readyz', *self._pages])}\n")
+        readiness = await self._readiness.answer() or Readiness(False, {"reason": BLOCKED})
         status = 200 if readiness.is_ready else 503
         if not is_shown:
             return Answer(status, "ok\n" if readiness.is_ready else "not ready\n")
@@ -215,8 +305,15 @@ class Probes:
         return Answer(status, f"{body}\n", "application/json")
 
 
+def as_json(value: Mapping[str, object]) -> str:
+    """Return a document as a line of JSON whose texts print."""
+    import json
+
+    return f"{json.dumps(_shown(value))}\n"
+
+
 def _shown(value: Any) -> Any:
-    """Return what JSON has, with texts that print: whoever reads the body shows them on a terminal."""
+    """Return what JSON has, with texts that print: a user reads the body on a terminal."""
     if isinstance(value, str):
         return printable(value, MOST_OF_TEXT)
     if isinstance(value, Mapping):

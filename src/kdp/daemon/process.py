@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import logging
 import os
@@ -9,20 +10,24 @@ import sys
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, NoReturn, Unpack
 
-from ..errors import ConfigurationError, InvalidValueError, PluginDirectoryGoneError, printable
+from ..errors import ConfigurationError, InvalidValueError, PluginDirectoryGoneError
 from ..startup import collections_off
 from . import logs
 from .limits import check_limits
 from .notify import Notifier
-from .serving import Daemon, Plan, check_backends
+from .plan import Plan, check_backends
+from .serving import Daemon, Rejection
+from .settings import SETTINGS
 from .signals import Signals
 from .sources import from_environment, from_keywords, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from ..model.backend import DeviceBackend
     from .settings import RunOptions
+
+    Follow = Callable[[Callable[[], None]], Coroutine[object, object, None]]
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +70,8 @@ def run(*backends: DeviceBackend, **options: Unpack[RunOptions]) -> NoReturn:
         **options: As in `kdp.daemon.settings.RunOptions`.
 
     Raises:
-        SystemExit: Always; the codes are in `kdp.daemon`.
+        SystemExit: The process has served, or its configuration is wrong; the codes are in `kdp.daemon`.
+        ConfigurationError: The command ``kdp`` is still loading the module that calls it.
     """
     if (target := loading.get()) is not None:
         raise ConfigurationError(
@@ -77,16 +83,30 @@ def run(*backends: DeviceBackend, **options: Unpack[RunOptions]) -> NoReturn:
         layers = [from_keywords(options, function="kdp.run"), from_environment(os.environ)]
         plan = Plan(check_backends(backends), resolve(layers))
     except ConfigurationError as error:
-        sys.stderr.write(f"kdp: {printable(str(error), logs.MOST_OF_MESSAGE)}\n")
+        asked = options.get("log_format") or os.environ.get(SETTINGS["log_format"].variable, "")
+        sys.stderr.write(logs.refusal(str(error), as_json=asked.strip().lower() == "json"))
         raise SystemExit(MISCONFIGURED) from None
     raise SystemExit(run_plan(plan, signals=signals))
 
 
-def run_plan(plan: Plan, *, signals: Signals, read_again: Callable[[], Plan] | None = None) -> int:
-    """Serve a plan until a signal asks to stop, and return the exit code; SIGHUP reads the configuration again."""
-    logs.configure(plan.settings)
+def run_plan(
+    plan: Plan,
+    *,
+    signals: Signals,
+    read_again: Callable[[], Plan] | None = None,
+    rejection: Rejection | None = None,
+    follow: Follow | None = None,
+    proved: Callable[[Plan], object] = lambda _: None,
+) -> int:
+    """Serve a plan until a signal asks to stop, and return the exit code; SIGHUP reads the configuration again.
+
+    ``rejection`` says why the plan is that of an earlier configuration. ``follow`` runs besides, and may ask for the
+    configuration to be read again, as SIGHUP does. ``proved`` is told of a plan that has discovered.
+    """
+    logs.configure(plan.settings, keeps_recent=plan.socket is not None)
+    make = functools.partial(Daemon, plan, read_again=read_again, rejection=rejection, proved=proved)
     with collections_off():  # `_keep_what_is_loaded` switches them on again
-        code = _run_loop(plan, signals, read_again)
+        code = _run_loop(plan, signals, make, follow)
     signals.end(code)
     return code
 
@@ -99,14 +119,14 @@ def _keep_what_is_loaded() -> None:
     gc.enable()
 
 
-def _run_loop(plan: Plan, signals: Signals, read_again: Callable[[], Plan] | None) -> int:
+def _run_loop(plan: Plan, signals: Signals, make: Callable[..., Daemon], follow: Follow | None) -> int:
     import anyio
 
     async def main() -> None:
         import asyncio
 
         def take(new: Plan) -> None:
-            logs.configure(new.settings)
+            logs.configure(new.settings, keeps_recent=new.socket is not None)
             keep_signals(new)
 
         def keep_signals(served: Plan) -> None:
@@ -114,9 +134,12 @@ def _run_loop(plan: Plan, signals: Signals, read_again: Callable[[], Plan] | Non
                 state.returned = signals.keep
 
         keep_signals(plan)
-        daemon = Daemon(plan, read_again=read_again, changed=take)
+        daemon = make(changed=take)
         notifier = Notifier(os.environ)
-        background = [asyncio.create_task(each) for each in (notifier.follow(daemon.status), signals.keep_on())]
+        besides = [] if follow is None else [follow(daemon.reload)]
+        background = [
+            asyncio.create_task(each) for each in (notifier.follow(daemon.status), signals.keep_on(), *besides)
+        ]
 
         def stop() -> None:
             for task in background:

@@ -14,134 +14,78 @@ import logging
 import os
 import time
 from contextlib import AbstractContextManager, asynccontextmanager, closing, nullcontext
-from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, Unpack, final
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Unpack, final
 
 import attrs
 
+from .. import __version__
 from ..concurrency import threads
-from ..errors import ConfigurationError, InvalidValueError, KdpError, kind_of
-from ..hardware import Host
-from ..model.backend import DeviceBackend
-from ..model.health_policy import policy_of
-from ..supervision.backend_validation import check_attributes
-from ..supervision.shared_state import SharedState, states_for
-from .mode_lock import ModeLock, key_of
-from .own_socket import path_in
-from .settings import SETTINGS, ServeOptions, Settings
+from ..concurrency.modules import load
+from ..errors import ConfigurationError, InvalidValueError, KdpError, sentence
+from ..operations.status import ProcessFacts, document, moment
+from ..startup import shown
+from .mode_lock import ModeLock
+from .places import warn_of_missing_places, warn_of_unusable_state, written_places
+from .plan import Plan, check_backends
+from .services import check_client, managing
 from .sources import from_environment, from_keywords, resolve, warn_of_slips
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Mapping
 
-    from ..cluster.api import ClusterApi
-    from ..deviceplugin.cdi import CdiOptions
-    from ..deviceplugin.manager import PluginManager
-    from ..dra.controller import PoolController
-    from ..dra.driver import DraDriver
+    from ..concurrency.history import History
+    from ..kubelet.calls import CallCounts
+    from ..model.backend import DeviceBackend
+    from ..operations.cluster_counts import ClusterCounts
+    from ..operations.directories import Directories
+    from ..operations.facts import Facts
+    from ..operations.feature_files import FeatureFiles
+    from ..operations.metrics import Metrics, Reader
+    from ..operations.reading import Configuration
     from ..supervision.health import DeviceHealth
     from ..supervision.service import BaseStatus, Service
     from .probes import Readiness
+    from .settings import ServeOptions, Settings
 
 logger = logging.getLogger(__name__)
 
+_OF_HISTORY: Final = (
+    "kdp.concurrency.history",
+    "kdp.deviceplugin.choices",
+    "kdp.deviceplugin.tracking.holder_log",
+    "kdp.operations.facts",
+)
+"""What is loaded to keep what happens: there may be no descriptor later, when the setting is switched on."""
 
-def check_backends(backends: Sequence[object]) -> tuple[DeviceBackend, ...]:
-    """Return the backends if one process can serve them.
+SCRAPE_DEADLINE: Final = 0.5
+"""Seconds within which the event loop must give the numbers for ``/metrics``; after that, the last ones are shown."""
 
-    Raises:
-        ConfigurationError: There is none, one is no object of a `DeviceBackend`, or two name the same resource.
-    """
-    if not backends:
-        raise ConfigurationError("no backend was given; valid is kdp.run(Widgets())")
-    checked: list[DeviceBackend] = []
-    owners: dict[str, str] = {}
-    for backend in backends:
-        if isinstance(backend, type):
-            name = backend.__name__
-            raise ConfigurationError(f"backend {name}: this is the class; give an object of it, {name}()")
-        if not isinstance(backend, DeviceBackend):
-            raise ConfigurationError(
-                f"backend {backend!r}: must be an object of a subclass of kdp.DeviceBackend, this is {kind_of(backend)}"
-            )
-        owner = type(backend).__name__
-        if any(backend is other for other in checked):
-            raise ConfigurationError(f"backend {owner}: the same object was given twice")
-        check_attributes(backend)
-        if backend.resource in owners:
-            raise ConfigurationError(
-                f"resource {backend.resource!r} is named by two backends, {owners[backend.resource]} and {owner}; "
-                f"a resource belongs to one backend"
-            )
-        if backend.resource is not None:
-            owners[backend.resource] = owner
-        checked.append(backend)
-    return tuple(checked)
+SCRAPE_PAUSE: Final = 0.2
+"""Seconds for which one text is the answer to all clients."""
 
 
 @final
-@attrs.frozen
-class Plan:
-    """What is to be served, and how.
+@attrs.frozen(kw_only=True)
+class Rejection:
+    """A bad configuration, which is not in force: the earlier one is.
 
     Attributes:
-        backends: The vendors' objects, checked by `check_backends`.
-        settings: The settings, checked by `resolve`.
-        host: The node's files that the backends were made with, where kdp made them; None: as the settings say.
-        states: For each backend what those who served it before have left, such as a hook that still runs.
-
-    Raises:
-        ConfigurationError: The settings contradict what a backend says of itself.
+        reason: What is wrong with it.
+        since: When that was found, in Unix seconds.
     """
 
-    backends: tuple[DeviceBackend, ...]
-    settings: Settings
-    host: Host | None = None
-    states: tuple[SharedState, ...] = attrs.field(
-        eq=False, repr=False, default=attrs.Factory(lambda plan: states_for(plan.backends), takes_self=True)
-    )
+    __repr__ = shown
 
-    def __attrs_post_init__(self) -> None:
-        for backend in self.backends:
-            policy_of(backend, self.settings.health_policy or {})
+    reason: str
+    since: float
 
-    def served(self) -> tuple[DeviceBackend, ...]:
-        """Return the backends as they are served: shared, if the settings say so."""
-        sharing = self.settings.sharing
-        if sharing is None:
-            return self.backends
-        from ..allocation import share
+    def as_json(self) -> dict[str, object]:
+        """Return what ``/readyz`` says of it."""
+        return {"state": "rejected", "reason": self.reason, "since": moment(self.since)}
 
-        return tuple(share(backend, sharing) for backend in self.backends)
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """What this process's files in the state directory are named by, one for each backend."""
-        return tuple(key_of(backend, self.settings.kubelet_root) for backend in self.backends)
-
-    @property
-    def socket(self) -> Path | None:
-        """Where this process answers the commands of its node; None: nowhere."""
-        if self.settings.socket is not ...:
-            return self.settings.socket
-        directory = self.settings.state_dir
-        return None if directory is None else path_in(directory, self.settings.mode, self.keys)
-
-    def following(self, old: Plan) -> Plan:
-        """Return this plan with the states of those backends that the old one served, too."""
-        known = [*zip(old.backends, old.states, strict=True)]
-        return attrs.evolve(
-            self,
-            states=tuple(
-                next((state for backend, state in known if backend is served), made)
-                for served, made in zip(self.backends, self.states, strict=True)
-            ),
-        )
-
-    def needs_new_manager(self, old: Plan) -> bool:
-        """Return whether going from ``old`` to this takes more than another look at the hardware."""
-        of_process = {each.name: getattr(self.settings, each.name) for each in SETTINGS.values() if each.of_process}
-        return self.backends != old.backends or self.settings != attrs.evolve(old.settings, **of_process)
+class _CannotListen(Exception):
+    """The probes cannot listen where a new plan says; the text says why."""
 
 
 @final
@@ -152,6 +96,9 @@ class Daemon:
         read_again: Reads the configuration again, for `reload`. Called in a thread of its own, because it may run code
             of the vendor. None: the plan stays as it is.
         changed: Told of a new plan before it is taken.
+        proved: Told of a plan when all its backends have discovered with it, or have found no hardware. Called in a
+            thread, because it may write a file.
+        rejection: Why the plan is that of an earlier configuration; None: it is not.
     """
 
     def __init__(
@@ -160,13 +107,23 @@ class Daemon:
         *,
         read_again: Callable[[], Plan] | None = None,
         changed: Callable[[Plan], object] = lambda _: None,
+        proved: Callable[[Plan], object] = lambda _: None,
+        rejection: Rejection | None = None,
     ) -> None:
         self._plan = plan
         self._read_again = read_again
         self._changed = changed
+        self._proved = proved
+        self._rejection = rejection
         self._manager: Service | None = None
         self._waiting: ModeLock | None = None
-        self._has_served = False
+        self._served: Plan | None = None
+        self._facts = ProcessFacts(mode=plan.settings.mode, node=plan.settings.node_name)
+        self._counts: CallCounts | None = None
+        self._told: ClusterCounts | None = None
+        self._directories: Directories | None = None
+        self._history: History | None = None
+        self._labels: FeatureFiles | None = None
         self._reload_asked = asyncio.Event()
 
     def reload(self) -> None:
@@ -182,21 +139,54 @@ class Daemon:
 
         Raises:
             PluginDirectoryGoneError: Only a new process can help.
-            ConfigurationError: The probes cannot listen where they are told to.
+            ConfigurationError: The probes cannot listen where they are told to, or an extra is not installed.
         """
         warn_of_slips(os.environ)
+        if self._rejection is not None:
+            logger.warning(
+                "the last good configuration is in force, because the new one is bad: %s; mend it, and send SIGHUP or "
+                "restart",
+                self._rejection.reason,
+            )
         while True:
             plan = self._plan
             try:
+                warn_of_missing_places(plan.settings)
+                warn_of_unusable_state(plan.settings)
+                if self._served is None:  # later, it is said, and all goes on without
+                    check_client(plan.settings)
+                await self._begin_history(plan.settings)
                 with self._probes(plan):
-                    async with self._alone(plan), _managing(plan) as self._manager:
-                        self._has_served = True
-                        await self._until_changed(self._manager, plan)
+                    managed = managing(plan, self._counts, self._history, self._why_rejected, self._told)
+                    async with self._alone(plan), managed as self._manager:
+                        self._served = plan
+                        async with self._labelled(plan, self._manager):
+                            await self._until_changed(self._manager, plan)
+            except _CannotListen as error:
+                assert self._served is not None
+                logger.error("the configuration of before stays in force: %s", error)
+                self._reject(str(error))
+                self._plan = self._served
+                self._changed(self._plan)
             except ExceptionGroup as group:
                 raise _cause(group) from group
             finally:
                 self._manager = None
             logger.info("starting anew with the changed configuration")
+
+    async def _begin_history(self, settings: Settings) -> None:
+        """Keep what happens from now on, if there is a page that shows it; what was kept before a reload stays."""
+        if settings.status_page == "off":
+            self._history = None
+        elif self._history is None:
+            for name in _OF_HISTORY:
+                await load(name)
+            from ..concurrency.history import History  # late: few plugins pay for it
+
+            self._history = History()
+            self._history.add("started", text=f"kdp {__version__}, mode {settings.mode}")
+            if self._rejection is not None:
+                self._history.add("rejected", text=self._rejection.reason)
 
     @asynccontextmanager
     async def _alone(self, plan: Plan) -> AsyncGenerator[None]:
@@ -209,59 +199,190 @@ class Daemon:
         async with self._waiting:
             yield
 
+    @asynccontextmanager
+    async def _labelled(self, plan: Plan, manager: Service) -> AsyncGenerator[None]:
+        """Keep the node's labels in files, if they are on."""
+        if plan.settings.labels == "off":
+            yield
+            return
+        import anyio
+
+        from ..operations.feature_files import FeatureFiles
+
+        self._labels = FeatureFiles(plan.settings.labels_dir, plan.keys)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._labels.run, manager)
+                yield
+                tasks.cancel_scope.cancel()
+        finally:
+            self._labels = None
+
     async def _until_changed(self, manager: Service, plan: Plan) -> None:
         import anyio
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(manager.failed)
+            tasks.start_soon(self._prove, manager, plan)
+            if self._directories is not None:
+                tasks.start_soon(self._directories.follow)
             while not self._plan.needs_new_manager(plan):
                 await self._reload_asked.wait()
                 self._reload_asked.clear()
                 await self._read_plan()
                 if not self._plan.needs_new_manager(plan):
                     manager.rescan()
+                    tasks.start_soon(self._prove, manager, self._plan)
             tasks.cancel_scope.cancel()
+
+    async def _prove(self, manager: Service, plan: Plan) -> None:
+        """Tell of a plan once each backend has discovered, or has found out that its hardware is not there."""
+        for supervisor in manager.supervisors:
+            found = supervisor.discovery
+            while found.value.problem is not None and not found.value.is_absent:
+                await found.after(found.version)
+        await threads.offload(functools.partial(self._proved, plan))
 
     async def _read_plan(self) -> None:
         if self._read_again is None:
             logger.info("discovering again, as asked")
+            if self._history is not None:
+                self._history.add("reloaded", text="discovering again, as asked")
             return
         try:
             self._plan = (await threads.run(self._read_again, name="kdp-reload")).following(self._plan)
         except (ConfigurationError, InvalidValueError) as error:
             logger.error("the configuration of before stays in force: %s", error)
-        except Exception:
+            self._reject(str(error))
+        except Exception as error:
             logger.exception("the configuration of before stays in force: reading it again failed")
+            self._reject(sentence(error))
         else:
+            self._rejection = None
             self._changed(self._plan)
             logger.info("configuration read again")
+            if self._history is not None:
+                self._history.add("reloaded", text="the configuration was read again")
+
+    def _why_rejected(self) -> str | None:
+        return None if self._rejection is None else self._rejection.reason
+
+    def _reject(self, reason: str) -> None:
+        if self._rejection is None or self._rejection.reason != reason:
+            self._rejection = Rejection(reason=reason, since=time.time())
+        if self._history is not None:
+            self._history.add("rejected", text=reason)
 
     def _probes(self, plan: Plan) -> AbstractContextManager[object]:
         settings, path = plan.settings, plan.socket
         if settings.http is None and path is None:
             return nullcontext()
-        from .probes import Probes
+        from .logs import recent
+        from .pages import log_page, status_pages
+        from .probes import Page, Probes
 
-        make = functools.partial(Probes, readiness=self._readiness, path=path, shows_all=settings.http_details == "all")
+        facts = attrs.evolve(self._facts, directories=settings.directories)
+        is_shown = settings.status_page == "on"
+        pages: dict[str, Page[Any]] = status_pages(self._look, functools.partial(_document, facts), is_shown)
+        if path is not None and (lines := recent()) is not None:
+            pages["/log"] = log_page(lines.text)
+        if (metrics := self._metrics(plan)) is not None:
+            pages["/metrics"] = Page(
+                look=metrics.read,
+                show=metrics.text,
+                kind=metrics.content_type,
+                is_private=False,
+                deadline=SCRAPE_DEADLINE,
+                pause=SCRAPE_PAUSE,
+            )
+        shows_all = settings.http_details == "all"
+        make = functools.partial(
+            Probes, readiness=self._readiness, path=path, shows_all=shows_all, pages=pages, node=settings.node_name
+        )
         try:
             return closing(make(settings.http))
         except ConfigurationError as error:
-            if not self._has_served:
+            if self._served is None:
                 raise
+            if self._served is not plan:
+                raise _CannotListen(str(error)) from None
             logger.error("going on without probes: %s", error)
             return nullcontext() if path is None else closing(make(None))
 
+    @property
+    def _waits_for(self) -> str | None:
+        """Why nothing is served yet; None: nobody keeps it from being served."""
+        return None if self._waiting is None else self._waiting.problem
+
+    def _metrics(self, plan: Plan) -> Metrics | None:
+        self._directories = None
+        if plan.settings.metrics == "off":
+            return None
+        try:
+            from ..operations.directories import Directories
+            from ..operations.metrics import Metrics
+        except ConfigurationError as error:  # its library is missing
+            if self._served is None:
+                raise
+            logger.error("going on without metrics: %s", error)
+            return None
+        self._directories = Directories(written_places(plan.settings))
+        return Metrics(
+            version=__version__,
+            mode=plan.settings.mode,
+            service=lambda: self._manager,
+            reader=self._reader(plan.settings),
+            directories=self._directories,
+            configuration=self._configuration,
+        )
+
+    def _configuration(self) -> Configuration:
+        from ..operations.reading import Configuration
+
+        return Configuration(self._plan.text, self._rejection is not None)
+
+    def _reader(self, settings: Settings) -> Reader:
+        """Return what reads the numbers of a mode; those that were counted before a reload go on."""
+        if settings.mode == "device-plugin":
+            from ..deviceplugin.counts import PluginCounts
+            from ..operations.plugins import PluginsReader
+
+            counts = self._counts = self._counts if isinstance(self._counts, PluginCounts) else PluginCounts()
+            if settings.asks_cluster and self._told is None:
+                from ..operations.cluster_counts import ClusterCounts
+
+                self._told = ClusterCounts()
+            return PluginsReader(counts, names_pods=settings.metrics == "pods", cluster=self._told)
+        from ..kubelet.calls import CallCounts
+        from ..operations.drivers import DriversReader
+
+        self._counts = self._counts or CallCounts()
+        return DriversReader(self._counts)
+
     def _readiness(self) -> Readiness:
-        from .probes import Readiness
+        return self._judged(self.status())
+
+    def _look(self) -> _Seen:
+        """Return where everything stands, what the probe says of that, and what else there is to see."""
+        from ..operations.facts import facts_of  # late: nobody asks at first
 
         status = self.status()
+        return status, self._judged(status), facts_of(self._manager, self._history)
+
+    def _judged(self, status: BaseStatus | None) -> Readiness:
+        from .probes import Readiness
+
         if status is None:
-            reason = None if self._waiting is None else self._waiting.problem
-            return Readiness(False, {"reason": reason or "the plugins are starting or stopping"})
+            return Readiness(False, {"reason": self._waits_for or "the plugins are starting or stopping"})
+        empty = [name for name, held in status.parts.items() if not held.devices]
+        missing = None
+        if self._plan.settings.when_no_devices == "not-ready" and (status.absent or empty):
+            missing = "; ".join((*status.absent, *(f"{name} has no devices" for name in empty)))
         kind = "resources" if self._plan.settings.mode == "device-plugin" else "drivers"
         return Readiness(
-            status.is_ready,
+            status.is_ready and missing is None,
             {
+                **({} if missing is None else {"reason": missing}),
                 kind: {
                     name: {
                         "state": held.state,
@@ -274,120 +395,40 @@ class Daemon:
                     for name, held in status.parts.items()
                 },
                 "backends": [{"class": label, "reason": problem} for label, problem in status.backends],
+                **({"absent": list(status.absent)} if status.absent else {}),
+                **({} if self._rejection is None else {"configuration": self._rejection.as_json()}),
+                **({} if self._labels is None else {"labels": self._labels.as_json()}),
             },
         )
 
 
-def host_of(settings: Settings) -> Host | None:
-    """Return the node's files as the settings say; None: they say nothing.
+_Seen = tuple["BaseStatus | None", "Readiness", "Facts"]
 
-    Raises:
-        ConfigurationError: The snapshot cannot be used.
-    """
-    if settings.snapshot is not None:
-        return Host.of_snapshot(settings.snapshot)
-    return Host(settings.host_root) if settings.host_root != Path("/") else None
+
+def _document(facts: ProcessFacts, seen: _Seen | None) -> Mapping[str, object]:
+    """Return the status document of what was seen; None: the event loop is blocked."""
+    from .probes import BLOCKED
+
+    if seen is None:
+        return document(facts, None, is_ready=False, notes={"reason": BLOCKED})
+    status, readiness, more = seen
+    return document(facts, status, is_ready=readiness.is_ready, notes=readiness.details, more=more)
 
 
 def _faults(faults: Mapping[str, DeviceHealth]) -> dict[str, object]:
     """Return what the probe says of devices that are not simply healthy: the first of them, since when and why."""
-    from datetime import UTC, datetime
-
     from ..supervision.service import MAX_LISTED  # late: it loads gRPC
 
     began = time.time() - time.monotonic()
     listed = {
         device_id: {
             "state": health.state.value,
-            "since": datetime.fromtimestamp(began + health.since, UTC).isoformat(timespec="seconds"),
+            "since": moment(began + health.since),
             "reason": health.reason,
         }
         for device_id, health in itertools.islice(faults.items(), MAX_LISTED)
     }
     return {"faults": listed} if listed else {}
-
-
-@asynccontextmanager
-async def _managing(plan: Plan) -> AsyncGenerator[Service]:
-    settings = plan.settings
-    if settings.snapshot is not None:
-        logger.warning("hardware is that of %s: what pods are given need not exist on this node", settings.snapshot)
-    if settings.mode == "device-plugin":
-        async with _plugins(plan) as manager:
-            yield manager
-        return
-    from ..cluster.client import KubeApi
-
-    async with KubeApi(settings.kubeconfig) as api, _driver_or_controller(plan, api) as manager:
-        yield manager
-
-
-def _plugins(plan: Plan) -> PluginManager:
-    # Loads gRPC: late, so that settings and targets are checked before anything is paid for.
-    from ..deviceplugin.manager import PluginManager
-    from ..deviceplugin.options import ManagerOptions
-
-    settings = plan.settings
-    options = ManagerOptions(
-        paths=settings.paths,
-        registration=settings.registration,
-        host=plan.host or host_of(settings),
-        state_dir=settings.state_dir,
-        poll_interval=settings.poll_interval,
-        cdi=_cdi(settings),
-        health_policy=settings.health_policy,
-        policy=settings.policy,
-    )
-    return PluginManager(plan.served(), options, states=plan.states)
-
-
-def _driver_or_controller(plan: Plan, api: ClusterApi) -> DraDriver | PoolController:
-    settings = plan.settings
-    host = plan.host or host_of(settings)
-    if settings.mode == "dra-controller":
-        from ..dra.controller import PoolController
-        from ..dra.options import ControllerOptions
-
-        assert settings.pool is not None  # `resolve` has seen to it
-        controller = ControllerOptions(
-            api=api,
-            pool=settings.pool,
-            labels=dict(settings.pool_nodes),
-            name=settings.driver_name,
-            host=host,
-            poll_interval=settings.poll_interval,
-            health_taint=settings.health_taint,
-            health_policy=settings.health_policy,
-        )
-        return PoolController(plan.served(), controller, states=plan.states)
-    from ..dra.driver import DraDriver
-    from ..dra.options import DriverOptions
-
-    assert settings.node_name is not None  # `resolve` has seen to it
-    options = DriverOptions(
-        api=api,
-        pool=settings.pool,
-        name=settings.driver_name,
-        host=host,
-        poll_interval=settings.poll_interval,
-        health_taint=settings.health_taint,
-        health_policy=settings.health_policy,
-        node=settings.node_name,
-        paths=settings.paths,
-        pod_uid=settings.pod_uid,
-        cdi=settings.cdi_dir,
-        device_status=settings.device_status == "on",
-        device_metadata=settings.device_metadata == "on",
-    )
-    return DraDriver(plan.served(), options, states=plan.states)
-
-
-def _cdi(settings: Settings) -> CdiOptions | None:
-    if settings.cdi == "off":
-        return None
-    from ..deviceplugin.cdi import CdiOptions
-
-    return CdiOptions(directory=settings.cdi_dir, only=settings.cdi == "only", names=settings.cdi_names)
 
 
 def _cause(group: ExceptionGroup[Exception]) -> Exception:

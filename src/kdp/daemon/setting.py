@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, final, get_args
 import attrs
 
 from ..errors import ConfigurationError
+from ..startup import shown
 from . import parsers
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 Mode = Literal["device-plugin", "dra", "dra-controller"]
 
 _ALL: Final[tuple[Mode, ...]] = get_args(Mode)
+ON_NODE: Final[tuple[Mode, ...]] = ("device-plugin", "dra")
 PLUGIN: Final[tuple[Mode, ...]] = ("device-plugin",)
 DRA: Final[tuple[Mode, ...]] = ("dra", "dra-controller")
 NODE_DRIVER: Final[tuple[Mode, ...]] = ("dra",)
@@ -37,8 +39,37 @@ class Given:
         value: What was given: text, or a value of the right type.
     """
 
+    __repr__ = shown
+
     label: str
     value: object
+
+
+@final
+@attrs.frozen
+class Need:
+    """What must hold, so that a setting has an effect.
+
+    Attributes:
+        is_met: Tells from all settings whether it holds.
+        lacking: What is missing if not, as the beginning of a sentence.
+        remedy: What gives it, with an example.
+    """
+
+    __repr__ = shown
+
+    is_met: Callable[[Any], bool]
+    lacking: str
+    remedy: str
+
+    def check(self, settings: object, label: str) -> None:
+        """Refuse a setting that was given under this name and has no effect.
+
+        Raises:
+            ConfigurationError: The need is not met.
+        """
+        if not self.is_met(settings):
+            raise ConfigurationError(f"{label}: {self.lacking}, so it has no effect; {self.remedy}, or leave it out")
 
 
 @final
@@ -56,7 +87,10 @@ class Setting:
         of_process: Whether it concerns the process and not what is served, as the logs do: it can change meanwhile.
         of_place: Whether it is about where this process runs, so that no manifest passes it on.
         takes_none: Whether None as a keyword argument is a value, and not the same as leaving it out.
+        need: What must hold, so that it has an effect; without it, it is refused. None: it needs nothing.
     """
+
+    __repr__ = shown
 
     name: str
     default: object
@@ -67,6 +101,7 @@ class Setting:
     of_process: bool = False
     of_place: bool = False
     takes_none: bool = False
+    need: Need | None = None
 
     @property
     def variable(self) -> str:
@@ -106,6 +141,8 @@ class Setting:
         hint = ""
         if mode == "device-plugin":
             only, hint = "a DRA driver", f", or say {mode_flag} dra"
+        elif self.modes == ON_NODE:
+            only, hint = "what serves a node's devices", f", or say {mode_flag} device-plugin or dra"
         elif self.modes == PLUGIN:
             only, hint = "a device plugin", f", or say {mode_flag} device-plugin"
         else:
@@ -123,6 +160,7 @@ def setting(
     of_process: bool = False,
     of_place: bool = False,
     takes_none: bool = False,
+    need: Need | None = None,
 ) -> Any:
     """Return a field of `Settings`; the arguments are those of `Setting`. A choice needs no metavar."""
     if metavar is None:
@@ -137,6 +175,7 @@ def setting(
         of_process=of_process,
         of_place=of_place,
         takes_none=takes_none,
+        need=need,
     )
     return attrs.field(default=default, metadata={"setting": make})
 

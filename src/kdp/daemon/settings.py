@@ -1,4 +1,4 @@
-"""Every setting of the process, once: type, default, rule, help, and the modes that it applies to.
+"""Every setting of the process, in one place: type, default, rule, help, and the modes that it applies to.
 
 The keyword arguments of `kdp.run`, the variables ``KDP_*``, the flags of the command, the keys of its configuration
 file, and the tables of the documentation all follow from the fields of `Settings`, so that they cannot disagree.
@@ -15,9 +15,10 @@ import attrs
 
 from ..kubelet.paths import DEFAULT_ROOT, KubeletPaths
 from ..model.names import MAX_REPLICAS
+from ..startup import shown
 from . import parsers
 from .parsers import Address
-from .setting import CONTROLLER, DRA, NODE_DRIVER, PLUGIN, Mode, Setting, setting, settings_of
+from .setting import CONTROLLER, DRA, NODE_DRIVER, ON_NODE, PLUGIN, Mode, Need, Setting, setting, settings_of
 
 if TYPE_CHECKING:
     import os
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from ..model.claims import TaintEffect  # noqa: TC004 - attrs reads no annotation
     from ..model.health_policy import HealthPolicy
 
+DEFAULT_LABELS_DIR = Path("/etc/kubernetes/node-feature-discovery/features.d")
+"""Where Node Feature Discovery's local source reads files."""
+
 DEFAULT_STATE_DIR = Path("/var/lib/kdp")
 """Where allocations are saved; a DaemonSet mounts it from the node."""
 
@@ -33,18 +37,48 @@ Registration = Literal["kubelet", "watcher"]
 Cdi = Literal["off", "beside", "only"]
 CdiNames = Literal["field", "annotation", "both"]
 HttpDetails = Literal["local", "all"]
+Labels = Literal["off", "nfd"]
+Metrics = Literal["off", "on", "pods"]
+OnUnhealthy = Literal["log", "evict"]
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 Policy = Literal["first", "packed", "spread", "numa", "linked", "none"]
 ReplicaPlacement = Literal["spread", "packed", "distinct"]
 ReplicaResource = Literal["same", "shared"]
 Switch = Literal["off", "on"]
+WhenNoDevices = Literal["ready", "not-ready"]
+
+_CDI = Need(
+    lambda settings: settings.cdi != "off" or settings.mode == "dra",
+    "CDI is off",
+    "switch it on with --cdi beside",
+)
+_HTTP = Need(lambda settings: settings.http is not None, "no probe is answered over TCP", "give --http :8080")
+_ANSWERED = Need(
+    lambda settings: settings.http is not None or settings.has_socket,
+    "there is neither --http nor --socket to answer at",
+    "give one, as --http :8080",
+)
+_LABELS = Need(lambda settings: settings.labels != "off", "nodes are not labelled", "say --labels nfd")
+_EVICTION = Need(lambda settings: settings.on_unhealthy == "evict", "no pod is evicted", "say --on-unhealthy evict")
+_CLUSTER = Need(
+    lambda settings: settings.mode != "device-plugin" or settings.asks_cluster,
+    "nothing asks the API server",
+    "say --events on, or --mode dra",
+)
+_REPLICAS = Need(
+    lambda settings: settings.replicas is not None or bool(settings.replicas_for),
+    "nothing is shared",
+    "say how many replicas, as --replicas 4",
+)
 
 
 @final
 @attrs.frozen(kw_only=True)
 class Settings:
     """All settings of a process, checked; each explains itself in its help. Make one with `resolve`."""
+
+    __repr__ = shown
 
     kubelet_root: Path = setting(DEFAULT_ROOT, parsers.path, "The kubelet's directory, as this process sees it.", "DIR")
     device_plugin_dir: Path | None = setting(
@@ -101,12 +135,13 @@ class Settings:
         "Describe devices by CDI: beside device nodes, or alone where the runtime is known to do CDI.",
         modes=PLUGIN,
     )
-    cdi_dir: Path = setting(Path("/var/run/cdi"), parsers.path, "Where the runtime finds CDI files.", "DIR")
+    cdi_dir: Path = setting(Path("/var/run/cdi"), parsers.path, "Where the runtime finds CDI files.", "DIR", need=_CDI)
     cdi_names: CdiNames = setting(
         "field",
         parsers.Choice(CdiNames),
         "Where Allocate's reply has CDI names: CRI's field, an annotation for older runtimes, or both.",
         modes=PLUGIN,
+        need=_CDI,
     )
     state_dir: Path | None = setting(
         DEFAULT_STATE_DIR,
@@ -116,12 +151,16 @@ class Settings:
         takes_none=True,
     )
     http: Address | None = setting(
-        None, parsers.address, "Answer /livez and /readyz here, as ':8080'; default: nowhere.", "ADDRESS"
+        None,
+        parsers.address,
+        "Answer /livez and /readyz here, as ':8080', or ':0' for any free port; default: nowhere.",
+        "ADDRESS",
     )
     http_details: HttpDetails = setting(
         "local",
         parsers.Choice(HttpDetails),
         "Who gets the reasons and paths of /readyz: clients on this machine's loopback and on the socket, or all.",
+        need=_HTTP,
     )
     socket: Path | EllipsisType | None = setting(
         ...,
@@ -130,6 +169,79 @@ class Settings:
         "PATH",
         takes_none=True,
         of_place=True,
+    )
+    when_no_devices: WhenNoDevices = setting(
+        "ready",
+        parsers.Choice(WhenNoDevices),
+        "What /readyz says on a node without hardware. A driver that is missing is not ready in any case.",
+    )
+    metrics: Metrics = setting(
+        "off",
+        parsers.Choice(Metrics),
+        "Answer /metrics for Prometheus where the probes are answered; pods: also which pod holds which device.",
+        need=_ANSWERED,
+    )
+    events: Switch = setting(
+        "off",
+        parsers.Choice(Switch),
+        "Tell Kubernetes by Events on the node, and on pods that hold a failed device. Needs the extra 'kube'.",
+        modes=PLUGIN,
+    )
+    on_unhealthy: OnUnhealthy = setting(
+        "log",
+        parsers.Choice(OnUnhealthy),
+        "What to do about pods that hold a failed device: name them in the log, or evict them.",
+        modes=PLUGIN,
+    )
+    evict_after: float = setting(
+        300.0,
+        parsers.duration,
+        "With --on-unhealthy evict: for how long a device must have failed, as 90, '90s', '5m' or '1h'.",
+        "DURATION",
+        modes=PLUGIN,
+        need=_EVICTION,
+    )
+    evict_limit: int = setting(
+        3,
+        parsers.number(1, 1000, 3),
+        "With --on-unhealthy evict: the most pods of this node that are evicted in an hour.",
+        "NUMBER",
+        modes=PLUGIN,
+        need=_EVICTION,
+    )
+    evict_dry_run: Switch = setting(
+        "off",
+        parsers.Choice(Switch),
+        "With --on-unhealthy evict: have the API server try each eviction, and end no pod.",
+        modes=PLUGIN,
+        need=_EVICTION,
+    )
+    startup_taint: str | None = setting(
+        None,
+        parsers.taint_key,
+        "Remove this taint from the node when all resources are registered; default: none.",
+        "KEY",
+        modes=PLUGIN,
+    )
+    labels: Labels = setting(
+        "off",
+        parsers.Choice(Labels),
+        "Label the node by its devices: nfd: through a file for Node Feature Discovery.",
+        modes=ON_NODE,
+    )
+    labels_dir: Path = setting(
+        DEFAULT_LABELS_DIR,
+        parsers.path,
+        "Where Node Feature Discovery finds files with labels.",
+        "DIR",
+        modes=ON_NODE,
+        need=_LABELS,
+    )
+    status_page: Switch = setting(
+        "off",
+        parsers.Choice(Switch),
+        "Show people what is served, at / where the probes are answered. Whoever reaches the port sees pods' names.",
+        need=_ANSWERED,
     )
     log_format: LogFormat = setting(
         "text", parsers.Choice(LogFormat), "Lines for people, or one JSON object a line.", of_process=True
@@ -163,12 +275,20 @@ class Settings:
         parsers.Choice(ReplicaPlacement),
         "Prefer replicas of the least used devices, of as few as possible, or of different ones that the policy "
         "chooses.",
+        need=_REPLICAS,
     )
     replica_limit: int | None = setting(
-        None, parsers.number(1, None, 1), "The most replicas a container may ask for; default: any number.", "NUMBER"
+        None,
+        parsers.number(1, None, 1),
+        "The most replicas a container may ask for; default: any number.",
+        "NUMBER",
+        need=_REPLICAS,
     )
     replica_resource: ReplicaResource = setting(
-        "same", parsers.Choice(ReplicaResource), "The name of shared devices' resource; 'shared' appends '.shared'."
+        "same",
+        parsers.Choice(ReplicaResource),
+        "The name of shared devices' resource; 'shared' appends '.shared'.",
+        need=_REPLICAS,
     )
     mode: Mode = setting(
         "device-plugin",
@@ -177,7 +297,11 @@ class Settings:
         "devices that are no node's.",
     )
     node_name: str | None = setting(
-        None, parsers.text, "DRA: the node's name, as the API server has it.", "NAME", of_place=True
+        None,
+        parsers.text,
+        "The node's name, as the API server has it: for DRA, and for what is done in the cluster.",
+        "NAME",
+        of_place=True,
     )
     driver_name: str | None = setting(
         None,
@@ -210,10 +334,10 @@ class Settings:
     kubeconfig: Path | None = setting(
         None,
         parsers.path,
-        "DRA: how to reach the API server; default: with the pod's account.",
+        "How to reach the API server; default: with the pod's account.",
         "FILE",
-        modes=DRA,
         of_place=True,
+        need=_CLUSTER,
     )
     health_taint: TaintEffect | None = setting(
         "NoSchedule",
@@ -236,6 +360,21 @@ class Settings:
     )
 
     @property
+    def has_socket(self) -> bool:
+        """Whether the commands of this node are answered on a unix socket."""
+        return self.socket is not None and (self.socket is not ... or self.state_dir is not None)
+
+    @property
+    def asks_cluster(self) -> bool:
+        """Whether a device plugin asks the API server; a DRA driver does so in any case."""
+        return self.events == "on" or self.on_unhealthy == "evict" or self.startup_taint is not None
+
+    @property
+    def asks_holders(self) -> bool:
+        """Whether somebody wants to know which pods hold devices."""
+        return self.metrics != "off" or self.status_page == "on" or self.events == "on" or self.on_unhealthy == "evict"
+
+    @property
     def sharing(self) -> Sharing | None:
         """How devices are shared; None: they are not."""
         if self.replicas is None and not self.replicas_for:
@@ -249,6 +388,16 @@ class Settings:
             limit=self.replica_limit,
             rename=self.replica_resource == "shared",
         )
+
+    @property
+    def directories(self) -> Mapping[str, str | None]:
+        """The directories that the process uses, as its status tells them; None: it uses none for that."""
+        writes_cdi = self.cdi != "off" if self.mode == "device-plugin" else self.mode == "dra"
+        return {
+            "device_plugins": str(self.paths.device_plugin_dir),
+            "state": None if self.state_dir is None else str(self.state_dir),
+            "cdi": str(self.cdi_dir) if writes_cdi else None,
+        }
 
     @property
     def paths(self) -> KubeletPaths:
@@ -286,6 +435,17 @@ class ServeOptions(TypedDict, total=False):
     http: str | None
     http_details: HttpDetails
     socket: str | os.PathLike[str] | None
+    when_no_devices: WhenNoDevices
+    metrics: Metrics
+    events: Switch
+    on_unhealthy: OnUnhealthy
+    evict_after: float | str
+    evict_limit: int
+    evict_dry_run: Switch
+    startup_taint: str
+    labels: Labels
+    labels_dir: str | os.PathLike[str]
+    status_page: Switch
     policy: Policy
     replicas: int
     replicas_for: str | Mapping[str, int]

@@ -7,8 +7,8 @@ without a timeout until then: no wake-ups. It starts before there is an event lo
 `kdp.concurrency.threads`.
 
 A hook may take a signal away: an event loop's ``add_signal_handler`` replaces the descriptor, and a C library the
-handler. `Signals.keep` takes them back. `SharedState.returned` calls it after each hook, and a task ever more seldom, for
-hooks that do not return: they take them when they begin.
+handler. `Signals.keep` takes them back. `SharedState.returned` calls it after each hook. A task calls it ever more
+seldom, for hooks that do not return: they take the signals when they begin.
 
 ========= ============================================================================
 SIGTERM   orderly stop, exit code 0; so does SIGINT

@@ -15,13 +15,20 @@ from .setting import Given
 from .settings import SETTINGS, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 
 logger = logging.getLogger(__name__)
 
 VARIABLES: Final = frozenset(
-    [*(setting.variable for setting in SETTINGS.values()), "KDP_CONFIG", "KDP_OUTPUT", "KDP_PARENT_PID", "KDP_TARGET"]
+    [
+        *(setting.variable for setting in SETTINGS.values()),
+        "KDP_CONFIG",
+        "KDP_OUTPUT",
+        "KDP_PARENT_PID",
+        "KDP_STRICT_CONFIG",
+        "KDP_TARGET",
+    ]
 )
 """The environment variables that kdp reads, but for ``KDP_SET_*``."""
 
@@ -58,10 +65,17 @@ def warn_of_slips(environ: Mapping[str, str]) -> None:
         logger.warning("%s", slip)
 
 
-def resolve(layers: Sequence[Mapping[str, Given]]) -> Settings:
+def resolve(
+    layers: Sequence[Mapping[str, Given]], *, checks_needs: bool = True, used: Collection[str] = ()
+) -> Settings:
     """Make the settings of these layers, the strongest first.
 
     A value that a stronger layer hides is not looked at.
+
+    Args:
+        layers: What was given, by setting.
+        checks_needs: Whether a setting is refused that has no effect, because another one is missing.
+        used: Settings that have an effect in any case, because the caller uses them itself.
 
     Raises:
         ConfigurationError: A value breaks its setting's rule, or two contradict each other.
@@ -81,16 +95,23 @@ def resolve(layers: Sequence[Mapping[str, Given]]) -> Settings:
     for setting in SETTINGS.values():
         if setting.name in labels and getattr(settings, setting.name) != setting.default:
             setting.check_mode(settings.mode, labels[setting.name], SETTINGS["mode"].flag)
+            if checks_needs and setting.need is not None and setting.name not in used:
+                setting.need.check(settings, labels[setting.name])
     _check_mode_needs(settings)
-    if settings.sharing is None:
-        for layer in layers:
-            for name, given in layer.items():
-                if name.startswith("replica_"):
-                    raise ConfigurationError(
-                        f"{given.label}: nothing is shared, so it has no meaning; say how many replicas, as "
-                        f"{SETTINGS['replicas'].flag} 4"
-                    )
     return settings
+
+
+def resolve_some(layers: Sequence[Mapping[str, Given]], names: Collection[str]) -> Settings:
+    """Make the settings that have these names, and the defaults of the others: for a command that needs no more.
+
+    What the process would refuse as a contradiction is not refused.
+
+    Raises:
+        ConfigurationError: A value breaks its setting's rule.
+    """
+    merged = {name: given for layer in reversed(layers) for name, given in layer.items() if name in names}
+    found: dict[str, Any] = {name: SETTINGS[name].read(given) for name, given in merged.items()}
+    return Settings(**found)
 
 
 def _check_mode_needs(settings: Settings) -> None:
@@ -99,8 +120,22 @@ def _check_mode_needs(settings: Settings) -> None:
         raise ConfigurationError(
             f"{SETTINGS['mode'].flag} dra-controller needs the pool's name; give one, as {SETTINGS['pool'].flag} fabric"
         )
+    if settings.mode == "device-plugin" and settings.asks_cluster and settings.node_name is None:
+        raise ConfigurationError(
+            f"{asking(settings)} needs the node's name, as the API server has it; give {SETTINGS['node_name'].flag}, "
+            f"or in a pod {SETTINGS['node_name'].variable} from the field spec.nodeName"
+        )
     if settings.mode == "dra" and settings.node_name is None:
         raise ConfigurationError(
             f"{SETTINGS['mode'].flag} dra needs the node's name, as the API server has it; give "
             f"{SETTINGS['node_name'].flag}, or in a pod {SETTINGS['node_name'].variable} from the field spec.nodeName"
         )
+
+
+def asking(settings: Settings) -> str:
+    """Return the setting for which a device plugin asks the API server."""
+    if settings.events == "on":
+        return f"{SETTINGS['events'].flag} on"
+    if settings.on_unhealthy == "evict":
+        return f"{SETTINGS['on_unhealthy'].flag} evict"
+    return f"{SETTINGS['startup_taint'].flag} {settings.startup_taint}"

@@ -1,4 +1,4 @@
-"""`StderrHandler`: writes log lines to stderr, and does not wait for whoever reads it.
+"""`StderrHandler`: writes log lines to stderr, and does not wait for its reader.
 
 A pipe that nobody reads, as that of a runtime whose disk is full, or a terminal, as of a connection that hangs, blocks
 who writes to it; while one thread waits there with the handler's lock all others wait for that, and the loop with them.
@@ -14,9 +14,12 @@ import os
 import select
 import sys
 import time
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from typing_extensions import override
+
+if TYPE_CHECKING:
+    from .recent_lines import RecentLines
 
 _MOST_BYTES = 256 << 10
 """What waits at most; beyond it the oldest lines go, and their number is told."""
@@ -26,7 +29,7 @@ _LAST_WAIT = 0.3
 
 
 def duplicate(file: int) -> int:
-    """Return a descriptor of one's own for what is written to; whoever writes to it with `write_some` need not wait.
+    """Return a new descriptor of the file, to which `write_some` writes without waiting.
 
     Raises:
         OSError: There is no such file.
@@ -59,7 +62,13 @@ def write_some(file: int, data: bytes, seconds: float = 0.0) -> int:
 
 @final
 class StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]  # generic in the stubs only
-    """A handler for `sys.stderr` as it is now; where that is no file, a `logging.StreamHandler` and no more."""
+    """A handler for `sys.stderr` as it is now; where that is no file, a `logging.StreamHandler` and no more.
+
+    Attributes:
+        recent: Keeps the last lines in memory as well; None: they are not kept.
+    """
+
+    recent: RecentLines | None = None
 
     def __init__(self) -> None:
         super().__init__(sys.stderr)  # pyright: ignore[reportUnknownMemberType] - generic in the stubs only
@@ -79,8 +88,12 @@ class StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]  # generic
     def emit(self, record: logging.LogRecord) -> None:
         if self._file is None:
             super().emit(record)
+            if self.recent is not None:
+                self.recent.add(self._encoded(record))
             return
         line = self._encoded(record)
+        if self.recent is not None:
+            self.recent.add(line)
         if os.getpid() != self._process:  # a child has its parent's lines, which its parent writes
             self._process, self._is_writing = os.getpid(), False
             self._clear()

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from ..errors import AllocationError, HookError, HookTimeoutError, InvalidValueError, KdpError, NotReady
+from ..errors import (
+    AllocationError,
+    EditConflictError,
+    HookError,
+    HookTimeoutError,
+    InvalidValueError,
+    KdpError,
+    NotReady,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +28,7 @@ _CODES = {
     HookError: _Code.INTERNAL,  # of which the one above is a kind
     NotReady: _Code.UNAVAILABLE,
     AllocationError: _Code.FAILED_PRECONDITION,
+    EditConflictError: _Code.INTERNAL,  # the backend's mistake: no choice of the pod's
 }
 
 

@@ -6,11 +6,15 @@ runtime does CDI. The same node by both ways is one node in the container.
 
 The kubelet keeps Allocate's reply as long as the container and gives it again at each start of it, without asking us,
 so the names must resolve at any time: the file is written when the devices are first known, before the kubelet hears of
-them, when they change, and once more at Allocate if somebody harmed it; a stop leaves it there.
+them, when they change, and again at Allocate if somebody harmed it; a stop leaves it there.
+
+While the file cannot be written, devices that no container could get without it are not offered: see
+`ResourceCdi.obstacle`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -58,6 +62,9 @@ class ResourceCdi:
 
     Args:
         joined_env: Variables that several devices of a container join; they have no place in a device's spec.
+
+    Attributes:
+        problem: Why the file cannot be written; None: it is written, or there was no need.
     """
 
     def __init__(self, resource: str, options: CdiOptions, host: Host, joined_env: Mapping[str, str]) -> None:
@@ -70,7 +77,19 @@ class ResourceCdi:
         self._lock = threading.Lock()
         self._rendered: dict[str, tuple[Device, CdiDevice | None]] = {}
         self._written: tuple[int, int, int] | None = None
-        self._problem: str | None = None
+        self.problem: str | None = None
+
+    def obstacle(self, device: Device) -> str | None:
+        """Return why no container can get this device now; None: one can.
+
+        Beside device nodes, only a hook needs the file: an Allocate without hooks leaves the names out.
+        """
+        return self.problem if self._options.only or device.edits.hooks else None
+
+    def look(self) -> None:
+        """Write the file again if it is missing, was harmed, or could not be written the last time."""
+        with self._lock:
+            self._try_to_write(changed=False)
 
     def update(self, devices: Iterable[Device]) -> None:
         """Describe these devices and no others. What cannot be written is logged once and tried again later."""
@@ -85,17 +104,28 @@ class ResourceCdi:
         return device, render_device(device, self._host, without_env=self._joined)
 
     def _try_to_write(self, *, changed: bool) -> None:
-        try:
+        with contextlib.suppress(CdiWriteError):  # it is logged
             self._write(changed=changed)
-        except CdiWriteError as error:
-            if str(error) != self._problem:
-                logger.error("%s: %s", self._resource, error, extra={"resource": self._resource})
-            self._problem = str(error)
-        else:
-            self._problem = None
 
     def _write(self, *, changed: bool) -> None:
-        """Write the file, unless nothing has changed and it is as we left it."""
+        """Write the file, unless nothing has changed and it is as we left it; log a failure, and its end.
+
+        Raises:
+            CdiWriteError: It cannot be written.
+        """
+        try:
+            self._write_changes(changed=changed)
+        except CdiWriteError as error:
+            if str(error) != self.problem:
+                logger.error("%s: %s", self._resource, error, extra={"resource": self._resource})
+            self.problem = str(error)
+            self._written = None  # what lies there is outdated
+            raise
+        if self.problem is not None:
+            logger.info("%s: the CDI file is written again", self._resource, extra={"resource": self._resource})
+        self.problem = None
+
+    def _write_changes(self, *, changed: bool) -> None:
         if not changed and self._written is not None and self._written == self._found():
             return
         devices = [spec for spec in _specs(self._rendered).values() if spec is not None]
@@ -134,10 +164,10 @@ class ResourceCdi:
         whole = wire.render(attrs.evolve(edits, hooks=hooks), self._host)
         try:
             names = self._names(devices)
-        except CdiWriteError as error:
+        except CdiWriteError:  # it is logged
             if self._options.only or edits.hooks:
                 raise
-            logger.warning("%s: given without CDI names: %s", self._resource, error, extra={"resource": self._resource})
+            logger.debug("%s: given without CDI names", self._resource, extra={"resource": self._resource})
             return whole
         reply = whole if not self._options.only else wire.render(self._beside(edits, in_specs), self._host)
         if self._options.names != "annotation":

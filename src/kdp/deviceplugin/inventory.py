@@ -26,6 +26,8 @@ import attrs
 
 from ..errors import InvalidValueError, ListTooLargeError
 from ..model.devices import Device, Health
+from ..startup import shown
+from ..supervision.change_log import Transition
 from .list_buffer import ListBuffer
 
 MAX_LIST_BYTES = 4_194_304
@@ -43,15 +45,6 @@ Encode = Callable[[Device, bool], bytes]
 
 @final
 @attrs.frozen(kw_only=True)
-class Transition:
-    """A device's health as the kubelet sees it has changed; ``before`` None: the device is new."""
-
-    device: Device
-    before: Health | None
-
-
-@final
-@attrs.frozen(kw_only=True)
 class Change:
     """What an update did, for logs and observers.
 
@@ -62,6 +55,8 @@ class Change:
             that has just begun; else None.
         on_wire: Whether the kubelet is to be told.
     """
+
+    __repr__ = shown
 
     transitions: tuple[Transition, ...]
     removed: tuple[str, ...]
@@ -83,6 +78,8 @@ class Snapshot:
             may hold newer handles, edits and reasons.
     """
 
+    __repr__ = shown
+
     version: int
     devices: Mapping[str, Device]
 
@@ -96,6 +93,8 @@ class Cursor:
         version: The last version sent; None: nothing yet.
         sent_at: When.
     """
+
+    __repr__ = shown
 
     version: int | None = None
     sent_at: float = float("-inf")

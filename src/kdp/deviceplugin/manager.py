@@ -20,24 +20,28 @@ from ..concurrency.observable import Observable
 from ..errors import ConfigurationError, InvalidValueError, PluginDirectoryGoneError
 from ..hardware.shared_host import agreed
 from ..kubelet import KubeletWatch
+from ..startup import shown
 from ..supervision.findings import resource_of, static_resources
 from ..supervision.service import BaseStatus, Service
 from ..supervision.shared_state import SharedState, states_for
 from ..supervision.supervisor import Supervisor
+from .failures import failures_of
 from .options import ManagerOptions
 from .plugin import DevicePlugin
 from .releasing import Releaser
 from .sockets import SocketNames
-from .status import ResourceStatus
+from .status import ABSENT, ResourceStatus
 from .tracking.records import Owner
 from .tracking.tracker import Tracker
 from .wire import check_renderable
 
 if TYPE_CHECKING:
+    from ..kubelet.podresources import Holder
     from ..model.backend import DeviceBackend
     from ..model.devices import Device
     from ..supervision.publisher import Discovery
     from .tracking.decisions import Decisions
+    from .tracking.tracker import KubeletView
 
 
 @attrs.frozen(kw_only=True)
@@ -47,7 +51,12 @@ class Status(BaseStatus):
     Attributes:
         resources: Each resource by its name.
         backends: For each backend, in the order given, its class's name and why it is not ready (None: it is).
+        absent: For each backend of which the node has no hardware, the sentence. It counts as ready.
+        kubelet: What is seen of the kubelet; None: nothing is.
+        kubelet_restarts: How often another kubelet took its place.
     """
+
+    __repr__ = shown
 
     resources: Mapping[str, ResourceStatus]
 
@@ -68,7 +77,7 @@ class PluginManager(Service):
     Args:
         backends: The vendors' objects.
         options: How they are run; default: as `ManagerOptions` says.
-        states: What was handed on of each backend by whoever served it before; empty: nobody did.
+        states: Each backend's state, handed on by its previous supervisor. Empty: there was none.
 
     Raises:
         ConfigurationError: No backend, two backends with one static resource, or thresholds that contradict each other.
@@ -87,8 +96,14 @@ class PluginManager(Service):
             raise ConfigurationError("there is no backend to run: give at least one kdp.DeviceBackend")
         self._options = options = options or ManagerOptions()
         self._host = agreed(backends, options.host)
-        self._kubelet = KubeletWatch(options.directory)
-        self._tracker = Tracker(options.paths, state_dir=options.state_dir, pace=options.pace)
+        self._kubelet = KubeletWatch(options.directory, options.history)
+        self._tracker = Tracker(
+            options.paths,
+            state_dir=options.state_dir,
+            pace=options.pace,
+            always_lists=options.follows_pods,
+            history=options.history,
+        )
         self._releaser = Releaser(self._tracker)
         self._failed_preferences = 0
         self._plugins: dict[str, DevicePlugin] = {}
@@ -108,6 +123,8 @@ class PluginManager(Service):
                 observe=options.observe,
                 policy=options.policy,
                 state=state,
+                measures=options.measures,
+                wants_labels=options.wants_labels,
             )
             for resource in static_resources(backend):
                 if resource in self._owners:
@@ -127,13 +144,24 @@ class PluginManager(Service):
     def status(self) -> Status:
         """Return where everything stands now."""
         waiting = (
-            ResourceStatus(resource=name, state="waiting", reason=s.discovery.value.problem, devices=0, healthy=0)
+            ResourceStatus(
+                resource=name,
+                state=ABSENT if s.discovery.value.is_absent else "waiting",
+                reason=s.discovery.value.problem,
+                devices=0,
+                healthy=0,
+                cause=None if s.discovery.value.is_absent else "backend",
+            )
             for name, s in self._owners.items()
             if name not in self._plugins
         )
         return Status(
             resources={s.resource: s for s in (*waiting, *(plugin.status for plugin in self._plugins.values()))},
             backends=self._problems,
+            absent=self._absent,
+            # The plugin watcher finds the sockets, and nothing is seen of its kubelet.
+            kubelet=None if self._options.is_watcher else self._kubelet.view.value,
+            kubelet_restarts=self._kubelet.restarts,
         )
 
     @property
@@ -141,7 +169,10 @@ class PluginManager(Service):
     def _problems(self) -> tuple[tuple[str, str | None], ...]:
         # Between a first discovery and its plugins there is no part that could say that it is not ready.
         news = dict.fromkeys(self._unapplied, "its first devices are being offered")
-        return tuple((each.label, each.discovery.value.problem or news.get(each)) for each in self._supervisors)
+        latest = ((each, each.discovery.value) for each in self._supervisors)
+        return tuple(
+            (each.label, None if found.is_absent else found.problem or news.get(each)) for each, found in latest
+        )
 
     @property
     def preferred(self) -> Mapping[str, int]:
@@ -152,6 +183,50 @@ class PluginManager(Service):
         """
         empty = self._failed_preferences + sum(plugin.failed_preferences for plugin in self._plugins.values())
         return sum((supervisor.preferred for supervisor in self._supervisors), Counter(empty=empty))
+
+    @property
+    def kubelet_restarts(self) -> int:
+        """How often another kubelet took the place of the one before, as its socket shows."""
+        return self._kubelet.restarts
+
+    def problem_of(self, resource: str) -> str | None:
+        """Return why a resource's backend is not ready; None: it is, or nobody serves the resource."""
+        owner = self._owners.get(resource)
+        return None if owner is None else owner.discovery.value.problem
+
+    def holders(self, resource: str) -> Mapping[str, Holder] | None:
+        """Return who holds a resource's devices; see `Tracker.holders`."""
+        return self._tracker.holders(resource)
+
+    @property
+    def holders_asked_at(self) -> float | None:
+        """When the kubelet was asked who holds what; see `Tracker.holders_asked_at`."""
+        return self._tracker.holders_asked_at
+
+    def want_holders(self) -> None:
+        """Have the kubelet be asked soon who holds what."""
+        self._tracker.want_holders()
+
+    def failures(self, resource: str) -> Mapping[str, str]:
+        """Return which of a resource's devices have failed, and why; see `failures_of`."""
+        plugin = self._plugins.get(resource)
+        snapshot = None if plugin is None else plugin.inventory.snapshot
+        if plugin is None or snapshot is None:
+            return {}
+        return failures_of(plugin.supervisor.discovery.value, snapshot.devices, plugin.inventory.tombstones)
+
+    def kubelet_view(self, resource: str) -> KubeletView | None:
+        """Return how the kubelet sees a resource; see `Tracker.view`."""
+        return self._tracker.view(resource)
+
+    @property
+    def state_problem(self) -> str | None:
+        """Why allocations are not saved in the state directory; None: they are, or there was no need."""
+        return self._tracker.records.problem
+
+    def releasing(self, resource: str) -> int:
+        """Return how many allocations of a resource have ended whose ``released`` has not succeeded yet."""
+        return self._tracker.records.releasing(resource)
 
     @override
     async def failed(self) -> NoReturn:

@@ -1,4 +1,4 @@
-"""`ManagerOptions`: how device plugins are run, described once and handed down unchanged."""
+"""`ManagerOptions`: how device plugins are run, described in one place and handed down unchanged."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ import attrs
 
 from ..hardware import Host
 from ..kubelet import KubeletPaths
+from ..startup import shown
 from ..supervision.health import HealthChange
 from ..supervision.supervisor import Deadlines
+from .counts import PluginCounts
 from .tracking.pace import Pace
 
 if TYPE_CHECKING:
+    from ..concurrency.history import History  # noqa: TC004 - late: few plugins pay for it
     from .cdi import CdiOptions  # noqa: TC004 - late: few plugins pay for it
 
 Route = Literal["kubelet", "watcher"]
@@ -42,7 +45,14 @@ class ManagerOptions:
             nowhere.
         pace: How often the kubelet is asked what pods hold; None: `Pace`'s defaults.
         policy: Which devices to prefer, over every backend's own; ``none``: the kubelet chooses; None: as they say.
+        counts: Where is counted what happens; one manager may hand it to the next.
+        history: Takes what happens; None: nobody reads it.
+        follows_pods: Whether the kubelet is asked each minute which pods hold devices, also if no backend needs it.
+        measures: Whether the backends' ``measure`` is called.
+        wants_labels: Whether the backends' ``labels`` is called.
     """
+
+    __repr__ = shown
 
     paths: KubeletPaths = attrs.field(factory=KubeletPaths.under)
     registration: Route = "kubelet"
@@ -55,6 +65,11 @@ class ManagerOptions:
     state_dir: Path | None = None
     pace: Pace | None = None
     policy: str | None = None
+    counts: PluginCounts = attrs.field(factory=PluginCounts, eq=False, repr=False)
+    history: History | None = attrs.field(default=None, eq=False, repr=False)
+    follows_pods: bool = False
+    measures: bool = False
+    wants_labels: bool = False
 
     @property
     def is_watcher(self) -> bool:

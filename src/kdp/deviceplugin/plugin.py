@@ -15,20 +15,26 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from ..concurrency import threads
 from ..concurrency.backoff import Backoff
 from ..concurrency.observable import Observable
 from ..errors import ListTooLargeError, RegistrationError, RegistrationRefusedError
 from ..kubelet import KubeletState, KubeletWatch
 from ..kubelet.server import ServeError, SocketServer
-from ..kubelet.sockets import answered_by_others, missing_right, remove_dead
+from ..kubelet.sockets import missing_right, remove_dead
+from ..supervision.change_log import ChangeLog
+from ..supervision.obstacles import LOOK_PAUSE, blocked_health, without_blocked
 from ..supervision.service import DRAIN_SECONDS
 from . import session
-from .change_log import ChangeLog, StateLog
 from .inventory import Change, Inventory
+from .refusal_log import RefusalLog
 from .registration import dial, register
-from .servicer import PreferenceFailed, Servicer
+from .rivals import LOOK_PAUSE as RIVAL_PAUSE
+from .rivals import Rivals
+from .servicer import Allocated, AllocateRefused, Note, PreferenceFailed, Servicer
 from .session import Session, State
 from .sockets import SocketNames
+from .state_log import StateLog
 from .status import ResourceStatus
 from .wire import encode_device, worst_case_bytes
 
@@ -40,9 +46,11 @@ if TYPE_CHECKING:
 
     from ..hardware import Host
     from ..model.devices import Device
+    from ..supervision.health import DeviceHealth
     from ..supervision.supervisor import Supervisor
     from .cdi import ResourceCdi
     from .options import ManagerOptions
+    from .status import Cause
     from .tracking.tracker import Tracker
 
 logger = logging.getLogger(__name__)
@@ -86,9 +94,14 @@ class DevicePlugin:
         self.failed_preferences = 0
         self._options = options
         self._names = SocketNames(options.directory, resource)
+        self._rivals = Rivals(resource, options.directory, self._names.has_made)
         self._kubelet = kubelet
         self._host = host
         self._cdi: ResourceCdi | None = None
+        self._found: tuple[Device, ...] = ()
+        self._doubted = asyncio.Event()
+        self._problem_offered: str | None = None
+        self._blocked_since = 0.0
         if options.cdi is not None:
             from .cdi import ResourceCdi  # late: few plugins pay for it
 
@@ -102,29 +115,56 @@ class DevicePlugin:
         self._server: SocketServer | None = None
         self._servicer: Servicer | None = None
         self._known: object | None = None
-        self._log = StateLog(resource)
-        self._change_log = ChangeLog(resource)
+        self._since = time.monotonic()
+        self._history = options.history
+        self._log = StateLog(resource, options.history)
+        self._change_log = ChangeLog(resource, history=options.history)
+        self._refusals = RefusalLog(resource, options.history)
         self.stopped = anyio.Event()
 
     def update(self, devices: Iterable[Device]) -> None:
         """Take the whole truth about this resource's devices. A list that cannot be sent changes nothing."""
+        self._found = tuple(devices)
+        self._describe(self._found)  # before the kubelet hears of them
         try:
-            change = self.inventory.update(devices, time.monotonic())
+            change = self.inventory.update(self._offered(self._found), time.monotonic())
         except ListTooLargeError as error:
             if str(error) != self._list_problem:
                 logger.error("%s: %s", self.resource, error, extra={"resource": self.resource})
             self._list_problem = str(error)
+            self._describe()
             return
         self._list_problem = None
-        self._describe()  # before the kubelet hears of them
         self._announce(change)
         self._report_list()
         self._mailbox.put_nowait(session.ListReady())
 
-    def _describe(self) -> None:
+    def _describe(self, coming: Iterable[Device] = ()) -> None:
         snapshot = self.inventory.snapshot
-        if self._cdi is not None and snapshot is not None:
-            self._cdi.update(snapshot.devices.values())
+        if self._cdi is not None:
+            listed = snapshot.devices.values() if snapshot is not None else ()
+            described = {device.id: device for device in (*listed, *coming)}
+            if described or snapshot is not None:
+                self._cdi.update(described.values())
+
+    def _offered(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
+        """Return the devices, Unhealthy where no container could get one: an offer that fails makes dead pods."""
+        if self._cdi is None:
+            return devices
+        if self._cdi.problem != self._problem_offered:
+            self._problem_offered, self._blocked_since = self._cdi.problem, time.monotonic()
+        return without_blocked(devices, self._cdi.obstacle)
+
+    async def _look_at_cdi(self, cdi: ResourceCdi) -> None:
+        """Look regularly whether the CDI file is as it should be, and at once after a refused Allocate."""
+        while True:
+            with anyio.move_on_after(LOOK_PAUSE):
+                await self._doubted.wait()
+            self._doubted.clear()
+            with contextlib.suppress(RuntimeError):  # no thread can be started now; the next look tries again
+                await threads.run(cdi.look, name="kdp-cdi")
+            if cdi.problem != self._problem_offered and self.inventory.snapshot is not None:
+                self.update(self._found)
 
     def withdraw(self) -> None:
         """Stop because the resource is there no more."""
@@ -155,7 +195,10 @@ class DevicePlugin:
         self._mailbox.put_nowait(session.DriftDetected(generation, reason))
 
     def _announce(self, change: Change) -> None:
-        unhealthy = self._change_log.changed(change)
+        unhealthy = self._change_log.changed(change.transitions, change.removed)
+        if change.topology_lost_by is not None:
+            text = f"device {change.topology_lost_by} has no NUMA node, so none is told for the whole resource"
+            logger.warning("%s: %s", self.resource, text, extra={"resource": self.resource})
         if unhealthy and self._session.state is State.CONNECTED:
             self._tracker.failed(self.resource, unhealthy)
         if change.on_wire:
@@ -172,17 +215,34 @@ class DevicePlugin:
         """Where the resource stands now."""
         snapshot = self.inventory.snapshot
         devices = snapshot.devices.values() if snapshot else ()
-        faults = self.supervisor.discovery.value.health
+        blocked = self._blocked
+        faults = {**self.supervisor.discovery.value.health, **blocked}
         holders = self._tracker.holders(self.resource)
+        obstacle = next((health.reason for health in blocked.values()), None)
         return ResourceStatus(
             resource=self.resource,
             state=self._session.state.value,
-            reason=self._reason(),
+            reason=self._reason() or obstacle,
             devices=len(devices),
             healthy=sum(device.health.is_healthy for device in devices),
             faults={i: health for i, health in faults.items() if snapshot and i in snapshot.devices},
+            listed=snapshot.devices if snapshot else {},
+            obstacle=obstacle,
+            cdi=None if self._cdi is None else self._cdi.problem,
+            too_large=self._list_problem,
+            kubelet=self._tracker.kubelet_problem,
+            rival=self._rivals.problem or self._tracker.strangers(self.resource),
+            cause=self._cause(obstacle),
+            vanished=len(self.inventory.tombstones),
+            since=self._since,
             holders=None if holders is None else {i: str(holder) for i, holder in holders.items()},
         )
+
+    @property
+    def _blocked(self) -> Mapping[str, DeviceHealth]:
+        if self._cdi is None or self._cdi.problem is None:
+            return {}
+        return blocked_health(self._found, self._cdi.obstacle, since=self._blocked_since)
 
     def _reason(self) -> str | None:
         state = self._session.state
@@ -197,6 +257,15 @@ class DevicePlugin:
             return f"{view.state.value} ({self._options.paths.kubelet_socket}){right}"
         return self._session.reason
 
+    def _cause(self, obstacle: str | None) -> Cause | None:
+        """Return in one word what `_reason` says in a sentence."""
+        if self._session.state is State.CONNECTED:
+            return None if obstacle is None else "obstacle"
+        if self.inventory.snapshot is None:
+            return "backend" if self._list_problem is None else "list_too_large"
+        is_there = self._options.is_watcher or self._kubelet.view.value.state is KubeletState.LISTENING
+        return "registration" if is_there else "kubelet"
+
     def _log_state(self) -> None:
         state = self._session.state
         if state is State.CONNECTED:
@@ -209,22 +278,23 @@ class DevicePlugin:
     async def run(self) -> None:
         """Serve until `stop`. Cancellation ends it at once, without the grace that `stop` gives."""
         remove_dead(self._options.directory, self._names.has_made)
-        for name, pid in answered_by_others(self._options.directory, self._names.has_made).items():
-            who = f"process {pid}" if pid else "a process of another container"
-            self._log.warn(
-                f"{who} serves this resource as well, at {name}; the kubelet uses whichever registered last: unless "
-                "this is an update, stop one of them"
-            )
+        self._rivals.look()
         self._known = self._kubelet.view.value.identity
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._follow_kubelet)
+                if self._cdi is not None:
+                    tasks.start_soon(self._look_at_cdi, self._cdi)
                 while self._session.state is not State.STOPPED:
-                    event = await self._next_event()
-                    for command in self._session.handle(event, time.monotonic()):
+                    event, before = await self._next_event(), self._session.state
+                    commands = self._session.handle(event, time.monotonic())
+                    self._options.counts.handled(self.resource, event, commands, before, self._session.state)
+                    for command in commands:
                         await self._obey(command, tasks)
                     await self._prepare()
                     is_connected = self._session.state is State.CONNECTED
+                    if is_connected is not (before is State.CONNECTED):
+                        self._since = time.monotonic()
                     self._tracker.connected(self.resource, self._session.generation if is_connected else None)
                     self._log_state()
                 tasks.cancel_scope.cancel()
@@ -232,17 +302,25 @@ class DevicePlugin:
             with anyio.CancelScope(shield=True):
                 await self._close(0.0)
             self._change_log.end()
+            self._refusals.end()
             self.stopped.set()
 
     def stop(self) -> None:
         """Ask for the orderly stop: calls in flight get `DRAIN_SECONDS`, streams end, then `run` returns."""
         self._mailbox.put_nowait(session.Stop())
 
-    def _take(self, event: session.Event | PreferenceFailed) -> None:
-        if isinstance(event, PreferenceFailed):
-            self.failed_preferences += 1
-        else:
-            self._mailbox.put_nowait(event)
+    def _take(self, event: session.Event | Note) -> None:
+        match event:
+            case PreferenceFailed():
+                self.failed_preferences += 1
+            case AllocateRefused():
+                self._doubted.set()
+                self._refusals.refused(event.ids, event.reason)
+            case Allocated():
+                if self._history is not None:
+                    self._history.add("allocated", self.resource, event.why, event.ids)
+            case _:
+                self._mailbox.put_nowait(event)
 
     async def _next_event(self) -> session.Event:
         deadline = self._session.deadline
@@ -353,8 +431,12 @@ class DevicePlugin:
     async def _follow_kubelet(self) -> None:
         version = -1
         while True:
-            view = await self._kubelet.view.after(version)
-            version = self._kubelet.view.version
+            with anyio.move_on_after(RIVAL_PAUSE if self._rivals.problem else float("inf")):
+                await self._kubelet.view.after(version)
+            self._rivals.look()
+            if self._kubelet.view.version == version:
+                continue
+            view, version = self._kubelet.view.value, self._kubelet.view.version
             listening = view.state is KubeletState.LISTENING
             if listening:
                 self._known = view.identity

@@ -48,7 +48,7 @@ async def register(
     async with dialed:
         if look(paths.kubelet_socket).state is not KubeletState.LISTENING:
             raise RegistrationError("the kubelet stopped listening before it could be told")
-        # A kubelet removes all sockets before it makes its own: whoever finds it listening has the wipe behind him.
+        # A kubelet removes all sockets before it makes its own: once it accepts connections, the cleanup is complete.
         if not server.is_in_place:
             raise RegistrationError("the plugin's own socket was removed before it could be registered")
         call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = dialed.unary_unary("/v1beta1.Registration/Register")

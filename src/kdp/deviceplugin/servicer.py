@@ -19,6 +19,7 @@ from ..errors import AllocationError, CdiWriteError, EditConflictError, InvalidV
 from ..kubelet.plugin_watcher import Registration
 from ..model.backend import Allocation, PreferRequest
 from ..model.edits import ContainerEdits
+from ..startup import shown
 from ..supervision.hooks import check_state
 from . import wire
 from .answers import code_of, preference_fault, preferred_ids
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from ..model.devices import Device
     from ..supervision.supervisor import Supervisor
     from .cdi import ResourceCdi
+    from .choices import Choices
     from .options import ManagerOptions
     from .tracking.records import AllocationRecords
 
@@ -44,6 +46,14 @@ _Code = grpc.StatusCode
 
 _Request = TypeVar("_Request")
 _Reply = TypeVar("_Reply")
+
+_METHODS = {
+    "_options": "GetDevicePluginOptions",
+    "_prefer": "GetPreferredAllocation",
+    "_allocate": "Allocate",
+    "_pre_start": "PreStartContainer",
+}
+"""Methods of the service by those that answer them."""
 
 SLOW = 1.0
 """Seconds after which an Allocate is worth a log line: the kubelet admits no other pod meanwhile."""
@@ -64,6 +74,39 @@ MARGIN = 0.5
 class PreferenceFailed:
     """A question which devices to prefer was left to the kubelet, because something went wrong."""
 
+    __repr__ = shown
+
+
+@final
+@attrs.frozen
+class AllocateRefused:
+    """An Allocate was refused: the devices of one container, and the sentence that its pod shows."""
+
+    __repr__ = shown
+
+    ids: tuple[str, ...]
+    reason: str
+
+
+@final
+@attrs.frozen
+class Allocated:
+    """A container was given devices.
+
+    Attributes:
+        ids: The devices.
+        why: Who chose them.
+    """
+
+    __repr__ = shown
+
+    ids: tuple[str, ...]
+    why: str
+
+
+Note = PreferenceFailed | AllocateRefused | Allocated
+"""What the servicer tells its plugin, and what changes nothing in the session."""
+
 
 def _unary(
     call: Callable[[Servicer, _Request, _Context], Awaitable[_Reply]],
@@ -72,7 +115,8 @@ def _unary(
 
     @functools.wraps(call)
     async def answer(self: Servicer, request: _Request, context: _Context) -> _Reply:
-        return await self._answer(call(self, request, context), context)  # pyright: ignore[reportPrivateUsage]
+        work = call(self, request, context)
+        return await self._answer(_METHODS[call.__name__], work, context)  # pyright: ignore[reportPrivateUsage]
 
     return answer
 
@@ -83,7 +127,7 @@ class Servicer:
     Args:
         generation: Goes into every event.
         changed: Changes with every new snapshot.
-        post: Takes the session's events, and `PreferenceFailed`.
+        post: Takes the session's events, and notes.
     """
 
     def __init__(
@@ -97,7 +141,7 @@ class Servicer:
         changed: Observable[None],
         host: Host,
         records: AllocationRecords,
-        post: Callable[[Answer | PreferenceFailed], None],
+        post: Callable[[Answer | Note], None],
         cdi: ResourceCdi | None = None,
     ) -> None:
         self._resource = resource
@@ -109,6 +153,12 @@ class Servicer:
         self._records = records
         self._post = post
         self._is_watcher = options.is_watcher
+        self._counts = options.counts
+        self._choices: Choices | None = None
+        if options.history is not None:
+            from .choices import Choices  # late: few plugins pay for it
+
+            self._choices = Choices()
         self._cdi = cdi
         self._ended = False
         self._calls: set[asyncio.Task[Any]] = set()
@@ -168,24 +218,32 @@ class Servicer:
             await asyncio.wait(tuple(self._calls), timeout=ABORT_SECONDS)
         await asyncio.sleep(FLUSH_SECONDS)
 
-    async def _answer(self, work: Awaitable[_Reply], context: _Context) -> _Reply:
+    async def _answer(self, method: str, work: Awaitable[_Reply], context: _Context) -> _Reply:
         """Await a call so that `settle` can end it with our own sentence."""
         task = asyncio.current_task()
         assert task is not None
+        began, code = time.monotonic(), _Code.CANCELLED
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)  # when the answer is sent, not when it is known
         try:
-            return await work
+            reply = await work
+            code = _Code.OK
+            return reply
         except asyncio.CancelledError:
             if not self._drained:
                 raise  # the kubelet has lost interest
             task.uncancel()
-            return await _abort(context, _Code.UNAVAILABLE, "plugin is stopping")
+            code = _Code.UNAVAILABLE
+            return await _abort(context, code, "plugin is stopping")
         except KdpError as error:
-            return await _abort(context, code_of(error), sentence(error))
+            code = code_of(error)
+            return await _abort(context, code, sentence(error))
         except Exception as error:
             logger.exception("%s: internal error in a call of the kubelet", self._resource)
-            return await _abort(context, _Code.INTERNAL, sentence(error))
+            code = _Code.INTERNAL
+            return await _abort(context, code, sentence(error))
+        finally:
+            self._counts.called(method, self._resource, code.name, time.monotonic() - began)
 
     async def _list_and_watch(self, _: None, context: _Context) -> None:
         self._post(StreamOpened(self._generation))
@@ -197,7 +255,10 @@ class Servicer:
                 if isinstance(step, Snapshot):
                     cursor.version, cursor.sent_at = step.version, time.monotonic()
                     # Waits while the kubelet does not read: meanwhile newer lists replace each other unsent.
-                    await context.write(self._inventory.message)
+                    message = self._inventory.message
+                    await context.write(message)
+                    self._counts.sent(self._resource, len(message))
+                    del message  # a list that is held is copied before its next change
                 elif step is not None:
                     await asyncio.sleep(step)
                 else:
@@ -211,7 +272,14 @@ class Servicer:
 
     @_unary
     async def _allocate(self, requests: Sequence[Sequence[str]], context: _Context) -> list[wire.ContainerReply]:
-        return [await self._allocate_container(ids) for ids in requests]
+        return [await self._tell_refusal(ids) for ids in requests]
+
+    async def _tell_refusal(self, ids: Sequence[str]) -> wire.ContainerReply:
+        try:
+            return await self._allocate_container(ids)
+        except Exception as error:
+            self._post(AllocateRefused(tuple(sorted(set(ids))), sentence(error)))
+            raise
 
     async def _allocate_container(self, ids: Sequence[str]) -> wire.ContainerReply:
         started = time.monotonic()
@@ -221,7 +289,12 @@ class Servicer:
             allocation = Allocation(resource=self._resource, devices=self._healthy(wanted), deadline=until)
             reply = await self._reply(allocation)
             await give(allocation)
+        if self._choices is not None:
+            self._post(Allocated(tuple(wanted), self._choices.why(wanted, asks=self.options.preferred_allocation)))
         took = time.monotonic() - started
+        if logger.isEnabledFor(logging.DEBUG):
+            text = f"Allocate of {', '.join(wanted)} took {took * 1000:.1f} ms"
+            logger.debug("%s: %s", self._resource, text, extra={"resource": self._resource})
         if took > SLOW:
             logger.warning("%s: Allocate took %.1f s; no other pod is admitted meanwhile", self._resource, took)
         return reply
@@ -239,7 +312,7 @@ class Servicer:
                 joined_env=self._supervisor.backend.joined_env,
             )
         except EditConflictError as error:
-            raise AllocationError(f"{self._resource}: {error}") from error
+            raise EditConflictError(f"{self._resource}: {error}") from error
         try:
             return self._render(allocation, edits)
         except InvalidValueError as error:
@@ -301,9 +374,11 @@ class Servicer:
             )
             ids, what = await self._preferred(request)
             fault = f"{what} {wrong}" if what and (wrong := preference_fault(ids, query)) else None
+            if self._choices is not None and ids and fault is None:
+                self._choices.preferred(ids, what)
         except KdpError as error:
             ids, fault = (), sentence(error)
-        except Exception as error:  # an error would fail the pod, whoever's fault it is
+        except Exception as error:  # any error would fail the pod, even one of kdp
             logger.exception("%s: internal error while choosing devices", self._resource)
             ids, fault = (), sentence(error)
         if fault is not None:

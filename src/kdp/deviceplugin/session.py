@@ -30,6 +30,8 @@ from typing import TYPE_CHECKING, final
 
 import attrs
 
+from ..startup import shown
+
 if TYPE_CHECKING:
     from ..concurrency.backoff import Backoff
 
@@ -68,12 +70,16 @@ class State(enum.Enum):
 class _OfGeneration:
     """What concerns one generation. Subclasses differ in their meaning only; attrs never takes two kinds for equal."""
 
+    __repr__ = shown
+
     generation: int
 
 
 @attrs.frozen
 class _Plain:
     """What concerns the session as a whole and carries nothing."""
+
+    __repr__ = shown
 
 
 class Serve(_OfGeneration):
@@ -103,6 +109,8 @@ class ListReady(_Plain):
 class KubeletHere:
     """A kubelet takes registrations. ``identity`` differs between two starts of the kubelet."""
 
+    __repr__ = shown
+
     identity: object
 
 
@@ -117,6 +125,8 @@ class Served(Answer):
 @attrs.frozen
 class ServeFailed(Answer):
     """The socket could not be made (directory missing, read-only, full, name too long)."""
+
+    __repr__ = shown
 
     reason: str
 
@@ -133,6 +143,8 @@ class Registered(Answer):
 class RegisterFailed(Answer):
     """The kubelet said no, or could not be asked. ``permanent``: waiting does not help."""
 
+    __repr__ = shown
+
     reason: str
     permanent: bool = False
 
@@ -148,6 +160,8 @@ class StreamClosed(Answer):
 @attrs.frozen
 class DriftDetected(Answer):
     """The kubelet has the stream, but not the list that it carried: only a new registration helps."""
+
+    __repr__ = shown
 
     reason: str
 

@@ -8,18 +8,12 @@ a visible name of ours that refuses connections is always a dead one (`kdp.kubel
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING
 
-from ..kubelet.sockets import check_length
-from ..kubelet.watch import PREFIX
-from ..model.names import MAX_SOCKET_PATH_BYTES
+from ..kubelet.sockets import check_length, plugin_prefix
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-_LONGEST_SLUG = 40
-_TAIL = len(f"-{'0' * 8}-{'9' * 6}.sock") + 1  # token, generation, suffix, and one to spare
 
 
 class SocketNames:
@@ -31,15 +25,7 @@ class SocketNames:
 
     def __init__(self, directory: Path, resource: str) -> None:
         self._directory = directory
-        room = MAX_SOCKET_PATH_BYTES - len(os.fsencode(directory)) - 1 - len(PREFIX) - _TAIL
-        slug = re.sub(r"[^A-Za-z0-9.-]", "_", resource)
-        longest = max(8, min(_LONGEST_SLUG, room))
-        if len(slug) > longest:
-            import hashlib  # a rare need, and not cheap to load
-
-            digest = hashlib.sha256(resource.encode()).hexdigest()[:8]
-            slug = digest if longest < 10 else f"{slug[: longest - 9]}.{digest}"
-        self.prefix = f"{PREFIX}{slug}-"
+        self.prefix = plugin_prefix(directory, resource)
         self._token = os.urandom(4).hex()
         check_length(self.path(999_999))
 

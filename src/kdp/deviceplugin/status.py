@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final, Literal
 
 import attrs
 
+from ..model.devices import Device
+from ..startup import shown
 from ..supervision.health import DeviceHealth
 from .session import State
+
+ABSENT: Final = "no hardware"
+"""The state of a resource that is not registered because the node has no such hardware."""
+
+Cause = Literal["backend", "list_too_large", "kubelet", "registration", "obstacle"]
 
 
 @attrs.frozen(kw_only=True)
@@ -17,14 +25,28 @@ class ResourceStatus:
     Attributes:
         resource: Its name.
         state: The session's state, as ``connected``.
-        reason: Why it is not connected; None: it is, or nothing is wrong yet.
+        reason: Why it is not ready; None: it is, or nothing is wrong yet.
+        obstacle: Why no container can get some of the devices; they are listed Unhealthy. None: nothing hinders it.
+        cdi: Why the CDI file cannot be written; None: it can, or CDI is off.
+        kubelet: Why the kubelet seems to hang, although it holds a stream; None: it answers.
+        too_large: Why the newest list is not sent: it is larger than the kubelet takes. None: it is sent.
+        rival: Which other plugin serves the resource, too; None: none that is known.
         devices: How many devices are listed.
         healthy: How many of them are healthy.
         faults: How those are that are not simply healthy, by id; since when on `time.monotonic`'s clock. Those that
             have vanished are not among them.
+        listed: The devices that are listed, by id, also those that have vanished.
         holders: Which pod holds a device, as ``namespace/pod (container)`` by device id, as of the last time that the
             kubelet was asked; None: it was not, because nothing depended on it, or it does not say.
+        cause: In one word why it is not ready: its ``backend`` has no devices to list yet, its ``list_too_large``,
+            there is no ``kubelet``, the ``registration`` has not ended yet, or an ``obstacle`` keeps containers from
+            its devices; None: it is ready.
+        vanished: How many listed devices are there no more.
+        since: When the kubelet began to hold a stream, or when it held one last, on `time.monotonic`'s clock; None:
+            that is not known.
     """
+
+    __repr__ = shown
 
     resource: str
     state: str
@@ -32,14 +54,31 @@ class ResourceStatus:
     devices: int
     healthy: int
     faults: Mapping[str, DeviceHealth] = attrs.field(factory=dict[str, DeviceHealth])
+    listed: Mapping[str, Device] = attrs.field(factory=dict[str, Device], repr=False)
     holders: Mapping[str, str] | None = None
+    obstacle: str | None = None
+    cdi: str | None = None
+    too_large: str | None = None
+    rival: str | None = None
+    kubelet: str | None = None
+    cause: Cause | None = None
+    vanished: int = 0
+    since: float | None = None
 
     @property
     def is_ready(self) -> bool:
-        """Whether the kubelet holds a stream of this resource."""
-        return self.state == State.CONNECTED.value
+        """Whether the kubelet holds a stream of this resource, and containers can get the devices.
+
+        A resource of which the node has no hardware is ready, too.
+        """
+        return self.state == ABSENT or (self.state == State.CONNECTED.value and self.obstacle is None)
 
     @property
     def details(self) -> Mapping[str, object]:
-        """Nothing: this protocol has no facts of its own for the readiness probe."""
-        return {}
+        """What only this protocol has for the readiness probe: troubles that leave the resource ready."""
+        found = {"cdi": self.cdi, "too_large": self.too_large, "rival": self.rival, "kubelet": self.kubelet}
+        return {name: trouble for name, trouble in found.items() if trouble is not None}
+
+    @property
+    def claims(self) -> None:
+        """None: this protocol knows no claims."""

@@ -13,6 +13,7 @@ import attrs
 
 from ..errors import InvalidValueError
 from ..proto.deviceplugin.v1beta1 import api_pb2 as pb
+from ..startup import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,6 +34,8 @@ _HEALTHY, _UNHEALTHY = "Healthy", "Unhealthy"
 class PluginOptions:
     """What the kubelet may call; follows from the hooks that the vendor wrote."""
 
+    __repr__ = shown
+
     pre_start_required: bool
     preferred_allocation: bool
 
@@ -40,6 +43,8 @@ class PluginOptions:
 @attrs.frozen
 class PreferQuery:
     """One container's question in GetPreferredAllocation."""
+
+    __repr__ = shown
 
     available: tuple[str, ...]
     must_include: tuple[str, ...]

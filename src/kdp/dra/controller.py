@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, final
 import anyio
 from typing_extensions import override
 
-from ..cluster.checked import checked
+from ..cluster.checked import checked, requests_of
 from ..errors import ConfigurationError
 from ..hardware.shared_host import agreed
 from ..supervision.service import Service
@@ -28,7 +28,7 @@ from .publishing.publisher import Publisher
 from .publishing.slices import Pool
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ..cluster.api import ClusterApi
     from ..model.backend import DeviceBackend
@@ -44,7 +44,7 @@ class PoolController(Service):
     Args:
         backends: The vendor's object; just one.
         options: See `ControllerOptions`.
-        states: What was handed on of each backend by whoever served it before; empty: nobody did.
+        states: Each backend's state, handed on by its previous supervisor. Empty: there was none.
 
     Raises:
         ConfigurationError: There is not just one backend, or it has no name.
@@ -62,12 +62,19 @@ class PoolController(Service):
         [backend] = backends
         [state] = states_for(backends, states)
         agreed(backends, options.host)
+        self._api = options.api
         self._driver = driver_of(backend, options.name)
         self._pool = Pool.of_network(self._driver, check_pool_name(options.pool), options.labels)
         self._supervisor = supervisor_of(backend, options, host=None, state=state)
         self._publisher = Publisher(options.api, self._pool)
         # Standard attributes are those of a node's own devices: where this process runs means nothing for others.
-        self._feed = Feed(self._driver, self._supervisor, self._publisher, health_taint=options.health_taint)
+        self._feed = Feed(
+            self._driver,
+            self._supervisor,
+            self._publisher,
+            health_taint=options.health_taint,
+            history=options.history,
+        )
         self._writing: anyio.CancelScope
         self._supervisors.append(self._supervisor)
 
@@ -86,11 +93,18 @@ class PoolController(Service):
             devices=len(devices),
             healthy=sum(device.health.is_healthy for device in devices),
             faults=found.health,
+            found=devices,
             publication=publication,
             problem=trouble if is_published else None,
             serves=False,
+            claims=None,
         )
-        return Status(drivers={self._driver: driver}, backends=self._problems)
+        return Status(drivers={self._driver: driver}, backends=self._problems, absent=self._absent)
+
+    @property
+    def requests(self) -> Mapping[tuple[str, ...], int]:
+        """Requests to the API server; see `kdp.cluster.checked.CheckedApi`."""
+        return requests_of(self._api)
 
     @override
     def _begin(self) -> None:

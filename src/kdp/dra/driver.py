@@ -9,6 +9,7 @@ import anyio
 import attrs
 from typing_extensions import override
 
+from ..cluster.checked import requests_of
 from ..errors import ConfigurationError
 from ..hardware.shared_host import agreed
 from ..supervision.service import BaseStatus, Service
@@ -33,6 +34,9 @@ class Status(BaseStatus):
     Attributes:
         drivers: Each driver by its name.
         backends: For each backend, in the order given, its class's name and why it is not ready (None: it is).
+        absent: For each backend of which the node has no hardware, the sentence. It counts as ready.
+        kubelet: What is seen of the kubelet; None: nothing is.
+        kubelet_restarts: How often another kubelet took its place.
     """
 
     drivers: Mapping[str, DriverStatus]
@@ -53,7 +57,7 @@ class DraDriver(Service):
     Args:
         backends: The vendors' objects; each is one driver.
         options: See `DriverOptions`.
-        states: What was handed on of each backend by whoever served it before; empty: nobody did.
+        states: Each backend's state, handed on by its previous supervisor. Empty: there was none.
 
     Raises:
         ConfigurationError: No backend, a name that is missing or there twice, or thresholds that contradict each other.
@@ -71,6 +75,7 @@ class DraDriver(Service):
                 f"name {options.name!r}: {len(backends)} backends cannot be one driver; leave it out"
             )
         host = agreed(backends, options.host)
+        self._api = options.api
         self._plugins: dict[str, DraPlugin] = {}
         for backend, state in zip(backends, states_for(backends, states), strict=True):
             driver = driver_of(backend, options.name)
@@ -87,7 +92,13 @@ class DraDriver(Service):
         return Status(
             drivers={driver: plugin.status for driver, plugin in self._plugins.items()},
             backends=self._problems,
+            absent=self._absent,
         )
+
+    @property
+    def requests(self) -> Mapping[tuple[str, ...], int]:
+        """Requests to the API server; see `kdp.cluster.checked.CheckedApi`."""
+        return requests_of(self._api)
 
     @override
     def _begin(self) -> None:
@@ -114,6 +125,8 @@ def supervisor_of(backend: DeviceBackend, options: BaseOptions, *, host: Host | 
         observe=options.observe,
         state=state,
         polls_links=False,
+        measures=options.measures,
+        wants_labels=options.wants_labels,
     )
 
 

@@ -1,11 +1,11 @@
-"""Options of a DRA driver and of a pool's controller, described once and handed down unchanged."""
+"""Options of a DRA driver and of a pool's controller, described in one place and handed down unchanged."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import EllipsisType
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import attrs
 
@@ -13,11 +13,15 @@ from ..cluster.api import ClusterApi
 from ..cluster.checked import checked
 from ..hardware import Host
 from ..kubelet import KubeletPaths
+from ..kubelet.calls import CallCounts
 from ..model.claims import TaintEffect
 from ..supervision.health import HealthChange
 from ..supervision.supervisor import Deadlines
 from .publishing.feed import SlicePublisher
 from .publishing.slices import Pool
+
+if TYPE_CHECKING:
+    from ..concurrency.history import History  # noqa: TC004 - late: few drivers pay for it
 
 CDI_DIRECTORY = Path("/var/run/cdi")
 
@@ -39,6 +43,10 @@ class BaseOptions:
         health_taint: The effect of the taint that an unhealthy device has; None: it has none.
         health_policy: Thresholds of health that differ from the backends' own (`kdp.HealthPolicy`), by name.
         observe: Called on the loop with each change of a device's health; must not block. What it raises is logged.
+        calls: Where the kubelet's calls are counted; one driver may hand it to the next.
+        measures: Whether the backends' ``measure`` is called.
+        wants_labels: Whether the backends' ``labels`` is called.
+        history: Takes what happens; None: nobody reads it.
     """
 
     api: ClusterApi = attrs.field(converter=checked)
@@ -49,6 +57,10 @@ class BaseOptions:
     health_taint: TaintEffect | None = "NoSchedule"
     health_policy: Mapping[str, float | None] | None = None
     observe: Callable[[HealthChange], object] | None = None
+    calls: CallCounts = attrs.field(factory=CallCounts, eq=False, repr=False)
+    measures: bool = False
+    wants_labels: bool = False
+    history: History | None = attrs.field(default=None, eq=False, repr=False)
 
 
 @final

@@ -1,8 +1,8 @@
 """`DraPlugin`: one driver of a backend; puts the claims, the sockets and the slices together.
 
 The sockets are made when what was left of claims is known, the one for calls before the one for registration, so that
-whoever finds the driver can call it. They are made anew if somebody removes them, and, under names that nobody has
-called, if the kubelet has not registered the driver for a minute.
+a kubelet that finds the driver can call it. They are made anew if somebody removes them, and, under names that nobody
+has called, if the kubelet has not registered the driver for a minute.
 
 The devices are published when the kubelet has registered the driver, not before: a pod that comes sooner is refused by
 the kubelet, and not tried again for a minute. Nor are they while the node still offers them by a device plugin
@@ -11,6 +11,7 @@ the kubelet, and not tried again for a minute. Nor are they while the node still
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import os
@@ -24,13 +25,17 @@ import attrs
 
 from ..cdi import CdiDirectory
 from ..cluster.events import EventRecorder
+from ..concurrency import threads
 from ..concurrency.backoff import Backoff
 from ..errors import CheckpointError, sentence
 from ..hardware.boot_id import boot_id_of
 from ..kubelet.plugin_watcher import Registration
 from ..kubelet.server import ServeError, SocketServer
 from ..kubelet.sockets import is_answered, missing_right, remove_dead
+from ..model.devices import Device
 from ..supervision.health import DeviceHealth
+from ..supervision.held_claim import HeldClaim
+from ..supervision.obstacles import Offer
 from ..supervision.service import DRAIN_SECONDS, MAX_LISTED
 from .claims.prepare import Preparer
 from .claims.status import ClaimStatusWriter
@@ -57,6 +62,8 @@ LOOK_PAUSE = 5.0
 UNREGISTERED_SECONDS = 60.0
 """Seconds without a registration after which new sockets are made: the watcher may have missed the old ones."""
 
+NOT_PUBLISHED = "the devices are not published yet"
+
 NOT_ASKED = "the kubelet has not asked for it yet"
 
 EVENT_PAUSE = 5.0
@@ -81,11 +88,17 @@ class DriverStatus:
         devices: How many devices there are.
         healthy: How many of them are healthy.
         faults: How those are that are not simply healthy, by id; since when on `time.monotonic`'s clock.
+        found: The devices.
         set_aside: Claims whose saved state was broken.
         publication: What the API server has of the devices.
         problem: Why the slices are not as they should be although there are some; None: they are, or see ``reason``.
+        obstacle: Why no claim can be prepared; the devices are published as unhealthy. None: nothing is known.
+        unwritable: Which directories take no file, each as ``cdi`` or ``claims``.
+        is_absent: Whether the node has no such hardware, so that there is nothing to publish.
         serves: Whether it serves a kubelet; a pool's controller does not.
         publishes: Whether it publishes slices; a node's driver for another process's pool does not.
+        claims: The claims that are prepared, or being prepared; None: it prepares none.
+        since: When the kubelet registered it, or ceased to, on `time.monotonic`'s clock; None: no kubelet does.
     """
 
     driver: str
@@ -94,11 +107,17 @@ class DriverStatus:
     devices: int
     healthy: int
     faults: Mapping[str, DeviceHealth] = attrs.field(factory=dict[str, DeviceHealth])
+    found: tuple[Device, ...] = attrs.field(default=(), repr=False)
     set_aside: tuple[str, ...] = ()
     publication: PublisherStatus = attrs.field(factory=PublisherStatus)
     problem: str | None = None
+    obstacle: str | None = None
+    unwritable: tuple[str, ...] = ()
+    is_absent: bool = False
     serves: bool = True
     publishes: bool = True
+    claims: tuple[HeldClaim, ...] | None = ()
+    since: float | None = None
 
     @property
     def state(self) -> str:
@@ -108,16 +127,39 @@ class DriverStatus:
         return "registered" if self.is_registered else "waiting"
 
     @property
+    def listed(self) -> Mapping[str, Device]:
+        """The devices by id."""
+        return {device.id: device for device in self.found}
+
+    @property
+    def holders(self) -> Mapping[str, str]:
+        """The claims that have a device, by its id. Their pods are not known here."""
+        found: dict[str, str] = {}
+        for claim in self.claims or ():
+            for device_id in dict.fromkeys(claim.devices):
+                found[device_id] = f"{found[device_id]}, {claim.name}" if device_id in found else f"claim {claim.name}"
+        return found
+
+    @property
     def details(self) -> Mapping[str, object]:
         """Status of the driver's slices, for the readiness probe."""
-        slices = {"generation": self.publication.generation, "problem": self.problem}
-        withheld = dict(itertools.islice(self.publication.withheld.items(), MAX_LISTED))
-        return {"slices": slices | ({"withheld": withheld} if withheld else {})}
+        published = self.publication
+        slices: dict[str, object] = {"generation": published.generation, "count": published.slices}
+        slices["problem"] = self.problem
+        withheld = dict(itertools.islice(published.withheld.items(), MAX_LISTED))
+        dropped = [{"path": each.path, "gate": each.gate} for each in published.dropped]
+        more: dict[str, object] = {"withheld": withheld, "dropped": dropped}
+        return {"slices": slices | {name: value for name, value in more.items() if value}}
 
     @property
     def is_ready(self) -> bool:
-        """Whether the kubelet has registered it and its devices were published once; later failures do not count."""
-        return (self.is_registered or not self.serves) and (self.publication.generation > 0 or not self.publishes)
+        """Whether the kubelet has registered it, its devices were published once, and claims can be prepared.
+
+        Later failures of publishing do not count. A driver of which the node has no hardware is ready, too.
+        """
+        is_published = self.publication.generation > 0 or not self.publishes
+        is_served = (self.is_registered or not self.serves) and is_published and self.obstacle is None
+        return is_served or self.is_absent
 
 
 class DraPlugin:
@@ -150,6 +192,8 @@ class DraPlugin:
         self._registry = options.paths.plugins_registry_dir
         self._data = options.paths.plugins_dir / driver
         pool = Pool.of_node(driver, options.node)
+        self._offer = Offer(supervisor.discovery)
+        self._unwritable: tuple[str, ...] = ()
         publisher: SlicePublisher | None = None
         if options.pool is not None:
             pool = attrs.evolve(pool, name=options.pool)  # another process publishes it
@@ -169,9 +213,12 @@ class DraPlugin:
                 health_taint=options.health_taint,
                 standard=StandardAttributes(host),
                 exclusivity=None if node is None else Exclusivity(options.api, node, supervisor.backend),
+                discovery=self._offer.discovery,
+                history=options.history,
             )
         self._claim_grace = options.claim_grace
         self._health = options.health
+        self._calls = options.calls
         self._sockets_named = partial(
             DriverSockets.of, driver, registry=self._registry, data=self._data, pod_uid=options.pod_uid
         )
@@ -190,9 +237,12 @@ class DraPlugin:
             if options.device_status
             else None,
             metadata=options.device_metadata,
+            history=options.history,
         )
-        self._streams = HealthStreams(pool.name, supervisor.discovery, is_on=options.health)
+        self._streams = HealthStreams(pool.name, self._offer.discovery, is_on=options.health)
         self._servers: list[SocketServer] = []
+        self._history = options.history
+        self._since = time.monotonic()
         self._problem: str | None = "it has not begun yet"
         self._is_registered = False
         self._was_registered = anyio.Event()
@@ -203,7 +253,7 @@ class DraPlugin:
     @property
     def status(self) -> DriverStatus:
         """Where the driver stands now."""
-        found = self._supervisor.discovery.value
+        found = self._offer.discovery.value
         devices = found.devices or ()
         publication = PublisherStatus() if self._publisher is None else self._publisher.status.value
         trouble = self._trouble
@@ -211,14 +261,20 @@ class DraPlugin:
         return DriverStatus(
             driver=self.driver,
             is_registered=self._is_registered,
-            reason=self._problem or (None if is_published else trouble or "the devices are not published yet"),
+            reason=self._problem or self._offer.obstacle or (None if is_published else trouble or NOT_PUBLISHED),
+            obstacle=self._offer.obstacle,
+            unwritable=self._unwritable,
+            is_absent=found.devices is None and found.is_absent,
             devices=len(devices),
             healthy=sum(device.health.is_healthy for device in devices),
             faults=found.health,
+            found=devices,
             set_aside=tuple(self.preparer.store.set_aside),
             publication=publication,
             problem=trouble if is_published else None,
             publishes=self._publisher is not None,
+            claims=self.preparer.store.held,
+            since=self._since,
         )
 
     @property
@@ -235,6 +291,8 @@ class DraPlugin:
         try:
             with self._scope:
                 async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._offer.run)
+                    tasks.start_soon(self._look_for_obstacles)
                     if self._publisher is not None and self._feed is not None:
                         tasks.start_soon(self._publisher.run)
                         tasks.start_soon(self._publish_forever, self._feed)
@@ -290,6 +348,24 @@ class DraPlugin:
                     return self._problem or ""  # it has refused, and up to 1.35 it will not try again
                 return "the kubelet has not picked up the socket; it is made anew from time to time"
 
+    async def _look_for_obstacles(self) -> None:
+        """Look regularly whether a claim could be prepared, and surely while or after one could not."""
+        doubts = self.preparer.doubts
+        surely = True
+        while True:
+            version = doubts.version
+            before = self._offer.obstacle
+            with contextlib.suppress(RuntimeError):  # no thread can be started now; the next look tries again
+                found = await threads.run(partial(self.preparer.obstacles, surely=surely), name="kdp-disk")
+                self._unwritable = tuple(found)
+                self._offer.block(next(iter(found.values()), None))
+            if (now := self._offer.obstacle) != before:
+                level, text = (logging.INFO, "claims can be prepared again") if now is None else (logging.ERROR, now)
+                logger.log(level, "%s: %s", self.driver, text, extra={"driver": self.driver})
+            with anyio.move_on_after(LOOK_PAUSE):
+                await doubts.after(version)
+            surely = now is not None or doubts.version != version
+
     async def _collect_forever(self) -> None:
         while True:
             try:
@@ -318,9 +394,12 @@ class DraPlugin:
     def _say(self, problem: str) -> None:
         """Log why the driver is not registered, once; what goes on while it lasts is not news."""
         self._problem = problem
-        self._is_registered = False
+        if self._is_registered:
+            self._is_registered, self._since = False, time.monotonic()
         if problem != self._last_problem:
             self._last_problem = problem
+            if self._history is not None:
+                self._history.add("disconnected", self.driver, problem)
             logger.warning("%s: not registered: %s", self.driver, problem, extra={"driver": self.driver})
 
     # -- sockets -------------------------------------------------------------------------------------------------------
@@ -357,7 +436,7 @@ class DraPlugin:
             endpoint=str(sockets.service),
             notified=self._notified,
         )
-        handlers = Servicer(self.preparer, self._streams).handlers()
+        handlers = Servicer(self.driver, self.preparer, self._streams, self._calls).handlers()
         for path, services in ((sockets.service, handlers), (sockets.registration, [registration.handler()])):
             server = SocketServer(path, services)
             self._servers.append(server)
@@ -378,7 +457,9 @@ class DraPlugin:
         self._problem = self._last_problem = None
         if not self._is_registered:
             logger.info("%s: registered with the kubelet", self.driver, extra={"driver": self.driver})
-        self._is_registered = True
+            if self._history is not None:
+                self._history.add("registered", self.driver)
+            self._is_registered, self._since = True, time.monotonic()
         self._was_registered.set()
 
     # -- devices -------------------------------------------------------------------------------------------------------

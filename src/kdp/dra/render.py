@@ -1,6 +1,6 @@
 """A `kdp.Device` as an entry of a ResourceSlice, and counter sets as the API has them.
 
-Nothing is judged here: what the API does not take is rendered as it is, and `kdp.dra.publishing.validation` names its
+No rule is checked here: what the API does not take is rendered as it is, and `kdp.dra.publishing.validation` names its
 field. Names are sorted, so that equal devices are equal bytes.
 """
 

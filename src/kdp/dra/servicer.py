@@ -6,21 +6,27 @@ be "unrelated to any claim", and all of them would be asked for again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import time
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
 from . import wire
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Sequence
 
+    from ..kubelet.calls import CallCounts
     from ..model.claims import Claim
     from .claims.jobs import Outcome
     from .claims.prepare import Preparer
     from .health import HealthStreams
 
     _Context = grpc.aio.ServicerContext[Any, Any]
+
+
+CLAIM_FAILED: Final = "CLAIM_FAILED"
+"""What a call is counted as that was answered, but not well for all its claims."""
 
 
 def versions(*, health: bool) -> tuple[str, ...]:
@@ -33,11 +39,15 @@ class Servicer:
     """Serves the claims and the health of one driver.
 
     Args:
+        driver: The driver's name.
         preparer: Does it.
         streams: Tells the health.
+        calls: Where the calls are counted.
     """
 
-    def __init__(self, preparer: Preparer, streams: HealthStreams) -> None:
+    def __init__(self, driver: str, preparer: Preparer, streams: HealthStreams, calls: CallCounts) -> None:
+        self._driver = driver
+        self._calls = calls
         self._preparer = preparer
         self._streams = streams
 
@@ -68,7 +78,16 @@ class Servicer:
         return [*plugins, *health]
 
     async def _prepare(self, claims: Sequence[Claim], _: _Context) -> dict[str, Outcome]:
-        return await self._preparer.prepare(claims)
+        return await self._counted("NodePrepareResources", self._preparer.prepare(claims))
 
     async def _unprepare(self, claims: Sequence[Claim], _: _Context) -> dict[str, Outcome]:
-        return await self._preparer.unprepare(claims)
+        return await self._counted("NodeUnprepareResources", self._preparer.unprepare(claims))
+
+    async def _counted(self, method: str, work: Awaitable[dict[str, Outcome]]) -> dict[str, Outcome]:
+        began, code = time.monotonic(), grpc.StatusCode.CANCELLED.name
+        try:
+            outcomes = await work
+            code = CLAIM_FAILED if any(each.error for each in outcomes.values()) else grpc.StatusCode.OK.name
+            return outcomes
+        finally:
+            self._calls.called(method, self._driver, code, time.monotonic() - began)

@@ -12,7 +12,7 @@ one, so that the next container of the pod finds what the one before has left. T
 
 Where one of these names may have been called in vain, both have a random suffix, ``<driver>-<suffix>-reg.sock``: a
 kubelet that starts calls a socket that nobody answers with pauses of up to two minutes, which belong to the path, and
-whoever listens there next has to wait for their end.
+the next server at that path has to wait for their end.
 
 Source: DRA contract section 2.1; ``k8s.io/dynamic-resource-allocation`` ``kubeletplugin``, version 0.37.1; for the
 pauses ``pkg/kubelet/pluginmanager``, 1.37.1.

@@ -1,6 +1,6 @@
 """The node's files as typed readings, on a live root or a snapshot, and the kernel's events about devices.
 
-It knows nothing of Kubernetes.
+It does not know Kubernetes.
 
 * `Host` is the node's file system: everything begins there. `NodeFiles` is the part of it that a `Directory` has.
 * `Directory` is a directory of sysfs or procfs with typed readers; each returns a `Reading`, a value or the reason why

@@ -152,7 +152,7 @@ class Directory:
         return self.text(name).parsed(readings.parse_numbers, "a list of numbers such as 0-3,8")
 
     def properties(self, name: str = "uevent") -> dict[str, str]:
-        """Read lines ``NAME=value``, as of the attribute ``uevent``; nothing where it cannot be read."""
+        """Read lines ``NAME=value``, as of the attribute ``uevent``; empty where it cannot be read."""
         lines = self.text(name).or_else("").splitlines()
         return {key: value for key, equals, value in (line.partition("=") for line in lines) if equals}
 
@@ -355,7 +355,7 @@ class PciFunction(Directory):
 
     @property
     def virtual_function_limit(self) -> int:
-        """How many virtual functions it could have (``sriov_totalvfs``); 0: it knows nothing of SR-IOV."""
+        """How many virtual functions it could have (``sriov_totalvfs``); 0: it has no SR-IOV."""
         return self.integer("sriov_totalvfs").or_else(0)
 
 

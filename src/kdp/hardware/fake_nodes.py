@@ -8,7 +8,7 @@ format:
 * ``MODES``: ``/sys/.../vendor 0444``, a line for each file whose permissions on the node are others than in the tree.
 
 In their places in the tree stand sockets: a name that is found, listed and watched as any other, needs no right to be
-made, and cannot be opened (ENXIO). Whoever asks `kdp.hardware.Host` meets a device node, or the error.
+made, and cannot be opened (ENXIO). A caller of `kdp.hardware.Host` meets a device node, or the error.
 
 The files may change at any time (a test lets hardware fail): they are read again when they are others than before.
 """

@@ -1,11 +1,11 @@
 """`Host`: the node's file system as this process sees it.
 
 In a DaemonSet the node's ``/dev`` may be mounted at ``/host/dev``; in a test it is a directory; on a laptop it is a
-snapshot that was taken on another node. A backend always speaks in paths *of the node* and asks `Host` about them;
-links are followed inside the root, never out of it.
+snapshot that was taken on another node. A backend speaks in paths *of the node* and asks `Host` about them; links are
+followed inside the root, never out of it.
 
-Rule: questions about what may not be there (`Host.read_link`, `Host.pci_function`, `Host.glob`) answer None or nothing;
-only `Host.read_bytes` raises, and the readers of `Directory` turn that into a `Reading` with the reason.
+Rule: questions about what may not be there (`Host.read_link`, `Host.pci_function`, `Host.glob`) answer None or an empty
+result; only `Host.read_bytes` raises, and the readers of `Directory` turn that into a `Reading` with the reason.
 
 The methods import the readers: a plugin that only looks at device nodes starts 10 ms sooner without them.
 """
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 
 from ..errors import InvalidValueError
+from ..startup import shown
 from ..storage.reading import check_regular, read_start
 from .patterns import check_readable, in_one_directory, matching, names
 from .resolving import READ_ONLY, Below, open_straight, resolve
@@ -58,6 +59,8 @@ class Host:
         root: Where the node's ``/`` is for this process; default ``/``. An unpacked snapshot is a root, too: its device
             nodes and its unreadable attributes are then those of the node that it was taken on.
     """
+
+    __repr__ = shown
 
     root: Path = attrs.field(default=_SLASH, converter=_root)
     _stand_ins: StandIns | None = attrs.field(
@@ -112,7 +115,7 @@ class Host:
         return resolve("" if self.root is _SLASH else str(self.root), os.fspath(host_path))
 
     def look(self, host_path: str | os.PathLike[str]) -> tuple[int, int] | None:
-        """Return mode and device number of what is there, as stat(2) has them, links followed; None: nothing."""
+        """Return mode and device number of what is there, as stat(2) has them, links followed; None: it is missing."""
         try:
             return self._status(os.fspath(host_path) if self.root is _SLASH else self.resolve(host_path))
         except (OSError, ValueError):  # what sysfs says may have a NUL in it
@@ -166,7 +169,8 @@ class Host:
         """Return what a regular file says, 1 MiB at most. Never waits for a writer, but a driver may take its time.
 
         Raises:
-            OSError: It is not there, is a FIFO or a device node, or reading it fails; sysfs knows EINVAL, ENODEV, EOPNOTSUPP and more.
+            OSError: The file is absent, is a FIFO or a device node, or reading it fails. sysfs answers with EINVAL,
+                ENODEV, EOPNOTSUPP, and more.
         """
         path = os.fspath(host_path)
         if self.root is _SLASH and "\0" not in path:
@@ -253,7 +257,7 @@ class Host:
     def node_of_number(self, kind: Literal["char", "block"], major: int, minor: int) -> str | None:
         """Return the path below ``/dev`` of the device node with this number; None: there is none.
 
-        Looks at every node, so it is for where `Directory.node` does not know: a driver that tells sysfs nothing.
+        Looks at every node, so it is for where `Directory.node` does not know: a driver that does not tell sysfs.
         """
         wanted = (major, minor)
         found = (path for path in self.device_nodes() if self.device_number(path) == wanted)
@@ -313,7 +317,7 @@ class Host:
         return found
 
     def class_devices(self, name: str) -> list[Directory]:
-        """Return the entries of ``/sys/class/<name>``, 2 before 10; nothing where no such driver is loaded."""
+        """Return the entries of ``/sys/class/<name>``, 2 before 10; empty where no such driver is loaded."""
         return self.directories(f"/sys/class/{self.escape(name)}/*")
 
     def directory_of_node(self, host_path: str | os.PathLike[str]) -> Directory | None:

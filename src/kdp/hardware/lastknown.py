@@ -38,7 +38,7 @@ class LastKnown:
         Args:
             key: The attribute. Where a device's successor at the same place must not inherit it, with what tells them
                 apart.
-            value: What it says; None: nothing of use.
+            value: What it says; None: no usable value.
         """
         if value is None:
             value = self._now.get(key, self._last.get(key))

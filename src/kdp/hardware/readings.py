@@ -1,8 +1,8 @@
 """`Reading`: the value of one attribute, or the reason why there is none.
 
 Every attribute of sysfs may be absent, empty, nonsense, or fail with EINVAL, ENODEV, ENOENT, EOPNOTSUPP and others: a
-port that is down has no speed, a card that is being pulled out has nothing. So reading returns and never raises: what
-one card does not tell must not end the scan of the others.
+port that is down has no speed, a card that is being pulled out has no attribute. So reading returns and never raises:
+what one card does not tell must not end the scan of the others.
 """
 
 from __future__ import annotations

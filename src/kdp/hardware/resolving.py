@@ -21,7 +21,7 @@ READ_ONLY = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 class Below(str):
     """A path of the node in a directory that is known to have no links on the way to it, as a `Directory` is.
 
-    It is a text as any other, for whoever looks at nodes in another way.
+    It is a text as any other, for a caller that looks at nodes in another way.
 
     Attributes:
         known: The directory.

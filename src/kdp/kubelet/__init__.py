@@ -5,7 +5,6 @@ It knows neither resources nor backends.
 
 from __future__ import annotations
 
-from .paths import KubeletPaths
-from .watch import KubeletState, KubeletView, KubeletWatch, look
+from ..startup import lazy_names
 
-__all__ = ["KubeletPaths", "KubeletState", "KubeletView", "KubeletWatch", "look"]
+__all__, __getattr__, __dir__ = lazy_names(__name__, __file__)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from ..startup import shown
+
 if TYPE_CHECKING:
     import os
 
@@ -29,6 +31,8 @@ class KubeletPaths:
         pod_resources_dir: Holds the pod-resources API's ``kubelet.sock``.
         pods_api_dir: Holds the pods API's ``pods-api.sock`` (1.36 and later).
     """
+
+    __repr__ = shown
 
     device_plugin_dir: Path
     plugins_registry_dir: Path

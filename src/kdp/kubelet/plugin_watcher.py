@@ -12,6 +12,7 @@ import attrs
 import grpc
 
 from ..proto.pluginregistration.v1 import api_pb2 as pb
+from ..startup import shown
 
 if TYPE_CHECKING:
     _Context = grpc.aio.ServicerContext[Any, Any]
@@ -30,6 +31,8 @@ class Registration:
         notified: Takes the kubelet's verdict: None, or why it did not register the plugin.
         asked: Called when the kubelet asks what the plugin is.
     """
+
+    __repr__ = shown
 
     type: Literal["DevicePlugin", "DRAPlugin"]
     name: str

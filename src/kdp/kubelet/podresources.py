@@ -5,7 +5,7 @@ The pod-resources API can be asked, not watched (contract section 10). Rules of 
 * Each round of questions has a channel of its own, so that none outlives its kubelet.
 * An answer may have 16 MiB. "Too many requests" is no fault, it means later; so does everything else that fails.
 * There is one entry for each device and NUMA node: a device counts once.
-* Plain init containers are never listed: that an id is missing does not say that nobody uses it.
+* The kubelet does not list plain init containers: that an id is missing does not say that nobody uses it.
 """
 
 from __future__ import annotations
@@ -71,6 +71,11 @@ class Report:
 
 
 @final
+class SilentKubeletError(PodResourcesError):
+    """The kubelet took the question, and did not answer it within `CALL_DEADLINE`."""
+
+
+@final
 class PodResourcesCalls:
     """The questions that can be asked over one channel; see `PodResources.connect`.
 
@@ -114,7 +119,8 @@ class PodResourcesCalls:
         try:
             return await call(request, timeout=CALL_DEADLINE)
         except grpc.aio.AioRpcError as error:
-            raise PodResourcesError(
+            silent = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            raise (SilentKubeletError if silent else PodResourcesError)(
                 f"the kubelet's pod-resources API does not answer {method}: {error.details() or error.code().name}"
             ) from None
 

@@ -2,7 +2,7 @@
 
 From Kubernetes 1.37 on the kubelet can be watched. What it says of pods is not looked at: that something happened is a
 reason to ask the pod-resources API, which alone knows of devices. And it says one thing more that nobody else does:
-whether the kubelet has heard of all its pods yet. Until then a missing pod means nothing.
+whether the kubelet has heard of all its pods yet. Until then a missing pod may still be there.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Only the kubelet may call, and it is root. So the socket has mode 0600 from the first moment at which anybody can find
 it, in a directory that only root can write. The caller's credentials (``SO_PEERCRED``) are not checked: gRPC binds,
-listens, and accepts itself, takes no descriptor from us, and gives a servicer no name of its peer but ``unix:``. Who can
+listens, and accepts itself, takes no descriptor from us, and names the peer ``unix:`` to a servicer. A process that can
 open a socket of root with mode 0600 is root, or has ``CAP_DAC_OVERRIDE``, and could become the kubelet as well.
 
 A cancellation waits until gRPC's server has started or stopped: it fails at one that was left halfway, and says so from

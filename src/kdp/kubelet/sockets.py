@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import socket
 import stat
 import struct
@@ -26,6 +27,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+PREFIX: Final = "kdp-"
+"""How the sockets of all kdp processes begin."""
+
+_LONGEST_SLUG: Final = 40
+
+_TAIL: Final = len(f"-{'0' * 8}-{'9' * 6}.sock") + 1
+"""Token, generation, and suffix of a plugin's socket, and one to spare."""
+
 UNBORN_SECONDS: Final = 60.0
 """Age in seconds from which a socket in a private directory that refuses connections is no starting process's."""
 
@@ -38,6 +47,19 @@ def birthplace(path: Path) -> Path:
     directory = path.parent / ".kdp"
     born = directory / f".{path.name}"
     return born if len(os.fsencode(born)) <= MAX_SOCKET_PATH_BYTES else directory / f".{os.urandom(3).hex()}"
+
+
+def plugin_prefix(directory: Path, name: str) -> str:
+    """Return how the sockets of all plugins begin that serve a resource of this name in a directory."""
+    room = MAX_SOCKET_PATH_BYTES - len(os.fsencode(directory)) - 1 - len(PREFIX) - _TAIL
+    slug = re.sub(r"[^A-Za-z0-9.-]", "_", name)
+    longest = max(8, min(_LONGEST_SLUG, room))
+    if len(slug) > longest:
+        import hashlib  # a rare need, and not cheap to load
+
+        digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+        slug = digest if longest < 10 else f"{slug[: longest - 9]}.{digest}"
+    return f"{PREFIX}{slug}-"
 
 
 def check_length(path: Path) -> None:

@@ -33,10 +33,13 @@ from ..concurrency import threads
 from ..concurrency.observable import Observable
 from ..errors import PluginDirectoryGoneError
 from ..hardware import DirectoryWatch
-from .sockets import connect
+from ..startup import shown
+from .sockets import PREFIX, connect
 
 if TYPE_CHECKING:
     import asyncio
+
+    from ..concurrency.history import History
 
 logger = logging.getLogger(__name__)
 
@@ -60,9 +63,6 @@ SLOWEST_STEP = 5.0
 """Seconds between two tries to connect to a file that nobody has listened on for long."""
 
 _RNG = random.Random()  # noqa: S311 - jitter, no secret
-
-PREFIX = "kdp-"
-"""How the sockets of all kdp processes begin."""
 
 
 class KubeletState(enum.Enum):
@@ -96,8 +96,16 @@ class KubeletView:
         identity: Device, inode and change time of ``kubelet.sock``; None where there is none.
     """
 
+    __repr__ = shown
+
     state: KubeletState
     identity: tuple[int, int, int] | None = None
+
+    @property
+    def made_at(self) -> float | None:
+        """When the kubelet made its socket, in Unix seconds; None: nobody listens there."""
+        listens = self.state is KubeletState.LISTENING and self.identity is not None
+        return self.identity[2] / 1e9 if listens and self.identity is not None else None
 
 
 class KubeletWatch:
@@ -106,15 +114,20 @@ class KubeletWatch:
     Args:
         directory: Where ``kubelet.sock`` and the plugins' sockets are. The plugin watcher's directory will do as well:
             there is never a ``kubelet.sock`` in it, the rest is the same.
+        history: Takes each restart; None: nobody reads it.
 
     Attributes:
         view: The newest `KubeletView`. Its version also grows when something happened to a socket of kdp's.
+        restarts: How often another kubelet was found to listen than the one before.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, history: History | None = None) -> None:
         self._directory = directory
+        self._history = history
         self._socket = directory / "kubelet.sock"
         self.view = Observable(KubeletView(KubeletState.ABSENT))
+        self.restarts = 0
+        self._listened: object | None = None
         self._wake = anyio.Event()
         self._directory_id: tuple[int, int] | None = None
         self._own_socket_changed = False
@@ -204,6 +217,12 @@ class KubeletWatch:
             view = attrs.evolve(view, state=KubeletState.BOUND)
         if view.identity != self.view.value.identity:
             self._quick()
+        if view.state is KubeletState.LISTENING and view.identity != self._listened:
+            if self._listened is not None:
+                self.restarts += 1
+                if self._history is not None:
+                    self._history.add("kubelet restarted")
+            self._listened = view.identity
         if view != self.view.value or self._own_socket_changed:
             self._own_socket_changed = False
             self.view.set(view)

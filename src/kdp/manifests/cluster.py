@@ -5,45 +5,23 @@ it here.
 
 RBAC cannot tell one node's slices from another's, so an account that may write its own could write all of them. A pod's
 token names the pod's node (from 1.32 on without switching it on), so a ValidatingAdmissionPolicy can: it lets the
-account write slices of that node and of this driver only. With it, whoever has broken into one node cannot offer
-devices of another one.
+account write slices of that node and of this driver only. With it, an intruder on one node cannot offer devices
+of another one.
 
 Source: DRA contract sections 3.5 and 3.7.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
-Document = dict[str, Any]
+from .rights import NODE_NAMED, READS_LABELS, Document, Rule, account_objects, document
 
-_RBAC: Final = "rbac.authorization.k8s.io"
-_ADMISSION: Final = "admissionregistration.k8s.io/v1"
 _RESOURCES: Final = "resource.k8s.io"
 
-_NODE_NAMED: Final = "request.userInfo.?extra[?'authentication.kubernetes.io/node-name'][0].orValue('')"
 _SLICE: Final = "(request.operation == 'DELETE' ? oldObject : object)"
-
-
-@attrs.frozen
-class Rule:
-    """A right in the cluster.
-
-    Attributes:
-        group: The API group; empty: the core.
-        resource: The resource.
-        verbs: What may be done with it.
-        why: What for, in words.
-        is_named: Whether it is for the driver's name only.
-    """
-
-    group: str
-    resource: str
-    verbs: tuple[str, ...]
-    why: str
-    is_named: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -56,6 +34,7 @@ class Cluster:
         writes_status: Whether it says in claims how their devices are.
         pool: The pool of devices that are no node's own; None: they are the node's.
         is_controller: Whether it publishes that pool, and serves no kubelet.
+        reads_labels: Whether a label of its node names its configuration.
     """
 
     driver: str
@@ -63,6 +42,7 @@ class Cluster:
     writes_status: bool = False
     pool: str | None = None
     is_controller: bool = False
+    reads_labels: bool = False
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -70,69 +50,36 @@ class Cluster:
         of = "node" if self.pool is None else "pool"
         verbs = ("list", "watch", "create", "update", "delete")
         publish = Rule(_RESOURCES, "resourceslices", verbs, f"publish the {of}'s devices")
+        labels = (READS_LABELS,) if self.reads_labels else ()
         if self.is_controller:
-            return (publish,)
+            return (publish, *labels)
         read = Rule(_RESOURCES, "resourceclaims", ("get",), "read what a claim was given")
         node = Rule("", "nodes", ("get",), "the slices belong to the node, and vanish with it")
         kept = "its devices from being published" if self.pool is None else "claims from being prepared"
         report = Rule("", "events", ("create",), f"say of the node what keeps {kept}")
         # The slices of a pool are written by its controller.
-        rules = (publish, read, node, report) if self.pool is None else (read, report)
+        rules = (publish, read, node, report) if self.pool is None else (read, report, *labels)
         if not self.writes_status:
             return rules
         scope = "associated-node:update" if self.pool is None else "arbitrary-node:update"
         return (
             *rules,
             Rule(_RESOURCES, "resourceclaims/status", ("update",), "say in claims how their devices are"),
-            Rule(_RESOURCES, "resourceclaims/driver", (scope,), "the same, from Kubernetes 1.36 on", True),
+            Rule(_RESOURCES, "resourceclaims/driver", (scope,), "the same, from Kubernetes 1.36 on", self.driver),
         )
 
 
 def cluster_objects(name: str, cluster: Cluster, namespace: str) -> list[Document]:
     """Return what is applied before the DaemonSet, the rights after what narrows them."""
-    labels = {"app.kubernetes.io/name": name}
-
-    def document(version: str, kind: str, called: str = name, **rest: Any) -> Document:
-        return {"apiVersion": version, "kind": kind, "metadata": {"name": called, "labels": labels}, **rest}
-
-    account: Document = document("v1", "ServiceAccount")
-    account["metadata"]["namespace"] = namespace
-    account["automountServiceAccountToken"] = False  # for the driver's pods only, which ask for it
     device_class: Document = {"selectors": [{"cel": {"expression": f"device.driver == '{cluster.driver}'"}}]}
     if cluster.extended_resource is not None:
         device_class["extendedResourceName"] = cluster.extended_resource
-    policy = [
-        document(_ADMISSION, "ValidatingAdmissionPolicy", spec=_policy(name, namespace, cluster)),
-        document(
-            _ADMISSION, "ValidatingAdmissionPolicyBinding", spec={"policyName": name, "validationActions": ["Deny"]}
-        ),
-    ]
     writes_slices = cluster.is_controller or cluster.pool is None
-    return [
-        account,
-        *(policy if writes_slices else ()),
-        document(
-            f"{_RBAC}/v1",
-            "ClusterRole",
-            rules=[
-                {"apiGroups": [rule.group], "resources": [rule.resource], "verbs": list(rule.verbs)}
-                | ({"resourceNames": [cluster.driver]} if rule.is_named else {})
-                for rule in cluster.rules
-            ],
-        ),
-        document(
-            f"{_RBAC}/v1",
-            "ClusterRoleBinding",
-            roleRef={"apiGroup": _RBAC, "kind": "ClusterRole", "name": name},
-            subjects=[{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
-        ),
-        # Where pods can have the devices is where the nodes' drivers are, so the class comes with those.
-        *(
-            ()
-            if cluster.is_controller
-            else (document(f"{_RESOURCES}/v1", "DeviceClass", cluster.driver, spec=device_class),)
-        ),
-    ]
+    policies = [(name, _policy(name, namespace, cluster))] if writes_slices else []
+    objects = account_objects(name, namespace, cluster.rules, policies)
+    if not cluster.is_controller:  # where pods can have the devices is where the nodes' drivers are
+        objects.append(document(f"{_RESOURCES}/v1", "DeviceClass", name, cluster.driver, spec=device_class))
+    return objects
 
 
 def _policy(name: str, namespace: str, cluster: Cluster) -> Document:
@@ -156,7 +103,7 @@ def _policy(name: str, namespace: str, cluster: Cluster) -> Document:
             }
         ],
         "variables": [
-            {"name": "tokenNode", "expression": _NODE_NAMED},
+            {"name": "tokenNode", "expression": NODE_NAMED},
             {"name": "sliceNode", "expression": f"{_SLICE}.spec.?nodeName.orValue('')"},
             {"name": "sliceDriver", "expression": f"{_SLICE}.spec.driver"},
             {"name": "slicePool", "expression": f"{_SLICE}.spec.pool.name"},

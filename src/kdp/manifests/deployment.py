@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, Literal, final
@@ -19,7 +20,9 @@ import attrs
 
 from ..daemon.parsers import Address
 from ..daemon.settings import SETTINGS, Settings
+from ..errors import InvalidValueError
 from ..model.backend import Needs
+from .account import Account
 from .cluster import Cluster
 
 CONFIG_DIR: Final = "/etc/kdp"
@@ -29,19 +32,22 @@ HOST_ROOT: Final = Path("/host")
 """Where the container has the node's directories, for backends that take a `kdp.hardware.Host`."""
 
 _DEVICE_MODEL: Final = ("/sys/bus", "/sys/class", "/sys/dev", "/sys/devices", "/sys/module")
-"""Directories of sysfs whose links lead into one another. Whoever reads one needs all, and no other file system is
-mounted below them, as the writable control groups are below ``/sys/fs``."""
+"""Directories of sysfs whose links lead into one another. A program that reads one needs all, and no other file system
+is mounted below them, as the writable control groups are below ``/sys/fs``."""
 
 _KERNELS: Final = ("/dev", "/proc", "/sys")
 """Nothing can be made there, and what is missing there never comes by itself."""
 
 _PORT: Final = 8080
 
+_OWN_PORTS: Final = range(18_000, 20_000)
+"""Ports in the node's network, below those of NodePorts and of connections that a kernel opens."""
+
 Probing = Literal["http", "exec"]
 """How the kubelet asks: at a port, or by a command in the container that asks at a unix socket."""
 
 _FIELDS: Final = {"node_name": "spec.nodeName", "pod_uid": "metadata.uid"}
-"""Which field of its pod a DRA driver has each of these settings from."""
+"""Which field of its pod a DRA driver has each of these settings from; a device plugin with an account, the first."""
 
 
 def on_one_line(text: str) -> str:
@@ -89,7 +95,9 @@ class Deployment:
         probing: How the kubelet asks it.
         restarts_with: A mark that changes when the process must be started anew to see changed files.
         fields: Variables that a pod gets from fields of its own, by name.
-        cluster: What it is in the cluster; None: a device plugin, of which the API server knows nothing.
+        cluster: What it is in the cluster; None: a device plugin.
+        account: What a device plugin does in the cluster; None: nothing, and it has no account.
+        config_label: The label of a node that names its configuration, of those in `CONFIG_DIR`; None: there is one.
     """
 
     name: str
@@ -103,6 +111,13 @@ class Deployment:
     restarts_with: str | None = None
     fields: Mapping[str, str] = attrs.field(factory=dict[str, str])
     cluster: Cluster | None = None
+    account: Account | None = None
+    config_label: str | None = None
+
+    @property
+    def has_account(self) -> bool:
+        """Whether it speaks to the API server."""
+        return self.cluster is not None or self.account is not None
 
     @property
     def is_controller(self) -> bool:
@@ -126,6 +141,7 @@ class Deployment:
         asked += ["the node's network"] * self.needs.host_network + ["the node's processes"] * self.needs.host_pid
         given += [(what, "the backend asks for it") for what in asked]
         rules = self.cluster.rules if self.cluster is not None else ()
+        rules += self.account.rules if self.account is not None else ()
         return given + [(f"{', '.join(rule.verbs)} {rule.resource}", rule.why) for rule in rules]
 
 
@@ -145,13 +161,16 @@ def deployment_of(
     files: Mapping[str, str] | None = None,
     restarts_with: str | None = None,
     cluster: Cluster | None = None,
+    account: Account | None = None,
+    config_label: str | None = None,
 ) -> Deployment:
     """Decide what a plugin's process must be given.
 
     The settings in force decide which of the kubelet's directories are needed; options are those that were given, by
     flag. With ``takes_host`` the backend reads the node through `kdp.hardware.Host`, so that the node's directories may
     be elsewhere than at their own place. With ``keeps_state`` something is saved of allocations: the backend has a hook
-    that may leave some state, or that is told when a pod gives devices back.
+    that may leave some state, or that is told when a pod gives devices back. The state directory is given in any case:
+    a driver of the other mode must find the lock.
     """
     options = dict(options)
     root = Path("/")
@@ -160,16 +179,23 @@ def deployment_of(
         options["--host-root"] = str(root)
     http = settings.http
     if http is None and in_container and probing == "http":
-        # In the node's network nobody else needs to reach it, and the kubelet's probes come from the node.
-        http = Address("127.0.0.1" if needs.host_network else "", _PORT)
+        http = default_http(name, in_the_nodes=needs.host_network)
         options["--http"] = str(http)
+    if http is not None and not http.port and in_container and probing == "http":
+        raise InvalidValueError(
+            f"--http {http}: the kubelet's probes need a port that is known; leave it out, or choose --probes exec"
+        )
     fields: dict[str, str] = {}
-    own = _own(settings, keeps_state=keeps_state, has_socket=not in_container)
+    if account is not None:
+        fields = {SETTINGS["node_name"].variable: _FIELDS["node_name"]}
+    own = _own(settings, keeps_state=keeps_state, keeps_evictions=account is not None and account.evicts)
     if cluster is not None:
         own = () if cluster.is_controller else _of_driver(settings, cluster.driver)
         fields = {} if cluster.is_controller else {SETTINGS[name].variable: field for name, field in _FIELDS.items()}
         if takes_host and not cluster.is_controller:
             needs = attrs.evolve(needs, host_paths=(*needs.host_paths, "/sys"))
+    if config_label is not None and in_container:
+        fields[SETTINGS["node_name"].variable] = _FIELDS["node_name"]
     return Deployment(
         name=name,
         target=target,
@@ -185,10 +211,25 @@ def deployment_of(
         restarts_with=restarts_with,
         fields=fields,
         cluster=cluster,
+        account=account,
+        config_label=config_label,
     )
 
 
-def _own(settings: Settings, *, keeps_state: bool, has_socket: bool) -> Iterable[Folder]:
+def default_http(name: str, *, in_the_nodes: bool) -> Address:
+    """Return where a pod answers its probes.
+
+    In the node's network nobody else needs to reach it, and the kubelet's probes come from the node.
+    """
+    return Address("127.0.0.1", own_port(name)) if in_the_nodes else Address("", _PORT)
+
+
+def own_port(name: str) -> int:
+    """Return the port of a plugin in the node's network, where all plugins share the ports: the same for each name."""
+    return _OWN_PORTS[zlib.crc32(name.encode()) % len(_OWN_PORTS)]
+
+
+def _own(settings: Settings, *, keeps_state: bool, keeps_evictions: bool) -> Iterable[Folder]:
     """Tell what kdp itself needs as a device plugin."""
     paths = settings.paths
     if settings.registration == "watcher":
@@ -202,8 +243,12 @@ def _own(settings: Settings, *, keeps_state: bool, has_socket: bool) -> Iterable
         yield _same(
             "cdi", settings.cdi_dir, "the files that describe its devices to the runtime", writable=True, made=True
         )
-    if settings.state_dir is not None and (keeps_state or has_socket):
-        why = "allocations until they are released" if keeps_state else "the socket on which commands ask it"
+    yield from _labels(settings)
+    if settings.state_dir is not None:
+        lock = "the lock that keeps a DRA driver of the same devices away"
+        kept = ["allocations until they are released"] if keeps_state else []
+        kept += ["when pods were evicted, for the limit per hour"] if keeps_evictions else []
+        why = ", and ".join([*kept, lock])
         yield _same("state", settings.state_dir, why, writable=True, made=True)
 
 
@@ -221,9 +266,16 @@ def _of_driver(settings: Settings, driver: str) -> Iterable[Folder]:
     yield _same(
         "cdi", settings.cdi_dir, "the files that describe claims to the container runtime", writable=True, made=True
     )
+    yield from _labels(settings)
     if settings.state_dir is not None:
         why = "the lock that keeps a device plugin of the same devices away"
         yield _same("state", settings.state_dir, why, writable=True, made=True)
+
+
+def _labels(settings: Settings) -> Iterable[Folder]:
+    if settings.labels == "nfd":
+        why = "the node's labels, for Node Feature Discovery"
+        yield _same("labels", settings.labels_dir, why, writable=True, made=True)
 
 
 def _same(name: str, path: Path, why: str, *, writable: bool = False, made: bool = False) -> Folder:

@@ -3,95 +3,56 @@
 Why it is as it is:
 
 * A device plugin has ``maxSurge: 0``. With two pods at a time a kubelet before 1.37 drops the new plugin's registration
-  when the old one's stream ends (kubernetes#121994, contract section 11). kdp survives that, but there is nothing to
-  gain.
+  when the old one's stream ends (kubernetes#121994, contract section 11). kdp survives that, but a surge has no
+  advantage.
 * No liveness for a kubelet that is down or a driver that is missing: ``/livez`` says whether the process answers,
   ``/readyz`` whether every resource has a stream. A restart cures neither.
-* The plugin's directory is mounted, never ``kubelet.sock``: the kubelet makes that file anew at each start.
+* The plugin's directory is mounted, not ``kubelet.sock``: the kubelet makes that file anew at each start.
 * A DRA driver has ``maxSurge``: the new pod serves before the old one ends, so no pod waits and no slice vanishes. In
   the node's network both would answer probes at one port, so there the old one ends first.
-* A device plugin has no account: it does not talk to the API server, so there is no token either. What a DRA driver has
-  is told in `kdp.manifests.cluster`.
+* A device plugin has no account, and so no token, unless its settings have it talk to the API server; then it has what
+  `kdp.manifests.account` says. What a DRA driver has is told in `kdp.manifests.cluster`.
 * A pool's controller is a Deployment of one replica that ends before it is replaced: two would write the same slices in
   turn.
 * The socket for commands and exec probes is in a directory of the pod: it ends with the pod, and two pods of an update
   each have one. It is in memory, because a full disk must not end the plugin by its probe.
-* Nobody may connect to the plugin's port. A NetworkPolicy never applies to the pod's own node, from which the kubelet
+* Nobody may connect to the plugin's port. A NetworkPolicy does not apply to the pod's own node, from which the kubelet
   probes. It has no effect on pods in the node's network: there, the port is on loopback.
 * What is read only is so below mounts, too (Kubernetes 1.31 and newer, with a runtime that can do it). That excludes
-  mount propagation.
-* 48 MiB is what an example has resident in a cluster, most of it shared files; 96 MiB is twice that.
+  mount propagation, so a mount has either the one or the other.
+* 48 MiB is what an example has resident in a cluster, most of it shared files. The limit has room for commands that run
+  in the container: they count, and the kernel might end the plugin instead of them.
+* The startup probe gives a process on a busy node two minutes before the liveness probe counts.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from typing import Any, Final, final
+from typing import TYPE_CHECKING, Any, Final
 
-import attrs
-
+from ..daemon.found_sockets import POD_SOCKET, POD_VOLUME
 from ..daemon.settings import SETTINGS
-from ..errors import InvalidValueError
+from .account import plugin_objects
 from .cluster import cluster_objects
 from .deployment import CONFIG_DIR, Deployment
+from .openshift import openshift_objects
+from .placement import ALL_TAINTS, check_label
+
+if TYPE_CHECKING:
+    from .placement import Placement, Toleration
 
 Document = dict[str, Any]
 
 _PORT_NAME: Final = "http"
 _RUN_DIR: Final = "/run/kdp"
-_SOCKET: Final = f"{_RUN_DIR}/plugin.sock"
+_SOCKET: Final = f"{_RUN_DIR}/{POD_SOCKET}"
 
-POLICY_FILE: Final = "network-policy.yaml"
-"""The file of a kustomize base that has the NetworkPolicy."""
+_ACCOUNT_FILE: Final = "account.yaml"
+_DRIVER_FILE: Final = "driver.yaml"
+_OPENSHIFT_FILE: Final = "openshift.yaml"
+_POLICY_FILE: Final = "network-policy.yaml"
 
 _READ_ONLY: Final = {"readOnly": True, "recursiveReadOnly": "IfPossible"}
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
-
-
-@final
-@attrs.frozen(kw_only=True)
-class Placement:
-    """Where and from what the DaemonSet's pods are made.
-
-    Attributes:
-        image: The container's image.
-        namespace: Where; the priority class may be refused by a quota elsewhere than in ``kube-system``.
-        node_selector: The nodes' labels; empty: every node.
-        runtime_class: The container's RuntimeClass; None: the default.
-        selinux_type: The process's SELinux type, which container-selinux has for device plugins; None: the default. It
-            means nothing on a node without SELinux.
-
-    Raises:
-        InvalidValueError: The namespace is no name of one.
-    """
-
-    image: str
-    namespace: str = "kube-system"
-    node_selector: Mapping[str, str] = attrs.field(factory=dict[str, str])
-    runtime_class: str | None = None
-    selinux_type: str | None = "container_device_plugin_t"
-
-    def __attrs_post_init__(self) -> None:
-        check_label("namespace", self.namespace)
-        if not self.image or self.image != "".join(self.image.split()):
-            raise InvalidValueError(
-                f"image {self.image!r}: must be a reference without spaces; valid is 'registry.example.com/widgets:1'"
-            )
-
-
-def check_label(what: str, value: str) -> str:
-    """Return a DNS label.
-
-    Raises:
-        InvalidValueError: It is none.
-    """
-    if not _LABEL.fullmatch(value):
-        raise InvalidValueError(
-            f"{what} {value!r}: must be at most 63 small letters, digits and dashes, a letter or digit at both ends; "
-            f"valid is 'kdp-widgets'"
-        )
-    return value
+_PROPAGATED: Final = {"readOnly": True, "mountPropagation": "HostToContainer"}
 
 
 def daemon_set(deployment: Deployment, placement: Placement) -> list[Document]:
@@ -126,45 +87,65 @@ def daemon_set(deployment: Deployment, placement: Placement) -> list[Document]:
     if deployment.is_controller:
         del main["spec"]["updateStrategy"]
         main = {**main, "kind": "Deployment", "spec": {"replicas": 1, "strategy": {"type": "Recreate"}, **main["spec"]}}
-    first = (
-        [] if deployment.cluster is None else cluster_objects(deployment.name, deployment.cluster, placement.namespace)
-    )
-    if not deployment.needs.host_network:
+    first: list[Document] = []
+    if deployment.cluster is not None:
+        first += cluster_objects(deployment.name, deployment.cluster, placement.namespace)
+    if deployment.account is not None:
+        first += plugin_objects(deployment.name, deployment.account, placement.namespace)
+    if placement.openshift:
+        first += openshift_objects(deployment, placement)
+    if has_policy(deployment, placement):
         first.append(_closed(deployment, placement))
     return [*first, *([config] if deployment.files else []), main]
 
 
+def has_policy(deployment: Deployment, placement: Placement) -> bool:
+    """Return whether there is a NetworkPolicy; in the node's network it would do nothing."""
+    return placement.network_policy and not deployment.needs.host_network
+
+
 def _closed(deployment: Deployment, placement: Placement) -> Document:
-    """Return the policy by which nobody may connect to the pods."""
+    """Return the policy by which nobody may connect to the pods, but those of the namespace that Prometheus is in."""
+    spec: Document = {"podSelector": {"matchLabels": _labels(deployment)}, "policyTypes": ["Ingress"]}
+    if placement.scraped_from is not None:
+        selector = {"matchLabels": {"kubernetes.io/metadata.name": placement.scraped_from}}
+        port = {"port": _PORT_NAME, "protocol": "TCP"}
+        spec["ingress"] = [{"from": [{"namespaceSelector": selector}], "ports": [port]}]
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
         "metadata": _metadata(deployment, placement),
-        "spec": {"podSelector": {"matchLabels": _labels(deployment)}, "policyTypes": ["Ingress"]},
+        "spec": spec,
     }
 
 
-def workload_file(deployment: Deployment) -> str:
-    """Return the name of the file of a kustomize base that has the pods."""
-    return "deployment.yaml" if deployment.is_controller else "daemonset.yaml"
+def base(deployment: Deployment, placement: Placement) -> dict[str, list[Document]]:
+    """Return the files of a kustomize base, but those that its ConfigMap is made of.
 
-
-def kustomization(deployment: Deployment, placement: Placement) -> Document:
-    """Return the ``kustomization.yaml`` of a base: workload, `POLICY_FILE`, a driver's ``driver.yaml``, files."""
-    document: Document = {
+    Raises:
+        InvalidValueError: The deployment's name is no DNS label.
+    """
+    files: dict[str, list[Document]] = {_ACCOUNT_FILE: [], _DRIVER_FILE: [], _OPENSHIFT_FILE: [], _POLICY_FILE: []}
+    *first, main = daemon_set(deployment, placement)
+    own = _OPENSHIFT_FILE
+    if deployment.has_account:
+        own = _ACCOUNT_FILE if deployment.cluster is None else _DRIVER_FILE
+    places = {"NetworkPolicy": _POLICY_FILE, "SecurityContextConstraints": _OPENSHIFT_FILE}
+    for document in first:
+        if document["kind"] != "ConfigMap":  # which kustomize makes of the files
+            files[places.get(document["kind"], own)].append(document)
+    kept = {name: documents for name, documents in files.items() if documents}
+    kept["deployment.yaml" if deployment.is_controller else "daemonset.yaml"] = [main]
+    kustomization: Document = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "namespace": placement.namespace,
-        "resources": [
-            *([] if deployment.cluster is None else ["driver.yaml"]),
-            *([] if deployment.needs.host_network else [POLICY_FILE]),
-            workload_file(deployment),
-        ],
+        "resources": list(kept),
     }
     if deployment.files:
         # The generated name has a hash of the content, so a changed file rolls the DaemonSet.
-        document["configMapGenerator"] = [{"name": deployment.name, "files": list(deployment.files)}]
-    return document
+        kustomization["configMapGenerator"] = [{"name": deployment.name, "files": list(deployment.files)}]
+    return {"kustomization.yaml": [kustomization], **kept}
 
 
 def _labels(deployment: Deployment) -> Document:
@@ -188,18 +169,25 @@ def _pod(deployment: Deployment, placement: Placement) -> Document:
         }
         for folder in deployment.folders
     ]
-    volumes.append({"name": "run", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}})
+    volumes.append({"name": POD_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}})
     if deployment.files:
         volumes.append({"name": "config", "configMap": {"name": deployment.name}})
+    # Before the pods that want its devices.
+    priority = "system-cluster-critical" if deployment.is_controller else "system-node-critical"
+    tolerations: tuple[Toleration, ...] = () if deployment.is_controller else ALL_TAINTS
+    if placement.tolerations is not None:
+        tolerations = placement.tolerations
+    has_account = deployment.has_account or placement.openshift
     return _without_nothing(
-        # Before the pods that want its devices.
-        priorityClassName="system-cluster-critical" if deployment.is_controller else "system-node-critical",
-        tolerations=[] if deployment.is_controller else [{"operator": "Exists"}],
-        automountServiceAccountToken=deployment.cluster is not None,
+        priorityClassName=priority if placement.priority_class is None else placement.priority_class or None,
+        tolerations=[each.document() for each in tolerations],
+        imagePullSecrets=[{"name": each} for each in placement.pull_secrets],
+        automountServiceAccountToken=deployment.has_account,
         enableServiceLinks=False,
         terminationGracePeriodSeconds=10,
-        serviceAccountName=None if deployment.cluster is None else deployment.name,
-        nodeSelector=dict(placement.node_selector),
+        serviceAccountName=deployment.name if has_account else None,
+        nodeSelector=placement.node_selector,
+        affinity=placement.affinity,
         runtimeClassName=placement.runtime_class,
         hostNetwork=deployment.needs.host_network or None,
         hostPID=deployment.needs.host_pid or None,
@@ -208,11 +196,12 @@ def _pod(deployment: Deployment, placement: Placement) -> Document:
 
 
 def _container(deployment: Deployment, placement: Placement) -> Document:
+    read_only = _READ_ONLY if placement.propagation == "none" else _PROPAGATED
     mounts = [
-        {"name": folder.name, "mountPath": folder.seen_at} | ({} if folder.writable else _READ_ONLY)
+        {"name": folder.name, "mountPath": folder.seen_at} | ({} if folder.writable else read_only)
         for folder in deployment.folders
     ]
-    mounts.append({"name": "run", "mountPath": _RUN_DIR})
+    mounts.append({"name": POD_VOLUME, "mountPath": _RUN_DIR})
     if deployment.files:
         # The directory: a file mounted with subPath never changes.
         mounts.append({"name": "config", "mountPath": CONFIG_DIR, "readOnly": True})
@@ -227,12 +216,29 @@ def _container(deployment: Deployment, placement: Placement) -> Document:
         # Commands that run in the container have it as well, the exec probes among them.
         "env": [{"name": SETTINGS["socket"].variable, "value": _SOCKET}, *fields],
         **_probes(deployment),
-        "resources": {"requests": {"cpu": "10m", "memory": "48Mi"}, "limits": {"memory": "96Mi"}},
+        "resources": {"requests": {"cpu": "10m", "memory": "48Mi"}, "limits": {"memory": placement.memory_limit}},
         # Not below /dev, which may be the node's own.
         "terminationMessagePath": "/run/kdp-termination-log",
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": mounts,
     }
+
+
+def security_level(deployment: Deployment) -> tuple[str, str]:
+    """Return the level of the Pod Security Standards that a namespace must allow, and why it is no stricter one."""
+    needs = deployment.needs
+    why = [
+        *(["hostPath volumes"] if deployment.folders else []),
+        *(["a privileged container"] if needs.opened_nodes else []),
+        *(["capabilities"] if needs.capabilities else []),
+        *(["the node's network"] if needs.host_network else []),
+        *(["the node's processes"] if needs.host_pid else []),
+    ]
+    if why:
+        return "privileged", ", ".join(why)
+    if deployment.is_controller:
+        return "restricted", "nothing of the node, no root, no capability"
+    return "baseline", "root"
 
 
 def _probes(deployment: Deployment) -> Document:
@@ -241,9 +247,10 @@ def _probes(deployment: Deployment) -> Document:
     ports: Document = {} if http is None else {"ports": [{"name": _PORT_NAME, "containerPort": http.port}]}
     if deployment.probing == "exec":
         # A process costs more than a connection, so it is asked less often.
-        live: Document = {"periodSeconds": 20, "timeoutSeconds": 5, "failureThreshold": 3}
+        live: Document = {"exec": {"command": ["kdp", "probe", "live"]}, "timeoutSeconds": 5}
         return ports | {
-            "livenessProbe": {"exec": {"command": ["kdp", "probe", "live"]}, **live},
+            "startupProbe": {**live, "periodSeconds": 5, "failureThreshold": 24},
+            "livenessProbe": {**live, "periodSeconds": 20, "failureThreshold": 3},
             "readinessProbe": {
                 "exec": {"command": ["kdp", "probe", "ready"]},
                 "periodSeconds": 10,
@@ -254,8 +261,10 @@ def _probes(deployment: Deployment) -> Document:
         return {}
     port = _without_nothing(port=_PORT_NAME, host=http.host or None)
     timing = {"periodSeconds": 10, "timeoutSeconds": 5}
+    alive: Document = {"httpGet": {"path": "/livez", **port}, **timing}
     return ports | {
-        "livenessProbe": {"httpGet": {"path": "/livez", **port}, **timing, "failureThreshold": 6},
+        "startupProbe": {**alive, "periodSeconds": 2, "failureThreshold": 60},
+        "livenessProbe": {**alive, "failureThreshold": 6},
         "readinessProbe": {"httpGet": {"path": "/readyz", **port}, **timing, "periodSeconds": 5},
     }
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..errors import InvalidValueError
 from .deployment import on_one_line
-from .kubernetes import check_label
+from .placement import check_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -1,7 +1,7 @@
 """`DeviceBackend`: the class that a hardware vendor subclasses, and everything its hooks may rely on.
 
 One mandatory method, `DeviceBackend.discover`; each other hook is optional and kdp finds it by "was it overridden?".
-The protocol's flags follow from that and are never set by hand. No new mandatory method will ever be added.
+The protocol's flags follow from that and are not set by hand. No new mandatory method will ever be added.
 
 How hooks are called, all of them:
 
@@ -30,15 +30,18 @@ import attrs
 from typing_extensions import override
 
 from ..errors import InvalidValueError
+from ..startup import shown
 from .devices import Device
 from .edits import ContainerEdits
 from .health_policy import HealthPolicy
+from .names import check_label_name, check_label_value
 from .quantities import Amount, Quantity
 
 if TYPE_CHECKING:
     import threading
 
     from .claims import Claim, NetworkData  # noqa: TC004 - attrs reads no annotation
+    from .measurements import Measurement
 
 __all__ = ["Allocation", "DeviceBackend", "Needs", "PreferRequest", "Reporter", "WrappedBackend", "is_overridden"]
 
@@ -61,7 +64,7 @@ class Allocation(Sequence[Device]):
             empty. ``released`` may come when the claim is gone from the API.
         request: The name of the claim's request; of a prioritised list with the chosen part, as ``gpu/large``.
         config: The parameters that class and claim ask for, as an object of what ``DeviceBackend.config`` names; None:
-            they ask for nothing.
+            they have none.
         consumed: What this claim has of a shared device's capacities, by device id and capacity.
         share_id: Which share of a shared device this is, by device id.
         admin_access: Whether this is admin access: another claim may have the devices at the same time, so neither
@@ -70,6 +73,8 @@ class Allocation(Sequence[Device]):
             ``status.devices`` (``--device-status on``) and in the metadata file of its containers (``--device-metadata
             on``). Other hooks find nothing in it.
     """
+
+    __repr__ = shown
 
     resource: str
     devices: tuple[Device, ...]
@@ -117,6 +122,8 @@ class PreferRequest:
         size: How many are wanted in all, those of ``must_include`` counted.
     """
 
+    __repr__ = shown
+
     resource: str
     available: tuple[Device, ...]
     must_include: tuple[Device, ...]
@@ -146,6 +153,18 @@ def _check_paths(_needs: object, field: attrs.Attribute[tuple[str, ...]], paths:
             )
 
 
+def _check_labels(_needs: object, _field: object, labels: tuple[str, ...]) -> None:
+    for label in labels:
+        name, equals, value = label.partition("=")
+        if not equals:
+            raise InvalidValueError(
+                f"node_labels {label!r}: must be LABEL=VALUE; valid is "
+                f"'feature.node.kubernetes.io/pci-10de.present=true'"
+            )
+        check_label_name(name)
+        check_label_value(value)
+
+
 def _check_nodes(needs: object, field: attrs.Attribute[tuple[str, ...]], nodes: tuple[str, ...]) -> None:
     _check_paths(needs, field, tuple(node for node in nodes if not node.startswith(("char-", "block-"))))
 
@@ -168,10 +187,14 @@ class Needs:
         capabilities: Linux capabilities, as ``SYS_ADMIN``; normally none.
         host_network: Whether it must run in the node's network namespace.
         host_pid: Whether it must see the node's processes, as who asks for the processes on a device.
+        node_labels: Labels of nodes that have the hardware, as ``LABEL=VALUE``: a pod runs where the node has one of
+            them. Empty: on all nodes. The administrator can take that away (``kdp manifests --node-selector none``).
 
     Raises:
-        InvalidValueError: A path is not absolute, or a capability no name of one.
+        InvalidValueError: A path is not absolute, or a capability or a label no name of one.
     """
+
+    __repr__ = shown
 
     host_paths: tuple[str, ...] = attrs.field(default=(), converter=_tuple, validator=_check_paths)
     writable_paths: tuple[str, ...] = attrs.field(default=(), converter=_tuple, validator=_check_paths)
@@ -180,6 +203,7 @@ class Needs:
     capabilities: tuple[str, ...] = attrs.field(default=(), converter=_capabilities, validator=_check_capabilities)
     host_network: bool = False
     host_pid: bool = False
+    node_labels: tuple[str, ...] = attrs.field(default=(), converter=_tuple, validator=_check_labels)
 
 
 class Reporter(Protocol):
@@ -258,6 +282,9 @@ class DeviceBackend(abc.ABC):
             parameters.
         unused_hooks: Hooks that the class has and this object does not want called, as one that an option switches on:
             ``self.unused_hooks = () if scrub else ("released",)`` in ``__init__``. They count as not overridden.
+        measurements: What ``measure`` measures, as ``(kdp.Measurement("gpu_utilization", unit="ratio", help="Share of
+            time in use."),)``. At most 32. Set on the class.
+        measure_interval: Seconds from the beginning of one ``measure`` to that of the next, at least.
     """
 
     resource: str | None = None
@@ -269,6 +296,8 @@ class DeviceBackend(abc.ABC):
     policy: str | None = None
     config: type | tuple[type, ...] | None = None
     unused_hooks: Collection[str] = ()
+    measurements: Sequence[Measurement] = ()
+    measure_interval: float = 10.0
 
     @abc.abstractmethod
     def discover(self) -> Iterable[Device] | Awaitable[Iterable[Device]]:
@@ -305,7 +334,7 @@ class DeviceBackend(abc.ABC):
     def watch(self, report: Reporter) -> Awaitable[None] | None:
         """Wait for events of the hardware and report them, for as long as the backend is open.
 
-        Called once after each ``open`` and the first ``discover``, from a thread of its own (``def``), so it may block
+        Called after each ``open`` and the first ``discover``, from a thread of its own (``def``), so it may block
         for ever; it should look at ``report.stopping`` when it can, because until it has returned it is not called
         again. ``async def``: cancelled at the close. It adds to polling and never replaces it. Returning is fine and
         final until the next open; an exception is logged and ``watch`` is called again with growing pauses.
@@ -321,7 +350,7 @@ class DeviceBackend(abc.ABC):
 
         Deadline 20 s: the kubelet itself has none and admits no other pod meanwhile. Raise `kdp.AllocationError` with a
         sentence for the pod's author; anything else reaches the pod as "internal error" and the log as a
-        traceback. Either way only this pod fails. On cancellation the kubelet has lost interest: undo nothing.
+        traceback. Either way only this pod fails. On cancellation the kubelet has lost interest: do not undo anything.
         """
         return ContainerEdits.merge(((d.id, d.edits) for d in devices), joined_env=self.joined_env)
 
@@ -349,7 +378,7 @@ class DeviceBackend(abc.ABC):
         return {}
 
     def counters(self) -> Mapping[str, Mapping[str, Amount]] | Awaitable[Mapping[str, Mapping[str, Amount]]]:
-        """Return what there is of the things that partitions share, by counter set and counter; default: nothing.
+        """Return what there is of the things that partitions share, by counter set and counter; default: none.
 
         A card whose memory is divided declares ``{"gpu-0": {"memory": Quantity("80Gi")}}``, and each of its partitions
         ``consumes={"gpu-0": {"memory": Quantity("20Gi")}}``: the scheduler allocates no more of them than there is.
@@ -372,8 +401,8 @@ class DeviceBackend(abc.ABC):
     def released(self, devices: Allocation) -> Awaitable[None] | None:
         """Clean up after devices that a pod gave back: scrub, reset, delete.
 
-        Called when two lists of the kubelet's pod-resources API, 30 s apart, do not name the devices, with the ``state``
-        that the other hooks left (contract section 10; the API's directory must be mounted). Once for each allocation;
+        Called when two lists of the kubelet's pod-resources API, 30 s apart, do not name the devices. ``state`` is what
+        the other hooks left (contract section 10; the API's directory must be mounted). Once for each allocation;
         a plugin that is killed may do it again. Never while a pod holds one of the devices: if they are given to
         another pod before it could be told, it is told when that one has ended, too; allocations of the same devices
         that left equal states count as one then. While it runs, an ``allocate`` of these devices waits. Deadline 60 s.
@@ -384,12 +413,34 @@ class DeviceBackend(abc.ABC):
         have ended.
         """
 
+    def measure(self) -> Mapping[str, Mapping[str, float]] | Awaitable[Mapping[str, Mapping[str, float]]]:
+        """Return what the devices measure now: device id to measurement to value. Leave out what is not known.
+
+        Each measurement is declared in ``measurements``. Called only if metrics are on, after the first ``discover``
+        and then every ``measure_interval`` seconds; a scrape reads what was measured last. Deadline 5 s. A value that
+        is no finite number, and a device or measurement that is not known, is left out, and the log tells the mistake.
+        On an exception no value is exported until it succeeds again.
+        """
+        return {}
+
+    def labels(self, devices: Sequence[Device]) -> Mapping[str, str] | Awaitable[Mapping[str, str]]:
+        """Return the labels that the node is to have because of these devices; default: `kdp.default_labels`.
+
+        Pods select nodes by them. Called only if labels are on (``--labels``), after a ``discover`` that found other
+        devices or attributes than before, and by ``kdp node label``. Deadline 5 s. Names begin with a domain;
+        `kdp.label_value` makes a value of any text. A label that breaks Kubernetes' rules is left out, and the log and
+        the status tell the rule. On an exception the labels of before stay, and it is called again after 10 s.
+        """
+        from .labels import default_labels  # late: few plugins label their node
+
+        return default_labels(devices, self.resource)
+
     def needs(self) -> Needs | Awaitable[Needs]:
         """Return what the plugin's container needs on the node, beyond what the devices' edits show.
 
-        Called by ``kdp manifests`` only, never while the plugin runs; the backend is not open. That command also runs
-        ``discover`` and adds the directories of the device nodes that it finds, so a backend that only looks at its
-        nodes needs none of this. May block; has no deadline. An exception ends the command with one sentence.
+        Called by ``kdp manifests`` and ``kdp doctor``, never by a running plugin; the backend is not open. The first
+        also runs ``discover`` and adds the directories of the device nodes that it finds, so a backend that only looks
+        at its nodes needs none of this. May block; has no deadline. An exception ends the command with one sentence.
         """
         return Needs()
 
@@ -405,7 +456,20 @@ class WrappedBackend(DeviceBackend):
 
 
 OPTIONAL_HOOKS: Final = frozenset(
-    ("open", "close", "watch", "allocate", "prefer", "links", "counters", "prepare_container", "released", "needs")
+    (
+        "open",
+        "close",
+        "watch",
+        "allocate",
+        "prefer",
+        "links",
+        "counters",
+        "prepare_container",
+        "released",
+        "measure",
+        "labels",
+        "needs",
+    )
 )
 
 

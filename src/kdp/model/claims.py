@@ -76,7 +76,7 @@ class RequestPolicy:
     Either ``valid_values`` or a range that begins at ``min``, or neither.
 
     Attributes:
-        default: What a claim gets that asks for nothing. None: the whole capacity.
+        default: What a claim gets that names no amount. None: the whole capacity.
         valid_values: The amounts that there are, at most 10, the smallest first.
         min: The smallest amount; needed for ``max`` and ``step``.
         max: The largest; None: the whole capacity.
@@ -250,7 +250,7 @@ class NetworkData:
         hardware_address: As ``52:54:00:12:34:56``; at most 128 bytes.
 
     Raises:
-        InvalidValueError: A value breaks its rule, or nothing is said at all.
+        InvalidValueError: A value breaks its rule, or no value is given.
     """
 
     interface_name: str = attrs.field(default="", validator=_text_up_to(MAX_INTERFACE_NAME))

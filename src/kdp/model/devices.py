@@ -15,12 +15,13 @@ import attrs
 from typing_extensions import override
 
 from ..errors import InvalidValueError, kind_of
+from ..startup import shown
 from .edits import ContainerEdits
 from .names import check_attribute_name, check_counter_name, check_device_id, check_resource_name
 from .quantities import Amount, capacities, check_amount, exact
 from .text import plain_text
 
-if TYPE_CHECKING:  # what only DRA has is loaded by whoever has one
+if TYPE_CHECKING:  # loaded only by programs that use DRA
     from .claims import BindingConditions, RequestPolicy, Taint  # noqa: TC004 - again where one is looked at
 
 MAX_NUMA_NODE = 63
@@ -44,6 +45,8 @@ class Health:
             said in the log and taken as text; 1,024 characters are kept. The device plugin protocol itself carries no
             reason (contract section 1.1).
     """
+
+    __repr__ = shown
 
     reason: str | None = attrs.field(converter=attrs.converters.optional(_reason))
 
@@ -98,6 +101,8 @@ class Version:
     Attributes:
         text: ``MAJOR.MINOR.PATCH`` with optional pre-release and build parts.
     """
+
+    __repr__ = shown
 
     text: str = attrs.field(converter=_semver)
 
@@ -260,6 +265,8 @@ class Device:
         taints: What keeps claims away from it that do not tolerate it.
         binding_conditions: What has to come true before a pod with this device is bound to its node.
     """
+
+    __repr__ = shown
 
     id: str = attrs.field(converter=check_device_id)
     health: Health = attrs.field(default=_HEALTHY, converter=_health)

@@ -14,7 +14,7 @@ hooks          no               yes
 cdi_devices    yes              no       names whose specs somebody else writes
 ============== ================ ======== ===========================================
 
-Paths are paths on the node; this module never opens them (a DaemonSet may see the node's ``/dev`` elsewhere).
+Paths are paths on the node; this module does not open them (a DaemonSet may see the node's ``/dev`` elsewhere).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from typing import Generic, Literal, TypeVar, get_args
 import attrs
 
 from ..errors import EditConflictError, InvalidValueError, kind_of
+from ..startup import shown
 from .names import check_absolute_path, check_cdi_device_name, check_env_name, check_env_variable, is_utf8
 
 __all__ = ["ContainerEdits", "DeviceNode", "Hook", "Mount"]
@@ -73,6 +74,8 @@ class DeviceNode:
             the node anew with mknod(2), which hardly any workload needs.
     """
 
+    __repr__ = shown
+
     host_path: str = attrs.field(converter=_host_path)
     container_path: str = attrs.field(default=None, converter=_container_path)
     permissions: str = attrs.field(default="rw", converter=_permissions)
@@ -91,6 +94,8 @@ class Mount:
         container_path: Where it appears; default: the host path.
         read_only: Whether the container may only read it.
     """
+
+    __repr__ = shown
 
     host_path: str = attrs.field(converter=_host_path)
     container_path: str = attrs.field(default=None, converter=_container_path)
@@ -143,6 +148,8 @@ class Hook:
         env: Its environment as ``NAME=VALUE``.
         timeout: Seconds after which the runtime gives up; None: no limit.
     """
+
+    __repr__ = shown
 
     name: HookName = attrs.field(converter=_hook_name)
     path: str = attrs.field(converter=_host_path)
@@ -229,7 +236,7 @@ class ContainerEdits:
     """Everything that one or several devices add to a container. Frozen; change it with ``attrs.evolve``.
 
     Attributes:
-        env: Environment variables. A pod's own ``env`` wins over them in containerd, so they protect nothing.
+        env: Environment variables. A pod's own ``env`` wins over them in containerd, so they are no protection.
         device_nodes: Device nodes to create.
         mounts: Bind mounts.
         annotations: CRI container annotations (runtimes read them; they are not the pod's annotations).
@@ -237,6 +244,8 @@ class ContainerEdits:
         cdi_devices: Qualified names of CDI devices that tools of the vendor describe, as ``nvidia.com/gpu=0``. Those
             that kdp describes itself it adds itself.
     """
+
+    __repr__ = shown
 
     env: Mapping[str, str] = attrs.field(default=_NOTHING, converter=_env, hash=False)
     device_nodes: tuple[DeviceNode, ...] = attrs.field(default=(), converter=_device_nodes)

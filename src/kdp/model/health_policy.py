@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, final
 import attrs
 
 from ..errors import ConfigurationError, InvalidValueError
+from ..startup import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -59,6 +60,8 @@ class HealthPolicy:
     Raises:
         InvalidValueError: A number breaks its rule, or two of them contradict each other.
     """
+
+    __repr__ = shown
 
     failures: int = _field(1, _count, "failures")
     successes: int = _field(3, _count, "successes")

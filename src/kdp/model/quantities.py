@@ -11,6 +11,7 @@ import attrs
 from typing_extensions import override
 
 from ..errors import InvalidValueError
+from ..startup import shown
 from .names import check_attribute_name
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class Quantity:
     Attributes:
         text: The notation (Kubernetes API, ``resource.Quantity``).
     """
+
+    __repr__ = shown
 
     text: str = attrs.field(converter=_quantity)
 

@@ -36,19 +36,33 @@ def slip_of(name: str, known: Iterable[str]) -> str | None:
 
     Case and underscores do not count, so that ``pollInterval`` is one.
     """
-    import difflib
-
-    def plain(text: str) -> str:
-        return text.lower().replace("_", "")
-
+    left, letters = _plain(name), sorted(_plain(name))
     meant, best = None, _SURE
     for each in known:
-        left, right = plain(name), plain(each)
-        swapped = len(left) > 3 and sorted(left) == sorted(right)
-        score = 1.0 if swapped else difflib.SequenceMatcher(None, left, right).ratio()
+        right = _plain(each)
+        if _most(left, right) < best:
+            continue
+        score = 1.0 if len(left) > 3 and letters == sorted(right) else _similarity(left, right)
         if score >= best:
             meant, best = each, score
     return meant
+
+
+def _plain(text: str) -> str:
+    return text.lower().replace("_", "")
+
+
+def _most(left: str, right: str) -> float:
+    """Return what the similarity is at most: most names have too few letters in common, and cost nothing more."""
+    if not left or not right or 2 * min(len(left), len(right)) < _SURE * (len(left) + len(right)):
+        return 0.0
+    return 2 * sum(min(left.count(each), right.count(each)) for each in set(left)) / (len(left) + len(right))
+
+
+def _similarity(left: str, right: str) -> float:
+    import difflib  # only for names that are alike
+
+    return difflib.SequenceMatcher(None, left, right).ratio()
 
 
 def slips_in(backend: DeviceBackend) -> list[str]:

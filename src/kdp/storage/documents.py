@@ -8,10 +8,12 @@ fails in another place.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
+
+_T = TypeVar("_T")
 
 MAX_DEPTH: Final = 100
 """Levels of nesting in a document: more than any file needs, fewer than any parser's own limit."""
@@ -34,14 +36,11 @@ def parse_json(text: str | bytes) -> Any:
     """
     import json  # a plugin without files of its own starts without it
 
-    try:
-        value = json.loads(
+    return bounded(
+        lambda: json.loads(
             text, object_pairs_hook=unique, parse_constant=_refuse, parse_int=_whole, parse_float=_finite
         )
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-    check_depth(value)
-    return value
+    )
 
 
 def parse_toml(text: str) -> dict[str, Any]:
@@ -52,8 +51,17 @@ def parse_toml(text: str) -> dict[str, Any]:
     """
     import tomllib
 
+    return bounded(lambda: tomllib.loads(text))
+
+
+def bounded(parse: Callable[[], _T]) -> _T:
+    """Return what a parser returns.
+
+    Raises:
+        ValueError: The parser raises it, or its value is nested too deeply or has a number of thousands of digits.
+    """
     try:
-        value = tomllib.loads(text)
+        value = parse()
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     check_depth(value)

@@ -1,6 +1,7 @@
 """Replace a file whole, and remove the drafts that killed processes left.
 
 * A reader finds the old file or the new one, whole, also after a crash at any moment.
+* `draft` writes a file that gets its name later. That last step needs neither space nor a free descriptor.
 * A draft is a hidden file beside the file that it becomes. A process that is killed while it writes leaves its draft;
   `remove_drafts` removes it a minute later.
 * What is written can be read again: a file has `kdp.storage.reading.MAX_BYTES` at most.
@@ -14,13 +15,13 @@ import contextlib
 import errno
 import os
 import time
-from typing import TYPE_CHECKING, Final, Literal
+from pathlib import Path
+from typing import Final, Literal, final
+
+import attrs
 
 from . import locks
 from .reading import MAX_BYTES
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Sync = Literal["nothing", "content", "name"]
 """What survives a loss of power: either file, perhaps empty; either file, whole; the new file."""
@@ -33,33 +34,53 @@ _LONGEST_STEM: Final = 200
 """Characters of the file's name in its draft's name; with the rest they stay within the 255 of a file system."""
 
 
+@final
+@attrs.frozen
+class Draft:
+    """A file that is written, and does not have its name yet.
+
+    Attributes:
+        path: Where it is.
+        file: What it is to replace.
+    """
+
+    path: Path
+    file: Path
+
+    def commit(self) -> None:
+        """Replace the file. This needs neither space nor a free descriptor."""
+        os.rename(self.path, self.file)
+
+    def discard(self) -> None:
+        """Remove the draft, if it is there and may be removed."""
+        with contextlib.suppress(OSError):
+            os.unlink(self.path)
+
+
+def draft(file: Path, data: bytes, *, mode: int = 0o600) -> Draft:
+    """Write what is to replace a file later, and sync it. It belongs to the caller until it is as old as any draft."""
+    written, descriptor = _written(file, data, mode, "content", is_locked=False)
+    os.close(descriptor)
+    return written
+
+
 def replace(file: Path, data: bytes, *, mode: int = 0o600, sync: Sync = "content") -> None:
     """Replace a file, or make it. Its directory must exist. The umask does not change ``mode``."""
     os.close(_replace(file, data, mode, sync, is_locked=False))
 
 
 def replace_locked(file: Path, data: bytes, *, mode: int = 0o600, sync: Sync = "content") -> int:
-    """Replace a file as `replace` does, and return its descriptor, which holds its lock until `kdp.storage.locks.close`."""
+    """Replace a file like `replace`. Return its descriptor, which holds its lock until `kdp.storage.locks.close`."""
     return _replace(file, data, mode, sync, is_locked=True)
 
 
 def _replace(file: Path, data: bytes, mode: int, sync: Sync, *, is_locked: bool) -> int:
-    if len(data) > MAX_BYTES:
-        raise OSError(errno.EFBIG, f"{len(data)} bytes are more than the {MAX_BYTES} of a file of kdp", str(file))
-    draft = file.with_name(f".{file.name[:_LONGEST_STEM]}.{os.urandom(6).hex()}{_SUFFIX}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    written, descriptor = _written(file, data, mode, sync, is_locked=is_locked)
     try:
         try:
-            if is_locked:
-                locks.lock(descriptor)  # before it has the name: nobody may take it for a dead process's
-            os.fchmod(descriptor, mode)
-            _write(descriptor, data)
-            if sync != "nothing":
-                os.fsync(descriptor)
-            os.rename(draft, file)
+            written.commit()
         except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(draft)
+            written.discard()
             raise
         if sync == "name":
             _sync_names(file.parent)
@@ -67,6 +88,26 @@ def _replace(file: Path, data: bytes, mode: int, sync: Sync, *, is_locked: bool)
         locks.close(descriptor)
         raise
     return descriptor
+
+
+def _written(file: Path, data: bytes, mode: int, sync: Sync, *, is_locked: bool) -> tuple[Draft, int]:
+    """Write a draft; return it with its open descriptor."""
+    if len(data) > MAX_BYTES:
+        raise OSError(errno.EFBIG, f"{len(data)} bytes are more than the {MAX_BYTES} of a file of kdp", str(file))
+    written = Draft(file.with_name(f".{file.name[:_LONGEST_STEM]}.{os.urandom(6).hex()}{_SUFFIX}"), file)
+    descriptor = os.open(written.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        if is_locked:
+            locks.lock(descriptor)  # before it has the name: nobody may take it for a dead process's
+        os.fchmod(descriptor, mode)
+        _write(descriptor, data)
+        if sync != "nothing":
+            os.fsync(descriptor)
+    except BaseException:
+        written.discard()
+        locks.close(descriptor)
+        raise
+    return written, descriptor
 
 
 def _write(descriptor: int, data: bytes) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigurationError, InvalidValueError, message_of
 from ..model.backend import is_overridden
+from ..model.measurements import MOST_MEASUREMENTS, Measurement
 from ..model.names import check_resource_name
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def _joined_env(value: Any) -> None:
 
 def _policy(value: Any) -> None:
     if value is not None:
-        from ..allocation.policies import check_policy  # whoever has no policy does not pay for it
+        from ..allocation.policies import check_policy  # late: few backends have a policy
 
         check_policy(_text(value, "the name of a policy or None; valid is 'packed'"))
 
@@ -82,6 +83,25 @@ def _unused_hooks(value: Any) -> None:
         raise InvalidValueError(f"{value!r} must be a collection of hooks' names; valid is ('released',)")
     for name in value:  # pyright: ignore[reportUnknownVariableType]
         _text(name, "a hook's name; valid is 'released'")
+
+
+def _measurements(value: Any) -> None:
+    if isinstance(value, str) or not isinstance(value, Collection):
+        raise InvalidValueError(f"{value!r} must be a sequence of kdp.Measurement")
+    found: set[str] = set()
+    for each in value:  # pyright: ignore[reportUnknownVariableType]
+        if not isinstance(each, Measurement):
+            raise InvalidValueError(f"{each!r} must be a kdp.Measurement")
+        if each.name in found:
+            raise InvalidValueError(f"measurement {each.name!r} is there twice: name one of them otherwise")
+        found.add(each.name)
+    if len(found) > MOST_MEASUREMENTS:
+        raise InvalidValueError(f"{len(found)} measurements: at most {MOST_MEASUREMENTS} are exported; leave some out")
+
+
+def _measure_interval(value: Any) -> None:
+    if not (_is_number(value) and 0 < value < math.inf):
+        raise InvalidValueError(f"{value!r} must be a number of seconds above 0; valid is 10.0")
 
 
 def _is_number(value: Any) -> bool:
@@ -102,4 +122,6 @@ _CHECKS = {
     "joined_env": _joined_env,
     "policy": _policy,
     "unused_hooks": _unused_hooks,
+    "measurements": _measurements,
+    "measure_interval": _measure_interval,
 }

@@ -1,7 +1,7 @@
 """`DeviceNodes`: the device nodes of a backend's devices, what is wrong with each, and word of their changes.
 
-A node is looked at where it is (`Host.node_fault`); inotify only says when to look. Whoever begins to follow nodes
-looks at them once more: what happened to them before is not told.
+A node is looked at where it is (`Host.node_fault`); inotify only says when to look. A caller that begins to follow
+nodes looks at them again, because inotify does not report earlier changes.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..hardware import Host
     from ..model.backend import DeviceBackend
     from ..model.devices import Device
+    from .labelling import NodeLabels
 
 
 async def discover_linked(
@@ -40,9 +41,22 @@ async def discover_once(backend: DeviceBackend, *, host: Host) -> Mapping[str, t
         return await supervisor.once()
 
 
+async def discover_labels(backend: DeviceBackend, *, host: Host) -> NodeLabels:
+    """Do as `discover_once` does, and return the labels that the backend wants for the node."""
+    from .labelling import ask_labels
+
+    async with _supervised(backend, host, wants_labels=True) as supervisor:
+        found = await supervisor.once()
+        assert supervisor.labelling is not None  # as was asked for
+        devices = tuple(device for held in found.values() for device in held)
+        return await ask_labels(
+            supervisor.hooks, supervisor.labelling, backend, devices, deadline=supervisor.deadlines.labels
+        )
+
+
 @asynccontextmanager
-async def _supervised(backend: DeviceBackend, host: Host) -> AsyncGenerator[Supervisor]:
-    supervisor = Supervisor(backend, host=host)
+async def _supervised(backend: DeviceBackend, host: Host, *, wants_labels: bool = False) -> AsyncGenerator[Supervisor]:
+    supervisor = Supervisor(backend, host=host, wants_labels=wants_labels)
     try:
         yield supervisor
     finally:

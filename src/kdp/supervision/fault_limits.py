@@ -1,7 +1,8 @@
 """How many faults are remembered: a backend that reports new kinds or ids for ever must not take all memory. Sans-IO.
 
-What is left out can only keep a device Unhealthy, never heal it: beyond its kinds, a device has one more fault, which no
-`clear` takes back. Faults of ids that no device has are forgotten, the oldest first: nobody is offered such a device.
+What is left out can only keep a device Unhealthy, never heal it. If a device has too many kinds of fault, it gets one
+more fault, which no `clear` takes back. Faults of ids that no device has are forgotten, the oldest first: nobody is
+offered such a device.
 """
 
 from __future__ import annotations

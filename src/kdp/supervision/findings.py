@@ -10,6 +10,7 @@ import attrs
 from ..errors import InvalidValueError, kind_of, lasting
 from ..model.devices import Device
 from ..model.names import check_resource_name
+from ..startup import shown
 
 if TYPE_CHECKING:
     from ..model.backend import DeviceBackend
@@ -26,6 +27,8 @@ class Findings:
         resource: The one of devices that name none; None: all of them name theirs.
         stale_after: Seconds that they may be old before they are Unhealthy.
     """
+
+    __repr__ = shown
 
     devices: tuple[Device, ...]
     faults: Mapping[str, str]

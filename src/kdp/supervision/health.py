@@ -36,23 +36,33 @@ Invariants, each with a mutant in the tests that breaks it:
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 import attrs
 
 from ..model.devices import Device, Health
 from ..model.health_policy import HealthPolicy
-from .fault_limits import forget_unknown, keep
+from ..startup import shown
+from .fault_limits import FURTHER, forget_unknown, keep
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 __all__ = ["DeviceHealth", "HealthChange", "HealthMonitor", "HealthState"]
 
+KINDS: Final = ("discover", "device_node", "silence", "quarantine", "further")
+"""Conditions that are no fault of a `Reporter`: discovery says so, the device node is gone, nobody knows how the device
+is, it flapped too often, or it has more kinds of faults than are kept."""
+
 _MOST_REASONS = 5
 """So many faults are named of a device in quarantine: what goes on flapping must not be news for ever."""
 
 _MOST_DOUBLINGS = 64
+
+_QUARANTINED = "quarantined, "
+
+UNSPECIFIED = "unspecified"
+"""The kind of a fault of which nothing more is known."""
 
 
 @final
@@ -74,6 +84,11 @@ class HealthState(enum.Enum):
 _UP = (HealthState.HEALTHY, HealthState.SUSPECT)
 
 
+def is_of_quarantine(health: Health) -> bool:
+    """Return whether a device is listed with this health because it is in quarantine."""
+    return health.reason is not None and health.reason.startswith(_QUARANTINED)
+
+
 @final
 @attrs.frozen(kw_only=True)
 class DeviceHealth:
@@ -83,11 +98,23 @@ class DeviceHealth:
         state: The state.
         reason: Why; None: it is healthy.
         since: When the state began, in seconds on the caller's clock.
+        kinds: Which conditions are against it: the kinds of its faults, and kdp's own (`KINDS`). Two that differ only
+            in them are equal: they say what is wrong in other words.
     """
+
+    __repr__ = shown
 
     state: HealthState
     reason: str | None
     since: float
+    kinds: tuple[str, ...] = attrs.field(default=(), eq=False)
+
+    @property
+    def kind(self) -> str:
+        """What kind of fault it is, in a word: that of `kdp.Reporter.fault`, else one of kdp's own."""
+        reported = [kind for kind in self.kinds if kind not in KINDS]
+        first = next(iter((*reported, *self.kinds)), None)
+        return first or (UNSPECIFIED if self.state is HealthState.UNHEALTHY else self.state.value)
 
 
 @final
@@ -99,11 +126,15 @@ class HealthChange:
         device: The device as it is listed now.
         before: The state before; None: the device is new (then this one is not healthy).
         health: How it is now.
+        resource: The resource that the device is of; None: the monitor does not know it, and its caller adds it.
     """
+
+    __repr__ = shown
 
     device: Device
     before: HealthState | None
     health: DeviceHealth
+    resource: str | None = None
 
 
 @attrs.define
@@ -124,6 +155,8 @@ class _Record:
         hold: The current hold-down.
         gone_since: When it vanished from discovery; None: it is there.
     """
+
+    __repr__ = shown
 
     state: HealthState | None
     reason: str | None = None
@@ -228,7 +261,7 @@ class _Record:
 
     def _quarantined(self) -> str:
         return (
-            f"quarantined, it flapped {len(self.flaps)} times lately and needs {self.hold:g} s without a fault; "
+            f"{_QUARANTINED}it flapped {len(self.flaps)} times lately and needs {self.hold:g} s without a fault; "
             f"last: {'; '.join(self.causes)}"
         )
 
@@ -376,6 +409,22 @@ class HealthMonitor:
                 reasons.extend(self._faults[name].values())
         return reasons
 
+    def _kinds(self, device: Device, record: _Record | None, state: HealthState) -> tuple[str, ...]:
+        if record is None and self._silence is None:
+            return ()
+        found: dict[str, None] = {}
+        if record is not None and (record.in_force or record.bad):
+            found["discover"] = None
+        if device.id in self._nodes:
+            found["device_node"] = None
+        for name in (device.unit, device.id):
+            found.update(dict.fromkeys("further" if k == FURTHER else k for k in self._faults.get(name, ())))
+        if self._silence is not None:
+            found["silence"] = None
+        if state is HealthState.QUARANTINED:
+            found["quarantine"] = None
+        return tuple(found)
+
     def _settle(
         self, ids: Iterable[str], now: float, listed_before: Mapping[str, Device] | None = None
     ) -> tuple[HealthChange, ...]:
@@ -389,9 +438,9 @@ class HealthMonitor:
             if record is not None:
                 record.settle(device.health.reason, pushed, is_new, now, self._policy)
             known = self._health.get(device_id)
-            health = self._health_of(record, known, now)
+            health = self._health_of(device, record, known, now)
             self._listed[device_id] = listed = self._as_listed(device, health, before.get(device_id))
-            if health == known:
+            if known is not None and health == known and health.kinds == known.kinds:
                 continue
             if health.state is HealthState.HEALTHY:
                 self._health.pop(device_id, None)
@@ -402,13 +451,20 @@ class HealthMonitor:
                 transitions.append(HealthChange(device=listed, before=state, health=health))
         return tuple(transitions)
 
-    def _health_of(self, record: _Record | None, known: DeviceHealth | None, now: float) -> DeviceHealth:
+    def _health_of(
+        self, device: Device, record: _Record | None, known: DeviceHealth | None, now: float
+    ) -> DeviceHealth:
         state = (record.state if record else None) or HealthState.HEALTHY
         reason = record.reason if record else None
         if self._silence is not None:
             reason = self._silence if state in _UP else f"{reason}; {self._silence}"
             state = HealthState.UNHEALTHY if state in _UP else state
-        return DeviceHealth(state=state, reason=reason, since=known.since if known and known.state is state else now)
+        return DeviceHealth(
+            state=state,
+            reason=reason,
+            since=known.since if known and known.state is state else now,
+            kinds=self._kinds(device, record, state),
+        )
 
     def _as_listed(self, device: Device, health: DeviceHealth, before: Device | None) -> Device:
         """Return the device with this health; the same object as before if that says so of the same device."""

@@ -23,6 +23,7 @@ from ..errors import (
     HookFailedError,
     HookTimeoutError,
     InvalidValueError,
+    KdpError,
     NotReady,
     in_one_line,
     lasting,
@@ -43,6 +44,17 @@ logger = logging.getLogger(__name__)
 GRACE = 0.1
 """Seconds that a cancelled ``async def`` hook has to release what it holds before its caller goes on without it."""
 
+LONG = 3.0
+"""Seconds after which it is said that the start waits for a hook; its deadline may be a minute."""
+
+
+_REASONS = {
+    NotReady: "not_ready",
+    AllocationError: "refused",
+    HookTimeoutError: "deadline",
+}
+"""What the failures of hooks are counted as; any other is an ``error``."""
+
 
 class _Limit:
     """A deadline that has begun to run; without ``seconds`` it never ends."""
@@ -62,12 +74,14 @@ class Hooks:
     Attributes:
         label: What texts call it: its class's name.
         state: The state shared with earlier and later supervisors.
+        waiting: Called with a sentence when ``open`` or ``discover`` has not returned for a while; must not raise.
     """
 
     def __init__(self, backend: DeviceBackend, state: SharedState | None = None) -> None:
         self._backend = backend
         self.label = type(backend).__name__
         self.state = state or SharedState()
+        self.waiting: Callable[[str], object] = lambda _: None
         self._overridden = frozenset(hook for hook in {"discover", *OPTIONAL_HOOKS} if is_overridden(backend, hook))
 
     def close(self) -> None:
@@ -98,6 +112,20 @@ class Hooks:
                 cancellation pass.
             HookFailedError: The hook raised something else. The log has the traceback, once for each new failure.
         """
+        began, counts = time.monotonic(), self.state.counts
+        try:
+            return await self._call(hook, args, deadline, then)
+        except KdpError as error:
+            reason = next((reason for kind, reason in _REASONS.items() if isinstance(error, kind)), "error")
+            counts.failures.add(hook, reason)
+            raise
+        finally:
+            if hook != "watch":
+                counts.seconds.add(hook, seconds=time.monotonic() - began)
+
+    async def _call(
+        self, hook: str, args: tuple[Any, ...], deadline: float | None, then: Callable[[Any], Any] | None
+    ) -> Any:
         lanes = self.state.lanes
         lane = lanes.get(hook)
         if lane is None:
@@ -114,15 +142,21 @@ class Hooks:
             lane.lock.release()
             raise self._failed(lane, hook, error) from error
         # Not this call's end but the hook's own return frees the hook for the next call.
-        done.add_done_callback(lambda _: lane.lock.release())
+        done.add_done_callback(lambda _: _returned(lane))
         done.add_done_callback(lambda _: self.state.returned())
         try:
+            if hook in ("open", "discover") and deadline is not None and deadline > LONG:
+                finished, _ = await asyncio.wait({done}, timeout=LONG)
+                if not finished:
+                    text = f"waiting for {hook}() of {self.label}, which has not returned for {LONG:g} s"
+                    self.waiting(f"{text}; its deadline is {deadline:g} s")
             finished, _ = await asyncio.wait({done}, timeout=limit.left)
         except asyncio.CancelledError:
             await _cancel(done)
             raise
         if not finished:
             await _cancel(done)
+            lane.is_hanging = not done.done()
             raise self._timeout(hook, limit)
         result, failure = (None, asyncio.CancelledError()) if done.cancelled() else done.result()
         if isinstance(failure, (NotReady, AllocationError)):
@@ -170,7 +204,7 @@ class Hooks:
         failure = lasting(f"{type(error).__name__}: {message_of(error)}")
         if failure != lane.last_failure:
             lane.last_failure = failure
-            # Words of our own are told by whoever is told of the failure.
+            # The receiver of the failure logs our own sentences.
             told = "" if isinstance(error, InvalidValueError) else f": {in_one_line(error)}"
             logger.error("%s() of %s failed%s", hook, self.label, told, exc_info=error)
         if isinstance(error, InvalidValueError):  # our own words about the vendor's value: they may leave the process
@@ -178,6 +212,11 @@ class Hooks:
         return HookFailedError(
             f"{hook}() of {self.label} raised {type(error).__name__}; the plugin's log has the details"
         )
+
+
+def _returned(lane: Lane) -> None:
+    lane.is_hanging = False
+    lane.lock.release()
 
 
 def _begun(

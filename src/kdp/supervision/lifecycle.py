@@ -1,4 +1,4 @@
-"""`Lifecycle`: a backend is opened and closed in turn, however late its hooks return and whoever serves it next.
+"""`Lifecycle`: a backend is opened and closed in turn, even if its hooks return late or another supervisor is next.
 
 A ``def`` hook cannot be broken off. So an ``open`` may return after its deadline or after the stop, and ``close`` may
 still run when the next one, after a reload, wants to open the same object. None of them is called twice for that, and

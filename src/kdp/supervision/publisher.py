@@ -1,7 +1,7 @@
 """`DiscoveryPublisher`: turns what is learned of a backend's devices into the newest `Discovery`.
 
-What is published is always the whole truth: all devices with all conditions of their health applied. A discovery that
-fails or hangs keeps the last known devices; after ``stale_after`` they are Unhealthy with the reason, and never vanish.
+What is published is complete: all devices, with all conditions of their health applied. A discovery that fails or hangs
+keeps the last known devices; after ``stale_after`` they are Unhealthy with the reason, and never vanish.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import attrs
 
 from ..concurrency.observable import Observable
 from ..model.devices import Device
+from ..startup import shown
 from .health import DeviceHealth, HealthChange, HealthMonitor, HealthState
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ..model.backend import DeviceBackend
     from ..model.health_policy import HealthPolicy
     from .findings import Findings
+    from .shared_state import BackendCounts
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +46,10 @@ class Discovery:
         resource: The one of devices that name none.
         health: How those of the devices are that are not simply healthy, by id; since when on `time.monotonic`'s clock.
         unknown: Why nobody knows how the devices are, although the backend is open; None: somebody does.
+        is_absent: Whether it is not ready because the node has no such hardware (`kdp.NoHardware`).
     """
+
+    __repr__ = shown
 
     devices: tuple[Device, ...] | None
     problem: str | None
@@ -52,6 +57,7 @@ class Discovery:
     resource: str | None = None
     health: Mapping[str, DeviceHealth] = attrs.field(factory=dict[str, DeviceHealth])
     unknown: str | None = None
+    is_absent: bool = False
 
 
 class DiscoveryPublisher:
@@ -61,15 +67,22 @@ class DiscoveryPublisher:
         backend: The vendor's object.
         policy: The thresholds of health.
         observe: Called for each change of a device's state; what it raises is logged.
+        counts: Where the changes are counted.
 
     Attributes:
         discovery: The newest `Discovery`.
         not_ready: Why the backend is not ready; None: it is.
+        taken_at: When a discovery succeeded last, on `time.monotonic`'s clock; None: none has.
     """
 
     def __init__(
-        self, backend: DeviceBackend, policy: HealthPolicy, observe: Callable[[HealthChange], object] | None
+        self,
+        backend: DeviceBackend,
+        policy: HealthPolicy,
+        observe: Callable[[HealthChange], object] | None,
+        counts: BackendCounts,
     ) -> None:
+        self._counts = counts
         self._resource = backend.resource
         self._stale_after = backend.stale_after
         self._label = type(backend).__name__
@@ -77,7 +90,9 @@ class DiscoveryPublisher:
         self._observe = observe
         self.discovery = Observable(Discovery(devices=None, problem=_NOT_YET))
         self.not_ready: str | None = _NOT_YET
+        self.taken_at: float | None = None
         self._found: Findings | None = None
+        self._is_absent = False
         self._failing: str | None = None
         self._stale: str | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -112,10 +127,17 @@ class DiscoveryPublisher:
         if self._found is None:
             logger.info("%s: devices discovered: %d", self._label, len(found.devices), extra={"backend": self._label})
         self._recover()
-        self.not_ready = None
-        self._found = found
+        self.not_ready, self._is_absent = None, False
+        self._found, self.taken_at = found, time.monotonic()
         self._resource, self._stale_after = found.resource, found.stale_after
         self._publish(self._monitor.probed(found.devices, found.faults, time.monotonic()))
+
+    def wait(self, reason: str) -> None:
+        """The start waits for a hook: the reason is why nothing is known yet, unless there is another one."""
+        if self._found is None and self.not_ready == _NOT_YET:
+            logger.info("%s: %s", self._label, reason, extra={"backend": self._label})
+            self.not_ready = reason
+            self._publish(())
 
     def fail(self, reason: str) -> None:
         """Discovery failed."""
@@ -123,16 +145,17 @@ class DiscoveryPublisher:
             logger.error("%s: %s", self._label, reason, extra={"backend": self._label})
         self._failing = reason
         if self.not_ready is not None:
-            self.not_ready = reason
+            self.not_ready, self._is_absent = reason, False
         if "stale" not in self._timers:  # the reason why they became stale stays theirs: a new one is no news
             self._call_later("stale", self._stale_after, self._mark_stale)
         self._publish(self._silence())
 
-    def drop(self, reason: str) -> None:
+    def drop(self, reason: str, *, is_absent: bool = False) -> None:
         """The backend is not ready: its devices are Unhealthy until it is again."""
         if reason != self.not_ready:
-            logger.warning("%s is not ready: %s", self._label, reason, extra={"backend": self._label})
-        self.not_ready = reason
+            level, what = (logging.INFO, "has no hardware here") if is_absent else (logging.WARNING, "is not ready")
+            logger.log(level, "%s %s: %s", self._label, what, reason, extra={"backend": self._label})
+        self.not_ready, self._is_absent = reason, is_absent
         self._recover()
         self._publish(self._silence())
 
@@ -193,7 +216,7 @@ class DiscoveryPublisher:
             self._call_later("hold", max(0.0, deadline - time.monotonic()), self._end_hold)
         found = self._found
         self.discovery.set(
-            Discovery(devices=None, problem=self.not_ready)
+            Discovery(devices=None, problem=self.not_ready, is_absent=self._is_absent)
             if found is None
             else Discovery(
                 devices=self._monitor.devices,
@@ -202,6 +225,7 @@ class DiscoveryPublisher:
                 resource=found.resource,
                 health=self._monitor.health,
                 unknown=self._stale,
+                is_absent=self._is_absent,
             )
         )
         for change in changes:
@@ -212,14 +236,15 @@ class DiscoveryPublisher:
 
     def _tell(self, change: HealthChange) -> None:
         device, health = change.device, change.health
+        self._counts.changed(device.resource or self._resource or "", health.state.value, health.kinds)
         if {change.before, health.state} == {HealthState.HEALTHY, HealthState.SUSPECT}:
-            # The other changes are seen in the list, and told by whoever makes it.
+            # The other changes are seen in the list, and the list's maker logs them.
             text = f"{health.state.value} ({health.reason})" if health.reason else "well"
             resource = device.resource or self._resource
             extra = {"resource": resource, "device_id": device.id}
             logger.info("%s: device %s is %s, listed Healthy as before", resource, device.id, text, extra=extra)
         if self._observe is not None:
             try:
-                self._observe(change)
+                self._observe(attrs.evolve(change, resource=device.resource or self._resource))
             except Exception:
                 logger.exception("%s: the observer of health failed; going on", self._label)

@@ -20,13 +20,17 @@ from typing_extensions import override
 from ..concurrency.backoff import Backoff
 from ..errors import ConfigurationError
 from ..kubelet.server import hold_core
+from ..startup import shown
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 
     from anyio.abc import TaskGroup
 
+    from ..kubelet.watch import KubeletView  # noqa: TC004 - attrs reads no annotation
+    from ..model.devices import Device
     from .health import DeviceHealth
+    from .held_claim import HeldClaim
     from .supervisor import Supervisor
 
 logger = logging.getLogger(__name__)
@@ -40,7 +44,7 @@ STOP_BUDGET = DRAIN_SECONDS + 0.3
 PATIENCE = 1.0
 """Seconds beyond the budget after which answers that are still being sent are given up.
 
-On a busy node the last answers come late, and whoever needs a certain end has a clock of his own (`kdp.run` has).
+On a busy node the last answers come late. A caller that needs a certain end has its own clock, like `kdp.run`.
 """
 
 
@@ -82,8 +86,28 @@ class Part(Protocol):
         ...
 
     @property
+    def listed(self) -> Mapping[str, Device]:
+        """The devices by id, with those that have vanished and are still listed."""
+        ...
+
+    @property
+    def holders(self) -> Mapping[str, str] | None:
+        """Which pod holds a device, by its id; None: nobody has said."""
+        ...
+
+    @property
     def details(self) -> Mapping[str, object]:
         """Facts that only this protocol has, JSON-like, for the readiness probe."""
+        ...
+
+    @property
+    def since(self) -> float | None:
+        """When the kubelet began or ceased to use it, on `time.monotonic`'s clock; None: that is not known."""
+        ...
+
+    @property
+    def claims(self) -> Sequence[HeldClaim] | None:
+        """The claims that have devices; None: this protocol knows none."""
         ...
 
 
@@ -93,9 +117,17 @@ class BaseStatus(abc.ABC):
 
     Attributes:
         backends: For each backend, in the order given, its class's name and why it is not ready (None: it is).
+        absent: For each backend of which the node has no hardware, the sentence. It counts as ready.
+        kubelet: What is seen of the kubelet; None: nothing is.
+        kubelet_restarts: How often another kubelet took its place.
     """
 
+    __repr__ = shown
+
     backends: tuple[tuple[str, str | None], ...]
+    absent: tuple[str, ...] = ()
+    kubelet: KubeletView | None = None
+    kubelet_restarts: int = 0
 
     @property
     @abc.abstractmethod
@@ -124,6 +156,11 @@ class Service(AsyncContextManagerMixin, abc.ABC):
         self._discovered: anyio.Event
         self._tasks: TaskGroup
 
+    @property
+    def supervisors(self) -> Sequence[Supervisor]:
+        """The supervisors of the backends, in the order given."""
+        return self._supervisors
+
     def rescan(self) -> None:
         """Let every backend discover soon, over the living streams."""
         for supervisor in self._supervisors:
@@ -146,7 +183,16 @@ class Service(AsyncContextManagerMixin, abc.ABC):
     @property
     def _problems(self) -> tuple[tuple[str, str | None], ...]:
         """What `BaseStatus.backends` says."""
-        return tuple((each.label, each.discovery.value.problem) for each in self._supervisors)
+        return tuple(
+            (each.label, None if each.discovery.value.is_absent else each.discovery.value.problem)
+            for each in self._supervisors
+        )
+
+    @property
+    def _absent(self) -> tuple[str, ...]:
+        """What `BaseStatus.absent` says."""
+        found = ((each.label, each.discovery.value) for each in self._supervisors)
+        return tuple(f"{label}: {value.problem}" for label, value in found if value.is_absent)
 
     @abc.abstractmethod
     def _begin(self) -> None:

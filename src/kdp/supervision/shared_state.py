@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from ..concurrency.counts import Durations, Names, Tally
 from ..concurrency.threads import Worker
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ class Lane:
         self.worker = Worker(name)
         self.lock = asyncio.Lock()
         self.last_failure = ""
+        self.is_hanging = False
+        """Whether a call is running whose caller was answered at its deadline."""
 
     def end(self) -> None:
         """Let the thread end when it is free."""
@@ -27,11 +30,38 @@ class Lane:
         self.last_failure = ""
 
 
+MOST_RESOURCES: Final = 64
+MOST_KINDS: Final = 32
+
+
+class BackendCounts:
+    """What was counted of a backend's hooks, which are few, and of its devices.
+
+    Attributes:
+        seconds: The time from a call to its answer, by hook; an earlier call that is waited for counts. Not of
+            ``watch``, which runs for ever.
+        failures: Calls that failed, by hook and reason: ``error``, ``deadline``, ``not_ready``, or ``refused``.
+        transitions: Changes of devices' states, by resource, new state, and kind of fault.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = Durations()
+        self.failures = Tally()
+        self.transitions = Tally()
+        self._resources = Names(MOST_RESOURCES)
+        self._kinds = Names(MOST_KINDS)
+
+    def changed(self, resource: str, state: str, kinds: Sequence[str]) -> None:
+        """Count a device whose state is another one now; of several kinds of faults the first counts."""
+        kind = self._kinds.of(kinds[0]) if kinds else "none"
+        self.transitions.add(self._resources.of(resource), state, kind)
+
+
 class SharedState:
     """State shared by all supervisors of one backend on one event loop, such as those before and after a reload.
 
-    A hook that hangs outlives its caller, and the next supervisor must know. So whoever replaces a supervisor of a
-    backend hands this on to its successor.
+    A hook that hangs outlives its caller, and the next supervisor must know. So a caller that replaces a supervisor of
+    a backend hands this on to its successor.
 
     Attributes:
         lanes: The calls of each hook.
@@ -39,6 +69,7 @@ class SharedState:
         close_until: Until when ``close`` may take, on `time.monotonic`'s clock, if it is running.
         holders: Those who need it open.
         returned: Called in the event loop each time a hook has returned; must not raise.
+        counts: What was counted of the hooks and devices.
     """
 
     def __init__(self) -> None:
@@ -47,6 +78,12 @@ class SharedState:
         self.close_until = 0.0
         self.holders: set[object] = set()
         self.returned: Callable[[], object] = lambda: None
+        self.counts = BackendCounts()
+
+    @property
+    def hanging(self) -> int:
+        """Number of hooks that have not returned although their callers were answered at the deadline."""
+        return sum(lane.is_hanging for lane in self.lanes.values())
 
 
 def states_for(backends: Sequence[DeviceBackend], handed_on: Sequence[SharedState] = ()) -> tuple[SharedState, ...]:

@@ -24,10 +24,20 @@ import anyio
 import attrs
 
 from ..concurrency.backoff import Backoff
-from ..errors import ConfigurationError, HookError, HookTimeoutError, InvalidValueError, NotReady, sentence
+from ..errors import (
+    ConfigurationError,
+    HookError,
+    HookTimeoutError,
+    InvalidValueError,
+    KdpError,
+    NoHardware,
+    NotReady,
+    sentence,
+)
 from ..model.backend import is_overridden
 from ..model.health_policy import policy_of
 from ..model.spelling import slips_in
+from ..startup import shown
 from .backend_validation import check_attributes
 from .device_nodes import DeviceNodes
 from .findings import Findings, checked_devices, resource_of, static_resources
@@ -36,6 +46,7 @@ from .lifecycle import Lifecycle
 from .links import ask_links, follow_links
 from .publisher import DiscoveryPublisher
 from .reporter import EventReporter
+from .signatures import check_signatures
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -48,6 +59,8 @@ if TYPE_CHECKING:
     from ..model.backend import DeviceBackend
     from ..model.devices import Device
     from .health import HealthChange
+    from .labelling import Labelling
+    from .measuring import Measuring
     from .publisher import Discovery
     from .shared_state import SharedState
 
@@ -67,6 +80,8 @@ RETRY_AFTER = 5.0
 class Deadlines:
     """Seconds that hooks get; tests shorten them."""
 
+    __repr__ = shown
+
     discover: float = 30.0
     open: float = 60.0
     close: float = 60.0
@@ -75,6 +90,8 @@ class Deadlines:
     links: float = 30.0
     prepare_container: float = 25.0
     released: float = 60.0
+    measure: float = 5.0
+    labels: float = 5.0
 
 
 def pause_after(took: float, *, interval: float) -> float:
@@ -91,7 +108,7 @@ def _preferences(backend: DeviceBackend, policy: str | None, counts: Counter[str
     asked = policy or backend.policy or getattr(backend, "placement", None)
     if not asked and not is_overridden(backend, "links"):
         return None
-    from ..allocation.preferences import Preferences, policy_in_force  # whoever has no policy does not pay for it
+    from ..allocation.preferences import Preferences, policy_in_force  # late: few backends have a policy
 
     chosen = policy_in_force(backend, policy)
     return None if chosen is None else Preferences(chosen, counts)
@@ -112,15 +129,21 @@ class Supervisor:
         policy: Overrides the backend's; ``none``: no policy; None: as the backend says.
         state: What an earlier supervisor of the same object left.
         polls_links: Whether ``links`` is called when the units change. Without it, ``preferences`` knows no links.
+        measures: Whether ``measure`` is called.
+        wants_labels: Whether ``labels`` is called.
 
     Attributes:
         preferences: Which devices to prefer; None: there is no policy.
         preferred: Counts the answers: see `kdp.allocation.preferences.Preferences`.
         deadlines: As given.
+        poll_interval: Seconds between discoveries; None: the backend is not polled.
         hooks: How the backend's hooks are called.
+        measuring: What it measures; None: nothing, or nobody wants to know.
+        labelling: What labels it wants for the node; None: nobody wants to know.
 
     Raises:
-        ConfigurationError: An attribute of the backend is wrong, or thresholds contradict each other.
+        ConfigurationError: An attribute of the backend or a hook's signature is wrong, or thresholds contradict each
+            other.
     """
 
     def __init__(
@@ -136,8 +159,11 @@ class Supervisor:
         policy: str | None = None,
         state: SharedState | None = None,
         polls_links: bool = True,
+        measures: bool = False,
+        wants_labels: bool = False,
     ) -> None:
         check_attributes(backend)
+        check_signatures(backend)
         self.backend = backend
         self.deadlines = deadlines or Deadlines()
         self.hooks = Hooks(backend, state)
@@ -146,10 +172,21 @@ class Supervisor:
         self.preferred: Counter[str] = Counter()
         self.preferences = _preferences(backend, policy, self.preferred)
         self._polls_links = polls_links and self.hooks.overridden("links")
-        self._poll_interval = backend.poll_interval if poll_interval is ... else poll_interval
+        self.measuring: Measuring | None = None
+        if measures and self.hooks.overridden("measure"):
+            from .measuring import Measuring  # late: few plugins pay for it
+
+            self.measuring = Measuring(self.label, backend.measurements)
+        self.labelling: Labelling | None = None
+        if wants_labels:
+            from .labelling import Labelling  # late: few plugins pay for it
+
+            self.labelling = Labelling(self.label)
+        self.poll_interval = backend.poll_interval if poll_interval is ... else poll_interval
         self._check = check
         self._policy = policy_of(backend, health_policy or {})
-        self._publisher = DiscoveryPublisher(backend, self._policy, observe)
+        self._publisher = DiscoveryPublisher(backend, self._policy, observe, self.hooks.state.counts)
+        self.hooks.waiting = self._publisher.wait
         for slip in slips_in(backend):
             logger.warning("%s", slip)
         self._wake = anyio.Event()
@@ -163,6 +200,11 @@ class Supervisor:
     def discovery(self) -> Observable[Discovery]:
         """The newest `Discovery`."""
         return self._publisher.discovery
+
+    @property
+    def discovered_at(self) -> float | None:
+        """When a discovery succeeded last, on `time.monotonic`'s clock; None: none has."""
+        return self._publisher.taken_at
 
     def rescan(self) -> None:
         """Discover soon. Any number of requests while one discovery runs lead to one more."""
@@ -178,7 +220,7 @@ class Supervisor:
         try:
             return await self.hooks.call(hook, *args, deadline=deadline, then=then)
         except NotReady as error:
-            self._drop(sentence(error))
+            self._drop(error)
             raise
 
     async def links(self, devices: tuple[Device, ...]) -> Topology:
@@ -195,7 +237,7 @@ class Supervisor:
                 try:
                     await self._lifecycle.open()
                 except (NotReady, HookError) as error:
-                    self._drop(sentence(error))
+                    self._drop(error)
                 else:
                     await self._while_open()
                     await self._lifecycle.close()
@@ -232,8 +274,14 @@ class Supervisor:
                     tasks.start_soon(self._follow_nodes)
                     if self._polls_links and self.preferences is not None:
                         tasks.start_soon(self._until_not_ready, self._follow_links, self.preferences)
-                    if self.hooks.overridden("watch"):
+                    if self.labelling is not None:
+                        tasks.start_soon(self._until_not_ready, self._follow_labels, self.labelling)
+                    wants_watch = self.hooks.overridden("watch")
+                    if wants_watch or self.measuring is not None:
                         await discovered.wait()
+                    if self.measuring is not None:
+                        tasks.start_soon(self._until_not_ready, self._follow_measurements, self.measuring)
+                    if wants_watch:
                         tasks.start_soon(self._until_not_ready, self._watch_forever, reporter)
         finally:
             self._opened_scope = None
@@ -243,11 +291,13 @@ class Supervisor:
         try:
             await work(argument)
         except NotReady as error:
-            self._drop(sentence(error))
+            self._drop(error)
 
-    def _drop(self, reason: str) -> None:
+    def _drop(self, error: KdpError) -> None:
         """Note that the backend is not ready, and end what runs while it is open."""
-        self._publisher.drop(reason)
+        self._publisher.drop(sentence(error), is_absent=isinstance(error, NoHardware))
+        if self.labelling is not None and isinstance(error, NoHardware):
+            self.labelling.withdraw()
         if self._opened_scope is not None:
             self._opened_scope.cancel()
 
@@ -261,10 +311,10 @@ class Supervisor:
                 found = await self._discover()
             except HookError as error:
                 self._publisher.fail(sentence(error))
-                pause: float | None = min(RETRY_AFTER, self._poll_interval or RETRY_AFTER)
+                pause: float | None = min(RETRY_AFTER, self.poll_interval or RETRY_AFTER)
             else:
                 self._take(found)
-                pause = self._poll_interval
+                pause = self.poll_interval
                 if self._publisher.wants_probe:
                     pause = min(self._policy.recheck, pause or self._policy.recheck)
                 pause = pause and pause_after(time.monotonic() - started, interval=pause)
@@ -331,6 +381,16 @@ class Supervisor:
         await follow_links(
             self.hooks, self._publisher, preferences, deadline=self.deadlines.links, retry_after=RETRY_AFTER
         )
+
+    async def _follow_measurements(self, measuring: Measuring) -> None:
+        from .measuring import follow_measurements
+
+        await follow_measurements(self.hooks, self._publisher, measuring, self.backend, deadline=self.deadlines.measure)
+
+    async def _follow_labels(self, labelling: Labelling) -> None:
+        from .labelling import follow_labels
+
+        await follow_labels(self.hooks, self._publisher, labelling, self.backend, deadline=self.deadlines.labels)
 
     async def _follow_nodes(self) -> None:
         while True:

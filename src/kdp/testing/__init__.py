@@ -2,7 +2,7 @@
 
 They come with the extra ``testing``: ``pip install "kdp-sdk[testing]"``. The docstring of `kdp_testkit` is the tour.
 
-The kit announces itself by an entry point of the group ``kdp.testing``, so that nothing in kdp imports it. For type
+The kit announces itself by an entry point of the group ``kdp.testing``, so that kdp need not import it. For type
 checkers and editors, ``__init__.pyi`` beside this file says the same.
 """
 

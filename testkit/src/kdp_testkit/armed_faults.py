@@ -29,7 +29,7 @@ class RegisterFault:
         delay: Seconds that the reply comes late, after everything else was done.
         code: The status to answer with at once, without looking at the request; None to treat it properly.
         text: The status's text; ``{socket}`` stands for the path of the plugin's socket.
-        hang: Never answer, never dial.
+        hang: Neither answer nor dial.
         drop: Break the connection instead of answering.
         dial: Whether the plugin is dialed; without it Register is answered ok all the same.
         options: Whether GetDevicePluginOptions is called after dialing.

@@ -310,19 +310,19 @@ class EventLog:
         self._listener = listener
 
     def add(self, event: Event) -> None:
-        """Append an event, tell the listener, and wake whoever waits."""
+        """Append an event, tell the listener, and wake all waiting callers."""
         self._events.append(event)
         if self._listener is not None:
             self._listener(event)
         self.touch()
 
     def touch(self) -> None:
-        """Wake whoever waits, after a change that is no event of its own."""
+        """Wake all waiting callers, after a change that is no event of its own."""
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
 
     async def change(self) -> None:
-        """Wait until something happens after this call. Cancellable; nothing is lost by it."""
+        """Wait until something happens after this call. Cancellable."""
         await self._changed.wait()
 
     def of(self, kind: type[_E], *, resource: str | None = None) -> list[_E]:

@@ -29,7 +29,7 @@ class SimulatedKubelet(KubeletCore):
     """A kubelet to test device plugins with.
 
     Used as an async context manager; it is started on entry and crashes on exit. Everything must be called from
-    the event loop that entered it; nothing blocks it for long. asyncio only, because gRPC is.
+    the event loop that entered it, which it does not block. asyncio only, because gRPC is.
 
     What cannot happen on a node it refuses with `ScenarioError` and the reason, instead of playing it: a pod that the
     API server would not take (names, limits, no or equally named containers, a restartable main container), a pod
@@ -103,8 +103,8 @@ class SimulatedKubelet(KubeletCore):
             pod: The pod or its uid.
 
         Returns:
-            Main container -> resource -> device id -> ``Healthy`` or ``Unhealthy``. Nothing where the kubelet does
-            not write this field (up to 1.35).
+            Main container -> resource -> device id -> ``Healthy`` or ``Unhealthy``. Empty where the kubelet does not
+            write this field (up to 1.35).
 
         Raises:
             ScenarioError: It does not run, or there is no such pod.
@@ -126,7 +126,7 @@ class SimulatedKubelet(KubeletCore):
         end at once. Devices that a pod holds already are used without any call (section 4.6).
 
         Args:
-            pod: The pod. One that was admitted before can be admitted again once the kubelet has restarted.
+            pod: The pod. One that was admitted before can be admitted again after a restart of the kubelet.
             start: Whether its containers are started.
 
         Returns:

@@ -6,7 +6,7 @@ kubelet.sock stays as a dead file, and the next one wipes the directory at its s
 stdout has one JSON object a line: ``{"event": NAME, "t": NANOSECONDS, ...}`` with ``t`` of `time.monotonic_ns`'s
 clock, so times of several processes can be compared. ``listening`` is printed when listen(2) has returned,
 ``registered`` when a Register was answered ok (``refused``: with an error); the others are the names of
-`kdp.testing.events`. Whoever starts it must read stdout: a full pipe stops it.
+`kdp.testing.events`. Its parent must read stdout: a full pipe stops it.
 
 stdin takes one JSON object a line, ``{"op": NAME, "id": ANYTHING, ...}``, each answered in its order by
 ``{"event": "reply", "id": ..., "ok": true|false, ...}``; `Commands` has one method for each operation. At the end
@@ -203,7 +203,7 @@ def _plain(value: object) -> object:
 
 def _emit(name: str, when: int, **fields: Any) -> None:
     line = json.dumps({"event": name, "t": when} | {key: _plain(value) for key, value in fields.items()}) + "\n"
-    with suppress(BrokenPipeError):  # whoever started us does not want to know any more
+    with suppress(BrokenPipeError):  # our parent reads no more
         os.write(1, line.encode())
 
 

@@ -144,9 +144,8 @@ async def _until_ready(kubelet: SimulatedKubelet, manager: PluginManager, second
         status = manager.status()
         reasons = [f"{name}: {reason}" for name, reason in status.backends if reason]
         reasons += [f"{name} is {held.state}: {held.reason or 'no reason'}" for name, held in status.resources.items()]
-        raise NotReached(
-            f"not ready in {seconds:g} s: {'; '.join(reasons) or 'no resource'}. What happened:\n{kubelet.events.story()}"
-        )
+        why = "; ".join(reasons) or "no resource"
+        raise NotReached(f"not ready in {seconds:g} s: {why}. What happened:\n{kubelet.events.story()}")
 
 
 @pytest.fixture

@@ -90,7 +90,7 @@ class SysfsTree:
         """Remove a file, a link, a device node or a whole directory, as when hardware is pulled out.
 
         Raises:
-            FileNotFoundError: There is nothing.
+            FileNotFoundError: It does not exist.
         """
         path = self.path(host_path)
         if path.is_dir() and not path.is_symlink():
@@ -221,7 +221,7 @@ class SysfsTree:
         """Pull hardware out: a file or a whole directory, all links to it, and its device nodes.
 
         Raises:
-            FileNotFoundError: There is nothing.
+            FileNotFoundError: It does not exist.
         """
         path = self.host.resolve(host_path)
         if not os.path.lexists(self.path(path)):
@@ -246,7 +246,7 @@ class SysfsTree:
         """Plug in what `vanish` took.
 
         Raises:
-            FileNotFoundError: Nothing of this path has vanished.
+            FileNotFoundError: This path has not vanished.
         """
         try:
             moves = self._vanished.pop(host_path, None) or self._vanished.pop(self._vanished_as(host_path))

@@ -1,4 +1,4 @@
-"""The checks of DRA drivers: a sound driver passes, kdp's own passes, and each check finds the defect that it is for."""
+"""The checks of DRA drivers: a sound driver passes, kdp's own passes, and each check finds the defect it is for."""
 
 from __future__ import annotations
 

@@ -176,3 +176,20 @@ async def test_the_namespace_mode_is_where_the_backend_reads_it() -> None:
     finally:
         do("rdma", "system", "set", "netns", "shared")
     assert all(device.health.is_healthy for device in _found().values())
+
+
+def test_what_the_driver_counts_is_measured() -> None:
+    backend = Rdma(kdp.hardware.Host(), mode="hca")
+    ids = {str(device.attributes["name"]): device.id for device in backend.discover()}
+    before = backend.measure()
+    for adapter in ("rxe0", "rxe1"):
+        assert {"rdma_transmitted_packets", "rdma_received_packets", "rdma_link_downed"} <= before[ids[adapter]].keys()
+    do("ip", "link", "set", "dum0", "down")
+    try:
+        until = time.monotonic() + DEADLINE
+        while backend.measure()[ids["rxe1"]]["rdma_link_downed"] == before[ids["rxe1"]]["rdma_link_downed"]:
+            assert time.monotonic() < until
+            time.sleep(0.1)
+    finally:
+        do("ip", "link", "set", "dum0", "up")
+    assert backend.measure()[ids["rxe0"]]["rdma_link_downed"] == before[ids["rxe0"]]["rdma_link_downed"]

@@ -1,4 +1,4 @@
-"""Runs in a guest: a whole kubelet with containerd, examples/rdma beside it, and two pods that speak RDMA with each other.
+"""Runs in a guest: a whole kubelet with containerd, examples/rdma beside it, and two pods that speak RDMA together.
 
 Both pods hold a slot of one adapter, each in a container that has no device nodes but those of the plugin's reply.
 """
@@ -53,7 +53,7 @@ class Node(Kubelet):
 
 
 def _files(busybox: Path) -> dict[str, bytes | Path]:
-    """Return an image's files: a shell, the program, and the libraries that it loads, those of the verbs provider among them."""
+    """Return an image's files: a shell, the program, and its libraries, the verbs provider's included."""
     verbs = BIN / "verbs"
     provider = f"{LIBRARIES}/libibverbs/librxe-rdmav34.so"
     places = ":".join(str(verbs / place) for place in ("usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.samples import few
 
 from kdp.testing import AdmissionError, Pod, SimulatedKubelet
 
@@ -177,7 +178,7 @@ async def _good_is_served(plugin: Any, kubelet: SimulatedKubelet, here: Path) ->
     assert "a bug of kdp" not in plugin.log
 
 
-@pytest.mark.parametrize("health", SICK)
+@pytest.mark.parametrize("health", few(SICK))
 async def test_a_device_whose_reason_is_no_text_is_unhealthy_all_the_same(
     start: Start, kubelet: SimulatedKubelet, tmp_path: Path, health: str
 ) -> None:
@@ -188,7 +189,7 @@ async def test_a_device_whose_reason_is_no_text_is_unhealthy_all_the_same(
         await _good_is_served(plugin, kubelet, tmp_path)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", few(FAULTS))
 async def test_a_fault_whose_reason_is_no_text_is_a_fault_all_the_same(
     start: Start, kubelet: SimulatedKubelet, tmp_path: Path, fault: str
 ) -> None:
@@ -199,7 +200,7 @@ async def test_a_fault_whose_reason_is_no_text_is_a_fault_all_the_same(
         await _good_is_served(plugin, kubelet, tmp_path)
 
 
-@pytest.mark.parametrize("slip", DISCOVERIES)
+@pytest.mark.parametrize("slip", few(DISCOVERIES))
 async def test_a_discovery_that_goes_wrong_ends_nobody(
     start: Start, kubelet: SimulatedKubelet, tmp_path: Path, slip: str
 ) -> None:
@@ -210,7 +211,7 @@ async def test_a_discovery_that_goes_wrong_ends_nobody(
         await _good_is_served(plugin, kubelet, tmp_path)
 
 
-@pytest.mark.parametrize("slip", ALLOCATIONS)
+@pytest.mark.parametrize("slip", few(ALLOCATIONS))
 async def test_an_allocation_that_goes_wrong_ends_nobody(
     start: Start, kubelet: SimulatedKubelet, tmp_path: Path, slip: str
 ) -> None:

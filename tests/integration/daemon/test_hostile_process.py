@@ -1,4 +1,4 @@
-"""A plugin's process under conditions that took its signals away: SIGTERM ends it all the same, or it says what is wrong.
+"""A plugin's process under conditions that took its signals away: SIGTERM still ends it, or it says what is wrong.
 
 Each condition is a real one: a hook or a library that takes over signals, a parent that blocks them, a limit.
 """

@@ -40,13 +40,14 @@ SLOW = """
 import selectors, socket, sys, time
 port, wanted, until, first = int(sys.argv[1]), int(sys.argv[2]), time.monotonic() + float(sys.argv[3]), sys.argv[4]
 held = selectors.DefaultSelector()
-began = 0
+opened = began = 0
 while time.monotonic() < until:
     for _ in range(min(64, wanted - len(held.get_map()))):
         client = socket.socket()
         client.setblocking(False)
         client.connect_ex(("127.0.0.1", port))
         held.register(client, selectors.EVENT_READ | (selectors.EVENT_WRITE if first else 0))
+        opened += 1
     for key, events in held.select(0.01):
         if events & selectors.EVENT_WRITE:
             try:
@@ -57,7 +58,7 @@ while time.monotonic() < until:
         if events & selectors.EVENT_READ:
             held.unregister(key.fileobj)
             key.fileobj.close()
-    if not began and len(held.get_map()) >= wanted:
+    if not began and opened >= wanted:
         began = 1
         print("attacking", flush=True)
 """

@@ -168,13 +168,17 @@ async def test_asked_to_stop_while_the_target_is_loaded_it_ends(start: Start) ->
         (program().replace("W())", "W(), htp=3)"), {}, "kdp: kdp.run has no option 'htp'; it has kubelet_root"),
         (program().replace("W())", "W(), http='')"), {}, "kdp: kdp.run(http=...): '' must be ADDRESS:PORT"),
         (
-            program().replace("    kdp.run", "    async def main(): kdp.run(W())\n    import asyncio; asyncio.run(main())\n    kdp.run"),
+            program().replace("    kdp.run", (
+                "    async def main(): kdp.run(W())\n    import asyncio; asyncio.run(main())\n    kdp.run"
+            )),
             {},
             "kdp: kdp.run was called inside a running event loop; await kdp.serve there",
         ),
         (
-            program().replace("    kdp.run(W())", ("    t = threading.Thread(target=lambda: kdp.run(W()))\n    t.start()\n    t.join(); raise "
-"SystemExit(2)")),
+            program().replace("    kdp.run(W())", (
+                "    t = threading.Thread(target=lambda: kdp.run(W()))\n    t.start()\n    t.join(); "
+                "raise SystemExit(2)"
+            )),
             {},
             "kdp: kdp.run was called outside the main thread, where signals cannot be handled",
         ),
@@ -188,6 +192,40 @@ async def test_a_wrong_configuration_is_one_sentence_and_exit_code_2(
     assert code == 2
     assert plugin.log.startswith(sentence)
     assert len(plugin.lines) == 1
+
+
+@pytest.mark.parametrize("way", ["flag", "variable", "file", "kdp.run"])
+async def test_a_refusal_at_the_start_is_json_if_the_log_is(start: Start, tmp_path: Path, way: str) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text("log-format: json\n" if way == "file" else "")
+    more = {"flag": ["--log-format", "json"], "file": ["--config", str(config)]}.get(way, [])
+    arguments = () if way == "kdp.run" else ("W", *more)
+    variables = {"KDP_LOG_FORMAT": "json"} if way in ("variable", "kdp.run") else {}
+    async with start(program(), *arguments, KDP_POLL_INTERVAL="soon", **variables) as plugin:
+        assert await plugin.ends() == 2
+    [line] = plugin.lines
+    assert json.loads(line)["level"] == "critical"
+    assert json.loads(line)["msg"].startswith("KDP_POLL_INTERVAL: 'soon' must be")
+
+
+@pytest.mark.parametrize("flag", ["--kubelet-root", "--host-root"])
+async def test_a_typo_in_a_path_is_a_warning(start: Start, kubelet: SimulatedKubelet, flag: str) -> None:
+    """The plugin was ready with 0 devices, and the log had nothing above INFO."""
+    async with start(program(), "W", flag, "/var/lib/kubelett") as plugin:
+        line = await plugin.says(f"{flag} /var/lib/kubelett: there is no such directory")
+        assert "WARNING" in line
+        await kubelet.until(streaming=RESOURCE)
+
+
+async def test_a_state_directory_that_cannot_be_used_was_told_at_info_as_a_matter_of_the_socket(
+    start: Start, kubelet: SimulatedKubelet, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    async with start(program(), "W", "--state-dir", f"{tmp_path}/file/s") as plugin:
+        line = await plugin.says(f"--state-dir {tmp_path}/file/s: nothing can be kept there (Not a directory), so a ")
+        assert "WARNING" in line
+        assert "restart forgets which pod holds a device, and commands on the node cannot ask this process" in line
+        await kubelet.until(streaming=RESOURCE)
 
 
 async def test_an_address_in_use_is_told_with_exit_code_2(start: Start) -> None:
@@ -213,7 +251,8 @@ async def test_a_plugin_directory_that_is_gone_is_told_with_exit_code_3(
 
 async def test_an_internal_failure_is_told_with_its_traceback_and_exit_code_1(start: Start) -> None:
     source = program().replace(
-        "if __name__", "import kdp.daemon.serving\nkdp.daemon.serving._plugins = lambda plan: 1 / 0\nif __name__"
+        "if __name__",
+        "import kdp.daemon.services\nkdp.daemon.services._plugins = lambda *_: 1 / 0\nif __name__",
     )
     async with start(source) as plugin:
         assert await plugin.ends() == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,7 +15,8 @@ import pytest
 from typing_extensions import override
 
 import kdp
-from kdp.testing import CallError, Container, Pod, SimulatedKubelet, events
+from kdp.supervision.supervisor import Deadlines
+from kdp.testing import AdmissionError, CallError, Container, Pod, SimulatedKubelet, events
 
 from .helpers import RESOURCE, Block, Widgets, connected, registers, until
 
@@ -237,11 +239,15 @@ class Choosy(Widgets):
         return [*must, *rest][: request.size]
 
 
+PATIENT = Deadlines(prefer=20.0)
+"""A busy machine may take longer than the 50 ms that `prefer` has; tests of the deadline itself are others."""
+
+
 async def test_a_preference_is_followed(kubelet: SimulatedKubelet) -> None:
     """Scenarios 48 to 50."""
     backend = Choosy("w0", "w1", "w2", "w3")
     ids = ["w0", "w1", "w2", "w3"]
-    async with connected(kubelet, backend):
+    async with connected(kubelet, backend, deadlines=PATIENT):
         plugin = kubelet.plugin(RESOURCE)
         assert await plugin.preferred(ids, [], 4) == [("w3", "w2", "w1", "w0")]
         assert await plugin.preferred(ids, ["w1", "w0"], 2) == [("w1", "w0")]
@@ -297,3 +303,83 @@ async def test_an_unhealthy_device_may_start_again(k137: SimulatedKubelet) -> No
         await k137.until(allocatable={RESOURCE: 0})
         await k137.start_container(pod)
         assert len(backend.prepared) == 2
+
+
+class Counting(Widgets):
+    """Widgets that count what they are asked."""
+
+    def __init__(self, *ids: str) -> None:
+        super().__init__(*ids)
+        self.allocated: list[tuple[str, ...]] = []
+        self.needed = 0
+
+    @override
+    def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
+        self.allocated.append(devices.ids)
+        return kdp.ContainerEdits.merge((device.id, device.edits) for device in devices)
+
+    @override
+    def needs(self) -> kdp.Needs:
+        self.needed += 1
+        return kdp.Needs()
+
+
+async def test_allocate_is_called_once_for_each_container_and_never_at_a_restart(kubelet: SimulatedKubelet) -> None:
+    backend = Counting("w0", "w1")
+    containers = [Container(name, limits={RESOURCE: 1}) for name in ("one", "two")]
+    pod = Pod(name="pod", containers=containers)
+    async with connected(kubelet, backend):
+        await kubelet.admit(pod)
+        assert sorted(backend.allocated) == [("w0",), ("w1",)]
+        for name in ("one", "two"):
+            await kubelet.start_container(pod, name)
+        for reboot in (False, True):
+            await kubelet.restart(reboot=reboot)
+            await kubelet.until(allocatable={RESOURCE: 2}, registered=RESOURCE)
+            await kubelet.readmit()
+        assert sorted(backend.allocated) == [("w0",), ("w1",)]
+
+
+async def test_needs_is_never_asked_while_the_plugin_runs(k137: SimulatedKubelet) -> None:
+    backend = Counting("w0", "w1")
+    async with connected(k137, backend) as manager:
+        await k137.admit(Pod.asking({RESOURCE: 1}))
+        discoveries = backend.discoveries
+        manager.rescan()
+        await until(lambda: backend.discoveries > discoveries)
+        await k137.restart()
+        await k137.until(allocatable={RESOURCE: 2}, registered=RESOURCE)
+    assert backend.needed == 0
+
+
+async def test_a_refused_allocate_leaves_a_line_and_a_flood_of_them_two(
+    k137: SimulatedKubelet, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pod showed the reason, and the plugin's log had nothing of it."""
+    monkeypatch.setattr("kdp.deviceplugin.refusal_log.PERIOD", 3600.0)
+
+    class Choosy(Widgets):
+        @override
+        def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
+            raise kdp.AllocationError("not these")
+
+    async with connected(k137, Choosy("w0", "w1")):
+        for _ in range(20):
+            with pytest.raises(AdmissionError):
+                await k137.admit(Pod.asking({RESOURCE: 2}))
+    told = [record for record in caplog.records if "refused" in record.message]
+    assert [(record.levelname, record.message) for record in told] == [
+        ("WARNING", f"{RESOURCE}: Allocate of w0, w1 was refused: not these"),
+        ("WARNING", f"{RESOURCE}: 19 more Allocates were refused in 3600 s: not these"),
+    ]
+
+
+async def test_an_allocate_is_told_at_debug_with_its_ids_and_milliseconds(
+    k137: SimulatedKubelet, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "kdp")
+    async with connected(k137, Widgets("w0", "w1")):
+        await k137.admit(Pod.asking({RESOURCE: 2}))
+    [told] = [record for record in caplog.records if "Allocate of" in record.message]
+    assert told.levelname == "DEBUG"
+    assert re.fullmatch(rf"{RESOURCE}: Allocate of w0, w1 took [\d.]+ ms", told.message)

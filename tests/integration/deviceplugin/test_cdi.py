@@ -1,10 +1,11 @@
-"""CDI beside and instead of device nodes: what a pod gets, and that every name resolves whenever the kubelet may give it."""
+"""CDI beside and instead of device nodes: what a pod gets, and that every name resolves if the kubelet may give it."""
 
 from __future__ import annotations
 
 import functools
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,8 @@ import kdp
 from kdp.cdi import cdi_kind
 from kdp.deviceplugin.cdi import CdiOptions
 from kdp.deviceplugin.inventory import Inventory
+from kdp.deviceplugin.manager import PluginManager
+from kdp.deviceplugin.status import ResourceStatus
 from kdp.testing import AdmissionError, AdmittedPod, Pod, SimulatedKubelet
 
 from .helpers import RESOURCE, Widgets, connected, running, until
@@ -184,19 +187,71 @@ async def test_a_node_of_another_owner_is_described_anew_at_allocate(
         assert spec(directory)["w-0"]["deviceNodes"][0]["hostPath"] == "/dev/zero"
 
 
-@pytest.mark.parametrize("only", [False, True])
-async def test_a_directory_that_cannot_be_written(k137: SimulatedKubelet, options: Options, only: bool) -> None:
+async def test_beside_a_directory_that_cannot_be_written_costs_the_names_only(
+    k137: SimulatedKubelet, options: Options
+) -> None:
     options().directory.touch()
-    async with connected(k137, Widgets(widget("w-0")), cdi=options(only=only)):
-        if only:
-            with pytest.raises(
-                AdmissionError, match=r"CDI file .* cannot be written: .*; mount the node's .* writable"
-            ):
-                await admitted(k137, 1)
-        else:
-            reply = (await admitted(k137, 1)).reply()
-            assert reply.cdi_devices == ()
-            assert len(reply.devices) == 1
+    async with connected(k137, Widgets(widget("w-0")), cdi=options()) as manager:
+        reply = (await admitted(k137, 1)).reply()
+        assert reply.cdi_devices == ()
+        assert len(reply.devices) == 1
+        assert "cannot be written" in str(manager.status().resources[RESOURCE].details["cdi"])
+
+
+@pytest.mark.parametrize("only", [True, False])
+async def test_a_cdi_directory_that_cannot_be_written_is_no_black_hole_for_pods(
+    k137: SimulatedKubelet,
+    options: Options,
+    only: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What no container can get is not offered; it is offered again when the cause has gone."""
+    monkeypatch.setattr("kdp.deviceplugin.plugin.LOOK_PAUSE", 0.05)
+    directory = options().directory
+    directory.touch()
+    backend = Widgets(widget("w-0", hooks=[HOOK]), widget("w-1", hooks=[HOOK]))
+    async with running(k137, backend, cdi=options(only=only)) as manager:
+        await k137.until(streaming=RESOURCE)
+        status = await held(manager, healthy=0)
+        assert status.devices == 2
+        assert not status.is_ready
+        assert re.search(r"CDI file .* cannot be written: .*; mount the node's .* writable", str(status.reason))
+        assert set(status.faults) == {"w-0", "w-1"}
+        await k137.until(allocatable={RESOURCE: 0})
+        directory.unlink()
+        status = await held(manager, healthy=2)
+        assert status.is_ready
+        assert status.reason is None
+        assert not status.faults
+        await k137.until(allocatable={RESOURCE: 2})
+        assert (await admitted(k137, 1)).reply().cdi_devices
+    said = [record.message for record in caplog.records if "CDI file" in record.message and "now" not in record.message]
+    assert len(said) == 2, said
+
+
+async def test_a_cdi_file_that_allocate_cannot_write_takes_the_offer_back(
+    k137: SimulatedKubelet, options: Options, tmp_path: Path
+) -> None:
+    node = tmp_path / "node"
+    node.symlink_to("/dev/null")
+    device = widget("w-0", device_nodes=[kdp.DeviceNode(host_path=node, container_path="/dev/w")])
+    directory = options().directory
+    async with connected(k137, Widgets(device), cdi=options(only=True)) as manager:
+        shutil.rmtree(directory)
+        directory.touch()
+        with pytest.raises(AdmissionError, match="cannot be written"):
+            await admitted(k137, 1)
+        await held(manager, healthy=0)
+        await k137.until(allocatable={RESOURCE: 0})
+
+
+async def held(manager: PluginManager, *, healthy: int) -> ResourceStatus:
+    """Wait until so many devices are listed as healthy."""
+    await until(lambda: RESOURCE in manager.status().resources and manager.status().resources[RESOURCE].devices)
+    await until(lambda: manager.status().resources[RESOURCE].healthy == healthy, story=lambda: str(manager.status()))
+    await until(lambda: manager.status().resources[RESOURCE].state == "connected")
+    return manager.status().resources[RESOURCE]
 
 
 async def test_a_resource_that_is_gone_takes_its_file_along(

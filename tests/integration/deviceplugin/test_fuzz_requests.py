@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import grpc
 from tests.fuzzing import PIECES
-from tests.unit.strategies import EFFORT
+from tests.unit.strategies import scaled
 from typing_extensions import override
 
 import kdp
@@ -74,7 +74,7 @@ async def test_a_damaged_request_has_a_status_and_the_plugin_serves_on(
                     f"/v1beta1.DevicePlugin/{method}"
                 )
                 cut = [seed[: len(seed) // 2] for seed in seeds]
-                noise = [piece + seed for seed in seeds[: 2 * EFFORT] for piece in PIECES]
+                noise = [piece + seed for seed in seeds[: scaled(10)] for piece in PIECES]
                 for request in [*seeds, *cut, *noise]:
                     tried += 1
                     answer = call(request, timeout=20)

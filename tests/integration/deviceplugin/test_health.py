@@ -1,4 +1,4 @@
-"""Health from the vendor's word to the kubelet's list. No poll can help: it comes once an hour. Verdicts are generous."""
+"""Health from the vendor's word to the kubelet's list. No poll helps: it comes once an hour. Verdicts are generous."""
 
 from __future__ import annotations
 
@@ -303,3 +303,23 @@ async def test_what_an_admin_reads_of_a_card_that_dies(
         await k137.until(allocatable={RESOURCE: 0})
     [line] = [record.getMessage() for record in caplog.records if record.levelno >= level]
     assert line.startswith(f"{RESOURCE}: 50 devices are now Unhealthy (XID 79): card-0-replica-0, ")
+
+
+async def test_a_device_in_quarantine_is_silent_until_it_leaves(
+    k137: SimulatedKubelet, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """12 flaps with a new reason each left 25 warnings."""
+    monkeypatch.setattr("kdp.supervision.change_log.PERIOD", 0.0)  # no line is left out because of their number
+    backend = Widgets("w0")
+    async with connected(k137, backend, health_policy={"flap_window": 30, "hold_down": 0.5, "hold_down_max": 0.5}):
+        report = await backend.report()
+        for number in range(12):
+            report.fault("w0", f"XID {number}", kind="xid")
+            await anyio.sleep(0.02)
+            report.clear("w0", kind="xid")
+            await anyio.sleep(0.02)
+        await until(lambda: len([line for line in spoken(caplog, "w0 is now") if line.endswith("Healthy")]) == 3)
+    lines = spoken(caplog, "device w0 is now")
+    assert len(lines) == 6, lines
+    assert "quarantined" in lines[4]
+    assert lines[5].endswith("Healthy")

@@ -13,9 +13,12 @@ from typing_extensions import override
 
 import kdp
 from kdp.deviceplugin.sockets import SocketNames
+from kdp.deviceplugin.tracking.pace import Pace
+from kdp.deviceplugin.tracking.tracker import KubeletView
 from kdp.testing import SimulatedKubelet, events
 
-from .helpers import RESOURCE, Figure, Widgets, connected, lists, own_sockets, registers, running
+from ..testkit.bare_plugin import BarePlugin
+from .helpers import RESOURCE, Figure, Widgets, connected, lists, own_sockets, registers, running, until
 
 
 async def test_the_old_instance_leaves(kubelet: SimulatedKubelet, figure: Figure) -> None:
@@ -106,9 +109,47 @@ async def test_two_processes_of_one_resource_say_so(k137: SimulatedKubelet, capl
         async with connected(k137, Widgets("w0")), connected(k137, Widgets("w0")):
             told = [message for message in caplog.messages if "serves this resource as well" in message]
     expected = (
-        f"{RESOURCE}: process {pid} serves this resource as well, at {path.name}; the kubelet uses whichever "
-        "registered last: unless this is an update, stop one of them"
+        f"{RESOURCE}: process {pid} serves this resource as well, at {path.name}; "
+        "the kubelet uses whichever registered last: unless this is an update, stop one of them"
     )
     assert told == [expected] * 2, "once each, and not of each other: they are one process"
     async with connected(k137, Widgets("w0")):
         assert len([message for message in caplog.messages if "as well" in message]) == 2
+
+
+async def test_a_second_process_that_comes_later_is_noticed_and_its_end_too(
+    k137: SimulatedKubelet, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was said at the start only: a second DaemonSet a day later was silent."""
+    monkeypatch.setattr("kdp.deviceplugin.plugin.RIVAL_PAUSE", 0.05)
+    path = SocketNames(k137.paths.device_plugin_dir, RESOURCE).path(1)
+    async with connected(k137, Widgets("w0")) as manager:
+        assert "rival" not in manager.status().resources[RESOURCE].details
+        with listening(path) as pid:
+            await until(lambda: "rival" in manager.status().resources[RESOURCE].details)
+            assert f"process {pid} serves" in str(manager.status().resources[RESOURCE].details["rival"])
+            assert manager.is_ready
+        await until(lambda: "rival" not in manager.status().resources[RESOURCE].details)
+    told = [message for message in caplog.messages if f"process {pid}" in message]
+    assert len(told) == 2, told
+    assert told[1] == f"{RESOURCE}: process {pid} no longer serves this resource"
+
+
+async def test_another_plugin_of_the_resource_is_known_by_its_ids(
+    k137: SimulatedKubelet, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A plugin that is not made with kdp has no socket that tells its resource."""
+    quick = Pace(after_connect=0.05, period=0.05, again=0.05, between=0.05, lasting=1.0)
+    async with connected(k137, Widgets("w0"), pace=quick) as manager:
+        bare = BarePlugin(k137.paths.device_plugin_dir, devices={"x0": "Healthy", "x1": "Healthy"})
+        await bare.serve()
+        await bare.register(k137.paths.kubelet_socket)
+        await until(lambda: "rival" in manager.status().resources[RESOURCE].details)
+        assert "2 devices that are not ours, as x0" in str(manager.status().resources[RESOURCE].details["rival"])
+        assert manager.kubelet_view(RESOURCE) == KubeletView(disagrees=True, foreign=2)
+        assert manager.is_ready
+        await bare.stop()
+        await until(lambda: "rival" not in manager.status().resources[RESOURCE].details)
+        await until(lambda: manager.kubelet_view(RESOURCE) == KubeletView(disagrees=False, foreign=0))
+    told = caplog.text.count("another plugin serves this resource as well")
+    assert told == caplog.text.count("has no devices of another plugin any more") >= 1

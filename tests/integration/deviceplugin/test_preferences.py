@@ -162,8 +162,10 @@ async def test_replicas_beyond_one_list_are_refused_and_say_how_many_fit(
     k137: SimulatedKubelet, caplog: pytest.LogCaptureFixture
 ) -> None:
     many = [f"{'x' * 50}-{i}" for i in range(60)]
-    async with running(k137, share(Widgets(*many), Sharing(replicas=1000))):
+    async with running(k137, share(Widgets(*many), Sharing(replicas=1000))) as manager:
         await until(lambda: "devices can need" in caplog.text)
+        await until(lambda: manager.status().resources[RESOURCE].too_large is not None)
+        assert str(manager.status().resources[RESOURCE].details["too_large"]).startswith("60000 devices can need ")
         assert f"the kubelet takes {MAX_LIST_BYTES}" in caplog.text
         assert "fewer replicas" in caplog.text
         assert not registers(k137)

@@ -23,6 +23,7 @@ from typing_extensions import override
 import kdp
 from kdp.allocation import Sharing, share
 from kdp.deviceplugin.tracking.pace import Pace
+from kdp.kubelet.podresources import PodResources
 from kdp.testing import AdmissionError, AdmittedPod, Container, Pod, SimulatedKubelet, events
 
 from .helpers import RESOURCE, Widgets, connected, running, until
@@ -78,7 +79,7 @@ async def lists(kubelet: SimulatedKubelet, more: int = LISTS) -> None:
 async def test_what_an_instance_that_still_ran_held_is_taken_over_when_it_has_ended(
     k137: SimulatedKubelet, tmp_path: Path
 ) -> None:
-    """Even by one that nobody has asked for a device: it was told of the old one's allocations only when it was owed one itself."""
+    """Even if the new one has no allocation. Before, it learned of the old one's only when it had one itself."""
     first, second = Kept("w0", "w1"), Kept("w0", "w1")
     ends, has_ended = anyio.Event(), anyio.Event()
 
@@ -257,7 +258,7 @@ async def test_a_vanished_device_stays_for_as_long_as_a_pod_holds_it(k137: Simul
 async def test_a_device_that_vanished_before_the_plugin_came_is_listed_while_a_pod_holds_it(
     k137: SimulatedKubelet,
 ) -> None:
-    """Or the pod's status would call it healthy, and the next kubelet would not survive a list without it (B14, B26)."""
+    """Else the pod's status calls it healthy, and the next kubelet does not survive a list without it (B14, B26)."""
     async with connected(k137, Widgets("w0", "w1"), pace=QUICK):
         admitted = [await k137.admit(Pod.asking({RESOURCE: 1})) for _ in range(2)]
     async with connected(k137, Widgets("w0"), pace=QUICK):
@@ -392,6 +393,32 @@ async def test_a_slow_api_holds_up_no_allocation(k137: SimulatedKubelet) -> None
         await k137.admit(Pod.asking({RESOURCE: 1}))
         await k137.admit(Pod.asking({RESOURCE: 1}))
         assert backend.number == 2
+
+
+async def test_without_the_api_nothing_is_released_and_that_is_said_once(
+    k137: SimulatedKubelet, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kdp.concurrency.backoff.Backoff.next", lambda _self: 0.1)
+    tries = 0
+
+    def missing(_: PodResources) -> None:
+        nonlocal tries
+        tries += 1
+
+    monkeypatch.setattr(PodResources, "made_at", missing)
+    backend = Kept("w0", "w1")
+    async with connected(k137, backend, pace=QUICK):
+        pod = await k137.admit(Pod.asking({RESOURCE: 1}))
+        [held] = pod.devices(RESOURCE)
+        await k137.delete(pod.pod)
+        backend.devices = [each for each in backend.devices if each.id != held]
+        (await backend.report()).rescan()
+        await k137.until(allocatable={RESOURCE: 1})
+        before = tries
+        await until(lambda: tries > before + LISTS)
+        assert k137.capacity() == {RESOURCE: 2}
+    assert backend.returned == []
+    assert caplog.text.count("who holds which device is not known") == 1
 
 
 async def test_without_a_hook_or_a_vanished_device_nothing_is_asked(k137: SimulatedKubelet) -> None:

@@ -57,7 +57,7 @@ async def test_a_restarted_kubelet_has_its_devices_at_once(
 
 
 async def _next_socket(kubelet: SimulatedKubelet, tasks: TaskGroup) -> Path:
-    """Kill the kubelet, have another one that listens a second after its bind, and return what is made for it meanwhile."""
+    """Kill the kubelet, start one that listens a second after its bind, and return what is made for it meanwhile."""
     await kubelet.crash()
     tasks.start_soon(functools.partial(kubelet.start, listen_delay=1.0))
     await until(lambda: len(_hidden(kubelet)) == 1)

@@ -1,4 +1,4 @@
-"""`kdp.serve` as a DRA driver in a program that cancels its task as asyncio does, which no shield of anyio's holds back."""
+"""`kdp.serve` as a DRA driver in a program that cancels its task like asyncio, which no shield of anyio holds back."""
 
 from __future__ import annotations
 

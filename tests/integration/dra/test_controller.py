@@ -1,4 +1,4 @@
-"""Devices that are no node's own: a controller publishes their pool, nodes' drivers prepare their claims, and nothing is left at the end."""
+"""Devices that belong to no node: a controller publishes their pool, drivers prepare claims, and nothing is left."""
 
 from __future__ import annotations
 

@@ -214,6 +214,57 @@ async def test_health_is_told_at_once_on_change(folder: Path) -> None:
             assert (state, message) == (UNHEALTHY, "Ü" * 510 + "..."), "at most 1024 bytes"
 
 
+async def test_health_that_nobody_knows_is_not_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "TIMEOUT", 1)
+
+    class Silent(Widgets):
+        is_silent = False
+        stale_after = 0.0
+
+        @override
+        def discover(self) -> list[kdp.Device]:
+            if self.is_silent:
+                raise OSError("the bus does not answer")
+            return list(super().discover())
+
+    backend = Silent("w0")
+    async with running(folder, backend) as driver, driver.health() as stream:
+        assert await heard(stream) == {"w0": (HEALTHY, "")}
+        backend.is_silent = True
+        driver.driver.rescan()
+        told = asyncio.create_task(stream.read())
+        with anyio.fail_after(30):
+            while (await asyncio.wait([told], timeout=3 * health.TIMEOUT))[0]:  # else it has fallen silent
+                told = asyncio.create_task(stream.read())
+        backend.is_silent = False
+        driver.driver.rescan()
+        message = await told
+        assert b"w0" in message
+
+
+async def test_what_allocate_knows_of_a_network_is_not_handed_to_released(folder: Path) -> None:
+    class Cards(Widgets):
+        found: list[dict[str, kdp.NetworkData]]
+
+        @override
+        def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
+            devices.network["w0"] = kdp.NetworkData(interface_name="eth1")
+            return kdp.ContainerEdits(env={"CARD": "w0"})
+
+        @override
+        def released(self, devices: kdp.Allocation) -> None:
+            self.found.append(devices.network)
+
+    backend = Cards("w0")
+    backend.found = []
+    async with running(folder, backend) as driver:
+        driver.api.put(claim(0), [result("w0")])
+        answer = await driver.prepare(claim(0))
+        assert not answer.claims[claim(0).uid].error
+        assert await driver.unprepare(claim(0)) == {claim(0).uid: ""}
+    assert backend.found == [{}]
+
+
 async def test_health_is_told_again_before_it_is_too_old(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "TIMEOUT", 1)
     async with running(folder, Widgets("w0")) as driver, driver.health() as stream:
@@ -232,7 +283,9 @@ async def test_a_sick_device_has_the_taint_of_the_policy(folder: Path, effect: T
             sick(backend, reason)
             driver.driver.rescan()
             wanted: list[kdp.Taint] = (
-                [] if effect is None or reason is None else [kdp.Taint(key=health_key(DRIVER), effect=effect)]
+                []
+                if effect is None or reason is None
+                else [kdp.Taint(key=health_key(DRIVER), effect=effect, value="discover")]
             )
 
             def is_published(reason: str | None = reason, wanted: list[kdp.Taint] = wanted) -> bool:

@@ -1,4 +1,4 @@
-"""A driver before an API server, or what stands in front of it, that answers what is no answer: it lives, and goes on."""
+"""A driver gets odd answers from an API server, or from a proxy in front of it: the driver lives, and goes on."""
 
 from __future__ import annotations
 
@@ -91,3 +91,18 @@ async def test_a_claim_is_not_undone_because_a_proxy_says_that_it_is_gone(folder
         assert driver.status().drivers[DRIVER].is_registered
         node.server.faults.clear()
         await node.kubelet.stop_pod(user)
+
+
+@pytest.mark.parametrize(("status", "content"), [(404, b"{}"), (404, b"<html>"), (200, b"{}"), (200, b'{"status": 1}')])
+async def test_a_strangers_slice_goes_although_a_proxy_says_that_it_is_gone(
+    folder: Path, status: int, content: bytes
+) -> None:
+    """Found by chaos: it was forgotten, and stayed in the pool, which was incomplete from then on."""
+    async with node_of(folder, "k137") as node, driver_on(node, Widgets()):
+        await node.published(4)
+        node.server.faults.odd_answer(content, status=status, method="DELETE", path="", times=1)
+        pool = {"name": "node0", "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": DRIVER, "nodeName": "node0", "pool": pool, "devices": [{"name": "ghost"}]}
+        await node.server.ask("POST", SLICES, {"metadata": {"generateName": "somebody-"}, "spec": spec})
+        await until(lambda: node.server.faults.met == 1)
+        await node.published(4)

@@ -89,7 +89,7 @@ async def test_a_driver_is_ready_when_its_devices_are_published_and_tells_claims
 
         tasks.start_soon(run)
         told = await probe.until(503, "still offers 2 of example.com/widget by a device plugin")
-        assert (told["state"], told["slices"]) == ("registered", {"generation": 0, "problem": None})
+        assert (told["state"], told["slices"]) == ("registered", {"generation": 0, "count": 0, "problem": None})
         assert (await server.ask("GET", SLICES))["items"] == []
         item["status"]["allocatable"] = {Widgets.resource: "0"}
         await server.ask("PUT", "/api/v1/nodes/node0/status", item)
@@ -97,7 +97,7 @@ async def test_a_driver_is_ready_when_its_devices_are_published_and_tells_claims
         assert (told["state"], told["reason"], told["slices"]) == (
             "published",
             None,
-            {"generation": 1, "problem": None},
+            {"generation": 1, "count": 1, "problem": None},
         )
         assert len((await server.ask("GET", SLICES))["items"]) == 1
         made = await server.ask("POST", CLAIMS, claim("c"))

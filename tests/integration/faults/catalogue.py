@@ -1,8 +1,8 @@
 """Every fault that has a test, and the table of them in the documentation.
 
 The tests report what they saw; ``docs/reference/faults.md`` is written from that and from nothing else. A test run
-compares each row with the page; ``make faults`` runs the same tests with ``KDP_FAULTS`` set to a directory, where they
-leave their rows, and then calls this file to write the page anew.
+compares each row with the page. ``make faults`` runs the same tests with ``FAULTS_PAGE_ROWS`` set to a directory, where
+they leave their rows, and then calls this file to write the page.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from . import injected
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "faults.md"
 
-ROWS = "KDP_FAULTS"
+ROWS = "FAULTS_PAGE_ROWS"
 """The environment variable that names the directory where rows are left."""
 
 
@@ -148,7 +148,8 @@ def general(sentence: str, *paths: str) -> str:
 INJECTED = """
 ## What the simulated kubelet can do wrong
 
-All faults of the [kubelet contract](../explanation/kubelet.md#14), section 14, by their numbers. Each method's docstring
+All faults of the [kubelet contract](../explanation/kubelet.md#14), section 14, by their numbers. \
+Each method's docstring
 says more, and each has a test that runs a plugin of kdp's under it.
 
 | fault | method | what happens | what a good plugin does |

@@ -124,7 +124,8 @@ def main() -> None:
         sys.stdin.readline()
     if spec.get("uid"):
         # What is loaded late must be loaded while it may be read.
-        for module in ("kdp.deviceplugin.manager", "kdp.daemon.probes", "dataclasses", "anyio._backends._asyncio"):
+        late = ["kdp.daemon.process", "kdp.deviceplugin.manager", "kdp.daemon.probes"]
+        for module in (*late, "dataclasses", "difflib", "anyio._backends._asyncio"):
             importlib.import_module(module)
         os.setgroups([])
         os.setgid(spec["uid"])

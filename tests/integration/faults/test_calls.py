@@ -108,7 +108,7 @@ def _with_env(device_id: str, value: str) -> kdp.Device:
 
 async def test_two_devices_that_contradict_each_other(k: SimulatedKubelet, saw: Saw) -> None:
     async with connected(k, Widgets(_with_env("w0", "fast"), _with_env("w1", "slow"))) as manager:
-        sentence = await fails(k.plugin(RESOURCE).allocate(["w1", "w0"]), "FAILED_PRECONDITION")
+        sentence = await fails(k.plugin(RESOURCE).allocate(["w1", "w0"]), "INTERNAL")
         assert "'w0' and 'w1'" in sentence
         saw(Fault.ENV_CONFLICT, sentence, state_of(manager))
         [reply] = await k.plugin(RESOURCE).allocate(["w1"])

@@ -207,10 +207,10 @@ async def test_a_wrong_setting(
 ) -> None:
     async with child(k.paths, *backends, options=options) as plugin:
         code = await plugin.ended()
-        await until(lambda: plugin.other)
+        await until(lambda: plugin.messages)
         assert code == 2
-        assert not plugin.lines
-        [sentence] = plugin.other
+        assert not plugin.other
+        [sentence] = plugin.messages
         if "poll_interval" in options:
             saw(Fault.MISCONFIGURED, sentence, "not started", code)
     assert not registers(k)

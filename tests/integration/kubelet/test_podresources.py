@@ -72,6 +72,26 @@ async def test_a_reply_of_8_mib_is_read(server: Server) -> None:
     assert len(report.pods) == 2
 
 
+async def test_a_device_with_two_numa_nodes_counts_once(server: Server) -> None:
+    """The kubelet lists it once for each of its nodes."""
+    entries = [
+        pb.ContainerDevices(
+            resource_name=RESOURCE, device_ids=["w0"], topology=pb.TopologyInfo(nodes=[pb.NUMANode(ID=node)])
+        )
+        for node in (0, 1)
+    ]
+    pods = [
+        pb.PodResources(
+            name="one", namespace="default", containers=[pb.ContainerResources(name="main", devices=entries)]
+        )
+    ]
+    async with PodResources(server.socket).connect() as calls:
+        server.answer = pb.ListPodResourcesResponse(pod_resources=pods).SerializeToString
+        assert (await calls.list()).holders == {(RESOURCE, "w0"): Holder("default", "one", "main")}
+        server.answer = pb.AllocatableResourcesResponse(devices=entries).SerializeToString
+        assert await calls.allocatable() == {RESOURCE: {"w0"}}
+
+
 async def test_more_than_16_mib_is_an_error(server: Server) -> None:
     server.answer = lambda: listing(padding=17 << 20)
     async with PodResources(server.socket).connect() as calls:

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import anyio
 import anyio.lowlevel
 import grpc
 import pytest
+from tests.forking import FORK, parent
 
 from kdp.kubelet.channel import unix_target
 from kdp.kubelet.server import SocketServer
@@ -141,7 +143,7 @@ def test_nobody_but_root_can_connect_at_any_moment() -> None:
         assert list(Path(place).rglob("*")) == []
 
 
-FORKED = """
+FORKED = f"""
 import asyncio, os, sys, threading, time
 from pathlib import Path
 from kdp.kubelet.server import SocketServer
@@ -152,11 +154,7 @@ async def main():
     server.publish()
     print("published", flush=True)
     await asyncio.to_thread(sys.stdin.readline)
-    child = os.fork()
-    if not child:
-        print(os.getpid(), flush=True)
-        sys.stdin.read()
-        os._exit(0)
+{textwrap.indent(FORK, "    ")}
     await asyncio.sleep(3600)
 
 asyncio.run(main())
@@ -166,25 +164,14 @@ asyncio.run(main())
 def test_a_forked_worker_does_not_answer_for_its_killed_parent(tmp_path: Path) -> None:
     """gRPC 1.75 leaves its sockets open in a child: the kubelet and the next driver would see a living plugin."""
     path = tmp_path / "s.sock"
-    command = [sys.executable, "-c", FORKED, str(path)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stdout.readline() == "published\n"
+    with parent(FORKED, str(path)) as process:
+        assert process.line() == "published\n"
         with socket.socket(socket.AF_UNIX) as kubelet:
             kubelet.settimeout(10)
             kubelet.connect(str(path))
             assert kubelet.recv(1), "gRPC greets who connects"
-            process.stdin.write("fork\n")
-            process.stdin.flush()
-            child = int(process.stdout.readline())
-            process.kill()
-            process.wait(10)
-            os.kill(child, 0)  # it lives
+            process.tell("fork")
+            process.kill_beside(int(process.line()))
             while kubelet.recv(1 << 16):
                 pass
         assert is_answered(path) is False
-    finally:
-        process.kill()
-        process.communicate()  # closes the child's stdin, and it ends

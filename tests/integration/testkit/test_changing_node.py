@@ -1,4 +1,4 @@
-"""A snapshot under a running plugin: hardware fails, vanishes and returns, and the kubelet hears of it by events alone."""
+"""A snapshot under a running plugin: hardware fails, vanishes, and returns; events alone bring it to the kubelet."""
 
 from __future__ import annotations
 

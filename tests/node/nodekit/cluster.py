@@ -34,8 +34,11 @@ Object = dict[str, Any]
 
 NODE: Final = "node0"
 POD_SECONDS: Final = 150.0
-"""Deadline of what a pod does. A kubelet that may not read its claim yet, because the API server's authorizer has heard of the pod
-later than it, asks again at its next sync, which is 60 to 90 s later."""
+"""Deadline of what a pod does.
+
+If the API server's authorizer learns of the pod later than the kubelet, the kubelet may not read the pod's claim yet.
+It asks again at its next sync, 60 to 90 s later.
+"""
 
 _API: Final = "10.0.0.1"
 _ADDRESS: Final = "10.0.0.2"
@@ -322,7 +325,7 @@ featureGates: {json.dumps(self._gates)}
         return answer
 
     async def names(self, resource: str, *, fields: str = "") -> list[str]:
-        """Return the names of all objects of a resource, of those alone with fields as in ``spec.driver=x``: a short answer."""
+        """Return the names of a resource's objects, or of those with fields as in ``spec.driver=x``: a short answer."""
         accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
         path = f"{_path(resource, None)}?fieldSelector={fields}"
         return [

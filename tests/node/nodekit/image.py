@@ -25,7 +25,7 @@ from packaging.requirements import Requirement
 __all__ = ["STAY", "Layer", "busybox", "pack", "python", "system"]
 
 STAY: Final = "exec stay"
-"""The end of a pod's script that runs on, and ends when it is told to: no kubelet waits for less than 2 s before it kills."""
+"""End of a pod's script that runs until it is told to end: no kubelet waits for less than 2 s before it kills."""
 
 _OCI: Final = "application/vnd.oci.image"
 _SITE: Final = "/opt/site"
@@ -290,7 +290,7 @@ def _installed(distribution: metadata.Distribution) -> dict[str, bytes | Path]:
 
 
 def _libraries(files: Iterator[Path]) -> dict[str, bytes | Path]:
-    """Return the shared libraries that programs and extension modules need, under the names that the loader looks for."""
+    """Return the shared libraries that programs and extension modules need, under the names that the loader seeks."""
     ldd = shutil.which("ldd") or "ldd"
     binaries = [file for file in files if file.suffix == ".so" or file.parent.name == "bin"]
     # What is no dynamic program makes ldd fail, and is none of ours.

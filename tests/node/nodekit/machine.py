@@ -72,7 +72,8 @@ failSwapOn: false
 makeIPTablesUtilChains: false
 enforceNodeAllocatable: []
 localStorageCapacityIsolation: false
-evictionHard: {memory.available: 10Mi, nodefs.available: 0%, imagefs.available: 0%, nodefs.inodesFree: 0%, imagefs.inodesFree: 0%}
+evictionHard: {memory.available: 10Mi, nodefs.available: 0%, imagefs.available: 0%, \
+nodefs.inodesFree: 0%, imagefs.inodesFree: 0%}
 """
 """What every kubelet's configuration has here: it must not change the machine, nor mind that it is small."""
 
@@ -215,6 +216,15 @@ class Machine(AsyncContextManagerMixin):
         with anyio.move_on_after(seconds):
             await process.wait()
         await self.kill(name)
+
+    def freeze(self, name: str) -> None:
+        """Stop a process of the node by SIGSTOP, and the one that waits for it."""
+        os.kill(self.pid(name), signal.SIGSTOP)
+
+    def thaw(self, name: str) -> None:
+        """Let a process of the node go on."""
+        os.kill(self.pid(name), signal.SIGCONT)
+        self._processes[name].send_signal(signal.SIGCONT)  # nsenter stops with its child
 
     def pid(self, name: str) -> int:
         """Return the id of a process of the node, as this machine counts."""

@@ -138,13 +138,16 @@ others have written, as programs, by `kdp conformance --quick`. The numbers are 
 
 How to read it:
 
-- Every plugin here does its work on many clusters. A ✗ says that in one situation the kubelet, or the pod that asks for a
+- Every plugin here does its work on many clusters. A ✗ says that in one situation the kubelet, \
+or the pod that asks for a
   device, is worse off than it could be. It does not say that the plugin is bad.
-- Several of them end when something is wrong and leave it to the DaemonSet to start them again. That is a way to live; the
+- Several of them end when something is wrong and leave it to the DaemonSet to start them again. \
+That is a way to live; the
   checks on an absent kubelet ask for the other one, because a restarted plugin is away for as long as the kubelet's
   back-off lasts.
 - A socket name that never changes was right for years. Kubernetes 1.37 refuses a name that it has on record ([section
   2.5](kubelet.md#2.5) of the contract), which is why the checks on socket names are the ones that most plugins fail.
-- A program's hardware cannot be made to fail from outside without levers, so all checks on failing and vanishing devices
+- A program's hardware cannot be made to fail from outside without levers, \
+so all checks on failing and vanishing devices
   are not applicable here, also to kdp's examples. In process they are judged in full.
 - Whoever finds himself judged wrongly has found a bug of the kit; please tell us."""

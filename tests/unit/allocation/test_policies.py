@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from kdp import Device, InvalidValueError
 from kdp.allocation import POLICIES, Choice, Topology, choose, explain
 
-from ..strategies import EFFORT, effort
+from ..strategies import effort, scaled
 from .brute import Question, best_first, question
 
-CASES = 10_000 * EFFORT
+CASES = scaled(10_000)
 PARTS = 20
 """Parts of the cases, so that they share the processors."""
 
@@ -39,9 +39,10 @@ def test_linked_is_what_all_sets_say(part: int) -> None:
         assert choice.proven
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 def test_every_policy_and_its_runner_up_are_what_all_sets_say(policy: str) -> None:
-    for i in range(300 * EFFORT):
+    for i in range(scaled(300)):
         asked = question(f"{policy} {i}", most=9)
         best, *others = best_first(policy, asked)
         choice = ask(policy, asked, why=True)

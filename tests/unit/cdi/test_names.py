@@ -48,7 +48,7 @@ def test_the_kind_of_a_usual_resource_has_no_digest(resource: str) -> None:
 
 @st.composite
 def neighbours(draw: st.DrawFn) -> tuple[str, str]:
-    """Two names of resources that differ in what a class cannot have, or of which one is like the class of the other."""
+    """Two resource names that differ in what a class cannot have, or one of which is like the other's class."""
     one = draw(st.from_regex(r"[ax1]([-ax1._]{0,6}[ax1])?", fullmatch=True))
     other = draw(
         st.sampled_from([one, f"x{one}", one.removeprefix("x"), cdi_kind(f"example.com/{one}").partition("/")[2]])

@@ -32,7 +32,8 @@ class Widgets(kdp.DeviceBackend):
             raise ValueError(self.fault)
         for i in range(self.count):
             yield kdp.Device(
-                id=f"w{i}", numa_nodes=(i,), unit="card", attributes={"model": "[bold]x"}, capacity={"memory": kdp.Quantity("8Gi")},
+                id=f"w{i}", numa_nodes=(i,), unit="card",
+                attributes={"model": "[bold]x"}, capacity={"memory": kdp.Quantity("8Gi")},
                 health=kdp.Health.healthy() if i else kdp.Health.unhealthy("fan failed"),
                 edits=kdp.ContainerEdits(
                     env={"W": str(i)}, device_nodes=[kdp.DeviceNode(host_path="/dev/null")],

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,18 @@ def test_every_format_says_the_same(tmp_path: Path, name: str, text: str) -> Non
     )
 
 
-def test_no_file_and_an_empty_file_say_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "nothing"), [("c.yaml", "# nothing is set"), ("c.toml", "# nothing is set"), ("c.json", "{}")]
+)
+def test_a_file_that_was_emptied_is_refused(tmp_path: Path, name: str, nothing: str) -> None:
+    with pytest.raises(
+        ConfigurationError, match=re.escape(f"{name}: is empty; if it is to set nothing, write {nothing!r}")
+    ):
+        read(written(tmp_path, name, " \n"))
+    assert read(written(tmp_path, name, nothing)) == ConfigFile()
+
+
+def test_no_file_and_a_file_of_comments_say_nothing(tmp_path: Path) -> None:
     assert read(None) == ConfigFile()
     assert read(written(tmp_path, "c.yaml", "# nothing yet\n")) == ConfigFile()
     assert read(written(tmp_path, "c.yaml", "set:\nhttp:\n")) == ConfigFile()

@@ -114,11 +114,25 @@ GOOD: list[dict[str, Any]] = [
     },
 ]
 YAML = [
-    b"# a comment\npoll-interval: 10\nhealth-policy: failures=2,hold_down=30\nset:\n  count: 4\n  names: [a, b]\n  file: |\n    /x\n",
+    b"""# a comment
+poll-interval: 10
+health-policy: failures=2,hold_down=30
+set:
+  count: 4
+  names: [a, b]
+  file: |
+    /x
+""",
     b"http: ':8080'\nreplicas-for:\n  w0: 4\n'set': {\"on\": yes, table: {a: {b: 1}}, ? ratio : 0.5}\n",
 ]
 TOML = [
-    b"poll-interval = 10\nset = {count = 0x4, at = 2026-01-01T00:00:00Z}\n[health-policy]\nfailures = 2\n[[x]]\na = [1.5, inf]\n"
+    b"""poll-interval = 10
+set = {count = 0x4, at = 2026-01-01T00:00:00Z}
+[health-policy]
+failures = 2
+[[x]]
+a = [1.5, inf]
+"""
 ]
 
 

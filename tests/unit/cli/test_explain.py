@@ -36,7 +36,8 @@ class Odd(Gpus):
 
 class Sick(Plain):
     def discover(self):
-        return [kdp.Device(id=d.id, resource="example.com/a", health=kdp.Health.unhealthy("it smokes")) for d in super().discover()]
+        health = kdp.Health.unhealthy("it smokes")
+        return [kdp.Device(id=d.id, resource="example.com/a", health=health) for d in super().discover()]
 
 class Typo(Gpus):
     policy = "best"

@@ -49,6 +49,9 @@ class Wrong(Nothing):
 class Relative(Nothing):
     def needs(self): return kdp.Needs(host_paths=("sys",))
 
+class Labelled(Widgets):
+    def needs(self): return kdp.Needs(node_labels=("nfd/pci-10de.present=true", "example.com/widget=1"))
+
 class Broken(Nothing):
     def needs(self): raise OSError("no such card")
 """
@@ -136,6 +139,131 @@ def test_a_label_that_kubectl_would_take_for_a_bool_or_a_number_is_quoted(target
     assert "example.com/1e3: '1e3'\n" in result.stdout
     assert "example.com/0o17: '0o17'\n" in result.stdout
     assert "  name: 'n'\n" in result.stdout
+
+
+def pod(documents: list[dict[str, Any]]) -> dict[str, Any]:
+    spec: dict[str, Any] = documents[-1]["spec"]["template"]["spec"]
+    return spec
+
+
+def labels(documents: list[dict[str, Any]]) -> list[list[str]]:
+    required = pod(documents)["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    return [[each["key"] for each in term["matchExpressions"]] for term in required["nodeSelectorTerms"]]
+
+
+def test_a_class_that_names_labels_runs_where_one_is_unless_told_otherwise(target: str) -> None:
+    """On nodes without the hardware its pods would never be ready, and stall a rolling update."""
+    target += ":Labelled"
+
+    assert labels(made(target)) == [["nfd/pci-10de.present"], ["example.com/widget"]]
+    assert labels(made(target, "--node-selector=!canary")) == [
+        ["nfd/pci-10de.present", "canary"],
+        ["example.com/widget", "canary"],
+    ]
+    assert "affinity" not in pod(made(target, "--node-selector=none"))
+    chosen = pod(made(target, "--node-selector=none", "--node-selector=pool=a"))
+    assert (chosen["nodeSelector"], "affinity" in chosen) == ({"pool": "a"}, False)
+    # The controller of a pool runs anywhere.
+    controller = made(target, "--mode=dra-controller", "--pool=fabric")
+    assert "affinity" not in pod(controller)
+
+
+def test_which_taints_keep_it_away(target: str) -> None:
+    target += ":Widgets"
+
+    assert pod(made(target))["tolerations"] == [{"operator": "Exists"}]
+    assert pod(made(target, "--toleration=gpu:NoSchedule"))["tolerations"] == [
+        {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}
+    ]
+    assert "tolerations" not in pod(made(target, "--toleration=none"))
+    controller = made(target, "--mode=dra-controller", "--pool=fabric", "--toleration=all")
+    assert pod(controller)["tolerations"] == [{"operator": "Exists"}]
+
+
+def test_the_rest_of_the_placement(target: str) -> None:
+    written = made(
+        f"{target}:Widgets",
+        "--priority-class=none",
+        "--image-pull-secret=one",
+        "--image-pull-secret=two",
+        "--memory-limit=200Mi",
+        "--mount-propagation=host-to-container",
+        "--openshift",
+        "--scraped-from=monitoring",
+    )
+
+    assert "priorityClassName" not in pod(written)
+    assert pod(written)["imagePullSecrets"] == [{"name": "one"}, {"name": "two"}]
+    assert container(written)["resources"]["limits"] == {"memory": "200Mi"}
+    seen = {each["name"]: each for each in container(written)["volumeMounts"]}
+    assert seen["node-dev"]["mountPropagation"] == "HostToContainer"
+    kinds = [each["kind"] for each in written]
+    assert kinds == ["ServiceAccount", "SecurityContextConstraints", "NetworkPolicy", "DaemonSet"]
+    assert [each["kind"] for each in made(f"{target}:Widgets", "--no-network-policy")] == ["DaemonSet"]
+
+
+@pytest.fixture
+def configs(tmp_path: Path) -> Path:
+    folder = tmp_path / "configs"
+    folder.mkdir()
+    for name, count in (("default", 2), ("many", 5)):
+        (folder / f"{name}.yaml").write_text(f"set: {{count: {count}}}\n")
+    return folder
+
+
+def test_a_label_names_one_of_the_configurations(target: str, configs: Path) -> None:
+    written = made(f"{target}:Widgets", f"--config={configs}", "--config-label=example.com/kdp", "--openshift")
+
+    assert container(written)["args"][2:4] == ["--config=/etc/kdp", "--config-label=example.com/kdp"]
+    by_kind = {each["kind"]: each for each in written}
+    assert by_kind["ConfigMap"]["data"] == {
+        "default.yaml": "set: {count: 2}\n",
+        "many.yaml": "set: {count: 5}\n",
+    }
+    # One right, and a token for it.
+    assert by_kind["ClusterRole"]["rules"] == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
+    assert by_kind["ClusterRoleBinding"]["subjects"] == [
+        {"kind": "ServiceAccount", "name": "kdp-widgets", "namespace": "kube-system"}
+    ]
+    assert [each["kind"] for each in written].count("ServiceAccount") == 1
+    assert pod(written)["serviceAccountName"] == "kdp-widgets"
+    assert pod(written)["automountServiceAccountToken"] is True
+    assert {"name": "KDP_NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}} in container(written)[
+        "env"
+    ]
+    assert "annotations" not in written[-1]["spec"]["template"]["metadata"]
+
+
+def test_a_driver_that_reads_its_node_needs_no_more_for_the_label(target: str, configs: Path) -> None:
+    label = (f"--config={configs}", "--config-label=example.com/kdp")
+    of_node = made(f"{target}:Widgets", "--mode=dra", *label)
+    of_pool = made(f"{target}:Widgets", "--mode=dra", "--pool=fabric", *label)
+
+    assert [each["metadata"]["name"] for each in of_node if each["kind"] == "ClusterRole"] == ["kdp-widgets"]
+    roles = [each["metadata"]["name"] for each in of_pool if each["kind"] == "ClusterRole"]
+    assert roles == ["kdp-widgets"]
+    [role] = [each for each in of_pool if each["kind"] == "ClusterRole"]
+    assert {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]} in role["rules"]
+    assert "get nodes" in invoke(f"{target}:Widgets", "--image=i", *label).stdout
+
+
+def test_a_label_without_configurations_is_refused(target: str, tmp_path: Path) -> None:
+    missing = invoke(f"{target}:Widgets", "--image=i", "--config-label=a")
+    (tmp_path / "empty").mkdir()
+    empty = invoke(f"{target}:Widgets", "--image=i", "--config-label=a", f"--config={tmp_path}/empty")
+
+    assert (missing.exit_code, empty.exit_code) == (2, 2)
+    assert "--config is missing; expected a directory" in missing.output
+    assert "there are none" in empty.output or "did not answer" in empty.output
+
+
+def test_its_head_says_which_level_of_pod_security_the_namespace_must_allow(target: str) -> None:
+    sentence = "# The namespace must allow the Pod Security level"
+
+    assert f"{sentence} privileged (hostPath volumes).\n" in invoke(f"{target}:Widgets", "--image=i").stdout
+    assert sentence not in invoke(f"{target}:Widgets", "--format=systemd").stdout
+    controller = invoke(f"{target}:Widgets", "--image=i", "--mode=dra-controller", "--pool=p", "--set=count=0")
+    assert sentence in controller.stdout
 
 
 def test_files_go_into_a_config_map(target: str, tmp_path: Path) -> None:
@@ -236,7 +364,10 @@ def test_a_systemd_unit_names_files_where_they_are(
         ([":Widgets", "--image=a b"], "image 'a b': must be a reference without spaces"),
         ([":Widgets", "--image=i", "--name=A_b"], "name 'A_b': must be at most 63 small letters"),
         ([":Widgets", "--image=i", "--namespace=-"], "namespace '-': must be"),
-        ([":Widgets", "--image=i", "--node-selector=widget"], "--node-selector: 'widget' must be LABEL=VALUE"),
+        (
+            [":Widgets", "--image=i", "--node-selector=wid get"],
+            "--node-selector: 'wid get' must be LABEL=VALUE, LABEL!=VALUE",
+        ),
         ([":Widgets", "--image=i", "--set=cuont=1"], "--set cuont: there is no parameter 'cuont'"),
         ([":Widgets", "--image=i", "--cdi=on"], "--cdi: 'on' must be one of off, beside, only"),
         ([":Widgets", "--image=i", "--set=file={}/broken"], "broken: cannot be put into a ConfigMap"),
@@ -302,6 +433,68 @@ def test_what_an_example_ships_is_what_its_first_line_writes(file: Path, monkeyp
     if os.environ.get("KDP_WRITE_MANIFESTS"):
         file.write_text(result.stdout)
     assert file.read_text() == result.stdout
+
+
+# -- a device plugin that speaks to the API server ---------------------------------------------------------------------
+
+
+def rights(documents: list[dict[str, Any]]) -> set[tuple[str, ...]]:
+    [role] = [each for each in documents if each["kind"] == "ClusterRole"]
+    return {(each["resources"][0], *each["verbs"]) for each in role["rules"]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected", "policies"),
+    [
+        (("--events=on",), {("events", "create", "patch"), ("pods", "get")}, ["kdp-widgets-events"]),
+        (("--on-unhealthy=evict",), {("pods", "get"), ("pods/eviction", "create"), ("nodes", "get")}, []),
+        (("--startup-taint=a/b",), {("nodes", "get", "patch")}, ["kdp-widgets-node"]),
+        (
+            ("--events=on", "--on-unhealthy=evict", "--startup-taint=a/b"),
+            {
+                ("events", "create", "patch"),
+                ("pods", "get"),
+                ("pods/eviction", "create"),
+                ("nodes", "get", "patch"),
+            },
+            ["kdp-widgets-events", "kdp-widgets-node"],
+        ),
+    ],
+)
+def test_a_plugin_has_the_rights_that_its_settings_need(
+    target: str, arguments: tuple[str, ...], expected: set[tuple[str, ...]], policies: list[str]
+) -> None:
+    documents = made(f"{target}:Widgets", *arguments)
+    kinds = [each["kind"] for each in documents]
+    assert rights(documents) == expected
+    assert [d["metadata"]["name"] for d in documents if d["kind"] == "ValidatingAdmissionPolicy"] == policies
+    assert kinds.index("ServiceAccount") < kinds.index("ClusterRole"), "the rights come after what narrows them"
+    spec = documents[-1]["spec"]
+    pod = spec["template"]["spec"]
+    assert (pod["serviceAccountName"], pod["automountServiceAccountToken"]) == ("kdp-widgets", True)
+    assert spec["updateStrategy"]["rollingUpdate"] == {"maxUnavailable": "10%", "maxSurge": 0}
+    fields = {each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in container(documents)["env"][1:]}
+    assert fields == {"KDP_NODE_NAME": "spec.nodeName"}
+
+
+def test_settings_of_the_configuration_file_count_for_the_rights(target: str, tmp_path: Path) -> None:
+    (tmp_path / "kdp.yaml").write_text("events: on\n")
+    documents = made(f"{target}:Widgets", f"--config={tmp_path}/kdp.yaml")
+    assert rights(documents) == {("events", "create", "patch"), ("pods", "get")}
+
+
+def test_a_base_has_the_account_in_a_file(target: str, tmp_path: Path) -> None:
+    invoke(f"{target}:Widgets", "--format=kustomize", "--events=on", "-o", tmp_path / "base", "--image=i")
+    kinds = [each["kind"] for each in yaml.safe_load_all((tmp_path / "base/account.yaml").read_text())]
+    assert kinds[0] == "ServiceAccount"
+    kustomization = yaml.safe_load((tmp_path / "base/kustomization.yaml").read_text())
+    assert kustomization["resources"] == ["account.yaml", "network-policy.yaml", "daemonset.yaml"]
+
+
+def test_a_unit_has_no_account_for_the_api_server(target: str) -> None:
+    result = invoke(f"{target}:Widgets", "--format=systemd", "--events=on")
+    assert result.exit_code == 2
+    assert "--events on needs an account of the cluster, which a pod has; expected yaml or kustomize" in result.stderr
 
 
 # -- DRA ---------------------------------------------------------------------------------------------------------------

@@ -4,49 +4,45 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.one_answer import answering
 
 from kdp.cli import asking
 from kdp.cli.app import kdp
 from kdp.cli.asking import ask, quick
 
-
-@contextmanager
-def answering(path: Path, answer: bytes) -> Iterator[None]:
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(os.fspath(path))
-        listening.listen()
-
-        def serve() -> None:
-            client, _ = listening.accept()
-            with client:
-                client.recv(1000)
-                client.sendall(answer)
-
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        yield
-        thread.join(10)
-
-
-YES = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nok\n"
-NO = b"HTTP/1.1 503 Service Unavailable\r\n\r\nno kubelet\n"
+YES = b"HTTP/1.1 200 OK\r\nKdp-Protocol: 1\r\n\r\nok\n"
+NO = b"HTTP/1.1 503 Service Unavailable\r\nKdp-Protocol: 1\r\n\r\nno kubelet\n"
 
 
 def invoke(*arguments: str) -> Result:
     return CliRunner().invoke(kdp, ["probe", *arguments], env={"KDP_SOCKET": ""})
 
 
-@pytest.mark.parametrize(("answer", "said"), [(YES, (0, "ok\n")), (NO, (1, "no kubelet\n")), (b"", (1, ""))])
+@pytest.mark.parametrize(("answer", "said"), [(YES, (0, "ok\n")), (NO, (1, "no kubelet\n"))])
 def test_the_exit_code_is_the_answer(tmp_path: Path, answer: bytes, said: tuple[int, str]) -> None:
     with answering(tmp_path / "a.sock", answer):
         assert ask(str(tmp_path / "a.sock"), "/readyz") == said
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.0 200 OK\r\nServer: nginx\r\n\r\n<html>hello</html>"])
+def test_any_http_server_was_ready(tmp_path: Path, answer: bytes) -> None:
+    """A stranger's server that says 200 is no plugin; only the header says that kdp answers."""
+    path = tmp_path / "a.sock"
+    with answering(path, answer):
+        expected = f"{path}: another program answers there; is this the socket of a plugin?\n"
+        assert ask(str(path), "/readyz") == (1, expected)
+
+
+def test_a_killed_plugins_socket_made_the_living_ones_ambiguous(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(os.fspath(tmp_path / "dead.sock"))
+    with answering(tmp_path / "living.sock", YES, asked=2):  # once to see that somebody listens
+        result = invoke("ready", "--state-dir", str(tmp_path))
+    assert (result.exit_code, result.stdout) == (0, "ok\n")
 
 
 def test_an_exec_probe_takes_the_socket_from_its_environment(
@@ -67,12 +63,34 @@ def test_the_one_socket_in_the_state_directory_is_asked(tmp_path: Path) -> None:
     assert (done.exit_code, done.output) == (0, "ok\n")
 
 
+def test_a_plugin_in_a_pod_is_asked_on_its_node_although_the_path_is_longer_than_an_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `kdp manifests` writes has its socket in a volume, and the doctor on the node said that there is none."""
+    volume = tmp_path / "kubelet/pods/3f8a5a0e-6f0c-4a58-9a3e-0e6f7c1b2d3e/volumes/kubernetes.io~empty-dir/run"
+    volume.mkdir(parents=True)
+    assert len(os.fsencode(volume / "plugin.sock")) > asking.LONGEST_ADDRESS
+    monkeypatch.setenv("KDP_KUBELET_ROOT", str(tmp_path / "kubelet"))
+    (tmp_path / "state").mkdir()
+    (volume / "plugin.sock").symlink_to(tmp_path / "a.sock")
+    with answering(tmp_path / "a.sock", YES):
+        done = invoke("live", f"--state-dir={tmp_path}/state")
+        assert (done.exit_code, "no plugin has a socket in" in done.output) == (1, True)  # no link of a pod is followed
+        (volume / "plugin.sock").unlink()
+        (tmp_path / "a.sock").rename(volume / "plugin.sock")
+        done = invoke("live", f"--state-dir={tmp_path}/state")
+    assert (done.exit_code, done.output) == (0, "ok\n")
+
+
 def test_none_or_several_are_told(tmp_path: Path) -> None:
     done = invoke("ready", f"--state-dir={tmp_path}")
-    assert (done.exit_code, "no plugin has a socket there" in done.output) == (1, True)
-    with answering(tmp_path / "a.sock", YES), answering(tmp_path / "b.sock", YES):
+    assert (done.exit_code, "no plugin has a socket in" in done.output) == (1, True)
+    with answering(tmp_path / "a.sock", YES, asked=2), answering(tmp_path / "b.sock", YES, asked=2):
         done = invoke("ready", f"--state-dir={tmp_path}")
-        assert (done.exit_code, "name one of them with --socket: a.sock, b.sock" in done.output) == (2, True)
+        assert (
+            done.exit_code,
+            f"name one of them with --socket: {tmp_path}/a.sock, {tmp_path}/b.sock" in done.output,
+        ) == (2, True)
         assert [invoke("ready", f"--socket={tmp_path}/{name}.sock").exit_code for name in "ab"] == [0, 0]
     assert invoke("ready", "--state-dir=none").exit_code == 2
     assert invoke("ready", "--socket=none").exit_code == 2

@@ -37,9 +37,10 @@ class Rdma(kdp.DeviceBackend):
         name = verbs.text("ibdev").value
         state = self.host.directory(f"/sys/class/infiniband/{name}").text("ports/1/state")
         healthy = state.value == "4: ACTIVE"
+        reason = f"port 1 is {state.value or state.problem}"
         return kdp.Device(
             id=name,
-            health=kdp.Health.healthy() if healthy else kdp.Health.unhealthy(f"port 1 is {state.value or state.problem}"),
+            health=kdp.Health.healthy() if healthy else kdp.Health.unhealthy(reason),
             edits=kdp.ContainerEdits.of_node(verbs.node),
         )
 

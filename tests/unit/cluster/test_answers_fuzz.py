@@ -1,4 +1,4 @@
-"""Odd answers of the API server: whatever comes, an `ApiError` comes out, and what passes can be read by all who ask."""
+"""Odd answers of the API server: each is refused with an `ApiError`, or every caller can read it."""
 
 from __future__ import annotations
 
@@ -267,9 +267,17 @@ def test_a_failure_with_a_good_http_status_is_no_answer() -> None:
         object_of(json.dumps(STATUS).encode(), "get nodes x")
 
 
-@pytest.mark.parametrize("content", [b"404 page not found\n", b"<html>no such host</html>", b""])
+@pytest.mark.parametrize(
+    "content", [b"404 page not found\n", b"<html>no such host</html>", b"", b"{}", b"null", b'{"status": 1}']
+)
 def test_a_404_of_a_proxy_does_not_say_that_the_object_is_gone(content: bytes) -> None:
     assert refused(404, "Not Found", content, "get resourceclaims n/c", retry_after=None).status == 0
+
+
+@pytest.mark.parametrize("told", [{"code": 404}, {"reason": "NotFound"}])
+def test_a_404_of_the_api_server_says_so(told: dict[str, object]) -> None:
+    content = json.dumps({"kind": "Status", "status": "Failure", **told}).encode()
+    assert refused(404, "Not Found", content, "get resourceclaims n/c", retry_after=None).status == 404
 
 
 @pytest.mark.parametrize(
@@ -308,7 +316,7 @@ async def test_odd_answers_are_one_error_line_until_they_are_right(caplog: pytes
     odd = Odd()
     api = checked(cast("ClusterApi", odd))
     assert checked(api) is api
-    caplog.set_level(logging.INFO, "kdp.cluster.checked")
+    caplog.set_level(logging.INFO, "kdp.cluster.answer_checks")
     more: list[Any] = [{"metadata": {}}, {"metadata": {"uid": 1}}]
     for value in [*HOSTILE, *more]:
         odd.answer = value

@@ -13,6 +13,7 @@ import pytest
 
 from kdp.cluster.api import ApiError, ClusterApi, WatchEvent
 from kdp.cluster.client import KubeApi
+from kdp.cluster.node_api import NodeApi
 from kdp.errors import ConfigurationError
 
 from .http_server import Answer, HttpServer, served
@@ -47,7 +48,8 @@ async def api(server: HttpServer, tmp_path: Path) -> AsyncIterator[KubeApi]:
 
 async def test_each_method_is_one_request(server: HttpServer, api: KubeApi) -> None:
     client: ClusterApi = api
-    answer: dict[str, Any] = {"gitVersion": "v1.37.1", "metadata": {"resourceVersion": "9"}, "items": [ITEM]}
+    metadata = {"resourceVersion": "9", "name": "s1"}
+    answer: dict[str, Any] = {"gitVersion": "v1.37.1", "metadata": metadata, "items": [ITEM]}
     server.reply = lambda _: Answer(body=answer)
     claim = {"metadata": {"namespace": "n", "name": "c"}, "status": {}}
     assert await client.version() == "v1.37.1"
@@ -83,6 +85,30 @@ async def test_each_method_is_one_request(server: HttpServer, api: KubeApi) -> N
     assert {each.headers["authorization"] for each in server.asked} == {"Bearer known"}
 
 
+async def test_each_method_of_a_plugin_is_one_request(server: HttpServer, api: KubeApi) -> None:
+    client: NodeApi = api
+    server.reply = lambda _: Answer(body={"metadata": {"name": "x"}})
+    patch = [{"op": "test", "path": "/spec/taints/0", "value": {}}]
+    await client.patch_node("node-0", patch)
+    await client.pod("n", "p")
+    await client.evict("n", "p", uid="u", is_dry=False)
+    await client.evict("n", "p", uid="u", is_dry=True)
+    await client.patch_event("n", "e", {"count": 2})
+    assert [(each.method, each.path) for each in server.asked] == [
+        ("PATCH", "/api/v1/nodes/node-0"),
+        ("GET", "/api/v1/namespaces/n/pods/p"),
+        ("POST", "/api/v1/namespaces/n/pods/p/eviction"),
+        ("POST", "/api/v1/namespaces/n/pods/p/eviction"),
+        ("PATCH", "/api/v1/namespaces/n/events/e"),
+    ]
+    node, _, real, dry, event = server.asked
+    assert (node.headers["content-type"], node.body) == ("application/json-patch+json", patch)
+    assert (event.headers["content-type"], event.body) == ("application/merge-patch+json", {"count": 2})
+    assert real.body["deleteOptions"] == {"preconditions": {"uid": "u"}}
+    assert dry.body["deleteOptions"] == {"preconditions": {"uid": "u"}, "dryRun": ["All"]}
+    assert (real.body["apiVersion"], real.body["kind"]) == ("policy/v1", "Eviction")
+
+
 @pytest.mark.parametrize(
     ("status", "message", "words"),
     [
@@ -99,7 +125,7 @@ async def test_each_method_is_one_request(server: HttpServer, api: KubeApi) -> N
     ],
 )
 async def test_refusal_is_a_sentence(server: HttpServer, api: KubeApi, status: int, message: str, words: str) -> None:
-    server.reply = lambda _: Answer(status=status, body={"message": message, "reason": "Because"})
+    server.reply = lambda _: Answer(status=status, body={"message": message, "reason": "Because", "code": status})
     with pytest.raises(ApiError) as caught:
         await api.create_slice(ITEM)
     assert (caught.value.status, caught.value.reason, caught.value.retry_after) == (status, "Because", None)
@@ -130,6 +156,16 @@ async def test_how_long_to_wait_is_said_in_seconds_as_a_date_or_in_the_body(serv
             await api.version()
         found.append(caught.value.retry_after)
     assert found == [7.0, 0.0, 3.0, None, None]
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 409, 410, 422, 429, 500, 502, 503])
+async def test_what_fails_is_not_sent_again(server: HttpServer, api: KubeApi, status: int) -> None:
+    server.reply = lambda _: Answer(status=status, body={}, headers={"Retry-After": "0"})
+    for call in (lambda: api.create_slice(ITEM), api.version):
+        before = len(server.asked)
+        with pytest.raises(ApiError):
+            await call()
+        assert len(server.asked) == before + 1
 
 
 async def test_token_is_read_anew_when_it_is_refused(server: HttpServer, tmp_path: Path) -> None:
@@ -262,3 +298,11 @@ def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -
 def test_nothing_else_loads_a_client() -> None:
     code = "import sys, kdp, kdp.dra.publishing.publisher; print({'httpx2', 'lightkube', 'yaml'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
+def test_a_plugin_that_tells_kubernetes_nothing_loads_nothing_for_it() -> None:
+    code = (
+        "import sys, kdp.daemon.serving, kdp.daemon.services, kdp.deviceplugin.manager, kdp.operations.status;"
+        "print([n for n in sys.modules if n.startswith(('kdp.cluster', 'kdp.operations.c', 'lightkube', 'httpx2'))])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

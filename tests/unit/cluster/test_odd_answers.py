@@ -1,4 +1,4 @@
-"""What a real connection brings that is no answer of an API server: each is one sentence, and the next request works."""
+"""What a real connection brings that no API server answers: each is one sentence, and the next request works."""
 
 from __future__ import annotations
 
@@ -60,6 +60,19 @@ async def test_what_is_no_answer_is_a_sentence(server: HttpServer, api: KubeApi,
     assert (caught.value.status, caught.value.retry_after) == (0, None)
     server.reply = lambda _: Answer(body={"metadata": {"resourceVersion": "7"}, "items": None})
     assert list((await api.slices(driver="d")).items) == []
+
+
+@pytest.mark.parametrize("body", [{}, {"status": 1}, {"metadata": None, "items": None}, {"metadata": {"name": "s2"}}])
+async def test_a_slice_is_not_deleted_because_a_proxy_answers(server: HttpServer, api: KubeApi, body: object) -> None:
+    server.reply = lambda _: Answer(body=body)
+    with pytest.raises(OddAnswerError, match="must be a Status, or the deleted object"):
+        await api.delete_slice({"metadata": {"name": "s1", "uid": "u", "resourceVersion": "7"}})
+
+
+@pytest.mark.parametrize("body", [{"kind": "Status", "status": "Success"}, {"metadata": {"name": "s1"}}])
+async def test_a_slice_is_deleted_if_the_api_server_says_so(server: HttpServer, api: KubeApi, body: object) -> None:
+    server.reply = lambda _: Answer(body=body)
+    await api.delete_slice({"metadata": {"name": "s1", "uid": "u", "resourceVersion": "7"}})
 
 
 async def test_another_content_type_is_no_fault_of_the_content(server: HttpServer, api: KubeApi) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -12,7 +13,7 @@ import pytest
 from anyio.abc import SocketStream
 
 from kdp.daemon import listener as listener_module
-from kdp.daemon.listener import LARGEST, MOST, Answer, Client, Listener
+from kdp.daemon.listener import LARGEST, MOST, PHRASES, Answer, Client, Listener
 
 
 @asynccontextmanager
@@ -136,3 +137,26 @@ async def test_an_answer_that_raises_ends_its_own_connection_only(caplog: pytest
     with suppress(asyncio.CancelledError):
         await task
     assert "a health probe could not be answered" in caplog.text
+
+
+async def test_an_answer_has_its_header_fields_and_its_type_is_not_guessed() -> None:
+    async def answer(path: str, client: Client) -> Answer:
+        return Answer(200, "hello", "text/html", (("Referrer-Policy", "no-referrer"), ("X-One", "1")))
+
+    listening = socket.create_server(("127.0.0.1", 0))
+    task = asyncio.create_task(Listener(listening, answer).serve())
+    try:
+        async with await anyio.connect_tcp("127.0.0.1", listening.getsockname()[1]) as client:
+            await client.send(b"GET / HTTP/1.1\r\n\r\n")
+            head, _, body = (await read(client)).partition(b"\r\n\r\n")
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+    fields = head.decode().split("\r\n")[1:]
+    assert {"X-Content-Type-Options: nosniff", "Referrer-Policy: no-referrer", "X-One: 1"} < {*fields}
+    assert body == b"hello"
+
+
+def test_phrases_are_those_of_http() -> None:
+    assert {status: http.HTTPStatus(status).phrase for status in PHRASES} == PHRASES

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import itertools
 import json
+import shutil
 import socket
 import threading
 import time
@@ -19,7 +21,7 @@ from kdp import ConfigurationError
 from kdp.cli.asking import ask
 from kdp.daemon import probes as probes_module
 from kdp.daemon.parsers import Address
-from kdp.daemon.probes import Probes, Readiness
+from kdp.daemon.probes import MAKING_SHARE, Page, Probes, Readiness
 from kdp.kubelet.sockets import is_answered
 
 READY = Readiness(True, {"resources": {"example.com/widget": {"state": "connected", "reason": None}}})
@@ -138,8 +140,35 @@ async def test_a_place_that_somebody_else_has_is_told_once_and_tried_again(
             first.close()
             await until_answered(path)
             assert (await to_thread.run_sync(ask, str(path), "/readyz"))[0] == 1
-    assert caplog.text.count("no command can ask this process yet") == 1
+    assert caplog.text.count("another process answers there") == 1
     assert not path.exists()
+
+
+async def test_a_removed_socket_never_came_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(probes_module, "LOOK_AGAIN", 0.01)
+    path = tmp_path / "state" / "a.sock"
+    with closing(Probes(None, lambda: READY, path=path)):
+        await until_answered(path)
+        path.unlink()
+        await until_answered(path)
+        shutil.rmtree(path.parent)
+        await until_answered(path)
+        assert (await to_thread.run_sync(ask, str(path), "/readyz"))[0] == 0
+    assert caplog.text.count("was removed, so no command could ask this process: making it again") == 2
+    assert not path.exists()
+
+
+async def test_the_log_names_each_page_that_is_answered_over_tcp(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    pages = {
+        "/status.json": Page(look=lambda: 0, show=str, kind="text/plain", is_private=True),
+        "/metrics": Page(look=lambda: 0, show=str, kind="text/plain", is_private=False),
+    }
+    with closing(Probes(LOCAL, lambda: READY, pages=pages)) as probes:
+        url = probes.url
+    assert caplog.messages == [f"health probes at {url}/livez and {url}/readyz, and {url}/metrics"]
 
 
 async def test_many_questions_cost_the_event_loop_one_callback(tmp_path: Path) -> None:
@@ -162,6 +191,31 @@ async def test_many_questions_cost_the_event_loop_one_callback(tmp_path: Path) -
     assert asked == [1]
 
 
+async def test_a_page_is_made_one_time_for_many_clients_and_a_slow_one_seldom(tmp_path: Path) -> None:
+    made: list[float] = []
+    path = tmp_path / "a.sock"
+
+    def show(seen: str | None) -> str:
+        made.append(time.monotonic())
+        time.sleep(0.2)  # in the thread that answers
+        return f"{seen}\n"
+
+    page = Page(look=lambda: "seen", show=show, kind="text/plain", is_private=True, pause=0.001)
+    with closing(Probes(None, lambda: READY, path=path, pages={"/slow": page})):
+        await until_answered(path)
+        answers: list[tuple[int, str]] = []
+        for _ in range(2):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(8):
+
+                    async def one() -> None:
+                        answers.append(await to_thread.run_sync(ask, str(path), "/slow"))
+
+                    tasks.start_soon(one)
+    assert answers == [(0, "seen\n")] * 16
+    assert all(later - earlier >= MAKING_SHARE * 0.2 for earlier, later in itertools.pairwise(made))
+
+
 async def test_a_readiness_that_cannot_be_told_is_logged_and_the_next_one_answered(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -182,7 +236,7 @@ async def test_a_readiness_that_cannot_be_told_is_logged_and_the_next_one_answer
 
 async def test_other_paths_say_what_is_here() -> None:
     with closing(Probes(LOCAL, lambda: READY)) as probes:
-        assert await asked(probes, "/") == (404, "here are /livez and /readyz\n")
+        assert await asked(probes, "/") == (404, "here are /livez, /readyz\n")
 
 
 async def test_head_has_no_body() -> None:
@@ -272,3 +326,38 @@ async def settled(measure: Callable[[], int]) -> int:
             return last
         last = measure()
     raise AssertionError("it never settled")
+
+
+def said(url: str, path: str, *hosts: str) -> bytes:
+    """Return what a page answers to a request with these names."""
+    place, _, port = url.removeprefix("http://").rpartition(":")
+    with socket.create_connection((place, int(port)), timeout=10) as asking:
+        fields = "".join(f"hOST: {host}\r\n" for host in hosts)
+        asking.sendall(f"GET {path} HTTP/1.1\r\n{fields}\r\n".encode())
+        answer = b""
+        while received := asking.recv(4096):
+            answer += received
+    return answer
+
+
+async def test_a_page_that_names_pods_is_refused_to_the_name_of_a_stranger(tmp_path: Path) -> None:
+    """DNS rebinding: the browser of an administrator is told that the stranger's name has our address."""
+    pages = {
+        "/status.json": Page(look=lambda: 0, show=str, kind="application/json", is_private=False, names_pods=True),
+        "/metrics": Page(look=lambda: 0, show=str, kind="text/plain", is_private=False),
+    }
+    path = tmp_path / "own.sock"
+    with closing(Probes(LOCAL, lambda: READY, path=path, pages=pages, node="node-0.example.com")) as probes:
+
+        async def status(path: str, *hosts: str) -> bytes:
+            answer = await to_thread.run_sync(said, probes.url, path, *hosts)
+            return answer.split(b" ")[1]
+
+        for hosts in (("evil.example:8080",), ("localhost", "evil.example"), ("evil.example", "localhost")):
+            assert await status("/status.json", *hosts) == b"421"
+        for host in ("localhost:8080", "127.0.0.1:8080", "node-0.example.com"):
+            assert await status("/status.json", host) == b"200"
+        # A probe and a scraper may use any name: what they get names no pod, or was asked for by an option of its own.
+        for other in ("/livez", "/readyz", "/metrics"):
+            assert await status(other, "evil.example") == b"200"
+        assert b"kubectl port-forward" in await to_thread.run_sync(said, probes.url, "/status.json", "evil.example")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,9 +17,10 @@ from typing_extensions import override
 
 import kdp
 from kdp import ConfigurationError
-from kdp.daemon import serving
+from kdp.daemon import services, serving
 from kdp.daemon.parsers import Address
-from kdp.daemon.serving import Daemon, Plan, check_backends, serve
+from kdp.daemon.plan import Plan, check_backends
+from kdp.daemon.serving import Daemon, serve
 from kdp.daemon.settings import Settings
 from kdp.errors import PluginDirectoryGoneError
 from kdp.supervision.health import DeviceHealth, HealthState
@@ -113,6 +115,8 @@ def test_new_logs_need_no_new_manager_but_new_backends_and_paths_do() -> None:
 class StandIn:
     """A manager that only remembers what is done with it."""
 
+    supervisors = ()
+
     def __init__(self, plan: Plan, error: Exception | None = None) -> None:
         self.plan = plan
         self.error = error
@@ -140,11 +144,11 @@ class StandIn:
 def managers(monkeypatch: pytest.MonkeyPatch) -> list[StandIn]:
     made: list[StandIn] = []
 
-    def make(plan: Plan) -> StandIn:
+    def make(plan: Plan, counts: object = None, history: object = None) -> StandIn:
         made.append(StandIn(plan))
         return made[-1]
 
-    monkeypatch.setattr(serving, "_plugins", make)
+    monkeypatch.setattr(services, "_plugins", make)
     return made
 
 
@@ -216,6 +220,25 @@ async def test_a_wrong_new_configuration_leaves_the_old_one_in_force(
     assert "the configuration of before stays in force" in caplog.text
 
 
+async def test_another_mistake_has_a_time_of_its_own(managers: list[StandIn], monkeypatch: pytest.MonkeyPatch) -> None:
+    moments, mistakes = [100.0, 200.0, 300.0], ["first", "first", "second"]
+    rejected: list[float] = []
+
+    def fail() -> Plan:
+        raise ConfigurationError(mistakes[len(rejected)])
+
+    daemon = Daemon(Plan((Widgets(),), Settings()), read_again=fail)
+    async with running(daemon):
+        await until(lambda: managers and managers[0].is_entered)
+        for count, moment in enumerate(moments, start=1):
+            monkeypatch.setattr("kdp.daemon.serving.time.time", lambda now=moment: now)
+            daemon.reload()
+            await until(lambda wanted=count: managers[0].rescans == wanted)
+            assert daemon._rejection is not None
+            rejected.append(daemon._rejection.since)
+    assert rejected == [100.0, 100.0, 300.0]
+
+
 async def test_a_new_probe_address_that_cannot_be_had_does_not_end_the_process(
     managers: list[StandIn], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -226,12 +249,15 @@ async def test_a_new_probe_address_that_cannot_be_had_does_not_end_the_process(
         await until(lambda: managers and managers[0].is_entered)
         daemon.reload()
         await until(lambda: len(managers) == 2 and managers[1].is_entered)
-    assert "going on without probes: http address '192.0.2.1:80'" in caplog.text
+        assert managers[1].plan is old
+        assert daemon._rejection is not None
+        assert "http address '192.0.2.1:80'" in daemon._rejection.reason
+    assert "the configuration of before stays in force: http address '192.0.2.1:80'" in caplog.text
 
 
 async def test_a_gone_directory_is_raised_as_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     gone = PluginDirectoryGoneError("gone")
-    monkeypatch.setattr(serving, "_plugins", lambda plan: StandIn(plan, gone))
+    monkeypatch.setattr(services, "_plugins", lambda plan, counts, history: StandIn(plan, gone))
     with pytest.raises(PluginDirectoryGoneError) as caught:
         await Daemon(Plan((Widgets(),), Settings())).serve()
     assert caught.value is gone
@@ -255,6 +281,22 @@ async def test_serve_stops_when_cancelled_and_leaves_signals_and_logs_alone(
     assert not managers[0].is_entered
     assert managers[0].plan.settings.registration == "watcher"
     assert managers[0].plan.settings.kubelet_root == Path("/from-environment")
+
+
+async def test_serve_never_tells_systemd_anything(
+    managers: list[StandIn], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(lambda: serve(Widgets()))
+                await until(lambda: managers and managers[0].is_entered)
+                await anyio.wait_all_tasks_blocked()
+                scope.cancel()
+        with pytest.raises(BlockingIOError):
+            systemd.recv(100)
 
 
 def test_serve_outside_asyncio_says_what_to_do() -> None:

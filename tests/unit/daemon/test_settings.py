@@ -8,7 +8,7 @@ from kdp import ConfigurationError, HealthPolicy
 from kdp.daemon.parsers import Address
 from kdp.daemon.setting import Given
 from kdp.daemon.settings import SETTINGS, Settings
-from kdp.daemon.sources import from_environment, from_keywords, resolve
+from kdp.daemon.sources import from_environment, from_keywords, resolve, resolve_some
 
 
 def test_without_any_source_everything_has_its_default() -> None:
@@ -87,8 +87,20 @@ def test_an_address_is_a_host_and_a_port(text: str, value: Address) -> None:
         ),
         ("registration", "dbus", "KDP_REGISTRATION: 'dbus' must be one of kubelet, watcher; valid is 'kubelet'"),
         ("log_format", "xml", "KDP_LOG_FORMAT: 'xml' must be one of text, json"),
-        ("log_level", "loud", "KDP_LOG_LEVEL: 'loud' must be one of debug, info, warning, error"),
+        ("log_level", "loud", "KDP_LOG_LEVEL: 'loud' must be one of debug, info, warning, error; valid is 'debug'"),
+        (
+            "log_level",
+            "Warn",
+            "KDP_LOG_LEVEL: 'Warn' must be one of debug, info, warning, error; did you mean 'warning'",
+        ),
         ("kubelet_root", 3, "KDP_KUBELET_ROOT: 3 must be a path; valid is '/var/lib/kubelet'"),
+        ("evict_after", "soon", "KDP_EVICT_AFTER: 'soon' must be from 1 second to 30 days, in seconds or as '90s'"),
+        ("evict_after", "0.5s", "KDP_EVICT_AFTER: '0.5s' must be from 1 second to 30 days"),
+        ("evict_after", "nan", "KDP_EVICT_AFTER: 'nan' must be from 1 second to 30 days"),
+        ("evict_after", True, "KDP_EVICT_AFTER: True must be from 1 second to 30 days"),
+        ("evict_after", "721h", "KDP_EVICT_AFTER: '721h' must be from 1 second to 30 days"),
+        ("evict_limit", "0", "KDP_EVICT_LIMIT: '0' must be a whole number from 1 to 1000; valid is 3"),
+        ("startup_taint", "a b", "KDP_STARTUP_TAINT: 'a b' is refused: "),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_source_and_a_valid_example(name: str, value: object, sentence: str) -> None:
@@ -180,9 +192,52 @@ def test_sharing_is_made_of_its_settings() -> None:
     assert only == Sharing(overrides=[Override("gpu-1", 2)])
 
 
-def test_rules_for_replicas_without_replicas_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="KDP_REPLICA_LIMIT: nothing is shared, so it has no meaning"):
-        resolve([from_environment({"KDP_REPLICA_LIMIT": "2"})])
+@pytest.mark.parametrize(
+    ("given", "refusal"),
+    [
+        (
+            {"KDP_REPLICA_LIMIT": "2"},
+            "KDP_REPLICA_LIMIT: nothing is shared, so it has no effect; say how many replicas, as --replicas 4, or",
+        ),
+        (
+            {"KDP_CDI_DIR": "/etc/cdi"},
+            "KDP_CDI_DIR: CDI is off, so it has no effect; switch it on with --cdi beside, or leave it out",
+        ),
+        ({"KDP_CDI_NAMES": "both", "KDP_CDI": "off"}, "KDP_CDI_NAMES: CDI is off, so it has no effect"),
+        (
+            {"KDP_HTTP_DETAILS": "all"},
+            "KDP_HTTP_DETAILS: no probe is answered over TCP, so it has no effect; give --http :8080, or leave it out",
+        ),
+        (
+            {"KDP_METRICS": "on", "KDP_STATE_DIR": "none"},
+            "KDP_METRICS: there is neither --http nor --socket to answer at, so it has no effect",
+        ),
+    ],
+)
+def test_a_setting_without_an_effect_was_taken_silently(given: dict[str, str], refusal: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        resolve([from_environment(given)])
+    assert str(refused.value).startswith(refusal)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"KDP_CDI_DIR": "/etc/cdi", "KDP_CDI": "only", "KDP_CDI_NAMES": "both"},
+        {"KDP_CDI_DIR": "/etc/cdi", "KDP_MODE": "dra", "KDP_NODE_NAME": "a"},
+        {"KDP_CDI_DIR": "/var/run/cdi", "KDP_CDI_NAMES": "field", "KDP_HTTP_DETAILS": "local"},
+        {"KDP_HTTP_DETAILS": "all", "KDP_HTTP": ":0"},
+        {"KDP_METRICS": "on"},
+    ],
+)
+def test_a_setting_with_an_effect_or_its_default_is_taken(given: dict[str, str]) -> None:
+    resolve([from_environment(given)])
+
+
+def test_a_command_that_needs_some_settings_judges_no_others() -> None:
+    given = from_environment({"KDP_CDI_DIR": "/etc/cdi", "KDP_MODE": "dra", "KDP_REPLICA_LIMIT": "none"})
+    settings = resolve_some([{"state_dir": Given("--state-dir", "/x")}, given], ("cdi_dir", "state_dir"))
+    assert (settings.cdi_dir, settings.state_dir, settings.mode) == (Path("/etc/cdi"), Path("/x"), "device-plugin")
 
 
 @pytest.mark.parametrize(
@@ -206,3 +261,49 @@ def test_what_is_no_label_of_nodes_is_refused(given: object) -> None:
     mode = {"mode": Given("--mode", "dra-controller"), "pool": Given("--pool", "a")}
     with pytest.raises(ConfigurationError, match=r"^--pool-nodes: "):
         resolve([layer, mode])
+
+
+@pytest.mark.parametrize(
+    ("given", "cdi"),
+    [
+        ({}, None),
+        ({"KDP_CDI": "beside"}, "/var/run/cdi"),
+        ({"KDP_MODE": "dra", "KDP_NODE_NAME": "a", "KDP_CDI_DIR": "/etc/cdi"}, "/etc/cdi"),
+        ({"KDP_MODE": "dra-controller", "KDP_POOL": "a"}, None),
+    ],
+)
+def test_the_status_tells_which_directories_the_process_uses(given: dict[str, str], cdi: str | None) -> None:
+    settings = resolve([from_environment({**given, "KDP_KUBELET_ROOT": "/k", "KDP_STATE_DIR": "none"})])
+    assert settings.directories == {"device_plugins": "/k/device-plugins", "state": None, "cdi": cdi}
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90), (90, 90), ("90s", 90), (" 5M ", 300), ("1.5h", 5400)])
+def test_a_duration_has_a_unit_or_is_in_seconds(text: object, seconds: float) -> None:
+    settings = resolve([{"on_unhealthy": Given("here", "evict"), "evict_after": Given("here", text), **NODE}])
+    assert settings.evict_after == seconds
+
+
+NODE = {"node_name": Given("there", "node-0")}
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"events": "on"}, "--events on needs the node's name, as the API server has it; give --node-name"),
+        ({"on_unhealthy": "evict"}, "--on-unhealthy evict needs the node's name"),
+        ({"startup_taint": "a/b"}, "--startup-taint a/b needs the node's name"),
+        ({"evict_after": "90"}, "evict_after: no pod is evicted, so it has no effect; say --on-unhealthy evict"),
+        ({"evict_dry_run": "on"}, "evict_dry_run: no pod is evicted, so it has no effect"),
+        ({"kubeconfig": "/k"}, "kubeconfig: nothing asks the API server, so it has no effect; say --events on"),
+        ({"events": "on", "mode": "dra", "node_name": "n"}, "events: only a device plugin has it"),
+    ],
+)
+def test_what_is_done_in_the_cluster_needs_its_settings(given: dict[str, str], sentence: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        resolve([{name: Given(name, value) for name, value in given.items()}])
+    assert str(caught.value).startswith(sentence)
+
+
+def test_nothing_is_asked_of_the_cluster_by_default() -> None:
+    assert not resolve([NODE]).asks_cluster
+    assert resolve([{"events": Given("here", "on"), **NODE}]).asks_cluster

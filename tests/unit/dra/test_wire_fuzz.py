@@ -1,4 +1,4 @@
-"""The kubelet's messages, damaged: protobuf refuses them, or there are claims, and each claim gets an answer of its own."""
+"""The kubelet's messages, damaged: protobuf refuses them, or they have claims, and each claim gets its own answer."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from kdp.hardware.boot_id import boot_id_of
 
 
 def test_a_container_that_has_the_nodes_files_elsewhere_knows_the_boot(tmp_path: Path) -> None:
-    """Its manifest does not mount the node's /proc; without the boot, claims of before a reboot would pass for prepared."""
+    """Its manifest does not mount the node's /proc. Without the boot ID, old claims would pass for prepared."""
     assert boot_id_of(Host(tmp_path)) == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import glob
 import os
+import signal
 import tempfile
 from pathlib import Path
 
@@ -248,3 +249,22 @@ def test_it_resolves_as_the_kernel_does_in_a_changed_root(
     if there.startswith(f"{root}/"):
         assert host.resolve(path) == there.removeprefix(str(root))
         assert host.exists(path)
+
+
+@pytest.mark.parametrize("is_live", [False, True], ids=["below a root", "live"])
+def test_reading_never_waits_for_a_writer(node: Host, is_live: bool) -> None:
+    path = "/etc/fifo"
+    os.mkfifo(node.path(path))
+
+    # A read that waits would hang the whole run: an alarm ends it.
+    def hung(*_: object) -> None:
+        raise AssertionError("it waits for a writer")
+
+    before = signal.signal(signal.SIGALRM, hung)
+    signal.alarm(10)
+    try:
+        with pytest.raises(OSError, match=r"."):
+            (Host() if is_live else node).read_bytes(node.path(path) if is_live else path)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)

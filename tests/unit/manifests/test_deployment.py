@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kdp.daemon.parsers import Address
 from kdp.daemon.settings import Settings
 from kdp.errors import InvalidValueError
-from kdp.manifests.deployment import Deployment, deployment_of
+from kdp.manifests.deployment import Deployment, deployment_of, own_port
 from kdp.model.backend import Needs
 
 from ..strategies import effort
@@ -55,6 +55,8 @@ NOTHING: set[str] = set()
     [
         (Settings(cdi="beside"), {"/var/run/cdi"}, NOTHING),
         (Settings(cdi="only", cdi_dir=Path("/etc/cdi")), {"/etc/cdi"}, NOTHING),
+        (Settings(labels="nfd"), {"/etc/kubernetes/node-feature-discovery/features.d"}, NOTHING),
+        (Settings(labels="nfd", labels_dir=Path("/srv/labels")), {"/srv/labels"}, NOTHING),
         (Settings(state_dir=None), NOTHING, {"/var/lib/kdp"}),
         (
             Settings(registration="watcher"),
@@ -72,12 +74,13 @@ def test_the_settings_decide_what_kdp_needs(settings: Settings, more: set[str], 
     assert paths(deployment(settings=settings)) == (OWN | more) - less
 
 
-def test_a_backend_that_leaves_nothing_to_save_has_no_place_for_it() -> None:
-    assert paths(deployment(keeps_state=False)) == OWN - {"/var/lib/kdp"}
+def test_a_backend_without_state_had_no_place_for_the_lock() -> None:
+    """A DRA driver of the same devices began beside the plugin, because each container had a lock of its own."""
+    made = deployment(keeps_state=False)
 
-
-def test_on_the_node_itself_it_has_a_place_for_its_socket() -> None:
-    assert "/var/lib/kdp" in paths(deployment(keeps_state=False, in_container=False))
+    assert paths(made) == OWN
+    (state,) = [folder for folder in made.folders if folder.path == "/var/lib/kdp"]
+    assert (state.writable, state.why) == (True, "the lock that keeps a DRA driver of the same devices away")
 
 
 def test_nodes_are_looked_at_in_the_nodes_own_dev_and_never_mounted_alone() -> None:
@@ -122,8 +125,9 @@ def test_an_exec_probe_needs_no_port() -> None:
 
 def test_a_plugin_in_the_nodes_network_is_probed_there_and_by_nobody_else() -> None:
     assert deployment().http == Address("", 8080)
-    assert deployment(Needs(host_network=True)).http == Address("127.0.0.1", 8080)
-    assert "--http=127.0.0.1:8080" in deployment(Needs(host_network=True)).options
+    made = deployment(Needs(host_network=True))
+    assert made.http == Address("127.0.0.1", own_port(made.name))
+    assert f"--http={made.http}" in made.options
     assert deployment(Needs(host_network=True), settings=Settings(http=Address("", 9))).http == Address("", 9)
 
 
@@ -211,3 +215,15 @@ def test_a_need_that_nobody_could_meet_is_refused_when_it_is_told(given: dict[st
 
 def test_a_capabilitys_prefix_is_taken_off() -> None:
     assert Needs(capabilities=["CAP_SYS_ADMIN", "net_raw"]).capabilities == ("SYS_ADMIN", "NET_RAW")
+
+
+def test_plugins_in_the_nodes_network_do_not_take_each_others_port() -> None:
+    ports = {own_port(f"kdp-{name}") for name in ("rdma", "fpga", "nvidia-gpu", "sriov", "widgets")}
+    assert len(ports) == 5
+    assert all(18_000 <= port < 20_000 for port in ports)
+    assert own_port("kdp-rdma") == own_port("kdp-rdma")
+
+
+def test_a_pods_probes_need_a_port_that_is_known() -> None:
+    with pytest.raises(InvalidValueError, match="--http :0: the kubelet's probes need a port that is known"):
+        deployment(settings=Settings(http=Address("", 0)))

@@ -9,7 +9,8 @@ import pytest
 from kdp.daemon.parsers import Address
 from kdp.errors import InvalidValueError
 from kdp.manifests.deployment import Deployment, Folder
-from kdp.manifests.kubernetes import Placement, daemon_set, kustomization
+from kdp.manifests.kubernetes import base, daemon_set, security_level
+from kdp.manifests.placement import LabelRule, Placement
 from kdp.model.backend import Needs
 
 PLACEMENT = Placement(image="registry.example.com/widgets:1")
@@ -26,6 +27,15 @@ def deployment(**changes: Any) -> Deployment:
         "http": Address("", 8080),
     }
     return Deployment(**{**given, **changes})
+
+
+def placement(**changes: Any) -> Placement:
+    return Placement(image="i", **changes)
+
+
+def kustomization(made: Deployment) -> dict[str, Any]:
+    (only,) = base(made, PLACEMENT)["kustomization.yaml"]
+    return only
 
 
 def pod(made: list[dict[str, Any]]) -> dict[str, Any]:
@@ -95,7 +105,19 @@ def test_anybody_in_the_cluster_reached_the_port() -> None:
     # It would do nothing there: the port is on loopback.
     in_the_nodes = daemon_set(deployment(needs=Needs(host_network=True)), PLACEMENT)
     assert [each["kind"] for each in in_the_nodes] == ["DaemonSet"]
-    assert kustomization(deployment(), PLACEMENT)["resources"] == ["network-policy.yaml", "daemonset.yaml"]
+    assert kustomization(deployment())["resources"] == ["network-policy.yaml", "daemonset.yaml"]
+    assert [each["kind"] for each in daemon_set(deployment(), placement(network_policy=False))] == ["DaemonSet"]
+
+
+def test_prometheus_may_reach_the_port_from_its_namespace() -> None:
+    policy = daemon_set(deployment(), placement(scraped_from="monitoring"))[0]
+
+    assert policy["spec"]["ingress"] == [
+        {
+            "from": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
+            "ports": [{"port": "http", "protocol": "TCP"}],
+        }
+    ]
 
 
 def test_an_exec_probe_asks_the_pods_own_socket() -> None:
@@ -130,10 +152,15 @@ def test_files_are_mounted_as_a_directory() -> None:
     assert made[1]["data"] == {"w.yaml": "a: 1\n"}
     (mount,) = [each for each in container(made)["volumeMounts"] if each["name"] == "config"]
     assert mount == {"name": "config", "mountPath": "/etc/kdp", "readOnly": True}
-    assert kustomization(deployment(files={"w.yaml": "a: 1\n"}), PLACEMENT)["configMapGenerator"] == [
+    assert kustomization(deployment(files={"w.yaml": "a: 1\n"}))["configMapGenerator"] == [
         {"name": "kdp-widgets", "files": ["w.yaml"]}
     ]
-    assert "configMapGenerator" not in kustomization(deployment(), PLACEMENT)
+    assert "configMapGenerator" not in kustomization(deployment())
+    assert [*base(deployment(files={"w.yaml": "a: 1\n"}), PLACEMENT)] == [
+        "kustomization.yaml",
+        "network-policy.yaml",
+        "daemonset.yaml",
+    ]
 
 
 def test_it_needs_no_account_and_is_there_before_the_pods_that_want_its_devices() -> None:
@@ -148,20 +175,78 @@ def test_it_needs_no_account_and_is_there_before_the_pods_that_want_its_devices(
 
 
 def test_where_it_runs_is_the_admins_choice() -> None:
-    placement = Placement(
-        image="i",
+    chosen = placement(
         namespace="widgets",
-        node_selector={"example.com/widget": "true"},
+        node_rules=(LabelRule.parse("example.com/widget=true"),),
         runtime_class="nvidia",
         selinux_type=None,
+        priority_class="high",
+        pull_secrets=("registry",),
     )
-    made = daemon_set(deployment(needs=Needs(host_network=True)), placement)
+    made = daemon_set(deployment(needs=Needs(host_network=True)), chosen)
 
     assert made[0]["metadata"]["namespace"] == "widgets"
     assert pod(made)["nodeSelector"] == {"example.com/widget": "true"}
     assert pod(made)["runtimeClassName"] == "nvidia"
     assert pod(made)["hostNetwork"] is True
     assert "seLinuxOptions" not in container(made)["securityContext"]
+    assert pod(made)["priorityClassName"] == "high"
+    assert pod(made)["imagePullSecrets"] == [{"name": "registry"}]
+    assert "affinity" not in pod(made)
+    assert "priorityClassName" not in pod(daemon_set(deployment(), placement(priority_class="")))
+
+
+def test_a_directory_of_which_later_mounts_are_seen_is_not_read_only_below_them() -> None:
+    """The API server refuses both at once."""
+    read = Folder(name="node-run", path="/run/nvidia", seen_at="/host/run/nvidia", why="the driver")
+    made = daemon_set(deployment(folders=(FOLDER, read)), placement(propagation="host-to-container"))
+
+    mounts = {each["name"]: each for each in container(made)["volumeMounts"]}
+    assert mounts["node-run"] == {
+        "name": "node-run",
+        "mountPath": "/host/run/nvidia",
+        "readOnly": True,
+        "mountPropagation": "HostToContainer",
+    }
+    assert mounts["device-plugins"] == {"name": "device-plugins", "mountPath": "/d"}
+
+
+@pytest.mark.parametrize("probing", ["http", "exec"])
+def test_each_probe_has_a_timeout_and_liveness_waits_for_the_start(probing: Any) -> None:
+    made = container(daemon_set(deployment(probing=probing), PLACEMENT))
+
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert made[probe]["timeoutSeconds"] == 5
+    startup, liveness = made["startupProbe"], made["livenessProbe"]
+    asks = "httpGet" if probing == "http" else "exec"
+    assert startup[asks] == liveness[asks]
+    assert startup["periodSeconds"] * startup["failureThreshold"] == 120
+
+
+def test_openshift_gives_the_pod_what_it_has_and_no_more() -> None:
+    account, constraints = daemon_set(deployment(), placement(openshift=True, network_policy=False))[:2]
+
+    assert account["kind"] == "ServiceAccount"
+    assert account["automountServiceAccountToken"] is False
+    assert pod(daemon_set(deployment(), placement(openshift=True)))["serviceAccountName"] == "kdp-widgets"
+    assert constraints["users"] == ["system:serviceaccount:kube-system:kdp-widgets"]
+    assert constraints["allowHostDirVolumePlugin"] is True
+    assert constraints["seLinuxContext"]["seLinuxOptions"] == {"type": "container_device_plugin_t"}
+    denied = ("allowHostNetwork", "allowHostPID", "allowHostPorts", "allowPrivilegedContainer", "allowHostIPC")
+    assert not any(constraints[each] for each in denied)
+    needs = Needs(host_network=True, capabilities=("NET_ADMIN",))
+    wide = daemon_set(deployment(needs=needs), placement(openshift=True))[1]
+    assert wide["allowHostNetwork"] is True
+    assert wide["allowedCapabilities"] == ["NET_ADMIN"]
+    opens = daemon_set(deployment(needs=Needs(opened_nodes=("/dev/hwrng",))), placement(openshift=True))[1]
+    assert opens["allowPrivilegedContainer"] is True
+    assert "openshift.yaml" in base(deployment(), placement(openshift=True))
+
+
+def test_the_namespaces_level_and_why() -> None:
+    assert security_level(deployment()) == ("privileged", "hostPath volumes")
+    needs = Needs(host_network=True, capabilities=("NET_ADMIN",))
+    assert security_level(deployment(needs=needs, folders=())) == ("privileged", "capabilities, the node's network")
 
 
 def test_who_asks_for_the_nodes_processes_sees_them() -> None:
@@ -180,3 +265,17 @@ def test_who_asks_for_the_nodes_processes_sees_them() -> None:
 def test_what_the_api_would_refuse_is_refused_here(name: str, namespace: str, image: str, sentence: str) -> None:
     with pytest.raises(InvalidValueError, match=sentence):
         daemon_set(deployment(name=name), Placement(image=image, namespace=namespace))
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"memory_limit": "lots"}, "memory limit 'lots': must be a number of bytes"),
+        ({"memory_limit": "0"}, "memory limit '0': must be"),
+        ({"pull_secrets": ("My Secret",)}, "image pull secret 'My Secret': must be"),
+        ({"scraped_from": "a/b"}, "namespace 'a/b': must be"),
+    ],
+)
+def test_a_wrong_placement_is_refused(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InvalidValueError, match=sentence):
+        placement(**given)

@@ -213,3 +213,24 @@ def test_a_replaced_file_is_another_one(tmp_path: Path) -> None:
         assert not locks.is_at(stream.fileno(), file)
         file.unlink()
         assert not locks.is_at(stream.fileno(), file)
+
+
+def test_a_draft_replaces_its_file_without_a_free_descriptor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "f"
+    files.replace(file, b"old")
+    draft = files.draft(file, b"new")
+    assert file.read_bytes() == b"old"
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", lambda *_: pytest.fail("it opens something"))
+        draft.commit()
+    assert file.read_bytes() == b"new"
+    assert names(tmp_path) == ["f"]
+
+
+def test_a_draft_that_is_discarded_leaves_the_file(tmp_path: Path) -> None:
+    files.replace(tmp_path / "f", b"old")
+    draft = files.draft(tmp_path / "f", b"new")
+    draft.discard()
+    draft.discard()
+    assert names(tmp_path) == ["f"]
+    assert (tmp_path / "f").read_bytes() == b"old"

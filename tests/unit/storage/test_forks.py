@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests.forking import FORK, parent
 
 from kdp.storage import forks, locks
 
-SERVING = """
+SERVING = f"""
 import os, resource, socket, sys
 from kdp.storage import forks
 listening = socket.socket(socket.AF_UNIX)
@@ -30,11 +29,7 @@ if len(sys.argv) > 3:
     free = os.open(os.devnull, os.O_RDONLY)
     os.close(free)
     resource.setrlimit(resource.RLIMIT_NOFILE, (free + 1, hard))
-child = os.fork()
-if not child:
-    print(os.getpid(), flush=True)
-    sys.stdin.read()
-    os._exit(0)
+{FORK}
 os.wait()
 """
 
@@ -42,24 +37,15 @@ os.wait()
 @pytest.mark.parametrize("told", [["descriptors"], ["address"], ["address", "with one free descriptor"]])
 def test_a_forked_worker_does_not_serve_for_its_killed_parent(told: list[str], tmp_path: Path) -> None:
     path = tmp_path / "s.sock"
-    command = [sys.executable, "-c", SERVING, str(path), *told]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
+    with parent(SERVING, str(path), *told) as process:
         with socket.socket(socket.AF_UNIX) as caller:
             while caller.connect_ex(str(path)):
                 assert process.poll() is None
-            child = int(process.stdout.readline())
-            process.kill()
-            process.wait(10)
-            os.kill(child, 0)  # it lives
+            process.kill_beside(int(process.line()))
             caller.settimeout(10)
             assert caller.recv(1) == b"", "the connection has ended"
         with socket.socket(socket.AF_UNIX) as probe, pytest.raises(ConnectionRefusedError):
             probe.connect(str(path))
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def test_a_child_keeps_what_its_parent_no_longer_serves(tmp_path: Path) -> None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.forking import FORK, parent
 
 from kdp.storage import files, locks
 from kdp.storage.reading import UnusableFileError
 
-PARENT = """
+PARENT = f"""
 import os, sys, time
 from pathlib import Path
 from kdp.storage import files, locks
@@ -24,38 +24,28 @@ assert locks.lock(byte, 7)
 shared = locks.open_file(Path(sys.argv[2]))
 assert locks.lock(shared, is_shared=True)
 files.replace_locked(Path(sys.argv[3]), b"")
-child = os.fork()
-if not child:
+def close_once_more():  # as those who had them do, which closes nothing else
     for descriptor in (whole, byte, shared):
-        locks.close(descriptor)  # whoever had it closes it once more, and closes nothing else
-    print(os.getpid(), flush=True)
-    sys.stdin.read()
-    os._exit(0)
+        locks.close(descriptor)
+os.register_at_fork(after_in_child=close_once_more)
+{FORK}
 time.sleep(3600)
 """
 
 
 def test_a_forked_worker_does_not_keep_the_locks_of_its_killed_parent(tmp_path: Path) -> None:
     whole, shared, replaced = (tmp_path / name for name in ("whole", "shared", "replaced"))
-    command = [sys.executable, "-c", PARENT, str(whole), str(shared), str(replaced)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        child = int(process.stdout.readline())
+    with parent(PARENT, str(whole), str(shared), str(replaced)) as process:
+        worker = int(process.line())
         for path in (whole, shared, replaced):
             descriptor = locks.open_file(path)
             assert not locks.lock(descriptor), "the parent lives, and its child has taken nothing from it"
             locks.close(descriptor)
-        process.send_signal(signal.SIGKILL)
-        process.wait(10)
-        os.kill(child, 0)  # it lives
+        process.kill_beside(worker)
         for path, byte in ((whole, None), (whole, 7), (shared, None), (replaced, None)):
             descriptor = locks.open_file(path)
             assert locks.lock(descriptor, byte), path
             locks.close(descriptor)
-    finally:
-        process.kill()
-        process.communicate()  # closes the child's stdin, and it ends
 
 
 REUSED = """

@@ -298,7 +298,8 @@ class World(RuleBasedStateMachine):
 def run(*, examples: int, module: ModuleType = real, number: int = 0) -> set[tuple[str | None, str]]:
     """Live so many lives; the number chooses which."""
     met: set[tuple[str | None, str]] = set()
-    live(World, examples=examples, steps=25, number=number, shrinks=module is real, module=module, met=met)
+    real_ones = module is real
+    live(World, examples=examples, steps=25, number=number, least=150, shrinks=real_ones, module=module, met=met)
     return met
 
 

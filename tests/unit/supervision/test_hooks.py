@@ -23,6 +23,7 @@ from typing_extensions import override
 import kdp
 from kdp.errors import AllocationError, HookFailedError, HookTimeoutError, NotReady, sentence
 from kdp.supervision.hooks import Hooks
+from kdp.supervision.supervisor import Supervisor
 
 SHORT = 0.05
 LONG = 60.0
@@ -515,6 +516,7 @@ import asyncio, os, sys
 import kdp
 from kdp.errors import HookTimeoutError
 from kdp.supervision.hooks import Hooks
+from kdp.supervision.supervisor import Supervisor
 
 class Backend(kdp.DeviceBackend):
     def discover(self):
@@ -539,3 +541,37 @@ def test_a_process_ends_although_all_its_hooks_hang() -> None:
     ended = subprocess.run([sys.executable, "-c", HANGING], capture_output=True, text=True, timeout=LONG, check=False)
     assert ended.stdout.split("\n")[:3] == ["discover hangs", "open hangs", "allocate hangs"]
     assert (ended.returncode, ended.stderr) == (7, "")
+
+
+@pytest.mark.parametrize("hook", ["open", "discover"])
+async def test_for_half_a_minute_nobody_said_what_the_start_waits_for(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, hook: str
+) -> None:
+    monkeypatch.setattr("kdp.supervision.hooks.LONG", SHORT)
+    caplog.set_level("INFO")
+    supervisor = Supervisor(type("Slow", (Backend,), {hook: lambda self: gate.wait()})(), host=None)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(supervisor.run)
+        with anyio.fail_after(LONG):
+            found = await supervisor.discovery.after(supervisor.discovery.version)
+        begins = f"waiting for {hook}() of Slow, which has not returned for 0.05 s; its deadline is "
+        assert found.problem is not None
+        assert found.problem.startswith(begins)
+        assert caplog.text.count(begins) == 1
+        gate.open()
+        tasks.cancel_scope.cancel()
+    gate.open()
+    await supervisor.shutdown(1.0)
+
+
+async def test_a_hook_that_takes_long_later_changes_no_reason(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kdp.supervision.hooks.LONG", SHORT)
+    waits: list[str] = []
+    hooks = Hooks(Backend(allocate=gate.wait, discover=gate.wait))
+    hooks.waiting = waits.append
+    for hook, deadline in (("allocate", SHORT * 4), ("discover", SHORT / 2)):
+        await failing(hooks, HookTimeoutError, hook, deadline=deadline)
+        gate.open()
+        await hooks.idle(hook, deadline=LONG)
+    assert not waits
+    hooks.close()

@@ -311,3 +311,33 @@ def test_in_another_loop_it_begins_anew() -> None:
     for _ in range(2):
         anyio.run(serve)
     assert backend.calls == ["open", "discover", "close"] * 2
+
+
+@pytest.mark.anyio
+async def test_a_close_that_raises_is_logged_and_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Gated):
+        is_away = False
+
+        @override
+        def close(self) -> None:
+            super().close()
+            raise OSError("the card did not answer")
+
+        @override
+        def discover(self) -> list[kdp.Device]:
+            if self.is_away:
+                self.is_away = False
+                raise kdp.NotReady("the driver is not loaded")
+            return super().discover()
+
+    backend = Broken()
+    supervisor = supervisor_of(backend)
+    async with running(supervisor):
+        await discovered(supervisor)
+        backend.is_away = True
+        supervisor.rescan()
+        with anyio.fail_after(LONG):
+            while backend.calls.count("discover") < 2:  # noqa: ASYNC110 - a plain list
+                await anyio.sleep(0.01)
+    assert backend.calls == ["open", "discover", "close", "open", "discover", "close"]
+    assert "close() of Broken failed: OSError: the card did not answer" in caplog.text

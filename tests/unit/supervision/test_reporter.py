@@ -1,4 +1,4 @@
-"""Reasons, kinds and ids without limits: what a backend reports faster than anybody can read costs neither memory nor truth."""
+"""Reasons, kinds, and ids without limits: a backend that reports too fast costs neither memory nor truth."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from kdp.supervision.findings import Findings
 from kdp.supervision.health import HealthMonitor
 from kdp.supervision.publisher import DiscoveryPublisher
 from kdp.supervision.reporter import EventReporter
+from kdp.supervision.shared_state import BackendCounts
 
 
 class Widgets(kdp.DeviceBackend):
@@ -28,7 +29,7 @@ class Widgets(kdp.DeviceBackend):
 
 
 def publisher(*ids: str) -> DiscoveryPublisher:
-    made = DiscoveryPublisher(Widgets(), HealthPolicy().changed({"flaps": None}), None)
+    made = DiscoveryPublisher(Widgets(), HealthPolicy().changed({"flaps": None}), None, BackendCounts())
     devices = tuple(kdp.Device(id=each) for each in ids)
     made.take(Findings(devices=devices, faults={}, resources=(), resource=Widgets.resource, stale_after=30.0))
     return made

@@ -20,6 +20,8 @@ import kdp
 import kdp.hardware
 
 from . import dfl, faults, names, xrt
+from .labels import labels_of
+from .measuring import MEASUREMENTS, measured
 from .programming import FpgaConfig, told
 from .temperature import Thermometer
 
@@ -40,6 +42,11 @@ _SUBSYSTEMS = ("fpga_region", "fpga", "platform", "pci", "drm")
 _SETTLED = 2.0
 """Seconds after which a board without an interface has none: its driver needs a tenth of a second."""
 
+_NODE_LABELS = tuple(
+    f"feature.node.kubernetes.io/pci-{name}.present=true" for name in ("1200_8086", "1200_10ee", "10ee")
+)
+"""Node Feature Discovery's labels of a processing accelerator by Intel, or of a card by AMD (Xilinx)."""
+
 _TWO = 2
 
 _TWINS, _COMMON = "xilinx_u30", "ama_u30"
@@ -54,6 +61,7 @@ class Fpga(kdp.DeviceBackend):
     """FPGAs of this node: Intel's by DFL or OPAE, AMD's (Xilinx') by XRT; see the README for resources and options."""
 
     config: type | tuple[type, ...] | None = FpgaConfig
+    measurements = MEASUREMENTS
     poll_interval: float | None = 15.0  # for registers and temperatures; the kernel tells of boards that come and go
 
     def __init__(
@@ -120,6 +128,8 @@ class Fpga(kdp.DeviceBackend):
         self._twins: dict[str, set[str]] = {}
         self._places: dict[str, tuple[int, ...]] = {}
         self._told: set[str] = set()
+        self._members: dict[str, list[xrt.Function]] = {}
+        self._sensed: dict[str, list[kdp.hardware.Directory]] = {}
         self._since: dict[str, float] | None = None
         self._is_unsettled = False
 
@@ -141,7 +151,16 @@ class Fpga(kdp.DeviceBackend):
             except (_Unnamed, kdp.KdpError) as error:  # whatever a board says, it is its own affair
                 left_out.append(str(error))
         self._tell(left_out)
+        engines = {board.address: [board.engine] for board in boards if board.engine is not None}
+        cards: dict[str, list[kdp.hardware.Directory]] = {
+            name: [member.directory for member in members] for name, members in self._members.items()
+        }
+        self._sensed = {each.id: cards.get(each.id) or engines.get(each.unit, []) for each in found.values()}
         return [*found.values()]
+
+    @override
+    def measure(self) -> dict[str, dict[str, float]]:
+        return measured(self._sensed)
 
     # -- Intel ---------------------------------------------------------------------------------------------------------
 
@@ -236,6 +255,7 @@ class Fpga(kdp.DeviceBackend):
             if len(self._twins[name]) == 1:
                 left_out.append(f"the second function of {name}: only {cards[name][0].address} is there")
         self._twins = {name: addresses for name, addresses in self._twins.items() if name in twins}
+        self._members = cards
         return (partial(self._of_card, name, members) for name, members in cards.items())
 
     def _of_card(self, name: str, members: list[xrt.Function]) -> kdp.Device:
@@ -305,6 +325,10 @@ class Fpga(kdp.DeviceBackend):
         return attrs.evolve(edits, env={**edits.env, **variables})
 
     @override
+    def labels(self, devices: Sequence[kdp.Device]) -> dict[str, str]:
+        return labels_of(devices, kdp.default_labels(devices, self.resource))
+
+    @override
     async def watch(self, report: kdp.Reporter) -> None:
         async with kdp.hardware.UeventWatch(self.host, subsystems=_SUBSYSTEMS) as events:
             if events.refused is not None:
@@ -316,7 +340,7 @@ class Fpga(kdp.DeviceBackend):
 
     @override
     def needs(self) -> kdp.Needs:
-        return kdp.Needs(host_paths=("/dev", "/sys"))
+        return kdp.Needs(host_paths=("/dev", "/sys"), node_labels=_NODE_LABELS)
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:

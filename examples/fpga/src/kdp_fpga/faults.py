@@ -1,7 +1,7 @@
 """What is wrong with an Intel board or port, by its error registers: each register a reason of its own.
 
-The kernel sends no event when a register changes, so they are polled. Reading one changes nothing; clearing is done by
-whoever repairs the board (by writing the register's value to the same file), never here.
+The kernel sends no event when a register changes, so they are polled. Reading one changes nothing. The
+person who repairs the board clears it by writing the register's value to the same file; this module never does.
 """
 
 from __future__ import annotations

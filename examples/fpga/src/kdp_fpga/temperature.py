@@ -14,7 +14,7 @@ import attrs
 import kdp
 import kdp.hardware
 
-_SENSIBLE = 1_000_000
+SENSIBLE = 1_000_000
 """From here on it is no temperature, in whatever unit, and perhaps a number too large to reckon with."""
 
 _MARGIN = 5.0
@@ -23,7 +23,7 @@ _MARGIN = 5.0
 
 @final
 @attrs.frozen
-class _Sensor:
+class Sensor:
     """An attribute with a temperature, one with its limit, one that says 1 above it, and their unit in degrees."""
 
     now: str
@@ -32,10 +32,10 @@ class _Sensor:
     unit: float
 
 
-_SENSORS = (
-    _Sensor("hwmon/hwmon*/temp1_input", "temp1_crit", "temp1_crit_alarm", 1e-3),  # DFL
-    _Sensor("thermal_mgmt/temperature", "threshold2", None, 1.0),  # OPAE
-    _Sensor("xmc.*/xmc_fpga_temp", None, None, 1.0),  # XRT
+SENSORS = (
+    Sensor("hwmon/hwmon*/temp1_input", "temp1_crit", "temp1_crit_alarm", 1e-3),  # DFL
+    Sensor("thermal_mgmt/temperature", "threshold2", None, 1.0),  # OPAE
+    Sensor("xmc.*/xmc_fpga_temp", None, None, 1.0),  # XRT
 )
 
 
@@ -77,7 +77,7 @@ class Thermometer:
             board: What it is called, for the memory.
             directory: What has its sensors.
         """
-        for sensor in _SENSORS:
+        for sensor in SENSORS:
             above, _, name = sensor.now.rpartition("/")
             for place in directory.children(above):
                 reading = place.integer(name)
@@ -86,12 +86,12 @@ class Thermometer:
         return None
 
     def _judge(
-        self, board: str, place: kdp.hardware.Directory, sensor: _Sensor, reading: kdp.hardware.Reading[int]
+        self, board: str, place: kdp.hardware.Directory, sensor: Sensor, reading: kdp.hardware.Reading[int]
     ) -> str | None:
         own = place.integer(sensor.limit).value if sensor.limit else None
-        if own is not None and not 0 < own < _SENSIBLE:
+        if own is not None and not 0 < own < SENSIBLE:
             own = None  # nobody has set one
-        if reading.value is not None and abs(reading.value) >= _SENSIBLE:
+        if reading.value is not None and abs(reading.value) >= SENSIBLE:
             reading = attrs.evolve(reading, value=None, problem=f"{reading.path} says what is no temperature")
         limit = self._limit if self._limit is not None else None if own is None else own * sensor.unit
         alarm = self._limit is None and sensor.alarm is not None and place.flag(sensor.alarm).value is True

@@ -36,7 +36,7 @@ def build(host: kdp.hardware.Host, resource: Resource, group: Group, bundle: Bun
                 nodes |= set(host.numa_nodes(found.sysfs or found.path))
     devices: list[kdp.Device] = []
     values = _values(resource, group, bundle)
-    attributes = kdp.hardware.attributes_of({"path": bundle.anchor.path})
+    attributes = kdp.hardware.attributes_of({"path": bundle.anchor.path, "resource": resource.name})
     for replica in range(group.count):
         edits = kdp.ContainerEdits()
         broken: list[str] = []

@@ -78,6 +78,7 @@ def look(backend: NvidiaGpu) -> dict[str, str]:
     backend._scanner._facts.clear()  # which are asked once
     devices = backend.discover()
     backend.links(devices)
+    backend.measure()
     try:
         with EventSet({device.unit: device.handle.handle for device in devices if device.handle.handle}) as events:
             if not events.is_empty:

@@ -21,7 +21,9 @@ from . import links, mps, runtime
 from .events import address_of
 from .gpus import Gpu, Scanner
 from .imex import look_for
+from .labels import labels_of
 from .listing import Listing
+from .measuring import MEASUREMENTS, Meter
 from .nodes import Nodes
 from .nvml import LIBRARY_PLACES, Nvml
 from .options import Feature, MigMode, Naming, Options, Strategy
@@ -34,6 +36,12 @@ from .xids import XidPolicy
 
 logger = logging.getLogger(__name__)
 
+_NODE_LABELS = (
+    *(f"feature.node.kubernetes.io/pci-{name}10de.present=true" for name in ("", "0300_", "0302_")),
+    "nvidia.com/gpu.present=true",
+)
+"""Node Feature Discovery's labels of NVIDIA's PCI devices, and the label that NVIDIA's GPU operator sets."""
+
 
 class NvidiaGpu(kdp.DeviceBackend):
     """NVIDIA GPUs, whole or as MIG instances, through NVML."""
@@ -41,6 +49,7 @@ class NvidiaGpu(kdp.DeviceBackend):
     joined_env = JOINED_ENV
     poll_interval: float | None = 15.0  # NVML tells of errors at once; the rest can wait
     config = GpuConfig
+    measurements = MEASUREMENTS
 
     def __init__(
         self,
@@ -136,6 +145,7 @@ class NvidiaGpu(kdp.DeviceBackend):
         self._nvml = Nvml(host, library=library, driver_root=driver_root)
         self._watcher = Watcher(self._nvml, self.options)
         self._cdi = runtime.CdiNames(host)
+        self._meter = Meter()
         self._scanner = Scanner(host, is_dynamic=mig == "dynamic")
         self._slices = TimeSlices(host, library=library, driver_root=driver_root)
         self._partitions: dict[str, Partition] = {}
@@ -150,12 +160,21 @@ class NvidiaGpu(kdp.DeviceBackend):
 
     @override
     def open(self) -> None:
-        self._nvml.open()
+        try:
+            self._nvml.open()
+        except kdp.NotReady as error:
+            if self._lacks_hardware():
+                raise kdp.NoHardware(f"no NVIDIA GPU is on this node's PCI bus ({error})") from None
+            raise
         try:
             self._check_node()
         except kdp.NotReady:
             self._nvml.close()
             raise
+
+    def _lacks_hardware(self) -> bool:
+        """Return whether the node's PCI bus is known, and no GPU of NVIDIA is on it: no driver is missing there."""
+        return bool(self.host.pci_functions()) and not self.host.pci_functions(vendor=0x10DE, class_code=0x03)
 
     def _check_node(self) -> None:
         """See that the node has what the options take for granted."""
@@ -215,6 +234,17 @@ class NvidiaGpu(kdp.DeviceBackend):
     def links(self, devices: Sequence[kdp.Device]) -> dict[tuple[str, str], float]:
         units = {device.unit for device in devices}
         return links.weights([gpu for gpu in self._scanner.gpus if gpu.uuid in units])
+
+    @override
+    def measure(self) -> dict[str, dict[str, float]]:
+        made = self._made  # `discover` replaces it in another thread
+        gpus = [gpu for gpu in self._scanner.gpus if gpu.uuid in made]
+        return self._meter.measured(gpus, self._watcher.last_xid)
+
+    @override
+    def labels(self, devices: Sequence[kdp.Device]) -> dict[str, str]:
+        handles = [gpu.handle for gpu in self._scanner.gpus if gpu.handle is not None]
+        return labels_of(devices, self.options, handles)
 
     @override
     def counters(self) -> Mapping[str, Mapping[str, int]]:
@@ -326,6 +356,7 @@ class NvidiaGpu(kdp.DeviceBackend):
             injected_nodes=nodes if options.uses_runtime else (),
             capabilities=capabilities,
             host_pid=options.require_idle,
+            node_labels=_NODE_LABELS,
         )
 
 

@@ -79,6 +79,11 @@ def is_enabled(handle: Any) -> bool | None:
     return bool(modes[0] == pynvml.NVML_DEVICE_MIG_ENABLE)
 
 
+def can_be_divided(handle: Any) -> bool:
+    """Return whether a GPU has a MIG mode, on or off."""
+    return ask(pynvml.nvmlDeviceGetMigMode, handle) is not None
+
+
 def instances(handle: Any, gpu_memory_mib: int | None, before: Mapping[str, Instance]) -> tuple[Instance, ...]:
     """Return the instances of a GPU in MIG mode. One that vanishes meanwhile, or has no UUID, is left out.
 

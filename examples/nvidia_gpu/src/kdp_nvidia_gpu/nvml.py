@@ -57,6 +57,11 @@ def reason(error: Exception) -> str:
     return f"{str(error).rstrip('.')} (NVML error {value})" if value is not None else f"{type(error).__name__}: {error}"
 
 
+def is_lost(error: Exception) -> bool:
+    """Return whether an error of NVML says that this GPU, or the driver, answers no call at all."""
+    return getattr(error, "value", None) in _LOST | _DRIVER_GONE
+
+
 def ask(call: Callable[..., Any], *arguments: Any) -> Any:
     """Return what an optional call answers; None: it has no answer here, whatever the reason."""
     try:

@@ -1,8 +1,8 @@
 """`Recovery`: which fatal errors a GPU or a MIG instance has, and when they are over. Sans-IO.
 
 A target is a GPU (its UUID) or one MIG instance (its UUID). Errors go in with their times. Once a target has been quiet
-for the hold-down it is *due*: whoever owns this looks at the GPU and says what he found. Nothing is over before a look
-that found nothing; one that found something is repeated.
+for the hold-down it is *due*: the owner of this object looks at the GPU and reports the result. Nothing is over
+before a look that found nothing; one that found something is repeated.
 """
 
 from __future__ import annotations

@@ -90,10 +90,16 @@ class Watcher:
         self._silent: dict[str, str] = {}
         self._next_look = 0.0
         self._next_scan = 0.0
+        self._heard: frozenset[str] = frozenset()
+        self._last_xids: dict[str, int] = {}
 
     def know(self, gpus: Iterable[Gpu]) -> None:
         """Take what a discovery has found."""
         self._known = _Known({gpu.uuid: gpu for gpu in gpus})
+
+    def last_xid(self, uuid: str) -> int | None:
+        """Return the last error that the driver told of a GPU; 0: none so far; None: nobody hears of its errors."""
+        return self._last_xids.get(uuid, 0) if uuid in self._heard else None
 
     # -- the thread ----------------------------------------------------------------------------------------------------
 
@@ -110,6 +116,7 @@ class Watcher:
                 handles = self._wanted()
                 try:
                     with EventSet(handles) as events:
+                        self._heard = frozenset(handles.keys() - events.silent.keys())
                         self._tell_silent(events.silent)
                         self._while_same(handles, events, report)
                 except GpuLost as error:
@@ -119,6 +126,7 @@ class Watcher:
                     report.stopping.wait(LOOK)
         finally:
             self._report = None
+            self._heard = frozenset()
             self._nvml.close()
 
     def _wanted(self) -> dict[str, Any]:
@@ -157,6 +165,7 @@ class Watcher:
         if event.xid is None or event.uuid is None:
             report.rescan()
             return
+        self._last_xids[event.uuid] = event.xid
         xid = self._options.xids.of(event.xid)
         text = f"XID {xid.code}: {xid.name}"
         if xid.severity is Severity.APPLICATION:

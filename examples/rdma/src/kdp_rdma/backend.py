@@ -6,6 +6,7 @@ discovery.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from pathlib import Path  # noqa: TC003 - kdp converts the option by this annotation
 from typing import TYPE_CHECKING, Literal
@@ -17,8 +18,10 @@ from typing_extensions import override
 import kdp
 import kdp.hardware
 
+from .counters import MEASUREMENTS, measured
 from .functions import read_functions, read_subfunctions
 from .hca import Hca, Known, rdma_cm, read_hcas, shares_namespaces
+from .labels import labels_of
 from .network import network_data
 from .options import Options
 from .pools import ADAPTERS, adapter_devices, pool_devices
@@ -54,11 +57,17 @@ WITHOUT_RDMA_CM = (
     "say 'modprobe rdma_ucm' on the node"
 )
 
+_NODE_LABELS = tuple(
+    f"feature.node.kubernetes.io/{name}=true" for name in ("rdma.available", "rdma.capable", "pci-15b3.present")
+)
+"""Node Feature Discovery's labels: the kernel has RDMA, an adapter can do it, or it has an adapter by Mellanox."""
+
 
 class Rdma(kdp.DeviceBackend):
     """InfiniBand, RoCE and iWARP adapters: as a shared pool, one by one, or as SR-IOV virtual functions."""
 
     poll_interval: float | None = DEFAULT_INTERVAL
+    measurements = MEASUREMENTS
 
     def __init__(
         self,
@@ -131,9 +140,11 @@ class Rdma(kdp.DeviceBackend):
             self._file = ConfigFile(config, mode, resource_prefix)
         self._config = options.config(mode) if self._file is None else self._file.current
         self._known = Known()
+        self._hcas: Sequence[Hca] = ()
         self._interfaces = set[str]()
         self._complaints: set[str] = set()
         self._interval: int | None = None
+        self._metered: dict[str, tuple[str, ...]] = {}
         self._made: dict[str, tuple[object, list[kdp.Device], list[str]]] = {}
         self._apply(self._config)
 
@@ -159,6 +170,7 @@ class Rdma(kdp.DeviceBackend):
     def _scan(self) -> list[kdp.Device]:
         complaints = set(self._config.warnings)
         hcas = read_hcas(self.host, self._known)
+        self._hcas = hcas
         self._interfaces = {name for hca in hcas for name in hca.interfaces}
         own = {name for hca in hcas if not hca.facts.is_virtual for name in hca.interfaces}
         self._interfaces |= judged_with(self.host, own)
@@ -176,6 +188,8 @@ class Rdma(kdp.DeviceBackend):
             found = self._functions(hcas, manager, complaints, shared=shared)
         else:
             found = self._adapters(hcas, manager, complaints, refused=None if shared else EXCLUSIVE)
+            paths = {hca.identity: hca.port_paths for hca in hcas} if self._mode == "hca" else {}
+            self._metered = {device.id: paths.get(device.unit, ()) for device in found}
         for complaint in sorted(complaints - self._complaints):
             logger.warning("%s", complaint)
         self._complaints = complaints
@@ -234,7 +248,21 @@ class Rdma(kdp.DeviceBackend):
         left_out: list[str] = []
         found = vf_devices(self.host, self._config.vfs, functions, manager, shared=shared, left_out=left_out)
         complaints.update(left_out)
+        paths = {held.address: [hca.port_paths for hca in held.hcas] for held in functions}
+        self._metered = {
+            device.id: tuple(itertools.chain.from_iterable(paths[device.id])) if all(paths[device.id]) else ()
+            for device in found
+        }
         return found
+
+    @override
+    def labels(self, devices: Sequence[kdp.Device]) -> dict[str, str]:
+        return labels_of(devices, self._hcas)
+
+    @override
+    def measure(self) -> dict[str, dict[str, float]]:
+        """Return what ports count: of an adapter for each of its slots, of a function its own; of a pool nothing."""
+        return measured(self.host, self._metered)
 
     @override
     def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
@@ -289,7 +317,7 @@ class Rdma(kdp.DeviceBackend):
     def needs(self) -> kdp.Needs:
         """All of /dev: /dev/infiniband comes and goes with the drivers, and a mount of it would go stale."""
         paths = ("/dev", "/proc", "/sys") if self._mode == "vf" else ("/dev", "/sys")
-        return kdp.Needs(host_paths=paths, host_network=True)
+        return kdp.Needs(host_paths=paths, host_network=True, node_labels=_NODE_LABELS)
 
 
 def _nothing(resource: str, hcas: Sequence[Hca]) -> str:

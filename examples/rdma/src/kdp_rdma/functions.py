@@ -306,6 +306,6 @@ def _default_routes(host: kdp.hardware.Host) -> frozenset[str]:
 
 
 def _routes(host: kdp.hardware.Host, name: str) -> str:
-    """Return a table of the node's network; process 1 is the node's, whoever asks."""
+    """Return a table of the node's network; process 1 is the node's for every caller."""
     reading = host.reading(f"/proc/1/net/{name}")
     return (host.reading(f"/proc/net/{name}") if reading.value is None else reading).or_else("")

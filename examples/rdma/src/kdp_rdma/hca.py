@@ -91,6 +91,12 @@ class Hca:
     missing: tuple[str, ...]
     fault: str | None
 
+    @property
+    def port_paths(self) -> tuple[str, ...]:
+        """The directories of its ports; empty: it has none, or which ones are its own is not known."""
+        paths = tuple(port.path for port in self.ports)
+        return paths if all(paths) else ()
+
     def unhealthy_because(self, *, all_ports: bool) -> str | None:
         """Return why it must not be handed out; None: it is healthy.
 

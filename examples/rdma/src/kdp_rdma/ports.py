@@ -47,11 +47,13 @@ class Port:
         link_layer: ``InfiniBand``, ``Ethernet``; empty: unknown.
         rate: As ``100 Gb/sec (4X EDR)``.
         fault: Why nothing can be sent through it, as ``port 1 is DOWN``; None: it is active.
+        path: Its directory in sysfs; empty: which one is this port is not known.
     """
 
     link_layer: str
     rate: str
     fault: str | None
+    path: str = ""
 
 
 def read_ports(
@@ -131,7 +133,7 @@ def _uplink(
     fault = interface_fault(host, name, last, must_be_up=True) if name else "is not to be seen"
     if fault is None and all(_port_fault(port) is not None for port in ports):
         fault = f"{name} is up, and none of the ports is ACTIVE"
-    return attrs.evolve(_port(ports[0]), fault=None if fault is None else f"uplink {fault}")
+    return attrs.evolve(_port(ports[0]), fault=None if fault is None else f"uplink {fault}", path="")
 
 
 def _port(port: kdp.hardware.Directory) -> Port:
@@ -140,6 +142,7 @@ def _port(port: kdp.hardware.Directory) -> Port:
         link_layer=port.text("link_layer").or_else(""),
         rate=port.text("rate").or_else(""),
         fault=None if fault is None else f"port {port.name} is {fault}",
+        path=port.path,
     )
 
 

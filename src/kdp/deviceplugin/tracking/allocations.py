@@ -7,8 +7,8 @@ allocations that have ended, and the vanished devices that no pod holds.
 A device is *free* when two complete lists in a row, at least `Pace.gap` apart, did not name it, and no pod can hold it
 unnamed. A kubelet names an admitted pod's devices at once, also while its containers wait, except those of plain init
 containers. So a device that no list has named since its last Allocate has *suspects*: the pods in the first complete
-list after that Allocate which may have been admitted with it. Once no suspect is listed any more, the device is free.
-A pod is no suspect if the lists have named it since `Pace.admission` before the Allocate. The API tells no UIDs.
+list after that Allocate which may have been admitted with it. When no suspect is listed any more, the device is free. A
+pod is no suspect if the lists have named it since `Pace.admission` before the Allocate. The API tells no UIDs.
 Therefore a suspect of an earlier Allocate stays one: a pod made anew under its name may need the same.
 
 Invariants, each with a mutant in the tests that breaks it:
@@ -30,6 +30,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, final
 
 import attrs
+
+from ...startup import shown
 
 if TYPE_CHECKING:
     from .pace import Pace
@@ -62,6 +64,8 @@ class AllocationRecord:
         is_handed_out: Whether its release is under way.
     """
 
+    __repr__ = shown
+
     uid: str
     resource: str
     ids: tuple[str, ...]
@@ -81,6 +85,8 @@ class AllocationRecord:
 @attrs.define
 class _Track:
     """What is known of one device."""
+
+    __repr__ = shown
 
     changed_at: float
     """When its last Allocate ended, or when it vanished."""
@@ -120,6 +126,8 @@ class Outcome:
         seen: Resources of which an allocation was seen for the first time, or its suspects were found: what is saved
             has changed.
     """
+
+    __repr__ = shown
 
     ended: tuple[AllocationRecord, ...]
     gone: frozenset[Key]

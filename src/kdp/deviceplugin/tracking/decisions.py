@@ -7,6 +7,7 @@ from typing import final
 
 import attrs
 
+from ...startup import shown
 from .allocations import AllocationRecord
 
 
@@ -19,6 +20,8 @@ class Reregistration:
         generation: The generation whose list the kubelet does not have.
         reason: The difference, for the log.
     """
+
+    __repr__ = shown
 
     resource: str
     generation: int
@@ -38,6 +41,8 @@ class Decisions:
         ended: Allocations that pods have given back: release each.
         reregistrations: Resources that need a new generation.
     """
+
+    __repr__ = shown
 
     held: Mapping[str, Sequence[str]] = attrs.field(factory=dict[str, "Sequence[str]"])
     gone: Mapping[str, Sequence[str]] = attrs.field(factory=dict[str, "Sequence[str]"])

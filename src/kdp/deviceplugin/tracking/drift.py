@@ -2,7 +2,7 @@
 
 A stream that lives proves that the kubelet listens, not that it has what was sent: up to 1.36 a second instance that
 registers and leaves again makes the kubelet close its books on the resource while our stream lives on, and the node
-shows nothing for ever. Only GetAllocatableResources tells (contract section 10).
+shows no devices from then on. Only GetAllocatableResources tells (contract section 10).
 
 Rule: an id counts as wrong only if each look of the last `Pace.lasting` seconds found it wrong, in the same direction
 and in one generation. What a new generation does not cure is answered more and more seldom.
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, final
 
 import attrs
 from typing_extensions import override
+
+from ...startup import shown
 
 if TYPE_CHECKING:
     from .pace import Pace
@@ -32,6 +34,8 @@ class Difference:
         phantom: Devices that it takes for healthy, and that are not or do not exist.
         seconds: For how long.
     """
+
+    __repr__ = shown
 
     missing: frozenset[str]
     phantom: frozenset[str]
@@ -57,6 +61,7 @@ class DriftDetector:
 
     Attributes:
         next_look: When to compare; None: not while no generation is connected.
+        disagrees: Whether the last comparison found a difference, in whichever generation; None: there was none.
     """
 
     def __init__(self, pace: Pace) -> None:
@@ -66,6 +71,7 @@ class DriftDetector:
         self._since = 0.0
         self._cures = 0
         self.next_look: float | None = None
+        self.disagrees: bool | None = None
 
     def connected(self, now: float) -> None:
         """A generation is connected: look soon."""
@@ -82,12 +88,18 @@ class DriftDetector:
         if self.next_look is not None:
             self.next_look = now + (self._pace.again if is_outdated else self._pace.period)
 
+    def ask_again(self, now: float) -> None:
+        """The kubelet took the question and did not answer: whether it hangs is to be known soon."""
+        if self.next_look is not None:
+            self.next_look = now + self._pace.between
+
     def compare(self, sent: frozenset[str], accepted: frozenset[str], now: float) -> Difference | None:
         """Compare the ids sent as healthy with those that the kubelet takes for healthy.
 
         Returns a difference that has lasted and is to be cured by a new generation.
         """
         missing, phantom = sent - accepted, accepted - sent
+        self.disagrees = bool(missing or phantom)
         if not missing and not phantom:
             self._cures = 0
         began_before = bool(self._missing & missing or self._phantom & phantom)

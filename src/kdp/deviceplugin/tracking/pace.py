@@ -6,6 +6,8 @@ from typing import final
 
 import attrs
 
+from ...startup import shown
+
 
 @final
 @attrs.frozen(kw_only=True)
@@ -23,8 +25,11 @@ class Pace:
         after_connect: From the first list of a generation to the first comparison with what the kubelet believes.
         period: Between two comparisons while all is well.
         again: Between two comparisons while something is wrong.
+        follow: Between two lists while somebody looks at who holds what; None: nobody does.
         lasting: For which a difference must last before it is cured (contract section 13, scenario 73).
     """
+
+    __repr__ = shown
 
     gap: float = 30.0
     admission: float = 10.0
@@ -36,3 +41,4 @@ class Pace:
     period: float = 60.0
     again: float = 10.0
     lasting: float = 30.0
+    follow: float | None = None

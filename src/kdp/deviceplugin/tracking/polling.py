@@ -21,6 +21,7 @@ from ...concurrency.backoff import Backoff
 from ...concurrency.modules import load
 from ...concurrency.observable import Observable
 from ...errors import PodResourcesError, sentence
+from ...startup import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +37,10 @@ FAILURES_BEFORE_WARNING = 3
 """Number of failed rounds in a row that is logged: a kubelet's restart costs one or two."""
 
 
+SILENCES_BEFORE_WARNING = 2
+"""Number of questions in a row without an answer after which the kubelet is said to hang."""
+
+
 @final
 @attrs.frozen(kw_only=True)
 class Answer:
@@ -48,6 +53,8 @@ class Answer:
         allocatable: The devices that the kubelet takes for healthy, by resource; empty if that was not asked.
     """
 
+    __repr__ = shown
+
     asked_at: float
     report: Report | None
     is_complete: bool
@@ -57,10 +64,19 @@ class Answer:
 @final
 @attrs.frozen(kw_only=True)
 class Unanswered:
-    """Why there is no answer, and whether that is to be logged now."""
+    """Why there is no answer, whether that is to be logged now, and whether the kubelet took the question in vain."""
+
+    __repr__ = shown
 
     problem: str
     is_news: bool
+    is_silent: bool = False
+
+
+def _is_silent(error: PodResourcesError) -> bool:
+    from ...kubelet.podresources import SilentKubeletError
+
+    return isinstance(error, SilentKubeletError)
 
 
 class PodResourcesPoller:
@@ -70,6 +86,7 @@ class PodResourcesPoller:
         not_before: When the next round may be, on `time.monotonic`'s clock.
         pod_changed_at: When a pod changed first since the last round; None: none did, or the kubelet does not say.
         pod_changes: Changes with ``pod_changed_at``.
+        hang: Why the kubelet seems to hang; None: it answers, or was not asked.
     """
 
     def __init__(self, paths: KubeletPaths, pace: Pace) -> None:
@@ -85,6 +102,8 @@ class PodResourcesPoller:
         self._absence = Backoff(first=1.0, most=pace.absent)
         self._backoff = Backoff(first=1.0, most=30.0)
         self._problem: str | None = None
+        self._silent = 0
+        self.hang: str | None = None
 
     @functools.cached_property
     def _client(self) -> PodResources:
@@ -156,8 +175,12 @@ class PodResourcesPoller:
                     allocatable = await calls.allocatable()
         except PodResourcesError as error:
             after = self._backoff.next()
+            silence = _is_silent(error)
+            self._note_silence(silence)
             is_lasting = self._backoff.failures >= FAILURES_BEFORE_WARNING
-            return self._failed(sentence(error), after=after, is_worth_logging=is_lasting)
+            failed = self._failed(sentence(error), after=after, is_worth_logging=is_lasting)
+            return attrs.evolve(failed, is_silent=silence)
+        self._note_silence(False)
         self._absence.reset()
         self._backoff.reset()
         if self._problem is not None:
@@ -171,6 +194,18 @@ class PodResourcesPoller:
             synced = was_synced and self._is_synced
             is_complete = same and (settled or here or synced)
         return Answer(asked_at=now, report=report, is_complete=is_complete, allocatable=allocatable)
+
+    def _note_silence(self, is_silent: bool) -> None:
+        """Say that the kubelet hangs after two questions in vain; one may have met a lock that is held for long."""
+        self._silent = self._silent + 1 if is_silent else 0
+        if self._silent == SILENCES_BEFORE_WARNING:
+            self.hang = (
+                "the kubelet accepts connections and answers no question: it hangs or is stopped; look at its process"
+            )
+            logger.warning("%s", self.hang)
+        elif not is_silent and self.hang is not None:
+            self.hang = None
+            logger.info("the kubelet answers again")
 
     def _age(self, made_at: float) -> float:
         """Return for how many seconds a kubelet has been up. Somebody may set the wall clock, so it is asked once."""

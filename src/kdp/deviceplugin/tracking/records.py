@@ -1,7 +1,7 @@
 """`AllocationRecords`: the allocations that are not released yet, while Allocate runs, in memory and on disk.
 
 The servicer opens a record for each Allocate, releases close it. `allocations` decides; here are the clock, the
-waiting, and the store. Nothing here commands anybody: who wants to know of a change reads ``changes``.
+waiting, and the store. The records command nobody: who wants to know of a change reads ``changes``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ...concurrency.observable import Observable
 from ...errors import AllocationError
 from ...model.backend import DeviceBackend
 from ...model.devices import Device
+from ...startup import shown
 from ...supervision.hooks import check_state
 from .allocations import AllocationRecord, Allocations
 
@@ -45,6 +46,8 @@ class Owner:
         keeps_state: Whether a later hook may need what an earlier one left.
     """
 
+    __repr__ = shown
+
     backend: DeviceBackend
     wants_release: bool
     keeps_state: bool
@@ -53,6 +56,8 @@ class Owner:
 @attrs.define(eq=False)
 class _Resource:
     """What is kept of one resource, also when its plugin is gone."""
+
+    __repr__ = shown
 
     name: str
     owner: Owner
@@ -99,6 +104,16 @@ class AllocationRecords:
     def is_releasing(self) -> bool:
         """Whether a backend wants to know of the end of an allocation."""
         return any(resource.owner.wants_release for resource in self._resources.values())
+
+    @property
+    def problem(self) -> str | None:
+        """Why allocations are not saved; None: they are, or there was no need."""
+        problems = (each.store.problem for each in self._resources.values() if each.store is not None)
+        return next((problem for problem in problems if problem is not None), None)
+
+    def releasing(self, resource: str) -> int:
+        """Return how many allocations have ended and are not released yet: those that run, wait, or have failed."""
+        return sum(each.is_handed_out or each.failures > 0 for each in self._allocations.owed(resource))
 
     async def settle(self, seconds: float) -> None:
         """Give the releases that run a moment, and let the stores go."""
@@ -289,7 +304,7 @@ class AllocationRecords:
         ]
         if records:
             await load("kdp.allocation.shared")
-            from ...allocation.shared import remember_held  # late: whoever shares nothing does not pay for it
+            from ...allocation.shared import remember_held  # late: a plugin that shares nothing does not load it
 
             remember_held(resource.owner.backend, (i for record, _ in records for i in record.ids))
         self._allocations.adopt(records, time.monotonic())

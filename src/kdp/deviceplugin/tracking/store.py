@@ -8,7 +8,7 @@ file from the plugin directory)::
 
 ``pods`` are those that may hold devices which no list has named, where they are known.
 
-* It is replaced atomically: whoever reads it finds the old one or the new one, whole.
+* It is replaced atomically: a reader finds the old one or the new one, whole.
 * Its owner keeps it locked. A file that nobody has locked is a dead process's: the next process takes its allocations
   over, writes them into its own file, then removes the old one. So two instances can overlap, and a process killed at
   any moment loses nothing; at worst an allocation is in both files, and has the same uid in both.
@@ -77,6 +77,7 @@ class AllocationStore:
     Attributes:
         has_neighbours: Whether at the last `adopt` a living process had a file here, whose allocations will be nobody's
             when it ends.
+        problem: Why the directory cannot be used; None: it can, or there was no need.
     """
 
     def __init__(self, directory: Path, resource: str) -> None:
@@ -89,7 +90,7 @@ class AllocationStore:
         self._dead: list[tuple[Path, int]] = []
         self._worker = Worker(f"kdp-state-{self._stem}")
         self._newest = 0
-        self._problem: str | None = None
+        self.problem: str | None = None
 
     async def adopt(self) -> list[Saved]:
         """Return the allocations of dead processes. The next `save` must contain them. Blocks for the disk."""
@@ -222,9 +223,9 @@ class AllocationStore:
         except OSError as error:
             self._warn(f"{self._directory} cannot be written: {error.strerror}")
             return False
-        if self._problem is not None:
+        if self.problem is not None:
             logger.info("%s: allocations are saved again", self._resource, extra={"resource": self._resource})
-        self._problem = None
+        self.problem = None
         return True
 
     def _replace(self, allocations: Sequence[Saved]) -> None:
@@ -242,14 +243,14 @@ class AllocationStore:
             locks.close(before)
 
     def _release(self) -> None:
-        """Let go of our file; it stays for whoever comes next, unless it was removed."""
+        """Let go of our file; it stays for the next process, unless it was removed."""
         if self._descriptor is not None:
             locks.close(self._descriptor)
             self._descriptor = None
 
     def _warn(self, problem: str) -> None:
-        if problem != self._problem:
-            self._problem = problem
+        if problem != self.problem:
+            self.problem = problem
             extra = {"resource": self._resource, "path": str(self._directory)}
             text = f"{problem}; what is allocated now is not released if this process is killed"
             logger.warning("%s: %s", self._resource, text, extra=extra)

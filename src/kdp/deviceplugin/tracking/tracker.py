@@ -9,9 +9,10 @@ One for all resources of a process. Facts about the resources go in (`Tracker.at
   decided in `drift`: a lasting difference makes a new generation.
 * **List** with each comparison if a backend has `DeviceBackend.released`: which pods were there before an Allocate
   tells which of them may hold its devices.
-* **List** once when a device turns Unhealthy, so that the log can name the pod.
-* **List** with the first comparison, and once more when the kubelet must know all its pods: a pod may hold a device
-  that vanished before this process came, and that is listed again then (docs/explanation/kubelet.md, B14 and B26).
+* **List** when a device turns Unhealthy, so that the log can name the pod, and when somebody needs to know it; at
+  `Pace.follow`, if somebody looks at who holds what.
+* **List** with the first comparison, and again when the kubelet must know all its pods: a pod may hold a device that
+  vanished before this process came, and that is listed again then (docs/explanation/kubelet.md, B14 and B26).
 
 At most one round of questions a second. If the API is missing, that is logged once, and all goes on without: vanished
 devices stay listed for ten minutes, and nothing is released.
@@ -21,13 +22,14 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 import anyio
 import attrs
 
 from ...concurrency.observable import Observable
 from ...model.devices import Device, Health
+from ...startup import shown
 from ..inventory import Snapshot
 from .allocations import Allocations
 from .decisions import Decisions, Reregistration
@@ -40,9 +42,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
+    from ...concurrency.history import History
     from ...kubelet import KubeletPaths
     from ...kubelet.podresources import Holder, Report
     from .allocations import AllocationRecord
+    from .holder_log import HolderLog
 
 logger = logging.getLogger(__name__)
 
@@ -57,27 +61,73 @@ AFTER_EVENT = 0.2
 class _Resource:
     """What is known of one resource, also when its plugin is gone."""
 
+    __repr__ = shown
+
     drift: DriftDetector
     snapshot: Snapshot | None = None
     generation: int | None = None
     is_unasked: bool = True
     """Whether no complete list has told which devices pods hold that were never listed."""
+    unknown: frozenset[str] = frozenset()
+    """Ids that the kubelet took for healthy at the last look, and that are in none of our lists."""
+    strangers: frozenset[str] = frozenset()
+    """Those of them that it has taken for healthy at two looks in a row: another plugin has listed them."""
+
+
+@final
+@attrs.frozen
+class KubeletView:
+    """How the kubelet sees a resource, as of the last comparison.
+
+    Attributes:
+        disagrees: Whether it takes other devices for healthy than it was sent as healthy.
+        foreign: How many devices it has that are not ours.
+    """
+
+    __repr__ = shown
+
+    disagrees: bool
+    foreign: int
 
 
 class Tracker:
     """Tracks what pods hold. Run `run` in a task group, and call `look` again and again.
 
+    Args:
+        paths: The kubelet's directories.
+        state_dir: Where allocations are saved; None: nowhere.
+        pace: How often the kubelet is asked; None: `Pace`'s defaults.
+        always_lists: Whether List is asked with each comparison, so that `holders` is not older than that.
+        history: Takes which pods get devices and give them back; None: nobody reads it.
+
     Attributes:
         records: The allocations that are not released yet.
+        holders_asked_at: When `holders` was asked for, on `time.monotonic`'s clock; None: there was no list.
     """
 
-    def __init__(self, paths: KubeletPaths, *, state_dir: Path | None = None, pace: Pace | None = None) -> None:
+    def __init__(
+        self,
+        paths: KubeletPaths,
+        *,
+        state_dir: Path | None = None,
+        pace: Pace | None = None,
+        always_lists: bool = False,
+        history: History | None = None,
+    ) -> None:
+        self._holder_log: HolderLog | None = None
+        if history is not None:
+            from .holder_log import HolderLog  # late: few plugins pay for it
+
+            self._holder_log = HolderLog(history)
         self._pace = pace or Pace()
+        self._always_lists = always_lists
         self._allocations = Allocations(self._pace)
         self.records = AllocationRecords(self._allocations, state_dir=state_dir, period=self._pace.look)
         self._poller = PodResourcesPoller(paths, self._pace)
         self._resources: dict[str, _Resource] = {}
         self._holders: Mapping[tuple[str, str], Holder] | None = None
+        self.holders_asked_at: float | None = None
+        self._wants_holders = False
         self._without_holder: dict[tuple[str, str], None] = {}
         self._news: Observable[None] = Observable(None)
         self._looked_at = float("-inf")
@@ -130,6 +180,28 @@ class Tracker:
             return None
         return {device_id: holder for (name, device_id), holder in self._holders.items() if name == resource}
 
+    def want_holders(self) -> None:
+        """Somebody needs to know now who holds what: the kubelet is asked soon, and once."""
+        self._wants_holders = True
+        self._news.set(None)
+
+    @property
+    def kubelet_problem(self) -> str | None:
+        """Why the kubelet seems to hang; None: it answers."""
+        return self._poller.hang
+
+    def strangers(self, resource: str) -> str | None:
+        """Return by which ids another plugin of the resource is known; None: by none."""
+        known = self._resources.get(resource)
+        return None if known is None or not known.strangers else _strange(known.strangers)
+
+    def view(self, resource: str) -> KubeletView | None:
+        """Return how the kubelet sees a resource; None: that was not compared."""
+        known = self._resources.get(resource)
+        if known is None or known.drift.disagrees is None:
+            return None
+        return KubeletView(known.drift.disagrees, len(known.strangers))
+
     def device(self, resource: str, device_id: str) -> Device:
         """Return a device as it is now, else as it was at Allocate, else what is left of one: its id."""
         snapshot = self._resources[resource].snapshot
@@ -157,7 +229,9 @@ class Tracker:
     def _next_look(self) -> float:
         times = [resource.drift.next_look for resource in self._resources.values()]
         times.append(self._allocations.next_look())
-        if self._without_holder:
+        if self._pace.follow is not None:
+            times.append(self._looked_at + self._pace.follow)
+        if self._without_holder or self._wants_holders:
             times.append(time.monotonic())
         if self._poller.pod_changed_at is not None and self._allocations.is_waiting:
             times.append(self._poller.pod_changed_at + AFTER_EVENT)
@@ -184,10 +258,15 @@ class Tracker:
         sent = {name: (r.generation, r.snapshot) for name, r in compared.items()}
         answer = await self._poller.ask(
             self._resources,
-            wants_list=self._allocations.is_waiting or bool(self._without_holder) or self.records.is_releasing,
+            wants_list=self._allocations.is_waiting
+            or bool(self._without_holder)
+            or self._wants_holders
+            or self.records.is_releasing
+            or self._always_lists,
             wants_settled_list=any(resource.is_unasked for resource in self._resources.values()),
             wants_allocatable=bool(sent),
         )
+        self._wants_holders = False
         if isinstance(answer, Unanswered):
             self._unanswered(answer)
             return Decisions()
@@ -205,7 +284,10 @@ class Tracker:
     def _unanswered(self, why: Unanswered) -> None:
         self._without_holder.clear()
         for resource in self._resources.values():
-            resource.drift.postpone(time.monotonic())
+            if why.is_silent:
+                resource.drift.ask_again(time.monotonic())
+            else:
+                resource.drift.postpone(time.monotonic())
         if why.is_news:
             level, also = logging.INFO, ""
             if self.records.is_releasing:
@@ -222,6 +304,7 @@ class Tracker:
         if generation != resource.generation or snapshot is None or snapshot is not resource.snapshot:
             resource.drift.postpone(now, is_outdated=True)
             return None
+        self._look_for_strangers(name, resource, accepted - snapshot.devices.keys())
         healthy = frozenset(d.id for d in snapshot.devices.values() if d.health.is_healthy)
         difference = resource.drift.compare(healthy, accepted, now)
         if difference is None or generation is None:
@@ -229,9 +312,22 @@ class Tracker:
         logger.warning("%s: %s; registering anew", name, difference, extra={"resource": name})
         return Reregistration(resource=name, generation=generation, reason=str(difference))
 
+    @staticmethod
+    def _look_for_strangers(name: str, resource: _Resource, unknown: frozenset[str]) -> None:
+        """Say that another plugin has the resource, too, if the kubelet has ids of it at two looks in a row."""
+        before = resource.strangers
+        resource.strangers, resource.unknown = resource.unknown & unknown, unknown
+        if resource.strangers and not before:
+            logger.warning("%s: %s", name, _strange(resource.strangers), extra={"resource": name})
+        elif before and not resource.strangers:
+            text = "the kubelet has no devices of another plugin any more"
+            logger.info("%s: %s", name, text, extra={"resource": name})
+
     def _decide(self, answer: Answer, report: Report) -> Decisions:
-        before, self._holders = self._holders, report.holders
+        before, self._holders, self.holders_asked_at = self._holders, report.holders, answer.asked_at
         self._name_holders(report)
+        if self._holder_log is not None:
+            self._holder_log.listed(report.holders, is_complete=answer.is_complete)
         outcome = self._allocations.listed(
             report.holders.keys(),
             report.pods,
@@ -271,6 +367,13 @@ class Tracker:
                 found[name] = held
             self._resources[name].is_unasked = not is_complete
         return found
+
+
+def _strange(ids: frozenset[str]) -> str:
+    return (
+        f"another plugin serves this resource as well: the kubelet has {len(ids)} devices that are not ours, as "
+        f"{min(ids)}; stop one of the two"
+    )
 
 
 def _log_end(record: AllocationRecord, holders: Mapping[tuple[str, str], Holder]) -> None:

@@ -7,7 +7,7 @@
     {"claim":{…},"is_complete":true,"boot_id":"…","parts":[…],"devices":[…],"spec":{…},"config":[…]}
 
 * The digest is over the bytes of the second line as they lie on the disk, so that a field more or less is no damage.
-* A file is replaced whole, and synced before it gets its name: whoever reads it finds the old one or the new one. A new
+* A file is replaced whole, and synced before it gets its name: a reader finds the old one or the new one. A new
   name and one that goes are synced, too. Where a name stays, a loss of power may bring the old file back; it says less,
   and what it does not say is done again.
 * ``started`` is on the disk before the backend is asked to touch hardware, ``complete`` when the CDI spec is there.
@@ -30,6 +30,8 @@ import contextlib
 import hashlib
 import json
 import logging
+import os
+import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, final
@@ -41,6 +43,7 @@ from ...errors import CheckpointError
 from ...model.claims import Claim
 from ...storage import files, locks, reading
 from ...storage.documents import parse_json
+from ...supervision.held_claim import HeldClaim
 from .plan import Part, Use
 
 if TYPE_CHECKING:
@@ -58,6 +61,7 @@ LOCK_PATIENCE = 30.0
 """Seconds that another process may work on a claim before we give up; the kubelet waits for 45."""
 
 LOCK_PAUSE = 0.02
+_ASIDE = ".set-aside-"
 _WHOLE = 0
 
 _T = TypeVar("_T")
@@ -131,6 +135,13 @@ class Record:
     def uses(self) -> tuple[Use, ...]:
         """The devices that the claim has."""
         return tuple(use for saved in self.parts for use in saved.part.uses)
+
+    @property
+    def held(self) -> HeldClaim:
+        """What people want to know of it."""
+        name = f"{self.claim.namespace}/{self.claim.name}"
+        ids = tuple(dict.fromkeys(use.device_id for use in self.uses))
+        return HeldClaim(name=name, uid=self.claim.uid, devices=ids, is_prepared=self.is_complete)
 
     @property
     def keys(self) -> frozenset[tuple[str, str, str, str]]:
@@ -258,16 +269,30 @@ def typed(cls: type[_T], fields: _Json) -> _T:
     return cls(**given)
 
 
+def _is_of(name: str, file: Path) -> bool:
+    """Whether a file is a claim's record, was one until it was set aside, or is a killed process's draft of one."""
+    return name == file.name or name.startswith((f"{file.name}{_ASIDE}", f".{file.name}."))
+
+
 class Store:
     """The records of one driver. All methods block.
 
     Args:
         directory: Where the files are; made when it is needed.
+
+    Attributes:
+        set_aside: Claims whose record was broken.
     """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.set_aside: list[str] = []
+        self._held: dict[str, HeldClaim] = {}
+
+    @property
+    def held(self) -> tuple[HeldClaim, ...]:
+        """The claims that have a record, as far as this process has seen. It does not block."""
+        return tuple(dict(self._held).values())
 
     def _file(self, uid: str) -> Path:
         return self.directory / f"{quote(uid, safe='')}.json"
@@ -290,7 +315,9 @@ class Store:
             found = sorted(self.directory.glob("[!.]*.json"))
         except OSError as error:
             raise self._error(self.directory, "read", error) from None
-        return [record for record in map(self._read, found) if record is not None]
+        records = [record for record in map(self._read, found) if record is not None]
+        self._held = {record.claim.uid: record.held for record in records}
+        return records
 
     def write(self, record: Record, *, must_last: bool = True) -> None:
         """Replace a claim's record; when it returns, it is on the disk.
@@ -307,20 +334,55 @@ class Store:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             sync: files.Sync = "name" if must_last and not file.exists() else "content"
             files.replace(file, record.encode(), sync=sync)
+            self._held[record.claim.uid] = record.held
         except OSError as error:
             raise self._error(file, "written", error) from None
 
-    def remove(self, uid: str) -> None:
-        """Forget a claim.
+    def draft(self, record: Record) -> files.Draft:
+        """Write what is to replace a claim's record later; see `kdp.storage.files.draft`.
+
+        Raises:
+            CheckpointError: It cannot be written.
+        """
+        file = self._file(record.claim.uid)
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return files.draft(file, record.encode())
+        except OSError as error:
+            raise self._error(file, "written", error) from None
+
+    def commit(self, draft: files.Draft, record: Record) -> None:
+        """Let a draft replace a claim's record.
+
+        Raises:
+            CheckpointError: The old record is still there.
+        """
+        try:
+            draft.commit()
+        except OSError:  # somebody took it for a dead process's
+            self.write(record)
+
+    def remove(self, uid: str) -> bool:
+        """Forget a claim whose lock is held, also what was set aside of it. Return whether there was anything.
 
         Raises:
             CheckpointError: It is still there.
         """
         file = self._file(uid)
         try:
-            files.remove(file)
+            names = [name for name in os.listdir(self.directory) if _is_of(name, file)]
+            for path in (self.directory / name for name in names):
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    files.remove(path)
+            self._held.pop(uid, None)
+        except FileNotFoundError:
+            return False
         except OSError as error:
             raise self._error(file, "removed", error) from None
+        self.set_aside = [each for each in self.set_aside if each != file.name.removesuffix(".json")]
+        return bool(names)
 
     def remove_drafts(self) -> None:
         """Remove what processes have left that were killed while they wrote."""
@@ -336,13 +398,14 @@ class Store:
             return None
         except (CheckpointError, reading.UnusableFileError) as problem:
             error = problem.strerror if isinstance(problem, OSError) else problem
-            aside = file.with_name(f"{file.name}.set-aside-{time.time_ns()}")
+            aside = file.with_name(f"{file.name}{_ASIDE}{time.time_ns()}")
             try:
                 file.rename(aside)
             except OSError as refused:
                 raise CheckpointError(f"{file}: {error}; nor can it be set aside: {refused.strerror}") from None
             logger.error("%s: %s; set aside as %s", file, error, aside.name, extra={"path": str(aside)})
-            self.set_aside.append(file.name.removesuffix(".json"))
+            if (name := file.name.removesuffix(".json")) not in self.set_aside:
+                self.set_aside.append(name)
             return None
         except OSError as error:
             raise self._error(file, "read", error) from None

@@ -1,4 +1,4 @@
-"""`ClaimHooks`: the backend as claims need it, its devices and its hooks ``allocate`` and ``released``. asyncio only."""
+"""`ClaimHooks`: what claims need of the backend, devices and the hooks ``allocate`` and ``released``. asyncio only."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class ClaimHooks:
     def _parameters(self, step: Release) -> Parameters:
         """Return what a claim was prepared with, as far as this version of the backend understands it."""
         try:
-            return read_parameters(step.config, driver=self._driver, declared=self._backend.config)
+            return read_parameters(step.record.config, driver=self._driver, declared=self._backend.config)
         except ClaimError as error:
             logger.warning("%s: released() of claim %s gets no config: %s", self._driver, step.claim.uid, error)
             return Parameters()

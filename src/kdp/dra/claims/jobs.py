@@ -51,7 +51,7 @@ class Jobs:
         return uid in self._preparing
 
     async def join(self, uid: str, work: _Work, *, undoes: bool) -> Outcome:
-        """Wait for what is going on for a claim, or begin it; it goes on when whoever waits is cancelled.
+        """Wait for what is going on for a claim, or begin it; it goes on when the caller is cancelled.
 
         Args:
             uid: The claim.

@@ -24,6 +24,7 @@ Invariants, each with a mutant in the tests that breaks it:
 6. A claim is forgotten only when ``released`` was called for each of its parts.
 7. ``allocate`` gets the state that was saved of its part in this boot, unless that was released since.
 8. ``released`` is called only after `AwaitAllocate`: no thread of an ``allocate`` runs beside it.
+9. ``released`` has returned once for a part, whatever fails after it; only a crash or a hook that raises repeats it.
 
 Source: DRA contract sections 2.3, 2.4, 3.4.
 """
@@ -107,7 +108,9 @@ class Lifecycle:
     def unprepare(self, claim: Claim) -> steps.Run[tuple[Answer, ...]]:
         """Undo a claim, also one that is unknown; return nothing to tell."""
         record = yield from steps.Read(claim)
-        if record is not None:
+        if record is None:
+            yield from steps.Clear(claim)
+        else:
             yield from self._undo(record)
         return ()
 
@@ -176,8 +179,7 @@ class Lifecycle:
                 yield from steps.Save(claim, record)
             for position, saved in enumerate(record.parts):
                 if not saved.is_released:
-                    yield from steps.Release(claim, saved, record.config)
-                    record = record.with_part(position, attrs.evolve(saved, is_released=True))
-                    if position + 1 < len(record.parts):  # the last one goes with the whole record
-                        yield from steps.Save(claim, record)
+                    released = record.with_part(position, attrs.evolve(saved, is_released=True))
+                    yield from steps.Release(claim, saved, released)
+                    record = released
         yield from steps.Forget(claim)

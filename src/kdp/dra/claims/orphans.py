@@ -54,6 +54,17 @@ class Orphans:
         self._fetch = fetch
         self._missing: dict[str, float] = {}
 
+    def known(self) -> list[Record]:
+        """Return the records of all claims, also of those that only their CDI specs tell of. Blocks.
+
+        Raises:
+            CheckpointError: The disk does not give them.
+        """
+        records = self._store.all()
+        uids = {record.claim.uid for record in records}
+        lost = (uid for uid in self._cdi.parts(self._kind) if uid not in uids and _is_uid(uid))
+        return [*records, *(record for record in map(self.rebuilt, lost) if record is not None)]
+
     async def recover(self) -> list[str]:
         """Make the records of claims anew that only their CDI specs tell of; returns their UIDs.
 
@@ -88,7 +99,7 @@ class Orphans:
         return record if record is not None and record.claim.uid == uid else None
 
     async def gone(self, *, grace: float) -> list[Claim]:
-        """Return recorded claims that left the API so many seconds ago; a claim that cannot be read stays.
+        """Return claims that left the API so many seconds ago; a claim that cannot be read stays.
 
         Removes unfinished files, too. Not only at the start: then they are too young.
 
@@ -96,7 +107,7 @@ class Orphans:
             CheckpointError: The disk does not say what there is.
         """
         await offload(self._remove_drafts)
-        records = await offload(self._store.all)
+        records = await offload(self.known)
         self._missing = {uid: at for uid, at in self._missing.items() if uid in {r.claim.uid for r in records}}
         found: list[Claim] = []
         for claim in [record.claim for record in records]:

@@ -6,7 +6,7 @@ devices from here and now. What is not for this driver is left alone; everything
 
 * Requests keep their full name, as ``gpu/large``, for parameters and hooks; the kubelet gets the base name, ``gpu``.
 * A device belongs to one claim at a time. Of a shared device several may have a share each, and admin access disturbs
-  nobody. The scheduler keeps to it; a claim for which it did not is refused, and whoever has the device keeps it.
+  nobody. The scheduler keeps to it. If it did not, the claim is refused, and the present holder keeps the device.
 * One allocation of a backend is one request of a claim. A request that got two shares of one device is two allocations,
   since an allocation has one share of each device.
 
@@ -288,7 +288,7 @@ def _amount(device: Device, name: str, amount: object) -> str:
 
 
 def _check_health(device: Device, result: Mapping[str, Any], driver: str) -> None:
-    """Refuse a sick device, unless whoever asks for it has said that it may be one."""
+    """Refuse a sick device, unless its request tolerates that."""
     if device.health.is_healthy or result.get("adminAccess"):
         return
     key = health_key(driver)

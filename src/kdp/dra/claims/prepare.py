@@ -2,7 +2,7 @@
 
 What is done for a claim, in which order and why, is said by `Lifecycle`; what one another's calls mean, by `Jobs`. Here
 the steps are taken: on the disk, at the API server and in the backend, under the claim's lock, so that one thing at a
-time is done for a claim, whoever asks and in whichever process. An error is one claim's own: others go on.
+time is done for a claim, for all callers in all processes. An error is one claim's own: others go on.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from ...cdi import CdiDirectory, CdiSpec, parse_spec
 from ...cluster.api import ApiError
+from ...concurrency.observable import Observable
 from ...concurrency.threads import offload
-from ...errors import CdiWriteError, CheckpointError, KdpError, sentence
+from ...errors import AllocationError, CdiWriteError, CheckpointError, KdpError, sentence
 from ...model.names import check_claim_uid
+from ...storage.room import why_no_file
 from ...supervision.findings import resource_of
 from . import steps
 from .cdi_specs import kind_of
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ...cluster.api import ClusterApi
+    from ...concurrency.history import History
     from ...hardware import Host
     from ...model.claims import Claim
     from ...model.devices import Device
@@ -63,9 +66,11 @@ class Preparer:
         boot_id: Which boot of the node this is; "": unknown, so that none is told from another.
         statuses: Writes into claims what is ready; None: nobody does.
         metadata: Whether containers get a file that describes their devices.
+        history: Takes what becomes of claims; None: nobody reads it.
 
     Attributes:
         store: The records.
+        doubts: Its version grows when the disk did not take what a claim needs.
     """
 
     def __init__(
@@ -81,7 +86,9 @@ class Preparer:
         boot_id: str,
         statuses: ClaimStatusWriter | None = None,
         metadata: bool = False,
+        history: History | None = None,
     ) -> None:
+        self._history = history
         self._driver = driver
         self._kind = kind_of(driver)
         self._api = api
@@ -100,6 +107,7 @@ class Preparer:
             declared=supervisor.backend.config,
         )
         self.store = Store(directory / "claims")
+        self.doubts: Observable[None] = Observable(None)
         self._locks = Locks(directory / "serialize.lock")
         self._orphans = Orphans(driver, store=self.store, locks=self._locks, cdi=cdi, fetch=self._fetch_surely)
         self._jobs = Jobs()
@@ -114,8 +122,9 @@ class Preparer:
             steps.Complete: self._complete,
             steps.Commit: self._commit,
             steps.AwaitAllocate: self._hooks.await_allocate,
-            steps.Release: self._hooks.release,
+            steps.Release: self._release,
             steps.Forget: self._forget,
+            steps.Clear: self._clear,
         }
 
     # -- what the kubelet asks for -------------------------------------------------------------------------------------
@@ -153,6 +162,7 @@ class Preparer:
 
     async def _live(self, claim: Claim, run: steps.Run[tuple[Answer, ...]]) -> Outcome:
         """Take a run's steps, under the claim's lock, until it returns or one of them fails."""
+        extra: dict[str, str] = {}
         try:
             check_claim_uid(claim.uid)
             async with self._locks.claim(claim.uid):
@@ -162,10 +172,17 @@ class Preparer:
                 return step
         except KdpError as error:
             text = sentence(error)
+            if isinstance(error, AllocationError) and error.__cause__ is None:  # not what kdp made of a contradiction
+                extra = {"hook": "allocate", "reason": text}
+            if isinstance(error, (CdiWriteError, CheckpointError)):
+                self.doubts.set(None)
         except Exception as error:
             logger.exception("%s: internal error with claim %s/%s", self._driver, claim.namespace, claim.name)
             text = sentence(error)
-        logger.warning("%s: claim %s/%s (%s): %s", self._driver, claim.namespace, claim.name, claim.uid, text)
+        name = f"{claim.namespace}/{claim.name}"
+        logger.warning("%s: claim %s (%s): %s", self._driver, name, claim.uid, text, extra=extra)
+        if self._history is not None:
+            self._history.add("failed", self._driver, f"claim {name}: {text}")
         return Outcome(error=text)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
@@ -239,20 +256,43 @@ class Preparer:
         self._log_prepared(step)
         return record
 
-    async def _forget(self, step: steps.Forget) -> None:
-        def forget() -> None:
-            self._cdi.remove_part(self._kind, step.claim.uid)
-            self._metadata.remove(step.claim.uid)
-            self.store.remove(step.claim.uid)
+    async def _release(self, step: steps.Release) -> None:
+        """Write first what is saved afterwards: once the hook has returned, nothing may fail that repeats it."""
+        draft = await offload(lambda: self.store.draft(step.record))
+        try:
+            await self._hooks.release(step)
+        except BaseException:
+            await offload(draft.discard)
+            raise
+        await offload(lambda: self.store.commit(draft, step.record))
 
-        await offload(forget)
+    async def _clear(self, step: steps.Clear) -> None:
         claim = step.claim
+        if await offload(lambda: self._remove(claim)):
+            logger.warning(
+                "%s: claim %s/%s (%s) is unprepared, but what it had is not known: released() was not called for it",
+                self._driver,
+                claim.namespace,
+                claim.name,
+                claim.uid,
+            )
+
+    def _remove(self, claim: Claim) -> bool:
+        has_spec = self._cdi.remove_part(self._kind, claim.uid)
+        self._metadata.remove(claim.uid)
+        return self.store.remove(claim.uid) or has_spec
+
+    async def _forget(self, step: steps.Forget) -> None:
+        claim = step.claim
+        await offload(lambda: self._remove(claim))
         logger.info("%s: claim %s/%s (%s) is unprepared", self._driver, claim.namespace, claim.name, claim.uid)
+        if self._history is not None:
+            self._history.add("unprepared", self._driver, f"claim {claim.namespace}/{claim.name}")
 
     # -- what steps have in common -------------------------------------------------------------------------------------
 
     def _check_free(self, record: Record) -> None:
-        others = (each for each in self.store.all() if each.claim.uid != record.claim.uid)
+        others = (each for each in self._orphans.known() if each.claim.uid != record.claim.uid)
         check_free(record.uses, ((each.claim, each.uses) for each in others))
 
     def _write(self, record: Record, spec: CdiSpec | None, *, must_last: bool = True) -> None:
@@ -276,8 +316,24 @@ class Preparer:
 
     def _log_prepared(self, step: steps.Complete | steps.Commit) -> None:
         claim = step.claim
-        ids = ", ".join(dict.fromkeys(use.device_id for use in step.plan.uses))
-        logger.info("%s: claim %s/%s (%s) is prepared: %s", self._driver, claim.namespace, claim.name, claim.uid, ids)
+        ids = tuple(dict.fromkeys(use.device_id for use in step.plan.uses))
+        text = ", ".join(ids)
+        logger.info("%s: claim %s/%s (%s) is prepared: %s", self._driver, claim.namespace, claim.name, claim.uid, text)
+        if self._history is not None:
+            self._history.add("prepared", self._driver, f"claim {claim.namespace}/{claim.name}", ids)
+
+    def obstacles(self, *, surely: bool) -> Mapping[str, str]:
+        """Return why no claim can be prepared, whatever it asks for, by directory: ``cdi``, ``claims``.
+
+        Blocks for the disk. ``surely`` is that of `kdp.storage.room.why_no_file`.
+        """
+        found: dict[str, str] = {}
+        for directory, name, what in ((self._cdi.path, "cdi", "CDI files"), (self.store.directory, "claims", "claims")):
+            why = why_no_file(directory, surely=surely)
+            if why is not None:
+                text = f"{what} cannot be written in {directory} ({why}); mount it writable"
+                found[name] = f"no claim can be prepared: {text}"
+        return found
 
     # -- what was left behind ------------------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """`ClaimStatusWriter`: what claims say of the devices that were prepared for them, in ``status.devices``.
 
 Each device gets the condition ``Ready``, and what the backend knows of its network interface. It is a courtesy to
-whoever reads the claim: it is written beside Prepare, which does not wait for it, and a claim is prepared all the same
-where it cannot be written.
+the claim's readers. It is written beside Prepare, which does not wait for it. If the write fails, the claim is prepared
+all the same.
 
 Others write to the same list, as the drivers of other devices, or the vendor's own controller. So a claim is read,
 changed in our entries only, and written back if it is still the one that was read.

@@ -1,7 +1,7 @@
 """The steps of a claim's life: `Lifecycle` asks for them one by one, `Preparer` takes them.
 
-A step is a value. ``result = yield from Step(...)`` in a generator hands it to whoever runs the generator, and goes on
-with what came of it. A step that fails ends the run; nothing of the life is kept in memory.
+A step is a value. ``result = yield from Step(...)`` in a generator hands it to the caller that runs the generator, and
+goes on with the result. A step that fails ends the run; nothing of the life is kept in memory.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Step(Generic[_T]):
     claim: Claim
 
     def __iter__(self) -> Generator[Step[Any], Any, _T]:
-        """Hand the step to whoever runs the life, and return what came of it."""
+        """Hand the step to the caller that runs the life, and return its result."""
         result: _T = yield self
         return result
 
@@ -160,18 +160,24 @@ class AwaitAllocate(Step[None]):
 @final
 @attrs.frozen
 class Release(Step[None]):
-    """Call ``released``.
+    """Call ``released``, and have the claim's record say so as soon as it has returned.
 
     Attributes:
         saved: The part.
-        config: The entries that the claim was prepared with, as the API has them.
+        record: What to save then.
     """
 
     saved: SavedPart
-    config: tuple[Mapping[str, Any], ...]
+    record: Record
 
 
 @final
 @attrs.frozen
 class Forget(Step[None]):
     """Remove the claim's CDI spec, its metadata, and then its record."""
+
+
+@final
+@attrs.frozen
+class Clear(Step[None]):
+    """Remove the files that a claim may have left of which nothing is known."""

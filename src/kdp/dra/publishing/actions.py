@@ -86,6 +86,7 @@ class PublisherStatus:
         problem: Why it is not, as a sentence; None: nothing is known to be wrong.
         withheld: The ids of devices that are not published, each with the feature gate that the server lacks.
         dropped: Fields that the server left out, one of each gate.
+        behind_since: When it ceased to be current, on `time.monotonic`'s clock; None: it is. Not compared.
     """
 
     generation: int = 0
@@ -94,3 +95,4 @@ class PublisherStatus:
     problem: str | None = None
     withheld: Mapping[str, str] = attrs.field(factory=dict[str, str])
     dropped: tuple[DroppedField, ...] = ()
+    behind_since: float | None = attrs.field(default=None, eq=False)

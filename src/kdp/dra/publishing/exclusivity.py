@@ -1,8 +1,8 @@
 """Whether a node still offers a driver's devices by a device plugin; they are not published as long as it does.
 
 The scheduler keeps account of the two ways apart, so that one device would be given away twice. The node object says
-what is offered, whoever offers it: a plugin of kdp's or of anybody, alive or just killed. Pods that still have devices
-of a plugin that is gone are not in it: who changes from one to the other drains the node first.
+what any plugin offers: one of kdp or another, alive or just killed. It does not show pods that still have devices of a
+plugin that is gone, so the administrator drains the node before a change from one way to the other.
 
 Source: DRA contract section 3.7.
 """

@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 from ...concurrency.threads import offload
 from ...errors import HookError, InvalidValueError, NotReady, sentence
 from ...model.devices import counter_sets
+from ...supervision.change_log import ChangeLog, Transition
 from ..taints import tainted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ...concurrency.history import History
     from ...concurrency.observable import Observable
     from ...model.claims import TaintEffect
     from ...model.devices import AttributeValue, Device
     from ...model.quantities import Amount
+    from ...supervision.publisher import Discovery
     from ...supervision.supervisor import Supervisor
     from ..standard_attributes import StandardAttributes
     from .actions import PublisherStatus
@@ -64,6 +67,8 @@ class Feed:
         health_taint: The effect of the taint of an unhealthy device; None: it has none.
         standard: Finds the standard attributes of devices; None: they have none.
         exclusivity: Knows whether a device plugin offers the devices; None: none can.
+        discovery: What is offered of the devices; None: what the supervisor says.
+        history: Takes the changes of the devices; None: nobody reads it.
 
     Attributes:
         problem: Why what is known is not published, as a sentence; None: it is, as far as this is concerned.
@@ -78,6 +83,8 @@ class Feed:
         health_taint: TaintEffect | None,
         standard: StandardAttributes | None = None,
         exclusivity: Exclusivity | None = None,
+        discovery: Observable[Discovery] | None = None,
+        history: History | None = None,
     ) -> None:
         self._driver = driver
         self._supervisor = supervisor
@@ -85,15 +92,19 @@ class Feed:
         self._health_taint: TaintEffect | None = health_taint
         self._standard = standard
         self._exclusivity = exclusivity
+        self._discovery = supervisor.discovery if discovery is None else discovery
         self.problem: str | None = None
+        self._log = ChangeLog(driver, gone="no longer there, and leaves the slices", history=history)
+        self._known: dict[str, Device] = {}
 
     async def run(self) -> None:
         """Hand over until cancelled."""
-        discovery = self._supervisor.discovery
+        discovery = self._discovery
         published: Any = None
         while True:
             version, found = discovery.version, discovery.value
             if found.devices is not None:
+                self._log_changes(found.devices)
                 if self._exclusivity is not None and await self._exclusivity.wait(found.devices, report=self._say):
                     self.problem = None
                     continue  # it took a while
@@ -103,7 +114,7 @@ class Feed:
                     self._say(f"{sentence(error)}; the slices stay as they are")
                 else:
                     self.problem = None
-                    devices = tainted(found.devices, self._driver, self._health_taint)
+                    devices = tainted(found.devices, self._driver, self._health_taint, found.health)
                     standard = await self._standard_of(devices)
                     if (devices, counters, standard) != published:
                         published = devices, counters, standard
@@ -115,6 +126,20 @@ class Feed:
         if problem != self.problem:
             self.problem = problem
             logger.warning("%s: %s", self._driver, problem, extra={"driver": self._driver})
+
+    def _log_changes(self, devices: Sequence[Device]) -> None:
+        """Log whose health has changed, and who has gone, since the last call."""
+        before, self._known = self._known, {device.id: device for device in devices}
+        changed = (each for each in devices if before.get(each.id) is not each)
+        pairs = ((each, before.get(each.id)) for each in changed)
+        self._log.changed(
+            [
+                Transition(device=device, before=None if old is None else old.health)
+                for device, old in pairs
+                if old is None or old.health != device.health
+            ],
+            [device_id for device_id in before if device_id not in self._known],
+        )
 
     async def _standard_of(self, devices: Sequence[Device]) -> Mapping[str, Mapping[str, AttributeValue]]:
         standard = self._standard

@@ -18,11 +18,11 @@ What holds, whatever happens:
 3. A request that failed is repeated only after a pause, which grows while it goes on failing.
 4. What a write replaces or deletes is named by UID and resource version; slices of other pools and drivers are not
    touched.
-5. What the server cannot hold honestly (see `kdp.dra.publishing.feature_gates`) is not sent once that is known.
+5. What the server is known not to hold honestly (see `kdp.dra.publishing.feature_gates`) is not sent.
 6. When everything goes well again, the server has what is wanted, all in one generation.
 
 All writes are planned from one comparison and then done one after the other; what is wanted meanwhile waits for the end
-of the plan, as otherwise a pool that changes all the time would never be whole. What somebody else does to the slices
+of the plan, as otherwise a pool that changes all the time would stay incomplete. What somebody else does to the slices
 ends the plan at once, as it was made for other objects.
 
 A resource version says which of two states of an object is the newer one (``k8s.io/apimachinery`` promises that from
@@ -468,7 +468,7 @@ class Planner:
         self._failures.add_error(error, now)
 
     def restart(self) -> None:
-        """Tell that whoever did the steps stopped amid one: what was under way is not known."""
+        """Tell that the publisher stopped in the middle of a step: the result of that step is not known."""
         self._is_watching = False
         self._is_listed = False
         self._version_due = True

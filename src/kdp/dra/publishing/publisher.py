@@ -13,6 +13,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, final
 
 import anyio
+import attrs
 
 from ...cluster.api import ApiError
 from ...concurrency.backoff import Backoff
@@ -61,7 +62,7 @@ class Publisher:
         self._pool = pool
         self._core = Planner(pool, owner=owner, plain=plain)
         self._wake = asyncio.Event()
-        self.status = Observable(self._core.status)
+        self.status = Observable(attrs.evolve(self._core.status, behind_since=time.monotonic()))
 
     def publish(
         self,
@@ -211,4 +212,5 @@ class Publisher:
             if field not in before.dropped:
                 why = f"feature gate {field.gate} is off" if field.gate else "nobody knows why"
                 logger.warning("pool %s: the API server left out %s: %s", self._pool.name, field.path, why)
-        self.status.set(status)
+        since = None if status.is_current else before.behind_since or time.monotonic()
+        self.status.set(attrs.evolve(status, behind_since=since))

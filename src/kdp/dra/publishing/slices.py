@@ -11,7 +11,7 @@ that devices with a counter set in common cannot be divided there (`Limits.combi
 `writes` compares with what is stored. A generation is what consumers take for one state of the pool, so only a change
 that one write can make keeps it:
 
-* nothing differs: nothing is written;
+* no slice differs: nothing is written;
 * one slice differs, or one is gone, and the number of slices stays: that one is written, the generation stays;
 * anything else: all are written with the next generation.
 """

@@ -5,7 +5,7 @@ real API server compares both over a list of cases. Where the server takes what 
 silently, we refuse it as well; the comments say so.
 
 Objects are as JSON has them. One slice is judged by `problems_of_slice`, what the slices of one pool have to agree on
-by `problems_of_pool`: that the server never sees, but the scheduler ignores a pool that breaks it.
+by `problems_of_pool`: that the server does not see, but the scheduler ignores a pool that breaks it.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _slice(item: Mapping[str, Any], limits: Limits) -> Iterator[Problem]:
             selects = bool(spec.get("perDeviceNodeSelection"))
             yield from _device(device, f"spec.devices[{index}]", limits, selects=selects)
         yield from _twice("spec.devices", [device.get("name", "") for device in devices])
-    yield from _counter_sets(sets, limits)
+    yield from _counter_sets(sets, "spec.sharedCounters", "name", limits.sets_per_slice, limits)
     if limits.combined:
         yield from _combined(devices, sets, limits)
 
@@ -164,7 +164,8 @@ def _device(device: Mapping[str, Any], path: str, limits: Limits, *, selects: bo
             value, f"{path}.capacity[{name}]", limits, shared=bool(device.get("allowMultipleAllocations"))
         )
     yield from _taints(device.get("taints", []), f"{path}.taints", limits)
-    yield from _consumes(device.get("consumesCounters", []), f"{path}.consumesCounters", limits)
+    consumed = device.get("consumesCounters", [])
+    yield from _counter_sets(consumed, f"{path}.consumesCounters", "counterSet", limits.sets_per_device, limits)
     kinds = _ONE_OF[:3]
     if selects:
         yield from _nodes(device, path, kinds)
@@ -334,25 +335,16 @@ def _binding(device: Mapping[str, Any], path: str) -> Iterator[Problem]:
 # -- counters ----------------------------------------------------------------------------------------------------------
 
 
-def _counter_sets(sets: Sequence[Mapping[str, Any]], limits: Limits) -> Iterator[Problem]:
-    path = "spec.sharedCounters"
-    if not limits.combined and len(sets) > limits.sets_per_slice:
-        yield _too_many(path, len(sets), limits.sets_per_slice)
+def _counter_sets(
+    sets: Sequence[Mapping[str, Any]], path: str, name: str, most: int, limits: Limits
+) -> Iterator[Problem]:
+    if not limits.combined and len(sets) > most:
+        yield _too_many(path, len(sets), most)
         return
     for index, each in enumerate(sets):
-        yield from _checked(check_counter_name, each.get("name", ""), f"{path}[{index}].name")
+        yield from _checked(check_counter_name, each.get(name, ""), f"{path}[{index}].{name}")
         yield from _counters(each.get("counters", {}), f"{path}[{index}].counters", limits)
-    yield from _twice(path, [each.get("name", "") for each in sets])
-
-
-def _consumes(sets: Sequence[Mapping[str, Any]], path: str, limits: Limits) -> Iterator[Problem]:
-    if not limits.combined and len(sets) > limits.sets_per_device:
-        yield _too_many(path, len(sets), limits.sets_per_device)
-        return
-    for index, each in enumerate(sets):
-        yield from _checked(check_counter_name, each.get("counterSet", ""), f"{path}[{index}].counterSet")
-        yield from _counters(each.get("counters", {}), f"{path}[{index}].counters", limits)
-    yield from _twice(path, [each.get("counterSet", "") for each in sets])
+    yield from _twice(path, [each.get(name, "") for each in sets])
 
 
 def _counters(counters: Mapping[str, Mapping[str, Any]], path: str, limits: Limits) -> Iterator[Problem]:

@@ -1,7 +1,7 @@
 """`DirectoryWatch`: which names came, went or were replaced in some directories, by inotify.
 
-It tells names, never states: whoever gets a change looks for himself. So a lost event costs nothing but time, and the
-name ``""`` says "look at everything": the queue overflowed, or the directory itself was moved or removed.
+It tells names, not states: the receiver of a change looks for itself. So a lost event costs only time, and the name
+``""`` says "look at everything": the queue overflowed, or the directory itself was moved or removed.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 It is the only word that the kernel gives of an RDMA port: there is neither a uevent nor an RDMA netlink message when
 its state changes, but its network interface is told up or down within some milliseconds, before or after it. As with
-`UeventWatch` each event is a hint to look, never the state, and waiting has a floor.
+`UeventWatch` each event is a hint to look, not the state, and waiting has a floor.
 
 In containers: each network namespace hears of its own interfaces only, so a pod needs ``hostNetwork`` to hear the
 node's. One without hears its own, and nobody tells it so: there the floor is all there is.

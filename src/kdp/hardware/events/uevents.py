@@ -1,12 +1,12 @@
 """`UeventWatch`: what the kernel tells of devices that come, go and change, by netlink (NETLINK_KOBJECT_UEVENT).
 
-Each event is a hint to look, never the state: events can be lost, and some changes have none (an RDMA port's state, an
-FPGA's error registers). So waiting has a floor: after so many seconds `UeventWatch.events` returns with nothing, and
-the caller looks.
+Each event is a hint to look, not the state: events can be lost, and some changes have none (an RDMA port's state, an
+FPGA's error registers). So waiting has a floor: after so many seconds `UeventWatch.events` returns without an event,
+and the caller looks.
 
 In containers: the kernel tells every network namespace, but only those of the first user namespace; a pod without the
 node's network hears of all devices but network interfaces, of which each namespace hears its own. A pod in a user
-namespace of its own (``hostUsers: false``) hears nothing, and nobody tells it so: there the floor is all there is.
+namespace of its own (``hostUsers: false``) gets no events, and no error: there the floor is all there is.
 
 Where `Host` is not a real node (a snapshot, a test) the laptop's events are none of it: those come from ``UEVENTS`` at
 the root, a JSON object of properties in each line, to which `kdp.testing.SysfsTree.uevent` appends.

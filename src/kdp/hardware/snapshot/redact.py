@@ -1,8 +1,9 @@
-"""Leaving out of a snapshot what tells one machine from another.
+"""Leaving out of a snapshot what tells one machine from another, and what opens a door.
 
-Two rules find a secret: the name of the attribute that holds it (`KINDS`), and its shape, wherever it stands (`_SHAPES`).
+Two rules find a secret: the name of the attribute that holds it (`KINDS`), and its shape, in any place (`_SHAPES`).
 Each secret is then replaced in contents, names, and link targets, whatever its case and separators, also with its bytes
-in reverse, in binary, written in hexadecimal, and as part of a modified EUI-64 (`secret_forms`).
+in reverse, in binary, written in hexadecimal, and as part of a modified EUI-64 (`secret_forms`). Tokens and passwords
+are replaced as words, too (`tokens`).
 
 Equal secrets get equal stand-ins and keep their shape (``5054:00ff:fe12:3456`` becomes ``0000:0000:0000:0001``), also
 inside a name, so links lead where they led. Values that mean something (all zeros, all ones, empty) stay, and so do
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from . import tokens
 from .secret_forms import Secrets, blank_binary
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ KINDS = {
         r"|phys_switch_id|ifalias|(.*_)?(port|node|fabric)_name|(.*_)?sas_address|wwpn|wwnn|initiator_?name|target_?name)",
         re.IGNORECASE,
     ),
+    "secrets": tokens.NAMES,
 }
 """By kind the names of the attributes whose values are replaced; also of keys, as in ``uevent``."""
 
@@ -44,7 +47,9 @@ _WORLD_WIDE = (
 )
 _SHAPES = {
     "serials": re.compile(
-        rb"(?<![0-9a-f])([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32})(?![0-9a-f])|" + _WORLD_WIDE,
+        rb"(?<![0-9a-f])([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32})(?![0-9a-f])|"
+        + _WORLD_WIDE
+        + rb"|\bserial(?:[ _-]?(?:number|no\.?|nr\.?))?\b[\"']?[ :=#]+[\"']?([0-9a-z-]*[0-9][0-9a-z-]*)",
         re.IGNORECASE,
     ),
     "addresses": re.compile(
@@ -55,6 +60,7 @@ _SHAPES = {
         rb"|(?<![0-9a-f])([0-9a-f]{1,4}:[0-9a-f]{1,2}ff:fe[0-9a-f]{2}:[0-9a-f]{1,4})(?![0-9a-f:])|" + _WORLD_WIDE,
         re.IGNORECASE,
     ),
+    "secrets": tokens.SHAPES,
 }
 
 _GID = re.compile(r"/gids/[0-9]+$")
@@ -68,12 +74,19 @@ _PREFIX = re.compile(rb"(?:0x|naa\.|eui\.|uuid[.:]|t10\.|nvme\.|(?:nqn|iqn)\.[^:
 _KEYED = re.compile(rb"^[ \t]*([A-Za-z][\w -]{0,60}?)[ \t]*[:=][ \t]*(\S.*?)\s*$", re.MULTILINE)
 
 
-def redact(snapshot: Snapshot, kinds: Iterable[str]) -> int:
-    """Replace the secrets of these kinds in a snapshot; return how many attributes were changed."""
+def redact(snapshot: Snapshot, kinds: Iterable[str], *, known: Iterable[bytes] = ()) -> int:
+    """Replace the secrets of these kinds in a snapshot; return how many attributes were changed.
+
+    Args:
+        snapshot: The snapshot.
+        kinds: Of `KINDS`.
+        known: Tokens and passwords that are known already, such as the values of variables.
+    """
     kinds = sorted(kinds)
     if not kinds:
         return 0
     found = Secrets()
+    changed = _without_tokens(snapshot, found, known) if "secrets" in kinds else set[str]()
     own: dict[str, bytes] = {}
     for path, file in sorted(snapshot.files.items()):
         if any(KINDS[kind].fullmatch(posixpath.basename(path)) for kind in kinds) or (
@@ -88,7 +101,19 @@ def redact(snapshot: Snapshot, kinds: Iterable[str]) -> int:
             _by_shape(found, file.data, kinds)
     for text in _texts(snapshot):
         _by_shape(found, text, kinds)
-    return _replace(snapshot, found, own)
+    return _replace(snapshot, found, own, changed)
+
+
+def _without_tokens(snapshot: Snapshot, found: Secrets, known: Iterable[bytes]) -> set[str]:
+    """Replace tokens and passwords in all contents; return the paths of the files that had one."""
+    before = {path: file.data for path, file in snapshot.files.items()}
+    after, secrets = tokens.without(before, known)
+    for secret in sorted(secrets):
+        found.add(secret)
+    changed = {path for path, data in after.items() if data != before[path]}
+    for path in changed:
+        snapshot.files[path] = attrs.evolve(snapshot.files[path], data=after[path])
+    return changed
 
 
 def _named(found: Secrets, path: str, data: bytes, kinds: list[str]) -> bytes:
@@ -139,19 +164,18 @@ def _texts(snapshot: Snapshot) -> Iterator[bytes]:
         yield os.fsencode(text)
 
 
-def _replace(snapshot: Snapshot, found: Secrets, own: dict[str, bytes]) -> int:
+def _replace(snapshot: Snapshot, found: Secrets, own: dict[str, bytes], changed: set[str]) -> int:
     def name(text: str) -> str:
         return os.fsdecode(found.replace(os.fsencode(text)))
 
-    changed = 0
     for path, file in snapshot.files.items():
         data = found.replace(own.get(path, file.data), within=file.data)
         if data != file.data:
-            changed += 1
+            changed.add(path)
             snapshot.files[path] = attrs.evolve(file, data=data)
     snapshot.files = {name(path): file for path, file in snapshot.files.items()}
     snapshot.directories = {name(path) for path in snapshot.directories}
     snapshot.links = {name(path): name(target) for path, target in snapshot.links.items()}
     snapshot.nodes = {name(path): node for path, node in snapshot.nodes.items()}
     snapshot.unreadable = {name(path): name(reason) for path, reason in snapshot.unreadable.items()}
-    return changed
+    return len(changed)

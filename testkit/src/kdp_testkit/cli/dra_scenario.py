@@ -1,20 +1,22 @@
 """The scenario of ``kdp simulate --mode dra``: a driver's process, a simulated node, and an API server.
 
-The scheduler's work is done here, in the simplest way: the first device that any claim can have is allocated to a
-claim, and a pod is said to use it. What ``kdp conformance --mode dra`` judges in 60 scenarios is not repeated; this
-shows what happens.
+The scheduler's work is done here, in the simplest way: the first devices that a claim can have are allocated to claims,
+and pods are said to use them. There are claims of one device, of two, and of as many as there are. What
+``kdp conformance --mode dra`` judges in 60 scenarios is not repeated; this shows what happens.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import time
-import uuid
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, final
 
+import anyio
+import attrs
 from typing_extensions import override
 
 from kdp.kubelet import KubeletPaths
@@ -28,6 +30,7 @@ from ..dra.pods import DraPod, PodStartError, PodStopError
 from ..dra.server import SimulatedApiServer
 from ..dra.timings import DraTimings
 from ..events import KubeletStarted
+from .claimable import Claimable, claimable, keeping, share, sizes
 from .scenario_base import DOWNTIME, BaseScenario, Misconfigured, ScenarioFailed
 
 if TYPE_CHECKING:
@@ -39,10 +42,43 @@ NODE = "node0"
 CLAIM = "simulated"
 _SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 _CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+_UID = re.compile(r"\(([^()\s]+)\): ")
+"""The claim's UID in a line of the log."""
+
+_PREPARING = "kdp.dra.claims.prepare"
+"""The logger that says why a claim was not prepared."""
+
+_VERDICT_SECONDS = 5.0
+"""Seconds within which the log follows the driver's answer."""
+
 _TIMINGS = DraTimings(watcher=0.1)
 """The kubelet's own look for sockets is every second; a scenario is for people who wait for it."""
 
 _Object = dict[str, Any]
+
+
+@attrs.frozen
+class _Held:
+    """A pod that has a claim.
+
+    Attributes:
+        pod: The pod.
+        claim: The claim's name.
+        uid: The claim's UID.
+    """
+
+    pod: DraPod
+    claim: str
+    uid: str
+
+
+class _NotStarted(Exception):
+    """A claim was not prepared."""
+
+    def __init__(self, held: _Held, cause: PodStartError) -> None:
+        super().__init__(str(cause))
+        self.held = held
+        self.cause = cause
 
 
 @final
@@ -61,6 +97,9 @@ class DraScenario(BaseScenario):
         super().__init__(arguments, **more)
         self._tells_status = tells_status
         self._driver = ""
+        self._verdicts: dict[str, str | None] = {}
+        self._has_verdict = anyio.Event()
+        self.take_record = self._take
 
     @override
     async def play(self) -> ScenarioFailed | Misconfigured | None:
@@ -85,7 +124,7 @@ class DraScenario(BaseScenario):
 
     @override
     def as_failure(self, error: Exception) -> ScenarioFailed | None:
-        if isinstance(error, PodStartError):
+        if isinstance(error, (PodStartError, _NotStarted)):
             return ScenarioFailed(f"the pod could not start: {error}")
         if isinstance(error, PodStopError):
             return ScenarioFailed(f"the pod could not end: {error}")
@@ -96,11 +135,11 @@ class DraScenario(BaseScenario):
     async def _steps(self, kubelet: SimulatedDraKubelet, server: SimulatedApiServer, driver: Process) -> None:
         await self._registers(kubelet)
         before = await self._publishes(server)
-        pod = await self._prepares(kubelet, server, before)
-        self.check_tried(pod is not None)
+        held = await self._prepares(kubelet, server, before)
+        self.check_tried(held is not None)
         await self._comes_back(kubelet, server, before)
-        if pod is not None:
-            await self._unprepares(kubelet, pod)
+        if held is not None:
+            await self._unprepares(kubelet, server, held)
         paths = KubeletPaths.under(kubelet.root)
         await self.stops(driver, paths.plugins_registry_dir, paths.plugins_dir / self._driver)
         slices = await self._slices(server)
@@ -133,7 +172,7 @@ class DraScenario(BaseScenario):
     async def _publishes(self, server: SimulatedApiServer) -> list[_Object]:
         slices = await self._slices(server)
         devices = [device for each in slices for device in each["spec"].get("devices") or ()]
-        kept = sum(bool(_keeping(device)) for device in devices)
+        kept = sum(bool(keeping(device)) for device in devices)
         pools = dict.fromkeys(each["spec"]["pool"]["name"] for each in slices)
         self.tell(
             "published",
@@ -149,26 +188,28 @@ class DraScenario(BaseScenario):
         return slices
 
     async def _prepares(
-        self, kubelet: SimulatedDraKubelet, server: SimulatedApiServer, slices: Iterable[_Object]
-    ) -> DraPod | None:
-        found = _claimable(slices)
-        if found is None:
+        self, kubelet: SimulatedDraKubelet, server: SimulatedApiServer, slices: Sequence[_Object]
+    ) -> _Held | None:
+        """Try claims of several sizes, one after the other; return the pod that runs then; None: none was tried."""
+        found = claimable(slices)
+        if not found:
             self.tell("pod_skipped", f"{self._driver}: no device that a claim can have, so no pod is tried", {})
             return None
-        pool, device = found
-        pod = DraPod(claims={"devices": CLAIM})
-        made = await server.ask("POST", _CLAIMS, objects.claim(CLAIM))
-        self._uid: str = made["metadata"]["uid"]
-        result = objects.result(self._driver, device["name"], pool=pool, **_share(device))
-        made["status"] = {
-            "allocation": objects.allocation([result], node=NODE),
-            "reservedFor": objects.reserved(pod),
-        }
-        await server.ask("PUT", f"{_CLAIMS}/{CLAIM}/status", made)
+        held = await self._first_claim(kubelet, server, found[:1])
+        for size in sizes(len(found))[1:]:
+            await self._ends(kubelet, server, held)
+            larger = await self._larger_claim(kubelet, server, found[:size])
+            held = larger or await self._holding(kubelet, server, found[:1], f"{CLAIM}-again-{size}")
+        return held
+
+    async def _first_claim(
+        self, kubelet: SimulatedDraKubelet, server: SimulatedApiServer, found: Sequence[Claimable]
+    ) -> _Held:
+        ((_, device),) = found
         began = time.monotonic()
-        given = await self.in_time(kubelet.start_pod(pod), f"a claim of {device['name']} was not prepared")
+        held = await self._holding(kubelet, server, found, CLAIM)
         seconds = time.monotonic() - began
-        edits = self._given(given["main"])
+        edits = self._given(self._ids)
         self.tell(
             "claim_prepared",
             "\n".join(
@@ -178,17 +219,89 @@ class DraScenario(BaseScenario):
                     *_lines(edits),
                 ]
             ),
-            {
-                "device": device["name"],
-                "pool": pool,
-                "seconds": round(seconds, 6),
-                "cdi_ids": list(given["main"]),
-                "edits": edits,
-            },
+            self._prepared(found, seconds, edits),
         )
         if self._tells_status:
             await self._tells_of_it(kubelet, server, device["name"])
-        return pod
+        return held
+
+    async def _larger_claim(
+        self, kubelet: SimulatedDraKubelet, server: SimulatedApiServer, found: Sequence[Claimable]
+    ) -> _Held | None:
+        """Try a claim of several devices; None: the backend refuses such a claim with a sentence.
+
+        Raises:
+            ScenarioFailed: It got no answer.
+            PodStartError: The driver failed.
+        """
+        size = len(found)
+        began = time.monotonic()
+        try:
+            held = await self._holding(kubelet, server, found, f"{CLAIM}-{size}")
+        except _NotStarted as error:
+            reason = await self._refusal(error.held.uid)
+            if reason is None:
+                raise error.cause from None
+            await self._ends(kubelet, server, error.held)
+            fields = {"size": size, "reason": reason}
+            self.tell("claim_refused", f"a claim of {size} devices is refused: {reason}", fields)
+            return None
+        seconds = time.monotonic() - began
+        line = f"a claim of {size} devices is prepared in {seconds * 1000:.1f} ms"
+        self.tell("claim_prepared", line, self._prepared(found, seconds, self._given(self._ids)))
+        return held
+
+    async def _holding(
+        self, kubelet: SimulatedDraKubelet, server: SimulatedApiServer, found: Sequence[Claimable], name: str
+    ) -> _Held:
+        """Make a claim, allocate these devices to it, and start a pod that uses it.
+
+        Raises:
+            ScenarioFailed: It got no answer.
+            _NotStarted: The claim was not prepared.
+        """
+        pod = DraPod(claims={"devices": name})
+        wanted = objects.claim(name)
+        wanted["spec"]["devices"]["requests"][0]["exactly"]["count"] = len(found)
+        made = await server.ask("POST", _CLAIMS, wanted)
+        results = [objects.result(self._driver, each["name"], pool=pool, **share(each)) for pool, each in found]
+        made["status"] = {
+            "allocation": objects.allocation(results, node=NODE),
+            "reservedFor": objects.reserved(pod),
+        }
+        await server.ask("PUT", f"{_CLAIMS}/{name}/status", made)
+        held = _Held(pod, name, made["metadata"]["uid"])
+        names = ", ".join(device["name"] for _, device in found)
+        try:
+            given = await self.in_time(kubelet.start_pod(pod), f"a claim of {names} was not prepared")
+        except PodStartError as error:
+            raise _NotStarted(held, error) from None
+        self._ids = given["main"]
+        return held
+
+    async def _refusal(self, uid: str) -> str | None:
+        """Return with which sentence the backend refused a claim, as the log has it; None: it did not, it failed."""
+        with anyio.move_on_after(_VERDICT_SECONDS):
+            while uid not in self._verdicts:
+                await self._has_verdict.wait()
+        return self._verdicts.get(uid)
+
+    def _take(self, record: Mapping[str, object]) -> None:
+        found = _UID.search(str(record.get("msg")))
+        if record.get("logger") == _PREPARING and found is not None:
+            is_refused = record.get("hook") == "allocate"
+            self._verdicts[found[1]] = str(record.get("reason")) if is_refused else None
+            self._has_verdict.set()
+            self._has_verdict = anyio.Event()
+
+    def _prepared(self, found: Sequence[Claimable], seconds: float, edits: _Object) -> _Object:
+        return {
+            "devices": [device["name"] for _, device in found],
+            "pools": sorted({pool for pool, _ in found}),
+            "seconds": round(seconds, 6),
+            "cdi_ids": list(self._ids),
+            "edits": edits,
+        }
 
     async def _tells_of_it(self, kubelet: SimulatedDraKubelet, server: SimulatedApiServer, device: str) -> None:
         async def device_entries() -> list[_Object]:
@@ -260,14 +373,24 @@ class DraScenario(BaseScenario):
             at=back,
         )
 
-    async def _unprepares(self, kubelet: SimulatedDraKubelet, pod: DraPod) -> None:
+    async def _unprepares(self, kubelet: SimulatedDraKubelet, server: SimulatedApiServer, held: _Held) -> None:
         began = time.monotonic()
-        await self.in_time(kubelet.stop_pod(pod), "the claim was not unprepared")
+        await self._ends(kubelet, server, held)
         seconds = time.monotonic() - began
-        left = [name for name in self._specs() if self._uid in name]
+        self.tell("claim_unprepared", f"claim unprepared in {seconds * 1000:.1f} ms", {"seconds": round(seconds, 6)})
+
+    async def _ends(self, kubelet: SimulatedDraKubelet, server: SimulatedApiServer, held: _Held) -> None:
+        """End a pod, see that nothing of its claim is left on the node, and delete the claim.
+
+        Raises:
+            ScenarioFailed: Something is, or it took too long.
+            PodStopError: The claim was not unprepared.
+        """
+        await self.in_time(kubelet.stop_pod(held.pod), "the claim was not unprepared")
+        left = [name for name in self._specs() if held.uid in name]
         if left:
             raise ScenarioFailed(f"the claim was unprepared, and CDI still describes {', '.join(left)}")
-        self.tell("claim_unprepared", f"claim unprepared in {seconds * 1000:.1f} ms", {"seconds": round(seconds, 6)})
+        await server.ask("DELETE", f"{_CLAIMS}/{held.claim}")
 
     # What there is ---------------------------------------------------------------------------------------------------
 
@@ -313,40 +436,12 @@ def _directories(folder: Path, kubelet: SimulatedDraKubelet, url: str) -> tuple[
 
 async def _pause(kubelet: SimulatedDraKubelet) -> None:
     """Wait for the next thing that happens to the kubelet, but not long: the API server has no word for it."""
-    import anyio
-
     with anyio.move_on_after(0.005):
         await kubelet.events.change()
 
 
 def _names(slices: Iterable[_Object]) -> set[str]:
     return {device["name"] for each in slices for device in each["spec"].get("devices") or ()}
-
-
-def _keeping(device: Mapping[str, Any]) -> list[str]:
-    """Return the keys of the taints that keep claims away."""
-    return [taint["key"] for taint in device.get("taints") or () if taint["effect"] != "None"]
-
-
-def _claimable(slices: Iterable[_Object]) -> tuple[str, _Object] | None:
-    """Return the pool and the first device that any claim can have."""
-    for each in slices:
-        for device in each["spec"].get("devices") or ():
-            if not _keeping(device):
-                return each["spec"]["pool"]["name"], device
-    return None
-
-
-def _share(device: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the scheduler adds for a device that is shared: a share, with the default of each capacity."""
-    if not device.get("allowMultipleAllocations"):
-        return {}
-    capacities: Mapping[str, _Object] = device.get("capacity") or {}
-    consumed: dict[str, str] = {}
-    for name, held in capacities.items():
-        policy: Mapping[str, str] = held.get("requestPolicy") or {}
-        consumed[name] = policy.get("default", str(held["value"]))
-    return {"shareID": str(uuid.uuid4()), **({"consumedCapacity": consumed} if consumed else {})}
 
 
 def _lines(edits: Mapping[str, Any]) -> list[str]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from typing_extensions import override
 
 from kdp.model.names import MAX_DEVICE_ID_LENGTH
 
-from .. import AdmissionError, ContainerReply, ContainerStartError, Pod, SimulatedKubelet
+from .. import AdmissionError, AdmittedPod, ContainerReply, ContainerStartError, Pod, SimulatedKubelet
 from .. import events as seen
 from .scenario_base import DOWNTIME, BaseScenario, Misconfigured, ScenarioFailed
 
@@ -18,6 +19,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from anyio.abc import Process
+
+    from ..protocol.wire import ListedDevice
+
+MOST_DEVICES: Final = 256
+"""Devices that one pod asks for at most: shared ones may be tens of thousands."""
+
+_REFUSED: Final = "rpc error: code = FailedPrecondition desc = "
+"""How a kubelet spells what a backend refuses by `kdp.AllocationError`: it may do so for several devices."""
+
+_AFTER: Final = ", which is unexpected"
 
 
 @final
@@ -60,7 +71,7 @@ class Scenario(BaseScenario):
         resources = await self._registers(kubelet)
         for resource in resources:
             self._lists(kubelet, resource)
-        self.check_tried(sum([await self._answers_for_a_pod(kubelet, resource) for resource in resources]))
+        self.check_tried(sum([await self._answers_for_pods(kubelet, resource) for resource in resources]))
         await self._comes_back(kubelet, resources)
         await self.stops(plugin, kubelet.paths.device_plugin_dir, kubelet.paths.plugins_registry_dir)
 
@@ -104,14 +115,21 @@ class Scenario(BaseScenario):
             at=last.time,
         )
 
-    async def _answers_for_a_pod(self, kubelet: SimulatedKubelet, resource: str) -> bool:
+    async def _answers_for_pods(self, kubelet: SimulatedKubelet, resource: str) -> bool:
+        """Try pods of several sizes, one after the other; return whether one was tried."""
         if not kubelet.allocatable().get(resource):
             self.tell("pod_skipped", f"{resource}: no healthy device, so no pod is tried", {"resource": resource})
             return False
+        pod = await self._first_pod(kubelet, resource)
+        for size in _sizes(list(kubelet.devices(resource).values()))[1:]:
+            await kubelet.delete(pod.pod)
+            admitted = await self._larger_pod(kubelet, resource, size)
+            pod = admitted or await self._admitted(kubelet, resource, 1)
+        return True
+
+    async def _first_pod(self, kubelet: SimulatedKubelet, resource: str) -> AdmittedPod:
         began = time.monotonic()
-        pod = await self.in_time(
-            kubelet.admit(Pod.asking({resource: 1})), f"a pod that asks for one {resource} got no answer"
-        )
+        pod = await self._admitted(kubelet, resource, 1)
         seconds = time.monotonic() - began
         reply, devices = pod.reply(), pod.devices(resource)
         self.tell(
@@ -123,9 +141,36 @@ class Scenario(BaseScenario):
                     *_reply_lines(reply),
                 ]
             ),
-            {"resource": resource, "devices": list(devices), "seconds": round(seconds, 6), "reply": _reply_json(reply)},
+            _admission(resource, pod, seconds),
         )
-        return True
+        return pod
+
+    async def _larger_pod(self, kubelet: SimulatedKubelet, resource: str, size: int) -> AdmittedPod | None:
+        """Try a pod that asks for several devices; None: the backend refuses such a pod with a sentence.
+
+        Raises:
+            ScenarioFailed: It got no answer.
+            AdmissionError: The plugin failed.
+        """
+        began = time.monotonic()
+        try:
+            pod = await self._admitted(kubelet, resource, size)
+        except AdmissionError as error:
+            if _REFUSED not in error.message:
+                raise
+            text = error.message.partition(_REFUSED)[2].removesuffix(_AFTER)
+            fields = {"resource": resource, "size": size, "reason": text}
+            self.tell("pod_refused", f"a pod with {size} {resource} is refused: {text}", fields)
+            return None
+        seconds = time.monotonic() - began
+        line = f"a pod with {size} {resource} is admitted in {seconds * 1000:.1f} ms"
+        self.tell("pod_admitted", line, _admission(resource, pod, seconds))
+        return pod
+
+    async def _admitted(self, kubelet: SimulatedKubelet, resource: str, size: int) -> AdmittedPod:
+        number = "one" if size == 1 else str(size)
+        failure = f"a pod that asks for {number} {resource} got no answer"
+        return await self.in_time(kubelet.admit(Pod.asking({resource: size})), failure)
 
     async def _comes_back(self, kubelet: SimulatedKubelet, resources: Sequence[str]) -> None:
         before = {resource: sorted(kubelet.devices(resource)) for resource in resources}
@@ -149,6 +194,23 @@ class Scenario(BaseScenario):
                 {"resource": resource, "seconds": round(at - listening, 6), "devices": after},
                 at=at,
             )
+
+
+def _sizes(devices: Sequence[ListedDevice]) -> list[int]:
+    """Return for how many devices pods ask: one, two, as many as each NUMA node has, and all healthy ones."""
+    healthy = [device for device in devices if device.health == "Healthy"]
+    nodes = Counter(device.numa_nodes[0] for device in healthy if device.numa_nodes and len(device.numa_nodes) == 1)
+    of_nodes = nodes.values() if len(nodes) > 1 else ()
+    return sorted({size for size in (1, 2, *of_nodes, len(healthy)) if size <= min(len(healthy), MOST_DEVICES)})
+
+
+def _admission(resource: str, pod: AdmittedPod, seconds: float) -> dict[str, object]:
+    return {
+        "resource": resource,
+        "devices": list(pod.devices(resource)),
+        "seconds": round(seconds, 6),
+        "reply": _reply_json(pod.reply()),
+    }
 
 
 def _registered_at(kubelet: SimulatedKubelet, resource: str, *, since: float) -> float:

@@ -40,14 +40,21 @@ _COMPLAINING = frozenset(("warning", "error", "critical"))
 
 _OF_THE_SCENARIO = (
     "kdp.cluster",
-    "kdp.daemon.serving",
-    "kdp.deviceplugin.change_log",
+    "kdp.daemon.services",
+    "kdp.deviceplugin.refusal_log",
+    "kdp.deviceplugin.state_log",
     "kdp.deviceplugin.tracking",
+    "kdp.dra.claims.prepare",
     "kdp.dra.plugin",
     "kdp.dra.publishing",
     "kdp.kubelet",
+    "kdp.supervision.change_log",
 )
-"""Loggers whose warnings the scenario itself causes: the kubelet is killed, and the node may be a snapshot."""
+"""Loggers whose warnings the scenario itself causes, or judges: the kubelet is killed, a pod asks for many devices, and
+the node may be a snapshot."""
+
+_REFUSAL = "CRITICAL kdp: "
+"""How the line begins with which a process refuses to start."""
 
 _T = TypeVar("_T")
 
@@ -96,6 +103,7 @@ class BaseScenario(ABC):
         self._probes_address = ""
         self._log: deque[str] = deque(maxlen=200)
         self._complaints: dict[str, None] = {}
+        self.take_record: Callable[[Mapping[str, object]], object] = lambda _: None  # of the log, also what is no fault
         self._last_answer = ""
         self._exit_code: int | None = None
         self._started = 0.0
@@ -192,7 +200,8 @@ class BaseScenario(ABC):
 
     def _early_end(self, code: int) -> ScenarioFailed | Misconfigured:
         if code == 2:
-            return Misconfigured(self._log[-1] if self._log else "the plugin's process refused its configuration")
+            last = self._log[-1] if self._log else "the plugin's process refused its configuration"
+            return Misconfigured(last.replace(_REFUSAL, "Error: ", 1) if last.startswith(_REFUSAL) else last)
         return ScenarioFailed(f"the {self.WHAT} ended {_exit(code)} although nobody asked it to")
 
     # The process ---------------------------------------------------------------------------------------------------
@@ -252,6 +261,7 @@ class BaseScenario(ABC):
             self._log.append(line)  # not from logging: a print, a crash
             return
         self._log.append(text)
+        self.take_record(fields)
         is_caused = fields["level"] == "warning" and str(fields["logger"]).startswith(_OF_THE_SCENARIO)
         if fields["level"] in _COMPLAINING and not is_caused and len(self._complaints) < MAX_COMPLAINTS:
             self._complaints[text] = None

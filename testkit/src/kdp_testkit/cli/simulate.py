@@ -72,14 +72,18 @@ def command(
 ) -> None:
     """Try a class against a simulated kubelet, in a temporary directory, and tell what happens.
 
-    The plugin must register, list its devices, answer for a pod, come back after the kubelet was killed and started
+    The plugin must register, list its devices, answer for pods, come back after the kubelet was killed and started
     again, and stop when asked to. It runs as a process of its own; the real kubelet is not touched.
+
+    Pods ask for one device, for two, for as many as each NUMA node has, and for all. A backend may refuse several with
+    kdp.AllocationError.
 
     Warnings and errors in the plugin's log are shown at the end. With any of them, or without a healthy device, it
     has failed, unless --lenient is given.
 
     With --mode dra it is tried as a DRA driver, against a simulated API server as well: it must publish its devices,
-    prepare a claim, publish again what the kubelet's restart has wiped, and undo the claim.
+    prepare claims of one device, of two, and of all up to eight, publish again what the kubelet's restart has wiped,
+    and undo the claims.
 
     \b
     Exit codes:

@@ -1,1 +1,1 @@
-"""The simulated kubelet's device manager: registrations, devices of containers, its APIs, and one life of its process."""
+"""The simulated kubelet's device manager: registrations, devices of containers, APIs, and one life of its process."""

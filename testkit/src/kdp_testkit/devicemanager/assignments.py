@@ -134,7 +134,7 @@ def check_running(endpoint: Endpoint, rng: random.Random, *, names_path: bool) -
     if endpoint.stopped_at is None:
         return
     # The kubelet prints the whole Go struct: a mutex, the name, the path (1.37), the connection's address, the
-    # time of the end in Go's own numbers, and nothing. Whoever looks for a name in such a text must not need more.
+    # time of the end in Go's own numbers, and nothing. A test that looks for a name in such a text must not need more.
     name = f"{endpoint.resource} {endpoint.socket_path}" if names_path else endpoint.resource
     connection = f"0xc{rng.randrange(1 << 36):09x}"
     ended = f"{{{rng.randrange(1 << 63, 1 << 64)} {int(endpoint.stopped_at * 1e9)} 0x34fba60}}"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import attrs
 from typing_extensions import override
 
+from .patches import applied, json_patched, with_owner
 from .rules import Account, check_claim_status, check_slice, drop_disabled, drop_disabled_of_claim
 from .status import ApiRefused, Kind
 from .store import KINDS, Change, Store, selected
@@ -43,6 +44,7 @@ class Request:
         query: Its parameters.
         token: The bearer's; "": none.
         body: What was sent.
+        kind: The body's content type.
     """
 
     method: str
@@ -50,6 +52,7 @@ class Request:
     query: Mapping[str, str] = attrs.field(factory=dict[str, str])
     token: str = ""
     body: bytes = b""
+    kind: str = ""
 
     @override
     def __str__(self) -> str:
@@ -168,7 +171,7 @@ class Api:
             return self._create(request, kind, namespace, account)
         if verb == "update":
             return self._update(request, kind, namespace, name, sub, account)
-        raise ApiRefused(415, "the simulated API server takes no patches: replace the object")
+        return self._patch(request, kind, name, sub)
 
     # -- who may -------------------------------------------------------------------------------------------------------
 
@@ -202,7 +205,7 @@ class Api:
     def _read(self, request: Request, verb: str, kind: Kind, namespace: str, name: str) -> Answer | Watch:
         if verb == "get":
             return Answer(status=200, body=self.store.get(kind, namespace, name))
-        matches = selected(kind, request.query.get("fieldSelector", ""))
+        matches = selected(kind, request.query)
         version = request.query.get("resourceVersion", "")
         if verb == "watch":
             first = self.store.all(kind, namespace, matches) if version in ("", "0") else []
@@ -217,14 +220,51 @@ class Api:
                 seconds=float(request.query.get("timeoutSeconds", "1800")),
                 bookmarks=request.query.get("allowWatchBookmarks") in ("true", "1", "True"),
             )
-        items = self.store.all(kind, namespace, matches)
-        listed = {
-            "kind": f"{kind.kind}List",
-            "apiVersion": kind.api_version,
-            "metadata": {"resourceVersion": str(self.store.version)},
-            "items": items,
-        }
+        items = self.store.all(kind, namespace, matches, *self._page(request))
+        metadata: Object = {"resourceVersion": str(self.store.version)}
+        limit = int(request.query.get("limit") or 0)
+        if 0 < limit < len(items):
+            last = items[limit - 1]["metadata"]
+            metadata["continue"] = json.dumps([self.store.version, last.get("namespace", ""), last["name"]])
+            items = items[:limit]
+        listed = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": metadata, "items": items}
         return Answer(status=200, body=listed)
+
+    def _page(self, request: Request) -> tuple[tuple[str, str] | None, int | None]:
+        """Return behind which object a page begins, and how many are to be looked at: one more tells of a next page.
+
+        Raises:
+            ApiRefused: The list's version is too old (410).
+        """
+        limit = int(request.query.get("limit") or 0)
+        token = request.query.get("continue", "")
+        after: tuple[str, str] | None = None
+        if token:
+            version, where, name = json.loads(token)
+            if version < self.store.compacted:
+                raise ApiRefused(410, "The provided continue parameter is too old to display a consistent list result.")
+            after = where, name
+        return after, limit + 1 if limit else None
+
+    def _patch(self, request: Request, kind: Kind, name: str, sub: str) -> Answer:
+        """Change a Node by a JSON patch, or apply its labels; other objects are replaced."""
+        if kind.plural != "nodes":
+            raise ApiRefused(415, "the simulated API server takes patches of nodes only: replace the object")
+        old = self.store.get(kind, "", name)
+        given: Any = json.loads(request.body)
+        manager = request.query.get("fieldManager") or "unknown"
+        if request.kind == "application/json-patch+json":
+            changed = json_patched(old, given, kind)
+            if sub == "status":
+                changed = {**old, "status": changed["status"]}
+            new = with_owner(old, changed, manager)
+        elif request.kind == "application/apply-patch+yaml":
+            new = applied(old, given, manager, kind, force=request.query.get("force") == "true")
+        else:
+            raise ApiRefused(415, f"the simulated API server takes no patch of type {request.kind}")
+        if request.query.get("dryRun") == "All":
+            return Answer(status=200, body=new)
+        return Answer(status=200, body=self.store.replace(kind, "", name, new))
 
     def _create(self, request: Request, kind: Kind, namespace: str, account: Account) -> Answer:
         item = self._object(request, kind)
@@ -255,7 +295,7 @@ class Api:
 
     def _delete(self, request: Request, verb: str, kind: Kind, namespace: str, name: str, account: Account) -> Answer:
         if verb == "deletecollection":
-            matches = selected(kind, request.query.get("fieldSelector", ""))
+            matches = selected(kind, request.query)
             deleted = self.store.all(kind, namespace, matches)
             for item in deleted:
                 self._admit("DELETE", kind, item, account)

@@ -337,6 +337,14 @@ class SimulatedDraKubelet(AsyncContextManagerMixin):
             found.setdefault(instance.driver, []).append(instance.endpoint)
         return found
 
+    def connected(self, driver: str) -> list[str]:
+        """Return the endpoints of a driver's instances that are connected, oldest first.
+
+        Raises:
+            ScenarioError: The kubelet does not run.
+        """
+        return [instance.endpoint for instance in self._living().drivers.of(driver) if instance.is_connected]
+
     def _living(self) -> DraKubeletProcess:
         if self._process is None:
             raise ScenarioError("the kubelet is not running: start it first")

@@ -183,7 +183,7 @@ class _Inside(str):
 _INSIDE: Final = _Inside("inside")
 
 
-def _request(method: str, target: str, body: bytes, token: str | None) -> Request:
+def _request(method: str, target: str, body: bytes, token: str | None, kind: str = "") -> Request:
     parts = urlsplit(target)
     return Request(
         method=method,
@@ -191,6 +191,7 @@ def _request(method: str, target: str, body: bytes, token: str | None) -> Reques
         query=dict(parse_qsl(parts.query, keep_blank_values=True)),
         token=_INSIDE if token is None else token,
         body=body,
+        kind=kind,
     )
 
 
@@ -214,7 +215,8 @@ async def _received(stream: ByteStream, connection: h11.Connection) -> Request |
         elif isinstance(event, h11.EndOfMessage) and head is not None:
             headers = {name.decode(): value.decode() for name, value in head.headers}
             token = headers.get("authorization", "").removeprefix("Bearer ")
-            return _request(head.method.decode(), head.target.decode(), bytes(body), token)
+            kind = headers.get("content-type", "")
+            return _request(head.method.decode(), head.target.decode(), bytes(body), token, kind)
         else:
             return None
 

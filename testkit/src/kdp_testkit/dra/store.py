@@ -6,6 +6,8 @@ One counter for all objects, as etcd's revision; what changed is kept for watche
 from __future__ import annotations
 
 import copy
+import itertools
+import re
 import secrets
 import time
 import uuid
@@ -29,7 +31,11 @@ KINDS: Final = (
     Kind("", "pods", "Pod", namespaced=True, has_generation=True),
 )
 _ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
-_SELECTABLE: Final = {"resourceslices": ("spec.nodeName", "spec.driver")}
+_LABEL: Final = re.compile(r"(?P<not>!)?(?P<key>[\w./-]+)(==?(?P<value>[\w.-]*))?")
+_SELECTABLE: Final = {
+    "resourceslices": ("spec.nodeName", "spec.driver"),
+    "pods": ("spec.nodeName", "status.phase"),
+}
 
 
 @attrs.frozen(kw_only=True)
@@ -63,13 +69,30 @@ class Store:
         except KeyError:
             raise kind.not_found(name) from None
 
-    def all(self, kind: Kind, namespace: str, matches: Callable[[Mapping[str, Any]], bool]) -> list[Object]:
-        """Return the objects of a kind, in the order of their names."""
-        return [
+    def all(
+        self,
+        kind: Kind,
+        namespace: str,
+        matches: Callable[[Mapping[str, Any]], bool],
+        after: tuple[str, str] | None = None,
+        most: int | None = None,
+    ) -> list[Object]:
+        """Return the objects of a kind, in the order of their namespaces and names.
+
+        Args:
+            kind: The kind.
+            namespace: Where; "": everywhere.
+            matches: Says whether an object is wanted.
+            after: Namespace and name behind which to begin; None: at the first.
+            most: How many; None: all.
+        """
+        keys = sorted(key for key in self._items if key[0] == kind.plural and namespace in ("", key[1]))
+        wanted = (
             copy.deepcopy(item)
-            for (plural, where, _), item in sorted(self._items.items())
-            if plural == kind.plural and namespace in ("", where) and matches(item)
-        ]
+            for key in keys
+            if (after is None or key[1:] > after) and matches(item := self._items[key])
+        )
+        return list(itertools.islice(wanted, most))
 
     def create(self, kind: Kind, namespace: str, item: Object) -> Object:
         """Store a new object; its name may be generated.
@@ -178,23 +201,48 @@ class Store:
         return copy.deepcopy(item)
 
 
-def selected(kind: Kind, selector: str) -> Callable[[Mapping[str, Any]], bool]:
-    """Return what says whether an object is meant by a field selector.
+def selected(kind: Kind, query: Mapping[str, str]) -> Callable[[Mapping[str, Any]], bool]:
+    """Return what says whether an object is meant by a request's field selector and its label selector.
 
     Raises:
-        ApiRefused: It names a field that cannot be selected (400).
+        ApiRefused: One of them names a field that cannot be selected, or is not understood (400).
     """
-    wanted: dict[tuple[str, ...], str] = {}
-    for term in filter(None, selector.split(",")):
-        field, _, value = term.replace("==", "=").partition("=")
-        if field not in ("metadata.name", "metadata.namespace", *_SELECTABLE.get(kind.plural, ())):
-            raise ApiRefused(400, f"field label not supported for {kind.api_version}, Kind={kind.kind}: {field}")
-        wanted[tuple(field.split("."))] = value
+    is_meant = _by_fields(kind, query.get("fieldSelector", ""))
+    has_labels = _by_labels(query.get("labelSelector", ""))
+    return lambda item: is_meant(item) and has_labels(item)
+
+
+def _by_labels(selector: str) -> Callable[[Mapping[str, Any]], bool]:
+    """Return what says whether an object has labels, as ``KEY``, ``!KEY``, and ``KEY=VALUE`` say."""
+    wanted = [_LABEL.fullmatch(term) for term in filter(None, selector.split(","))]
+    if None in wanted:
+        raise ApiRefused(400, f"unable to parse requirement: the simulated API server does not take {selector!r}")
 
     def matches(item: Mapping[str, Any]) -> bool:
-        for (part, name), value in wanted.items():
+        labels: Object = item["metadata"].get("labels") or {}
+        for term in filter(None, wanted):
+            has = term["key"] in labels if term["value"] is None else labels.get(term["key"]) == term["value"]
+            if has is (term["not"] is not None):
+                return False
+        return True
+
+    return matches
+
+
+def _by_fields(kind: Kind, selector: str) -> Callable[[Mapping[str, Any]], bool]:
+    wanted: list[tuple[str, str, str, bool]] = []
+    for term in filter(None, selector.split(",")):
+        is_other = "!=" in term
+        field, _, value = term.replace("!=", "=").replace("==", "=").partition("=")
+        if field not in ("metadata.name", "metadata.namespace", *_SELECTABLE.get(kind.plural, ())):
+            raise ApiRefused(400, f"field label not supported for {kind.api_version}, Kind={kind.kind}: {field}")
+        part, name = field.split(".")
+        wanted.append((part, name, value, is_other))
+
+    def matches(item: Mapping[str, Any]) -> bool:
+        for part, name, value, is_other in wanted:
             fields: Object = item.get(part) or {}
-            if fields.get(name, "") != value:
+            if (fields.get(name, "") != value) is not is_other:
                 return False
         return True
 

@@ -1,7 +1,7 @@
 """The kubelet's side of the wire to a DRA driver: one connection for each registration, values as messages.
 
-With `kdp_testkit.protocol.wire` the only module of this package that touches protobuf or gRPC. The connection is kept: when it
-breaks it is made anew at once, and both ends of it are told.
+Only this module and `kdp_testkit.protocol.wire` touch protobuf or gRPC in this package. The connection is kept. If it
+breaks, it is made anew at once, and both ends of it are told.
 """
 
 from __future__ import annotations

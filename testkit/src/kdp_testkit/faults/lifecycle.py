@@ -178,7 +178,7 @@ class LifeCycleFaults(FaultGroup):
         self.armed.deduplicates = True
 
     def disconnect_late(self, seconds: float) -> None:
-        """Fault 65: the kubelet acts on a stream's end only ``seconds`` later, on whoever is on record then.
+        """Fault 65: the kubelet acts on a stream's end only ``seconds`` later, on the plugin on record then.
 
         On a node: a busy kubelet. Up to 1.36 that is the newcomer, which loses its connection; from 1.37 on only one
         under the same path.

@@ -57,7 +57,7 @@ class RegisterFaults(FaultGroup):
 
         On a node: the kubelet is killed while it registers the plugin.
 
-        A good plugin takes it for a failure and registers with whoever listens next.
+        A good plugin takes it for a failure and registers with the next kubelet that listens.
         """
         self.register(RegisterFault(drop=True), times=times)
 

@@ -1,1 +1,1 @@
-"""What passes between the simulated kubelet and a plugin: connections, messages, and the kubelet's own checks of them."""
+"""What passes between the simulated kubelet and a plugin: connections, messages, and the kubelet's checks of them."""

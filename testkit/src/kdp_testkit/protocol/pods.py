@@ -25,7 +25,7 @@ class ScenarioError(Exception):
 
 
 class AdmissionError(Exception):
-    """The kubelet refused a pod, for good: its phase is Failed and nothing tries again (contract section 4.6).
+    """The kubelet refused a pod, for good: its phase is Failed, and it is not tried again (contract section 4.6).
 
     Attributes:
         reason: ``UnexpectedAdmissionError``, ``OutOf<resource>``: the pod's status.reason.
@@ -268,7 +268,7 @@ class AdmittedPod:
 
     Attributes:
         pod: The pod.
-        containers: What each container was given, by its name; containers without devices are there, with nothing.
+        containers: What each container was given, by its name; containers without devices are there, without values.
     """
 
     pod: Pod

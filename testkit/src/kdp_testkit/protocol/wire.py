@@ -329,7 +329,7 @@ class PluginConnection:
             raise CallError("CANCELLED", _CLOSING) from None
 
     async def allocate(self, *device_ids: Sequence[str], timeout: float | None = None) -> list[ContainerReply]:  # noqa: ASYNC109
-        """Call Allocate with one container request for each argument; the kubelet always sends exactly one.
+        """Call Allocate with one container request for each argument; a kubelet sends exactly one.
 
         Raises:
             CallError: The call failed.
@@ -442,7 +442,7 @@ class PluginConnection:
         await settle()
 
     async def drop(self) -> None:
-        """Close the connection, and leave it to the caller to `settle` once for many."""
+        """Close the connection, and leave it to the caller to `settle` for many together."""
         await self._channel.close()
 
 

@@ -67,7 +67,7 @@ async def replay(
 
     Args:
         file: What ``kdp record`` has written.
-        make_backend: Makes the backend; called once for each time that the recorded plugin was started.
+        make_backend: Makes the backend; called for each start of the recorded plugin.
         host: The node's files, for paths that the backend names: a snapshot, or a tree of the fixture ``sysfs_tree``.
         deadline: Seconds for each thing that the backend must do.
         lists: ``all``: every recorded list must come; ``first``: only the first one of each stream, for a recording in

@@ -110,6 +110,7 @@ def test_a_good_plugin_passes_and_every_step_is_told(simulation: Simulation, pro
         "registered",
         "listed",
         "pod_admitted",
+        "pod_admitted",
         "kubelet_killed",
         "kubelet_started",
         "registered_again",
@@ -119,6 +120,7 @@ def test_a_good_plugin_passes_and_every_step_is_told(simulation: Simulation, pro
     ]
     by_event = {line["event"]: line for line in told}
     assert by_event["listed"]["devices"] == ["w0", "w1"]
+    assert [len(line["devices"]) for line in told if line["event"] == "pod_admitted"] == [1, 2]
     assert by_event["pod_admitted"]["reply"] == {
         "env": {"W": "1"},
         "device_nodes": [{"host_path": "/dev/null", "container_path": "/dev/null", "permissions": "rw"}],
@@ -152,6 +154,50 @@ def test_for_people_the_same_is_told_in_lines(simulation: Simulation) -> None:
         assert text in result.stdout
 
 
+CONTRADICTING = """
+def discover(self):
+    return [kdp.Device(id=f"w{i}", edits=kdp.ContainerEdits(env={"W": str(i)})) for i in range(self.count)]
+"""
+
+WITH_NODES = """
+def discover(self):
+    return [kdp.Device(id=f"w{i}", numa_nodes=(i // 3,)) for i in range(self.count)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        (CONTRADICTING, "devices 'w0' and 'w1'"),
+        ("def allocate(self, devices):\n    (device,) = devices\n    return device.edits", "ValueError"),
+    ],
+)
+def test_a_plugin_that_fails_with_two_devices_passed(simulation: Simulation, more: str, reason: str) -> None:
+    result = simulation.run(more)
+    assert result.returncode == 1
+    last = result.stdout.splitlines()[-1]
+    assert "failed: the pod was refused: UnexpectedAdmissionError: " in last
+    assert reason in last
+
+
+def test_a_backend_may_refuse_several_devices_with_a_sentence(simulation: Simulation) -> None:
+    more = """
+def allocate(self, devices):
+    if len(devices) > 1:
+        raise kdp.AllocationError("one widget is enough for a container")
+    return devices[0].edits
+"""
+    result = simulation.run(more)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "a pod with 2 example.com/widget is refused: one widget is enough for a container\n" in result.stdout
+
+
+def test_pods_ask_for_as_many_devices_as_a_numa_node_has_and_for_all(simulation: Simulation) -> None:
+    result = simulation.run(WITH_NODES, "--set", "count=7", "--output", "json")
+    assert result.returncode == 0
+    assert [len(line["devices"]) for line in lines(result) if line["event"] == "pod_admitted"] == [1, 2, 3, 7]
+
+
 def test_without_devices_no_pod_is_tried(simulation: Simulation) -> None:
     result = simulation.run("", "--set", "count=0", "--lenient")
     assert result.returncode == 0
@@ -163,17 +209,17 @@ def test_without_devices_no_pod_is_tried(simulation: Simulation) -> None:
     [
         (
             "def open(self): raise kdp.NotReady('driver not loaded')",
-            "the plugin did not register within 2 s: W: driver not loaded",
+            "the plugin did not register within 5 s: W: driver not loaded",
             "W is not ready: driver not loaded",
         ),
         (
             "def discover(self): raise ValueError('boom')",
-            "the plugin did not register within 2 s: W: discover() of W raised ValueError",
+            "the plugin did not register within 5 s: W: discover() of W raised ValueError",
             "ValueError: boom",
         ),
         (
             "resource = None\ndef discover(self): return []",
-            "the plugin did not register within 2 s: it has no resource, because no device was discovered",
+            "the plugin did not register within 5 s: it has no resource, because no device was discovered",
             "",
         ),
         (
@@ -227,6 +273,10 @@ def test_a_wrong_profile_and_a_wrong_plugin_are_exit_code_2(simulation: Simulati
     result = simulation.run("resource = 'widget'")
     assert result.returncode == 2
     assert result.stderr.startswith("Error: W.resource: resource name 'widget': must be a domain")
+    assert result.stdout == ""
+    result = simulation.run("def watch(self): pass")
+    assert result.returncode == 2
+    assert result.stderr.startswith("Error: W.watch(self): kdp calls watch(report), which this hook does not take")
     assert result.stdout == ""
 
 
@@ -297,8 +347,7 @@ def discover(self):
     ("more", "says"),
     [
         ("def watch(self, report): raise OSError('no such ring')", "watch() of W failed: OSError: no such ring"),
-        ("def watch(self): pass", "watch() of W failed: TypeError: "),
-        ("def prefer(self, request): raise OSError('no tree')", "OSError: no tree"),
+        ("def prefer(self, request): raise OSError('no tree')", "prefer() of W"),
         ("def links(self, devices): raise OSError('no matrix')", "OSError: no matrix"),
         ("def close(self): raise OSError('no way back')", "OSError: no way back"),
         ("async def reset(self): pass\nasync def open(self): self.reset()", "was never awaited"),

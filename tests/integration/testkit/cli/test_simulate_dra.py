@@ -43,6 +43,7 @@ def test_it_tells_what_happens(simulation: Simulation, profile: str, figure: Fig
         "registered",
         "published",
         "claim_prepared",
+        "claim_prepared",
         "kubelet_killed",
         "kubelet_started",
         "published_again",
@@ -56,9 +57,11 @@ def test_it_tells_what_happens(simulation: Simulation, profile: str, figure: Fig
     by_name = {each["event"]: each for each in told}
     assert by_name["registered"]["driver"] == "widget.example.com"
     assert by_name["published"]["devices"] == ["w0", "w1"]
-    prepared = by_name["claim_prepared"]
-    assert (prepared["device"], len(prepared["cdi_ids"])) == ("w0", 1)
-    assert prepared["edits"]["env"] == ["W=1"]
+    one, both = (each for each in told if each["event"] == "claim_prepared")
+    assert (one["devices"], both["devices"]) == (["w0"], ["w0", "w1"])
+    assert (one["pools"], len(one["cdi_ids"])) == (["node0"], 1)
+    assert one["edits"]["env"] == ["W=1"]
+    assert (len(both["cdi_ids"]), both["edits"]["env"]) == (2, ["W=1", "W=1"])
     assert by_name["published_again"]["devices"] == ["w0", "w1"]
     assert by_name["stopped"]["exit_code"] == 0
     figure(f"simulate --mode dra, {profile}: slices are back after", 1000 * by_name["published_again"]["seconds"], "ms")
@@ -67,7 +70,8 @@ def test_it_tells_what_happens(simulation: Simulation, profile: str, figure: Fig
 def test_for_people(simulation: Simulation) -> None:
     more = """
     def discover(self):
-        return [kdp.Device(id="link", capacity={"bandwidth": 10}, shareable=True, edits=kdp.ContainerEdits(env={"W": "1"}))]
+        edits = kdp.ContainerEdits(env={"W": "1"})
+        return [kdp.Device(id="link", capacity={"bandwidth": 10}, shareable=True, edits=edits)]
 
     def allocate(self, devices):
         devices.network["link"] = kdp.NetworkData(interface_name="eth1", ips=["192.0.2.5/24"])
@@ -108,6 +112,53 @@ def test_what_is_wrong_is_the_last_line(simulation: Simulation, more: str, reaso
     assert result.returncode == 1
     assert re.search(reason, result.stdout.splitlines()[-1]), result.stdout
     assert result.stderr.startswith("the driver's log:\n")
+
+
+CONTRADICTING = """
+def discover(self):
+    return [kdp.Device(id=f"w{i}", edits=kdp.ContainerEdits(env={"W": str(i)})) for i in range(self.count)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        (CONTRADICTING, "devices 'w0' and 'w1'"),
+        (PLAIN + "def allocate(self, devices):\n    (device,) = devices\n    return device.edits", "raised ValueError"),
+        (
+            PLAIN + "def released(self, devices):\n    if len(devices) == 2: raise OSError('it is stuck')",
+            "the pod could not end",
+        ),
+    ],
+)
+def test_a_driver_that_fails_with_two_devices_passed(simulation: Simulation, more: str, reason: str) -> None:
+    result = simulation.run(more, *DRA, "--lenient")
+    assert result.returncode == 1, result.stdout
+    last = result.stdout.splitlines()[-1]
+    assert "failed: the pod could not " in last
+    assert reason in last
+    assert simulation.run(more, *DRA, "--set", "count=1").returncode == 0
+
+
+def test_a_backend_may_refuse_several_devices_with_a_sentence(simulation: Simulation) -> None:
+    more = """
+def allocate(self, devices):
+    if len(devices) > 1:
+        raise kdp.AllocationError("one widget is enough for a container")
+    return super().allocate(devices)
+"""
+    result = simulation.run(PLAIN + more, *DRA, "--set", "count=3")
+    assert (result.returncode, result.stderr) == (0, ""), result.stdout
+    for size in (2, 3):
+        text = f"a claim of {size} devices is refused: one widget is enough for a container\n"
+        assert text in result.stdout
+
+
+def test_claims_are_of_one_device_of_two_and_of_all_up_to_eight(simulation: Simulation) -> None:
+    for count, sizes in ((3, [1, 2, 3]), (9, [1, 2, 8])):
+        result = simulation.run(PLAIN, *DRA, "--set", f"count={count}", "--output", "json")
+        assert result.returncode == 0, result.stdout + result.stderr
+        assert [len(each["devices"]) for each in lines(result) if each["event"] == "claim_prepared"] == sizes
 
 
 def test_with_no_device_that_a_claim_can_have_no_pod_is_tried(simulation: Simulation) -> None:

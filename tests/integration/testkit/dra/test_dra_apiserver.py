@@ -17,10 +17,12 @@ from tests.slice_cases import BAD, good
 
 from kdp_testkit.dra import objects
 from kdp_testkit.dra.kubelet import SimulatedDraKubelet
+from kdp_testkit.dra.patches import json_patched
 from kdp_testkit.dra.pods import DraPod
 from kdp_testkit.dra.rules import Account
 from kdp_testkit.dra.server import SimulatedApiServer
 from kdp_testkit.dra.status import ApiRefused
+from kdp_testkit.dra.store import KINDS
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
@@ -146,8 +148,8 @@ async def test_tokens_and_permissions() -> None:
             (
                 "DELETE",
                 f"{CLAIMS}/a",
-                f'resourceclaims.resource.k8s.io "a" is forbidden: User "{name}" cannot delete resource "resourceclaims"'
-                + IN_DEFAULT,
+                f'resourceclaims.resource.k8s.io "a" is forbidden: User "{name}" '
+                'cannot delete resource "resourceclaims"' + IN_DEFAULT,
             ),
         ):
             with pytest.raises(ApiRefused) as failed:
@@ -291,3 +293,42 @@ async def test_a_kubelet_wipes_the_slices_of_its_node_at_its_start() -> None:
 
 def test_a_pod_uses_all_its_claims_unless_told() -> None:
     assert DraPod(claims={"a": "b"}).containers[0].claims == (("a", ""),)
+
+
+async def test_labels_select_what_is_listed_and_deleted() -> None:
+    async with SimulatedApiServer() as server:
+        for name, labels in (("s1", {"team": "a"}), ("s2", {"team": "b", "old": ""}), ("s3", {})):
+            item = a_slice(name)
+            item["metadata"]["labels"] = labels
+            await server.ask("POST", SLICES, item)
+
+        async def listed(selector: str) -> list[str]:
+            found = await server.ask("GET", f"{SLICES}?labelSelector={selector}")
+            return [each["metadata"]["name"] for each in found["items"]]
+
+        assert await listed("team") == ["s1", "s2"]
+        assert await listed("!team") == ["s3"]
+        assert await listed("team==b,old") == ["s2"]
+        assert await listed("team=b,!old") == []
+        with pytest.raises(ApiRefused, match="does not take 'team in \\(a\\)'"):
+            await listed("team%20in%20(a)")
+        await server.ask("DELETE", f"{SLICES}?labelSelector=team")
+        assert await listed("") == ["s3"]
+
+
+def test_a_json_patch_removes_elements_of_lists_if_they_are_what_was_judged() -> None:
+    [kind] = [each for each in KINDS if each.plural == "nodes"]
+    taints = [{"key": "a", "effect": "NoSchedule"}, {"key": "b", "effect": "NoSchedule"}]
+    node = {**objects.node(), "spec": {"taints": taints}}
+
+    def patched(*operations: dict[str, Any]) -> list[Any]:
+        found: list[Any] = json_patched(node, operations, kind)["spec"]["taints"]
+        return found
+
+    path = "/spec/taints/0"
+    with pytest.raises(ApiRefused, match="testing value /spec/taints/0 failed"):
+        patched({"op": "test", "path": path, "value": {"key": "b"}}, {"op": "remove", "path": path})
+    with pytest.raises(ApiRefused, match="missing path"):
+        patched({"op": "remove", "path": "/spec/taints/2"})
+    remove = ({"op": "test", "path": path, "value": taints[0]}, {"op": "remove", "path": path})
+    assert patched(*remove) == taints[1:]

@@ -1,8 +1,8 @@
 """Allocations live random lives on a node that is known; every invariant of its head holds, and no mutant survives.
 
 The node: pods hold devices, some in plain init containers that no list names; some come again under their name, and
-some hold none and stay; a kubelet that has just started lists nothing. Lists are asked for, and what they say is how it stood at some moment until they came. `Diary` remembers all
-that was said and answers the same questions the long way round.
+some hold none and stay; a kubelet that has just started lists nothing. Lists are asked for, and say how it stood at
+some moment until they came. `Diary` remembers all that was said and answers the same questions the long way round.
 """
 
 from __future__ import annotations

@@ -94,3 +94,19 @@ def test_a_kubelet_that_cannot_be_asked_is_asked_again() -> None:
     assert detector.next_look == 5.0 + PACE.period
     detector.postpone(6.0, is_outdated=True)
     assert detector.next_look == 6.0 + PACE.again
+
+
+def test_the_verdict_of_the_last_comparison_outlives_the_generation_that_cures_it() -> None:
+    """Else a kubelet that is registered with again and again would look as if it agreed in between."""
+    detector = DriftDetector(PACE)
+    assert detector.disagrees is None
+    detector.connected(0.0)
+    while detector.compare(ALL, NONE, detector.next_look or 0.0) is None:
+        assert detector.disagrees
+    detector.lost()
+    detector.connected(100.0)
+    assert detector.disagrees
+    detector.compare(ALL, ALL, 105.0)
+    assert detector.disagrees is False
+    detector.compare(NONE, ALL, 165.0)
+    assert detector.disagrees

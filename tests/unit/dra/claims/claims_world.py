@@ -1,4 +1,4 @@
-"""Where claims live in tests: an API server's memory, a backend that remembers what it did, and the directories of a node."""
+"""Where claims live in tests: an API server's memory, a backend that remembers its calls, and a node's directories."""
 
 from __future__ import annotations
 

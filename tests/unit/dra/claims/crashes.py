@@ -27,7 +27,7 @@ from .claim_objects import claim, result
 from .claims_world import Widgets, running
 
 KINDS = ("hooks", "plain", "metadata")
-"""A driver whose hooks have a part in Prepare, one without, and one that describes the devices to containers besides."""
+"""A driver whose hooks take part in Prepare, one without, and one that also describes the devices to containers."""
 
 STEPS = ("fsync", "rename", "unlink")
 

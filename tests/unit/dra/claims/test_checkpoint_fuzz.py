@@ -1,4 +1,4 @@
-"""Saved claims of anybody, with the right digest: they are read or refused, and what is read serves all that comes after."""
+"""Saved claims of any content with the right digest are read or refused, and what is read serves all later steps."""
 
 from __future__ import annotations
 

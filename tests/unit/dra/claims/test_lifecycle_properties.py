@@ -60,6 +60,7 @@ class Life(RuleBasedStateMachine):
         self.states: dict[Part, Mapping[str, Any]] = {}
         self.has_awaited = False
         self.answers_api = True
+        self.released_once: set[Part] = set()
 
     # -- what happens --------------------------------------------------------------------------------------------------
 
@@ -169,6 +170,7 @@ class Life(RuleBasedStateMachine):
             expected = self.states.get(saved.part, {})
             holds(7, saved.state == expected, f"{saved.part.request} starts with {saved.state} and not {expected}")
         self.owed |= parts
+        self.released_once -= parts  # they count as touched from now on
         self.write(step.record)
         return {}
 
@@ -177,6 +179,7 @@ class Life(RuleBasedStateMachine):
         is_started = record is not None and not record.is_complete and record.boot_id == f"boot-{self.boot}"
         holds(1, is_started and record and part in {saved.part for saved in record.parts}, f"the disk has {record}")
         self.has_awaited = False
+        self.released_once.discard(part)
         self.given.add(part)
         self.owed.add(part)
         state = step.saved.state
@@ -193,6 +196,7 @@ class Life(RuleBasedStateMachine):
     def take_Commit(self, step: steps.Commit) -> Record:
         parts = {saved.part for saved in step.record.parts}
         holds(3, self.owed <= parts, f"{self.owed - parts} of another allocation is left")
+        self.released_once -= parts
         self.given |= parts
         self.owed |= parts
         self.has_spec = True
@@ -212,8 +216,14 @@ class Life(RuleBasedStateMachine):
         holds(5, not record.is_complete, "the record says that the claim is complete")
         holds(5, not saved[step.saved.part].is_released, f"{step.saved.part.request} is released already")
         holds(8, self.has_awaited, "nobody has waited for threads of allocate")
+        holds(9, step.saved.part not in self.released_once, f"{step.saved.part.request} is released again")
+        self.released_once.add(step.saved.part)
         self.given.discard(step.saved.part)
         self.owed.discard(step.saved.part)
+        self.write(step.record)
+
+    def take_Clear(self, _: steps.Clear) -> None:
+        self.has_spec = False
 
     def take_Forget(self, _: steps.Forget) -> None:
         holds(6, not self.owed, f"{self.owed} was not released")
@@ -301,6 +311,7 @@ MUTANTS = [
         " for saved in before.parts}",
     ),
     Mutant(7, "no state", "state=states.get(part, {})", "state={}"),
+    Mutant(9, "a failure repeats it", "steps.Release(claim, saved, released)", "steps.Release(claim, saved, record)"),
     Mutant(8, "beside a thread", "        yield from steps.AwaitAllocate(claim)\n", ""),
 ]
 
@@ -310,8 +321,8 @@ def test_every_life_keeps_the_invariants() -> None:
     live(PlainLife, examples=100, steps=15)
 
 
-def test_a_life_that_ends_at_any_step_is_made_good() -> None:
-    """Each step of a Prepare and of an Unprepare fails before and after its effect, and then comes what may come."""
+def live_through_every_failure(module: ModuleType = real) -> Counter[tuple[str, str]]:
+    """Let each step of a Prepare and of an Unprepare fail before and after its effect, and then let come what may."""
     hits: Counter[tuple[str, str]] = Counter()
     between: list[Callable[[Life], None]] = [
         lambda _: None,
@@ -319,7 +330,7 @@ def test_a_life_that_ends_at_any_step_is_made_good() -> None:
         lambda life: life.allocate_anew(["w2"]),
         lambda life: life.wipe_specs(),
     ]
-    kinds = (type(kind.__name__, (kind,), {"hits": hits}) for kind in (Life, PlainLife))
+    kinds = (type(kind.__name__, (kind,), {"hits": hits, "module": module}) for kind in (Life, PlainLife))
     for kind, failure, crashed, comes in itertools.product(kinds, FAILURES_ALL, ("prepare", "unprepare"), between):
         life: Life = kind()
         if crashed == "prepare":
@@ -332,6 +343,12 @@ def test_a_life_that_ends_at_any_step_is_made_good() -> None:
         life.prepare(failure, answers_api=True)
         life.unprepare(None)
         assert life.record is None
+        life.unprepare(failure)  # of a claim that is unknown by now
+    return hits
+
+
+def test_a_life_that_ends_at_any_step_is_made_good() -> None:
+    hits = live_through_every_failure()
     missing = {(name, when) for name in STEPS for when in ("done", "before", "after")} - hits.keys()
     assert not missing
 
@@ -339,8 +356,8 @@ def test_a_life_that_ends_at_any_step_is_made_good() -> None:
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.invariant}-{mutant.name}")
 def test_a_mutant_is_killed(mutant: Mutant) -> None:
     module = mutant.load("kdp.dra.claims.lifecycle")
-    lives = (partial(live, Life, examples=60, steps=15, number=n, shrinks=False, module=module) for n in range(20))
-    assert_killed(mutant, lives)
+    drawn = (partial(live, Life, examples=60, steps=15, number=n, shrinks=False, module=module) for n in range(20))
+    assert_killed(mutant, itertools.chain([partial(live_through_every_failure, module)], drawn))
 
 
 def test_each_invariant_has_a_mutant() -> None:
@@ -350,7 +367,7 @@ def test_each_invariant_has_a_mutant() -> None:
 
 def test_an_unknown_claim_is_unprepared_without_a_hook() -> None:
     life = Life()
-    assert life.lived(life.lifecycle.unprepare(CLAIM), None) == ((), ["Read"])
+    assert life.lived(life.lifecycle.unprepare(CLAIM), None) == ((), ["Read", "Clear"])
 
 
 def test_a_claim_of_other_drivers_asks_for_no_device() -> None:

@@ -207,7 +207,7 @@ MUTANTS_OF_FILES = [
     ),
 ]
 MUTANTS_OF_PREPARE = [
-    Mutant(5, "files are forgotten", "            self._metadata.remove(step.claim.uid)\n", ""),
+    Mutant(5, "files are forgotten", "        self._metadata.remove(claim.uid)\n", ""),
     Mutant(
         9,
         "the interface comes too late",

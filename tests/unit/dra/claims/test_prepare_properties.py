@@ -238,8 +238,8 @@ MUTANTS = [
     Mutant(
         5,
         "the spec stays",
-        "            self._cdi.remove_part(self._kind, step.claim.uid)\n            self._metadata",
-        "            self._metadata",
+        "has_spec = self._cdi.remove_part(self._kind, claim.uid)",
+        "has_spec = False",
     ),
 ]
 MUTANTS_OF_LIVES = [

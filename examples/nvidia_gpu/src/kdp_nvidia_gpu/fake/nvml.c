@@ -7,7 +7,9 @@
  *   cuda 13000
  *   init 9                        what nvmlInit answers; 9: the driver is not loaded
  *   gpu 0 uuid=GPU-... name=NVIDIA_H200 minor=0 bus=00000000:3b:00.0 mem=143771 cc=9.0 numa=0 mig=0 lost=0
- *         nvlinks=18 pending=0 failure=0 action=0                (on one line; mem in MiB, name with _ for blanks)
+ *         nvlinks=18 pending=0 failure=0 action=0 license=-1     (on one line; mem in MiB, name with _ for blanks;
+ *                                 license: the state of a virtual GPU's license, -1: it is no virtual GPU)
+ *   field 0 83 123456 3           what nvmlDeviceGetFieldValues answers of GPU 0 for field 83, and its type (NVML_VALUE_TYPE_*)
  * Each GPU takes 200 to 700 W, and a limit that somebody sets stays while this library is loaded.
  *   mig 0 0 uuid=MIG-... gi=1 ci=0 slices=1 mem=18000 sm=16      of GPU 0, number 0
  *   profile 1g.18gb id=19 slices=1 size=1 mem=16384 sm=16 ce=1 dec=1 jpeg=1 ofa=0 places=0,1,2,3,4,5,6
@@ -43,6 +45,7 @@ enum { XID = 8, MIG_CHANGE = 0x100 };
 #define MAXG 16
 #define MAXM 128
 #define MAXF 64
+#define MAXFIELD 320
 typedef struct { char legacy[16]; unsigned domain, bus, device, devid, subsys; char busid[32]; } pci_t;
 typedef struct { unsigned long long total, free, used; } mem_t;
 typedef struct dev *dev_h;
@@ -52,13 +55,15 @@ typedef struct { unsigned pid; unsigned long long used; unsigned gi, ci; } proc_
 typedef union { unsigned ui; unsigned long long ull; } value_t;
 typedef struct { unsigned field, scope; long long stamp, latency; unsigned type, ret; value_t value; } field_t;
 typedef struct { unsigned start, size; } place_t;
+typedef struct { unsigned code, state; char info[128], product[128]; unsigned enabled, year; unsigned short date[5]; unsigned char status; } license_t;
+typedef struct { int supported; unsigned count; license_t features[3]; } licenses_t;
 typedef struct { dev_h dev; unsigned id, profile; place_t place; } gi_info_t;
 typedef struct { dev_h dev; void *gi; unsigned id, profile; place_t place; } ci_info_t;
 typedef struct { unsigned version, id, slices, count, sm, ce, dec, enc, jpeg, ofa; char name[96]; } ci_profile_t;
 typedef struct { unsigned version, id, p2p, slices, count, sm, ce, dec, enc, jpeg, ofa; unsigned long long memMB; char name[96]; } profile_t;
 
 struct dev {
-    int used, index, minor, lost, mig, nvlinks, numa, ccmaj, ccmin, pending, failure, action;
+    int used, index, minor, lost, mig, nvlinks, numa, ccmaj, ccmin, pending, failure, action, license;
     unsigned long long memMiB;
     char uuid[96], name[96], bus[32];
     int parent, gi, ci, slices, gislices, sm, profile; /* of a MIG device; its profile's number and one, if somebody made it */
@@ -68,6 +73,7 @@ struct dev {
 static struct dev gpu[MAXG], mig[MAXM];
 static struct { char name[64]; int code, index; } fails[MAXF];
 static struct { int index; unsigned pid; } procs[MAXM];
+static struct { int known, type; unsigned long long value; } fields[MAXG][MAXFIELD];
 static int ngpu, nmig, nfails, nprocs, nprofiles, initret, inited, cuda = 13000, topo[MAXG][MAXG], linktype[MAXG][32], linkup[MAXG][32];
 static struct { char name[64]; int id, slices, size, mem, sm, ce, dec, jpeg, ofa, nplaces, places[8]; } profiles[16];
 static struct made { int used, parent, profile, start, gi, ci; } made[MAXM / 2]; /* ci -1: none yet */
@@ -105,6 +111,7 @@ static void set(struct dev *d, const char *key, const char *v) {
     else if (!strcmp(key, "pending")) d->pending = n;
     else if (!strcmp(key, "failure")) d->failure = n;
     else if (!strcmp(key, "action")) d->action = n;
+    else if (!strcmp(key, "license")) d->license = atoi(v);
     else if (!strcmp(key, "gi")) d->gi = n;
     else if (!strcmp(key, "ci")) d->ci = n;
     else if (!strcmp(key, "slices")) d->slices = d->gislices = n;
@@ -122,6 +129,7 @@ static void load_state(void) {
     for (int i = 0; i < MAXG; i++) gpu[i].used = 0;
     for (int i = 0; i < MAXM; i++) mig[i].used = 0;
     memset(linkup, 0, sizeof linkup);
+    memset(fields, 0, sizeof fields);
     ngpu = nmig = nfails = nprocs = nprofiles = initret = 0;
     for (int i = 0; i < MAXG; i++) for (int j = 0; j < MAXG; j++) topo[i][j] = i == j ? 0 : 50;
     char line[1024];
@@ -152,6 +160,7 @@ static void load_state(void) {
         else if (!strcmp(w, "topo")) topo[a][b] = topo[b][a] = atoi(word[2]);
         else if (!strcmp(w, "proc") && nprocs < MAXM) { procs[nprocs].index = a; procs[nprocs++].pid = b; }
         else if (!strcmp(w, "fail") && nfails < MAXF) { snprintf(fails[nfails].name, 64, "%s", word[0]); fails[nfails].code = b; fails[nfails++].index = atoi(word[2]); }
+        else if (!strcmp(w, "field") && a < MAXG && b < MAXFIELD) { char *type = strtok_r(0, " \t\n", &sv); fields[a][b].known = 1; fields[a][b].value = strtoull(word[2], 0, 0); fields[a][b].type = type ? atoi(type) : 3; }
         else if (!strcmp(w, "link")) {
             linkup[a][b] = 1; linktype[a][b] = 0;
             for (char *kv; (kv = strtok_r(0, " \t\n", &sv));) {
@@ -164,7 +173,7 @@ static void load_state(void) {
         unsigned long long mask = d->mask;
         unsigned power = d->power;
         memset(d, 0, sizeof *d);
-        d->mask = mask; d->power = power; d->used = 1; d->numa = -1; d->ccmaj = 9; d->minor = a;
+        d->mask = mask; d->power = power; d->used = 1; d->numa = d->license = -1; d->ccmaj = 9; d->minor = a;
         d->index = d < mig || d >= mig + MAXM ? a : b;
         d->parent = a;
         for (char *kv; (kv = strtok_r(0, " \t\n", &sv));) { char *v = strchr(kv, '='); if (v) { *v = 0; set(d, kv, v + 1); } }
@@ -259,7 +268,7 @@ int nvmlDeviceGetName(dev_h d, char *o, unsigned n) { IN(d); return str(o, n, ph
 int nvmlDeviceGetMinorNumber(dev_h d, unsigned *m) { IN(d); if (MIGIS(d)) return NOTSUP; *m = d->minor; return OK; }
 static void fillpci(const char *bus, pci_t *p) { memset(p, 0, sizeof *p); sscanf(bus, "%x:%x:%x", &p->domain, &p->bus, &p->device); snprintf(p->busid, 32, "%s", bus); }
 int nvmlDeviceGetPciInfo_v3(dev_h d, pci_t *p) { IN(d); fillpci(phys(d)->bus, p); return OK; }
-int nvmlDeviceGetMemoryInfo(dev_h d, mem_t *m) { IN(d); m->total = d->memMiB << 20; m->used = 0; m->free = m->total; return OK; }
+int nvmlDeviceGetMemoryInfo(dev_h d, mem_t *m) { IN(d); m->total = d->memMiB << 20; m->used = m->total / 4; m->free = m->total - m->used; return OK; }
 int nvmlDeviceGetCudaComputeCapability(dev_h d, int *a, int *b) { IN(d); *a = phys(d)->ccmaj; *b = phys(d)->ccmin; return OK; }
 int nvmlDeviceGetMemoryAffinity(dev_h d, unsigned n, unsigned long *s, unsigned scope) { (void)scope; IN(d); if (!n) return BADARG; memset(s, 0, n * sizeof *s); if (d->numa >= 0) s[0] = 1ul << d->numa; return OK; }
 int nvmlDeviceGetTopologyCommonAncestor(dev_h a, dev_h b, unsigned *l) { IN(a); IN(b); *l = topo[phys(a)->index][phys(b)->index]; return OK; }
@@ -270,6 +279,12 @@ int nvmlDeviceGetPowerManagementDefaultLimit(dev_h d, unsigned *mw) { IN(d); if 
 int nvmlDeviceGetPowerManagementLimitConstraints(dev_h d, unsigned *least, unsigned *most) { IN(d); if (MIGIS(d)) return NOTSUP; *least = 200000; *most = 700000; return OK; }
 int nvmlDeviceGetPowerManagementLimit(dev_h d, unsigned *mw) { IN(d); if (MIGIS(d)) return NOTSUP; *mw = d->power ? d->power : 700000; return OK; }
 int nvmlDeviceSetPowerManagementLimit(dev_h d, unsigned mw) { IN(d); if (MIGIS(d)) return NOTSUP; if (mw < 200000 || mw > 700000) return BADARG; d->power = mw; return OK; }
+int nvmlDeviceGetPowerUsage(dev_h d, unsigned *mw) { IN(d); if (MIGIS(d)) return NOTSUP; *mw = 123450; return OK; }
+int nvmlDeviceGetTemperature(dev_h d, unsigned sensor, unsigned *t) { IN(d); if (sensor) return BADARG; *t = 41 + d->index; return OK; }
+int nvmlDeviceGetUtilizationRates(dev_h d, unsigned *u) { IN(d); if (phys(d)->mig) return NOTSUP; u[0] = 37; u[1] = 12; return OK; }
+int nvmlDeviceGetClockInfo(dev_h d, unsigned type, unsigned *mhz) { IN(d); if (type > 3) return BADARG; if (MIGIS(d)) return NOTSUP; *mhz = type == 2 ? 2619 : 1980 - d->index; return OK; }
+int nvmlDeviceGetEncoderUtilization(dev_h d, unsigned *u, unsigned *period) { IN(d); if (phys(d)->mig) return NOTSUP; *u = 5; *period = 167000; return OK; }
+int nvmlDeviceGetDecoderUtilization(dev_h d, unsigned *u, unsigned *period) { IN(d); if (phys(d)->mig) return NOTSUP; *u = 7; *period = 167000; return OK; }
 static int running(dev_h d, unsigned *n, proc_t *p) {
     unsigned found = 0, room = *n;
     for (int i = 0; i < nprocs; i++) if (procs[i].index == phys(d)->index) { if (p && found < room) p[found] = (proc_t){procs[i].pid, 1 << 20, ~0u, ~0u}; found++; }
@@ -281,7 +296,25 @@ int nvmlDeviceGetComputeRunningProcesses_v2(dev_h d, unsigned *n, proc_t *p) { I
 int nvmlDeviceGetComputeRunningProcesses_v3(dev_h d, unsigned *n, proc_t *p) { IN(d); return running(d, n, p); }
 int nvmlDeviceGetRemappedRows(dev_h d, unsigned *c, unsigned *u, unsigned *p, unsigned *f) { IN(d); *c = 0; *u = d->pending || d->failure; *p = d->pending; *f = d->failure; return OK; }
 int nvmlDeviceGetNvLinkRemoteDeviceType(dev_h d, unsigned l, unsigned *t) { IN(d); if (l >= (unsigned)d->nvlinks || !linkup[d->index][l]) return NOTSUP; *t = linktype[d->index][l]; return OK; }
-int nvmlDeviceGetFieldValues(dev_h d, int n, field_t *v) { IN(d); for (int i = 0; i < n; i++) { v[i].type = 1; v[i].ret = v[i].field == 230 ? OK : NOTSUP; v[i].value.ui = d->action; } return OK; }
+/* The bytes of NVLink are asked by link, or of all at once; this one knows only the sum. */
+int nvmlDeviceGetFieldValues(dev_h d, int n, field_t *v) {
+    IN(d);
+    for (int i = 0; i < n; i++) {
+        unsigned f = v[i].field;
+        int there = f < MAXFIELD && !MIGIS(d) && fields[d->index][f].known && (f < 138 || f > 141 || v[i].scope == ~0u);
+        v[i].type = 1; v[i].ret = OK;
+        if (f == 230) v[i].value.ui = d->action;
+        else if (f == 144) v[i].value.ui = d->pending;
+        else if (f == 145) v[i].value.ui = d->failure;
+        else if (!there) v[i].ret = NOTSUP;
+        else {
+            v[i].type = fields[d->index][f].type;
+            v[i].value.ull = v[i].type == 1 ? 0xabcdabcd00000000ull : 0; /* above a short value may be anything */
+            if (v[i].type == 1) v[i].value.ui = fields[d->index][f].value; else v[i].value.ull = fields[d->index][f].value;
+        }
+    }
+    return OK; }
+int nvmlDeviceGetGridLicensableFeatures_v4(dev_h d, licenses_t *l) { IN(d); memset(l, 0, sizeof *l); if (d->license < 0) return OK; l->supported = 1; l->count = 1; l->features[0].code = 1; l->features[0].state = d->license; l->features[0].enabled = 1; return OK; }
 int nvmlDeviceGetMigMode(dev_h d, unsigned *c, unsigned *p) { IN(d); *c = *p = phys(d)->mig; return OK; }
 int nvmlDeviceGetMaxMigDeviceCount(dev_h d, unsigned *n) { IN(d); *n = d->mig ? 7 : 0; return OK; }
 int nvmlDeviceGetMigDeviceHandleByIndex(dev_h d, unsigned i, dev_h *m) { IN(d); for (int k = 0; k < MAXM; k++) if (mig[k].used && mig[k].parent == d->index && mig[k].index == (int)i) { *m = &mig[k]; return OK; } return NOTFOUND; }

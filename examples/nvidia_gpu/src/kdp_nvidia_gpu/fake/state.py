@@ -2,7 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import attrs
+
+_FIELDS = {
+    3: (12, 3),
+    4: (1, 3),
+    5: (340, 3),
+    6: (2, 3),
+    29: (3, 1),
+    30: (4, 1),
+    31: (0, 1),
+    82: (55, 1),
+    83: (9_876_543_210, 3),
+    94: (6, 1),
+    138: (5_000_000_000, 3),
+    139: (4_000_000_000, 3),
+    142: (8, 1),
+    143: (9, 1),
+    197: (70_000_000_000, 3),
+    198: (60_000_000_000, 3),
+}
+
+FIELDS: Mapping[int, tuple[int, int]] = MappingProxyType(_FIELDS)
+"""What `nvmlDeviceGetFieldValues` answers: value and NVML_VALUE_TYPE_*, by NVML_FI_DEV_*."""
 
 
 @attrs.frozen(kw_only=True)
@@ -47,6 +72,8 @@ class GpuState:
         recovery_action: What the driver wants, NVML_GPU_RECOVERY_ACTION_*.
         pids: Who computes on it.
         uuid: Its UUID; None: one that follows from its index.
+        fields: What it answers to `nvmlDeviceGetFieldValues`, as `FIELDS`.
+        license: The state of a virtual GPU's license, NVML_GRID_LICENSE_STATE_*; None: it is no virtual GPU.
     """
 
     name: str = "NVIDIA H200"
@@ -63,6 +90,8 @@ class GpuState:
     recovery_action: int = 0
     pids: tuple[int, ...] = ()
     uuid: str | None = None
+    fields: Mapping[int, tuple[int, int]] = FIELDS
+    license: int | None = None
 
 
 _PROFILES: dict[str, str] = {
@@ -124,8 +153,10 @@ class NvmlState:
                 f"name={gpu.name.replace(' ', '_')} minor={minor} bus=0000{self.bus(index).upper()} "
                 f"mem={gpu.memory_mib} cc={gpu.compute} numa={gpu.numa_node} mig={int(gpu.is_mig)} "
                 f"lost={int(gpu.is_lost)} nvlinks={len(gpu.nvlinks)} pending={int(gpu.remap_pending)} "
-                f"failure={int(gpu.remap_failed)} action={gpu.recovery_action}"
+                f"failure={int(gpu.remap_failed)} action={gpu.recovery_action} "
+                f"license={-1 if gpu.license is None else gpu.license}"
             )
+            lines += [f"field {index} {number} {value} {kind}" for number, (value, kind) in gpu.fields.items()]
             for mig in gpu.instances:
                 lines.append(
                     f"mig {index} {mig.index} uuid={self.mig_uuid(index, mig.index)} gi={mig.gi} ci={mig.ci} "

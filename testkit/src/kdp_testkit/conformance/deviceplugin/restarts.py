@@ -83,7 +83,7 @@ async def _long_absence(case: Case) -> str:
         known = len(scene.lists)
         await scene.kubelet.stop()
         used = await _processor(scene, span)
-        if used >= MOST_USED:  # its start may still have been in it; whoever spins does so again
+        if used >= MOST_USED:  # its start may still have been in it; a plugin that spins does so again
             used = min(used, await _processor(scene, span))
         scene.require(used < MOST_USED, f"without a kubelet the plugin used {used:.0%} of a processor")
         await scene.kubelet.start()

@@ -7,15 +7,13 @@ import logging
 import anyio
 import pytest
 
-from kdp.deviceplugin import change_log
-from kdp.deviceplugin.change_log import MOST_OF_DEVICE, MOST_OF_RESOURCE, ChangeLog
-from kdp.deviceplugin.inventory import Change, Transition
 from kdp.model.devices import Device, Health
+from kdp.supervision import change_log
+from kdp.supervision.change_log import MOST_OF_DEVICE, MOST_OF_RESOURCE, ChangeLog, Transition
 
 
-def change(*devices: Device, removed: tuple[str, ...] = ()) -> Change:
-    transitions = tuple(Transition(device=device, before=Health.healthy()) for device in devices)
-    return Change(transitions=transitions, removed=removed, topology_lost_by=None, on_wire=True)
+def change(*devices: Device) -> tuple[Transition, ...]:
+    return tuple(Transition(device=device, before=Health.healthy()) for device in devices)
 
 
 def sick(device_id: str, reason: object) -> Device:
@@ -24,7 +22,7 @@ def sick(device_id: str, reason: object) -> Device:
 
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.INFO, "kdp.deviceplugin.change_log")
+    caplog.set_level(logging.INFO, "kdp.supervision.change_log")
     monkeypatch.setattr(change_log, "PERIOD", 0.3)
     return caplog
 
@@ -65,7 +63,7 @@ async def test_what_is_quiet_is_logged_as_ever(lines: pytest.LogCaptureFixture) 
     told = ChangeLog("example.com/w")
     told.changed(change(sick("w0", 1)))
     told.changed(change(Device(id="w0")))
-    told.changed(change(removed=("w0",)))
+    told.changed((), ("w0",))
     told.changed(change(*(sick(f"w{n}", 1) for n in range(9))))
     told.end()
     assert [line.partition(": ")[2] for line in lines.messages] == [

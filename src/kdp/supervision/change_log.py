@@ -1,4 +1,4 @@
-"""Log lines of one resource: what changed in its device table, and in its connection to the kubelet."""
+"""Log lines about the devices of one resource or driver: whose health changed, and which left the list."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final, final
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+import attrs
 
-    from .inventory import Change, Snapshot
+from ..model.devices import Device, Health
+from ..startup import shown
+from .health import is_of_quarantine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ..concurrency.history import History, Kind
 
 logger = logging.getLogger(__name__)
 
@@ -28,74 +34,64 @@ _MOST_LINES = 5
 
 
 @final
-class StateLog:
-    """Logs a change of state once; what goes on while it lasts is not news."""
+@attrs.frozen(kw_only=True)
+class Transition:
+    """A device's health as others see it has changed; ``before`` None: the device is new."""
 
-    def __init__(self, resource: str) -> None:
-        self._resource = resource
-        self._is_connected = False
-        self._logged: set[str] = set()
+    __repr__ = shown
 
-    def connected(self, snapshot: Snapshot | None) -> None:
-        """The kubelet holds a stream."""
-        if not self._is_connected:
-            self._is_connected, self._logged = True, set()
-            devices = snapshot.devices.values() if snapshot is not None else ()
-            healthy = sum(device.health.is_healthy for device in devices)
-            what = f"connected to the kubelet, devices: {len(devices)}, healthy: {healthy}"
-            logger.info("%s: %s", self._resource, what, extra={"resource": self._resource})
-
-    def lost(self, reason: str) -> None:
-        """The kubelet holds none."""
-        if reason not in self._logged:
-            self._is_connected = False
-            self.warn(f"not registered: {reason}; trying again", key=reason)
-
-    def warn(self, text: str, *, key: str | None = None) -> None:
-        """Log a warning, once while the state lasts."""
-        if (key or text) not in self._logged:
-            self._logged.add(key or text)
-            logger.warning("%s: %s", self._resource, text, extra={"resource": self._resource})
+    device: Device
+    before: Health | None
 
 
 @final
 class ChangeLog:
     """Logs each device whose health changed or that left the list; a new, healthy device is no news.
 
+    Of a quarantine, the entry and the exit are logged, and no flap between them.
+
     A device that changes all the time has `MOST_OF_DEVICE` lines in a period, and all devices have `MOST_OF_RESOURCE`.
     What is not shown is counted, and at the period's end its last state is told. asyncio only; use it from one loop.
+
+    Args:
+        resource: The resource or driver.
+        gone: What is said of a device that has left the list.
+        history: Takes what is logged, too; None: nobody reads it.
     """
 
-    def __init__(self, resource: str) -> None:
+    def __init__(self, resource: str, *, gone: str = "no longer listed", history: History | None = None) -> None:
         self._resource = resource
+        self._history = history
+        self._gone = gone
         self._ends_at = float("-inf")
         self._lines = 0
         self._lines_of: dict[str, int] = {}
         self._hidden: dict[str, tuple[int, str, int]] = {}
         self._end: asyncio.TimerHandle | None = None
 
-    def changed(self, change: Change) -> tuple[str, ...]:
-        """Log a change; returns the devices that became Unhealthy and are shown."""
+    def changed(self, transitions: Iterable[Transition], removed: Sequence[str] = ()) -> tuple[str, ...]:
+        """Log a change; returns the devices that became Unhealthy and are shown.
+
+        Args:
+            transitions: New devices and changes of health.
+            removed: Ids that have left the list.
+        """
         now = time.monotonic()
         if now >= self._ends_at:
             self._begin(now)
         news: dict[tuple[int, str], list[str]] = {}
-        for transition in change.transitions:
+        for transition in transitions:
             device, health = transition.device, transition.device.health
+            if transition.before is not None and is_of_quarantine(transition.before) and is_of_quarantine(health):
+                continue  # a device is put there because it flaps: each further flap is no news
             if transition.before is not None or not health.is_healthy:
                 level = logging.INFO if health.is_healthy else logging.WARNING
                 news.setdefault((level, f"now {health}"), []).append(device.id)
-        if change.removed:
-            news[logging.INFO, "no longer listed"] = list(change.removed)
+        if removed:
+            news[logging.INFO, self._gone] = list(removed)
         shown = {key: self._to_show(ids, *key) for key, ids in news.items()}
         for (level, what), ids in shown.items():
             self._log(level, ids, what)
-        if change.topology_lost_by is not None:
-            logger.warning(
-                "%s: device %s has no NUMA node, so none is told for the whole resource",
-                self._resource,
-                change.topology_lost_by,
-            )
         if self._hidden and self._end is None:
             self._end = asyncio.get_running_loop().call_later(self._ends_at - now, self.end)
         return tuple(i for (level, _), ids in shown.items() if level == logging.WARNING for i in ids)
@@ -135,6 +131,10 @@ class ChangeLog:
 
     def _log(self, level: int, ids: Sequence[str], what: str) -> None:
         """Log one line for each device, or one for all where many changed together."""
+        if ids:
+            recovered: Kind = "gone" if what.startswith(self._gone) else "recovered"
+            if self._history is not None:
+                self._history.add("fault" if level == logging.WARNING else recovered, self._resource, what, ids)
         if len(ids) > _MOST_LINES:
             what = f"{len(ids)} devices are {what}: {', '.join(ids[:_MOST_LINES])}, ..."
             self._lines += 1

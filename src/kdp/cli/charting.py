@@ -1,0 +1,157 @@
+"""What a Helm chart is made of, besides the deployment: asked of the class, and of what was given."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import attrs
+
+from .. import manifests
+from ..daemon.settings import SETTINGS
+from ..errors import ConfigurationError, KdpError
+from ..hardware import Host
+from ..manifests.chart_values import ChartFacts, split_image
+from ..manifests.deployment import CONFIG_DIR
+from ..manifests.schema import offered, setting_schema
+from ..model.devices import Version
+from ..model.quantities import Quantity
+from .config import read as read_config
+from .convert import ConversionError, convert
+from .invocation import Invocation, needs_of
+from .parameters import alternatives, parameters_schema, words_of
+from .targets import settable
+
+if TYPE_CHECKING:
+    from ..daemon.setting import Given
+    from ..manifests.deployment import Deployment
+    from ..manifests.placement import Placement
+    from ..model.backend import Needs
+    from .targets import Recipe
+
+_MONITORING = Path(manifests.__file__).parent / "monitoring"
+"""What `scripts/dashboard.py` writes for charts."""
+
+_VERSION = re.compile(r"v?(\d+\.\d+\.\d+([-+][0-9A-Za-z.+-]+)?)")
+
+
+def facts_of(invocation: Invocation, deployment: Deployment, placement: Placement) -> ChartFacts:
+    """Return the facts of an invocation's chart, after its plan was made.
+
+    Raises:
+        ConfigurationError: A parameter has a value that YAML cannot hold.
+    """
+    from .. import __version__
+
+    plan, recipe = invocation.plan(), invocation.recipe
+    tag = split_image(placement.image)["tag"]
+    version = _VERSION.fullmatch(tag)
+    arguments = {name: value for name, value in recipe.arguments.items() if not isinstance(value, Host)}
+    names = {setting.name for setting in offered(plan.settings.mode)}
+    file: Mapping[str, Given] = read_config(invocation.config).settings
+    if deployment.config_label is not None:  # then the files stay files, and a value would hide what is in them
+        arguments = {name: arguments[name] for name, _, _ in invocation.parameters()}
+        file = {}
+    given = {name: _plain(name, value, deployment.files) for name, value in arguments.items()}
+    about = (inspect.getdoc(recipe.cls) or deployment.name).partition("\n")[0]
+    return ChartFacts(
+        version=version[1] if version is not None else __version__,
+        app_version=tag or __version__,
+        description=about,
+        mode=plan.settings.mode,
+        resource=plan.backends[0].resource,
+        parameters=parameters_schema(recipe.cls, given),
+        fixed=_fixed(recipe),
+        config=_config(invocation, file, names),
+        given=given,
+        dashboard=(_MONITORING / "dashboard.json").read_text(),
+        rules=(_MONITORING / "rules.yaml").read_text(),
+    )
+
+
+def _config(invocation: Invocation, file: Mapping[str, Given], names: set[str]) -> dict[str, Any]:
+    """Return the settings that were given by flag, variable, or file, by key."""
+    found: dict[str, Any] = {}
+    for name in (name for name in SETTINGS if name in names):
+        setting = SETTINGS[name]
+        text = invocation.flags.get(name) or os.environ.get(setting.variable)
+        value = text if text else file[name].value if name in file else None
+        if value is None:
+            continue
+        if isinstance(value, Mapping):  # as in a flag, which keeps their order
+            pairs = cast("Mapping[object, object]", value)
+            value = ",".join(f"{key}={'none' if each is None else each}" for key, each in pairs.items())
+        is_text = setting_schema(setting).get("type") == "string"
+        found[setting.key] = value if is_text or not isinstance(value, str) else _number(value)
+    return found
+
+
+def _number(text: str) -> object:
+    """Return a number that was given as text, as YAML has it, and any other text as it is."""
+    if re.fullmatch(r"0|[1-9][0-9]{0,8}", text):
+        return int(text)
+    return float(text) if re.fullmatch(r"[0-9]{1,9}\.[0-9]{1,6}", text) else text
+
+
+def _plain(name: str, value: object, files: Mapping[str, str]) -> Any:
+    """Return a parameter's value as YAML has it."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Path):
+        return f"{CONFIG_DIR}/{re.sub(r'[^-._a-zA-Z0-9]', '-', value.name)}" if value.is_file() else str(value)
+    if isinstance(value, enum.Enum):
+        return value.value if isinstance(value.value, str) else value.name
+    if isinstance(value, (Quantity, Version)):
+        return str(value)
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(name, each, files) for each in cast("list[object]", value)]
+    if isinstance(value, Mapping):
+        pairs = cast("Mapping[object, object]", value)
+        return {str(key): _plain(name, each, files) for key, each in pairs.items()}
+    if attrs.has(type(value)):
+        return {key: _plain(name, each, files) for key, each in attrs.asdict(cast("Any", value)).items()}
+    raise ConfigurationError(
+        f"--set {name}: a chart's values cannot hold a {type(value).__name__}; leave it out of --format helm"
+    )
+
+
+def _fixed(recipe: Recipe) -> dict[str, tuple[object, ...] | None]:
+    """Return the parameters whose values change what the pod is given, found by trying some of their values.
+
+    With each stands which of its words do not; None: it has no words.
+    """
+    before = _rights(recipe)
+    found: dict[str, tuple[object, ...] | None] = {}
+    for name, parameter in settable(recipe.cls).items():
+        now = recipe.arguments.get(name, parameter.default)
+        changing: list[object] = []
+        for value in alternatives(parameter.annotation, now):
+            needs = _rights(_with(recipe, name, value, parameter.annotation))
+            if needs is not None and needs != before:
+                changing.append(value)
+        if changing:
+            words = words_of(parameter.annotation)
+            found[name] = tuple(each for each in words if each not in changing) or None
+    return found
+
+
+def _with(recipe: Recipe, name: str, value: object, annotation: Any) -> Recipe | None:
+    try:
+        return attrs.evolve(recipe, arguments={**recipe.arguments, name: convert(value, annotation)})
+    except ConversionError:
+        return None
+
+
+def _rights(recipe: Recipe | None) -> Needs | None:
+    """Return what a backend with these arguments needs; None: it cannot be made, or does not say."""
+    if recipe is None:
+        return None
+    try:
+        return needs_of(recipe.make())
+    except KdpError:
+        return None

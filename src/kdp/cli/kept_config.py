@@ -1,0 +1,186 @@
+"""The last good configuration of ``kdp run``: kept, and used at a restart if the file is bad by then.
+
+A bad edit of a ConfigMap would otherwise wait for the next restart, and then no plugin of the cluster would start.
+
+The text of the file is kept in the state directory when a plan was made of it. If only the file names that directory,
+the bad file is searched for its line, also if it cannot be parsed. If it cannot be read either, only the default
+directory is left to look in. What is kept belongs to the targets and to the file's path. Flags and variables are taken
+as they are now.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import time
+import zlib
+from typing import TYPE_CHECKING, Final, final
+
+from ..daemon import parsers
+from ..daemon.serving import Rejection
+from ..daemon.settings import DEFAULT_STATE_DIR, SETTINGS
+from ..errors import ConfigurationError, InvalidValueError, message_of
+from ..storage import files, reading
+from ..storage.documents import parse_json
+from . import config
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ..daemon.plan import Plan
+    from .invocation import Invocation
+
+logger = logging.getLogger(__name__)
+
+VERSION: Final = 1
+
+_STATE_DIR: Final = re.compile(r"""^[\s{,]*["']?state[-_]dir["']?\s*[:=]\s*["']?([^\s"'#,}]+)""", re.MULTILINE)
+"""The setting in YAML, JSON, or TOML, in a line of its own."""
+
+MOST_BYTES: Final = 8 * reading.MAX_CONFIG_BYTES
+"""Limit of a kept file: a text grows when it is written as JSON."""
+
+
+@final
+class ConfigKeeper:
+    """Makes the plans of an invocation, keeps the text of a good file, and falls back on it at the start.
+
+    Args:
+        invocation: What the command was called with.
+        is_strict: Whether a bad file is refused although an earlier good one is kept.
+
+    Attributes:
+        rejection: Why the file is not in force after `first`; None: it is.
+    """
+
+    def __init__(self, invocation: Invocation, *, is_strict: bool) -> None:
+        self.rejection: Rejection | None = None
+        self._invocation = invocation
+        self._is_strict = is_strict
+        self._read: tuple[str | None, dict[str, object]] = (None, {})
+
+    def first(self) -> Plan:
+        """Return the plan to start with.
+
+        Raises:
+            ConfigurationError: Something that was given is wrong, and nothing that was kept helps.
+        """
+        try:
+            return self.again()
+        except (ConfigurationError, InvalidValueError) as error:
+            text = None if self._is_strict else self._kept()
+            if text is None:
+                raise
+            try:
+                plan = self._invocation.plan(text)
+            except (ConfigurationError, InvalidValueError):
+                raise error from None  # it is not only the file
+            self.rejection = Rejection(reason=message_of(error), since=time.time())
+            return plan
+
+    def again(self) -> Plan:
+        """Return the plan of the file as it is now.
+
+        Raises:
+            ConfigurationError: Something that was given is wrong.
+        """
+        if self._invocation.config is None:
+            return self._invocation.plan()
+        plan = self._invocation.plan(config.text_of(self._invocation.config))
+        self._read = (plan.text, self._key)
+        return plan
+
+    def keep(self, plan: Plan) -> None:
+        """Keep the text of a plan that has proved itself; that of one that was not read from the file is kept already.
+
+        It blocks for the disk. A fault of it is a warning in the log.
+        """
+        text, key = self._read
+        if text is not None and text == plan.text and plan.settings.state_dir is not None:
+            self._keep(_path_in(plan.settings.state_dir, key), text, key)
+
+    @property
+    def _key(self) -> dict[str, object]:
+        """What the kept text belongs to."""
+        file = self._invocation.config
+        return {
+            "targets": list(self._invocation.targets),
+            "file": None if file is None else os.path.abspath(file),
+        }
+
+    # -- the file ------------------------------------------------------------------------------------------------------
+
+    def _directories(self) -> Iterator[Path]:
+        """Return where the text may be kept: in the directory that is given, in that of the file, in the default one.
+
+        The file is bad, and may be no YAML any more. Then a line that looks like the setting will do, because what is
+        kept in a directory tells of which file it is.
+        """
+        setting = SETTINGS["state_dir"]
+        given = self._invocation.flags.get(setting.name) or os.environ.get(setting.variable)
+        if given:
+            yield from _directory(given)
+            return
+        if self._invocation.config is None:
+            return
+        with contextlib.suppress(ConfigurationError):
+            text = config.text_of(self._invocation.config)
+            for match in _STATE_DIR.finditer(text):
+                yield from _directory(match[1])
+        yield DEFAULT_STATE_DIR
+
+    def _keep(self, path: Path, text: str, key: dict[str, object]) -> None:
+        import json  # a plugin without a configuration file starts without it
+
+        data = json.dumps({"version": VERSION, **key, "text": text}).encode(errors="surrogateescape")
+        try:
+            if path.exists() and reading.read(path, limit=MOST_BYTES, follow=False) == data:
+                return
+        except OSError:
+            pass  # it is replaced
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            files.replace(path, data, mode=0o600)
+        except OSError as error:
+            # An ordinary user who tries a plugin has no right to the default state directory.
+            level = logging.DEBUG if isinstance(error, PermissionError) else logging.WARNING
+            text = "a restart with a bad file will have no good one to fall back on"
+            logger.log(level, "the configuration cannot be kept in %s (%s): %s", path, error.strerror, text)
+
+    def _kept(self) -> str | None:
+        """Return the text of the last good file; None: there is none."""
+        found = (self._kept_in(directory) for directory in self._directories())
+        return next((text for text in found if text is not None), None)
+
+    def _kept_in(self, directory: Path) -> str | None:
+        path = _path_in(directory, self._key)
+        try:
+            document = parse_json(reading.read(path, limit=MOST_BYTES, follow=False))
+            if document["version"] != VERSION or not isinstance(document["text"], str):
+                raise ValueError("it is of another version")
+            key = self._key
+            if {name: document[name] for name in key} != key:
+                return None  # of another target or file
+            text: str = document["text"]
+        except (FileNotFoundError, PermissionError):  # who may not read there has kept nothing there
+            return None
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            logger.warning("the kept configuration %s is ignored: %s", path, why)
+            return None
+        return text
+
+
+def _path_in(directory: Path, key: dict[str, object]) -> Path:
+    """Return where the text is kept in a state directory."""
+    return directory / f"config-{zlib.crc32(repr(key).encode(errors='backslashreplace')):08x}.json"
+
+
+def _directory(given: str) -> Iterator[Path]:
+    with contextlib.suppress(parsers.Unacceptable):  # it is refused where the settings are resolved
+        path = parsers.path_or_none(given)
+        if path is not None:
+            yield path

@@ -1,0 +1,55 @@
+"""A living plugin of this node: which socket a command means, and the plugin's answer.
+
+The commands load neither gRPC nor a vendor's class. They run in the plugin's container, within its limit of memory.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from ..daemon.found_sockets import found_sockets
+from ..daemon.missing_socket import why_no_socket
+from ..daemon.setting import Given
+from ..daemon.settings import SETTINGS
+from ..daemon.sources import from_environment, resolve_some
+from ..errors import ConfigurationError
+from ..kubelet.sockets import is_answered
+from .options import refusing
+from .streams import shown
+
+_NAMES = ("socket", "state_dir", "kubelet_root", "device_plugin_dir")
+
+
+def socket_of(ctx: click.Context, **flags: str | None) -> Path:
+    """Return the plugin's socket: the one that is named, else the only one of this node.
+
+    Args:
+        ctx: Its command ends with 1 if no plugin has a socket.
+        **flags: The settings ``socket`` and ``state_dir``.
+
+    Raises:
+        Refusal: An option is wrong, or several plugins have a socket.
+    """
+    strongest = {name: Given(SETTINGS[name].flag, text) for name, text in flags.items() if text is not None}
+    with refusing():
+        settings = resolve_some([strongest, from_environment(os.environ)], _NAMES)
+        if isinstance(settings.socket, Path):
+            return settings.socket
+        if settings.socket is None or settings.state_dir is None:
+            raise ConfigurationError("--socket is missing; expected the socket of a running plugin")
+        found = found_sockets(settings.state_dir, settings.kubelet_root)
+        if len(found) > 1:  # a killed plugin leaves one
+            found = [each for each in found if is_answered(each) is not False] or found[:1]
+        if len(found) > 1:
+            raise ConfigurationError(
+                f"state directory {str(settings.state_dir)!r}: several plugins of this node have a socket; name one "
+                f"of them with --socket: {', '.join(map(str, found))}"
+            )
+    if not found:
+        absence = why_no_socket(settings.state_dir, settings.paths)
+        click.echo(shown(f"{absence.seen}; {absence.remedy}"))
+        ctx.exit(1)
+    return found[0]

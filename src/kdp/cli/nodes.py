@@ -1,0 +1,122 @@
+"""``kdp nodes``: the devices of all nodes of a cluster."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, TextIO
+
+import click
+
+from .options import output_option, refusing
+from .reaching import cluster_option, reach
+from .streams import console, document, table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ..cluster.nodes import NodesApi
+    from ..operations.cluster_view import ClusterView
+
+_EXPIRED = 410
+_NOT_SERVED = (403, 404)
+
+
+@click.command("nodes", short_help="Show the devices of all nodes of a cluster.")
+@click.option(
+    "--resource",
+    "patterns",
+    multiple=True,
+    metavar="PATTERN",
+    help="Only resources and DRA drivers with such a name, as 'nvidia.com/*'; may be repeated.",
+)
+@cluster_option
+@output_option("table", "json")
+def command(patterns: tuple[str, ...], kubeconfig: Path | None, output: str) -> None:
+    """Show the devices of all nodes of a cluster: extended resources, and the pools of DRA drivers.
+
+    REQUESTED is what the pods ask for that are on the node and have not ended. UNHEALTHY is capacity without
+    allocatable. PLUGINS are the pods on the node that mount its kubelet's directory for plugins, with their version. It
+    needs the verb 'list' on 'nodes', 'pods', and, for pools, 'resourceslices'.
+
+    \b
+    Exit codes:
+      0  shown
+      1  the API server refused
+      2  an option is wrong
+    """  # noqa: D301 - click's mark for a block that keeps its lines
+    out = document()
+
+    async def work(api: NodesApi) -> tuple[ClusterView, str | None]:
+        return await _collected(api, patterns)
+
+    with refusing():
+        view, missing = reach(kubeconfig, work)
+    if output == "json":
+        click.echo(json.dumps({**view.as_json(), "pools_unknown": missing}, indent=2), file=out)
+    else:
+        _print(out, view, missing)
+
+
+async def _collected(api: NodesApi, patterns: Sequence[str]) -> tuple[ClusterView, str | None]:
+    """Return what the cluster says, and why its pools are not known; None: they are."""
+    from ..cluster.api import ApiError
+    from ..cluster.nodes import nodes, resource_slices, running_pods
+    from ..errors import sentence
+    from ..operations.cluster_view import ClusterView
+
+    for is_last in (False, True):
+        view = ClusterView(patterns)
+        try:
+            async for node in nodes(api):
+                view.add_node(node)
+            async for pod in running_pods(api):
+                view.add_pod(pod)
+            try:
+                async for item in resource_slices(api):
+                    view.add_slice(item)
+            except ApiError as error:
+                if error.status not in _NOT_SERVED:
+                    raise
+                return view, sentence(error)
+        except ApiError as error:
+            if error.status != _EXPIRED or is_last:  # a list took so long that its version is gone: once more
+                raise
+        else:
+            return view, None
+    raise AssertionError
+
+
+def _print(out: TextIO, view: ClusterView, missing: str | None) -> None:
+    screen = console(out)
+    rows = [*view.resources()]
+    titles: dict[str, str] = {}
+    for row in rows:
+        if row.node not in titles:
+            titles[row.node] = ", ".join(dict.fromkeys(plugin.title for plugin in view.plugins(row.node)))
+    heads = ("NODE", "RESOURCE", "CAPACITY", "ALLOCATABLE", "REQUESTED", "UNHEALTHY", "PLUGINS")
+    lines = [
+        (
+            row.node if row.is_node_ready else f"{row.node} (not ready)",
+            row.resource,
+            *map(str, (row.capacity, row.allocatable, row.requested, row.unhealthy or "-")),
+            titles[row.node],
+        )
+        for row in rows
+    ]
+    if lines:
+        screen.print(table(heads, lines, ["red" if row.unhealthy or not row.is_node_ready else "" for row in rows]))
+    pools = [*view.pools()]
+    if pools:
+        of_pools = ("NODE", "DRIVER", "POOL", "SLICES", "DEVICES", "TAINTED")
+        if lines:
+            click.echo(file=out)
+        cells = [
+            (each.node, each.driver, each.pool, str(each.slices), str(each.devices), str(each.tainted or "-"))
+            for each in pools
+        ]
+        screen.print(table(of_pools, cells, ["red" if each.tainted else "" for each in pools]))
+    if not lines and not pools:
+        click.echo(f"none of the {view.nodes} nodes has such a resource", file=out)
+    if missing is not None:
+        click.echo(f"DRA pools are not known: {missing}", err=True)

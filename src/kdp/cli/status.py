@@ -1,0 +1,169 @@
+"""``kdp status``: what a running plugin serves, asked of itself."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from typing import TYPE_CHECKING, Any, Final, TextIO, cast
+
+import click
+
+from .. import __version__
+from ..errors import ConfigurationError
+from . import asking
+from .living import socket_of
+from .options import Seconds, output_option, refusing, setting_options
+from .streams import document, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+_CLEAR = "\x1b[H\x1b[2J"
+_EVENTS = 10
+_HEADS = {
+    "id": "ID",
+    "health": "HEALTH",
+    "state": "STATE",
+    "since": "SINCE",
+    "held_by": "HELD BY",
+    "numa_nodes": "NUMA",
+    "unit": "UNIT",
+    "reason": "REASON",
+}
+
+
+@click.command("status", short_help="Show what a running plugin serves.")
+@setting_options("socket", "state_dir")
+@click.option(
+    "--url",
+    metavar="URL",
+    help="Ask over HTTP instead: where the probes of a plugin are answered that runs with --status-page on.",
+)
+@click.option("--watch", type=Seconds(), metavar="SECONDS", help="Ask again after so many seconds, until interrupted.")
+@output_option("table", "json")
+@click.pass_context
+def command(
+    ctx: click.Context, socket: str | None, state_dir: str | None, url: str | None, watch: float | None, output: str
+) -> None:
+    """Show what a running plugin serves: its resources or drivers, and each device with its health and its pod.
+
+    The plugin answers on its unix socket, so the hardware is not looked at a second time. Without --socket it is the
+    one socket in the state directory, or in the node's pods. Root is answered, or the user whose process the plugin is.
+    With --url a plugin is asked whose status page is on, also from another machine.
+
+    \b
+    Exit codes:
+      0  the plugin is ready
+      1  it is not ready, or nobody answers; the reason is shown
+      2  several plugins have a socket there, or an option is wrong
+    """  # noqa: D301 - click's mark for a block that keeps its lines
+    where, ask = _asked_of(ctx, url, socket, state_dir)
+    out = document()
+    is_ready = _show(out, where, ask(), output)
+    while watch is not None:
+        time.sleep(watch)
+        answer = ask()  # before the screen is cleared: it may take a while
+        if out.isatty():
+            click.echo(_CLEAR, file=out, nl=False)
+        is_ready = _show(out, where, answer, output)
+    ctx.exit(0 if is_ready else 1)
+
+
+def _asked_of(
+    ctx: click.Context, url: str | None, socket: str | None, state_dir: str | None
+) -> tuple[str, Callable[[], tuple[int, str]]]:
+    """Return what messages call the plugin, and what asks it."""
+    if url is None:
+        path = str(socket_of(ctx, socket=socket, state_dir=state_dir))
+        return path, lambda: asking.ask(path, "/status.json")
+    from . import remote  # late: a command in the plugin's container does not need it
+
+    with refusing():
+        if socket is not None or state_dir is not None:
+            other = "--socket" if socket is not None else "--state-dir"
+            raise ConfigurationError(f"--url and {other} are two answers to which plugin is asked; give one")
+        checked = remote.check_url(url)
+    return checked, lambda: remote.ask(checked)
+
+
+def _show(out: TextIO, where: str, answer: tuple[int, str], output: str) -> bool:
+    """Print an answer, and return whether the plugin is ready."""
+    code, text = answer
+    if code != 0:
+        click.echo(text, file=out, nl=False)
+        return False
+    try:
+        found: dict[str, Any] = json.loads(text)
+        lines = json.dumps(found, indent=2) if output == "json" else "\n".join(_lines(found, is_terminal=out.isatty()))
+    except (ValueError, LookupError, TypeError, AttributeError):  # another program, or another version of kdp
+        click.echo(f"{where}: its answer is no status of kdp {__version__}; use the kdp of the plugin's container", out)
+        return False
+    click.echo(lines, out)
+    return bool(found["ready"])
+
+
+_TROUBLES: Final = ("cdi", "too_large", "rival", "kubelet")
+"""What a resource tells that leaves it ready."""
+
+
+def _lines(found: Mapping[str, Any], *, is_terminal: bool) -> Iterator[str]:
+    node = f" on {found['node']}" if found["node"] else ""
+    ready = "ready" if found["ready"] else "not ready"
+    yield f"kdp {found['kdp']}, process {found['pid']}{node}, {found['mode']} since {found['started']}: {ready}"
+    refused = found["configuration"]
+    labels = found.get("labels") or {"files": ()}
+    notes = [
+        found["reason"],
+        refused and f"the configuration was refused at {refused['since']}, an earlier one is used: {refused['reason']}",
+        *(found["absent"] or ()),
+        *(f"{each['class']}: {each['reason']}" for each in found["backends"] if each["reason"]),
+        *(f"labels, {each['file']}: {each['reason']}" for each in labels["files"] if each["reason"]),
+    ]
+    yield from (f"  {shown(note)}" for note in notes if note)
+    for resource in found["resources"]:
+        reason = f": {resource['reason']}" if resource["reason"] else ""
+        devices = f"{resource['devices']} device{'' if resource['devices'] == 1 else 's'}"
+        yield ""
+        yield shown(f"{resource['name']}: {resource['state']}{reason}, {devices}, {resource['healthy']} healthy")
+        yield from (f"  {shown(resource[name])}" for name in _TROUBLES if isinstance(resource.get(name), str))
+        if resource["listed"]:
+            yield from _devices(resource["listed"], is_terminal=is_terminal)
+    if found.get("events"):
+        yield ""
+        yield from _events(found["events"][-_EVENTS:])
+
+
+def _events(events: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    yield "last events:"
+    for event in events:
+        ids = ", ".join(event["devices"]) + (f" and {event['more']} more" if event["more"] else "")
+        times = f"({event['count']} times)" if event["count"] > 1 else ""
+        words = (event["at"], event["kind"], event["subject"], ids, event["text"], times)
+        yield f"  {shown('  '.join(word for word in words if word))}"
+
+
+def _devices(listed: Sequence[Mapping[str, Any]], *, is_terminal: bool) -> Iterator[str]:
+    columns = {head: [_cell(device, key) for device in listed] for key, head in _HEADS.items()}
+    heads = tuple(head for head, cells in columns.items() if any(cells))
+    rows = [*zip(*(columns[head] for head in heads), strict=True)]
+    for line, device in zip(_aligned([heads, *rows]), [None, *listed], strict=True):
+        is_sick = device is not None and device["health"] != "Healthy"
+        yield click.style(line, fg="red" if is_sick else None, bold=device is None) if is_terminal else line
+
+
+def _cell(device: Mapping[str, Any], key: str) -> str:
+    value = device.get(key)
+    if key == "unit" and value == device["id"]:
+        return ""
+    if key == "state" and value in ("healthy", "unhealthy"):  # HEALTH says so
+        return ""
+    return ",".join(map(str, cast("list[object]", value))) if isinstance(value, list) else str(value or "")
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """Return lines whose columns stand below each other. The library for tables takes too much memory here."""
+    printed = [[shown(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*printed, strict=True)]
+    for row in printed:
+        yield "  ".join(itertools.starmap(str.ljust, zip(row, widths, strict=True))).rstrip()

@@ -1,0 +1,310 @@
+"""`EventAggregator`: which Kubernetes Events are written of all that happens, and when. Sans-IO.
+
+Notices go in with the time. Each is of a *subject*, such as one device, and about a *target*, the Node or a Pod.
+`EventAggregator.due` returns what is to be written now, as `Telling`; `EventAggregator.deadline` says when to ask next.
+Notices of several subjects with one reason become one Event, and an Event that is told again counts one more.
+
+Invariants, each with a mutant in the tests that breaks it:
+
+1. A subject is told at most once in `PERIOD` seconds, however often it changes.
+2. About a target, at most `BURST` Events are written at once, and one more for each `PERIOD` that passes.
+3. The last notice of a subject is told, at most `PERIOD` seconds after the one before of that subject, or as soon as
+   rule 2 lets it. No older notice of the subject is told after it.
+4. No Event counts more than has happened: a notice is told at most once, and a repetition only in the Event that has
+   the same words.
+5. At most `MOST_SUBJECTS` subjects are remembered; further ones are counted, and told together.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final, final
+
+import attrs
+
+from .event_objects import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+PERIOD: Final = 10.0
+"""Seconds between two Events of one subject."""
+
+BURST: Final = 10
+"""Events about one target that may be written at once."""
+
+GATHER: Final = 0.2
+"""Seconds for which a notice waits for others of the same reason."""
+
+MOST_SINGLE: Final = 3
+"""More subjects than this are told in one Event."""
+
+MOST_NAMED: Final = 8
+"""Names in the Event of many subjects."""
+
+MOST_SUBJECTS: Final = 1024
+"""Subjects that are remembered one by one: those of a node with many devices."""
+
+MOST_SERIES: Final = 256
+"""Events whose repetitions are counted; one that is forgotten is written anew."""
+
+_ROUNDING: Final = 1e-6
+
+SERIES_SECONDS: Final = 3000.0
+"""Seconds without a repetition after which an Event is forgotten; an API server keeps it for an hour."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Notice:
+    """Something that has happened.
+
+    Attributes:
+        target: What it is about.
+        subject: What has changed, unique for the target.
+        reason: Why, in CamelCase.
+        message: A sentence.
+        together: The sentence if many subjects are told at once, with ``{number}`` and ``{names}``.
+        name: The subject's name in that sentence.
+        is_warning: Whether somebody should do something.
+    """
+
+    target: Target
+    subject: str
+    reason: str
+    message: str
+    together: str = "{number} things happened: {names}"
+    name: str = ""
+    is_warning: bool = True
+
+    @property
+    def key(self) -> _Key:
+        """What is told at most once in `PERIOD`."""
+        return self.target, self.subject
+
+    @property
+    def kind(self) -> _Kind:
+        """What can be told in one Event."""
+        return self.target, self.reason, self.together, self.is_warning
+
+
+_Key = tuple[Target, str]
+_Kind = tuple[Target, str, str, bool]
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Telling:
+    """One Event that is to be written now.
+
+    Attributes:
+        target: What it is about.
+        reason: Why, in CamelCase.
+        message: A sentence.
+        is_warning: Its type.
+        first: When it was first so, on the caller's clock.
+        last: When it was last so.
+        count: How often it was so, with the times that the Event has already.
+        event: The name of the Event that has the same words; None: a new one is to be made.
+        pending: What it tells.
+        further: What it tells of subjects that are not remembered one by one; None: nothing.
+    """
+
+    target: Target
+    reason: str
+    message: str
+    is_warning: bool
+    first: float
+    last: float
+    count: int
+    event: str | None
+    pending: tuple[_Pending, ...] = attrs.field(repr=False)
+    further: _Pending | None = attrs.field(repr=False)
+
+    @property
+    def notices(self) -> int:
+        """How many notices it stands for, with those that a newer one has replaced."""
+        return sum(each.notices for each in (*self.pending, *(() if self.further is None else (self.further,))))
+
+    @property
+    def words(self) -> _Words:
+        """What makes it a repetition of another one."""
+        return self.target, self.reason, self.message
+
+
+_Words = tuple[Target, str, str]
+
+
+@attrs.define
+class _Pending:
+    """The newest notice of a subject, which is not told yet; how often it came in the same words, and in any."""
+
+    notice: Notice
+    since: float
+    last: float
+    count: int = 1
+    notices: int = 1
+
+
+@attrs.define
+class _Series:
+    """An Event that was written."""
+
+    event: str
+    first: float
+    last: float
+    count: int
+
+
+@attrs.define
+class _Bucket:
+    """How many Events may be written about a target now."""
+
+    tokens: float
+    at: float
+
+    def refill(self, now: float) -> None:
+        self.tokens = min(float(BURST), self.tokens + (now - self.at) / PERIOD)
+        self.at = now
+
+
+@final
+class EventAggregator:
+    """Decides what is told. The time is in seconds on any clock that only grows.
+
+    Args:
+        most_subjects: Subjects that are remembered one by one.
+    """
+
+    def __init__(self, *, most_subjects: int = MOST_SUBJECTS) -> None:
+        self._most_subjects = most_subjects
+        self._pending: dict[_Key, _Pending] = {}
+        self._told: dict[_Key, float] = {}
+        self._further: dict[_Kind, _Pending] = {}
+        self._buckets: dict[Target, _Bucket] = {}
+        self._series: OrderedDict[_Words, _Series] = OrderedDict()
+
+    def add(self, notice: Notice, now: float) -> None:
+        """Take a notice."""
+        self._put(notice.key, _Pending(notice, now, now))
+
+    def returned(self, telling: Telling) -> None:
+        """Take back what could not be written, unless there is something newer to tell of its subjects."""
+        for pending in telling.pending:
+            if (newer := self._pending.get(pending.notice.key)) is not None:
+                newer.notices += pending.notices
+            if pending.notice.key not in self._pending:
+                self._put(pending.notice.key, pending)
+        if telling.further is not None:
+            self._put_further(telling.further)
+
+    def written(self, telling: Telling, event: str) -> None:
+        """Note under which name an Event was written."""
+        self._series[telling.words] = _Series(event, telling.first, telling.last, telling.count)
+        self._series.move_to_end(telling.words)
+        if len(self._series) > MOST_SERIES:
+            self._series.popitem(last=False)
+
+    def forget(self, event: str) -> None:
+        """Forget an Event that the API server has no more."""
+        for words in [words for words, series in self._series.items() if series.event == event]:
+            del self._series[words]
+
+    @property
+    def deadline(self) -> float | None:
+        """When `due` has something to tell; None: nothing waits."""
+        times = [max(self._due_at(key, pending), self._token_at(key[0])) for key, pending in self._pending.items()]
+        times += [max(pending.since + GATHER, self._token_at(kind[0])) for kind, pending in self._further.items()]
+        return min(times, default=None)
+
+    def due(self, now: float) -> tuple[Telling, ...]:
+        """Return what is to be written now."""
+        self._forget_old(now)
+        kinds: dict[_Kind, list[_Key]] = {}
+        for key, pending in self._pending.items():
+            if self._due_at(key, pending) <= now:
+                kinds.setdefault(pending.notice.kind, []).append(key)
+        for kind, others in self._further.items():
+            if others.since + GATHER <= now:
+                kinds.setdefault(kind, [])
+        told: list[Telling] = []
+        for kind, keys in kinds.items():
+            bucket = self._buckets.setdefault(kind[0], _Bucket(float(BURST), now))
+            bucket.refill(now)
+            further = self._further.get(kind)
+            is_many = further is not None or len(keys) > MOST_SINGLE or len(keys) > bucket.tokens
+            groups = [keys] if is_many else [[key] for key in keys]
+            if bucket.tokens + _ROUNDING < len(groups):
+                continue
+            bucket.tokens -= len(groups)
+            if further is not None:
+                del self._further[kind]
+            told += [self._telling(group, further, now) for group in groups]
+        return tuple(told)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _put(self, key: _Key, new: _Pending) -> None:
+        old = self._pending.get(key)
+        if old is not None:
+            count = old.count + 1 if old.notice == new.notice else new.count
+            self._pending[key] = _Pending(new.notice, old.since, new.last, count, old.notices + new.notices)
+        elif key in self._told or len(self._pending) + len(self._told) < self._most_subjects:
+            self._pending[key] = new
+        else:
+            self._put_further(_Pending(new.notice, new.since, new.last, notices=new.notices))
+
+    def _put_further(self, new: _Pending) -> None:
+        further = self._further.setdefault(new.notice.kind, _Pending(new.notice, new.since, new.last, 0, 0))
+        further.count, further.last = further.count + new.count, new.last
+        further.notices += new.notices
+
+    def _due_at(self, key: _Key, pending: _Pending) -> float:
+        return max(pending.since + GATHER, self._told.get(key, float("-inf")) + PERIOD)
+
+    def _token_at(self, target: Target) -> float:
+        bucket = self._buckets.get(target)
+        return float("-inf") if bucket is None else bucket.at + (1.0 - bucket.tokens) * PERIOD
+
+    def _telling(self, keys: Sequence[_Key], further: _Pending | None, now: float) -> Telling:
+        taken = [self._pending.pop(key) for key in keys]
+        self._told.update(dict.fromkeys(keys, now))
+        parts = taken if further is None else [*taken, further]
+        notice = parts[0].notice
+        message = notice.message
+        if len(taken) != 1 or further is not None:
+            number = len(taken) + (0 if further is None else further.count)
+            names = _names(each.notice.name for each in parts)
+            message = notice.together.replace("{number}", str(number)).replace("{names}", names)
+        count = 1 if len(parts) > 1 else parts[0].count
+        telling = Telling(
+            target=notice.target,
+            reason=notice.reason,
+            message=message,
+            is_warning=notice.is_warning,
+            first=min(each.since for each in parts),
+            last=max(each.last for each in parts),
+            count=count,
+            event=None,
+            pending=tuple(taken),
+            further=further,
+        )
+        known = self._series.get(telling.words)
+        if known is None:
+            return telling
+        return attrs.evolve(telling, first=known.first, count=known.count + count, event=known.event)
+
+    def _forget_old(self, now: float) -> None:
+        for key in [key for key, at in self._told.items() if now - at >= PERIOD]:
+            del self._told[key]
+        for words in [words for words, series in self._series.items() if now - series.last >= SERIES_SECONDS]:
+            del self._series[words]
+        for target, bucket in tuple(self._buckets.items()):
+            bucket.refill(now)
+            if bucket.tokens >= BURST:
+                del self._buckets[target]
+
+
+def _names(names: Iterable[str]) -> str:
+    known = [name for name in dict.fromkeys(names) if name]
+    return ", ".join([*known[:MOST_NAMED], *(["..."] if len(known) > MOST_NAMED else [])])

@@ -1,0 +1,213 @@
+"""`NodesApi`: what an administrator's commands ask of the API server about nodes, and who owns a node's fields.
+
+Lists come in pages: a cluster of 500 nodes has pods of more than 100 MB as JSON. A caller takes from a page what it
+needs and drops it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast, final
+
+import attrs
+
+from .api import Object, OddAnswerError
+from .shapes import SLICE, ShapeError, check
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+
+KUBELET: Final = "kubelet"
+"""The name under which kubelets own fields."""
+
+PAGE: Final = 250
+"""Objects of a page; a node has some 15 KB as JSON, a pod 10."""
+
+_AMOUNTS: Final = {"*": str}
+_MANAGED: Final = {"manager?": str, "operation?": str, "subresource?": str, "fieldsV1?": dict}
+_NODE: Final = {
+    "metadata": {"name": str, "uid": str, "labels?": _AMOUNTS, "managedFields?": [_MANAGED]},
+    "spec?": {"taints?": [{"key": str}]},
+    "status?": {"capacity?": _AMOUNTS, "allocatable?": _AMOUNTS, "conditions?": [{"type?": str, "status?": str}]},
+}
+_RESOURCES: Final = {"requests?": {"*": object}, "limits?": {"*": object}}
+_CONTAINER: Final = {"name?": str, "image?": str, "restartPolicy?": str, "resources?": _RESOURCES}
+_POD: Final = {
+    "metadata": {
+        "name": str,
+        "namespace?": str,
+        "labels?": _AMOUNTS,
+        "ownerReferences?": [{"kind?": str, "name?": str}],
+    },
+    "spec": {
+        "nodeName?": str,
+        "containers": [_CONTAINER],
+        "initContainers?": [_CONTAINER],
+        "volumes?": [{"hostPath?": {"path?": str}}],
+        "resources?": _RESOURCES,
+    },
+    "status?": {"phase?": str, "conditions?": [{"type?": str, "status?": str}]},
+}
+_SLICE: Final = {
+    "spec": {
+        "driver": str,
+        "nodeName?": str,
+        "pool": {"name": str},
+        "devices?": [{"name": str, "taints?": [dict]}],
+    },
+}
+
+
+class NodesApi(Protocol):
+    """The API server as an administrator's commands see it. asyncio only. Each method raises `ApiError`."""
+
+    async def node(self, name: str) -> Object:
+        """Return a Node."""
+        ...
+
+    def pages(self, path: str, what: str, selector: str = "", labels: str = "") -> AsyncGenerator[list[Object], None]:
+        """Yield a list's objects page by page; 410 if it took so long that the server no longer knows its version.
+
+        Args:
+            path: Of the collection.
+            what: What texts call it: ``list nodes``.
+            selector: A field selector.
+            labels: A label selector.
+        """
+        ...
+
+    async def apply_node(
+        self, item: Mapping[str, Any], *, manager: str, force: bool = False, dry_run: bool = False
+    ) -> Object:
+        """Apply fields of a Node for a manager (server-side apply); 409 if another one owns a field that differs."""
+        ...
+
+    async def patch_node_status(
+        self, name: str, patch: Sequence[Mapping[str, Any]], *, manager: str, dry_run: bool = False
+    ) -> Object:
+        """Change a Node's status by a JSON patch; 422 if a ``test`` in it fails."""
+        ...
+
+    async def patch_node(self, name: str, patch: Sequence[Mapping[str, Any]]) -> Object:
+        """Change a Node by a JSON patch; 422 if a ``test`` in it fails."""
+        ...
+
+    async def delete_slice(self, item: Mapping[str, Any]) -> None:
+        """Delete a ResourceSlice by UID and resource version; 404 if it is gone, 409 if it has changed."""
+        ...
+
+
+async def read_node(api: NodesApi, name: str) -> Object:
+    """Return a Node, checked.
+
+    Raises:
+        ApiError: It cannot be read.
+    """
+    return _checked(await api.node(name), _NODE, f"get nodes {name}")
+
+
+async def nodes(api: NodesApi, labels: str = "") -> AsyncGenerator[Object, None]:
+    """Yield the nodes that a label selector means, checked."""
+    async for each in _each(api, "/api/v1/nodes", "list nodes", _NODE, labels=labels):
+        yield each
+
+
+async def running_pods(api: NodesApi, node: str | None = None) -> AsyncGenerator[Object, None]:
+    """Yield the pods that are on a node, or on this one, and have not ended, checked."""
+    place = "spec.nodeName!=" if node is None else f"spec.nodeName={node}"
+    unfinished = f"{place},status.phase!=Succeeded,status.phase!=Failed"
+    async for each in _each(api, "/api/v1/pods", "list pods", _POD, unfinished):
+        yield each
+
+
+async def pods_of(api: NodesApi, node: str) -> AsyncGenerator[Object, None]:
+    """Yield all pods of a node, also those that have ended, checked."""
+    async for each in _each(api, "/api/v1/pods", "list pods", _POD, f"spec.nodeName={node}"):
+        yield each
+
+
+async def waiting_pods(api: NodesApi) -> AsyncGenerator[Object, None]:
+    """Yield the pods that have no node yet, checked."""
+    async for each in _each(api, "/api/v1/pods", "list pods", _POD, "spec.nodeName=,status.phase=Pending"):
+        yield each
+
+
+async def pods_in(api: NodesApi, namespace: str) -> AsyncGenerator[Object, None]:
+    """Yield the pods of a namespace, checked."""
+    async for each in _each(api, f"/api/v1/namespaces/{namespace}/pods", "list pods", _POD):
+        yield each
+
+
+async def resource_slices(api: NodesApi, node: str | None = None) -> AsyncGenerator[Object, None]:
+    """Yield the ResourceSlices of all drivers, checked: of one node, or all."""
+    selector = "" if node is None else f"spec.nodeName={node}"
+    async for each in _each(api, "/apis/resource.k8s.io/v1/resourceslices", "list resourceslices", _SLICE, selector):
+        yield each
+
+
+async def slices_of(api: NodesApi, driver: str) -> AsyncGenerator[Object, None]:
+    """Yield the ResourceSlices of a driver, checked so that they can be deleted."""
+    path = "/apis/resource.k8s.io/v1/resourceslices"
+    async for each in _each(api, path, "list resourceslices", SLICE, f"spec.driver={driver}"):
+        yield each
+
+
+async def _each(
+    api: NodesApi, path: str, what: str, shape: object, selector: str = "", *, labels: str = ""
+) -> AsyncGenerator[Object, None]:
+    async for page in api.pages(path, what, selector, labels):
+        for item in page:
+            yield _checked(item, shape, what)
+
+
+def _checked(item: Object, shape: object, what: str) -> Object:
+    try:
+        check(item, shape)
+    except ShapeError as error:
+        raise OddAnswerError(what, str(error)) from None
+    return item
+
+
+def part(item: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
+    """Return the object at a path, as ``"status", "capacity"``; an empty one where there is none."""
+    found: Any = item
+    for name in path:
+        found = cast("Mapping[str, Any]", found).get(name) if isinstance(found, dict) else None
+    return cast("Mapping[str, Any]", found) if isinstance(found, dict) else {}
+
+
+def items(item: Mapping[str, Any], *path: str) -> Sequence[Mapping[str, Any]]:
+    """Return the list of objects at a path; an empty one where there is none."""
+    found: Any = part(item, *path[:-1]).get(path[-1])
+    return cast("Sequence[Mapping[str, Any]]", found) if isinstance(found, list) else ()
+
+
+@final
+@attrs.frozen
+class Owner:
+    """Who owns a field: the name that a client gave itself, and how it wrote: ``Apply`` or ``Update``."""
+
+    manager: str
+    operation: str
+
+
+def owners(item: Mapping[str, Any], *path: str) -> list[Owner]:
+    """Return who owns a field, by ``metadata.managedFields``; none: nobody knows.
+
+    Args:
+        item: The object.
+        *path: The field, as ``"status", "capacity", "example.com/widget"``.
+    """
+    return [
+        Owner(each.get("manager", ""), each.get("operation", ""))
+        for each in items(item, "metadata", "managedFields")
+        if f"f:{path[-1]}" in part(each, "fieldsV1", *(f"f:{name}" for name in path[:-1]))
+    ]
+
+
+def owned(item: Mapping[str, Any], manager: str, *path: str) -> Iterator[str]:
+    """Yield the names of the fields below a path that a manager has applied."""
+    for each in items(item, "metadata", "managedFields"):
+        if each.get("manager") == manager and each.get("operation") == "Apply":
+            for name in part(each, "fieldsV1", *(f"f:{name}" for name in path)):
+                if name.startswith("f:"):
+                    yield name.removeprefix("f:")

@@ -1,0 +1,2 @@
+from .process import run as run
+from .serving import serve as serve

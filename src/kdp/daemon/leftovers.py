@@ -1,0 +1,324 @@
+"""What kdp has left on a node: found by its names, judged, and removed, for ``kdp uninstall``.
+
+kdp leaves files there on purpose: a restart takes over what the process before it has written. So only who takes a
+plugin away for good removes them.
+
+* Only what has one of kdp's names goes, and only a socket if it should be one, a regular file if it should be one. A
+  link is removed itself, and not what it points to.
+* A process that lives is found by its sockets, which answer, and by the locks that it holds.
+* What says that pods still have devices is a reason to wait as well: nobody else would give them back.
+
+All functions block for the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, final
+
+import attrs
+
+from ..cdi import cdi_kind
+from ..dra.names import driver_name
+from ..dra.sockets import DriverSockets
+from ..errors import InvalidNameError
+from ..kubelet.sockets import PREFIX, is_answered, plugin_prefix
+from ..model.names import check_resource_name
+from ..operations.feature_files import PREFIX as FEATURES
+from ..operations.feature_files import file_name, is_written_by_kdp
+from ..storage import locks, reading
+from ..storage.documents import parse_json
+from .mode_lock import mark_of
+from .own_socket import path_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ..kubelet.paths import KubeletPaths
+    from .plan import Plan
+    from .settings import Settings
+
+_HIDDEN: Final = ".kdp"
+"""The private directory beside sockets, where they are bound."""
+
+_CDI: Final = re.compile(r"kdp_.+\.json|\.kdp_.+\.draft")
+_ALLOCATIONS: Final = re.compile(r"(?P<stem>.+)\.[0-9a-f]{12}\.json(?P<aside>\.set-aside-[0-9]+)?")
+_LOCK: Final = re.compile(r"(?P<stem>.+)\.(device-plugin|dra)\.lock")
+_CONFIG: Final = re.compile(r"config-([0-9a-f]{8}\.json|label-[0-9a-f]{8}\.txt)")
+_EVICTIONS: Final = re.compile(r"evictions-[0-9a-f]{8}\.json")
+_OWN_SOCKET: Final = re.compile(r".+-[0-9a-f]{8}\.sock|\.[0-9a-f]{8}\.[0-9a-f]{4}")
+_FEATURES_DRAFT: Final = re.compile(r"\.(?P<name>kdp-.+)\.[0-9a-f]{12}\.draft")
+_DRAFT: Final = re.compile(r"\..+\.draft")
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Owner:
+    """A plugin whose files are meant.
+
+    Attributes:
+        keys: What its files in the state directory are named by.
+        resources: The resources that its class names; its devices may name others.
+        driver: The name of its DRA driver; None: it has none.
+        targets: What ``kdp run`` was called with.
+    """
+
+    targets: tuple[str, ...]
+    keys: tuple[str, ...]
+    resources: tuple[str, ...]
+    driver: str | None = None
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Leftover:
+    """A file or directory that kdp has left.
+
+    Attributes:
+        path: Where.
+        what: What it is, in words.
+        obstacle: Why it should stay; None: nobody needs it.
+        is_directory: Whether it is a directory, which goes when it is empty.
+        resource: The extended resource that its name says was served on this node; None: it says none.
+        driver: The DRA driver that its name says was there; None: it says none.
+    """
+
+    path: Path
+    what: str
+    obstacle: str | None = None
+    is_directory: bool = False
+    resource: str | None = None
+    driver: str | None = None
+
+
+def find(settings: Settings, owner: Owner | None = None) -> list[Leftover]:
+    """Return what kdp has left in the directories that the settings name, in the order in which it can be removed.
+
+    Args:
+        settings: Where to look.
+        owner: Whose; None: that of all plugins and drivers.
+    """
+    paths = settings.paths
+    found = [
+        *_sockets(paths.device_plugin_dir, owner),
+        *_sockets(paths.plugins_registry_dir, owner),
+        *_drivers(paths, owner),
+        *_cdi(settings.cdi_dir, owner),
+        *_features(settings.labels_dir, owner),
+    ]
+    if settings.state_dir is not None:
+        found += _state(settings.state_dir, owner, mark_of(settings.kubelet_root))
+    return found
+
+
+def remove(leftovers: Iterable[Leftover]) -> list[tuple[Leftover, str]]:
+    """Remove what was found, and return what could not be, with the reason.
+
+    A directory that is a mount, or has something else in it, stays; that is no failure.
+    """
+    failed: list[tuple[Leftover, str]] = []
+    for each in leftovers:
+        try:
+            if each.is_directory:
+                with contextlib.suppress(OSError):
+                    os.rmdir(each.path)
+            else:
+                os.unlink(each.path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            failed.append((each, error.strerror or str(error)))
+    return failed
+
+
+# -- where it looks ----------------------------------------------------------------------------------------------------
+
+
+def _sockets(directory: Path, owner: Owner | None) -> Iterator[Leftover]:
+    """Tell the sockets of plugins in one of the kubelet's directories; a hidden one is in a directory beside them."""
+    prefixes = [PREFIX] if owner is None else [plugin_prefix(directory, name) for name in owner.resources]
+    for place in (directory / _HIDDEN, directory):
+        for path, mode in _entries(place):
+            name = path.name.removeprefix(".")
+            if name.endswith(".sock") and name.startswith(tuple(prefixes)) and stat.S_ISSOCK(mode):
+                yield _socket(path, "socket of a plugin")
+    yield from _private(directory)
+
+
+def _private(directory: Path) -> Iterator[Leftover]:
+    """Tell the private directory beside sockets; one that another plugin needs is not empty."""
+    if (directory / _HIDDEN).is_dir():
+        yield Leftover(path=directory / _HIDDEN, what="directory of sockets that begin", is_directory=True)
+
+
+def _drivers(paths: KubeletPaths, owner: Owner | None) -> Iterator[Leftover]:
+    """Tell the directories and the sockets of DRA drivers."""
+    if owner is not None:
+        names = [] if owner.driver is None else [owner.driver]
+    else:
+        # A driver of kdp has these two; nobody else names a directory so.
+        names = [path.name for path, _ in _entries(paths.plugins_dir) if (path / "serialize.lock").is_file()]
+    for driver in names:
+        data = paths.plugins_dir / driver
+        yield from _driver_sockets(paths.plugins_registry_dir, data, driver)
+        for path, mode in _entries(data / "claims"):
+            if stat.S_ISREG(mode):
+                is_record = path.suffix == ".json" and not path.name.startswith(".")
+                why = f"a pod may still have the claim {path.stem}" if is_record else None
+                yield Leftover(path=path, what=f"claim of the driver {driver}", obstacle=why)
+        for at, folders, files in os.walk(data / "metadata", topdown=False):
+            what = f"metadata of the driver {driver}"
+            yield from (Leftover(path=Path(at, each), what=what) for each in files)
+            yield from (Leftover(path=Path(at, each), what=what, is_directory=True) for each in folders)
+        lock = data / "serialize.lock"
+        if lock.is_file():
+            yield Leftover(path=lock, what=f"lock of the driver {driver}", obstacle=_holder(lock), driver=driver)
+        for folder in (data / "claims", data / "metadata", data / _HIDDEN, data):
+            if folder.is_dir():
+                yield Leftover(path=folder, what=f"directory of the driver {driver}", is_directory=True)
+
+
+def _driver_sockets(registry: Path, data: Path, driver: str) -> Iterator[Leftover]:
+    try:
+        sockets = DriverSockets.of(driver, registry=registry, data=data, pod_uid=None)
+    except InvalidNameError:  # so long a path that no driver can have had a socket there
+        return
+    for place, is_ours in ((registry, sockets.is_registration), (data, sockets.is_service)):
+        for path, mode in (*_entries(place / _HIDDEN), *_entries(place)):
+            if is_ours(path.name) and stat.S_ISSOCK(mode):
+                yield _socket(path, f"socket of the driver {driver}")
+
+
+def _cdi(directory: Path, owner: Owner | None) -> Iterator[Leftover]:
+    """Tell the CDI files; the directory belongs to all."""
+    kinds = None if owner is None else [cdi_kind(name) for name in owner.resources]
+    if kinds is not None and owner is not None and owner.driver is not None:
+        from ..dra.claims.cdi_specs import kind_of
+
+        kinds.append(kind_of(owner.driver))
+    for path, mode in _entries(directory):
+        if _CDI.fullmatch(path.name) and stat.S_ISREG(mode):
+            stem = path.name.removeprefix(".").removeprefix("kdp_")
+            if kinds is None or any(re.match(rf"{re.escape(k.replace('/', '_'))}(_.*)?\.json", stem) for k in kinds):
+                yield Leftover(path=path, what="CDI file")
+
+
+def _features(directory: Path, owner: Owner | None) -> Iterator[Leftover]:
+    """Tell the files with the node's labels; the directory belongs to Node Feature Discovery."""
+    names = None if owner is None else {file_name(key) for key in owner.keys}
+    for path, mode in _entries(directory):
+        draft = _FEATURES_DRAFT.fullmatch(path.name)
+        name = path.name if draft is None else draft["name"]
+        is_meant = name.startswith(FEATURES) if names is None else name in names
+        # A draft may be empty; others may begin the names of their files as kdp does.
+        if is_meant and stat.S_ISREG(mode) and (draft is not None or is_written_by_kdp(path)):
+            yield Leftover(path=path, what="labels for Node Feature Discovery")
+
+
+def _state(directory: Path, owner: Owner | None, mark: str) -> Iterator[Leftover]:
+    """Tell what is in the state directory.
+
+    Args:
+        directory: The state directory.
+        owner: Whose files are meant.
+        mark: What the names of this kubelet's accounts end with.
+    """
+    for path, mode in _entries(directory):
+        found = _state_file(path, mode, owner, mark)
+        if found is not None:
+            yield found
+    if directory.is_dir() and not directory.is_symlink():
+        yield Leftover(path=directory, what="state directory", is_directory=True)
+
+
+def _state_file(path: Path, mode: int, owner: Owner | None, mark: str) -> Leftover | None:
+    name = path.name
+    if stat.S_ISSOCK(mode):
+        is_ours = _OWN_SOCKET.fullmatch(name) is not None
+        if owner is not None:
+            directory = path.parent
+            is_ours = path in {path_in(directory, way, owner.keys) for way in ("device-plugin", "dra")}
+        return _socket(path, "socket for commands") if is_ours else None
+    if not stat.S_ISREG(mode):
+        return None
+    if (match := _LOCK.fullmatch(name)) is not None:
+        stems = None if owner is None else [key.replace("/", "_") for key in owner.keys]
+        if stems is None or match["stem"] in stems:
+            resource = _resource_of(match["stem"], mark)
+            return Leftover(path=path, what="lock", obstacle=_holder(path), resource=resource)
+    elif (match := _ALLOCATIONS.fullmatch(name)) is not None:
+        stems = None if owner is None else [key.replace("/", "_") for key in owner.resources]
+        if stems is None or match["stem"] in stems:
+            why = _holder(path) or (None if match["aside"] else "pods had devices when the plugin ended: end them")
+            return Leftover(path=path, what="allocations", obstacle=why, resource=_resource_of(match["stem"]))
+    elif _CONFIG.fullmatch(name):
+        if owner is None or _targets_of(path) == owner.targets:
+            return Leftover(path=path, what="configuration that was kept")
+    elif _EVICTIONS.fullmatch(name):
+        if owner is None or name == f"evictions-{zlib.crc32(repr(sorted(owner.keys)).encode()):08x}.json":
+            return Leftover(path=path, what="record of evictions")
+    elif _DRAFT.fullmatch(name) and owner is None:
+        return Leftover(path=path, what="draft")
+    return None
+
+
+def _resource_of(stem: str, mark: str = "") -> str | None:
+    """Return the resource that a file is named by; None: its name is a class's, or another kubelet's account."""
+    if not stem.endswith(mark):
+        return None
+    try:
+        # A domain has no underscore, so the first one stands for the slash.
+        return check_resource_name(stem.removesuffix(mark).replace("_", "/", 1))
+    except InvalidNameError:
+        return None
+
+
+def _targets_of(path: Path) -> tuple[str, ...] | None:
+    """Return what the process that kept a configuration was called with; None: the file does not say."""
+    try:
+        return tuple(parse_json(reading.read(path, follow=False))["targets"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+# -- judging -----------------------------------------------------------------------------------------------------------
+
+
+def _entries(directory: Path) -> list[tuple[Path, int]]:
+    """Return what is in a directory, with its mode, links not followed; empty: it is not there, or not to be read."""
+    found: list[tuple[Path, int]] = []
+    with contextlib.suppress(OSError):
+        for name in sorted(os.listdir(directory)):
+            with contextlib.suppress(OSError):
+                found.append((directory / name, os.lstat(directory / name).st_mode))
+    return found
+
+
+def _socket(path: Path, what: str) -> Leftover:
+    answered = is_answered(path)
+    why = "a process answers there: end the plugin" if answered else None
+    return Leftover(path=path, what=what, obstacle=why)
+
+
+def _holder(path: Path) -> str | None:
+    """Return why a lock's file should stay; None: nobody holds it."""
+    try:
+        descriptor = reading.open_file(path, os.O_RDWR, follow=False)
+    except OSError:
+        return None
+    try:
+        return None if locks.lock(descriptor) else "a process holds its lock: end the plugin"
+    finally:
+        locks.close(descriptor)
+
+
+def owner_of(plan: Plan, targets: Iterable[str]) -> Owner:
+    """Return the owner of a plan's files; without a name, a driver has the one that its resource gives it."""
+    resources = tuple(backend.resource for backend in plan.served() if backend.resource is not None)
+    driver = plan.settings.driver_name or (driver_name(resources[0]) if resources else None)
+    return Owner(targets=tuple(targets), keys=plan.keys, resources=resources, driver=driver)

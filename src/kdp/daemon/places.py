@@ -1,0 +1,79 @@
+"""Directories that settings name: which are written to, which do not exist, and a state directory that cannot be used.
+
+What is wrong is said at the start, before anything depends on it: a slip of the pen would look like a node without
+devices, or take the memory of a plugin that is killed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING, Final
+
+from ..storage.room import why_no_file
+from .settings import SETTINGS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from .settings import Settings
+
+logger = logging.getLogger(__name__)
+
+_PLACES: Final = (
+    "kubelet_root",
+    "device_plugin_dir",
+    "plugins_registry_dir",
+    "pod_resources_dir",
+    "host_root",
+)
+"""The settings whose directories are the node's: kdp makes none of them. Kubelets before 1.37 have no pods API."""
+
+
+def written_places(settings: Settings) -> Mapping[str, Path]:
+    """Return the directories that are written to while a plan is served, by the name that metrics have for them."""
+    paths = settings.paths
+    if settings.mode == "dra-controller":  # it has no kubelet
+        return {}
+    if settings.mode == "dra":
+        found = {"plugins": paths.plugins_registry_dir, "claims": paths.plugins_dir, "cdi": settings.cdi_dir}
+    else:
+        is_watcher = settings.registration == "watcher"
+        found = {"plugins": paths.plugins_registry_dir if is_watcher else paths.device_plugin_dir}
+        if settings.cdi != "off":
+            found["cdi"] = settings.cdi_dir
+    return found if settings.state_dir is None else {**found, "state": settings.state_dir}
+
+
+def warn_of_missing_places(settings: Settings) -> None:
+    """Log a warning for each directory of the node that was given and does not exist."""
+    for name in _PLACES:
+        setting = SETTINGS[name]
+        place: Path | None = getattr(settings, name)
+        if place is not None and place != setting.default and not os.path.isdir(place):
+            logger.warning(
+                "%s %s: there is no such directory; correct the path, or mount the node's directory there",
+                setting.flag,
+                place,
+            )
+
+
+def warn_of_unusable_state(settings: Settings) -> None:
+    """Log a warning if nothing can be kept in the state directory. It blocks for the disk.
+
+    An ordinary user who tries a plugin has no right to the default one, which is no warning then.
+    """
+    place = settings.state_dir
+    if place is None or settings.mode == "dra-controller" or (why := why_no_file(place)) is None:
+        return
+    setting = SETTINGS["state_dir"]
+    level = logging.INFO if place == setting.default and os.geteuid() != 0 else logging.WARNING
+    logger.log(
+        level,
+        "%s %s: nothing can be kept there (%s), so a restart forgets which pod holds a device, and commands on the "
+        "node cannot ask this process; make it writable, or give another directory",
+        setting.flag,
+        place,
+        why,
+    )

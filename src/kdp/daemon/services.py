@@ -1,0 +1,234 @@
+"""Makes what serves a plan: device plugins, a DRA driver, or the controller of a pool.
+
+What a mode needs is loaded late, so that settings and targets are checked before anything is paid for.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+from ..errors import ConfigurationError
+from .plan import host_of
+from .sources import asking
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+    from pathlib import Path
+
+    from ..cluster.api import ClusterApi
+    from ..cluster.client import KubeApi
+    from ..concurrency.history import History
+    from ..deviceplugin.cdi import CdiOptions
+    from ..deviceplugin.manager import PluginManager
+    from ..dra.controller import PoolController
+    from ..dra.driver import DraDriver
+    from ..kubelet.calls import CallCounts
+    from ..operations.cluster_counts import ClusterCounts
+    from ..supervision.health import HealthChange
+    from ..supervision.service import Service
+    from .plan import Plan
+    from .settings import Settings
+
+logger = logging.getLogger(__name__)
+
+FOLLOW: Final = 5.0
+"""Seconds between two questions which pods hold devices, while there is a status page that shows them."""
+
+
+def check_client(settings: Settings) -> None:
+    """Refuse to start if what asks the API server is not installed; a device plugin loads it later.
+
+    Raises:
+        ConfigurationError: It is not.
+    """
+    if settings.mode != "device-plugin" or not settings.asks_cluster:
+        return
+    from importlib.util import find_spec
+
+    for name in ("lightkube", "httpx2"):
+        if find_spec(name) is None:
+            raise ConfigurationError(
+                f"{asking(settings)} needs {name}, which comes with the extra 'kube': pip install 'kdp-sdk[kube]'"
+            )
+
+
+@asynccontextmanager
+async def managing(
+    plan: Plan,
+    counts: CallCounts | None,
+    history: History | None = None,
+    rejection: Callable[[], str | None] = lambda: None,
+    told: ClusterCounts | None = None,
+) -> AsyncGenerator[Service]:
+    """Serve a plan while the context lives.
+
+    Args:
+        plan: The plan.
+        counts: Where calls are counted; None: they are counted for nobody.
+        history: Takes what happens; None: nobody reads it.
+        rejection: Returns why the configuration is not in force; None: it is.
+        told: Where it is counted what a device plugin does in the cluster; None: nobody reads it.
+    """
+    settings = plan.settings
+    if settings.snapshot is not None:
+        logger.warning("hardware is that of %s: what pods are given need not exist on this node", settings.snapshot)
+    if settings.mode == "device-plugin":
+        if settings.asks_cluster:
+            async with _reported_plugins(plan, counts, history, rejection, told) as manager:
+                yield manager
+        else:
+            async with _plugins(plan, counts, history) as manager:
+                yield manager
+        return
+    from ..cluster.client import KubeApi
+
+    async with KubeApi(settings.kubeconfig) as api, _driver_or_controller(plan, api, counts, history) as manager:
+        yield manager
+
+
+@asynccontextmanager
+async def _reported_plugins(
+    plan: Plan,
+    counts: CallCounts | None,
+    history: History | None,
+    rejection: Callable[[], str | None],
+    told: ClusterCounts | None,
+) -> AsyncGenerator[PluginManager]:
+    """Serve device plugins, and tell the cluster of them."""
+    import anyio
+
+    from ..operations.cluster_reporter import ClusterReporter, ReportOptions
+    from ..operations.eviction import EvictionPolicy
+
+    settings = plan.settings
+    policy = None
+    if settings.on_unhealthy == "evict":
+        is_dry = settings.evict_dry_run == "on"
+        policy = EvictionPolicy(after=settings.evict_after, limit=settings.evict_limit, is_dry=is_dry)
+    assert settings.node_name is not None  # `resolve` has seen to it
+
+    def connect() -> KubeApi:
+        from ..cluster.client import KubeApi
+
+        return KubeApi(settings.kubeconfig)
+
+    reporter = ClusterReporter(
+        ReportOptions(
+            node=settings.node_name,
+            events=settings.events == "on",
+            eviction=policy,
+            startup_taint=settings.startup_taint,
+            record=_eviction_record(plan),
+        ),
+        connect=connect,
+        rejection=rejection,
+        counts=told,
+    )
+    async with _plugins(plan, counts, history, reporter.changed) as manager, anyio.create_task_group() as tasks:
+        tasks.start_soon(reporter.run, manager)
+        try:
+            yield manager
+        finally:
+            tasks.cancel_scope.cancel()
+
+
+def _eviction_record(plan: Plan) -> Path | None:
+    """Return where a process with these backends keeps when it has evicted pods."""
+    directory = plan.settings.state_dir
+    if directory is None or plan.settings.on_unhealthy != "evict":
+        return None
+    return directory / f"evictions-{zlib.crc32(repr(sorted(plan.keys)).encode()):08x}.json"
+
+
+def _plugins(
+    plan: Plan,
+    counts: CallCounts | None,
+    history: History | None,
+    observe: Callable[[HealthChange], object] | None = None,
+) -> PluginManager:
+    from ..deviceplugin.counts import PluginCounts
+    from ..deviceplugin.manager import PluginManager
+    from ..deviceplugin.options import ManagerOptions
+    from ..deviceplugin.tracking.pace import Pace
+
+    settings = plan.settings
+    options = ManagerOptions(
+        paths=settings.paths,
+        registration=settings.registration,
+        host=plan.host or host_of(settings),
+        state_dir=settings.state_dir,
+        poll_interval=settings.poll_interval,
+        cdi=_cdi(settings),
+        health_policy=settings.health_policy,
+        policy=settings.policy,
+        counts=counts if isinstance(counts, PluginCounts) else PluginCounts(),
+        observe=observe,
+        history=history,
+        pace=None if history is None else Pace(follow=FOLLOW),
+        follows_pods=settings.asks_holders,
+        measures=settings.metrics != "off",
+        wants_labels=settings.labels != "off",
+    )
+    return PluginManager(plan.served(), options, states=plan.states)
+
+
+def _driver_or_controller(
+    plan: Plan, api: ClusterApi, counts: CallCounts | None, history: History | None
+) -> DraDriver | PoolController:
+    from ..kubelet.calls import CallCounts
+
+    settings = plan.settings
+    host = plan.host or host_of(settings)
+    if settings.mode == "dra-controller":
+        from ..dra.controller import PoolController
+        from ..dra.options import ControllerOptions
+
+        assert settings.pool is not None  # `resolve` has seen to it
+        controller = ControllerOptions(
+            api=api,
+            pool=settings.pool,
+            labels=dict(settings.pool_nodes),
+            name=settings.driver_name,
+            host=host,
+            poll_interval=settings.poll_interval,
+            health_taint=settings.health_taint,
+            health_policy=settings.health_policy,
+            measures=settings.metrics != "off",
+            history=history,
+        )
+        return PoolController(plan.served(), controller, states=plan.states)
+    from ..dra.driver import DraDriver
+    from ..dra.options import DriverOptions
+
+    assert settings.node_name is not None  # `resolve` has seen to it
+    options = DriverOptions(
+        api=api,
+        pool=settings.pool,
+        name=settings.driver_name,
+        host=host,
+        poll_interval=settings.poll_interval,
+        health_taint=settings.health_taint,
+        health_policy=settings.health_policy,
+        calls=counts or CallCounts(),
+        measures=settings.metrics != "off",
+        wants_labels=settings.labels != "off",
+        history=history,
+        node=settings.node_name,
+        paths=settings.paths,
+        pod_uid=settings.pod_uid,
+        cdi=settings.cdi_dir,
+        device_status=settings.device_status == "on",
+        device_metadata=settings.device_metadata == "on",
+    )
+    return DraDriver(plan.served(), options, states=plan.states)
+
+
+def _cdi(settings: Settings) -> CdiOptions | None:
+    if settings.cdi == "off":
+        return None
+    from ..deviceplugin.cdi import CdiOptions
+
+    return CdiOptions(directory=settings.cdi_dir, only=settings.cdi == "only", names=settings.cdi_names)

@@ -1,0 +1,55 @@
+"""`HolderLog`: which pods got devices and which gave them back, between two lists of the kubelet. Sans-IO.
+
+A list of a kubelet that does not know all its pods yet says who holds a device, and not that nobody does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ...concurrency.history import History
+    from ...kubelet.podresources import Holder
+
+
+@final
+class HolderLog:
+    """Adds each change to a history; what pods hold at the first list is no news."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._known: dict[tuple[str, str], Holder] | None = None
+
+    def listed(self, holders: Mapping[tuple[str, str], Holder], *, is_complete: bool) -> None:
+        """Take a list.
+
+        Args:
+            holders: Who holds a device, by resource and device id.
+            is_complete: Whether nobody holds what it does not name.
+        """
+        known = self._known
+        if known is None:
+            self._known = dict(holders)
+            return
+        returned = {
+            key: holder
+            for key, holder in known.items()
+            if holders.get(key) != holder and (is_complete or key in holders)
+        }
+        taken = {key: holder for key, holder in holders.items() if known.get(key) != holder}
+        for (resource, holder), ids in _by_holder(returned).items():
+            self._history.add("released", resource, f"by {holder}", ids)
+        for (resource, holder), ids in _by_holder(taken).items():
+            self._history.add("held", resource, f"by {holder}", ids)
+        for key in returned:
+            del known[key]
+        known.update(taken)
+
+
+def _by_holder(found: Mapping[tuple[str, str], Holder]) -> dict[tuple[str, Holder], list[str]]:
+    grouped: dict[tuple[str, Holder], list[str]] = {}
+    for (resource, device_id), holder in found.items():
+        grouped.setdefault((resource, holder), []).append(device_id)
+    return grouped

@@ -1,0 +1,311 @@
+"""`Bundle`: what an issue needs to know of a node, as one archive without secrets.
+
+It is a snapshot of the node's hardware (`kdp.hardware.snapshot`) with documents below `PLACE`. So one redaction covers
+both: a serial number that sysfs names is replaced in a log, too. `kdp devices --snapshot` works on a bundle.
+
+What is not known to be harmless is left out: values of the backend's own parameters, states of allocations, and what
+containers were given. Names of nodes, pods, and files stay.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import re
+import threading
+import time
+from collections.abc import Mapping
+from importlib.metadata import distributions
+from typing import TYPE_CHECKING, Any, Final, TypeVar, final
+
+import attrs
+
+from .. import __version__
+from ..errors import ConfigurationError, printable
+from ..hardware.capture import capture, generic_paths
+from ..hardware.snapshot import archive, tokens
+from ..hardware.snapshot.archive import FileEntry, Snapshot
+from ..hardware.snapshot.redact import KINDS, redact
+from ..kubelet.greeting import greet
+from ..storage.documents import parse_json
+from .answers import Answer, Question, Verdict
+from .examination import THREADS, Finding
+from .living import pod_of
+from .node import MOST_PLUGINS, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from .node import Node
+
+PLACE: Final = "/kdp-bundle"
+VERSION: Final = 1
+
+PATIENCE: Final = 20.0
+"""Seconds for the hardware: a driver may take its time with each attribute."""
+
+MOST_OF_LOG: Final = 256 << 10
+"""Bytes of one log that are taken, from its end."""
+
+_MOST_LOGS: Final = 8
+_LONGEST: Final = 1000
+_MOST_OF_CHECKPOINT: Final = 8 << 20
+_POD_UID: Final = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
+_LEADING_ZEROS: Final = re.compile(r"(?<=[\[:,\s])(-?)0+(?=\d)")
+
+_T = TypeVar("_T")
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Bundle:
+    """A bundle that was read.
+
+    Attributes:
+        about: When, where, and by which version it was made.
+        findings: The doctor's answers on that node.
+    """
+
+    about: Mapping[str, str]
+    findings: tuple[Finding, ...]
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Settings:
+    """What the command knows of the plugin's settings.
+
+    Attributes:
+        settings: The values of kdp's own settings, by variable or key.
+        parameters: The backend's own parameters. Only their names are told.
+    """
+
+    settings: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    parameters: Mapping[str, object] = attrs.field(factory=dict[str, object])
+
+
+def make(node: Node, findings: Sequence[Finding], settings: Settings) -> Snapshot:
+    """Collect what an issue needs, without secrets. It blocks for files, sockets, and drivers."""
+    snapshot = _within(PATIENCE, lambda: capture(node.host, generic_paths(node.host)), "hardware")
+    if snapshot is None:
+        snapshot = Snapshot(kernel=f"{platform.system()} {platform.release()} {platform.machine()}")
+    documents: dict[str, object] = {
+        "about.json": _about(),
+        "answers.json": [_answer(each) for each in findings],
+        "checkpoint.json": _checkpoint(node),
+        "settings.json": {
+            "settings": settings.settings,
+            "parameters": dict.fromkeys(settings.parameters, "left out"),
+        },
+        "state.json": _state(node),
+    }
+    for number, (socket, told) in enumerate(_statuses(node)):
+        documents[f"status-{number}.json"] = {"socket": str(socket), "status": told}
+    for name, document in documents.items():
+        text = json.dumps(tokens.without_values(document), indent=1)
+        snapshot.files[f"{PLACE}/{name}"] = FileEntry(f"{text}\n".encode(), 0o644)
+    for name, data in (*_logs(node), *_own_logs(node)):
+        snapshot.files[f"{PLACE}/logs/{name}"] = FileEntry(data, 0o644)
+    snapshot.files[f"{PLACE}/CONTENTS"] = FileEntry(b"", 0o644)
+    redact(snapshot, KINDS, known=_known(node, settings))
+    for path, file in snapshot.files.items():
+        if path.startswith(PLACE) and path.endswith(".json"):
+            snapshot.files[path] = attrs.evolve(file, data=_valid(file.data))
+    contents = "".join(f"{line}\n" for line in listed(snapshot))
+    snapshot.files[f"{PLACE}/CONTENTS"] = FileEntry(contents.encode(), 0o644)
+    return snapshot
+
+
+def listed(snapshot: Snapshot) -> list[str]:
+    """Return what a bundle holds, one line for each document and one for the hardware."""
+    lines: list[str] = []
+    for path, file in sorted(snapshot.files.items()):
+        name = path.removeprefix(f"{PLACE}/")
+        if name != path and name != "CONTENTS":
+            what = next(text for start, text in _WHAT.items() if name.startswith(start))
+            lines.append(f"{path[1:]}: {what}, {max(1, len(file.data) >> 10)} KiB")
+    hardware = [path for path in snapshot.files if not path.startswith(f"{PLACE}/")]
+    counts = f"{len(hardware)} attributes, {len(snapshot.links)} links, {len(snapshot.nodes)} device nodes"
+    return [*lines, f"sys, proc, dev: the node's hardware, as kdp snapshot takes it, {counts}"]
+
+
+_WHAT: Final = {
+    "about": "versions of kdp, its libraries, Python, and the system",
+    "answers": "the answers of kdp doctor",
+    "checkpoint": "which pod holds which device, as the kubelet has saved it, without what the container got",
+    "logs/plugin-": "the last lines of a plugin's log, as it has them in memory",
+    "logs/": "the end of a log of the plugin's pod",
+    "settings": "settings of kdp, and the names of the backend's parameters",
+    "state": "names and sizes of the files in the state directory and in the plugin directory",
+    "status": "what a plugin says of itself: resources, devices, health, pods, and recent events",
+}
+
+
+def read(file: Path) -> Bundle:
+    """Read a bundle from anybody.
+
+    Raises:
+        ConfigurationError: It cannot be read, or is no bundle.
+    """
+    snapshot = archive.read(file)
+    try:
+        about = _document(snapshot, "about.json")
+        answers = _document(snapshot, "answers.json")
+        texts = {str(key): printable(str(value), _LONGEST) for key, value in about.items()}
+        return Bundle(about=texts, findings=tuple(_finding(each) for each in answers))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise ConfigurationError(
+            f"bundle {file}: has no answers of kdp doctor; expected a file as kdp doctor --bundle writes it"
+        ) from None
+
+
+def _document(snapshot: Snapshot, name: str) -> Any:
+    return parse_json(snapshot.files[f"{PLACE}/{name}"].data)
+
+
+# -- what is collected -------------------------------------------------------------------------------------------------
+
+
+def _about() -> dict[str, str]:
+    libraries = ("anyio", "asyncinotify", "attrs", "grpcio", "lightkube", "prometheus-client", "protobuf")
+    found = {each.metadata["Name"].lower().replace("_", "-"): each.version for each in distributions()}
+    return {
+        "bundle": str(VERSION),
+        "kdp": __version__,
+        "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "node": os.environ.get("KDP_NODE_NAME") or platform.node(),
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        **{name: version for name, version in sorted(found.items()) if name in libraries or name.startswith("kdp")},
+    }
+
+
+def _answer(finding: Finding) -> dict[str, str]:
+    question, answer = finding.question, finding.answer
+    texts = {"id": question.id, "title": question.title, "why": question.why}
+    return {**texts, "answer": answer.verdict.value, "seen": answer.seen, "remedy": answer.remedy}
+
+
+def _finding(found: Mapping[str, Any]) -> Finding:
+    texts = {name: printable(str(found[name]), _LONGEST) for name in ("id", "title", "why", "seen", "remedy")}
+    question = Question(id=texts["id"], title=texts["title"], why=texts["why"], ask=_not_asked)
+    return Finding(question, Answer(Verdict(found["answer"]), texts["seen"], texts["remedy"]))
+
+
+def _not_asked(_node: Node) -> Answer:
+    raise AssertionError("a question of a bundle is answered")
+
+
+def _statuses(node: Node) -> Iterator[tuple[Path, object]]:
+    for path in node.sockets[:MOST_PLUGINS]:
+        code, text = node.ask(path)
+        try:
+            yield path, parse_json(text) if code == 0 else {"problem": text.strip()}
+        except ValueError:
+            yield path, {"problem": "its answer is no JSON"}
+
+
+def _checkpoint(node: Node) -> object:
+    """Return which pod holds which device. What a container was given may be a secret, and is not taken."""
+    text = text_of(node.paths.device_plugin_dir / "kubelet_internal_checkpoint", limit=_MOST_OF_CHECKPOINT)
+    try:
+        data: dict[str, Any] = parse_json(text)["Data"]
+        entries: list[dict[str, Any]] = data.get("PodDeviceEntries") or []
+        names = ("PodUID", "ContainerName", "ResourceName", "DeviceIDs")
+        pods = [{name: entry.get(name) for name in names} for entry in entries]
+        return {"pods": pods, "registered": data.get("RegisteredDevices")}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {"problem": "it cannot be read, or it is empty"}
+
+
+def _state(node: Node) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for directory in (node.state_dir, node.paths.device_plugin_dir):
+        if directory is not None:
+            try:
+                names = sorted(os.listdir(directory))[:500]
+                found[str(directory)] = {name: os.lstat(directory / name).st_size for name in names}
+            except OSError as error:
+                found[str(directory)] = str(error.strerror)
+    return found
+
+
+def _logs(node: Node) -> Iterator[tuple[str, bytes]]:
+    """Return the ends of the logs that the kubelet keeps of the plugins' pods."""
+    taken = 0
+    for uid in dict.fromkeys(uid for path in node.sockets[:MOST_PLUGINS] for uid in _pods(node, path)):
+        for path in node.host.glob(f"/var/log/pods/*_{uid}/*/*.log"):
+            data = _end_of(node.host.path(path))
+            if data and taken < _MOST_LOGS:
+                taken += 1
+                container, number = path.split("/")[-2:]
+                yield f"{taken}-{re.sub(r'[^A-Za-z0-9.-]', '_', container)}-{number}", data
+
+
+def _own_logs(node: Node) -> Iterator[tuple[str, bytes]]:
+    """Return the last lines that the plugins themselves have: in a container nobody sees the kubelet's files."""
+    if node.ask_log is None:
+        return
+    for number, plugin in enumerate(node.answering()[:_MOST_LOGS]):
+        code, text = node.ask_log(plugin.socket)
+        if code == 0 and text.strip():  # versions before have no such page
+            yield f"plugin-{number}.log", text.encode()[-MOST_OF_LOG:]
+
+
+def _pods(node: Node, socket: Path) -> list[str]:
+    """Return the UID of the pod whose process answers on a socket, or in whose volume the socket is."""
+    if (uid := pod_of(socket)) is not None:
+        return [uid]
+    try:
+        pid = greet(socket, 0.0).pid
+    except OSError:
+        return []
+    groups = text_of(node.host.path(f"/proc/{pid}/cgroup")) if pid else ""
+    return [match[1].replace("_", "-") for match in _POD_UID.finditer(groups)][:1]
+
+
+def _end_of(path: Path) -> bytes:
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - MOST_OF_LOG))
+            return file.read(MOST_OF_LOG)
+    except OSError:
+        return b""
+
+
+_DIRECTORIES: Final = ("pwd", "oldpwd")
+"""Variables in which a shell has its working directory: the answers are about paths in it."""
+
+
+def _known(node: Node, settings: Settings) -> list[bytes]:
+    """Return secrets that variables and parameters hold: a reason or a log may repeat them."""
+    variables = {name.lower(): value for name, value in node.environ.items()}
+    environ = {name: value for name, value in variables.items() if name not in _DIRECTORIES}
+    return [*tokens.values(environ), *tokens.values(dict(settings.parameters))]
+
+
+def _valid(data: bytes) -> bytes:
+    """Return a JSON document that is one after the redaction, too: a number may have become one with leading zeros."""
+    text = data.decode(errors="replace")
+    try:
+        json.loads(text)
+    except ValueError:
+        text = _LEADING_ZEROS.sub(r"\1", text)
+    return text.encode()
+
+
+def _within(seconds: float, work: Callable[[], _T], name: str) -> _T | None:
+    """Return what this returns, in a thread that nobody waits for longer; None: it took too long, or failed."""
+    done: list[_T] = []
+
+    def run() -> None:
+        with contextlib.suppress(OSError):
+            done.append(work())
+
+    thread = threading.Thread(target=run, name=f"{THREADS}{name}", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return done[0] if done else None

@@ -1,0 +1,77 @@
+"""Questions about the state directory: is it there, is it the plugin's, and is there room in it?"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING, Final
+
+from ..storage.room import why_no_file
+from .answers import Answer, Question, failed, not_known, ok, warning
+from .rights import is_read_only, let_write, may_write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .node import Node
+
+LEAST_FREE: Final = 16 << 20
+"""Bytes below which a file system counts as almost full."""
+
+
+def state(node: Node) -> Answer:
+    """Can a plugin keep its state?"""
+    path = node.state_dir
+    if path is None:
+        return warning("there is no state directory", "give the plugin one: KDP_STATE_DIR=/var/lib/kdp")
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        if node.is_pod:
+            return failed(f"{path} does not exist", f"mount a directory of the node there: hostPath: {path}")
+        if (obstacle := why_no_file(path)) is not None:
+            return warning(
+                f"{path} does not exist, and user {os.geteuid()} cannot make it: {obstacle}", let_write(path)
+            )
+        return not_known(f"{path} does not exist; a plugin makes it at its first start")
+    except OSError as error:
+        return failed(f"{path} cannot be examined: {error.strerror}", "run this as root: sudo kdp doctor")
+    if stat.S_ISLNK(found.st_mode):
+        found = os.stat(path)
+    if not stat.S_ISDIR(found.st_mode):
+        return failed(f"{path} is no directory", f"remove it: rm {path}")
+    if is_read_only(path):
+        return failed(f"{path} is on a read-only file system", "remove readOnly from this mount in the DaemonSet")
+    if not may_write(path):
+        seen = f"user {os.geteuid()} may not write to {path}, which is user {found.st_uid}'s"
+        return failed(seen, let_write(path))
+    if found.st_uid != os.geteuid() != 0:
+        seen = f"{path} is user {found.st_uid}'s, and this process is user {os.geteuid()}"
+        return warning(seen, f"give it to the plugin's user, if that is this one: chown {os.geteuid()} {path}")
+    return _room(path)
+
+
+def _room(path: Path) -> Answer:
+    free, inodes = free_of(path)
+    remedy = f"make room on that file system: df -h {path}; df -i {path}"
+    if free == 0 or inodes == 0:
+        return failed(f"{path} has no room left", remedy)
+    if free < LEAST_FREE:
+        return warning(f"{path} has only {free >> 20} MiB left", remedy)
+    return ok(f"{path} is writable, and has {free >> 20} MiB left")
+
+
+def free_of(path: Path) -> tuple[int, int | None]:
+    """Return free bytes, and free inodes if the file system counts them."""
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize, found.f_favail if found.f_files else None
+
+
+QUESTIONS: Final = (
+    Question(
+        id="state-directory",
+        title="Can a plugin keep its state?",
+        why="Without its state a plugin that was killed forgets which pod holds a device.",
+        ask=state,
+    ),
+)

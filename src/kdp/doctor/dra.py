@@ -1,0 +1,238 @@
+"""Questions about Dynamic Resource Allocation: are the devices published, and can claims get them?
+
+The driver's own status says most. Classes and claims are the API server's (`kdp.doctor.cluster`).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from .answers import Answer, Question, failed, not_known, ok, warning
+from .listing import NEEDED
+from .node import counted, some
+from .plain import mapping_in, mappings_in, seconds_since, string_in
+from .process import free_memory
+from .resources import NO_PLUGIN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from .cluster import ClusterFacts
+    from .living import ServedResource
+    from .node import Node
+
+WAITED: Final = 30.0
+"""Seconds for which a pod's claim may be without devices: a scheduler needs a moment."""
+
+_NO_DRIVER: Final = "no DRA driver runs here"
+_ROLE: Final = "; a role must grant "
+_REFUSED: Final = ("the API server answered 403", "the API server answered 422", "the API server does not know us")
+
+
+def _drivers(node: Node) -> list[ServedResource]:
+    return [resource for plugin in node.answering() if plugin.mode != "device-plugin" for resource in plugin.resources]
+
+
+def _without_drivers(node: Node) -> Answer | None:
+    """Return the answer where there is no driver to ask about; None: there is one."""
+    if not node.answering():
+        return not_known(NO_PLUGIN)
+    return None if _drivers(node) else ok(_NO_DRIVER)
+
+
+def _problem(driver: ServedResource) -> str:
+    return driver.slices.problem or driver.reason
+
+
+def published(node: Node) -> Answer:
+    """Are the driver's devices published?"""
+    if (answer := _without_drivers(node)) is not None:
+        return answer
+    drivers = _drivers(node)
+    remedy = "remove the reason; see what is there: kubectl get resourceslices --field-selector spec.driver="
+    missing = [each for each in drivers if each.devices and not each.slices.generation]
+    if missing:
+        seen = [f"{each.name}: no slice is published{_because(_problem(each))}" for each in missing]
+        return failed(some(seen), remedy + missing[0].name)
+    old = [each for each in drivers if each.slices.problem]
+    if old:
+        return warning(
+            some([f"{each.name}: the slices are old: {each.slices.problem}" for each in old]), remedy + old[0].name
+        )
+    held = [(each, each.slices.withheld) for each in drivers if each.slices.withheld]
+    if held:
+        first, withheld = held[0]
+        told = f"{first.name}: {counted(len(withheld), 'device')} not published: {some(sorted(withheld))}"
+        return warning(told, "see the answer about the fields that the API server keeps")
+    return ok(some([f"{each.name}: {counted(each.devices, 'device')} published" for each in drivers]))
+
+
+def _because(reason: str) -> str:
+    return f" ({reason})" if reason else ""
+
+
+def fields(node: Node) -> Answer:
+    """Does the API server keep all fields of the slices?"""
+    if (answer := _without_drivers(node)) is not None:
+        return answer
+    gates: dict[str, str] = {}
+    for driver in _drivers(node):
+        for path, gate in driver.slices.dropped:
+            gates.setdefault(gate, path)
+        for gate in driver.slices.withheld.values():
+            gates.setdefault(gate, "the counters of partitions")
+    if not gates:
+        return ok("it has left out none")
+    known = [gate for gate in gates if gate]
+    seen = f"it leaves out {some([*gates.values()])}"
+    if not known:
+        return warning(seen, "update Kubernetes: kubectl version")
+    flags = ",".join(f"{gate}=true" for gate in sorted(known))
+    return warning(seen, f"switch it on for the API server and the scheduler: --feature-gates={flags}")
+
+
+def permissions(node: Node) -> Answer:
+    """May the driver write its slices?"""
+    if (answer := _without_drivers(node)) is not None:
+        return answer
+    for driver in _drivers(node):
+        problem = _problem(driver)
+        if not any(words in problem for words in _REFUSED):
+            continue
+        seen = f"{driver.name}: {problem}"
+        if _ROLE in problem:
+            return failed(seen, "apply the ClusterRole that kdp manifests TARGET --mode dra writes, and its binding")
+        if "does not know us" in problem:
+            return failed(seen, "let the kubelet give the pod a new token: kubectl -n NAMESPACE delete pod POD")
+        return failed(seen, "see which policy refuses: kubectl get validatingadmissionpolicies; kubectl get events -A")
+    return ok("the API server has refused nothing")
+
+
+def _facts(node: Node) -> ClusterFacts | Answer:
+    if (answer := _without_drivers(node)) is not None:
+        return answer
+    free = free_memory(node)
+    if free is not None and free < NEEDED:
+        return not_known(f"only {free >> 20} MiB of memory are free in this container, too few to ask the API server")
+    facts = node.cluster()
+    if facts.problem:
+        return not_known(facts.problem, "ask as an administrator: kdp doctor --kubeconfig FILE")
+    return facts
+
+
+def device_class(node: Node) -> Answer:
+    """Is there a DeviceClass for the driver?"""
+    facts = _facts(node)
+    return facts if isinstance(facts, Answer) else with_class([driver.name for driver in _drivers(node)], facts)
+
+
+def with_class(drivers: Sequence[str], facts: ClusterFacts) -> Answer:
+    """Return whether each driver has a DeviceClass."""
+    names = {driver: _classes_of(driver, facts) for driver in drivers}
+    without = [driver for driver, classes in names.items() if not classes]
+    if without:
+        seen = f"no DeviceClass selects the devices of {some(without)}"
+        return failed(
+            seen, f"make one, as kdp manifests TARGET --mode dra writes it: kubectl get deviceclass {without[0]}"
+        )
+    return ok(some([f"{driver}: {some(classes)}" for driver, classes in names.items()]))
+
+
+def _classes_of(driver: str, facts: ClusterFacts) -> list[str]:
+    """Return the names of the classes whose selectors name a driver."""
+    return [_name(each) for each in facts.classes if driver in json.dumps(mapping_in(each.get("spec")))]
+
+
+def claims(node: Node) -> Answer:
+    """Does each claim of a pod get devices of the driver?"""
+    facts = _facts(node)
+    return facts if isinstance(facts, Answer) else with_claims([driver.name for driver in _drivers(node)], facts)
+
+
+def with_claims(drivers: Sequence[str], facts: ClusterFacts) -> Answer:
+    """Return whether each pod's claim on these drivers has devices."""
+    classes = {name for driver in drivers for name in _classes_of(driver, facts)}
+    waiting = [each for each in facts.claims if _waits(each, classes)]
+    if not waiting:
+        return ok("no claim of a pod waits")
+    first = waiting[0]
+    place = f"-n {_metadata(first).get('namespace')}"
+    pod = next((each.get("name") for each in _owners(first) if each.get("kind") == "Pod"), "POD")
+    seen = (
+        f"{counted(len(waiting), 'claim')} without devices for more than {WAITED:g} s: {some([*map(_path, waiting)])}"
+    )
+    return warning(seen, f"see what the scheduler says: kubectl {place} describe pod {pod}")
+
+
+def _waits(claim: Mapping[str, Any], classes: Iterable[str]) -> bool:
+    """Return whether a pod's claim asks for these classes, and has had no devices for long."""
+    metadata = _metadata(claim)
+    if metadata.get("deletionTimestamp") or mapping_in(claim.get("status")).get("allocation"):
+        return False
+    is_of_pod = any(owner.get("kind") == "Pod" for owner in _owners(claim))
+    is_ours = not set(classes).isdisjoint(_asked(claim))
+    return is_of_pod and is_ours and _age(string_in(metadata.get("creationTimestamp"))) > WAITED
+
+
+def _metadata(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    return mapping_in(item.get("metadata"))
+
+
+def _owners(claim: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return mappings_in(_metadata(claim).get("ownerReferences"))
+
+
+def _asked(claim: Mapping[str, Any]) -> Iterator[str]:
+    """Return the classes that a claim asks for."""
+    devices = mapping_in(mapping_in(claim.get("spec")).get("devices"))
+    for request in mappings_in(devices.get("requests")):
+        for each in (mapping_in(request.get("exactly")), *mappings_in(request.get("firstAvailable"))):
+            yield string_in(each.get("deviceClassName"))
+
+
+def _age(created: str) -> float:
+    return seconds_since(created, time.time()) or 0.0
+
+
+def _name(item: Mapping[str, Any]) -> str:
+    return string_in(_metadata(item).get("name"))
+
+
+def _path(item: Mapping[str, Any]) -> str:
+    return f"{_metadata(item).get('namespace')}/{_name(item)}"
+
+
+QUESTIONS: Final = (
+    Question(
+        id="dra-published",
+        title="Are the devices of the DRA driver published?",
+        why="The scheduler knows a node's devices from its ResourceSlices only.",
+        ask=published,
+    ),
+    Question(
+        id="dra-fields",
+        title="Does the API server keep all fields of the slices?",
+        why="A server whose feature gate is off drops fields silently, and kdp withholds the devices that need them.",
+        ask=fields,
+    ),
+    Question(
+        id="dra-permissions",
+        title="May the DRA driver write its slices?",
+        why="A missing role or an admission policy keeps the devices from being published.",
+        ask=permissions,
+    ),
+    Question(
+        id="dra-class",
+        title="Is there a DeviceClass for the DRA driver?",
+        why="A claim asks for a class; without one, nobody can ask for the devices.",
+        ask=device_class,
+    ),
+    Question(
+        id="dra-claims",
+        title="Does each claim of a pod get devices of the DRA driver?",
+        why="A pod stays pending until its claim has devices.",
+        ask=claims,
+    ),
+)

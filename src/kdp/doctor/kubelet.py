@@ -1,0 +1,158 @@
+"""Questions about the kubelet's directory: is it there, is it the right one, and can a plugin write to it?
+
+The device plugin directory is ``/var/lib/kubelet/device-plugins`` whatever the kubelet's ``--root-dir`` says; the other
+directories follow it (contract section 0.1). A distribution may link one to the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from typing import TYPE_CHECKING, Final
+
+from ..kubelet.paths import DEFAULT_ROOT
+from .answers import Answer, Question, failed, not_known, ok, warning
+from .node import text_of
+from .rights import is_read_only, let_write, may_write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .node import Node
+
+KNOWN_ROOTS: Final = ("/var/lib/kubelet", "/var/lib/k0s/kubelet", "/var/snap/microk8s/common/var/lib/kubelet")
+"""Where distributions have the kubelet's directory: most of them, k0s, and MicroK8s."""
+
+_PROGRAMS: Final = {"kubelet", "kubelite", "k3s", "rke2", "k0s"}
+_FLAGS: Final = ("--root-dir", "root-dir", "--kubelet-arg=root-dir")
+
+
+def running_roots(node: Node) -> Iterator[tuple[int, str | None]]:
+    """Return the processes that look like a kubelet, each with its ``--root-dir`` if it has one."""
+    proc = node.host.path("/proc")
+    with contextlib.suppress(OSError):
+        for name in sorted(filter(str.isdigit, os.listdir(proc)), key=int):
+            words = text_of(proc / name / "cmdline").split("\0")
+            if os.path.basename(words[0]) in _PROGRAMS:
+                yield int(name), _root_of(words)
+
+
+def _root_of(words: list[str]) -> str | None:
+    for position, word in enumerate(words):
+        flag, equals, value = word.rpartition("=")
+        if equals and flag in _FLAGS and value:
+            return value
+        if word == "--root-dir" and position + 1 < len(words):
+            return words[position + 1]
+    return None
+
+
+def _elsewhere(node: Node) -> str:
+    """Return where a plugin directory with a kubelet.sock is instead, as a sentence's end; empty: nowhere."""
+    given = node.paths.device_plugin_dir
+    roots = dict.fromkeys([*KNOWN_ROOTS, *(root for _, root in running_roots(node) if root)])
+    for root in roots:
+        found = node.host.path(root) / "device-plugins"
+        if found != given and (found / "kubelet.sock").is_socket():
+            return str(found)
+    return ""
+
+
+def directory(node: Node) -> Answer:
+    """Is the plugin directory there?"""
+    path = node.paths.device_plugin_dir
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        if elsewhere := _elsewhere(node):
+            return failed(f"{path} does not exist, and a kubelet.sock is in {elsewhere}", _use(elsewhere))
+        if node.is_pod:
+            remedy = f"mount the node's {DEFAULT_ROOT}/device-plugins there; kdp manifests writes such a DaemonSet"
+            return failed(f"{path} does not exist in this container", remedy)
+        remedy = "start the kubelet, or name its directory: kdp doctor --kubelet-root DIR"
+        return failed(f"{path} does not exist, so no kubelet runs here", remedy)
+    except OSError as error:
+        return failed(f"{path} cannot be examined: {error.strerror}", "run this as root: sudo kdp doctor")
+    if not stat.S_ISDIR(found.st_mode):
+        return failed(f"{path} is no directory", f"remove it, and restart the kubelet: rm {path}")
+    return ok(f"{path} is a directory")
+
+
+def _use(directory: str) -> str:
+    return f"mount that directory into the plugin's container, or give it: --device-plugin-dir {directory}"
+
+
+def pinned(node: Node) -> Answer:
+    """Is the mounted plugin directory still the one of the node?"""
+    path = node.paths.device_plugin_dir
+    try:
+        links = os.stat(path).st_nlink
+    except OSError:
+        return not_known(f"{path} cannot be examined")
+    if links == 0:
+        seen = f"{path} was removed on the node, and this container still has the old one"
+        return failed(seen, "make a new container: kubectl -n NAMESPACE delete pod POD")
+    return ok(f"{path} is not unlinked")
+
+
+def writable(node: Node) -> Answer:
+    """Can a plugin make its socket there?"""
+    path = node.paths.device_plugin_dir
+    if not path.is_dir():
+        return not_known(f"{path} is no directory")
+    if is_read_only(path):
+        return failed(f"{path} is on a read-only file system", "remove readOnly from this mount in the DaemonSet")
+    if not may_write(path):
+        seen = f"user {os.geteuid()} may not write to {path}"
+        if os.geteuid() == 0:
+            return failed(seen, let_write(path))
+        return failed(seen, "run the plugin as root, because the kubelet's directories are root's: runAsUser: 0")
+    return ok(f"user {os.geteuid()} may write to {path}")
+
+
+def root(node: Node) -> Answer:
+    """Does the running kubelet use the directory that kdp was given?"""
+    found = dict(running_roots(node))
+    if not found:
+        return not_known(
+            "no process of a kubelet is visible from here", "ask on the node itself: ps -C kubelet -o args"
+        )
+    given = {each for each in found.values() if each}
+    used = node.paths.pod_resources_dir.parent
+    given = given or {str(DEFAULT_ROOT)}
+    for each in given:
+        with contextlib.suppress(OSError):
+            if node.host.path(each) == used or os.path.samefile(node.host.path(each), used):
+                return ok(f"the kubelet, process {min(found)}, uses {each}")
+    other = min(given)
+    seen = f"the kubelet, process {min(found)}, uses {other}, and kdp looks in {used}"
+    return warning(seen, f"give the plugin and this command --pod-resources-dir {other}/pod-resources")
+
+
+QUESTIONS: Final = (
+    Question(
+        id="kubelet-directory",
+        title="Is the plugin directory there?",
+        why="The kubelet takes registrations in this directory only.",
+        ask=directory,
+    ),
+    Question(
+        id="kubelet-directory-pinned",
+        title="Is the mounted plugin directory still the node's?",
+        why="A mount keeps a directory that was removed on the node, and the kubelet makes another one.",
+        ask=pinned,
+    ),
+    Question(
+        id="kubelet-directory-writable",
+        title="Can a plugin make its socket there?",
+        why="Without its own socket a plugin cannot be called by the kubelet.",
+        ask=writable,
+    ),
+    Question(
+        id="kubelet-root",
+        title="Does the kubelet use the directory that kdp was given?",
+        why="The pod-resources API and the plugin watcher follow the kubelet's --root-dir.",
+        ask=root,
+    ),
+)

@@ -1,0 +1,186 @@
+"""`Node`: what a question sees. Every path comes from a setting, so that a test can give a directory tree instead.
+
+To make one touches no file: a dead file system may only stop the questions that look at it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, final
+
+import attrs
+
+from ..kubelet.paths import KubeletPaths
+from ..storage import reading
+from .cluster import ClusterFacts
+from .living import Plugin, plugin_of
+
+if TYPE_CHECKING:
+    from ..hardware.host import Host  # noqa: TC004 - attrs reads no annotation
+    from ..model.backend import Needs  # noqa: TC004 - attrs reads no annotation
+
+PATIENCE: Final = 2.0
+"""Seconds that one question waits for one process; less than the deadline of a question."""
+
+GRACE: Final = 0.5
+"""Seconds beyond that which a thread gets to hand its answer over."""
+
+MOST_PLUGINS: Final = 32
+"""Plugins of one node that are asked."""
+
+_T = TypeVar("_T")
+
+
+@final
+class Once(Generic[_T]):
+    """The value of a function that is called when it is first needed, by one thread; the others wait for it."""
+
+    def __init__(self, make: Callable[[], _T]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._made: list[_T | Exception] = []
+
+    def __call__(self) -> _T:
+        """Return the value.
+
+        Raises:
+            Exception: The function raised it.
+        """
+        with self._lock:
+            if not self._made:
+                try:
+                    self._made.append(self._make())
+                except Exception as error:  # noqa: BLE001 - each caller gets it
+                    self._made.append(error)
+        if isinstance(self._made[0], Exception):
+            raise self._made[0]
+        return self._made[0]
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Target:
+    """The backend that a command names.
+
+    Attributes:
+        label: What it was called.
+        resources: The names of its resources; none: its devices name them.
+        needs: What its own container must be given; None: it does not say.
+    """
+
+    label: str
+    resources: tuple[str, ...]
+    needs: Needs | None
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Node:
+    """A node, as this process sees it.
+
+    Attributes:
+        paths: The kubelet's directories.
+        state_dir: The state directory; None: there is none.
+        find_sockets: Finds the plugins' own sockets.
+        cdi_dir: Where kdp writes CDI files.
+        cdi_dirs: Where the runtime looks for CDI files.
+        find_host: Opens the node's files.
+        own: The directory of this process in ``/proc``.
+        sys: The kernel's settings, ``/proc/sys``.
+        cgroups: Where the control groups are mounted.
+        environ: The environment.
+        import_path: Where Python looks for packages.
+        ask: Asks the process behind a plugin's socket for its status document: 0 and the text, or 1 and the reason.
+        ask_log: Asks it for the last lines of its log, in the same way; None: nobody is asked.
+        cluster: Asks the API server when first needed.
+        bad_file: What is wrong with the configuration file that the command names; empty: nothing; None: it names none.
+        target: Loads the backend that the command names; None: it names none.
+        plugins: The plugins that have a socket, each asked when first needed.
+    """
+
+    paths: KubeletPaths = attrs.field(factory=KubeletPaths.under)
+    state_dir: Path | None = None
+    find_sockets: Once[tuple[Path, ...]]
+    cdi_dir: Path = Path("/var/run/cdi")
+    cdi_dirs: tuple[Path, ...] = (Path("/etc/cdi"), Path("/var/run/cdi"))
+    find_host: Once[Host]
+    own: Path = Path("/proc/self")
+    sys: Path = Path("/proc/sys")
+    cgroups: Path = Path("/sys/fs/cgroup")
+    environ: Mapping[str, str] = attrs.field(factory=lambda: os.environ)
+    import_path: Sequence[str] = attrs.field(factory=lambda: tuple(sys.path))
+    ask: Callable[[Path], tuple[int, str]]
+    ask_log: Callable[[Path], tuple[int, str]] | None = None
+    cluster: Once[ClusterFacts]
+    bad_file: str | None = None
+    target: Once[Target] | None = None
+    plugins: Once[tuple[Plugin, ...]] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "plugins", Once(self.ask_plugins))
+
+    def ask_plugins(self) -> tuple[Plugin, ...]:
+        """Ask all plugins now, beside each other."""
+        sockets = self.sockets[:MOST_PLUGINS]
+        answers: dict[Path, tuple[int, str]] = {}
+
+        def ask(path: Path) -> None:
+            answers[path] = self.ask(path)
+
+        threads = [threading.Thread(target=ask, args=(path,), daemon=True) for path in sockets]
+        for thread in threads:
+            thread.start()
+        until = time.monotonic() + PATIENCE + GRACE
+        for thread in threads:
+            thread.join(max(until - time.monotonic(), 0.0))
+        late = 1, f"no answer within {PATIENCE:g} s"
+        return tuple(plugin_of(path, *answers.get(path, late)) for path in sockets)
+
+    @property
+    def sockets(self) -> tuple[Path, ...]:
+        """The plugins' own sockets; it may block."""
+        return self.find_sockets()
+
+    @property
+    def host(self) -> Host:
+        """The node's files; it may block."""
+        return self.find_host()
+
+    def answering(self) -> list[Plugin]:
+        """Return the plugins that have answered."""
+        return [plugin for plugin in self.plugins() if not plugin.problem]
+
+    @property
+    def is_pod(self) -> bool:
+        """Whether this process runs in a container of Kubernetes."""
+        return bool(self.environ.get("KUBERNETES_SERVICE_HOST"))
+
+
+def text_of(path: Path, *, limit: int = 1 << 20) -> str:
+    """Return a file's text without spaces at its ends; empty: it cannot be read."""
+    try:
+        return reading.read(path, limit=limit).decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def number_of(path: Path) -> int | None:
+    """Return the number in a file; None: there is none."""
+    text = text_of(path, limit=4096)
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def some(names: Sequence[str], most: int = 3) -> str:
+    """Return the first names of a list, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, as ``2 devices``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,124 @@
+"""Questions about the DRA drivers of a node: their slices, the classes for them, and the claims on them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ...errors import printable
+from ..answers import Answer, Question, failed, ok, warning
+from ..cluster import ClusterFacts
+from ..dra import with_claims, with_class
+from ..node import counted, some
+from ..plain import mapping_in, mappings_in, number_in, string_in
+from .facts import asking
+
+if TYPE_CHECKING:
+    from .facts import Facts, Object
+
+_NONE: Final = "no DRA driver publishes devices of this node"
+_LINE: Final = 300
+
+
+def _specs(facts: Facts) -> list[Object]:
+    return [mapping_in(each.get("spec")) for each in facts.slices.items]
+
+
+def _drivers(facts: Facts) -> list[str]:
+    return [*dict.fromkeys(string_in(spec.get("driver")) for spec in _specs(facts))]
+
+
+def slices(facts: Facts) -> Answer:
+    """Are the slices of the node complete?"""
+    if facts.slices.problem:
+        return facts.slices.unknown
+    pools: dict[tuple[str, str], list[Object]] = {}
+    for spec in _specs(facts):
+        pool = mapping_in(spec.get("pool"))
+        pools.setdefault((string_in(spec.get("driver")), string_in(pool.get("name"))), []).append(spec)
+    if not pools:
+        return ok(_NONE)
+    short: list[str] = []
+    counts: list[str] = []
+    for (driver, name), specs in pools.items():
+        newest = max(number_in(mapping_in(spec.get("pool")).get("generation")) for spec in specs)
+        of_it = [spec for spec in specs if number_in(mapping_in(spec.get("pool")).get("generation")) == newest]
+        expected = max(number_in(mapping_in(spec.get("pool")).get("resourceSliceCount")) for spec in of_it)
+        devices = sum(len(mappings_in(spec.get("devices"))) for spec in of_it)
+        counts.append(f"{driver}: {counted(devices, 'device')}")
+        if len(of_it) < expected:
+            short.append(f"{driver}, pool {name}: {len(of_it)} of {counted(expected, 'slice')}")
+    if short and not facts.slices.is_cut:
+        return failed(
+            some(short), "the scheduler takes no device of an incomplete pool; see the answers about its driver's pod"
+        )
+    return ok(some(counts))
+
+
+def taints(facts: Facts) -> Answer:
+    """Are the published devices without taints?"""
+    if facts.slices.problem:
+        return facts.slices.unknown
+    found: list[str] = []
+    for spec in _specs(facts):
+        for device in mappings_in(spec.get("devices")):
+            for taint in mappings_in(device.get("taints")):
+                words = (
+                    f"{string_in(taint.get('key'))}={string_in(taint.get('value'))}:{string_in(taint.get('effect'))}"
+                )
+                found.append(
+                    printable(f"{string_in(device.get('name'))} of {string_in(spec.get('driver'))}: {words}", _LINE)
+                )
+    if not found:
+        return ok(_NONE if not facts.slices.items else "none is tainted")
+    remedy = "the driver taints a device that has failed, and says why: kubectl -n NAMESPACE exec POD -- kdp status"
+    return warning(f"{counted(len(found), 'taint')}: {some(found)}", remedy)
+
+
+def device_class(facts: Facts) -> Answer:
+    """Is there a DeviceClass for each driver?"""
+    for listed in (facts.slices, facts.classes):
+        if listed.problem:
+            return listed.unknown
+    drivers = _drivers(facts)
+    return with_class(drivers, _cluster(facts)) if drivers else ok(_NONE)
+
+
+def claims(facts: Facts) -> Answer:
+    """Does each claim on these drivers have devices?"""
+    for listed in (facts.slices, facts.classes, facts.claims):
+        if listed.problem:
+            return listed.unknown
+    drivers = _drivers(facts)
+    return with_claims(drivers, _cluster(facts)) if drivers else ok(_NONE)
+
+
+def _cluster(facts: Facts) -> ClusterFacts:
+    return ClusterFacts(classes=facts.classes.items, claims=facts.claims.items)
+
+
+QUESTIONS: Final = (
+    Question(
+        id="outside-slices",
+        title="Are the ResourceSlices of the node complete?",
+        why="The scheduler takes no device of a pool whose slices are not all there.",
+        ask=asking(slices),
+    ),
+    Question(
+        id="outside-device-taints",
+        title="Are the published devices without taints?",
+        why="A tainted device gets no new claim, and some taints evict the pod that has it.",
+        ask=asking(taints),
+    ),
+    Question(
+        id="outside-class",
+        title="Is there a DeviceClass for each DRA driver of the node?",
+        why="A claim asks for a class; without one, nobody can ask for the devices.",
+        ask=asking(device_class),
+    ),
+    Question(
+        id="outside-claims",
+        title="Does each claim of a pod on these drivers have devices?",
+        why="A pod stays pending until its claim has devices.",
+        ask=asking(claims),
+    ),
+)

@@ -1,0 +1,162 @@
+"""`gather`: ask the API server all that the questions need, beside each other, with a bound for time and size.
+
+A plugin's own words come second, because the list of pods names the plugins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
+
+import attrs
+
+from ...cluster.api import ApiError
+from ...cluster.nodes import NodesApi, pods_in, pods_of, read_node, resource_slices, waiting_pods
+from ...errors import KdpError, sentence
+from ..plain import mapping_in
+from .facts import Facts, Listed, Object, Said, path_of
+from .pods import ended_containers, port_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+
+FIRST: Final = 2.0
+"""Seconds for the lists."""
+
+ALL: Final = 3.2
+"""Seconds for all requests, less than the doctor waits for one answer."""
+
+MOST: Final = 2000
+"""Objects of a list that are looked at: eight pages."""
+
+MOST_ASKED: Final = 8
+"""Plugins of the node whose own words are read."""
+
+_RESOURCE: Final = "/apis/resource.k8s.io/v1"
+_LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+
+_OK: Final = 200
+
+_S = TypeVar("_S")
+_T = TypeVar("_T")
+
+
+class OutsideApi(NodesApi, Protocol):
+    """The API server as `gather` sees it: an async context manager."""
+
+    async def __aenter__(self) -> Self:
+        """Connect."""
+        ...
+
+    async def __aexit__(self, *_: object) -> None:
+        """Disconnect."""
+        ...
+
+    async def text(self, path: str, what: str, params: Mapping[str, str] | None = None) -> tuple[int, str]:
+        """Return the HTTP status and the text of a log, or of what a pod answers through the proxy."""
+        ...
+
+
+async def gather(api: OutsideApi, name: str) -> Facts:
+    """Return what the API server says about a node; it takes `ALL` seconds at most, and does not fail."""
+    loop = asyncio.get_running_loop()
+    first, until = loop.time() + FIRST, loop.time() + ALL
+    about = f"involvedObject.kind=Node,involvedObject.name={name}"
+    async with api:
+        node, leases, pods, waiting, events, slices, classes, claims = await asyncio.gather(
+            _listed(first, "get nodes", _one(api, name)),
+            _listed(first, "list leases", _pages(api, _LEASES, "leases", f"metadata.name={name}")),
+            _listed(first, "list pods", pods_of(api, name)),
+            _listed(first, "list pods", waiting_pods(api)),
+            _listed(first, "list events", _pages(api, "/api/v1/events", "events", about)),
+            _listed(first, "list resourceslices", resource_slices(api, name)),
+            _listed(first, "list deviceclasses", _pages(api, f"{_RESOURCE}/deviceclasses", "deviceclasses")),
+            _listed(first, "list resourceclaims", _pages(api, f"{_RESOURCE}/resourceclaims", "resourceclaims")),
+        )
+        facts = Facts(
+            name=name,
+            now=time.time(),
+            node=node,
+            leases=leases,
+            pods=pods,
+            waiting=waiting,
+            events=events,
+            slices=slices,
+            classes=classes,
+            claims=claims,
+        )
+        plugins = facts.plugins()[:MOST_ASKED]
+        siblings, logs, answers = await asyncio.gather(
+            _each(
+                {plugin.namespace: plugin.namespace for plugin, _ in plugins},
+                lambda each: _listed(until, "list pods", pods_in(api, each)),
+            ),
+            _each(
+                {path_of(pod): pod for _, pod in plugins if ended_containers(pod)}, lambda each: _log(api, until, each)
+            ),
+            _each({path_of(pod): pod for _, pod in plugins if port_of(pod)}, lambda each: _ready(api, until, each)),
+        )
+    return attrs.evolve(facts, siblings=siblings, logs=logs, answers=answers)
+
+
+async def _each(subjects: Mapping[str, _S], ask: Callable[[_S], Awaitable[_T]]) -> dict[str, _T]:
+    answers = await asyncio.gather(*(ask(each) for each in subjects.values()))
+    return dict(zip(subjects, answers, strict=True))
+
+
+async def _listed(until: float, what: str, found: AsyncGenerator[Object, None]) -> Listed:
+    """Return what a list yields, or why not."""
+    items: list[Object] = []
+    try:
+        async with asyncio.timeout_at(until), aclosing(found):
+            async for each in found:
+                if len(items) == MOST:
+                    return Listed(items, is_cut=True)
+                items.append(each)
+    except TimeoutError:
+        return Listed(problem=f"{what}: the API server did not answer in time")
+    except KdpError as error:
+        return Listed(problem=sentence(error), status=error.status if isinstance(error, ApiError) else 0)
+    return Listed(items)
+
+
+async def _one(api: OutsideApi, name: str) -> AsyncGenerator[Object, None]:
+    yield await read_node(api, name)
+
+
+async def _pages(api: OutsideApi, path: str, resource: str, selector: str = "") -> AsyncGenerator[Object, None]:
+    async with aclosing(api.pages(path, f"list {resource}", selector)) as pages:
+        async for page in pages:
+            for each in page:
+                yield mapping_in(each)
+
+
+async def _log(api: OutsideApi, until: float, pod: Object) -> Said:
+    """Return the last line of a plugin's container before it ended last."""
+    params = {"tailLines": "1", "limitBytes": "4096", "previous": "true", "container": ended_containers(pod)[0]}
+    said = await _said(api, until, f"{_path(pod)}/log", f"get pods/log {path_of(pod)}", params)
+    return said if said.problem or said.status == _OK else Said(problem=f"the log cannot be read: {said.status}")
+
+
+async def _ready(api: OutsideApi, until: float, pod: Object) -> Said:
+    """Return what a plugin answers to ``/readyz``."""
+    what = f"get pods/proxy {path_of(pod)}"
+    return await _said(api, until, f"{_path(pod)}:{port_of(pod)}/proxy/readyz", what)
+
+
+async def _said(api: OutsideApi, until: float, path: str, what: str, params: Mapping[str, str] | None = None) -> Said:
+    try:
+        async with asyncio.timeout_at(until):
+            status, text = await api.text(path, what, params)
+    except TimeoutError:
+        return Said(problem=f"{what}: the API server did not answer in time")
+    except KdpError as error:
+        return Said(problem=sentence(error))
+    return Said(text.strip(), status)
+
+
+def _path(pod: Object) -> str:
+    namespace, _, name = path_of(pod).partition("/")
+    return f"/api/v1/namespaces/{namespace}/pods/{name}"

@@ -1,0 +1,178 @@
+"""Questions about the Node object: does the API server answer, is the kubelet alive, and what keeps pods away?"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from ...cluster.event_objects import COMPONENT
+from ...errors import printable
+from ..answers import Answer, Question, failed, not_known, ok, warning
+from ..node import some
+from ..plain import list_in, mapping_in, mappings_in, seconds_since, string_in
+from .facts import asking, metadata_of, status_of
+
+if TYPE_CHECKING:
+    from .facts import Facts, Object
+
+SILENT: Final = 40.0
+"""Seconds without a renewed lease after which Kubernetes, too, takes a kubelet for silent; it renews each 10 s."""
+
+RECENT: Final = 3600.0
+"""Seconds for which an Event counts as a fault."""
+
+_FLAG: Final = "--startup-taint"
+_VARIABLE: Final = "KDP_STARTUP_TAINT"
+_OWN: Final = "node.kubernetes.io/"
+_LINE: Final = 300
+_DENIED: Final = (401, 403)
+
+
+def server(facts: Facts) -> Answer:
+    """Does the API server answer?"""
+    if not facts.node.problem or facts.node.status in (403, 404):
+        return ok("it answers")
+    remedy = "check the kubeconfig and the way to the server: kubectl get --raw /readyz"
+    return failed(facts.node.problem, remedy)
+
+
+def _node(facts: Facts) -> Object | Answer:
+    return facts.node.unknown if facts.node.problem else facts.node.items[0]
+
+
+def ready(facts: Facts) -> Answer:
+    """Is the node ready?"""
+    if facts.node.status == 404:
+        return failed(f"the cluster has no node {facts.name}", "name one of them: kubectl get nodes")
+    node = _node(facts)
+    if isinstance(node, Answer):
+        return node
+    silence = _silence(facts)
+    lease = "" if silence is None else f"; its kubelet renewed the lease {silence:.0f} s ago"
+    remedy = f"look at its kubelet, on the node: systemctl status kubelet; kubectl describe node {facts.name}"
+    found = [each for each in mappings_in(status_of(node).get("conditions")) if each.get("type") == "Ready"]
+    if not found:
+        return failed("its kubelet has not reported yet", remedy)
+    status = string_in(found[0].get("status"))
+    words = printable(f"{string_in(found[0].get('reason'))}: {string_in(found[0].get('message'))}", _LINE)
+    since = printable(string_in(found[0].get("lastTransitionTime")), _LINE)
+    if status != "True":
+        state = "not ready" if status == "False" else "unknown, because its kubelet is silent,"
+        return failed(f"it is {state} since {since}: {words}{lease}", remedy)
+    if silence is not None and silence > SILENT:
+        return warning(f"it is called ready, but its kubelet is silent for {silence:.0f} s", remedy)
+    return ok(f"it is ready since {since}")
+
+
+def _silence(facts: Facts) -> float | None:
+    """Return the seconds since the kubelet renewed its lease; None: that is not known."""
+    leases = [
+        mapping_in(each.get("spec")) for each in facts.leases.items if metadata_of(each).get("name") == facts.name
+    ]
+    return seconds_since(leases[0].get("renewTime"), facts.now) if leases else None
+
+
+def taints(facts: Facts) -> Answer:
+    """Do taints keep pods from the node?"""
+    node = _node(facts)
+    if isinstance(node, Answer):
+        return node
+    spec = mapping_in(node.get("spec"))
+    found = [each for each in mappings_in(spec.get("taints")) if each.get("effect") != "PreferNoSchedule"]
+    keys = [string_in(each.get("key")) for each in found]
+    startup = [key for key in keys if key in _startup_keys(facts)]
+    if startup:
+        seen = f"the start-up taint {startup[0]} is still there"
+        return warning(seen, "the plugin removes it when its resources are registered: see the answers about its pod")
+    if spec.get("unschedulable") is True:
+        return warning("it is cordoned", f"let it have pods again: kubectl uncordon {facts.name}")
+    own = [key for key in keys if key.startswith(_OWN)]
+    if own:
+        return warning(f"Kubernetes has tainted it: {some(own)}", f"see why: kubectl describe node {facts.name}")
+    return ok(f"pods need a toleration of {some(keys)}" if keys else "there are none")
+
+
+def _startup_keys(facts: Facts) -> set[str]:
+    """Return the taints that the plugins of the node are told to remove."""
+    keys: set[str] = set()
+    for _, pod in facts.plugins():
+        for container in mappings_in(mapping_in(pod.get("spec")).get("containers")):
+            words = [string_in(each) for name in ("command", "args") for each in list_in(container.get(name))]
+            keys |= {word.partition("=")[2] for word in words if word.startswith(f"{_FLAG}=")}
+            keys |= {after for word, after in pairwise(words) if word == _FLAG}
+            environ = mappings_in(container.get("env"))
+            keys |= {string_in(each.get("value")) for each in environ if each.get("name") == _VARIABLE}
+    return keys - {""}
+
+
+def events(facts: Facts) -> Answer:
+    """Do recent Events tell of failed devices?"""
+    if facts.events.problem:
+        return facts.events.unknown
+    found: list[tuple[float, str]] = []
+    for event in facts.events.items:
+        moments = (event.get("lastTimestamp"), event.get("eventTime"), metadata_of(event).get("creationTimestamp"))
+        ages = [age for moment in moments if (age := seconds_since(moment, facts.now)) is not None]
+        component = string_in(event.get("reportingComponent")) or string_in(
+            mapping_in(event.get("source")).get("component")
+        )
+        is_ours = (
+            component == COMPONENT or "." in component
+        )  # a driver's name; parts of Kubernetes have no dot in theirs
+        if is_ours and event.get("type") == "Warning" and ages and ages[0] < RECENT:
+            words = f"{string_in(event.get('reason'))}: {string_in(event.get('message'))}"
+            found.append((ages[0], printable(words, _LINE)))
+    if not found:
+        return ok("none in the last hour")
+    newest = [words for _, words in sorted(found)]
+    return warning(
+        some(newest, 2),
+        f"see all of them: kubectl get events -n default --field-selector involvedObject.name={facts.name}",
+    )
+
+
+def permissions(facts: Facts) -> Answer:
+    """May this account read what the questions need?"""
+    lists = (facts.node, facts.leases, facts.pods, facts.events, facts.slices, facts.classes, facts.claims)
+    said = [*facts.logs.values(), *facts.answers.values()]
+    problems = [each.problem for each in lists if each.status in _DENIED]
+    problems += [each.problem for each in said if "answered 403" in each.problem]
+    if not problems:
+        return ok("the API server has refused nothing")
+    rights = [problem.rpartition("; a role must grant the verb ")[2] for problem in problems if "; a role" in problem]
+    seen = f"it lacks {some(rights, 8)}" if rights else some(problems)
+    return not_known(seen, "let an administrator ask, or grant these rights: kdp doctor --help names all")
+
+
+QUESTIONS: Final = (
+    Question(
+        id="outside-api-server",
+        title="Does the API server answer?",
+        why="All that is seen from outside comes from it.",
+        ask=asking(server),
+    ),
+    Question(
+        id="outside-permissions",
+        title="May this account read what the questions need?",
+        why="What it may not read is answered 'not known'.",
+        ask=asking(permissions),
+    ),
+    Question(
+        id="outside-node-ready",
+        title="Is the node ready?",
+        why="Pods are not started on a node whose kubelet is silent, whatever its devices are.",
+        ask=asking(ready),
+    ),
+    Question(
+        id="outside-node-taints",
+        title="May pods be placed on the node?",
+        why="A pod without the toleration stays pending, although devices are free.",
+        ask=asking(taints),
+    ),
+    Question(
+        id="outside-events",
+        title="Is the node without recent Events about its devices?",
+        why="With --events on, a plugin says there which devices failed, and why.",
+        ask=asking(events),
+    ),
+)

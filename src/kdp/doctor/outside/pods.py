@@ -1,0 +1,230 @@
+"""Questions about the pods of the node's plugins: are they there, ready, stable, and of one version?"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from ...errors import printable
+from ...operations.cluster_view import plugin_pod
+from ..answers import Answer, Question, failed, not_known, ok, warning
+from ..node import counted, some
+from ..plain import mapping_in, mappings_in, number_in, seconds_since, string_in
+from .facts import asking, path_of, status_of
+
+if TYPE_CHECKING:
+    from .facts import Facts, Object
+
+RECENT: Final = 24 * 3600.0
+"""Seconds for which a restart counts as a fault."""
+
+_PORTS: Final = ("probes", "http", "metrics")
+_LINE: Final = 300
+
+
+def port_of(pod: Object) -> int:
+    """Return the TCP port on which a plugin answers probes; 0: it names none."""
+    containers = mappings_in(mapping_in(pod.get("spec")).get("containers"))
+    for container in containers:
+        for probe in ("readinessProbe", "livenessProbe"):
+            port = mapping_in(mapping_in(container.get(probe)).get("httpGet")).get("port")
+            named = [each for each in mappings_in(container.get("ports")) if each.get("name") == port]
+            if found := number_in(port) or (number_in(named[0].get("containerPort")) if named else 0):
+                return found
+    ports = [each for container in containers for each in mappings_in(container.get("ports"))]
+    return next((number_in(each.get("containerPort")) for each in ports if each.get("name") in _PORTS), 0)
+
+
+def ended_containers(pod: Object) -> list[str]:
+    """Return the containers of a pod that have ended at least once, the most restarted first."""
+    states = sorted(_states(pod), key=lambda each: -number_in(each.get("restartCount")))
+    return [string_in(each.get("name")) for each in states if _last_end(each)]
+
+
+def _states(pod: Object) -> list[Object]:
+    return [*mappings_in(status_of(pod).get("containerStatuses"))]
+
+
+def _last_end(state: Object) -> Object:
+    """Return how a container ended last; empty: it has not."""
+    return mapping_in(mapping_in(state.get("lastState")).get("terminated"))
+
+
+def _missing(facts: Facts) -> Answer | None:
+    """Return the answer of a question that needs a plugin's pod where there is none; None: there is one."""
+    if facts.pods.problem:
+        return facts.pods.unknown
+    return None if facts.plugins() else not_known("no plugin's pod is known on this node")
+
+
+def there(facts: Facts) -> Answer:
+    """Does a plugin's pod run on the node?"""
+    if facts.pods.problem:
+        return facts.pods.unknown
+    plugins = facts.plugins()
+    if plugins:
+        return ok(some([f"{plugin.namespace}/{plugin.pod} ({plugin.title})" for plugin, _ in plugins]))
+    seen = "no pod on this node mounts the kubelet's directory for plugins"
+    if facts.pods.is_cut:
+        return not_known(f"{seen}, among the first {len(facts.pods.items)} pods")
+    remedy = "compare its node selector and tolerations with this node: kubectl get daemonsets -A -o wide"
+    return warning(f"{seen}; a plugin outside of Kubernetes is not seen from here", remedy)
+
+
+def ready(facts: Facts) -> Answer:
+    """Is each plugin's pod ready?"""
+    if (answer := _missing(facts)) is not None:
+        return answer
+    sick = [(path_of(pod), _state(facts, pod)) for plugin, pod in facts.plugins() if not plugin.is_ready]
+    if not sick:
+        return ok("each is ready")
+    namespace, _, name = sick[0][0].partition("/")
+    remedy = (
+        f"ask the plugin itself: kubectl -n {namespace} exec {name} -- kdp doctor; kubectl -n {namespace} logs {name}"
+    )
+    return failed(some([f"{path}: not ready{state}" for path, state in sick]), remedy)
+
+
+def _state(facts: Facts, pod: Object) -> str:
+    """Return since when a pod is not ready, and the kubelet's words for it."""
+    conditions = mappings_in(status_of(pod).get("conditions"))
+    moments = [each.get("lastTransitionTime") for each in conditions if each.get("type") in ("Ready", "PodScheduled")]
+    ages = [age for moment in moments if (age := seconds_since(moment, facts.now)) is not None]
+    since = f" for {_span(min(ages))}" if ages else ""
+    waits = [mapping_in(mapping_in(each.get("state")).get("waiting")) for each in _states(pod)]
+    words = [f"{string_in(each.get('reason'))} {string_in(each.get('message'))}".strip() for each in waits if each]
+    return since + (f", {printable(some(words), _LINE)}" if words else "")
+
+
+def _span(seconds: float) -> str:
+    """Return a span of time in its largest unit."""
+    for unit, length in (("days", 86400), ("hours", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{int(seconds // length)} {unit}"
+    return f"{max(0, int(seconds))} s"
+
+
+def restarts(facts: Facts) -> Answer:
+    """Did a plugin's container end lately?"""
+    if (answer := _missing(facts)) is not None:
+        return answer
+    told: list[str] = []
+    remedy = ""
+    for _, pod in facts.plugins():
+        for state in _states(pod):
+            end = _last_end(state)
+            age = seconds_since(end.get("finishedAt"), facts.now)
+            if not end or (age is not None and age > RECENT):
+                continue
+            reason = string_in(end.get("reason")) or "no reason"
+            since = "" if age is None else f", {_span(age)} ago"
+            code = f"{reason}, exit code {number_in(end.get('exitCode'))}{since}"
+            told.append(f"{path_of(pod)}: {counted(number_in(state.get('restartCount')), 'restart')}, last: {code}")
+            namespace, _, name = path_of(pod).partition("/")
+            logs = f"read why: kubectl -n {namespace} logs {name} --previous"
+            remedy = remedy or (
+                "give the container more memory: resources.limits.memory" if reason == "OOMKilled" else logs
+            )
+            said = facts.logs.get(path_of(pod))
+            if said is not None and said.text and ended_containers(pod)[0] == state.get("name"):
+                told[-1] += f"; its last line: {printable(said.text, _LINE)}"
+    return warning(some(told), remedy) if told else ok(f"none in the last {_span(RECENT)}")
+
+
+def version(facts: Facts) -> Answer:
+    """Do the plugin's pods of all nodes have one version?"""
+    if (answer := _missing(facts)) is not None:
+        return answer
+    told: list[str] = []
+    unknown: Answer | None = None
+    rollout = ""
+    for plugin, _ in facts.plugins():
+        others = facts.siblings.get(plugin.namespace)
+        if others is None or others.problem:
+            unknown = unknown or (not_known("its neighbors were not listed") if others is None else others.unknown)
+            continue
+        found = [plugin_pod(dict(each)) for each in others.items]
+        images = Counter(
+            each.image for each in found if each is not None and each.owner == plugin.owner and plugin.owner
+        )
+        if plugin.owner and len(images) > 1:
+            counts = ", ".join(f"{image} on {counted(count, 'node')}" for image, count in images.most_common(3))
+            told.append(f"{plugin.namespace}/{plugin.pod} has {plugin.image}; {plugin.owner} has {counts}")
+            rollout = rollout or f"kubectl -n {plugin.namespace} rollout status daemonset/{plugin.owner}"
+    if told:
+        return warning(some(told), f"see whether an update is under way, or hangs: {rollout}")
+    return unknown or ok("each has the image of its neighbors")
+
+
+def answers(facts: Facts) -> Answer:
+    """Does each plugin say that it is ready?"""
+    if (answer := _missing(facts)) is not None:
+        return answer
+    good: list[str] = []
+    bad: list[str] = []
+    unknown: list[str] = []
+    for _, pod in facts.plugins():
+        path = path_of(pod)
+        said = facts.answers.get(path)
+        if said is None:
+            unknown.append(f"{path}: its probes ask on no port, so only its container can ask it")
+        elif said.problem:
+            unknown.append(said.problem)
+        elif said.status == 200:
+            good.append(path)
+        elif said.status == 503:
+            bad.append(f"{path}: {_reason(said.text)}")
+        else:
+            unknown.append(f"{path}: it answered {said.status}, so it may be no plugin of kdp")
+    if bad:
+        return failed(some(bad), "ask it for the reason: kubectl -n NAMESPACE exec POD -- kdp doctor")
+    if unknown:
+        return not_known(some(unknown), "ask in its container: kubectl -n NAMESPACE exec POD -- kdp doctor")
+    return ok(f"ready: {some(good)}")
+
+
+def _reason(text: str) -> str:
+    """Return what a plugin that is not ready says: details, if it gives them to remote clients, else two words."""
+    try:
+        document: Object = mapping_in(json.loads(text))
+    except (ValueError, RecursionError):
+        document = mapping_in(None)
+    served = (document.get("resources"), document.get("drivers"))
+    resources = [mapping_in(each) for found in served for each in mapping_in(found).values()]
+    reasons = [string_in(each.get("reason")) for each in (document, *resources)]
+    return printable(some([each for each in reasons if each]) or text or "not ready", _LINE)
+
+
+QUESTIONS: Final = (
+    Question(
+        id="outside-plugin-pod",
+        title="Does a plugin's pod run on the node?",
+        why="Without a plugin the kubelet has no devices to offer.",
+        ask=asking(there),
+    ),
+    Question(
+        id="outside-plugin-pod-ready",
+        title="Is each plugin's pod ready?",
+        why="A plugin that is not ready waits for its driver, for its hardware, or for the kubelet.",
+        ask=asking(ready),
+    ),
+    Question(
+        id="outside-plugin-restarts",
+        title="Did each plugin's container run without a restart for a day?",
+        why="While a plugin is away, the node's devices get no new pod.",
+        ask=asking(restarts),
+    ),
+    Question(
+        id="outside-plugin-version",
+        title="Do the plugin's pods of all nodes have one version?",
+        why="A node that an update has left out behaves differently from its neighbors.",
+        ask=asking(version),
+    ),
+    Question(
+        id="outside-plugin-answers",
+        title="Does each plugin say that it is ready, through the API server?",
+        why="The plugin's own answer is newer than its pod's condition.",
+        ask=asking(answers),
+    ),
+)

@@ -1,0 +1,243 @@
+"""Questions about this process and its surroundings: limits, memory, inotify, the clock, and what is installed."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import re
+import time
+from typing import TYPE_CHECKING, Final
+
+from .. import __file__ as _imported
+from .. import __version__
+from ..daemon.limits import check_limits
+from ..errors import ConfigurationError, message_of
+from .answers import Answer, Question, failed, not_known, ok, warning
+from .node import number_of, some, text_of
+from .resources import NO_PLUGIN
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .node import Node
+
+_SKEW: Final = 5.0
+"""Seconds that a file may be newer than the clock."""
+
+_FULL: Final = 0.9
+_DIST_INFO: Final = re.compile(r"(kdp|kdp[-_.]sdk)-([^-]+)\.(dist|egg)-info\Z", re.IGNORECASE)
+
+
+def limits(node: Node) -> Answer:
+    """Are the limits of a process wide enough?"""
+    try:
+        check_limits()
+    except ConfigurationError as error:
+        return failed(message_of(error), "see the limits of this process: cat /proc/self/limits")
+    return ok("files, threads, and address space are enough")
+
+
+def _groups(node: Node) -> list[Path]:
+    """Return where the files of this process's memory controller may be."""
+    found = [node.cgroups, node.cgroups / "memory"]
+    for line in text_of(node.own / "cgroup").splitlines():
+        _, controllers, path = (*line.split(":", 2), "", "", "")[:3]
+        if controllers == "":
+            found.insert(0, node.cgroups / path.lstrip("/"))
+        elif "memory" in controllers.split(","):
+            found.insert(0, node.cgroups / "memory" / path.lstrip("/"))
+    return found
+
+
+def _memory(node: Node) -> tuple[int, int, Path] | None:
+    """Return use and limit of memory in bytes, and the control group; None: there is no limit."""
+    for group in _groups(node):
+        for limit, used in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
+            most, now = number_of(group / limit), number_of(group / used)
+            if most is not None and now is not None and most < 1 << 60:
+                return max(0, now - _cache(group)), most, group
+    return None
+
+
+def _cache(group: Path) -> int:
+    """Return the bytes of a control group's page cache that the kernel takes back when it needs room."""
+    found = re.search(r"^(?:total_)?inactive_file (\d+)$", text_of(group / "memory.stat"), re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def free_memory(node: Node) -> int | None:
+    """Return how many bytes this control group may still use; None: there is no limit."""
+    found = _memory(node)
+    return None if found is None else max(0, found[1] - found[0])
+
+
+def memory(node: Node) -> Answer:
+    """Is there memory left in this container?"""
+    found = _memory(node)
+    if found is None:
+        return ok("this control group has no limit of memory")
+    used, most, group = found
+    seen = f"{used >> 20} of {most >> 20} MiB are used"
+    remedy = "raise resources.limits.memory in the DaemonSet: kubectl -n NAMESPACE edit daemonset NAME"
+    killed = re.search(r"^oom_kill (\d+)$", text_of(group / "memory.events"), re.MULTILINE)
+    if killed and int(killed[1]):
+        return warning(f"{seen}; processes that the kernel killed for lack of it: {killed[1]}", remedy)
+    return warning(seen, remedy) if used > most * _FULL else ok(seen)
+
+
+def inotify(node: Node) -> Answer:
+    """Can a plugin watch directories?"""
+    number = try_watch(node.paths.device_plugin_dir)
+    instances = number_of(node.sys / "fs/inotify/max_user_instances")
+    watches = number_of(node.sys / "fs/inotify/max_user_watches")
+    if number == errno.EMFILE:
+        seen = (
+            f"all {instances} inotify instances of user {os.geteuid()} are in use, or this process has too many files"
+        )
+        return warning(seen, "raise the limit on the node: sysctl -w fs.inotify.max_user_instances=8192")
+    if number == errno.ENOSPC:
+        seen = f"all {watches} inotify watches of user {os.geteuid()} are in use"
+        return warning(seen, "raise the limit on the node: sysctl -w fs.inotify.max_user_watches=524288")
+    if number in (errno.EPERM, errno.ENOSYS):
+        return warning("the system refuses inotify", "allow inotify_init1 in the container's seccomp profile")
+    return ok(f"the limits are {instances} instances and {watches} watches, and one more could be made")
+
+
+def try_watch(directory: Path) -> int:
+    """Make an inotify instance and a watch, close it, and return the error's number; 0: both can be made."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    descriptor: int = libc.inotify_init1(os.O_CLOEXEC)
+    if descriptor < 0:
+        return ctypes.get_errno()
+    try:
+        place = os.fsencode(directory if directory.is_dir() else "/")
+        return ctypes.get_errno() if libc.inotify_add_watch(descriptor, place, 0x100) < 0 else 0
+    finally:
+        os.close(descriptor)
+
+
+def clock(node: Node) -> Answer:
+    """Is the clock right?"""
+    now = time.time()
+    times: dict[str, float] = {}
+    for path in (node.paths.kubelet_socket, node.paths.pod_resources_socket, node.state_dir, *node.sockets):
+        with contextlib.suppress(OSError):
+            times[str(path)] = os.lstat(path).st_mtime if path else 0.0
+    newer = {path: made - now for path, made in times.items() if made > now + _SKEW}
+    if newer:
+        newest = max(newer, key=lambda each: newer[each])
+        seen = f"{newest} is {newer[newest]:.0f} s newer than the clock, which was set back"
+        return warning(seen, "set the clock, then restart the plugin: timedatectl; chronyc tracking")
+    if not times:
+        return not_known("there is no file to compare the clock with")
+    return ok("no file is newer than the clock")
+
+
+def confinement(node: Node) -> Answer:
+    """Does SELinux or AppArmor confine the plugin?"""
+    label = text_of(node.own / "attr/current").strip("\0")
+    enforcing = text_of(node.host.path("/sys/fs/selinux/enforce")) == "1"
+    if enforcing and ":container_t:" in label:
+        booleans = text_of(node.host.path("/sys/fs/selinux/booleans/container_use_devices")).split()
+        if booleans[:1] == ["0"]:
+            seen = "SELinux enforces, and containers may not use device nodes (container_use_devices is off)"
+            return warning(seen, "allow it on the node: setsebool -P container_use_devices on")
+        seen = f"SELinux confines this process as {label}, which may not use the kubelet's sockets"
+        return warning(seen, "give the container another type: securityContext.seLinuxOptions.type: spc_t")
+    if label.endswith("(enforce)") and not label.startswith("unconfined"):
+        seen = f"AppArmor confines this process by profile {label.removesuffix(' (enforce)')}"
+        if _is_default(label):
+            return ok(f"{seen}, which allows sockets and device nodes")
+        return warning(
+            seen, "look for refusals on the node: dmesg | grep apparmor; or appArmorProfile.type: Unconfined"
+        )
+    if enforcing:
+        return ok(f"SELinux enforces, and this process runs as {label or 'an unknown type'}")
+    return ok("neither SELinux nor AppArmor confines this process")
+
+
+def _is_default(label: str) -> bool:
+    return label.startswith(("cri-containerd.apparmor.d", "crio-default", "docker-default", "containers-default"))
+
+
+def package(node: Node) -> Answer:
+    """Is the package kdp the one of kdp-sdk?"""
+    found: dict[str, str] = {}
+    for place in node.import_path:
+        with contextlib.suppress(OSError):
+            for name in os.listdir(place or "."):
+                if match := _DIST_INFO.match(name):
+                    found.setdefault(re.sub(r"[-_.]+", "-", match[1].lower()), match[2])
+    where = os.path.dirname(_imported or "")
+    repair = "pip uninstall --yes kdp kdp-sdk; pip install 'kdp-sdk[cli]'"
+    if "kdp" in found:
+        seen = f"the distribution kdp {found['kdp']} is installed, which is another project with the same import name"
+        return failed(seen, repair)
+    if "kdp-sdk" not in found:
+        return warning(f"kdp is imported from {where}, and kdp-sdk is not installed", "pip install 'kdp-sdk[cli]'")
+    if found["kdp-sdk"] != __version__:
+        seen = f"kdp-sdk {found['kdp-sdk']} is installed, and kdp {__version__} is imported from {where}"
+        return warning(seen, f"remove the other copy from PYTHONPATH, or install anew: {repair}")
+    return ok(f"kdp-sdk {__version__}, imported from {where}")
+
+
+def version(node: Node) -> Answer:
+    """Does the plugin run the version of this command?"""
+    plugins = node.answering()
+    if not plugins:
+        return not_known(NO_PLUGIN)
+    other = [
+        f"{each.label} runs {each.version or 'an unknown version'}" for each in plugins if each.version != __version__
+    ]
+    if other:
+        seen = f"this is kdp {__version__}, and {some(other)}"
+        return warning(seen, "run this command in the plugin's container: kubectl -n NAMESPACE exec POD -- kdp doctor")
+    return ok(f"both are kdp {__version__}")
+
+
+QUESTIONS: Final = (
+    Question(
+        id="limits",
+        title="Are the limits of a process wide enough?",
+        why="With too few files or threads, gRPC ends the process or waits without an end.",
+        ask=limits,
+    ),
+    Question(
+        id="memory",
+        title="Is there memory left in this container?",
+        why="The kernel kills the plugin when its container has no memory left.",
+        ask=memory,
+    ),
+    Question(
+        id="inotify",
+        title="Can a plugin watch directories?",
+        why="Without inotify a plugin looks every second, and registers later after a restart of the kubelet.",
+        ask=inotify,
+    ),
+    Question(
+        id="clock",
+        title="Is the clock right?",
+        why="A clock that was set back makes ages wrong: of the kubelet, and of what pods hold.",
+        ask=clock,
+    ),
+    Question(
+        id="confinement",
+        title="Does SELinux or AppArmor confine the plugin?",
+        why="They can refuse the kubelet's sockets to the plugin, and device nodes to the pods.",
+        ask=confinement,
+    ),
+    Question(
+        id="package",
+        title="Is the package kdp that of kdp-sdk?",
+        why="The name kdp belongs to another project on the package index, which overwrites the same directory.",
+        ask=package,
+    ),
+    Question(
+        id="version",
+        title="Does the plugin run the version of this command?",
+        why="Another version may have other settings and other fields in its status.",
+        ask=version,
+    ),
+)

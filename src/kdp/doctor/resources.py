@@ -1,0 +1,224 @@
+"""Questions about resources: are they registered, under valid names, by one process, and can they be allocated?"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from ..errors import InvalidNameError, KdpError, message_of
+from ..kubelet.sockets import answered_by_others, plugin_prefix
+from ..model.names import check_resource_name
+from .answers import Answer, Question, failed, not_known, ok, warning
+from .node import counted, some
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .living import ServedResource
+    from .node import Node
+
+SERVED: Final = frozenset({"connected", "registered", "published"})
+"""States in which the kubelet knows a resource or a driver."""
+
+NO_PLUGIN: Final = "no plugin answers"
+
+
+def resources_of(node: Node) -> list[ServedResource]:
+    """Return what all plugins serve."""
+    return [resource for plugin in node.answering() for resource in plugin.resources]
+
+
+def _names(node: Node) -> list[str]:
+    """Return the names of all resources that are served by a device plugin, or that the target has."""
+    plugins = [plugin for plugin in node.answering() if plugin.mode == "device-plugin"]
+    served = [resource.name for plugin in plugins for resource in plugin.resources]
+    return [*dict.fromkeys([*served, *(node.target().resources if node.target else ())])]
+
+
+def target(node: Node) -> Answer:
+    """Can the backend of the command line be loaded?"""
+    if node.target is None:
+        return not_known("the command names no TARGET", "name the backend: kdp doctor TARGET")
+    try:
+        found = node.target()
+    except KdpError as error:
+        return failed(message_of(error), "correct the target or its parameters: kdp devices TARGET")
+    return ok(f"{found.label} can be loaded")
+
+
+def configuration(node: Node) -> Answer:
+    """Is the configuration file valid?"""
+    if node.bad_file is None:
+        return not_known("the command names no configuration file", "name the plugin's: kdp doctor --config FILE")
+    if node.bad_file:
+        return failed(node.bad_file, "correct the file, then let the plugin read it again: kill -HUP PID")
+    return ok("it is valid")
+
+
+def ready(node: Node) -> Answer:
+    """Is the plugin ready?"""
+    plugins = node.answering()
+    if not plugins:
+        return not_known(NO_PLUGIN)
+    reasons = [reason for plugin in plugins if not plugin.is_ready for reason in plugin.reasons]
+    if all(plugin.is_ready for plugin in plugins):
+        if refused := [plugin.refused for plugin in plugins if plugin.refused]:
+            return warning(f"it runs with an earlier configuration; refused is: {some(refused)}", "correct the file")
+        return ok("it is ready")
+    seen = some(reasons) if reasons else "it is not ready, because a resource is not registered"
+    return failed(seen, "remove the reason, then look again: kdp probe ready")
+
+
+def registered(node: Node) -> Answer:
+    """Does the kubelet hold a stream of each resource?"""
+    if not node.answering():
+        return not_known(NO_PLUGIN)
+    resources = resources_of(node)
+    if not resources:
+        return warning("the plugin serves no resource yet", "see what it discovers: kdp devices TARGET")
+    lost = [each for each in resources if each.state not in SERVED]
+    if not lost:
+        return ok(f"registered: {some([each.name for each in resources])}")
+    waits = any(each.state == "awaiting stream" for each in lost)
+    remedy = "restart the kubelet, which holds the registration: systemctl restart kubelet" if waits else _REGISTER
+    return failed(some([f"{each.name}: {each.state}{_because(each.reason)}" for each in lost]), remedy)
+
+
+_REGISTER: Final = "see the answers about kubelet.sock, and the kubelet's log: journalctl -u kubelet | grep -i plugin"
+
+
+def _because(reason: str) -> str:
+    return f" ({reason})" if reason else ""
+
+
+def list_size(node: Node) -> Answer:
+    """Does each device list fit what the kubelet takes?"""
+    plugins = [plugin for plugin in node.answering() if plugin.mode == "device-plugin"]
+    if not plugins:
+        return not_known(NO_PLUGIN)
+    large = [each for plugin in plugins for each in plugin.resources if each.too_large]
+    if not large:
+        return ok("each list fits")
+    seen = some([f"{each.name}: {each.too_large}" for each in large])
+    is_served = all(each.state in SERVED for each in large)
+    remedy = "declare fewer devices or replicas, or shorter ids; until then the kubelet has the list before"
+    return (warning if is_served else failed)(seen, remedy if is_served else remedy.partition(";")[0])
+
+
+def name(node: Node) -> Answer:
+    """Is the name of each resource valid?"""
+    try:
+        names = _names(node)
+    except KdpError:
+        return not_known("the target cannot be loaded")
+    if not names:
+        return not_known("no name is known: no plugin answers, and no TARGET names one")
+    wrong: list[str] = []
+    for each in names:
+        try:
+            check_resource_name(each)
+        except InvalidNameError as error:
+            wrong.append(message_of(error))
+    if wrong:
+        return failed(some(wrong, 1), "give the class a valid name: resource = 'example.com/widget'")
+    return ok(f"valid: {some(names)}")
+
+
+def served_elsewhere(node: Node) -> Answer:
+    """Does another process serve the same resource?"""
+    names = _names_of_plugins(node)
+    if not names:
+        return not_known(NO_PLUGIN)
+    directory = node.paths.device_plugin_dir
+    for each in names:
+        found = answered_by_others(directory, re.compile(re.escape(plugin_prefix(directory, each))).match)
+        if len(set(found.values())) > 1:
+            seen = f"{each}: {len(found)} sockets of several processes answer: {some(sorted(found))}"
+            remedy = "end one of them, unless a rolling update is under way: kubectl get pods -A -o wide | grep NODE"
+            return warning(seen, remedy)
+    return ok("one process of kdp serves each resource")
+
+
+def _names_of_plugins(node: Node) -> list[str]:
+    return [each.name for plugin in node.answering() if plugin.mode == "device-plugin" for each in plugin.resources]
+
+
+def allocatable(node: Node) -> Answer:
+    """Are there healthy devices?"""
+    if not node.answering():
+        return not_known(NO_PLUGIN)
+    resources = resources_of(node)
+    none = [each for each in resources if each.healthy == 0]
+    some_sick = [each for each in resources if 0 < each.healthy < each.devices]
+    remedy = "remove the reason, then look again: kdp status"
+    if none:
+        return failed(some([_sick(each) for each in none]), remedy)
+    if some_sick:
+        return warning(some([_sick(each) for each in some_sick]), remedy)
+    return ok(some([f"{each.name}: {counted(each.healthy, 'healthy device')}" for each in resources]) or "no resource")
+
+
+def _sick(resource: ServedResource) -> str:
+    if resource.devices == 0:
+        return f"{resource.name}: no device was discovered"
+    reasons = reasons_of(each.reason for each in resource.listed if not each.is_healthy)
+    return f"{resource.name}: {resource.healthy} of {counted(resource.devices, 'device')} healthy; {reasons}"
+
+
+def reasons_of(reasons: Iterable[str]) -> str:
+    """Return reasons with their numbers, the most frequent first."""
+    counts = Counter(reason or "no reason was given" for reason in reasons)
+    return some([f"{number} times: {reason}" for reason, number in counts.most_common()])
+
+
+QUESTIONS: Final = (
+    Question(
+        id="target",
+        title="Can the backend of the command line be loaded?",
+        why="A class that cannot be loaded serves no device.",
+        ask=target,
+    ),
+    Question(
+        id="configuration-file",
+        title="Is the configuration file valid?",
+        why="A running plugin goes on with the last good file, and a new one refuses to start.",
+        ask=configuration,
+    ),
+    Question(
+        id="plugin-ready",
+        title="Is the plugin ready?",
+        why="A plugin that is not ready waits for its driver, for its hardware, or for the kubelet.",
+        ask=ready,
+    ),
+    Question(
+        id="resource-registered",
+        title="Does the kubelet hold a stream of each resource?",
+        why="Only an open stream proves a registration; without it the kubelet takes the devices for gone.",
+        ask=registered,
+    ),
+    Question(
+        id="resource-list-size",
+        title="Does each device list fit what the kubelet takes?",
+        why="The kubelet takes 4 MiB in one message; kdp does not send a larger list, which would end the stream.",
+        ask=list_size,
+    ),
+    Question(
+        id="resource-name",
+        title="Is the name of each resource valid?",
+        why="The kubelet refuses to register any other name.",
+        ask=name,
+    ),
+    Question(
+        id="resource-served-elsewhere",
+        title="Does one process only serve each resource?",
+        why="The kubelet uses the plugin that registered last, and forgets the devices of the other one.",
+        ask=served_elsewhere,
+    ),
+    Question(
+        id="resource-allocatable",
+        title="Are there healthy devices?",
+        why="The kubelet offers healthy devices only; with none, pods stay pending.",
+        ask=allocatable,
+    ),
+)

@@ -1,0 +1,133 @@
+"""Questions about sockets: the kubelet's, the pod-resources API's, and the plugins' own."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import TYPE_CHECKING, Final
+
+from ..daemon.missing_socket import why_no_socket
+from ..kubelet.greeting import greet
+from ..kubelet.sockets import missing_right
+from .answers import Answer, Question, failed, not_known, ok, warning
+from .node import PATIENCE, some, text_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .node import Node
+
+_RESTART: Final = "restart the kubelet: systemctl restart kubelet"
+
+
+def _kind(path: Path) -> int | None:
+    """Return what is there, as `stat.S_IFMT` says it; None: nothing is."""
+    try:
+        return stat.S_IFMT(os.lstat(path).st_mode)
+    except OSError:
+        return None
+
+
+def kubelet_socket(node: Node) -> Answer:
+    """Does a kubelet listen on kubelet.sock?"""
+    path = node.paths.kubelet_socket
+    kind = _kind(path)
+    if kind is None:
+        seen = f"there is no {path}"
+        return failed(seen, "start the kubelet, and look at its log: systemctl start kubelet; journalctl -u kubelet")
+    if kind != stat.S_IFSOCK and kind != stat.S_IFLNK:
+        return failed(f"{path} is not a socket", f"remove it, and restart the kubelet: rm -r {path}")
+    found = greet(path, 0.0)
+    if found.error in (0, errno.EAGAIN):
+        return ok(f"a process listens on {path}")
+    if found.error in (errno.EACCES, errno.EPERM):
+        remedy = missing_right(found.error).removeprefix("; ") or "allow it in SELinux or AppArmor: ausearch -m avc"
+        return failed(f"connecting to {path} is not permitted", remedy)
+    return failed(f"nobody listens on {path}: a kubelet that ended left it behind", _RESTART)
+
+
+def kubelet_answers(node: Node) -> Answer:
+    """Does the kubelet's process answer?"""
+    path = node.paths.kubelet_socket
+    if _kind(path) is None:
+        return not_known(f"there is no {path}")
+    found = greet(path, PATIENCE)
+    if found.error and found.error != errno.EAGAIN:
+        return not_known(f"nobody can be reached on {path}")
+    if found.answered:
+        return ok("the kubelet answers")
+    process = f"process {found.pid}" if found.pid else "the process"
+    if found.answered is False:
+        seen = f"{process} on {path} is no gRPC server"
+        return failed(seen, f"end that process, and restart the kubelet: ss -xlp | grep {path.name}")
+    status = text_of(node.host.path(f"/proc/{found.pid}/stat")) if found.pid else ""
+    if status.rpartition(") ")[2][:1] in ("T", "t"):
+        return failed(f"{process} on {path} is stopped", f"let it run again: kill -CONT {found.pid}")
+    return failed(f"{process} listens on {path}, and did not answer within {PATIENCE:g} s", _RESTART)
+
+
+def pod_resources(node: Node) -> Answer:
+    """Does the pod-resources API answer?"""
+    path = node.paths.pod_resources_socket
+    if _kind(path) is None:
+        remedy = f"mount the node's {path.parent} into the plugin's container, or give --pod-resources-dir"
+        return warning(f"there is no {path}", remedy)
+    found = greet(path, PATIENCE)
+    if found.error in (errno.EACCES, errno.EPERM):
+        return warning(f"connecting to {path} is not permitted", "run the plugin as root: runAsUser: 0")
+    if found.error and found.error != errno.EAGAIN:
+        seen = f"nobody listens on {path}"
+        return warning(seen, f"{_RESTART}; if the kubelet answers elsewhere, give --pod-resources-dir")
+    if not found.answered:
+        return warning(f"the process on {path} did not answer within {PATIENCE:g} s", _RESTART)
+    return ok("the pod-resources API answers")
+
+
+def plugin(node: Node) -> Answer:
+    """Does a plugin run, and answer?"""
+    plugins = node.plugins()
+    if not plugins and node.state_dir is None:
+        return warning("there is no state directory", "name the plugin's socket: kdp doctor --socket PATH")
+    if not plugins:
+        assert node.state_dir is not None
+        absence = why_no_socket(node.state_dir, node.paths, locks=node.host.path("/proc/locks"))
+        return warning(absence.seen, absence.remedy)
+    silent = [each for each in plugins if each.problem]
+    if not silent:
+        told = [f"{each.label} is of kdp {each.version}, process {each.pid}" for each in plugins]
+        return ok(some(told))
+    seen = some([f"{each.socket}: {each.problem}" for each in silent])
+    dead = [str(each.socket) for each in silent if each.problem == os.strerror(errno.ECONNREFUSED)]
+    if dead and len(silent) < len(plugins):
+        return warning(seen, f"a plugin that was killed left it behind; remove it: rm {dead[0]}")
+    remedy = "look at its log and restart it: kubectl -n NAMESPACE logs POD --previous; kubectl delete pod POD"
+    return (warning if len(silent) < len(plugins) else failed)(seen, remedy)
+
+
+QUESTIONS: Final = (
+    Question(
+        id="kubelet-socket",
+        title="Does a kubelet listen on kubelet.sock?",
+        why="A plugin registers there; without a listener its devices do not exist for Kubernetes.",
+        ask=kubelet_socket,
+    ),
+    Question(
+        id="kubelet-answers",
+        title="Does the kubelet's process answer?",
+        why="A stopped or stuck kubelet still accepts connections, and then registers no plugin.",
+        ask=kubelet_answers,
+    ),
+    Question(
+        id="pod-resources",
+        title="Does the pod-resources API answer?",
+        why="Without it kdp cannot see which pod holds a device, and calls released() late or not at all.",
+        ask=pod_resources,
+    ),
+    Question(
+        id="plugin",
+        title="Does a plugin run, and answer?",
+        why="A plugin that does not run serves no device.",
+        ask=plugin,
+    ),
+)

@@ -1,0 +1,375 @@
+"""A `Deployment` as a Helm chart: the objects of `kdp.manifests.kubernetes`, with values in the place of choices.
+
+The templates are made of the objects that the other formats write: what a value decides is taken out of an object and
+replaced by a mark, and the mark by an expression in the text. So a change of the objects reaches the chart,
+and with its default values a chart renders to the same objects (`tests/unit/manifests/test_chart.py`).
+
+What the class needs of a node (`Needs`) is decided when the chart is written. A parameter that changes it cannot be a
+value: the schema holds it to what it was.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, final
+
+import attrs
+
+from ..daemon.found_sockets import POD_VOLUME
+from ..daemon.settings import DEFAULT_LABELS_DIR, SETTINGS
+from . import chart_monitoring as monitoring
+from . import chart_texts as texts
+from .chart_values import values_schema, values_text
+from .deployment import Deployment, default_http
+from .kubernetes import daemon_set, security_level
+from .schema import offered
+
+if TYPE_CHECKING:
+    from .chart_values import ChartFacts
+    from .placement import Placement
+
+Document = dict[str, Any]
+ToYaml = Callable[[Iterable[Document]], str]
+
+_NAME: Final = "kdp-name-of-release"
+_NAMESPACE: Final = "kdp-namespace-of-release"
+_FULL: Final = '{{ include "kdp.name" . }}'
+_LINE = re.compile(r"^(?P<indent> *)(?P<item>- )?'@@(?P<number>\d+)@@'(: null)?$", re.MULTILINE)
+_INLINE = re.compile(r"'@@(\d+)@@'")
+_SHIFTED = re.compile(r"nindent (\d+)")
+
+
+def chart(deployment: Deployment, placement: Placement, facts: ChartFacts, *, to_yaml: ToYaml) -> dict[str, str]:
+    """Return a chart's files by their paths in it."""
+    marks = _Marks(to_yaml)
+    documents = daemon_set(
+        attrs.evolve(deployment, name=_NAME, files=deployment.files or {"none": ""}),
+        attrs.evolve(placement, namespace=_NAMESPACE, openshift=True, network_policy=True, scraped_from=None),
+    )
+    files: dict[str, str] = {}
+    for document in documents:
+        _label(document, marks)
+        kind = document["kind"]
+        if kind == "NetworkPolicy":
+            text = marks.text(_with_policy(document, marks))
+            files["templates/networkpolicy.yaml"] = _if(".Values.networkPolicy.enabled", text)
+        elif kind == "ConfigMap":
+            document["data"] = marks.inline("{{- toYaml .Values.files | nindent 2 }}")
+            files["templates/configmap.yaml"] = _if(".Values.files", marks.text(document))
+        elif kind == "SecurityContextConstraints" or (kind == "ServiceAccount" and not deployment.has_account):
+            name = "securitycontextconstraints" if kind.startswith("Sec") else "serviceaccount"
+            if kind.startswith("Sec") and placement.selinux_type is not None:
+                _with_selinux(document, marks)
+            files[f"templates/{name}.yaml"] = _if(".Values.openshift", marks.text(document))
+        elif document is documents[-1]:
+            _with_values(document, deployment, facts, marks)
+            files[f"templates/{kind.lower()}.yaml"] = marks.text(document)
+        elif kind == "DeviceClass":
+            files["templates/deviceclass.yaml"] = _if(".Values.deviceClass.create", marks.text(document))
+        else:
+            name = kind.lower()
+            number = sum(path.startswith(f"templates/{name}") for path in files)
+            files[f"templates/{name}{f'-{number + 1}' if number else ''}.yaml"] = marks.text(document)
+    if deployment.needs.host_network:  # there it would do nothing
+        files.pop("templates/networkpolicy.yaml", None)
+    workload = documents[-1]["kind"].lower()
+    return {
+        "Chart.yaml": to_yaml([_about(deployment, facts)]),
+        "values.yaml": values_text(deployment, placement, facts, to_yaml=to_yaml),
+        "values.schema.json": json.dumps(values_schema(deployment, facts), indent=2) + "\n",
+        ".helmignore": texts.IGNORED,
+        "templates/_helpers.tpl": _filled(
+            texts.HELPERS,
+            folders=_folders(deployment),
+            http=_default_http(deployment),
+            uninstall=_uninstall(deployment, facts),
+        ),
+        "templates/NOTES.txt": _notes(deployment, facts, workload),
+        "templates/_monitoring.tpl": monitoring.SCRAPED,
+        "templates/podmonitor.yaml": monitoring.POD_MONITOR,
+        "templates/servicemonitor.yaml": monitoring.SERVICE_MONITOR,
+        "templates/dashboard.yaml": monitoring.DASHBOARD,
+        "templates/prometheusrule.yaml": monitoring.PROMETHEUS_RULE,
+        # Helm takes what is in a file as it is, so the braces of queries and of alerts' texts stay.
+        "files/dashboard.json": facts.dashboard,
+        "files/rules.yaml": facts.rules,
+        **({} if deployment.is_controller else {"templates/tests/device.yaml": _test(deployment)}),
+        **files,
+    }
+
+
+# -- marks -------------------------------------------------------------------------------------------------------------
+
+
+@final
+class _Marks:
+    """Marks in objects, and the expressions that take their place in the text."""
+
+    def __init__(self, to_yaml: ToYaml) -> None:
+        self._to_yaml = to_yaml
+        self._texts: list[str] = []
+
+    def inline(self, expression: str) -> str:
+        """Return a value that becomes this expression."""
+        self._texts.append(expression)
+        return f"@@{len(self._texts) - 1}@@"
+
+    def block(self, text: str) -> Document:
+        """Return fields that become these lines, indented as the fields are."""
+        return {self.inline(text): None}
+
+    def text(self, document: Document) -> str:
+        """Return a template's text."""
+        plain = self._to_yaml([document]).replace("{{", '{{ "{{" }}')
+        plain = plain.replace(_NAMESPACE, "{{ .Release.Namespace }}").replace(_NAME, _FULL)
+        lines = _LINE.sub(lambda found: self._lines(found["number"], found["indent"]), plain)
+        return _INLINE.sub(lambda found: self._texts[int(found[1])], lines)
+
+    def _lines(self, number: str, indent: str) -> str:
+        text = _SHIFTED.sub(lambda found: f"nindent {int(found[1]) + len(indent)}", self._texts[int(number)])
+        return "\n".join(f"{indent}{line}" if line else line for line in text.splitlines())
+
+
+def _if(condition: str, text: str) -> str:
+    return f"{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n"
+
+
+def _filled(text: str, **parts: str) -> str:
+    for name, part in parts.items():
+        text = text.replace(f"@{name}@", part)
+    return text
+
+
+# -- the objects -------------------------------------------------------------------------------------------------------
+
+
+def _label(document: Document, marks: _Marks) -> None:
+    """Add Helm's labels to an object, but not to its pods: a new version of the chart alone starts no pod anew."""
+    document["metadata"]["labels"] |= marks.block('{{- include "kdp.labels" . | nindent 0 }}')
+
+
+def _with_policy(document: Document, marks: _Marks) -> Document:
+    document["spec"] |= marks.block(
+        "{{- with .Values.networkPolicy.scrapedFrom }}\n"
+        "ingress:\n"
+        "- from:\n"
+        "  - namespaceSelector:\n"
+        "      matchLabels:\n"
+        "        kubernetes.io/metadata.name: {{ . }}\n"
+        "  ports:\n"
+        "  - port: http\n"
+        "    protocol: TCP\n"
+        "{{- end }}"
+    )
+    return document
+
+
+def _with_selinux(document: Document, marks: _Marks) -> None:
+    if document["seLinuxContext"]["type"] != "MustRunAs":
+        return
+    document["seLinuxContext"] = marks.block(
+        "{{- if .Values.selinuxType }}\n"
+        "type: MustRunAs\n"
+        "seLinuxOptions:\n"
+        "  type: {{ .Values.selinuxType }}\n"
+        "{{- else }}\n"
+        "type: RunAsAny\n"
+        "{{- end }}"
+    )
+
+
+_WITH: Final = "{{{{- with .Values.{value} }}}}\n{field}:\n{{{{- toYaml . | nindent {indent} }}}}\n{{{{- end }}}}"
+_GIVEN: Final = "{{{{- with .Values.{value} }}}}\n{field}: {{{{ . }}}}\n{{{{- end }}}}"
+
+
+def _with_values(document: Document, deployment: Deployment, facts: ChartFacts, marks: _Marks) -> None:
+    """Put expressions in the place of what the values decide about the pods."""
+    template = document["spec"]["template"]
+    if not deployment.is_controller:
+        _without_surge(document, marks)
+    pod = template["spec"]
+    made: Document = {}
+    for field in ("priorityClassName", "runtimeClassName"):
+        made |= marks.block(_GIVEN.format(field=field, value=field))
+    made |= marks.block(_WITH.format(field="tolerations", value="tolerations", indent=0))
+    made |= marks.block(_WITH.format(field="nodeSelector", value="nodeSelector", indent=2))
+    made |= marks.block(_WITH.format(field="affinity", value="affinity", indent=2))
+    made |= marks.block(
+        "{{- with .Values.pullSecrets }}\nimagePullSecrets:\n{{- range . }}\n- name: {{ . }}\n{{- end }}\n{{- end }}"
+    )
+    if not deployment.has_account:
+        made |= marks.block(f"{{{{- if .Values.openshift }}}}\nserviceAccountName: {_FULL}\n{{{{- end }}}}")
+        del pod["serviceAccountName"]
+    ours = ("priorityClassName", "runtimeClassName", "tolerations", "nodeSelector", "affinity", "imagePullSecrets")
+    kept = {name: held for name, held in pod.items() if name not in ours}
+    (container,) = kept["containers"]
+    read = deployment.folders[_number_of_own(deployment) :]
+    container["image"] = marks.inline('{{ include "kdp.image" . }}')
+    container["args"] = [
+        *([] if deployment.is_controller else [marks.inline(texts.CLEANING)]),
+        *_arguments(deployment, facts, marks),
+        *([] if deployment.is_controller else [marks.inline("{{- end }}")]),
+    ]
+    container["volumeMounts"] = [
+        *([] if deployment.is_controller else [marks.inline(_MOUNTS)]),
+        *(_mount(folder.name, folder.seen_at, marks, writable=folder.writable) for folder in read),
+        *(each for each in container["volumeMounts"] if each["name"] == POD_VOLUME),
+        marks.inline("{{- if .Values.files }}\n- name: config\n  mountPath: /etc/kdp\n  readOnly: true\n{{- end }}"),
+    ]
+    names = {folder.name for folder in read}
+    kept["volumes"] = [
+        *([] if deployment.is_controller else [marks.inline(_VOLUMES)]),
+        *(each for each in kept["volumes"] if each["name"] in names or each["name"] == POD_VOLUME),
+        marks.inline(f"{{{{- if .Values.files }}}}\n- name: config\n  configMap:\n    name: {_FULL}\n{{{{- end }}}}"),
+    ]
+    selinux = container["securityContext"].pop("seLinuxOptions", None)
+    if selinux is not None:
+        container["securityContext"] |= marks.block(
+            "{{- with .Values.selinuxType }}\nseLinuxOptions:\n  type: {{ . }}\n{{- end }}"
+        )
+    rest = {name: container.pop(name) for name in list(container)[list(container).index("env") + 1 :]}
+    for name in ("ports", "startupProbe", "livenessProbe", "readinessProbe", "resources"):
+        rest.pop(name, None)
+    container |= marks.block(_GIVEN.format(field="imagePullPolicy", value="image.pullPolicy"))
+    container |= marks.block(texts.PROBES if deployment.is_controller else texts.CLEANING_PROBES)
+    container |= marks.block(_WITH.format(field="resources", value="resources", indent=2))
+    container |= rest
+    template["spec"] = made | kept
+
+
+def _without_surge(document: Document, marks: _Marks) -> None:
+    """Have the plugin's pod end before the one begins that cleans up after it."""
+    rolling = document["spec"]["updateStrategy"]["rollingUpdate"]
+    if rolling["maxSurge"]:
+        whole = "maxUnavailable: 10%\nmaxSurge: 0"
+        usual = "\n".join(f"{name}: {value}" for name, value in rolling.items())
+        text = f"{{{{- if .Values.cleanup }}}}\n{whole}\n{{{{- else }}}}\n{usual}\n{{{{- end }}}}"
+        document["spec"]["updateStrategy"]["rollingUpdate"] = marks.block(text)
+
+
+def _uninstall(deployment: Deployment, facts: ChartFacts) -> str:
+    """Return the arguments of ``kdp uninstall``, as the body of a named template."""
+    names = dict.fromkeys([*facts.given, *facts.parameters["properties"]])
+    keys = ("kubelet-root", "device-plugin-dir", "plugins-registry-dir", "cdi-dir", "state-dir", "labels-dir")
+    driver = "" if deployment.cluster is None else f"\n- --driver-name={deployment.cluster.driver}"
+    target = json.dumps(deployment.target.replace("$", "$$")).replace("{{", '{{ "{{" }}')
+    return "".join(
+        (
+            f"- uninstall\n- {target}{driver}",
+            *(f'\n{{{{- include "kdp.parameter" (list . "{name}") }}}}' for name in names),
+            *(f'\n{{{{- include "kdp.flag" (list . "{key}") }}}}' for key in keys),
+        )
+    )
+
+
+_MOUNTS: Final = """\
+{{- range include "kdp.folders" . | fromYamlArray }}
+- name: {{ .name }}
+  mountPath: {{ .path | quote }}
+  {{- if not .writable }}
+  {{- include "kdp.readOnly" $ | nindent 2 }}
+  {{- end }}
+{{- end }}"""
+
+_VOLUMES: Final = """\
+{{- range include "kdp.folders" . | fromYamlArray }}
+- name: {{ .name }}
+  hostPath:
+    path: {{ .path | quote }}
+    type: {{ ternary "DirectoryOrCreate" "Directory" (default false .made) }}
+{{- end }}"""
+
+
+def _mount(name: str, path: str, marks: _Marks, *, writable: bool) -> Document:
+    read_only = {} if writable else marks.block('{{- include "kdp.readOnly" . | nindent 0 }}')
+    return {"name": name, "mountPath": path, **read_only}
+
+
+def _number_of_own(deployment: Deployment) -> int:
+    """Return how many of the folders kdp itself needs; they come first."""
+    return sum(not folder.name.startswith("node-") for folder in deployment.folders)
+
+
+def _arguments(deployment: Deployment, facts: ChartFacts, marks: _Marks) -> list[str]:
+    """Return the command's arguments: what is fixed, and an expression for each option."""
+    given = {flag: text for flag, _, text in (option.partition("=") for option in deployment.options)}
+    offers = {setting.flag: setting.key for setting in offered(facts.mode)}
+    chosen = [f"{flag}={given[flag]}" for flag in ("--config", "--config-label") if flag in given]
+    arguments = ["run", deployment.target]
+    # What was given comes first, as in the other formats.
+    arguments += [
+        marks.inline(f'{{{{- include "kdp.parameter" (list . "{name}") | nindent 0 }}}}')
+        for name in dict.fromkeys([*facts.given, *facts.parameters["properties"]])
+    ]
+    arguments += chosen
+    for flag in (setting.flag for setting in SETTINGS.values()):
+        if flag in offers:
+            arguments.append(marks.inline(f'{{{{- include "kdp.flag" (list . "{offers[flag]}") | nindent 0 }}}}'))
+        elif flag in given and flag != "--host-root":
+            arguments.append(f"{flag}={given[flag]}".replace("$", "$$"))
+    if "--host-root" in given:
+        arguments.append(f"--host-root={given['--host-root']}")
+    default = (
+        '{{- if not (include "kdp.setting" (list . "http")) }}\n'
+        '{{- with include "kdp.http" . }}\n- {{ printf "--http=%s" . | quote }}\n{{- end }}\n{{- end }}'
+    )
+    return [*arguments, marks.inline(default)]
+
+
+# -- the rest ----------------------------------------------------------------------------------------------------------
+
+
+def _default_http(deployment: Deployment) -> str:
+    """Return where the probes are answered if no value says so."""
+    return str(default_http(deployment.name, in_the_nodes=deployment.needs.host_network))
+
+
+def _folders(deployment: Deployment) -> str:
+    if deployment.cluster is None:
+        return _filled(texts.PLUGIN_FOLDERS, labels=str(DEFAULT_LABELS_DIR))
+    if deployment.is_controller:
+        return "[]"
+    return _filled(texts.DRIVER_FOLDERS, driver=deployment.cluster.driver, labels=str(DEFAULT_LABELS_DIR))
+
+
+def _notes(deployment: Deployment, facts: ChartFacts, workload: str) -> str:
+    level, why = security_level(deployment)
+    what = "a device plugin"
+    if deployment.cluster is not None:
+        what = f"the DRA driver {deployment.cluster.driver}"
+    text = texts.NOTES
+    if deployment.is_controller:
+        text = text.replace("{{- if .Values.test.enabled }}", "{{- if false }}")
+    text = _filled(text, what=what, level=level, why=why, workload=workload)
+    return _filled(text, named=_named(deployment, facts))
+
+
+def _named(deployment: Deployment, facts: ChartFacts) -> str:
+    """Return the options that tell ``kdp uninstall`` what the API server may still have of this plugin's nodes."""
+    named = f"--resource {facts.resource or 'RESOURCE'}"
+    if deployment.cluster is not None:
+        named = f"--driver-name {deployment.cluster.driver}"
+    taint = deployment.account.startup_taint if deployment.account is not None else None
+    return named if taint is None else f"{named} --startup-taint {taint}"
+
+
+def _test(deployment: Deployment) -> str:
+    if deployment.cluster is None:
+        return _filled(texts.TEST, claim="", asks=texts.ASKS_RESOURCE)
+    claim = _filled(texts.CLAIM, driver=deployment.cluster.driver)
+    return _filled(texts.TEST, claim=claim, asks=texts.ASKS_CLAIM)
+
+
+def _about(deployment: Deployment, facts: ChartFacts) -> Document:
+    return {
+        "apiVersion": "v2",
+        "name": deployment.name,
+        "description": facts.description,
+        "type": "application",
+        "version": facts.version,
+        "appVersion": facts.app_version,
+        # Older API servers refuse recursiveReadOnly, and DRA's resource.k8s.io/v1.
+        "kubeVersion": ">=1.34.0-0" if deployment.cluster is not None else ">=1.30.0-0",
+    }

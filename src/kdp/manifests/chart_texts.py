@@ -1,0 +1,365 @@
+"""The parts of a Helm chart that are the same for each plugin: helpers, notes, and the test of a release.
+
+What differs stands between ``@`` signs. `kdp.manifests.chart` writes the rest.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+HELPERS: Final = """\
+{{- /* The name of all objects: the release's, with the chart's unless it is part of that. */}}
+{{- define "kdp.name" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" }}
+{{- else if contains .Chart.Name .Release.Name }}
+{{- .Release.Name | trunc 63 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 63 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{- define "kdp.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
+{{- define "kdp.image" -}}
+{{- .Values.image.repository }}
+{{- with .Values.image.tag | default .Chart.AppVersion }}:{{ . }}{{ end }}
+{{- with .Values.image.digest }}@{{ . }}{{ end }}
+{{- end }}
+
+{{- /* A setting as text, by its name: a bare on or off is a bool to YAML. Empty: it was not given. */}}
+{{- define "kdp.setting" -}}
+{{- $value := get (index . 0).Values.config (index . 1) }}
+{{- if kindIs "bool" $value }}{{ ternary "on" "off" $value }}
+{{- else if kindIs "string" $value }}{{ $value }}
+{{- else if not (kindIs "invalid" $value) }}{{ toJson $value }}
+{{- end }}
+{{- end }}
+
+{{- /* Arguments: Kubernetes takes $(NAME) for a variable. */}}
+{{- define "kdp.flag" -}}
+{{- $value := include "kdp.setting" . }}
+{{- if $value }}
+- {{ printf "--%s=%s" (index . 1) $value | replace "$" "$$" | quote }}
+{{- end }}
+{{- end }}
+
+{{- define "kdp.parameter" -}}
+{{- $value := index ((index . 0).Values.config.set | default dict) (index . 1) }}
+{{- if not (kindIs "invalid" $value) }}
+{{- $text := ternary $value (toJson $value) (kindIs "string" $value) }}
+- {{ printf "--set=%s=%s" (index . 1) $text | replace "$" "$$" | quote }}
+{{- end }}
+{{- end }}
+
+{{- define "kdp.http" -}}
+{{- include "kdp.setting" (list . "http") | default (ternary "@http@" "" (eq .Values.probes "http")) }}
+{{- end }}
+
+{{- define "kdp.uninstall" -}}
+@uninstall@
+{{- end }}
+
+{{- /* How a directory is mounted that is only read. */}}
+{{- define "kdp.readOnly" -}}
+readOnly: true
+{{- if eq .Values.mountPropagation "none" }}
+recursiveReadOnly: IfPossible
+{{- else }}
+mountPropagation: HostToContainer
+{{- end }}
+{{- end }}
+
+{{- /* The directories that kdp itself needs under these settings. */}}
+{{- define "kdp.folders" -}}
+{{- $root := include "kdp.setting" (list . "kubelet-root") | default "/var/lib/kubelet" | trimSuffix "/" }}
+@folders@
+{{- end }}
+"""
+
+PLUGIN_FOLDERS: Final = """\
+{{- if eq (include "kdp.setting" (list . "registration")) "watcher" }}
+- name: registry
+  {{- $registry := printf "%s/plugins_registry" $root }}
+  path: {{ include "kdp.setting" (list . "plugins-registry-dir") | default $registry | quote }}
+  writable: true
+{{- else }}
+- name: device-plugins
+  path: {{ include "kdp.setting" (list . "device-plugin-dir") | default (printf "%s/device-plugins" $root) | quote }}
+  writable: true
+{{- end }}
+- name: pod-resources
+  path: {{ include "kdp.setting" (list . "pod-resources-dir") | default (printf "%s/pod-resources" $root) | quote }}
+{{- with include "kdp.setting" (list . "pods-api-dir") }}
+- name: pods-api
+  path: {{ . | quote }}
+{{- end }}
+{{- if not (has (include "kdp.setting" (list . "cdi")) (list "" "off")) }}
+- name: cdi
+  path: {{ include "kdp.setting" (list . "cdi-dir") | default "/var/run/cdi" | quote }}
+  writable: true
+  made: true
+{{- end }}
+{{- if eq (include "kdp.setting" (list . "labels")) "nfd" }}
+- name: labels
+  path: {{ include "kdp.setting" (list . "labels-dir") | default "@labels@" | quote }}
+  writable: true
+  made: true
+{{- end }}
+{{- with include "kdp.setting" (list . "state-dir") | default "/var/lib/kdp" }}
+{{- if ne . "none" }}
+- name: state
+  path: {{ . | quote }}
+  writable: true
+  made: true
+{{- end }}
+{{- end }}"""
+
+DRIVER_FOLDERS: Final = """\
+- name: registry
+  {{- $registry := printf "%s/plugins_registry" $root }}
+  path: {{ include "kdp.setting" (list . "plugins-registry-dir") | default $registry | quote }}
+  writable: true
+- name: driver
+  path: {{ printf "%s/plugins/@driver@" $root | quote }}
+  writable: true
+  made: true
+- name: cdi
+  path: {{ include "kdp.setting" (list . "cdi-dir") | default "/var/run/cdi" | quote }}
+  writable: true
+  made: true
+{{- if eq (include "kdp.setting" (list . "labels")) "nfd" }}
+- name: labels
+  path: {{ include "kdp.setting" (list . "labels-dir") | default "@labels@" | quote }}
+  writable: true
+  made: true
+{{- end }}
+{{- with include "kdp.setting" (list . "state-dir") | default "/var/lib/kdp" }}
+{{- if ne . "none" }}
+- name: state
+  path: {{ . | quote }}
+  writable: true
+  made: true
+{{- end }}
+{{- end }}"""
+
+PROBES: Final = """\
+{{- with include "kdp.http" . }}
+ports:
+- name: http
+  containerPort: {{ regexFind "[0-9]+$" . }}
+{{- end }}
+{{- if eq .Values.probes "exec" }}
+startupProbe:
+  exec:
+    command: [kdp, probe, live]
+  timeoutSeconds: 5
+  periodSeconds: 5
+  failureThreshold: 24
+livenessProbe:
+  exec:
+    command: [kdp, probe, live]
+  timeoutSeconds: 5
+  periodSeconds: 20
+  failureThreshold: 3
+readinessProbe:
+  exec:
+    command: [kdp, probe, ready]
+  timeoutSeconds: 5
+  periodSeconds: 10
+{{- else }}
+{{- $host := regexReplaceAll ":[0-9]+$" (include "kdp.http" .) "" | trimAll "[]" }}
+startupProbe:
+  httpGet:
+    path: /livez
+    port: http
+    {{- with $host }}
+    host: {{ . | quote }}
+    {{- end }}
+  timeoutSeconds: 5
+  periodSeconds: 2
+  failureThreshold: 60
+livenessProbe:
+  httpGet:
+    path: /livez
+    port: http
+    {{- with $host }}
+    host: {{ . | quote }}
+    {{- end }}
+  timeoutSeconds: 5
+  periodSeconds: 10
+  failureThreshold: 6
+readinessProbe:
+  httpGet:
+    path: /readyz
+    port: http
+    {{- with $host }}
+    host: {{ . | quote }}
+    {{- end }}
+  timeoutSeconds: 5
+  periodSeconds: 5
+{{- end }}"""
+
+CLEANING: Final = """\
+{{- if .Values.cleanup }}
+{{- include "kdp.uninstall" . | nindent 0 }}
+- --stay
+{{- else }}"""
+
+CLEANING_PROBES: Final = f"""\
+{{{{- if .Values.cleanup }}}}
+readinessProbe:
+  exec:
+    command:
+    - kdp
+    {{{{- include "kdp.uninstall" . | nindent 4 }}}}
+    - --dry-run
+  timeoutSeconds: 10
+  periodSeconds: 5
+{{{{- else }}}}
+{PROBES}
+{{{{- end }}}}"""
+
+TEST: Final = """\
+{{- /* `helm test`: a pod that asks for one device, and can only start if it gets one. */}}
+{{- if .Values.test.enabled }}
+@claim@apiVersion: v1
+kind: Pod
+metadata:
+  name: {{ include "kdp.name" . | trunc 58 }}-test
+  namespace: {{ .Release.Namespace }}
+  labels:
+    {{- include "kdp.labels" . | nindent 4 }}
+  annotations:
+    helm.sh/hook: test
+    helm.sh/hook-delete-policy: before-hook-creation
+spec:
+  restartPolicy: Never
+  automountServiceAccountToken: false
+  {{- with .Values.pullSecrets }}
+  imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+  {{- end }}
+  {{- with .Values.nodeSelector }}
+  nodeSelector:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .Values.affinity }}
+  affinity:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .Values.tolerations }}
+  tolerations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+@asks@
+"""
+
+ASKS_RESOURCE: Final = """\
+  containers:
+  - name: test
+    image: {{ include "kdp.image" . }}
+    {{- with .Values.image.pullPolicy }}
+    imagePullPolicy: {{ . }}
+    {{- end }}
+    command: [kdp, --version]
+    resources:
+      limits:
+        {{ required "test.resource: must be an extended resource, as example.com/widget" .Values.test.resource }}: 1
+{{- end }}"""
+
+CLAIM: Final = """\
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata:
+  name: {{ include "kdp.name" . | trunc 58 }}-test
+  namespace: {{ .Release.Namespace }}
+  labels:
+    {{- include "kdp.labels" . | nindent 4 }}
+  annotations:
+    helm.sh/hook: test
+    helm.sh/hook-weight: "-1"
+    helm.sh/hook-delete-policy: before-hook-creation
+spec:
+  spec:
+    devices:
+      requests:
+      - name: device
+        exactly:
+          deviceClassName: @driver@
+---
+"""
+
+ASKS_CLAIM: Final = """\
+  containers:
+  - name: test
+    image: {{ include "kdp.image" . }}
+    {{- with .Values.image.pullPolicy }}
+    imagePullPolicy: {{ . }}
+    {{- end }}
+    command: [kdp, --version]
+    resources:
+      claims:
+      - name: device
+  resourceClaims:
+  - name: device
+    resourceClaimTemplateName: {{ include "kdp.name" . | trunc 58 }}-test
+{{- end }}"""
+
+NOTES: Final = """\
+{{- if .Values.cleanup }}
+The pods of {{ include "kdp.name" . }} remove what it has left on its nodes. When all are ready, uninstall the release:
+
+  kubectl -n {{ .Release.Namespace }} rollout status @workload@/{{ include "kdp.name" . }}
+  helm -n {{ .Release.Namespace }} uninstall {{ .Release.Name }}
+
+The pods get no right to change more than that. As the cluster's administrator, remove what the API server still has of
+it, five minutes later, when the kubelets have forgotten the plugin:
+
+  kdp uninstall --nodes all @named@
+{{- else }}
+{{ include "kdp.name" . }} serves the devices of its nodes as @what@.
+
+Its pods need a namespace that allows the Pod Security level @level@ (@why@).
+{{- if or .Values.affinity .Values.nodeSelector }}
+They run only on nodes whose labels fit nodeSelector and affinity. Other nodes get no pod. Look at the labels with
+
+  kubectl get nodes --show-labels
+
+To run on all nodes, install with --set affinity=null --set nodeSelector=null.
+{{- end }}
+
+Wait until all are ready, and see what they serve:
+
+  kubectl -n {{ .Release.Namespace }} rollout status @workload@/{{ include "kdp.name" . }}
+  kubectl -n {{ .Release.Namespace }} exec @workload@/{{ include "kdp.name" . }} -- kdp status
+
+If something is wrong:
+
+  kubectl -n {{ .Release.Namespace }} exec @workload@/{{ include "kdp.name" . }} -- kdp doctor
+{{- if .Values.test.enabled }}
+
+Have a pod use one device:
+
+  helm -n {{ .Release.Namespace }} test {{ .Release.Name }}
+{{- end }}
+{{- $measures := not (has (include "kdp.setting" (list . "metrics")) (list "" "off")) }}
+{{- if and $measures .Values.networkPolicy.enabled (not .Values.networkPolicy.scrapedFrom) }}
+
+The NetworkPolicy keeps Prometheus from the metrics: set networkPolicy.scrapedFrom to its namespace.
+{{- end }}
+{{- end }}
+"""
+
+IGNORED: Final = """\
+.git/
+*.tgz
+*.orig
+*~
+"""

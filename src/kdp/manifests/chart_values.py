@@ -1,0 +1,276 @@
+"""The values of a Helm chart: their defaults with a comment for each, and the schema that refuses all others."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, final
+
+import attrs
+
+from ..daemon.setting import Mode
+from .placement import Toleration
+from .schema import Schema, offered, setting_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from .deployment import Deployment
+    from .placement import Placement
+
+Document = dict[str, Any]
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ChartFacts:
+    """What a chart is made of, besides the deployment.
+
+    Attributes:
+        version: The chart's version, a semantic one.
+        app_version: The version of what it installs.
+        description: One line.
+        mode: In which mode the devices are served.
+        resource: The extended resource that `helm test` asks for; None: nobody knows it before the values.
+        parameters: The schema of the constructor's parameters.
+        fixed: Those of them that change what the pod is given, with the values that do not; None: none is known.
+        config: The settings that were given, by key.
+        given: The parameters that were given, by name.
+        dashboard: Grafana's dashboard, as JSON.
+        rules: Prometheus's alerts, as YAML.
+    """
+
+    version: str
+    app_version: str
+    description: str
+    mode: Mode
+    resource: str | None
+    parameters: Schema
+    fixed: Mapping[str, tuple[object, ...] | None]
+    config: dict[str, Any]
+    given: dict[str, Any]
+    dashboard: str = attrs.field(repr=False)
+    rules: str = attrs.field(repr=False)
+
+
+_STRING: Final[Schema] = {"type": "string"}
+_BOOL: Final[Schema] = {"type": "boolean"}
+_OBJECT: Final[Schema] = {"type": "object"}
+_LABEL: Final[Schema] = {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"}
+
+_STRINGS: Final[Schema] = {"type": "object", "additionalProperties": _STRING}
+
+
+def _closed(properties: dict[str, Schema], *required: str) -> Schema:
+    made: Schema = {"type": "object", "additionalProperties": False, "properties": properties}
+    return {**made, "required": list(required)} if required else made
+
+
+_MONITOR: Final = _closed(
+    {"enabled": _BOOL, "interval": {**_STRING, "pattern": "^[0-9]+(ms|s|m|h)$"}, "labels": _STRINGS}
+)
+
+
+def split_image(reference: str) -> dict[str, str]:
+    """Return the repository, the tag, and the digest of an image's reference."""
+    name, _, digest = reference.partition("@")
+    repository, colon, tag = name.rpartition(":")
+    if not colon or "/" in tag:  # the colon of the registry's port
+        repository, tag = name, ""
+    return {"repository": repository, "tag": tag, "digest": digest}
+
+
+def _defaults(deployment: Deployment, placement: Placement, facts: ChartFacts) -> Document:
+    """Return the values by name, as the manifests of the other formats have them."""
+    is_controller = deployment.is_controller
+    priority = "system-cluster-critical" if is_controller else "system-node-critical"
+    tolerations: tuple[Toleration, ...] = () if is_controller else (Toleration(),)
+    if placement.tolerations is not None:
+        tolerations = placement.tolerations
+    values: Document = {
+        "image": {**split_image(placement.image), "pullPolicy": ""},
+        "pullSecrets": list(placement.pull_secrets),
+        "fullnameOverride": "",
+        "nodeSelector": placement.node_selector,
+        "affinity": placement.affinity or {},
+        "tolerations": [each.document() for each in tolerations],
+        "priorityClassName": priority if placement.priority_class is None else placement.priority_class,
+        "runtimeClassName": placement.runtime_class or "",
+        "selinuxType": placement.selinux_type or "",
+        "mountPropagation": placement.propagation,
+        "resources": {"requests": {"cpu": "10m", "memory": "48Mi"}, "limits": {"memory": placement.memory_limit}},
+        "probes": deployment.probing,
+        "networkPolicy": {"enabled": placement.network_policy, "scrapedFrom": placement.scraped_from or ""},
+        "openshift": placement.openshift,
+        "podMonitor": {"enabled": False, "interval": "30s", "labels": {}},
+        "serviceMonitor": {"enabled": False, "interval": "30s", "labels": {}},
+        "dashboard": {"enabled": False, "labels": {"grafana_dashboard": "1"}, "annotations": {}},
+        "rules": {"enabled": False, "labels": {}},
+        "files": dict(deployment.files),
+    }
+    if deployment.cluster is not None and not is_controller:
+        values["deviceClass"] = {"create": True}
+    if not is_controller:
+        values["cleanup"] = False
+        named = {} if deployment.cluster is not None else {"resource": facts.resource or ""}
+        values["test"] = {"enabled": deployment.cluster is not None or facts.resource is not None, **named}
+    return values
+
+
+_ABOUT: Final = {
+    "image": "The image, whose command is kdp. Without a tag, the chart's appVersion; a digest wins.",
+    "pullSecrets": "Names of secrets with the credentials of the image's registry.",
+    "fullnameOverride": "The name of all objects. Default: the release's, with the chart's unless it is part of that.",
+    "nodeSelector": "Labels that a node must have, all of them.",
+    "affinity": "Kubernetes' affinity. By default, a node needs one of the labels that the class names.",
+    "tolerations": "Taints that keep the pods off no node, as Kubernetes has them.",
+    "priorityClassName": "The pods' PriorityClass; empty: none.",
+    "runtimeClassName": "The pods' RuntimeClass; empty: the default.",
+    "selinuxType": "The process's SELinux type; empty: the runtime's default.",
+    "mountPropagation": "host-to-container: what the node mounts later is seen, and is not read-only below mounts.",
+    "resources": "Requests and limits. Commands in the container count towards the limit of memory.",
+    "probes": "http: the kubelet asks at a port. exec: it runs kdp probe in the container, and no port is opened.",
+    "networkPolicy": "Keeps other pods away from the port, but those of the namespace scrapedFrom.",
+    "openshift": "Whether to make an account, and security context constraints that allow this pod alone.",
+    "podMonitor": "A PodMonitor for the Prometheus operator; it needs config.metrics.",
+    "serviceMonitor": "A Service and a ServiceMonitor for the Prometheus operator, in the place of a PodMonitor.",
+    "dashboard": "A ConfigMap with the dashboard for Grafana's sidecar, which finds it by its labels. For one release.",
+    "rules": "A PrometheusRule with the alerts, for the Prometheus operator. For one release.",
+    "files": "Files that the container has in /etc/kdp, by name; a parameter names one as /etc/kdp/NAME.",
+    "deviceClass": "Whether this release makes the DeviceClass; a second release of the driver must not.",
+    "cleanup": "Before an uninstall: have the pods remove the files that the plugin has left on their nodes, instead "
+    "of serving. They get no more rights for it; the notes say what an administrator removes from the API server.",
+    "test": "The test of a release, helm test: a pod that asks for one device.",
+}
+
+
+# -- values.yaml -------------------------------------------------------------------------------------------------------
+
+
+def values_text(
+    deployment: Deployment, placement: Placement, facts: ChartFacts, *, to_yaml: Callable[[Iterable[Document]], str]
+) -> str:
+    """Return ``values.yaml``: each value with a comment; options that were not given are comments."""
+    lines: list[str] = []
+    for name, value in _defaults(deployment, placement, facts).items():
+        lines += [*_comment(_ABOUT[name], 0), *to_yaml([{name: value}]).splitlines(), ""]
+    lines += _comment("Options of the process: the keys are those of the file of `kdp run --config`.", 0)
+    lines.append("config:")
+    for setting in offered(facts.mode):
+        lines += _comment(str(setting_schema(setting)["description"]), 2)
+        lines += _option(setting.key, facts.config, setting.shown_default, to_yaml, 2)
+    lines += _comment("Parameters of the class.", 2)
+    parameters = facts.parameters["properties"]
+    given = {name: facts.given[name] for name in parameters if name in facts.given}
+    lines.append("  set:")
+    for name, schema in parameters.items():
+        about = _held(facts, name)["description"] if name in facts.fixed else schema["description"]
+        lines += _comment(about, 4)
+        lines += _option(name, given, None, to_yaml, 4)
+    return "\n".join(lines) + "\n"
+
+
+def _option(
+    key: str,
+    given: Document,
+    default: str | None,
+    to_yaml: Callable[[Iterable[Document]], str],
+    indent: int,
+) -> Iterator[str]:
+    margin = " " * indent
+    if key in given:
+        yield from (f"{margin}{line}" for line in to_yaml([{key: given[key]}]).splitlines())
+        return
+    shown = "" if default is None else f" {to_yaml([{'v': default}])[3:].rstrip()}"
+    yield f"{margin}# {key}:{shown}"
+
+
+def _comment(text: str, indent: int) -> list[str]:
+    margin = " " * indent
+    plain = " ".join(text.split())
+    return [f"{margin}# {line}" for line in textwrap.wrap(plain, 100 - indent, break_on_hyphens=False)]
+
+
+# -- values.schema.json ------------------------------------------------------------------------------------------------
+
+
+def values_schema(deployment: Deployment, facts: ChartFacts) -> Schema:
+    """Return the schema of the values; nothing that it does not name is let through."""
+    parameters = {
+        name: _held(facts, name) if name in facts.fixed else schema
+        for name, schema in facts.parameters["properties"].items()
+    }
+    config: Schema = _closed({setting.key: setting_schema(setting) for setting in offered(facts.mode)})
+    config["properties"]["set"] = {
+        **facts.parameters,
+        "type": ["object", "null"],
+        "description": "Parameters of the class.",
+        "properties": parameters,
+    }
+    properties: dict[str, Schema] = {
+        "image": _closed(
+            {
+                "repository": {**_STRING, "minLength": 1, "pattern": r"^\S+$"},
+                "tag": {**_STRING, "pattern": r"^[\w.-]{0,128}$"},
+                "digest": {**_STRING, "pattern": r"^(sha\d+:[0-9a-f]+)?$"},
+                "pullPolicy": {"enum": ["", "Always", "IfNotPresent", "Never"]},
+            },
+            "repository",
+        ),
+        "pullSecrets": {"type": "array", "items": _STRING},
+        "fullnameOverride": {**_STRING, "pattern": "^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$"},
+        "nodeSelector": {"type": ["object", "null"], "additionalProperties": _STRING},
+        "affinity": {"type": ["object", "null"]},
+        "tolerations": {"type": "array", "items": _OBJECT},
+        "priorityClassName": _STRING,
+        "runtimeClassName": _STRING,
+        "selinuxType": _STRING,
+        "mountPropagation": {"enum": ["none", "host-to-container"]},
+        "resources": _OBJECT,
+        "probes": {"enum": ["http", "exec"]},
+        "networkPolicy": _closed({"enabled": _BOOL, "scrapedFrom": {"anyOf": [{"const": ""}, _LABEL]}}),
+        "openshift": _BOOL,
+        "podMonitor": _MONITOR,
+        "serviceMonitor": _MONITOR,
+        "dashboard": _closed({"enabled": _BOOL, "labels": _STRINGS, "annotations": _STRINGS}),
+        "rules": _closed({"enabled": _BOOL, "labels": _STRINGS}),
+        "files": {
+            **_OBJECT,
+            "propertyNames": {"pattern": "^[-._a-zA-Z0-9]{1,253}$"},
+            "additionalProperties": _STRING,
+        },
+        "config": config,
+        "global": {**_OBJECT, "description": "Values of the chart that this one is part of; they have no effect."},
+    }
+    if deployment.cluster is not None and not deployment.is_controller:
+        properties["deviceClass"] = _closed({"create": _BOOL})
+    if not deployment.is_controller:
+        properties["cleanup"] = _BOOL
+        named = {} if deployment.cluster is not None else {"resource": _STRING}
+        properties["test"] = _closed({"enabled": _BOOL, **named})
+    described = {
+        name: ({"description": _ABOUT[name], **schema} if name in _ABOUT else schema)
+        for name, schema in properties.items()
+    }
+    described["config"]["description"] = "Options of the process, as in the file of kdp run --config."
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": f"Values of the chart {deployment.name}",
+        **_closed(described, "image", "config"),
+    }
+
+
+def _held(facts: ChartFacts, name: str) -> Schema:
+    """Return the schema of a parameter whose other values take another chart."""
+    said = str(facts.parameters["properties"][name]["description"]).rstrip(".")
+    allowed = facts.fixed[name]
+    what = "Fixed in this chart" if allowed is None else f"In this chart only {', '.join(map(str, allowed))}"
+    description = (
+        f"{said}. {what}, because it changes what the pod is given of the node: write the chart anew with kdp "
+        f"manifests --format helm --set {name}=..."
+    )
+    if allowed is not None:
+        return {"description": description, "enum": list(allowed)}
+    if name in facts.given:
+        return {"description": description, "const": facts.given[name]}
+    return {"description": description, "not": {}}

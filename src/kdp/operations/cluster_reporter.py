@@ -1,0 +1,267 @@
+"""`ClusterReporter`: what a device plugin does in the cluster: Events, evictions, and the start-up taint.
+
+It reads what the plugins know, and they do not know it. The API server may be away, slow, or refuse: that costs a log
+line, and the plugin serves on.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import time
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn, final
+
+import anyio
+import attrs
+
+from ..cluster.api import ApiError, OddAnswerError
+from ..cluster.checked import CheckedNodeApi
+from ..cluster.event_aggregation import Notice
+from ..cluster.event_objects import COMPONENT, Target
+from ..cluster.events import EventWriter
+from ..concurrency import threads
+from ..concurrency.backoff import Backoff
+from ..errors import ConfigurationError, sentence
+from .cluster_counts import ClusterCounts
+from .eviction import EvictionPolicy
+from .eviction_record import EvictionRecord
+from .evictor import Evictor
+from .holdings import HolderNews, Holding
+from .news import PluginNews
+from .startup_taint import missing, removal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
+
+    from ..cluster.node_api import NodeApi
+    from ..deviceplugin.manager import PluginManager
+    from ..kubelet.podresources import Holder
+    from ..supervision.health import HealthChange
+    from .eviction import Say
+    from .holdings import Device
+
+logger = logging.getLogger(__name__)
+
+LOOK_PAUSE: Final = 2.0
+"""Seconds between two looks at the plugins."""
+
+CALM: Final = 5.0
+"""Seconds after a start until which the client's library is loaded at the latest: registration comes first."""
+
+CONNECT_PAUSE: Final = 60.0
+TAINT_PAUSE: Final = 60.0
+"""Seconds between two tries, at most, while there is no account, or it lacks a permission."""
+
+MOST_HOLDINGS: Final = 64
+"""Pods that wait for their Events."""
+
+_CLIENT: Final = "kdp.cluster.client"
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ReportOptions:
+    """What is done in the cluster.
+
+    Attributes:
+        node: The node's name.
+        events: Whether Events are written.
+        eviction: When pods are evicted; None: they are not.
+        startup_taint: The key of the taint that is removed; None: none is.
+        record: Where it is kept when pods were evicted; None: nowhere.
+    """
+
+    node: str
+    events: bool = False
+    eviction: EvictionPolicy | None = None
+    startup_taint: str | None = None
+    record: Path | None = None
+
+
+@final
+class ClusterReporter:
+    """Does it for one `PluginManager`. asyncio only.
+
+    Args:
+        options: What is done.
+        connect: Makes the connection; called when the client's library is loaded.
+        rejection: Returns why the configuration is not in force; None: it is.
+        counts: Where it is counted; None: nobody reads it.
+    """
+
+    def __init__(
+        self,
+        options: ReportOptions,
+        *,
+        connect: Callable[[], AbstractAsyncContextManager[NodeApi]],
+        rejection: Callable[[], str | None] = lambda: None,
+        counts: ClusterCounts | None = None,
+    ) -> None:
+        self._options = options
+        self._connect = connect
+        self._rejection = rejection
+        self._target = Target.of_node(options.node)
+        counts = counts or ClusterCounts()
+        self._writer = EventWriter(COMPONENT, options.node, counts.events) if options.events else None
+        self._news = PluginNews(self._target)
+        self._evictor: Evictor | None = None
+        if options.eviction is not None:
+            record = None if options.record is None else EvictionRecord(options.record)
+            self._evictor = Evictor(options.node, options.eviction, self._tell, record, counts.evictions)
+
+    def changed(self, change: HealthChange) -> None:
+        """Take a change of a device's health; see `ManagerOptions.observe`."""
+        if self._writer is not None and (notice := self._news.changed(change)) is not None:
+            self._writer.tell([notice])
+        if self._evictor is not None and change.resource is not None and change.health.state.is_listed_healthy:
+            self._evictor.recovered((change.resource, change.device.id))
+
+    async def run(self, manager: PluginManager) -> NoReturn:
+        """Do it until cancelled."""
+        with anyio.move_on_after(CALM):
+            while not manager.is_ready:  # noqa: ASYNC110 - it is a status, which nobody tells
+                await anyio.sleep(0.1)
+        await _load_client()
+        is_logged = False
+        while True:
+            try:
+                async with self._connect() as api:
+                    await self._work(CheckedNodeApi(api), manager)
+            except ConfigurationError as error:
+                if not is_logged:
+                    logger.error("Kubernetes is told nothing: %s", sentence(error))
+                is_logged = True
+            except Exception:
+                logger.exception("telling Kubernetes failed, which is a bug of kdp; it begins anew")
+            await anyio.sleep(CONNECT_PAUSE)
+
+    async def _work(self, api: NodeApi, manager: PluginManager) -> NoReturn:
+        async with anyio.create_task_group() as tasks:
+            if self._writer is not None:
+                tasks.start_soon(self._writer.run, api)
+                tasks.start_soon(self._look, api, manager, self._writer)
+            if self._evictor is not None:
+                tasks.start_soon(self._evictor.run, api, manager)
+            if self._options.startup_taint is not None:
+                tasks.start_soon(self._remove_taint, api, manager, self._options.startup_taint)
+            await anyio.sleep_forever()
+        raise AssertionError
+
+    # -- Events --------------------------------------------------------------------------------------------------------
+
+    async def _look(self, api: NodeApi, manager: PluginManager, writer: EventWriter) -> None:
+        pods, waiting = HolderNews(), list[Holding]()
+        backoff = Backoff(first=LOOK_PAUSE, most=60.0)
+        try_at = float("-inf")
+        while True:
+            now, status = time.monotonic(), manager.status()
+            writer.tell(self._news.looked(status.resources, self._rejection(), now))
+            waiting += self._look_at_pods(pods, manager, list(status.resources), now)
+            del waiting[:-MOST_HOLDINGS]
+            while waiting and time.monotonic() >= try_at:
+                holding = waiting[0]
+                try:
+                    pod = await api.pod(holding.holder.namespace, holding.holder.pod)
+                except ApiError as error:
+                    if error.status != 404 or isinstance(error, OddAnswerError):
+                        try_at = time.monotonic() + backoff.next()
+                        if backoff.failures == 1:
+                            text = "no Event is made of pods that hold failed devices: %s"
+                            logger.warning(text, sentence(error))
+                        break
+                else:
+                    writer.tell([_of_pod(holding, pod["metadata"]["uid"])])
+                    backoff.reset()
+                waiting.pop(0)
+            await anyio.sleep(LOOK_PAUSE)
+
+    @staticmethod
+    def _look_at_pods(pods: HolderNews, manager: PluginManager, resources: list[str], now: float) -> list[Holding]:
+        failed: dict[Device, str] = {}
+        holders: dict[Device, Holder] = {}
+        for name in resources:
+            if failures := manager.failures(name):
+                failed |= {(name, device_id): why for device_id, why in failures.items()}
+        for name in resources if failed or pods.has_told else ():
+            holders |= {(name, device_id): who for device_id, who in (manager.holders(name) or {}).items()}
+        found = pods.looked(failed, holders, manager.holders_asked_at, now)
+        if pods.wants_holders(manager.holders_asked_at):
+            manager.want_holders()
+        return found
+
+    def _tell(self, say: Say) -> None:
+        if self._writer is None:
+            return
+        target = self._target
+        if say.pod is not None and say.uid:
+            target = Target.of_pod(say.pod.namespace, say.pod.name, say.uid)
+        text = say.text if say.pod is None or say.uid else f"pod {say.pod.namespace}/{say.pod.name}: {say.text}"
+        notice = Notice(
+            target=target,
+            subject="eviction",
+            reason=say.reason,
+            message=text,
+            together="{number} evictions",
+            is_warning=say.is_warning,
+        )
+        self._writer.tell([notice])
+
+    # -- the start-up taint --------------------------------------------------------------------------------------------
+
+    async def _remove_taint(self, api: NodeApi, manager: PluginManager, key: str) -> None:
+        """Remove the taint once all resources are registered and the Node offers their devices; then end."""
+        node_name, is_logged = self._options.node, False
+        backoff = Backoff(first=LOOK_PAUSE, most=TAINT_PAUSE)
+        while True:
+            pause = LOOK_PAUSE
+            try:
+                status = manager.status()
+                if status.is_ready:
+                    node = await api.node(node_name)
+                    patch = removal(node, key)
+                    if not patch:
+                        logger.info("node %s has no taint %s; there is nothing to remove", node_name, key)
+                        return
+                    if not missing(node, status.resources):
+                        await api.patch_node(node_name, patch)
+                        logger.info("node %s: the taint %s is removed, as all resources are registered", node_name, key)
+                        return
+            except ApiError as error:
+                # 422: the taints were changed meanwhile.
+                if not is_logged and error.status != 422:
+                    logger.error("node %s: the taint %s stays: %s%s", node_name, key, sentence(error), _remedy(error))
+                    is_logged = True
+                pause = LOOK_PAUSE if error.status == 422 else max(backoff.next(), error.retry_after or 0.0)
+            await anyio.sleep(pause)
+
+
+def _remedy(error: ApiError) -> str:
+    if error.status != 403:
+        return ""
+    return "; apply what kdp manifests writes with --startup-taint, or remove the taint by kubectl taint"
+
+
+def _of_pod(holding: Holding, uid: str) -> Notice:
+    holder, device, resource = holding.holder, holding.device_id, holding.resource
+    has_failed = holding.failure is not None
+    text = f"has failed: {holding.failure}" if has_failed else "works again"
+    many = "have failed" if has_failed else "work again"
+    return Notice(
+        target=Target.of_pod(holder.namespace, holder.pod, uid),
+        subject=f"{resource} {device}",
+        reason="DeviceFailed" if has_failed else "DeviceRecovered",
+        message=f"device {device} of {resource}, which container {holder.container} has, {text}",
+        together=f"{{number}} devices of {resource}, which container {holder.container} has, {many}: {{names}}",
+        name=device,
+        is_warning=has_failed,
+    )
+
+
+async def _load_client() -> None:
+    """Load the client's library in a thread, so that the event loop goes on meanwhile."""
+    with suppress(Exception):  # said where it is used
+        await threads.run(partial(importlib.import_module, _CLIENT), name="kdp-load")

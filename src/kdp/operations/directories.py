@@ -1,0 +1,73 @@
+"""`Directories`: whether the directories that a process writes to take new files, for metrics. asyncio only.
+
+A look blocks for the disk, so each directory has a thread for it. A disk that does not answer counts as one that takes
+no file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from typing import TYPE_CHECKING, Final, final
+
+import anyio
+
+from ..concurrency import threads
+from ..storage.room import why_no_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+LOOK_PAUSE: Final = 10.0
+"""Seconds between two looks."""
+
+PATIENCE: Final = 5.0
+"""Seconds within which a disk must answer."""
+
+
+@final
+class Directories:
+    """Looks regularly at directories while `follow` runs.
+
+    Args:
+        places: The directories, by the names that they have in metrics.
+        pause: Seconds between two looks.
+        patience: Seconds within which a disk must answer.
+        look: Says why a directory takes no file; None: it does. It may block.
+
+    Attributes:
+        writable: Whether each took files at the last look; those that were not looked at are missing.
+    """
+
+    def __init__(
+        self,
+        places: Mapping[str, Path],
+        *,
+        pause: float = LOOK_PAUSE,
+        patience: float = PATIENCE,
+        look: Callable[[Path], str | None] = why_no_file,
+    ) -> None:
+        self.writable: dict[str, bool] = {}
+        self._places = dict(places)
+        self._pause = pause
+        self._patience = patience
+        self._look = look
+
+    async def follow(self) -> None:
+        """Look until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            for name, place in self._places.items():
+                tasks.start_soon(self._follow, name, place)
+
+    async def _follow(self, name: str, place: Path) -> None:
+        while True:
+            looking = threads.begin(functools.partial(self._look, place), name="kdp-disk")
+            answered, _ = await asyncio.wait({looking}, timeout=self._patience)
+            if not answered:
+                self.writable[name] = False
+                await asyncio.wait({looking})
+            why, failure = looking.result()
+            if failure is None:  # else no thread could be started, and the next look tries again
+                self.writable[name] = why is None
+            await anyio.sleep(self._pause)

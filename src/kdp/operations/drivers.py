@@ -1,0 +1,58 @@
+"""What is read of DRA: a `DraDriver` or a `PoolController`, their slices, claims, and requests to the API server."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, final
+
+from . import series
+from .measurements import read_measurements
+from .reading import expect_calls, read_calls, read_causes, read_part, read_transitions
+
+if TYPE_CHECKING:
+    from ..dra.controller import PoolController
+    from ..dra.driver import DraDriver
+    from ..kubelet.calls import CallCounts
+    from .reading import Reading, Vocabulary
+
+
+@final
+class DriversReader:
+    """Reads drivers.
+
+    Args:
+        counts: The kubelet's calls, over all reloads.
+    """
+
+    def __init__(self, counts: CallCounts) -> None:
+        self._counts = counts
+
+    def read(self, reading: Reading, names: Vocabulary, service: DraDriver | PoolController | None) -> None:
+        """Add what there is to say now."""
+        read_calls(reading, names, self._counts)
+        if service is None:
+            return
+        now, status = time.monotonic(), service.status()
+        has_problem = any(problem is not None for _, problem in status.backends)
+        only = next(iter(status.drivers)) if len(status.drivers) == 1 else None
+        for name, driver in status.drivers.items():
+            label = read_part(reading, names, name, driver)
+            causes = {"backend": has_problem, "obstacle": driver.obstacle is not None}
+            for directory in driver.unwritable:
+                reading.add(series.WRITABLE, 0, directory)
+            if driver.serves:
+                reading.add(series.REGISTERED, driver.is_registered, label)
+                expect_calls(reading, label, ("NodePrepareResources", "NodeUnprepareResources"))
+                reading.add(series.PREPARED_CLAIMS, len(driver.claims or ()), label)
+                causes["registration"] = not driver.is_registered
+            if driver.publishes:
+                publication = driver.publication
+                behind = publication.behind_since
+                reading.add(series.SLICES, publication.slices, label)
+                reading.add(series.PUBLICATION_AGE, 0 if behind is None else now - behind, label)
+                causes["publication"] = publication.generation == 0
+            read_causes(reading, label, causes)
+        read_transitions(reading, names, service, only)
+        read_measurements(reading, names, service, only)
+        for labels, count in service.requests.items():
+            reading.add(series.API_REQUESTS, count, *labels)

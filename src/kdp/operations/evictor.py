@@ -1,0 +1,198 @@
+"""`Evictor`: does what an `EvictionPlanner` decides: asks the API server, the kubelet, and the Eviction API."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import time
+from typing import TYPE_CHECKING, Final, NoReturn, final
+
+import anyio
+
+from ..cluster.api import ApiError, OddAnswerError
+from ..concurrency import threads
+from ..errors import printable, sentence
+from . import eviction
+from .eviction import Description, EvictionPlanner, Facts, Outcome, PodName, Say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..cluster.api import Object
+    from ..cluster.node_api import NodeApi
+    from ..concurrency.counts import Tally
+    from ..deviceplugin.manager import PluginManager
+    from .eviction import Device, EvictionPolicy
+    from .eviction_record import EvictionRecord
+
+logger = logging.getLogger(__name__)
+
+LOOK_PAUSE: Final = 2.0
+BUSY_PAUSE: Final = 0.25
+"""Seconds between two looks: usually, and while a pod is being evicted."""
+
+RESULTS: Final = ("accepted", "dry_run", "gone", "blocked", "failed", "unknown")
+"""How a request ended: as `Outcome` says; ``dry_run``: it would have been accepted."""
+
+_MOST_SHOWN: Final = 400
+_MIRROR: Final = "kubernetes.io/config.mirror"
+
+
+@final
+class Evictor:
+    """Evicts pods of one node.
+
+    Args:
+        node: The node's name.
+        policy: When.
+        tell: Takes what people should know, beside the log.
+        record: Keeps when pods were evicted; None: a restart forgets it.
+        counts: Where `RESULTS` are counted; None: nobody reads it.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        policy: EvictionPolicy,
+        tell: Callable[[Say], object],
+        record: EvictionRecord | None = None,
+        counts: Tally | None = None,
+    ) -> None:
+        self._node = node
+        self._is_dry = policy.is_dry
+        self._record = record
+        self._planner = EvictionPlanner(policy)
+        self._tell = tell
+        self._counts = counts
+        for result in RESULTS:  # so that the first one is seen as a change
+            self._count(result, 0)
+
+    def recovered(self, device: Device) -> None:
+        """A device is healthy again."""
+        self._planner.recovered(device)
+
+    async def run(self, api: NodeApi, manager: PluginManager) -> NoReturn:
+        """Look, decide, and act, until cancelled."""
+        await self._remember()
+        while True:
+            self._planner.observe(facts_of(manager), time.monotonic())
+            is_busy = False
+            for command in self._planner.step(time.monotonic()):
+                match command:
+                    case Say():
+                        self._say(command)
+                    case eviction.AskHolders():
+                        manager.want_holders()
+                        is_busy = True
+                    case eviction.Describe(pod):
+                        await self._describe(api, pod)
+                        is_busy = True
+                    case eviction.Evict(pod, uid, why):
+                        await self._evict(api, pod, uid, why)
+            await anyio.sleep(BUSY_PAUSE if is_busy else LOOK_PAUSE)
+
+    async def _describe(self, api: NodeApi, pod: PodName) -> None:
+        asked_at = time.monotonic()
+        found: Description | str
+        try:
+            node = await api.node(self._node)
+            found = described(await api.pod(pod.namespace, pod.name), node, self._node)
+        except ApiError as error:
+            is_gone = error.status == 404 and not isinstance(error, OddAnswerError)
+            found = Description(uid="", is_node_ready=True) if is_gone else sentence(error)
+        self._planner.described(pod, found, asked_at=asked_at, now=time.monotonic())
+
+    async def _evict(self, api: NodeApi, pod: PodName, uid: str, why: str) -> None:
+        outcome: Outcome = "accepted"
+        text, wait = "", 0.0
+        await self._keep()  # before it is asked: also what a crash interrupts counts
+        try:
+            await api.evict(pod.namespace, pod.name, uid=uid, is_dry=self._is_dry)
+        except ApiError as error:
+            outcome, text, wait = outcome_of(error), sentence(error), error.retry_after or 0.0
+        self._planner.answered(pod, outcome, text, retry_after=wait, now=time.monotonic())
+        self._count("dry_run" if self._is_dry and outcome == "accepted" else outcome)
+        if outcome in ("gone", "blocked", "failed"):
+            await self._keep()
+        if outcome == "accepted":
+            reason, done = ("WouldEvict", "would be evicted (dry run)") if self._is_dry else ("Evicted", "evicted")
+            self._say(Say(pod, uid, reason, f"{done}, because {why}"))
+
+    def _count(self, result: str, number: int = 1) -> None:
+        if self._counts is not None:
+            self._counts.add(result, by=number)
+
+    async def _remember(self) -> None:
+        if self._record is not None:
+            began = time.time() - time.monotonic()
+            with contextlib.suppress(RuntimeError):  # no thread can be started now
+                times = await threads.run(self._record.read, name="kdp-evictions")
+                self._planner.remember(at - began for at in times)
+
+    async def _keep(self) -> None:
+        if self._record is not None and not self._is_dry:
+            began = time.time() - time.monotonic()
+            with contextlib.suppress(RuntimeError):  # no thread can be started now
+                await threads.run(
+                    functools.partial(self._record.write, [began + at for at in self._planner.asked]),
+                    name="kdp-evictions",
+                )
+
+    def _say(self, say: Say) -> None:
+        shown = printable(say.text, _MOST_SHOWN)
+        level = logging.WARNING if say.is_warning else logging.INFO
+        if say.pod is None:
+            logger.log(level, "%s", shown)
+        else:
+            name = f"{say.pod.namespace}/{say.pod.name}"
+            logger.log(level, "pod %s: %s", name, shown, extra={"pod": name})
+        if say.reason != "NotEvicted":  # which only explains why nothing happens
+            self._tell(say)
+
+
+def facts_of(manager: PluginManager) -> Facts:
+    """Return what is known of a process's devices and of who holds them."""
+    failed: dict[Device, str] = {}
+    holders: dict[Device, PodName] = {}
+    connected: set[str] = set()
+    for name, status in manager.status().resources.items():
+        if status.state == "connected" and status.kubelet is None:
+            connected.add(name)
+        failures = manager.failures(name)
+        if not failures:
+            continue
+        failed |= {(name, device_id): why for device_id, why in failures.items()}
+        for device_id, holder in (manager.holders(name) or {}).items():
+            holders[name, device_id] = PodName(holder.namespace, holder.pod)
+    return Facts(failed=failed, connected=frozenset(connected), holders=holders, asked_at=manager.holders_asked_at)
+
+
+def described(pod: Object, node: Object, name: str) -> Description:
+    """Return what the API server says of a pod and its node."""
+    conditions: list[Object] = _part(node, "status").get("conditions", [])
+    is_ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+    metadata, obstacle = _part(pod, "metadata"), None
+    if _MIRROR in _part(metadata, "annotations"):
+        obstacle = "it is a static pod, which only its file on the node ends"
+    elif _part(pod, "spec").get("nodeName") != name:
+        obstacle = "a pod of that name is on another node"
+    elif metadata.get("deletionTimestamp") is not None:
+        obstacle = "it ends already"
+    elif _part(pod, "status").get("phase") in ("Succeeded", "Failed"):
+        obstacle = "it has ended already"
+    return Description(uid=metadata["uid"], is_node_ready=is_ready, obstacle=obstacle)
+
+
+def _part(item: Object, name: str) -> Object:
+    found: Object = item.get(name, {})
+    return found
+
+
+def outcome_of(error: ApiError) -> Outcome:
+    """Return how a request ended that was not accepted."""
+    if error.status in (404, 409):
+        return "gone"
+    if error.status == 429:
+        return "blocked"
+    return "unknown" if error.status in (0, 504) else "failed"

@@ -1,0 +1,166 @@
+"""`PluginNews`: what of a device plugin's life becomes a Kubernetes Event of its Node. Sans-IO.
+
+Changes of devices' health go in as they come, and where the resources stand when it is looked at; `Notice`s come out.
+How many of them are written is decided elsewhere (`kdp.cluster.event_aggregation`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import attrs
+
+from ..cluster.event_aggregation import Notice
+from ..deviceplugin.status import ABSENT
+from ..supervision.health import HealthState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..cluster.event_objects import Target
+    from ..deviceplugin.status import ResourceStatus
+    from ..supervision.health import HealthChange
+
+LOST_AFTER: Final = 15.0
+"""Seconds without registration after which a resource is lost: a kubelet that restarts is back sooner."""
+
+
+@attrs.define
+class _Known:
+    """What was told of one resource."""
+
+    unregistered_since: float | None = None
+    was_registered: bool = False
+    is_lost: bool = False
+    is_exhausted: bool = False
+    had_healthy: bool = False
+    rival: str | None = None
+    gone: frozenset[str] = frozenset()
+
+
+@final
+class PluginNews:
+    """What is new, for one process.
+
+    Args:
+        node: The Node.
+    """
+
+    def __init__(self, node: Target) -> None:
+        self._node = node
+        self._resources: dict[str, _Known] = {}
+        self._rejection: str | None = None
+
+    def changed(self, change: HealthChange) -> Notice | None:
+        """Return what is to be told of a change of a device's health; None: nothing."""
+        before, health, device_id = change.before, change.health, change.device.id
+        resource = change.resource or "devices"
+        was_up = before is None or before.is_listed_healthy
+        if health.state is HealthState.QUARANTINED:
+            return self._of_device(resource, device_id, "DeviceQuarantined", f"is {health.reason}", "are quarantined")
+        if was_up and not health.state.is_listed_healthy:
+            text = f"is unhealthy: {health.reason}"
+            return self._of_device(resource, device_id, "DeviceUnhealthy", text, "are unhealthy")
+        if not was_up and health.state.is_listed_healthy:
+            text, many = "is healthy again", "are healthy again"
+            return self._of_device(resource, device_id, "DeviceRecovered", text, many, is_warning=False)
+        return None
+
+    def looked(self, resources: Mapping[str, ResourceStatus], rejection: str | None, now: float) -> list[Notice]:
+        """Return what is new since the last look.
+
+        Args:
+            resources: Where each resource stands.
+            rejection: Why the configuration is not in force; None: it is.
+            now: The time in seconds on any clock that only grows.
+        """
+        found: list[Notice] = []
+        for name, status in resources.items():
+            known = self._resources.setdefault(name, _Known())
+            self._look_at_registration(found, name, status, known, now)
+            self._look_at_devices(found, name, status, known)
+            self._look_at_rival(found, name, status, known)
+        for name in self._resources.keys() - resources.keys():
+            known = self._resources.pop(name)
+            if known.was_registered:
+                text = f"{name}: it is not served any more, because its last device is gone"
+                found.append(self._of(name, "ResourceLost", text))
+        if rejection != self._rejection:
+            self._rejection = rejection
+            text = "the configuration is in force again"
+            if rejection is not None:
+                text = f"the configuration is bad, so the last good one is used: {rejection}"
+            reason = "ConfigurationAccepted" if rejection is None else "ConfigurationRejected"
+            found.append(self._of("configuration", reason, text, is_warning=rejection is not None))
+        return found
+
+    def _look_at_registration(
+        self, found: list[Notice], name: str, status: ResourceStatus, known: _Known, now: float
+    ) -> None:
+        if status.state == "connected" or status.state == ABSENT:
+            known.unregistered_since = None
+            known.was_registered |= status.state == "connected"
+            if known.is_lost:
+                known.is_lost = False
+                text = f"{name}: registered with the kubelet again"
+                found.append(self._of(name, "ResourceRegained", text, is_warning=False))
+            return
+        if known.unregistered_since is None:
+            known.unregistered_since = now
+        if not known.is_lost and now - known.unregistered_since >= LOST_AFTER:
+            known.is_lost = True
+            text = f"{name}: not registered with the kubelet for {LOST_AFTER:g} s: {status.reason or status.state}"
+            found.append(self._of(name, "ResourceLost", text))
+
+    def _look_at_devices(self, found: list[Notice], name: str, status: ResourceStatus, known: _Known) -> None:
+        gone: frozenset[str] = frozenset()
+        if status.vanished:
+            listed = status.listed.items()
+            gone = frozenset(i for i, d in listed if not d.health.is_healthy and i not in status.faults)
+        news = sorted(gone - known.gone)
+        found += [self._of_device(name, i, "DeviceUnhealthy", "is gone", "are gone") for i in news]
+        back = sorted(i for i in known.gone - gone if i in status.listed and i not in status.faults)
+        words = "is back", "are back"
+        found += [self._of_device(name, i, "DeviceRecovered", *words, is_warning=False) for i in back]
+        known.gone = gone
+        is_exhausted = known.had_healthy and not status.healthy
+        known.had_healthy |= status.healthy > 0
+        if is_exhausted == known.is_exhausted:
+            return
+        known.is_exhausted = is_exhausted
+        reason, text = "DevicesAvailable", f"{name}: healthy devices again: {status.healthy}"
+        if is_exhausted:
+            reason, text = "NoHealthyDevice", f"{name}: no healthy device is left, of {status.devices}"
+        found.append(self._of(f"{name} devices", reason, text, is_warning=is_exhausted))
+
+    def _look_at_rival(self, found: list[Notice], name: str, status: ResourceStatus, known: _Known) -> None:
+        if (status.rival is None) == (known.rival is None):
+            return
+        known.rival = status.rival
+        text = f"{name}: no other plugin serves it any more" if status.rival is None else f"{name}: {status.rival}"
+        reason = "ResourceUncontested" if status.rival is None else "ResourceContested"
+        found.append(self._of(f"{name} rival", reason, text, is_warning=status.rival is not None))
+
+    def _of(self, subject: str, reason: str, message: str, *, is_warning: bool = True) -> Notice:
+        return Notice(
+            target=self._node,
+            subject=subject,
+            reason=reason,
+            message=message,
+            together=f"{{number}} times {reason}: {{names}}",
+            name=subject,
+            is_warning=is_warning,
+        )
+
+    def _of_device(
+        self, resource: str, device_id: str, reason: str, text: str, many: str, *, is_warning: bool = True
+    ) -> Notice:
+        return Notice(
+            target=self._node,
+            subject=f"{resource} {device_id}",
+            reason=reason,
+            message=f"{resource}: device {device_id} {text}",
+            together=f"{resource}: {{number}} devices {many}: {{names}}",
+            name=device_id,
+            is_warning=is_warning,
+        )

@@ -1,0 +1,187 @@
+"""The status document: what a running process says of itself, with each of its devices.
+
+``kdp status`` asks for it on the plugin's unix socket. So a command shows what the process serves, and does not look at
+the hardware with other eyes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Final, final
+
+import attrs
+
+from .. import __version__
+from ..startup import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..concurrency.history import Event
+    from ..model.devices import Device
+    from ..supervision.health import DeviceHealth
+    from ..supervision.service import BaseStatus, Part
+    from .facts import BackendFacts, Facts
+
+    _Measured = Callable[[str], Mapping[str, float] | None]
+
+MOST_DEVICES: Final = 20_000
+"""Devices of one resource that the document lists. A list for the kubelet has room for 71,000 at most."""
+
+MOST_LINKS: Final = 4096
+"""Links of one backend that the document lists: of 64 units that are all linked there are 2,016."""
+
+NOTES: Final = ("reason", "configuration", "absent", "labels")
+"""Why nothing is served or nothing counts as ready; the configuration that was refused; backends without hardware; the
+node's labels, if they are on."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ProcessFacts:
+    """What does not change while a process serves.
+
+    Attributes:
+        mode: The setting ``mode``.
+        node: The node's name, if a setting says it.
+        directories: The directories that it uses, by what they are for; None: it uses none for that.
+        started: When the process began to serve, in seconds since the epoch.
+    """
+
+    __repr__ = shown
+
+    mode: str
+    node: str | None = None
+    directories: Mapping[str, str | None] = attrs.field(factory=dict[str, "str | None"])
+    started: float = attrs.field(factory=time.time)
+
+
+def document(
+    facts: ProcessFacts,
+    status: BaseStatus | None,
+    *,
+    is_ready: bool,
+    notes: Mapping[str, object],
+    more: Facts | None = None,
+) -> Mapping[str, object]:
+    """Return the document, JSON-like. It may take 0.1 s for 10,000 devices: call it outside the event loop.
+
+    Args:
+        facts: What does not change.
+        status: Where everything stands; None: nothing is served at the moment.
+        is_ready: What the readiness probe says.
+        notes: The probe's details. Those of `NOTES` are in the document, too.
+        more: What was seen besides the status; None: nothing was.
+    """
+    backends = () if more is None else more.backends
+    events = None if more is None else more.events
+    judged = () if status is None else status.backends
+    began = time.time() - time.monotonic()
+    process = {"kdp": __version__, "pid": os.getpid(), "mode": facts.mode, "node": facts.node}
+    parts: Mapping[str, Part] = {} if status is None else status.parts
+    measured = _measured(backends)
+    return {
+        **process,
+        "started": moment(facts.started),
+        "directories": dict(facts.directories),
+        "ready": is_ready,
+        **{name: notes.get(name) for name in NOTES},
+        "kubelet": None if status is None else _kubelet(status),
+        "backends": [_backend(*each) for each in zip(judged, backends or (None,) * len(judged), strict=True)],
+        "resources": [_resource(name, part, began, measured) for name, part in parts.items()],
+        "events": None if events is None else [_event(each) for each in events],
+    }
+
+
+def _kubelet(status: BaseStatus) -> Mapping[str, object] | None:
+    seen = status.kubelet
+    if seen is None:
+        return None
+    since = None if seen.made_at is None else moment(seen.made_at)
+    return {"state": seen.state.value, "since": since, "restarts": status.kubelet_restarts}
+
+
+def _backend(judged: tuple[str, str | None], seen: BackendFacts | None) -> Mapping[str, object]:
+    label, problem = judged
+    declared = None if seen is None else seen.declared
+    topology = None if seen is None else seen.topology
+    links: Mapping[tuple[str, str], float] = {} if topology is None else topology.links
+    return {
+        "class": label,
+        "reason": problem,
+        "measures": declared and [{"name": each.name, "unit": each.unit, "help": each.help} for each in declared],
+        "links": [{"units": list(pair), "weight": weight} for pair, weight in islice(links.items(), MOST_LINKS)],
+    }
+
+
+def _event(event: Event) -> Mapping[str, object]:
+    return {
+        "at": moment(event.at),
+        "kind": event.kind,
+        "subject": event.subject,
+        "text": event.text,
+        "devices": list(event.devices),
+        "more": event.more,
+        "count": event.count,
+    }
+
+
+def _resource(name: str, part: Part, began: float, measured: _Measured) -> Mapping[str, object]:
+    listed = list(part.listed.values())
+    claims, holders, faults = part.claims, part.holders, part.faults
+    return {
+        "name": name,
+        "state": part.state,
+        "since": None if part.since is None else moment(began + part.since),
+        "reason": part.reason,
+        "devices": part.devices,
+        "healthy": part.healthy,
+        **part.details,
+        **({} if claims is None else {"claims": [attrs.asdict(each) for each in claims]}),
+        "listed": [
+            {
+                **_device(device, faults.get(device.id), began),
+                **({} if holders is None else {"held_by": holders.get(device.id)}),
+                **({} if (values := measured(device.id)) is None else {"measured": values}),
+            }
+            for device in listed[:MOST_DEVICES]
+        ],
+    }
+
+
+def _device(device: Device, health: DeviceHealth | None, began: float) -> Mapping[str, object]:
+    return {
+        "id": device.id,
+        "health": "Healthy" if device.health.is_healthy else "Unhealthy",
+        "state": "healthy" if health is None and device.health.is_healthy else _state(health),
+        "reason": device.health.reason if health is None else health.reason,
+        "since": None if health is None else moment(began + health.since),
+        "numa_nodes": list(device.numa_nodes),
+        "unit": device.unit,
+        "nodes": [node.host_path for node in device.edits.device_nodes],
+    }
+
+
+def _measured(backends: Sequence[BackendFacts]) -> _Measured:
+    """Return what returns what was measured of a device; None: nothing was."""
+    found = {name: each.values for backend in backends for name, each in backend.measured.items()}
+    if not any(backend.is_shared for backend in backends):
+        return found.get
+    from ..allocation.sharing import base_id  # late: few devices are shared
+
+    return lambda name: found.get(name) or found.get(base_id(name))
+
+
+def _state(health: DeviceHealth | None) -> str:
+    """Return the state's name; one of a device without a state has vanished from the hardware."""
+    return "gone" if health is None else health.state.value
+
+
+def moment(seconds: float) -> str:
+    """Return a time in seconds since the epoch as people read it."""
+    from datetime import UTC, datetime  # late: a start does not need it
+
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,194 @@
+"""What a backend measures of its devices: asked of its hook ``measure`` at its own pace, and checked.
+
+A scrape does not wait for the hook: it reads what was measured last. If the hook fails or hangs, no value is known
+until it succeeds again, because an old number would look like a new one.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast, final
+
+import anyio
+import attrs
+
+from ..errors import HookError, InvalidValueError, printable, sentence
+from ..model.backend import WrappedBackend
+from .findings import resource_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ..model.backend import DeviceBackend
+    from ..model.devices import Device
+    from ..model.measurements import Measurement
+    from .hooks import Hooks
+    from .publisher import DiscoveryPublisher
+
+logger = logging.getLogger(__name__)
+
+MOST_DEVICES: Final = 1024
+"""Devices of a backend whose measurements are kept."""
+
+MOST_MISTAKES: Final = 100
+"""Mistakes that are remembered, so that each is told one time."""
+
+_SHOWN: Final = 80
+
+
+@final
+@attrs.frozen
+class Measured:
+    """What was measured of one device.
+
+    Attributes:
+        resource: The resource that it belongs to.
+        values: By measurement.
+    """
+
+    resource: str
+    values: Mapping[str, float]
+
+
+@final
+class Measuring:
+    """What one backend measures.
+
+    Args:
+        label: What texts call the backend.
+        declared: What it measures, checked.
+
+    Attributes:
+        declared: As given.
+        values: What was measured last, by device id. Of shared devices these are the devices themselves, and not their
+            replicas: one card that is advertised four times uses its power one time.
+    """
+
+    def __init__(self, label: str, declared: Sequence[Measurement]) -> None:
+        self.declared = tuple(declared)
+        self.values: Mapping[str, Measured] = {}
+        self._label = label
+        self._counters = {each.name: each.kind == "counter" for each in declared}
+        self._mistakes: set[str] = set()
+
+    def take(self, found: Any, known: Mapping[str, str]) -> Mapping[str, Measured]:
+        """Return what can be used of what ``measure`` returned; what cannot is told in the log. In the hook's thread.
+
+        Args:
+            found: What it returned.
+            known: The resources of the devices that there are, by id.
+
+        Raises:
+            InvalidValueError: It is no mapping.
+        """
+        if not isinstance(found, Mapping):
+            raise InvalidValueError(
+                f"it returned {_shown(found)}: must map device ids to measurements; valid is "
+                "{'gpu-0': {'gpu_utilization': 0.5}}"
+            )
+        values: dict[str, Measured] = {}
+        for device_id, measured in cast("Mapping[object, object]", found).items():
+            if not isinstance(device_id, str) or device_id not in known:
+                self._complain(
+                    "unknown device", f"measured {_shown(device_id)}, which is no device that was discovered"
+                )
+            elif len(values) >= MOST_DEVICES:
+                self._complain("too many", f"measured more than {MOST_DEVICES} devices; the others are left out")
+                break
+            else:
+                checked = self._checked(device_id, measured)
+                values[device_id] = Measured(known[device_id], checked)
+        return values
+
+    def _checked(self, device_id: str, measured: object) -> dict[str, float]:
+        values: dict[str, float] = {}
+        if not isinstance(measured, Mapping):
+            self._complain("no mapping", f"gave {_shown(measured)} for {device_id}: must map measurements to values")
+            return values
+        for name, value in cast("Mapping[object, object]", measured).items():
+            if not isinstance(name, str) or name not in self._counters:
+                self._complain(
+                    f"unknown {_shown(name)}",
+                    f"measured {_shown(name)}, which is not in the class attribute 'measurements': declare it there",
+                )
+            elif (number := _number(value)) is None:
+                self._complain(
+                    f"value of {name}",
+                    f"gave {_shown(value)} for {name} of {device_id}: must be a finite number; leave out what is not "
+                    "known",
+                )
+            elif number < 0 and self._counters[name]:
+                self._complain(
+                    f"value of {name}", f"gave {number:g} for {name} of {device_id}: a counter is not negative"
+                )
+            else:
+                values[name] = number
+        return values
+
+    def _complain(self, mistake: str, text: str) -> None:
+        """Tell a mistake, for the first device that shows it."""
+        if mistake not in self._mistakes and len(self._mistakes) < MOST_MISTAKES:
+            self._mistakes.add(mistake)
+            logger.warning("measure() of %s %s", self._label, text)
+
+
+def _number(value: object) -> float | None:
+    """Return a finite number; None: it is none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _shown(value: object) -> str:
+    try:
+        return printable(repr(value), _SHOWN)
+    except Exception:  # noqa: BLE001 - whatever a class of others does
+        return f"a {type(value).__name__}"
+
+
+def _known(devices: Iterable[Device], backend: DeviceBackend) -> Mapping[str, str]:
+    found = {device.id: resource_of(device, backend) for device in devices}
+    if isinstance(backend, WrappedBackend):
+        from ..allocation.sharing import base_id  # late: few devices are shared
+
+        return {base_id(device_id): resource for device_id, resource in found.items()}
+    return found
+
+
+async def follow_measurements(
+    hooks: Hooks,
+    publisher: DiscoveryPublisher,
+    measuring: Measuring,
+    backend: DeviceBackend,
+    *,
+    deadline: float,
+) -> NoReturn:
+    """Ask what the devices measure, in each ``measure_interval``, until the hook raises `NotReady`."""
+    logged = ""
+    interval = backend.measure_interval  # as it was checked with the last discovery
+    try:
+        while True:
+            started = time.monotonic()
+            known = _known(publisher.devices, backend)
+            try:
+                measuring.values = await hooks.call(
+                    "measure", deadline=deadline, then=functools.partial(measuring.take, known=known)
+                )
+            except HookError as error:
+                measuring.values = {}
+                if sentence(error) != logged:
+                    logged = sentence(error)
+                    logger.warning("%s: %s; nothing is measured meanwhile", hooks.label, logged)
+            else:
+                logged = ""
+            await anyio.sleep(max(0.0, started + interval - time.monotonic()))
+    finally:
+        measuring.values = {}

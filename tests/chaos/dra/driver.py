@@ -1,0 +1,117 @@
+"""The vendor's DRA driver under chaos: the toys of `tests.chaos.plugin`, as devices of claims.
+
+``python -m tests.chaos.dra.driver HARDWARE JOURNAL OPTIONS PORT``: the directory of the toys, the descriptor to which
+it says what its hooks did, the options of `kdp.run` as JSON, and the port of its probes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import uuid4
+
+import attrs
+from tests.chaos.plugin import Toys, let_clock_be_stepped
+from typing_extensions import override
+
+import kdp
+from kdp.cluster import client
+from kdp.concurrency import threads
+from kdp.concurrency.backoff import Backoff
+from kdp.dra import driver, plugin
+from kdp.dra.claims import prepare
+from kdp.dra.options import DriverOptions
+from kdp.dra.publishing import exclusivity, pacing
+from kdp.storage import files
+
+CLAIM_GRACE = 1.0
+"""Seconds after which a claim that is gone is undone."""
+
+DRAFT_SECONDS = 5.0
+MOST_PAUSE = 1.0
+PAUSES = (
+    (plugin, "LOOK_PAUSE", 0.2),
+    (plugin, "UNREGISTERED_SECONDS", 1.5),
+    (plugin, "EVENT_PAUSE", 0.5),
+    (plugin, "PATIENCE", 1.0),
+    (exclusivity, "LOOK_PAUSE", 0.3),
+    (prepare, "FETCH_SECONDS", 1.5),
+    (threads, "IDLE", 1.0),
+)
+"""What a driver waits for that is longer than a peace, and how long its idle threads stay."""
+
+
+class DraToys(Toys):
+    """Each toy has a variable of its own; the first of a request also has its number."""
+
+    @override
+    def discover(self) -> Iterator[kdp.Device]:
+        for device in super().discover():
+            yield attrs.evolve(device, edits=kdp.ContainerEdits(env={f"TOY_{device.id.upper()}": device.id}))
+
+    @override
+    def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
+        self.obey("allocate")
+        number = devices.state.setdefault("number", uuid4().hex)
+        self.say(self._about("allocate", devices))
+        merged = kdp.ContainerEdits.merge((device.id, device.edits) for device in devices)
+        return attrs.evolve(merged, env={**merged.env, f"NUMBER_{devices.request.upper()}": number})
+
+    @override
+    def released(self, devices: kdp.Allocation) -> None:
+        self.obey("released")
+        self.say(self._about("released", devices))
+
+    @staticmethod
+    def _about(hook: str, devices: kdp.Allocation) -> dict[str, object]:
+        assert devices.claim is not None
+        return {
+            "hook": hook,
+            "claim": devices.claim.uid,
+            "request": devices.request,
+            "number": devices.state.get("number"),
+            "ids": [*devices.ids],
+        }
+
+
+def _be_quick() -> None:
+    """Shorten the pauses of the driver, so that an hour holds many of them."""
+    for module, name, value in PAUSES:
+        setattr(module, name, value)
+
+    class Short(Backoff):
+        def __init__(self, *, first: float = 0.1, most: float = MOST_PAUSE, rng: Any = None) -> None:
+            super().__init__(first=first, most=min(most, MOST_PAUSE), rng=rng)
+
+    def served(self: driver.DraDriver, backends: Any, options: DriverOptions, **more: Any) -> None:
+        begin(self, backends, attrs.evolve(options, claim_grace=CLAIM_GRACE), **more)
+
+    begin = driver.DraDriver.__init__
+    for module in (pacing, plugin):
+        setattr(module, "Backoff", Short)  # noqa: B010 - types know no change of a module
+    setattr(driver.DraDriver, "__init__", served)  # noqa: B010 - nor of a class
+    for function, name, value in (
+        (client.KubeApi.__init__, "deadline", 2.0),
+        (files.remove_drafts, "older_than", DRAFT_SECONDS),
+    ):
+        assert function.__kwdefaults__ is not None
+        function.__kwdefaults__[name] = value
+
+
+def main() -> None:
+    """Run it until it is asked to stop."""
+    hardware, journal, options, port = sys.argv[1:]
+    # The ages of files are told by the machine's clock, which is not stepped.
+    setattr(files, "time", SimpleNamespace(time=time.time))  # noqa: B010 - types know no change of a module
+    let_clock_be_stepped(Path(hardware))
+    _be_quick()
+    kdp.run(DraToys(Path(hardware), int(journal)), mode="dra", http=f"127.0.0.1:{port}", **json.loads(options))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,229 @@
+"""The rules that a DRA driver must keep whatever happens, judged by what can be seen from outside. No I/O.
+
+1. No device is in two claims that are prepared at the same time.
+2. An answer names the devices that were allocated. Its CDI ids resolve as long as the claim is prepared. The next
+   answer is the same one, and `allocate` is not called again for it. If somebody damages the claim's record, `allocate`
+   is called again, and its number changes.
+3. `released` is called for each request that was allocated, before Unprepare succeeds. It is called once, with the
+   number that `allocate` left, and never while the claim is prepared. A driver that was killed may do it again.
+4. A refusal has a cause that the world knows.
+5. When all disturbances have ended, the slices equal the hardware, one instance is registered and connected, one pair
+   of sockets answers, and the probe of readiness says that it is ready.
+6. That is so within `READY_SECONDS`.
+7. The process ends within `STOP_SECONDS` of SIGTERM, with exit code 0, and leaves nothing behind.
+8. Descriptors, threads and memory of a process do not grow.
+
+A claim is prepared from the answer that says so until its Unprepare is asked for, or until it leaves the API. From then
+on `released` is allowed. The claim has its devices until `released` was called for all of its requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TypeAlias
+
+import attrs
+from tests.chaos.judge import ProcessJudge
+
+Device: TypeAlias = tuple[str, str, tuple[str, ...]]
+"""Pool, device, and CDI ids, as an answer has them."""
+
+
+@attrs.define(kw_only=True)
+class Life:
+    """What was seen of one claim.
+
+    Attributes:
+        name: Its name.
+        wanted: The devices that were allocated, by request.
+        answer: What the driver answered last; None: it is not prepared.
+        numbers: What `allocate` has said, by request, newest last.
+        saved: The number of each request in the answer.
+        owed: The requests that were allocated, and not released since.
+        released: In which life of the process each request was released last.
+        may_go: Whether it may be released.
+        undoing: How many calls are under way that undo it.
+        is_begun: Whether a Prepare was asked for, and no Unprepare succeeded since.
+        is_damaged: Whether its record was damaged, so that its numbers may be lost.
+    """
+
+    name: str
+    wanted: Mapping[str, tuple[str, ...]]
+    answer: tuple[Device, ...] | None = None
+    numbers: dict[str, list[str]] = attrs.field(factory=dict[str, list[str]])
+    saved: dict[str, str] = attrs.field(factory=dict[str, str])
+    owed: set[str] = attrs.field(factory=set[str])
+    released: dict[str, int] = attrs.field(factory=dict[str, int])
+    may_go: bool = False
+    undoing: int = 0
+    is_begun: bool = False
+    is_damaged: bool = False
+
+    @property
+    def devices(self) -> set[str]:
+        """All devices that were allocated."""
+        return {device for devices in self.wanted.values() for device in devices}
+
+
+class DraJudge(ProcessJudge):
+    """Judges a DRA driver by its hooks, its answers, and its files.
+
+    Attributes:
+        lives: What was seen of each claim, by UID.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lives: dict[str, Life] = {}
+
+    def allocated_by_scheduler(self, uid: str, name: str, wanted: Mapping[str, tuple[str, ...]]) -> None:
+        """A claim was made, and the scheduler has allocated devices to it."""
+        self.lives[uid] = Life(name=name, wanted=wanted)
+
+    # -- hooks ---------------------------------------------------------------------------------------------------------
+
+    def allocated(self, uid: str, request: str, number: str, ids: Sequence[str]) -> None:
+        """The hook `allocate` has returned."""
+        life = self._known("allocate", uid, request, ids)
+        if life is None:
+            return
+        if life.answer is not None and not life.is_damaged and not life.may_go:
+            self.broken(2, f"allocate was called for {life.name}/{request}, which is prepared")
+        life.numbers.setdefault(request, []).append(number)
+        life.owed.add(request)
+        life.released.pop(request, None)
+
+    def released(self, uid: str, request: str, number: str | None, ids: Sequence[str]) -> None:
+        """The hook `released` was called."""
+        self.counts["released"] += 1
+        life = self._known("released", uid, request, ids)
+        if life is None:
+            return
+        if life.answer is not None and not life.may_go:
+            self.broken(3, f"{life.name}/{request} was released while it was prepared")
+        saved = life.saved.get(request)
+        if saved is not None and number != saved and not (life.is_damaged and number is None):
+            self.broken(3, f"{life.name}/{request} was released with the number {number}, allocate had left {saved}")
+        if number is not None and number not in life.numbers.get(request, ()):
+            self.broken(3, f"{life.name}/{request} was released with the number {number}, which allocate never left")
+        if life.released.get(request) == self.deaths:
+            self.broken(3, f"{life.name}/{request} was released twice in one life of the process")
+        life.released[request] = self.deaths
+        life.saved.pop(request, None)
+        life.owed.discard(request)
+        if not life.owed:
+            life.answer = None
+
+    def _known(self, hook: str, uid: str, request: str, ids: Sequence[str]) -> Life | None:
+        life = self.lives.get(uid)
+        if life is None:
+            self.broken(1, f"{hook} was called for claim {uid}, which there never was")
+        elif {*ids} != {*life.wanted.get(request, ())}:
+            self.broken(2, f"{hook} was called for {life.name}/{request} with {ids}, allocated is {life.wanted}")
+        return life
+
+    # -- Prepare -------------------------------------------------------------------------------------------------------
+
+    def asked(self, uid: str) -> None:
+        """A Prepare is asked for: from now on its requests count as touched, and may be released again."""
+        if uid in self.lives:
+            self.lives[uid].released.clear()
+            self.lives[uid].is_begun = True
+
+    def prepared(self, uid: str, answer: Sequence[Device], envs: Mapping[str, Mapping[str, str]] | None) -> None:
+        """A Prepare was answered.
+
+        Args:
+            uid: The claim's UID.
+            answer: Its devices.
+            envs: What the claim's CDI spec gives, by CDI id; None: there is no spec, or none that can be read.
+        """
+        self.counts["prepared"] += 1
+        life = self.lives.get(uid)
+        if life is None:
+            self.broken(1, f"claim {uid} was prepared, which there never was")
+            return
+        devices = [device for _, device, _ in answer]
+        if sorted(devices) != sorted(life.devices):
+            self.broken(2, f"{life.name} was answered {devices}, allocated is {life.wanted}")
+        for other in self.holders(life.devices, beside=uid):
+            self.broken(1, f"{other.name} and {life.name} both are prepared, with {other.devices & life.devices}")
+        if life.answer is not None and tuple(answer) != life.answer:
+            self.broken(2, f"{life.name} was answered {life.answer}, and then {tuple(answer)}")
+        self._resolved(life, answer, envs)
+        numbers: dict[str, str] = {}
+        for env in (envs or {}).values():
+            numbers |= {name[7:].lower(): text for name, text in env.items() if name.startswith("NUMBER_")}
+        if envs is not None and numbers.keys() != life.wanted.keys():
+            self.broken(2, f"{life.name} has the numbers of {sorted(numbers)}, allocated is {life.wanted}")
+        for request, number in numbers.items():
+            if life.answer is not None and not life.is_damaged and number != life.saved.get(request, number):
+                self.broken(2, f"{life.name}/{request} had the number {life.saved[request]}, and now has {number}")
+            if number not in life.numbers.get(request, ()):
+                self.broken(2, f"{life.name}/{request} has the number {number}, which allocate never left")
+        life.answer, life.saved, life.is_damaged = tuple(answer), numbers, False
+        life.may_go = life.undoing > 0
+
+    def resolves(self, uid: str, envs: Mapping[str, Mapping[str, str]] | None) -> None:
+        """Judge the CDI spec of a claim that is prepared."""
+        life = self.lives[uid]
+        if life.answer is not None:
+            self._resolved(life, life.answer, envs)
+
+    def _resolved(self, life: Life, answer: Sequence[Device], envs: Mapping[str, Mapping[str, str]] | None) -> None:
+        if envs is None:
+            self.broken(2, f"{life.name} is prepared, and has no CDI spec that can be read")
+            return
+        for _, device, cdi_ids in answer:
+            told = {text for each in cdi_ids for name, text in envs.get(each, {}).items() if name.startswith("TOY_")}
+            if told != {device}:
+                self.broken(2, f"{life.name}: the CDI ids {cdi_ids} of {device} give a container {sorted(told)}")
+
+    def holders(self, devices: Collection[str], *, beside: str) -> list[Life]:
+        """Return the other claims that have one of these devices by an answer."""
+        return [
+            life
+            for uid, life in self.lives.items()
+            if uid != beside and life.answer is not None and not life.devices.isdisjoint(devices)
+        ]
+
+    def begun(self, devices: Collection[str], *, beside: str) -> list[str]:
+        """Return the UIDs of other claims that may have one of these devices, because something was begun for them."""
+        return [
+            uid
+            for uid, life in self.lives.items()
+            if uid != beside and life.is_begun and not life.devices.isdisjoint(devices)
+        ]
+
+    def refused(self, why: str, *, causes: Sequence[str]) -> None:
+        """Something was refused, while these causes for it were there."""
+        self.counts["refused"] += 1
+        if not causes:
+            self.broken(4, f"refused although nothing was wrong: {why}")
+
+    # -- Unprepare -----------------------------------------------------------------------------------------------------
+
+    def leaving(self, uid: str) -> None:
+        """An Unprepare is asked for, or the claim leaves the API: from now on it may be released."""
+        if uid in self.lives:
+            self.lives[uid].may_go = True
+
+    def unprepared(self, uid: str, left: Sequence[str]) -> None:
+        """An Unprepare was answered without an error, and these files of the claim were still there."""
+        self.counts["unprepared"] += 1
+        life = self.lives.get(uid)
+        if life is None:
+            return
+        if life.owed:
+            self.broken(3, f"{life.name} was unprepared, and {sorted(life.owed)} were not released")
+        if left:
+            self.broken(7, f"{life.name} was unprepared, and left {list(left)}")
+        life.answer = None
+        life.is_begun = False
+        life.saved.clear()
+        life.owed.clear()
+
+    @property
+    def lost(self) -> list[str]:
+        """Requests of claims that may go, and were not released."""
+        return sorted(f"{life.name}/{request}" for life in self.lives.values() if life.may_go for request in life.owed)

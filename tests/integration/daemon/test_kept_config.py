@@ -1,0 +1,216 @@
+"""A bad edit of the configuration: it must not wait for the next restart to take the plugin down."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import stat
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio import to_thread
+
+from kdp.testing import SimulatedKubelet
+
+from .test_labels import until
+from .test_process import RESOURCE, Start, program
+
+GOOD = "set: {count: 3}\n"
+BAD = "set: {count: one}\n"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return tmp_path / "c.yaml"
+
+
+def write(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+def kept(tmp_path: Path) -> Path:
+    [found] = (tmp_path / "state").glob("config-*.json")
+    return found
+
+
+async def readyz(plugin: Any) -> tuple[int, Any]:
+    """Ask the probe of a process, which says in its log where it is."""
+    found = re.search(r"http://\S+/readyz", await plugin.says("health probes at"))
+    assert found is not None
+
+    def ask() -> tuple[int, Any]:
+        with urllib.request.urlopen(found[0], timeout=10) as answer:  # noqa: S310
+            return answer.status, json.load(answer)
+
+    return await to_thread.run_sync(ask)
+
+
+async def test_a_bad_edit_is_no_time_bomb_for_the_next_restart(
+    start: Start, kubelet: SimulatedKubelet, config: Path, tmp_path: Path
+) -> None:
+    write(config, GOOD)
+    arguments = (program(), "W", "--config", str(config), "--http", "127.0.0.1:0")
+    async with start(*arguments) as plugin:
+        await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 3})
+        write(config, BAD)
+        plugin.process.send_signal(signal.SIGHUP)
+        await plugin.says("the configuration of before stays in force")
+        status, body = await readyz(plugin)
+        assert status == 200
+        assert body["configuration"]["state"] == "rejected"
+        assert "'one' does not fit" in body["configuration"]["reason"]
+        since = body["configuration"]["since"]
+        assert since.endswith("+00:00")
+        plugin.process.send_signal(signal.SIGHUP)
+        await plugin.says("the configuration of before stays in force", times=2)
+        assert (await readyz(plugin))[1]["configuration"]["since"] == since
+        write(config, "set: {count: two}\n")  # another mistake, with a time of its own
+        plugin.process.send_signal(signal.SIGHUP)
+        await plugin.says("the configuration of before stays in force", times=3)
+        newest = (await readyz(plugin))[1]["configuration"]
+        assert "'two' does not fit" in newest["reason"]
+        write(config, BAD)
+        await plugin.stop()
+    assert stat.S_IMODE(kept(tmp_path).stat().st_mode) == 0o600
+
+    async with start(*arguments) as plugin:
+        await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 3})
+        line = await plugin.says("the last good configuration is in force")
+        assert "WARNING" in line
+        assert "'one' does not fit" in line
+        status, body = await readyz(plugin)
+        assert status == 200
+        assert body["ready"]
+        assert body["configuration"]["state"] == "rejected"
+        write(config, "set: {count: 4}\n")
+        plugin.process.send_signal(signal.SIGHUP)
+        await kubelet.until(allocatable={RESOURCE: 4})
+        await plugin.says("health probes at", times=2)
+
+
+async def test_an_address_that_is_taken_is_rejected_and_no_time_bomb(
+    start: Start, kubelet: SimulatedKubelet, config: Path
+) -> None:
+    """The probes went out, the edit was kept as the last good one, and the next start ended with it."""
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as free:
+        busy, own = (each.getsockname()[1] for each in (taken, free))
+        free.close()
+        write(config, f"http: 127.0.0.1:{own}\nset: {{count: 3}}\n")
+        arguments = (program(), "W", "--config", str(config))
+        async with start(*arguments) as plugin:
+            await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 3})
+            write(config, f"http: 127.0.0.1:{busy}\nset: {{count: 3}}\n")
+            plugin.process.send_signal(signal.SIGHUP)
+            await plugin.says("the configuration of before stays in force")
+            await plugin.says("connected to the kubelet", times=2)
+            status, body = await readyz(plugin)
+            assert status == 200
+            assert body["configuration"]["state"] == "rejected"
+            assert f"127.0.0.1:{busy}" in body["configuration"]["reason"]
+            await plugin.stop()
+
+
+async def test_what_discovery_refuses_is_not_kept(
+    start: Start, kubelet: SimulatedKubelet, config: Path, tmp_path: Path
+) -> None:
+    """A number of devices of which no device can be made was the last good one at once."""
+    write(config, GOOD)
+    refusing = (
+        "def discover(self):\n    return [kdp.Device(id=f'w{6 // self.count}-{i}') for i in range(self.count or 1)]"
+    )
+    arguments = (program(refusing), "W", "--config", str(config), "--http", "127.0.0.1:0")
+    async with start(*arguments) as plugin:
+        await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 3})
+        write(config, "set: {count: 0}\n")
+        before = kept(tmp_path).read_bytes()
+        plugin.process.send_signal(signal.SIGHUP)
+        await plugin.says("ZeroDivisionError")
+        assert kept(tmp_path).read_bytes() == before
+        write(config, "set: {count: 1}\n")
+        plugin.process.send_signal(signal.SIGHUP)
+        await kubelet.until(allocatable={RESOURCE: 1})
+        await until(lambda: b"count: 1" in kept(tmp_path).read_bytes(), "the newest configuration is kept")
+        await plugin.stop()
+
+
+async def test_a_mended_configuration_is_rejected_no_more(
+    start: Start, kubelet: SimulatedKubelet, config: Path
+) -> None:
+    write(config, GOOD)
+    async with start(program(), "W", "--config", str(config), "--http", "127.0.0.1:0") as plugin:
+        await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 3})
+        write(config, BAD)
+        plugin.process.send_signal(signal.SIGHUP)
+        await plugin.says("the configuration of before stays in force")
+        write(config, GOOD)
+        plugin.process.send_signal(signal.SIGHUP)
+        await plugin.says("configuration read again")
+        assert "configuration" not in (await readyz(plugin))[1]
+
+
+async def test_a_first_start_with_a_bad_file_is_refused(start: Start, config: Path) -> None:
+    write(config, BAD)
+    async with start(program(), "W", "--config", str(config)) as plugin:
+        assert await plugin.ends() == 2
+    assert len(plugin.lines) == 1
+
+
+@pytest.mark.parametrize("way", ["strict", "other file", "damaged", "not only the file"])
+async def test_what_was_kept_is_not_used(
+    start: Start, kubelet: SimulatedKubelet, config: Path, tmp_path: Path, way: str
+) -> None:
+    write(config, GOOD)
+    async with start(program(), "W", "--config", str(config)) as plugin:
+        await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 3})
+        await plugin.stop()
+    more: list[str] = []
+    if way == "strict":
+        more = ["--strict-config"]
+    elif way == "other file":
+        config = tmp_path / "other.yaml"
+    elif way == "damaged":
+        write(kept(tmp_path), "{")
+    else:
+        more = ["--poll-interval", "soon"]
+    write(config, BAD)
+    async with start(program(), "W", "--config", str(config), *more) as plugin:
+        assert await plugin.ends() == 2
+    assert len(plugin.lines) == 1 + (way == "damaged")
+    assert ("the kept configuration" in plugin.log) == (way == "damaged")
+
+
+async def test_a_file_of_another_target_with_the_same_name_is_not_used(
+    start: Start, kubelet: SimulatedKubelet, config: Path, tmp_path: Path
+) -> None:
+    write(config, GOOD)
+    async with start(program(), "W", "--config", str(config)) as plugin:
+        await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 3})
+        await plugin.stop()
+    found = kept(tmp_path)
+    write(found, found.read_text().replace("plugin.py:W", "plugin.py:V"))
+    write(config, BAD)
+    async with start(program(), "W", "--config", str(config)) as plugin:
+        assert await plugin.ends() == 2
+
+
+@pytest.mark.parametrize("bad", ["set: {count: one}", "set: {count: 3", "\tset: {}"], ids=["value", "YAML", "tab"])
+async def test_a_state_directory_that_only_the_file_names_had_nothing_to_fall_back_on(
+    start: Start, kubelet: SimulatedKubelet, config: Path, tmp_path: Path, bad: str
+) -> None:
+    directory = f"state-dir: {tmp_path}/of-the-file  # on the node's disk\n"
+    write(config, directory + GOOD)
+    arguments = (program(), "W", "--config", str(config))
+    async with start(*arguments, KDP_STATE_DIR="") as plugin:
+        await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 3})
+        await plugin.stop()
+    [_] = (tmp_path / "of-the-file").glob("config-*.json")
+    assert not [*(tmp_path / "state").glob("config-*.json")]
+    write(config, f"{directory}{bad}\n")
+    async with start(*arguments, KDP_STATE_DIR="") as plugin:
+        await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 3})
+        await plugin.says("the last good configuration is in force")
+        await plugin.stop()

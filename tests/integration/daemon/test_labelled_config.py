@@ -1,0 +1,135 @@
+"""``kdp run --config-label``: a label of the node names the configuration, and switches it without a restart."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.request
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio import to_thread
+
+from kdp.testing import SimulatedKubelet
+from kdp_testkit.dra import objects
+from kdp_testkit.dra.kubeconfig import write_kubeconfig
+from kdp_testkit.dra.server import SimulatedApiServer
+
+from .test_process import RESOURCE, Start, program
+
+KEY = "example.com/kdp"
+QUICK = "import kdp.cli.chosen_config\nkdp.cli.chosen_config.PERIOD = 0.1\n"
+"""So that a test needs not wait half a minute."""
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[SimulatedApiServer]:
+    async with SimulatedApiServer() as server:
+        await server.ask("POST", "/api/v1/nodes", objects.node())
+        yield server
+
+
+async def label(server: SimulatedApiServer, value: str | None) -> None:
+    node: dict[str, Any] = await server.ask("GET", "/api/v1/nodes/node0")
+    node["metadata"]["labels"] = {} if value is None else {KEY: value}
+    await server.ask("PUT", "/api/v1/nodes/node0", node)
+
+
+@pytest.fixture
+def configs(tmp_path: Path) -> Path:
+    folder = tmp_path / "configs"
+    folder.mkdir()
+    for name, count in (("default", 2), ("many", 5), ("few", 1)):
+        (folder / f"{name}.yaml").write_text(f"set: {{count: {count}}}\n")
+    return folder
+
+
+async def readyz(plugin: Any) -> dict[str, Any]:
+    """Ask the probe where it listens by now: a configuration may start it anew, at another port."""
+    await plugin.says("health probes at")
+
+    def ask() -> dict[str, Any]:
+        address = re.findall(r"http://\S+/readyz", plugin.log)[-1]
+        with urllib.request.urlopen(address, timeout=10) as answer:  # noqa: S310
+            return json.load(answer)  # type: ignore[no-any-return]
+
+    return await to_thread.run_sync(ask)
+
+
+def arguments(server: SimulatedApiServer, configs: Path) -> tuple[str, ...]:
+    return (
+        *(QUICK + program(), "W", "--config", str(configs), f"--config-label={KEY}", "--node-name=node0"),
+        *(f"--kubeconfig={write_kubeconfig(configs.parent, server.url)}", "--http=127.0.0.1:0"),
+    )
+
+
+async def test_the_label_switches_the_configuration_without_a_restart(
+    start: Start, kubelet: SimulatedKubelet, server: SimulatedApiServer, configs: Path
+) -> None:
+    await label(server, "many")
+    async with start(*arguments(server, configs)) as plugin:
+        await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 5})
+        await label(server, "few")
+        await kubelet.until(allocatable={RESOURCE: 1})
+        await label(server, None)
+        await kubelet.until(allocatable={RESOURCE: 2})
+        # So does a changed file, as a ConfigMap's is.
+        (configs / "default.yaml").write_text("set: {count: 11}\n")
+        await kubelet.until(allocatable={RESOURCE: 11})
+        assert "configuration" not in await readyz(plugin)
+        assert (await plugin.stop())[0] == 0
+    assert "Traceback" not in plugin.log
+
+
+async def test_a_name_that_no_file_has_keeps_the_one_in_force_and_says_so(
+    start: Start, kubelet: SimulatedKubelet, server: SimulatedApiServer, configs: Path
+) -> None:
+    await label(server, "many")
+    async with start(*arguments(server, configs)) as plugin:
+        await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 5})
+        await label(server, "nosuch")
+        line = await plugin.says("the configuration of before stays in force")
+        assert f"node label {KEY}=nosuch names no configuration" in line
+        body = await readyz(plugin)
+        assert body["ready"]
+        assert body["configuration"]["state"] == "rejected"
+        assert "there are default, few, many" in body["configuration"]["reason"]
+        await label(server, "few")
+        await kubelet.until(allocatable={RESOURCE: 1})
+        await plugin.stop()
+
+    # Also after a restart, and without the API server.
+    server.faults.is_away = True
+    async with start(*arguments(server, configs)) as plugin:
+        await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 1})
+        assert "the labels of node node0 are not read" in plugin.log
+        server.faults.is_away = False
+        await label(server, "many")
+        await kubelet.until(allocatable={RESOURCE: 5})
+        await plugin.says("the node's labels are read again")
+        assert "configuration" not in await readyz(plugin)
+        await plugin.stop()
+
+
+@pytest.mark.parametrize(
+    ("left_out", "sentence"),
+    [
+        ("--config", "--config-label: --config is missing; expected a directory"),
+        ("--node-name", "--config-label: --node-name is missing; expected the node's name"),
+    ],
+)
+async def test_what_it_needs_is_asked_for(
+    start: Start, kubelet: SimulatedKubelet, server: SimulatedApiServer, configs: Path, left_out: str, sentence: str
+) -> None:
+    given = list(arguments(server, configs))
+    if left_out == "--config":
+        index = given.index("--config")
+        del given[index : index + 2]
+    else:
+        given = [each for each in given if not each.startswith(left_out)]
+    async with start(*given) as plugin:
+        assert await plugin.ends() == 2
+    assert sentence in plugin.log
+    assert kubelet is not None

@@ -1,0 +1,298 @@
+"""``/metrics`` of a plugin's process: each series shows what happened on a node."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio import to_thread
+from prometheus_client.parser import text_string_to_metric_families
+
+from kdp.cli.asking import ask
+from kdp.daemon.serving import SCRAPE_PAUSE
+from kdp.testing import AdmissionError, Pod, SimulatedKubelet
+
+Figure = Callable[[str, float, str], None]
+Start = Callable[..., AbstractAsyncContextManager[Any]]
+
+RESOURCE = "example.com/gpu"
+GPU = {"resource": RESOURCE}
+PATIENCE = 30.0
+
+PROGRAM = """
+import pathlib, threading, time
+import kdp
+
+HERE = pathlib.Path(__file__).parent
+
+class Gpus(kdp.DeviceBackend):
+    resource = "example.com/gpu"
+    policy = "first"
+    measurements = (kdp.Measurement("utilization", unit="ratio", help="Share of time in use."),)
+    measure_interval = 0.05
+
+    def discover(self):
+        if (HERE / "hang").exists():
+            threading.Event().wait()
+        return [kdp.Device(id=f"gpu-{i}") for i in range(8)]
+
+    def watch(self, report):
+        is_ill = False
+        while not report.stopping.wait(0.02):
+            if (HERE / "ill").exists() != is_ill:
+                is_ill = not is_ill
+                if is_ill:
+                    report.fault("gpu-3", "XID 79", kind="xid")
+                else:
+                    report.clear("gpu-3", kind="xid")
+            if (HERE / "block").exists():
+                report.rescan()
+
+    def allocate(self, devices):
+        if (HERE / "refuse").exists():
+            raise kdp.AllocationError("not today")
+        return super().allocate(devices)
+
+    def measure(self):
+        return {"gpu-0": {"utilization": 0.25}}
+
+if __name__ == "__main__":
+    kdp.run(Gpus())
+"""
+
+
+BLOCKING = """
+    async def links(self, devices):
+        while (HERE / "block").exists() and not (HERE / "end").exists():
+            time.sleep(0.01)
+        return {}
+"""
+"""A hook that blocks the event loop when there are other devices than before."""
+
+
+class Scraper:
+    """Asks a plugin for its metrics until they say something."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def text(self) -> str:
+        code, body = await to_thread.run_sync(ask, str(self._path), "/metrics")
+        assert code == 0, body
+        return body
+
+    async def samples(self) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+        families = text_string_to_metric_families(await self.text())
+        return {(s.name, frozenset(s.labels.items())): s.value for family in families for s in family.samples}
+
+    async def shows(self, name: str, value: float, **labels: str) -> None:
+        """Wait for a value; None of a label means that it is not looked at."""
+        seen: object = "no answer"
+        try:
+            with anyio.fail_after(PATIENCE):
+                while True:
+                    if self._path.exists():
+                        seen = await self.samples()
+                        assert isinstance(seen, dict)
+                        if seen.get((name, frozenset(labels.items()))) == value:
+                            return
+                    await anyio.sleep(0.05)
+        except TimeoutError:
+            raise AssertionError(f"{name}{labels} is not {value:g} but:\n{seen}") from None
+
+
+async def test_each_series_shows_what_happened(
+    start: Start, kubelet: SimulatedKubelet, tmp_path: Path, figure: Figure
+) -> None:
+    scraper = Scraper(tmp_path / "own.sock")
+    environment = {"KDP_METRICS": "pods", "KDP_SOCKET": str(tmp_path / "own.sock")}
+    async with start(PROGRAM, **environment) as plugin:
+        await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 8})
+        admitted = await kubelet.admit(Pod.asking({RESOURCE: 1}, name="train-0"))
+        [gpu] = admitted.devices(RESOURCE)
+        await scraper.shows("kdp_registered", 1, **GPU)
+        await scraper.shows("kdp_devices", 8, health="healthy", **GPU)
+        await scraper.shows("kdp_registrations_total", 1, result="accepted", **GPU)
+        await scraper.shows("kdp_registration_duration_seconds_count", 1)
+        await scraper.shows("kdp_list_updates_total", 1, **GPU)
+        await scraper.shows("kdp_calls_total", 1, method="Allocate", code="OK", **GPU)
+        await scraper.shows("kdp_call_duration_seconds_count", 1, method="Allocate", **GPU)
+        await scraper.shows("kdp_hook_duration_seconds_count", 1, backend="Gpus", hook="allocate")
+        await scraper.shows("kdp_not_ready", 0, cause="kubelet", **GPU)
+        await scraper.shows("kdp_release_pending", 0, **GPU)
+        pod = {"namespace": "default", "pod": "train-0", "container": "main"}
+        empty = dict.fromkeys(pod, "")
+        held = pod if gpu == "gpu-0" else empty
+        await scraper.shows("kdp_utilization_ratio", 0.25, device="gpu-0", **GPU, **held)
+        await scraper.shows("kdp_device_allocation", 1, device=gpu, **GPU, **pod)
+        await scraper.shows("kdp_allocated_devices", 1, **GPU)
+
+        (tmp_path / "ill").touch()
+        await scraper.shows("kdp_device_faults", 1, kind="xid", **GPU)
+        await scraper.shows("kdp_devices", 7, health="healthy", **GPU)
+        await scraper.shows("kdp_devices", 1, health="unhealthy", **GPU)
+        await scraper.shows("kdp_device_transitions_total", 1, to="unhealthy", kind="xid", **GPU)
+        await scraper.shows("kdp_list_updates_total", 2, **GPU)
+        (tmp_path / "ill").unlink()
+        await scraper.shows("kdp_device_faults", 0, kind="xid", **GPU)
+        await scraper.shows("kdp_device_transitions_total", 1, to="healthy", kind="none", **GPU)
+
+        (tmp_path / "refuse").touch()
+        with pytest.raises(AdmissionError, match="not today"):
+            await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        await scraper.shows("kdp_calls_total", 1, method="Allocate", code="FAILED_PRECONDITION", **GPU)
+        await scraper.shows("kdp_hook_failures_total", 1, backend="Gpus", hook="allocate", reason="refused")
+
+        await kubelet.stop()
+        await scraper.shows("kdp_registered", 0, **GPU)
+        await scraper.shows("kdp_not_ready", 1, cause="kubelet", **GPU)
+        await kubelet.start()
+        await scraper.shows("kdp_registered", 1, **GPU)
+        await scraper.shows("kdp_kubelet_restarts_total", 1)
+        await scraper.shows("kdp_registrations_total", 2, result="accepted", **GPU)
+
+        found = await scraper.samples()
+        assert 0 <= found["kdp_discovery_age_seconds", frozenset({("backend", "Gpus")})] < PATIENCE
+        sent = found["kdp_list_last_sent_timestamp_seconds", frozenset(GPU.items())]
+        assert abs(sent - time.time()) < 2 * PATIENCE
+        assert found["kdp_list_bytes", frozenset(GPU.items())] > 8 * len("gpu-0")
+        figure("series of a node with 8 GPUs", sum(name.startswith("kdp_") for name, _ in found), "")
+        assert (await plugin.stop())[0] == 0
+
+
+async def test_a_hook_that_blocks_the_event_loop_does_not_keep_a_scrape(
+    start: Start, kubelet: SimulatedKubelet, tmp_path: Path, figure: Figure
+) -> None:
+    scraper = Scraper(tmp_path / "own.sock")
+    source = PROGRAM.replace('policy = "first"', 'policy = "linked"')
+    source = source.replace("for i in range(8)", "for i in range(9 if (HERE / 'block').exists() else 8)")
+    source = source.replace("    def measure(self)", f"{BLOCKING}\n    def measure(self)")
+    environment = {"KDP_METRICS": "on", "KDP_SOCKET": str(tmp_path / "own.sock")}
+    async with start(source, **environment) as plugin:
+        await scraper.shows("kdp_devices", 8, health="healthy", **GPU)
+        await scraper.shows("kdp_event_loop_blocked", 0)
+        (tmp_path / "block").touch()
+        await scraper.shows("kdp_event_loop_blocked", 1)
+        found = await scraper.samples()
+        slowest, until = 0.0, time.monotonic() + 2 * SCRAPE_PAUSE
+        while time.monotonic() < until:  # the first answers may be those of a moment ago
+            began = time.monotonic()
+            found = await scraper.samples()
+            slowest = max(slowest, time.monotonic() - began)
+        figure("slowest scrape while the event loop is blocked", slowest * 1e3, "ms")
+        assert slowest < 5
+        assert found["kdp_event_loop_blocked", frozenset()] == 1
+        assert ("kdp_devices", frozenset({"health": "healthy", **GPU}.items())) in found
+        (tmp_path / "end").touch()
+        await scraper.shows("kdp_event_loop_blocked", 0)
+        assert (await plugin.stop())[0] == 0
+
+
+async def test_a_hook_that_hangs_is_counted(start: Start, kubelet: SimulatedKubelet, tmp_path: Path) -> None:
+    scraper = Scraper(tmp_path / "own.sock")
+    source = PROGRAM.replace('return {"gpu-0"', 'threading.Event().wait()\n        return {"gpu-0"')
+    environment = {"KDP_METRICS": "on", "KDP_SOCKET": str(tmp_path / "own.sock")}
+    async with start(source, **environment) as plugin:
+        await scraper.shows("kdp_hooks_hanging", 0)
+        await scraper.shows("kdp_hooks_hanging", 1)  # after the deadline of 5 s
+        await scraper.shows("kdp_hook_failures_total", 1, backend="Gpus", hook="measure", reason="deadline")
+        await scraper.shows("kdp_registered", 1, **GPU)
+        assert (await plugin.stop())[0] == 0
+
+
+async def test_a_bad_edit_and_a_directory_that_takes_no_file_are_seen(start: Start, tmp_path: Path) -> None:
+    scraper = Scraper(tmp_path / "own.sock")
+    config, cdi = tmp_path / "c.yaml", tmp_path / "cdi"
+    config.write_text(f"metrics: 'on'\ncdi: beside\ncdi-dir: {cdi}\nsocket: {tmp_path}/own.sock\n")
+    good = {"hash": hashlib.sha256(config.read_bytes()).hexdigest()[:12]}
+    async with start(PROGRAM, "Gpus", "--config", str(config)) as plugin:
+        await scraper.shows("kdp_config_rejected", 0)
+        await scraper.shows("kdp_config_info", 1, **good)
+        for directory in ("plugins", "state", "cdi"):
+            await scraper.shows("kdp_directory_writable", 1, directory=directory)
+        with config.open("a") as file:
+            file.write("poll-interval: soon\n")
+        plugin.process.send_signal(signal.SIGHUP)
+        await scraper.shows("kdp_config_rejected", 1)
+        await scraper.shows("kdp_config_info", 1, **good)
+        config.write_text(f"{config.read_text().replace('soon', '60')}")
+        mended = {"hash": hashlib.sha256(config.read_bytes()).hexdigest()[:12]}
+        shutil.rmtree(cdi, ignore_errors=True)
+        cdi.touch()
+        plugin.process.send_signal(signal.SIGHUP)
+        await scraper.shows("kdp_config_rejected", 0)
+        await scraper.shows("kdp_config_info", 1, **mended)
+        await scraper.shows("kdp_directory_writable", 0, directory="cdi")
+        assert ("kdp_config_info", frozenset(good.items())) not in await scraper.samples()
+        assert (await plugin.stop())[0] == 0
+
+
+async def test_metrics_are_served_over_tcp_and_off_they_are_not(start: Start, tmp_path: Path) -> None:
+    for setting, status in (("on", 200), ("off", 404)):
+        async with start(PROGRAM, KDP_METRICS=setting, KDP_HTTP="127.0.0.1:0") as plugin:
+            url = re.findall(r"http://[0-9.:]+", await plugin.says("health probes at"))[0]
+
+            def get(url: str = url) -> tuple[int, str, str]:
+                try:
+                    with urllib.request.urlopen(f"{url}/metrics", timeout=PATIENCE) as answer:  # noqa: S310
+                        return answer.status, answer.headers["Content-Type"], answer.read().decode()
+                except urllib.error.HTTPError as error:
+                    with error:
+                        return error.code, "", ""
+
+            found, kind, text = await to_thread.run_sync(get)
+            assert found == status
+            if status == 200:
+                assert kind == "text/plain; version=0.0.4; charset=utf-8"
+                assert "kdp_build_info" in text
+            assert (await plugin.stop())[0] == 0
+
+
+def resident(pid: int) -> float:
+    """Return the memory of a process in MB."""
+    return int(re.findall(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[0]) / 1024
+
+
+async def test_what_metrics_cost(start: Start, tmp_path: Path, figure: Figure) -> None:
+    rss: dict[str, float] = {}
+    for setting in ("off", "on"):
+        began = time.monotonic()
+        async with start(PROGRAM, KDP_METRICS=setting, KDP_SOCKET=str(tmp_path / f"{setting}.sock")) as plugin:
+            await plugin.says("connected to the kubelet")
+            figure(f"metrics {setting}: start until the stream", (time.monotonic() - began) * 1e3, "ms")
+            if setting == "on":
+                await Scraper(tmp_path / "on.sock").shows("kdp_utilization_ratio", 0.25, device="gpu-0", **GPU)
+            rss[setting] = resident(plugin.process.pid)
+            figure(f"metrics {setting}: resident memory", rss[setting], "MB")
+            assert (await plugin.stop())[0] == 0
+    assert rss["on"] - rss["off"] < 30
+
+
+async def test_without_the_library_the_start_ends_with_one_sentence(start: Start, tmp_path: Path) -> None:
+    source = "import sys\nsys.modules['prometheus_client'] = None\n" + PROGRAM
+    async with start(source, KDP_METRICS="on", KDP_SOCKET=str(tmp_path / "own.sock")) as plugin:
+        assert await plugin.ends() == 2
+        assert plugin.lines[-1].endswith(
+            "ending: --metrics needs prometheus_client, which comes with the extra 'metrics': pip install "
+            "'kdp-sdk[metrics]'"
+        )
+
+
+async def test_metrics_that_nobody_could_read_are_refused(start: Start) -> None:
+    async with start(PROGRAM, KDP_METRICS="on", KDP_SOCKET="none") as plugin:
+        assert await plugin.ends() == 2
+        assert plugin.lines[-1] == (
+            "kdp: KDP_METRICS: there is neither --http nor --socket to answer at, so it has no effect; give one, as "
+            "--http :8080, or leave it out"
+        )

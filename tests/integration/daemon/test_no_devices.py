@@ -1,0 +1,72 @@
+"""A node without a device: ready or not, as ``--when-no-devices`` says, unless a driver is missing."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.error
+import urllib.request
+from typing import Any
+
+import anyio
+import pytest
+from anyio import to_thread
+
+from .test_process import RESOURCE, Start, program
+
+NO_HARDWARE = """
+def open(self):
+    raise kdp.NoHardware("no widget on the bus")
+"""
+NO_DRIVER = """
+def open(self):
+    raise kdp.NotReady("the driver is not loaded")
+"""
+NO_DEVICE = """
+def discover(self):
+    return []
+"""
+
+
+async def readyz(plugin: Any, status: int) -> Any:
+    """Wait until the probe answers so, and return the body."""
+    found = re.search(r"http://\S+/readyz", await plugin.says("health probes at"))
+    assert found is not None
+
+    def ask() -> tuple[int, Any]:
+        try:
+            with urllib.request.urlopen(found[0], timeout=10) as answer:  # noqa: S310
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.load(error)
+
+    with anyio.fail_after(20):
+        while True:
+            code, body = await to_thread.run_sync(ask)
+            if code == status and "starting" not in str(body.get("reason")):
+                return body
+            await anyio.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("more", "says"), [(NO_HARDWARE, "W has no hardware here"), (NO_DEVICE, "connected to the kubelet")]
+)
+async def test_a_node_without_hardware_is_ready_unless_told_otherwise(start: Start, more: str, says: str) -> None:
+    async with start(program(more), "W", "--http", "127.0.0.1:0") as plugin:
+        await plugin.says(says)
+        body = await readyz(plugin, 200)
+        assert body["ready"]
+        assert body["resources"][RESOURCE]["devices"] == 0
+    async with start(program(more), "W", "--http", "127.0.0.1:0", "--when-no-devices", "not-ready") as plugin:
+        await plugin.says(says)
+        body = await readyz(plugin, 503)
+        assert f"{RESOURCE} has no devices" in body["reason"]
+
+
+@pytest.mark.parametrize("when", ["ready", "not-ready"])
+async def test_a_driver_that_is_missing_is_not_ready_in_any_case(start: Start, when: str) -> None:
+    async with start(program(NO_DRIVER), "W", "--http", "127.0.0.1:0", "--when-no-devices", when) as plugin:
+        await plugin.says("W is not ready: the driver is not loaded")
+        body = await readyz(plugin, 503)
+        assert body["backends"] == [{"class": "W", "reason": "the driver is not loaded"}]

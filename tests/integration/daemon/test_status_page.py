@@ -1,0 +1,279 @@
+"""The status page of a plugin's process: what happened on the node is on it, and whoever reaches the port may look."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, ExitStack
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio import to_thread
+
+from kdp.daemon.listener import LARGEST, MOST
+from kdp.testing import AdmissionError, Pod, SimulatedKubelet
+
+Start = Callable[..., AbstractAsyncContextManager[Any]]
+
+RESOURCE = "example.com/gpu"
+PATIENCE = 60.0
+
+PROGRAM = """
+import pathlib
+import kdp
+
+HERE = pathlib.Path(__file__).parent
+
+class Gpus(kdp.DeviceBackend):
+    resource = "example.com/gpu"
+    policy = "linked"
+
+    def discover(self):
+        return [kdp.Device(id=f"gpu-{i}", numa_nodes=[i // 2]) for i in range(4)]
+
+    def links(self, devices):
+        return {("gpu-0", "gpu-1"): 50, ("gpu-2", "gpu-3"): 50}
+
+    def watch(self, report):
+        is_ill = False
+        while not report.stopping.wait(0.02):
+            if (HERE / "ill").exists() != is_ill:
+                is_ill = not is_ill
+                if is_ill:
+                    report.fault("gpu-3", "XID 79", kind="xid")
+                else:
+                    report.clear("gpu-3", kind="xid")
+
+    def allocate(self, devices):
+        if (HERE / "refuse").exists():
+            raise kdp.AllocationError("not today")
+        return super().allocate(devices)
+
+if __name__ == "__main__":
+    kdp.run(Gpus())
+"""
+
+ON = {"KDP_HTTP": "127.0.0.1:0", "KDP_STATUS_PAGE": "on", "KDP_NODE_NAME": "n1"}
+
+
+def fetch(url: str) -> tuple[int, dict[str, str], str]:
+    try:
+        with urllib.request.urlopen(url, timeout=20) as answer:  # noqa: S310 - the plugin's own
+            return answer.status, dict(answer.headers), answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, dict(error.headers), error.read().decode()
+
+
+async def url_of(plugin: Any) -> str:
+    [found] = re.findall(r"health probes at (http://[^/]+)/livez", await plugin.says("health probes at"))
+    return str(found)
+
+
+class Watcher:
+    """Asks a plugin for its status until it says something."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    async def document(self) -> dict[str, Any]:
+        status, _, text = await to_thread.run_sync(fetch, f"{self._url}/status.json")
+        assert status == 200, text
+        found: dict[str, Any] = json.loads(text)
+        return found
+
+    async def until(self, condition: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+        found: object = None
+        with anyio.move_on_after(PATIENCE):
+            while True:
+                found = await self.document()
+                assert isinstance(found, dict)
+                if condition(found):
+                    return found
+                await anyio.sleep(0.1)
+        raise AssertionError(f"the status did not become as expected; it is:\n{json.dumps(found, indent=1)}")
+
+    async def happened(self, kind: str, text: str = "", *devices: str, times: int = 1) -> None:
+        """Wait for an event."""
+        await self.until(
+            lambda found: (
+                sum(
+                    each["kind"] == kind and text in each["text"] and each["devices"] == list(devices)
+                    for each in found["events"]
+                )
+                >= times
+            )
+        )
+
+
+async def test_what_happens_on_the_node_is_on_the_page(start: Start, kubelet: SimulatedKubelet, tmp_path: Path) -> None:
+    async with start(PROGRAM, **ON) as plugin:
+        url = await url_of(plugin)
+        watcher = Watcher(url)
+        await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 4})
+        await watcher.happened("started", "kdp ")
+        await watcher.happened("registered", "devices: 4, healthy: 4")
+        admitted = await kubelet.admit(Pod.asking({RESOURCE: 2}, name="train-0"))
+        devices = sorted(admitted.devices(RESOURCE))
+        await watcher.happened("allocated", "as the policy preferred", *devices)
+        await watcher.happened("held", "by default/train-0 (main)", *devices)
+        await kubelet.admit(rest := Pod.asking({RESOURCE: 2}, name="rest"))
+        others = sorted({"gpu-0", "gpu-1", "gpu-2", "gpu-3"} - {*devices})
+        await watcher.happened("allocated", "as the policy preferred", *others)
+
+        (tmp_path / "ill").touch()
+        await watcher.happened("fault", "now Unhealthy (XID 79)", "gpu-3")
+        (tmp_path / "ill").unlink()
+        await watcher.happened("recovered", "now Healthy", "gpu-3")
+
+        await kubelet.delete(rest)
+        (tmp_path / "refuse").touch()
+        with pytest.raises(AdmissionError, match="not today"):
+            await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        await watcher.until(
+            lambda found: [e for e in found["events"] if e["kind"] == "refused" and e["text"] == "not today"]
+        )
+
+        await kubelet.stop()
+        await watcher.until(lambda found: [e for e in found["events"] if e["kind"] == "disconnected"])
+        await kubelet.start()
+        await kubelet.readmit()
+        await watcher.happened("kubelet restarted")
+        await watcher.happened("registered", "devices: 4, healthy: 4", times=1)
+        plugin.process.send_signal(signal.SIGHUP)
+        await watcher.happened("reloaded", "discovering again")
+
+        found = await watcher.until(lambda found: found["ready"])
+        assert (found["node"], found["kubelet"]["state"], found["kubelet"]["restarts"]) == ("n1", "listening", 1)
+        assert found["kubelet"]["since"] is not None
+        assert {tuple(each["units"]): each["weight"] for each in found["backends"][0]["links"]} == {
+            ("gpu-0", "gpu-1"): 50,
+            ("gpu-2", "gpu-3"): 50,
+        }
+        status, headers, page = await to_thread.run_sync(fetch, f"{url}/")
+        assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        for text in ("Devices of ", "train-0", "NUMA 1", "Kubelet restarted", "XID 79", "<svg"):
+            assert text in page
+        assert (await plugin.stop())[0] == 0
+
+
+async def test_a_pod_that_gave_its_devices_back_is_on_the_page(start: Start, kubelet: SimulatedKubelet) -> None:
+    async with start(PROGRAM, **ON) as plugin:
+        watcher = Watcher(await url_of(plugin))
+        await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 4})
+        await kubelet.admit(pod := Pod.asking({RESOURCE: 4}, name="train-0"))
+        names = ("gpu-0", "gpu-1", "gpu-2", "gpu-3")
+        await watcher.happened("held", "by default/train-0 (main)", *names)
+        await watcher.until(lambda found: found["resources"][0]["listed"][0]["held_by"] == "default/train-0 (main)")
+        await kubelet.admit(Pod.asking({}, name="beside"))
+        await kubelet.delete(pod)
+        await watcher.until(lambda found: found["resources"][0]["listed"][0]["held_by"] is None)
+
+
+async def test_without_the_setting_the_port_shows_nothing(start: Start, kubelet: SimulatedKubelet) -> None:
+    async with start(PROGRAM, KDP_HTTP="127.0.0.1:0") as plugin:
+        url = await url_of(plugin)
+        await kubelet.until(streaming=RESOURCE)
+        statuses = {}
+        for path in ("/", "/page.json", "/status.json"):
+            status, _, text = await to_thread.run_sync(fetch, url + path)
+            statuses[path] = status
+            assert "gpu" not in text
+        assert statuses == {"/": 404, "/page.json": 404, "/status.json": 403}
+
+
+async def test_the_page_has_the_limits_of_the_probes(start: Start, kubelet: SimulatedKubelet) -> None:
+    async with start(PROGRAM, **ON) as plugin:
+        url = await url_of(plugin)
+        await kubelet.until(streaming=RESOURCE)
+        port = int(url.rpartition(":")[2])
+
+        def many() -> tuple[int, bytes]:
+            with ExitStack() as stack:
+                for _ in range(4 * MOST):  # browsers open connections before they ask, and keep them
+                    stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+                code = fetch(f"{url}/")[0]
+            with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+                client.sendall(b"GET / HTTP/1.1\r\nX: " + b"x" * LARGEST)
+                return code, client.recv(1000)
+
+        code, refused = await to_thread.run_sync(many)
+        assert code == 200
+        assert refused.startswith(b"HTTP/1.0 431 ")
+
+
+async def test_events_outlive_a_changed_configuration(start: Start, kubelet: SimulatedKubelet, tmp_path: Path) -> None:
+    config = tmp_path / "kdp.yaml"
+    config.write_text('http: "127.0.0.1:0"\nstatus-page: "on"\n')
+    source = PROGRAM.partition("if __name__")[0]
+    async with start(source, "Gpus", "--config", str(config)) as plugin:
+        url = await url_of(plugin)
+        await kubelet.until(streaming=RESOURCE)
+        await Watcher(url).happened("registered", "devices: 4")
+        config.write_text('http: "127.0.0.1:0"\nstatus-page: "on"\npolicy: packed\nreplicas: 2\n')
+        plugin.process.send_signal(signal.SIGHUP)
+        await plugin.says("health probes at", times=2)
+        again = re.findall(r"health probes at (http://[^/]+)/livez", plugin.log)[-1]
+        watcher = Watcher(again)
+        await watcher.happened("reloaded", "the configuration was read again")
+        await watcher.happened("registered", "devices: 8")
+        await watcher.happened("registered", "devices: 4")
+        config.write_text("no-such-key: 1\n")
+        plugin.process.send_signal(signal.SIGHUP)
+        await watcher.until(lambda found: [each for each in found["events"] if each["kind"] == "rejected"])
+        assert "and an earlier one is used" in (await to_thread.run_sync(fetch, f"{again}/"))[2]
+
+
+def memory(pid: int) -> float:
+    """Return what a process has for itself, in MB."""
+    return int(re.findall(r"RssAnon:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[0]) / 1024
+
+
+LOADED = """
+    def released(self, devices):
+        pass
+
+    def open(self):
+        import sys, threading
+        names = ("kdp.concurrency.history", "kdp.operations.page", "kdp.operations.facts", "kdp.deviceplugin.choices")
+        def say():
+            print("loaded:", sorted(name for name in names if name in sys.modules), file=sys.stderr, flush=True)
+        threading.Timer(1.0, say).start()
+
+    def discover(self):"""
+
+
+async def test_a_plugin_without_the_page_loads_nothing_of_it(start: Start, kubelet: SimulatedKubelet) -> None:
+    async with start(PROGRAM.replace("\n    def discover(self):", LOADED)) as plugin:
+        await kubelet.until(streaming=RESOURCE)
+        await kubelet.admit(Pod.asking({RESOURCE: 2}))
+        assert (await plugin.says("loaded:")).endswith("loaded: []")
+
+
+async def test_what_the_page_costs(
+    start: Start, kubelet: SimulatedKubelet, tmp_path: Path, figure: Callable[[str, float, str], None]
+) -> None:
+    took: dict[str, float] = {}
+    for setting in ("off", "on"):
+        async with start(PROGRAM, **{**ON, "KDP_STATUS_PAGE": setting}) as plugin:
+            url = await url_of(plugin)
+            await kubelet.until(streaming=RESOURCE)
+            pod = Pod.asking({RESOURCE: 2})
+            await kubelet.admit(pod)
+            for path in ("/readyz", *(("/", "/page.json", "/status.json") if setting == "on" else ())):
+                for _ in range(10):
+                    await to_thread.run_sync(fetch, url + path)
+            took[setting] = memory(plugin.process.pid)
+            await kubelet.delete(pod)
+            assert (await plugin.stop())[0] == 0
+    figure("status page off: anonymous memory", took["off"], "MB")
+    figure("status page on, and looked at: anonymous memory", took["on"], "MB")
+    assert took["on"] - took["off"] < 20

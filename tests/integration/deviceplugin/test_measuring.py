@@ -1,0 +1,113 @@
+"""The hook ``measure``: at its own pace, and whatever it does, alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+import pytest
+from typing_extensions import override
+
+import kdp
+from kdp.allocation import Sharing, share
+from kdp.supervision.measuring import Measured
+from kdp.supervision.supervisor import Deadlines
+from kdp.testing import SimulatedKubelet
+
+from .helpers import RESOURCE, Block, Widgets, connected, until
+
+POWER = kdp.Measurement("power", unit="watts", help="Of the card.")
+
+
+class Meters(Widgets):
+    measurements = (POWER,)
+    measure_interval = 0.05
+    error: Exception | None = None
+    block: Block | None = None
+
+    def __init__(self, *devices: kdp.Device | str) -> None:
+        super().__init__(*devices)
+        self.times: list[float] = []
+
+    @override
+    def measure(self) -> Mapping[str, Mapping[str, float]]:
+        self.times.append(time.monotonic())
+        if self.block is not None:
+            self.block()
+        if self.error is not None:
+            raise self.error
+        return {"w0": {"power": 5}}
+
+
+async def test_it_is_called_at_its_own_pace(k137: SimulatedKubelet) -> None:
+    backend = Meters("w0")
+    async with connected(k137, backend, measures=True) as manager:
+        [supervisor] = manager.supervisors
+        await until(lambda: len(backend.times) > 5)
+        assert supervisor.measuring is not None
+        assert supervisor.measuring.values == {"w0": Measured(RESOURCE, {"power": 5.0})}
+    gaps = [after - before for before, after in zip(backend.times, backend.times[1:], strict=False)]
+    assert min(gaps) > 0.04
+
+
+async def test_without_metrics_it_is_not_called(k137: SimulatedKubelet) -> None:
+    backend = Meters("w0")
+    async with connected(k137, backend) as manager:
+        await until(lambda: backend.discoveries > 0)
+        assert manager.supervisors[0].measuring is None
+    assert not backend.times
+
+
+async def test_a_failure_leaves_no_old_values_and_is_told_one_time(
+    k137: SimulatedKubelet, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = Meters("w0")
+    async with connected(k137, backend, measures=True) as manager:
+        measuring = manager.supervisors[0].measuring
+        assert measuring is not None
+        await until(lambda: measuring.values)
+        backend.error = OSError("the bus is gone")
+        await until(lambda: not measuring.values)
+        calls = len(backend.times)
+        await until(lambda: len(backend.times) > calls + 5)
+        backend.error = None
+        await until(lambda: measuring.values)
+    assert len([r for r in caplog.records if "nothing is measured meanwhile" in r.getMessage()]) == 1
+
+
+async def test_a_hang_stands_alone(k137: SimulatedKubelet, block: Callable[[], Block]) -> None:
+    backend = Meters("w0")
+    backend.block = block()
+    deadlines = Deadlines(measure=0.2)
+    async with connected(k137, backend, measures=True, deadlines=deadlines) as manager:
+        [supervisor] = manager.supervisors
+        await until(lambda: supervisor.hooks.state.hanging == 1)
+        assert len(backend.times) == 1
+        report = await backend.report()
+        report.fault("w0", "hot")
+        await k137.until(allocatable={RESOURCE: 0})
+        backend.block.release()
+        measuring = supervisor.measuring
+        assert measuring is not None
+        await until(lambda: measuring.values)
+        assert supervisor.hooks.state.hanging == 0
+
+
+async def test_not_ready_closes_the_backend_as_from_any_hook(k137: SimulatedKubelet) -> None:
+    backend = Meters("w0")
+    async with connected(k137, backend, measures=True) as manager:
+        [supervisor] = manager.supervisors
+        await until(lambda: backend.times)
+        backend.error = kdp.NotReady("driver not loaded")
+        await until(lambda: supervisor.discovery.value.problem == "driver not loaded")
+        backend.error = None
+        await until(lambda: supervisor.discovery.value.problem is None)
+
+
+async def test_a_shared_device_is_measured_one_time(k137: SimulatedKubelet) -> None:
+    backend = Meters("w0")
+    async with connected(k137, share(backend, Sharing(replicas=3)), measures=True) as manager:
+        measuring = manager.supervisors[0].measuring
+        assert measuring is not None
+        await until(lambda: measuring.values)
+        assert measuring.values == {"w0": Measured(RESOURCE, {"power": 5.0})}

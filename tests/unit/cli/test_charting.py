@@ -1,0 +1,286 @@
+"""``kdp manifests --format helm``: the files of a chart. Real Helm judges them in tests/node/test_helm.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from kdp.cli.app import kdp
+from kdp.daemon.settings import SETTINGS
+from kdp.manifests.schema import FIXED
+
+TARGET = '''
+import enum
+from pathlib import Path
+from typing import Literal
+import kdp
+from kdp.hardware import Host
+
+class Speed(enum.Enum):
+    SLOW = "slow"
+    FAST = "fast"
+
+class Widgets(kdp.DeviceBackend):
+    """Widgets of this node.
+
+    More about them.
+    """
+
+    resource = "example.com/widget"
+
+    def __init__(
+        self, host: Host, count: int = 1, *, kind: Literal["a", "b", "c"] = "a", speed: Speed = Speed.SLOW,
+        names: list[str] | None = None, ratio: float | None = None, raw: bool = False, file: Path | None = None,
+        size: kdp.Quantity | None = None,
+    ) -> None:
+        """Take the options.
+
+        Args:
+            host: The node's files.
+            count: How many there are,
+                and how many there will be.
+            kind: Which kind; ``c`` needs the node's processes.
+            raw: Whether to open them raw.
+        """
+        self.kind, self.raw = kind, raw
+
+    def discover(self):
+        return kdp.Device.counted("w", 1, edits=kdp.ContainerEdits.of_node("/dev/null"))
+
+    def needs(self):
+        return kdp.Needs(host_paths=("/sys",), host_pid=self.kind == "c", capabilities=("SYS_ADMIN",) * self.raw)
+
+class Needy(kdp.DeviceBackend):
+    def __init__(self, count: int, more: int = 1) -> None: ...
+    def discover(self): return []
+'''
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> str:
+    (tmp_path / "widgets.py").write_text(TARGET)
+    return f"{tmp_path}/widgets.py:Widgets"
+
+
+def invoke(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(kdp, ["manifests", *map(str, arguments), "--format=helm"])
+
+
+def chart(folder: Path, *arguments: str | Path) -> Path:
+    """Return where a chart was written."""
+    result = invoke(*arguments, "--image=registry.example.com:5000/widgets:1.2.3", "-o", folder / "chart")
+    assert result.exit_code == 0, result.output
+    return folder / "chart"
+
+
+def values(made: Path) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((made / "values.yaml").read_text())
+    return found
+
+
+def schema(made: Path, *path: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((made / "values.schema.json").read_text())
+    for name in path:
+        found = found["properties"][name]
+    return found
+
+
+def test_a_chart_has_its_files_and_says_how_it_was_made(target: str, tmp_path: Path) -> None:
+    made = chart(tmp_path, target, "--name=kdp-widgets")
+
+    names = {str(path.relative_to(made)) for path in made.rglob("*") if path.is_file()}
+    assert names >= {
+        "Chart.yaml",
+        "values.yaml",
+        "values.schema.json",
+        "templates/NOTES.txt",
+        "templates/daemonset.yaml",
+    }
+    text = (made / "Chart.yaml").read_text()
+    assert text.startswith("# Written by: kdp manifests ")
+    about = yaml.safe_load(text)
+    assert (about["name"], about["version"], about["appVersion"]) == ("kdp-widgets", "1.2.3", "1.2.3")
+    assert about["description"] == "Widgets of this node."
+    assert values(made)["image"] == {
+        "repository": "registry.example.com:5000/widgets",
+        "tag": "1.2.3",
+        "digest": "",
+        "pullPolicy": "",
+    }
+
+
+def test_a_chart_takes_the_committed_dashboard_and_alerts_with_it(target: str, tmp_path: Path) -> None:
+    made = chart(tmp_path, target)
+
+    dashboard = json.loads((made / "files/dashboard.json").read_text())
+    assert dashboard == json.loads((ROOT / "deploy/grafana/kdp.json").read_text())
+    rules = yaml.safe_load((made / "files/rules.yaml").read_text())
+    assert rules == yaml.safe_load((ROOT / "deploy/prometheus/kdp.rules.yaml").read_text())
+    found = values(made)
+    for name in ("podMonitor", "serviceMonitor", "dashboard", "rules"):
+        assert found[name]["enabled"] is False
+        assert {*schema(made, name)["properties"]} == {*found[name]}
+    assert found["dashboard"]["labels"] == {"grafana_dashboard": "1"}
+
+
+def test_what_was_given_is_a_default_and_the_rest_a_comment(target: str, tmp_path: Path) -> None:
+    made = chart(
+        tmp_path, target, "--set=count=3", "--set=names=x,y", "--set=speed=fast", "--cdi=beside", "--replicas=4"
+    )
+
+    assert values(made)["config"] == {
+        "cdi": "beside",
+        "replicas": 4,
+        "set": {"count": 3, "names": ["x", "y"], "speed": "fast"},
+    }
+    text = (made / "values.yaml").read_text()
+    assert "\n    # How many there are, and how many there will be.\n    count: 3\n" in text
+    assert "\n    # Whether to open them raw. Fixed in this chart" in text
+    for name, setting in SETTINGS.items():
+        offers = "device-plugin" in setting.modes and not setting.of_place and name not in FIXED
+        assert (re.search(rf"^  (# )?{setting.key}:", text, re.MULTILINE) is not None) is offers, name
+
+
+def test_a_configuration_file_becomes_values(target: str, tmp_path: Path) -> None:
+    (tmp_path / "kdp.yaml").write_text("log-level: debug\nreplicas-for: {b*: 3, a*: 2}\nset: {count: 5}\n")
+    made = chart(tmp_path, target, "--config", tmp_path / "kdp.yaml", "--set=kind=b")
+
+    assert values(made)["config"] == {
+        "log-level": "debug",
+        "replicas-for": "b*=3,a*=2",
+        "set": {"count": 5, "kind": "b"},
+    }
+    assert values(made)["files"] == {}
+
+
+def test_a_file_that_a_parameter_names_is_a_value(target: str, tmp_path: Path) -> None:
+    (tmp_path / "some file.txt").write_text("text\n")
+    made = chart(tmp_path, target, f"--set=file={tmp_path}/some file.txt")
+
+    assert values(made)["files"] == {"some-file.txt": "text\n"}
+    assert values(made)["config"]["set"] == {"file": "/etc/kdp/some-file.txt"}
+
+
+def test_the_schema_has_the_type_of_each_parameter_and_lets_nothing_else_through(target: str, tmp_path: Path) -> None:
+    made = chart(tmp_path, target)
+
+    parameters = schema(made, "config", "set")
+    assert parameters["additionalProperties"] is False
+    found = {
+        name: {k: v for k, v in each.items() if k != "description"} for name, each in parameters["properties"].items()
+    }
+    assert found == {
+        "count": {"type": "integer"},
+        "kind": {"enum": ["a", "b"]},  # not c: it changes what the pod is given
+        "speed": {"enum": ["slow", "fast"]},
+        "names": {"type": "array", "items": {"type": "string"}},
+        "ratio": {"type": "number"},
+        "raw": {"not": {}},
+        "file": {"type": "string"},
+        "size": {"type": ["string", "number"]},
+    }
+    assert "host" not in found
+    assert "In this chart only a, b, because" in parameters["properties"]["kind"]["description"]
+    assert all(each["description"] for each in parameters["properties"].values())
+
+
+def test_every_object_of_the_schema_is_closed_and_every_setting_is_described(target: str, tmp_path: Path) -> None:
+    made = chart(tmp_path, target)
+
+    assert schema(made)["additionalProperties"] is False
+    config = schema(made, "config")
+    assert config["additionalProperties"] is False
+    for key, each in config["properties"].items():
+        assert each["description"], key
+    assert config["properties"]["cdi"]["enum"] == ["off", "beside", "only", False]
+    assert config["properties"]["replicas"]["maximum"] == 1000
+    assert "host-root" not in config["properties"]
+    assert set(values(made)) - {"config"} <= set(schema(made)["properties"])
+
+
+def test_a_parameter_without_a_default_is_required_until_it_is_given(target: str, tmp_path: Path) -> None:
+    target = target.replace("Widgets", "Needy")
+
+    made = chart(tmp_path, target, "--set=count=2", "--name=kdp-needy")
+
+    assert "required" not in schema(made, "config", "set")
+    assert values(made)["config"]["set"] == {"count": 2}
+    assert values(made)["test"] == {"enabled": False, "resource": ""}
+
+
+def test_a_parameter_that_was_given_and_changes_the_rights_is_held_to_its_value(target: str, tmp_path: Path) -> None:
+    made = chart(tmp_path, target, "--set=raw=true")
+
+    assert schema(made, "config", "set")["properties"]["raw"]["const"] is True
+
+
+def test_without_a_directory_it_is_refused(target: str) -> None:
+    result = invoke(target, "--image=i")
+
+    assert result.exit_code == 2
+    assert "--format helm writes several files; expected a directory, as --output base" in result.output
+
+
+def test_braces_of_a_target_are_no_template(tmp_path: Path) -> None:
+    folder = tmp_path / "{{ x }}"
+    folder.mkdir()
+    (folder / "widgets.py").write_text(TARGET)
+    made = chart(tmp_path, f"{folder}/widgets.py:Widgets", "--name=kdp-widgets")
+
+    assert '{{ "{{" }} x }}/widgets.py:Widgets' in (made / "templates/daemonset.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ([], "--resource example.com/fuse"),
+        (["--startup-taint=example.com/starting"], "--resource example.com/fuse --startup-taint example.com/starting"),
+        (["--mode=dra"], "--driver-name fuse.example.com"),
+    ],
+)
+def test_the_notes_say_what_an_administrator_removes_after_an_uninstall(
+    tmp_path: Path, options: list[str], named: str
+) -> None:
+    notes = (chart(tmp_path, "minimal", *options) / "templates/NOTES.txt").read_text()
+
+    assert f"\n  kdp uninstall --nodes all {named}\n" in notes
+
+
+# -- what is committed -------------------------------------------------------------------------------------------------
+
+ROOT = Path(__file__).parents[3]
+CHARTS = sorted(path.parent for path in ROOT.glob("deploy/charts/*/Chart.yaml"))
+
+
+def files_of(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.repository
+def test_each_reference_backend_has_a_chart() -> None:
+    assert [path.name for path in CHARTS] == ["kdp-fpga", "kdp-nvidia-gpu", "kdp-rdma"]
+
+
+@pytest.mark.repository
+@pytest.mark.parametrize("folder", CHARTS, ids=lambda path: path.name)
+def test_a_committed_chart_is_what_its_first_line_writes(folder: Path, tmp_path: Path) -> None:
+    """KDP_WRITE_MANIFESTS=1 writes them anew."""
+    command = (folder / "Chart.yaml").read_text().splitlines()[0].removeprefix("# Written by: kdp manifests ")
+    made = tmp_path / folder.name
+
+    result = CliRunner().invoke(kdp, ["manifests", *shlex.split(command), "-o", str(made)])
+
+    assert result.exit_code == 0, result.output
+    if os.environ.get("KDP_WRITE_MANIFESTS"):
+        shutil.rmtree(folder)
+        shutil.copytree(made, folder)
+    assert files_of(folder) == files_of(made)

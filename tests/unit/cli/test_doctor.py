@@ -1,0 +1,240 @@
+"""``kdp doctor``: its output and its exit codes. The questions are tested in tests/unit/doctor."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kdp import __version__
+from kdp.cli import doctor
+from kdp.cli.app import kdp
+from kdp.doctor.answers import Answer, Question, failed, not_known, ok, warning
+
+WIDGETS = """
+import kdp
+
+class Widgets(kdp.DeviceBackend):
+    resource = "example.com/widget"
+
+    def discover(self):
+        return []
+
+    def needs(self):
+        return kdp.Needs(opened_nodes=["/dev/null"])
+
+class Broken(Widgets):
+    def needs(self):
+        raise OSError("no\\x1b[31m")
+"""
+
+
+def invoke(tmp_path: Path, *arguments: str, **environ: str) -> Result:
+    command = ["doctor", "--kubelet-root", str(tmp_path / "k"), "--state-dir", str(tmp_path / "s"), *arguments]
+    return CliRunner().invoke(kdp, command, env={"KDP_SOCKET": "", **environ})
+
+
+def found_by(tmp_path: Path, *arguments: str) -> dict[str, Any]:
+    result = invoke(tmp_path, *arguments, "--output", "json")
+    found = json.loads(result.stdout)
+    return {each["id"]: each for each in found["questions"]}
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [(ok("a"), 0), (not_known("a"), 0), (warning("a\x1b", "r"), 1), (failed("a", "r"), 3)],
+)
+def test_the_exit_code_is_that_of_the_worst_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer, code: int
+) -> None:
+    questions: tuple[Question[Any], ...] = (
+        Question(id="a", title="Is it?", why="It matters.", ask=lambda node: answer),
+        Question(id="b", title="Is that?", why="It does not.", ask=lambda node: ok("b")),
+    )
+    monkeypatch.setattr(doctor, "QUESTIONS", questions)
+    result = invoke(tmp_path)
+    assert result.exit_code == code
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith(f"{answer.verdict.value:9}  Is it? a")
+    assert ("           why: It matters." in lines) == (code > 0)
+    assert ("           do:  r" in lines) == (code > 0)
+    assert lines[-1].startswith("2 questions: ")
+    assert "\x1b" not in result.stdout
+    assert "           why: It does not." in invoke(tmp_path, "--all").stdout
+
+
+def test_programs_get_all_fields(tmp_path: Path) -> None:
+    found = found_by(tmp_path)
+    assert found["kubelet-directory"]["answer"] == "failed"
+    assert set(found["kubelet-directory"]) == {"id", "title", "why", "answer", "seen", "remedy"}
+    assert "kdp doctor --kubelet-root DIR" in found["kubelet-directory"]["remedy"]
+
+
+@pytest.mark.parametrize("arguments", [["--poll-interval", "3"], ["--state-dir", ""], ["--set", "a=1"], ["a", "b"]])
+def test_a_wrong_option_has_a_code_of_its_own(tmp_path: Path, arguments: list[str]) -> None:
+    result = invoke(tmp_path, *arguments)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
+
+
+def test_a_target_is_asked_what_it_needs(tmp_path: Path) -> None:
+    program = tmp_path / "w.py"
+    program.write_text(WIDGETS)
+    found = found_by(tmp_path, f"{program}:Widgets")
+    assert [found[each]["answer"] for each in ("target", "resource-name", "opened-nodes")] == ["ok"] * 3
+    found = found_by(tmp_path, f"{program}:Broken")
+    assert found["target"]["answer"] == "failed"
+    assert "Broken.needs raised OSError: no\\x1b[31m" in found["target"]["seen"]
+    found = found_by(tmp_path, f"{program}:Absent")
+    assert (found["target"]["answer"], found["opened-nodes"]["answer"]) == ("failed", "not known")
+
+
+def test_the_directories_of_a_configuration_file_were_not_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text(f"state-dir: {tmp_path}/of-file\ncdi-dir: {tmp_path}/cdi-of-file\nmode: dra\nset: {{a: 1}}\n")
+    (tmp_path / "of-file").touch()
+    monkeypatch.setenv("KDP_CONFIG", str(config))  # as in the plugin's container; it was an error without a TARGET
+    result = CliRunner().invoke(kdp, ["doctor", f"--kubelet-root={tmp_path}/k", "--output", "json"])
+    found = {each["id"]: each for each in json.loads(result.stdout)["questions"]}
+    assert found["state-directory"]["seen"] == f"{tmp_path}/of-file is no directory"
+    assert f"{tmp_path}/cdi-of-file" in found["cdi-directory"]["seen"]
+    (tmp_path / "s").touch()
+    found = found_by(tmp_path, f"--config={config}")
+    assert found["state-directory"]["seen"] == f"{tmp_path}/s is no directory"  # a flag wins
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("stat-dir: /x\n", "unknown key 'stat-dir'; did you mean 'state-dir'?"),
+        ("state-dir: 7\n", "state-dir in "),
+        ("{", "is not valid YAML"),
+        (None, "cannot be read (No such file or directory)"),
+    ],
+)
+def test_a_bad_configuration_file_keeps_no_answer_back(tmp_path: Path, text: str | None, seen: str) -> None:
+    if text is not None:
+        (tmp_path / "c.yaml").write_text(text)
+    found = found_by(tmp_path, f"--config={tmp_path}/c.yaml")
+    assert found["configuration-file"]["answer"] == "failed"
+    assert seen in found["configuration-file"]["seen"]
+    assert found["kubelet-directory"]["answer"] == "failed"
+    (tmp_path / "c.yaml").write_text(f"state-dir: {tmp_path}\n")
+    assert found_by(tmp_path, f"--config={tmp_path}/c.yaml")["configuration-file"]["answer"] == "ok"
+    assert found_by(tmp_path)["configuration-file"]["answer"] == "not known"
+
+
+def test_without_sockets_no_plugin_is_asked(tmp_path: Path) -> None:
+    assert "does not exist" in found_by(tmp_path, "--socket", "none")["plugin"]["seen"]
+    (tmp_path / "s").mkdir()
+    assert "no plugin has a socket" in found_by(tmp_path, "--socket", "none")["plugin"]["seen"]
+    assert "No such file" in found_by(tmp_path, "--socket", str(tmp_path / "a.sock"))["plugin"]["seen"]
+
+
+def test_a_target_that_hangs_keeps_nobody_waiting(tmp_path: Path, figure: Callable[[str, float, str], None]) -> None:
+    (tmp_path / "w.py").write_text("import time\ntime.sleep(60)\n")
+    places = ["--kubelet-root", str(tmp_path / "k"), "--state-dir", str(tmp_path / "s")]
+    began = time.monotonic()
+    command = [sys.executable, "-m", "kdp", "doctor", f"{tmp_path}/w.py:W", *places, "--output", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+    figure("kdp doctor with a target that hangs", time.monotonic() - began, "s")
+    found = {each["id"]: each for each in json.loads(done.stdout)["questions"]}
+    assert found["target"]["seen"] == "no answer within 3.5 s"
+    assert found["kubelet-socket"]["answer"] == "failed"
+    assert (done.returncode, done.stderr) == (3, "")
+
+
+def bundled(tmp_path: Path, *arguments: str, **environ: str) -> Result:
+    (tmp_path / "host").mkdir(exist_ok=True)
+    return invoke(tmp_path, f"--host-root={tmp_path}/host", f"--bundle={tmp_path}/b.tar.gz", *arguments, **environ)
+
+
+def test_a_bundle_is_written_without_secrets_and_says_first_what_is_in_it(tmp_path: Path) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text(f"state-dir: {tmp_path}/s\nset: {{url: 'https://me:hunter2@example.com', pin_password: 4711x}}\n")
+    variables = {"KDP_SET_TOKEN": "t0ken-of-the-vendor", "KDP_LOG_LEVEL": "debug"}
+    result = bundled(tmp_path, f"--config={config}", **variables)
+    assert (result.exit_code, result.stderr) == (0, "")
+    first, *lines, _, last = result.stdout.splitlines()
+    assert first.startswith("The bundle holds, without serial numbers,")
+    assert "  kdp-bundle/answers.json: the answers of kdp doctor, " in "\n".join(lines)
+    assert last.startswith(f"{tmp_path}/b.tar.gz: ")
+    with tarfile.open(tmp_path / "b.tar.gz") as opened:
+        held = opened.extractfile("kdp-bundle/settings.json")
+        assert held is not None
+        settings = json.load(held)
+    assert settings["settings"]["KDP_LOG_LEVEL"] == "debug"
+    assert settings["parameters"] == {"url": "left out", "pin_password": "***", "TOKEN": "***"}
+    plain = gzip.decompress((tmp_path / "b.tar.gz").read_bytes())
+    assert not [secret for secret in (b"hunter2", b"4711x", b"t0ken-of-the-vendor") if secret in plain]
+
+
+def test_a_bundle_is_read_on_a_laptop(tmp_path: Path) -> None:
+    assert bundled(tmp_path).exit_code == 0
+    there = found_by(tmp_path, f"--host-root={tmp_path}/host")
+    result = CliRunner().invoke(kdp, ["doctor", "--from", f"{tmp_path}/b.tar.gz"])
+    assert result.exit_code == 3
+    head, _, *lines = result.stdout.splitlines()
+    assert head.startswith("the answers of ")
+    assert f", by kdp {__version__}, " in head
+    assert lines[0].startswith("failed     Is the plugin directory there? ")
+    result = CliRunner().invoke(kdp, ["doctor", "--from", f"{tmp_path}/b.tar.gz", "--output", "json"])
+    found = {each["id"]: each for each in json.loads(result.stdout)["questions"]}
+    assert found.keys() == there.keys()
+    assert found["kubelet-directory"] == there["kubelet-directory"]
+
+
+def test_a_bundle_that_cannot_be_written_or_read_is_a_sentence(tmp_path: Path) -> None:
+    result = invoke(tmp_path, f"--bundle={tmp_path}/none/b.tar.gz")
+    assert (result.exit_code, "its directory does not exist" in result.stderr) == (2, True)
+    result = invoke(tmp_path, f"--from={tmp_path}/none.tar.gz")
+    assert (result.exit_code, "cannot be read (No such file or directory)" in result.stderr) == (2, True)
+    result = bundled(tmp_path, f"--from={tmp_path}/b.tar.gz")
+    assert (result.exit_code, "give one of them" in result.stderr) == (2, True)
+    result = invoke(tmp_path, f"--host-root={tmp_path}", "--bundle=/proc/b.tar.gz")
+    assert (result.exit_code, "/proc/b.tar.gz cannot be written" in result.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        (["widgets:W"], "TARGET"),
+        (["--bundle", "b.tar.gz"], "--bundle"),
+        (["--state-dir", "s"], "--state-dir"),
+        (["--config", "c.yaml"], "--config"),
+    ],
+)
+def test_what_is_about_this_machine_is_refused_beside_a_node_name(more: list[str], named: str) -> None:
+    result = CliRunner().invoke(kdp, ["doctor", "--node-name", "node-0", *more])
+    assert result.exit_code == 2
+    assert f"--node-name and {named}: the API server is asked about the node" in result.stderr
+
+
+def test_a_node_seen_from_outside_has_the_same_form_of_answers(tmp_path: Path) -> None:
+    config = {
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": {"token": "known"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    file = tmp_path / "kubeconfig"
+    file.write_text(json.dumps(config))
+    command = ["doctor", "--node-name", "node-0", "--kubeconfig", str(file), "--output", "json"]
+    result = CliRunner().invoke(kdp, command)
+    found = {each["id"]: each for each in json.loads(result.stdout)["questions"]}
+    assert result.exit_code == 3
+    assert found["outside-api-server"]["answer"] == "failed"
+    assert {each["answer"] for name, each in found.items() if name != "outside-api-server"} <= {"not known", "ok"}
+    assert "kubelet-directory" not in found
+    assert CliRunner().invoke(kdp, ["doctor", "--node-name", "Node_0"]).exit_code == 2

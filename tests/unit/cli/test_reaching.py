@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import io
+import os
+
+import click
+import pytest
+from typing_extensions import override
+
+import kdp
+from kdp.cli.reaching import agree, is_here
+
+
+class Terminal(io.StringIO):
+    """A terminal at which this is typed."""
+
+    @override
+    def isatty(self) -> bool:
+        return True
+
+
+def test_nobody_is_asked_who_agreed_before_or_has_nothing_to_agree_to() -> None:
+    agree(None, yes=False)
+    agree("node node-0 has 0 of it; remove it", yes=True)
+
+
+def test_a_script_is_told_how_to_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    with pytest.raises(kdp.ConfigurationError, match=r"remove it\? Give --yes to agree"):
+        agree("node node-0 has 0 of it; remove it", yes=False)
+
+
+def test_a_person_at_a_terminal_is_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal("y\n"))
+    agree("remove it", yes=False)
+    assert "remove it?" in capsys.readouterr().err
+    monkeypatch.setattr("sys.stdin", Terminal("n\n"))
+    with pytest.raises(click.Abort):
+        agree("remove it", yes=False)
+
+
+def test_this_machine_is_known_by_its_variable_and_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KDP_NODE_NAME", "node-0")
+    assert is_here("node-0")
+    assert is_here(os.uname().nodename.lower())
+    assert not is_here("node-1")

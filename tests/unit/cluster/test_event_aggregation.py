@@ -1,0 +1,236 @@
+"""Notices come in any order and at any rate; every invariant of the module's head holds, and a mutant of each does not
+survive."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from functools import partial
+from itertools import pairwise
+from types import ModuleType
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from typing_extensions import override
+
+from kdp.cluster import event_aggregation as real
+from kdp.cluster.event_aggregation import BURST, MOST_SINGLE, PERIOD, EventAggregator, Notice, Telling
+from kdp.cluster.event_objects import Target
+
+from ..mutants import Mutant, assert_killed, holds, live
+
+NODE = Target.of_node("node0")
+POD = Target.of_pod("ns", "pod", "u1")
+FEW = 5
+
+Key = tuple[Target, str]
+
+
+def notice(subject: str, *, target: Target = NODE, reason: str = "DeviceUnhealthy", text: str = "is hot") -> Notice:
+    """Return what a device has to say."""
+    together = "{number} devices: {names}"
+    message = f"device {subject} {text}"
+    return Notice(target=target, subject=subject, reason=reason, message=message, together=together, name=subject)
+
+
+class World(RuleBasedStateMachine):
+    """Says things, lets time pass, and writes what is due, or fails to."""
+
+    module: ClassVar[ModuleType] = real
+
+    @initialize(few=st.booleans())
+    def begin(self, few: bool) -> None:
+        self.few = few
+        self.now = 1000.0
+        self.aggregator: Any = self.module.EventAggregator(most_subjects=FEW if few else 1000)
+        self.newest: dict[Key, Notice] = {}
+        self.untold: dict[Key, Counter[str]] = {}
+        self.last_told: dict[Key, float] = {}
+        self.last_written: dict[Key, Notice] = {}
+        self.tellings: dict[Target, list[float]] = {}
+        self.series: dict[tuple[Target, str, str], tuple[str, int]] = {}
+        self.number = 0
+        self.said = self.told = 0
+
+    @rule(
+        subjects=st.lists(st.sampled_from([f"d{i}" for i in range(9)]), min_size=1, max_size=4),
+        about=st.sampled_from([NODE, NODE, POD]),
+        reason=st.sampled_from(["DeviceUnhealthy", "DeviceRecovered", "DeviceQuarantined", "ResourceLost"]),
+        text=st.sampled_from(["is hot", "is cold"]),
+    )
+    def say(self, subjects: list[str], about: Target, reason: str, text: str) -> None:
+        for subject in subjects:
+            said = notice(subject, target=about, reason=reason, text=text)
+            self.aggregator.add(said, self.now)
+            self.said += 1
+            self.newest[said.key] = said
+            self.untold.setdefault(said.key, Counter())[said.reason + said.message] += 1
+
+    @rule(seconds=st.sampled_from([0.05, 0.3, 3.0, 11.0, 60.0]))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule(works=st.booleans(), changes=st.booleans())
+    def write(self, works: bool, changes: bool = False) -> None:
+        """Write what is due, one after another; meanwhile a device may change that is being told."""
+        for telling in self.aggregator.due(self.now):
+            self.look_at(telling)
+            for pending in telling.pending if changes else ():
+                self.say([pending.notice.subject], telling.target, "DeviceRecovered", "is fine")
+            if works:
+                self.number += 1
+                self.told += telling.notices
+                event = telling.event or f"e{self.number}"
+                self.series[telling.words] = event, telling.count
+                self.aggregator.written(telling, event)
+                for pending in telling.pending:
+                    self.last_written[pending.notice.key] = pending.notice
+                    self.untold[pending.notice.key][pending.notice.reason + pending.notice.message] -= pending.count
+            else:
+                self.aggregator.returned(telling)
+        remembered = self.aggregator._pending.keys() | self.aggregator._told.keys()
+        holds(5, not self.few or len(remembered) <= FEW, f"{len(remembered)} subjects are remembered")
+
+    @rule()
+    def expire(self) -> None:
+        """The API server deletes Events when they are old."""
+        for event, _ in self.series.values():
+            self.aggregator.forget(event)
+        self.series.clear()
+
+    def look_at(self, telling: Telling) -> None:
+        times = self.tellings.setdefault(telling.target, [])
+        times.append(self.now)
+        for index, at in enumerate(times):
+            most = BURST + (self.now - at) / PERIOD + 1e-3
+            holds(2, len(times) - index <= most, f"{len(times) - index} since {self.now - at:g} s")
+        for pending in telling.pending:
+            key = pending.notice.key
+            if key in self.last_told:
+                holds(1, self.now - self.last_told[key] >= PERIOD - 1e-6, f"{key} was told just now")
+            if not self.few:
+                holds(3, pending.notice == self.newest[key], f"{pending.notice} is old")
+            self.last_told[key] = self.now
+        event, before = self.series.get(telling.words, (None, 0))
+        holds(4, telling.event == event, f"{telling} should be {event}")
+        more = telling.count - before
+        if len(telling.pending) == 1 and telling.further is None and not self.few:
+            said = telling.pending[0].notice
+            holds(4, 1 <= more <= self.untold[said.key][said.reason + said.message], f"{more} times of {said}")
+        else:
+            holds(4, more >= 1, f"{more} times")
+
+    @override
+    def teardown(self) -> None:
+        """From now on nothing happens, and the API server takes everything."""
+        if not hasattr(self, "aggregator"):
+            return
+        ends = self.now + (BURST + 8) * PERIOD
+        while (deadline := self.aggregator.deadline) is not None:
+            holds(3, deadline <= ends, f"it is told at {deadline}, and the end is {ends}")
+            self.now = max(self.now, deadline)
+            pending = len(self.aggregator._pending) + len(self.aggregator._further)
+            self.write(works=True)
+            left = len(self.aggregator._pending) + len(self.aggregator._further)
+            holds(3, left < pending, "it is due and not told")
+        if not self.few:
+            for key, said in self.newest.items():
+                holds(3, self.last_written.get(key) == said, f"{said} is not told")
+        holds(4, self.told == self.said, f"Events stand for {self.told} of {self.said} notices")
+
+
+def run(*, examples: int, module: ModuleType = real, number: int = 0) -> None:
+    """Live so many lives; the number chooses which."""
+    live(World, examples=examples, steps=30, number=number, least=60, shrinks=module is real, module=module)
+
+
+@pytest.mark.drawn
+def test_every_invariant_holds() -> None:
+    run(examples=300)
+
+
+MUTANTS = [
+    Mutant(1, "no pause", 'self._told.get(key, float("-inf")) + PERIOD', 'float("-inf")'),
+    Mutant(1, "what was told is forgotten", "if now - at >= PERIOD]", "if now - at >= 0.0]"),
+    Mutant(2, "nobody counts", "            bucket.tokens -= len(groups)\n", ""),
+    Mutant(2, "the bucket has no bottom", "if bucket.tokens + _ROUNDING < len(groups):", "if False:"),
+    Mutant(2, "it fills too fast", "(now - self.at) / PERIOD", "(now - self.at)"),
+    Mutant(3, "the first word counts", "_Pending(new.notice, old.since,", "_Pending(old.notice, old.since,"),
+    Mutant(3, "what could not be written is lost", "if pending.notice.key not in self._pending:", "if False:"),
+    Mutant(3, "it goes back in time", "if pending.notice.key not in self._pending:", "if True:"),
+    Mutant(3, "nobody asks again", "        return min(times, default=None)", "        return None"),
+    Mutant(3, "many wait for as many tokens", "or len(keys) > bucket.tokens", "or False"),
+    Mutant(4, "other words count", "old.count + 1 if old.notice == new.notice else new.count", "old.count + 1"),
+    Mutant(4, "a repetition is nothing", "count=known.count + count", "count=known.count"),
+    Mutant(4, "an Event that has expired is known", "if series.event == event]:", "if not series.event]:"),
+    Mutant(4, "what a newer one replaces is nothing", "count, old.notices + new.notices)", "count, new.notices)"),
+    Mutant(4, "what could not be written is nothing", "notices += pending.notices", "notices += 0"),
+    Mutant(4, "further ones are nothing", "        further.notices += new.notices\n", ""),
+    Mutant(5, "no end", "len(self._pending) + len(self._told) < self._most_subjects", "True"),
+]  # fmt: skip
+
+
+@pytest.mark.repository
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.invariant}-{mutant.name}")
+def test_a_mutant_is_killed(mutant: Mutant) -> None:
+    module = mutant.load("kdp.cluster.event_aggregation")
+    assert_killed(mutant, (partial(run, examples=40, module=module, number=number) for number in range(60)))
+
+
+def test_each_invariant_has_a_mutant() -> None:
+    numbers = re.findall(r"^(\d+)\. ", real.__doc__ or "", re.MULTILINE)
+    assert {str(mutant.invariant) for mutant in MUTANTS} == set(numbers) == set("12345")
+
+
+def played(aggregator: EventAggregator, now: float, until: float) -> list[tuple[float, Telling]]:
+    """Return what is told until then, each when it is due."""
+    told: list[tuple[float, Telling]] = []
+    while (deadline := aggregator.deadline) is not None and deadline <= until:
+        now = max(now, deadline)
+        for telling in aggregator.due(now):
+            aggregator.written(telling, f"event-{len(told)}" if telling.event is None else telling.event)
+            told.append((now, telling))
+    return told
+
+
+def test_a_hundred_flaps_a_second_make_one_event_in_ten_seconds() -> None:
+    aggregator, told = EventAggregator(), list[tuple[float, Telling]]()
+    for step in range(6000):
+        now = step / 100
+        reason = ("DeviceUnhealthy", "DeviceRecovered")[step % 2]
+        aggregator.add(notice("gpu-0", reason=reason), now)
+        told += played(aggregator, now, now)
+    times = [at for at, _ in told]
+    assert len(times) == 6
+    assert all(later - earlier >= PERIOD for earlier, later in pairwise(times))
+    assert {telling.reason for _, telling in told} <= {"DeviceUnhealthy", "DeviceRecovered"}
+
+
+def test_many_devices_that_fail_together_are_one_event() -> None:
+    aggregator = EventAggregator()
+    for number in range(5000):
+        aggregator.add(notice(f"gpu-{number}"), 0.0)
+    [(_, telling)] = played(aggregator, 0.0, 60.0)
+    assert telling.message == f"5000 devices: {', '.join(f'gpu-{n}' for n in range(8))}, ..."
+    assert telling.count == 1
+
+
+def test_a_few_devices_are_an_event_each() -> None:
+    aggregator = EventAggregator()
+    for number in range(MOST_SINGLE):
+        aggregator.add(notice(f"gpu-{number}"), 0.0)
+    told = [telling for _, telling in played(aggregator, 0.0, 60.0)]
+    assert [telling.message for telling in told] == [f"device gpu-{n} is hot" for n in range(MOST_SINGLE)]
+
+
+def test_what_happens_again_counts_in_the_same_event() -> None:
+    aggregator = EventAggregator()
+    told: list[Telling] = []
+    for at in (0.0, 100.0):
+        for _ in range(3):
+            aggregator.add(notice("gpu-0"), at)
+        told += [telling for _, telling in played(aggregator, at, at + 50.0)]
+    assert [(each.event, each.count, each.first) for each in told] == [(None, 3, 0.0), ("event-0", 6, 0.0)]

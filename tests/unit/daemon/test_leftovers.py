@@ -1,0 +1,278 @@
+"""What ``kdp uninstall`` finds and removes, and what it leaves alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import attrs
+import pytest
+from typing_extensions import override
+
+import kdp
+from kdp.daemon.leftovers import Leftover, Owner, find, owner_of, remove
+from kdp.daemon.mode_lock import mark_of
+from kdp.daemon.own_socket import path_in
+from kdp.daemon.plan import Plan
+from kdp.daemon.settings import Settings
+from kdp.kubelet.sockets import plugin_prefix
+from kdp.operations.feature_files import FeatureFile, file_name
+from kdp.storage import locks
+
+DRIVER = "widget.example.com"
+
+
+@attrs.frozen
+class Node:
+    """A node's directories, short enough for sockets.
+
+    Attributes:
+        root: Where all of them are.
+        settings: The settings that name them.
+    """
+
+    root: Path
+    settings: Settings
+
+    @classmethod
+    def make(cls, root: Path) -> Node:
+        settings = Settings(
+            kubelet_root=root / "kubelet",
+            cdi_dir=root / "cdi",
+            state_dir=root / "kdp",
+            labels_dir=root / "features.d",
+        )
+        paths = settings.paths
+        for folder in (
+            paths.device_plugin_dir,
+            paths.plugins_registry_dir,
+            paths.plugins_dir,
+            root / "cdi",
+            root / "features.d",
+        ):
+            folder.mkdir(parents=True)
+        (root / "kdp").mkdir()
+        return cls(root, settings)
+
+    @property
+    def state(self) -> Path:
+        return self.root / "kdp"
+
+    def files(self) -> set[str]:
+        """Return all files, and directories with a slash behind them."""
+        return {f"{path.relative_to(self.root)}{'/' * (path.is_dir())}" for path in self.root.rglob("*")}
+
+
+@pytest.fixture
+def node(tmp_path_factory: pytest.TempPathFactory) -> Node:
+    return Node.make(tmp_path_factory.mktemp("n"))
+
+
+def dead_socket(path: Path) -> None:
+    with closing(socket.socket(socket.AF_UNIX)) as made:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        made.bind(os.fspath(path))
+
+
+@pytest.fixture
+def listening() -> Iterator[Callable[[Path], None]]:
+    """Make sockets that answer."""
+    made: list[socket.socket] = []
+
+    def make(path: Path) -> None:
+        each = socket.socket(socket.AF_UNIX)
+        made.append(each)
+        each.bind(os.fspath(path))
+        each.listen()
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def leave_everything(node: Node, resource: str = "example.com/widget") -> None:
+    """Put there what a plugin and a driver of a resource leave, if they are killed at a bad moment."""
+    paths, stem = node.settings.paths, resource.replace("/", "_")
+    prefix = plugin_prefix(paths.device_plugin_dir, resource)
+    dead_socket(paths.device_plugin_dir / f"{prefix}0a1b2c3d-1.sock")
+    dead_socket(paths.device_plugin_dir / ".kdp" / f".{prefix}0a1b2c3d-2.sock")
+    dead_socket(paths.plugins_registry_dir / f"{DRIVER}-reg.sock")
+    data = paths.plugins_dir / DRIVER
+    dead_socket(data / "dra.sock")
+    for name in ("serialize.lock", "claims/.x.json.0a1b.draft", "metadata/uid/request.json"):
+        (data / name).parent.mkdir(parents=True, exist_ok=True)
+        (data / name).touch()
+    for name in (f"kdp_kdp.example.com_{stem.split('_')[1]}.json", f"kdp_{DRIVER}_claim_uid.json"):
+        (node.root / "cdi" / name).touch()
+    for name in (f"{stem}.device-plugin.lock", f"{stem}.dra.lock", f"{stem}.{'0' * 12}.json.set-aside-12"):
+        (node.state / name).touch()
+    (node.state / "config-0a1b2c3d.json").write_text(json.dumps({"targets": ["widgets.py:Widgets"]}))
+    dead_socket(path_in(node.state, "device-plugin", [resource]))
+    FeatureFile(node.root / "features.d" / file_name(resource)).keep({"example.com/widget.count": "4"})
+    (node.root / "features.d" / f".{file_name(resource)}.{'0' * 12}.draft").touch()
+
+
+OWNER = Owner(
+    targets=("widgets.py:Widgets",),
+    keys=("example.com/widget",),
+    resources=("example.com/widget",),
+    driver=DRIVER,
+)
+
+
+@pytest.mark.parametrize("owner", [None, OWNER], ids=["all of kdp", "one plugin"])
+def test_afterwards_the_node_is_as_before(node: Node, owner: Owner | None) -> None:
+    before = node.files() - {"kdp/"}
+    leave_everything(node)
+
+    found = find(node.settings, owner)
+
+    assert not [each for each in found if each.obstacle]
+    assert remove(found) == []
+    assert node.files() == before
+    assert [each for each in find(node.settings) if not each.is_directory] == []
+
+
+def test_what_is_not_kdps_stays(node: Node) -> None:
+    paths = node.settings.paths
+    others = [
+        paths.device_plugin_dir / "kubelet_internal_checkpoint",
+        paths.device_plugin_dir / "nvidia.sock",
+        paths.device_plugin_dir / "kdp-notes.txt",
+        paths.plugins_dir / "other.example.com/claims/a.json",
+        node.root / "cdi/nvidia.yaml",
+        node.root / "cdi/kdp_.txt",
+        node.root / "features.d/kdp-notes",
+        node.root / "features.d/gpu-features",
+        node.state / "notes.txt",
+        node.state / "a.json",
+    ]
+    for path in others:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    os.symlink(others[0], paths.device_plugin_dir / "kdp-link.sock")
+    before = node.files()
+
+    remove(find(node.settings))
+
+    assert node.files() == before
+
+
+def test_another_plugins_files_stay_if_one_is_meant(node: Node) -> None:
+    leave_everything(node, "example.org/other")
+    (node.state / "config-0a1b2c3d.json").write_text(json.dumps({"targets": ["other"]}))
+    before = {each for each in node.files() if DRIVER not in each}
+
+    remove(find(node.settings, attrs.evolve(OWNER, driver=None)))
+
+    assert before <= node.files() | {"kubelet/device-plugins/.kdp/"}
+
+
+def obstacles(found: list[Leftover]) -> dict[str, str]:
+    return {each.path.name: each.obstacle for each in found if each.obstacle is not None}
+
+
+def test_a_living_plugin_is_found_by_its_sockets(node: Node, listening: Callable[[Path], None]) -> None:
+    leave_everything(node)
+    living = node.settings.paths.device_plugin_dir / "kdp-example.com_widget-00000000-9.sock"
+    commands = node.state / "example.org_other-0a1b2c3d.sock"
+    listening(living)
+    listening(commands)
+
+    found = obstacles(find(node.settings))
+
+    assert found == dict.fromkeys((living.name, commands.name), "a process answers there: end the plugin")
+
+
+def test_a_living_plugin_is_found_by_its_locks(node: Node) -> None:
+    leave_everything(node)
+    allocations = node.state / f"example.com_widget.{'1' * 12}.json"
+    held = [node.state / "example.com_widget.dra.lock", allocations]
+    descriptors = [locks.open_file(path) for path in held]
+    for descriptor in descriptors:
+        assert locks.lock(descriptor, is_shared=True)
+    try:
+        found = obstacles(find(node.settings))
+    finally:
+        for descriptor in descriptors:
+            locks.close(descriptor)
+
+    assert found == {path.name: "a process holds its lock: end the plugin" for path in held}
+    # To look takes no lock away.
+    assert obstacles(find(node.settings)) == {allocations.name: "pods had devices when the plugin ended: end them"}
+
+
+def test_a_claim_that_is_prepared_is_a_reason_to_wait(node: Node) -> None:
+    leave_everything(node)
+    (node.settings.paths.plugins_dir / DRIVER / "claims/6f1b.json").touch()
+
+    assert obstacles(find(node.settings)) == {"6f1b.json": "a pod may still have the claim 6f1b"}
+
+
+def test_names_tell_resources_and_drivers(node: Node) -> None:
+    leave_everything(node)
+    mark = mark_of(node.settings.kubelet_root)
+    for name in (
+        f"example.com_own_name{mark}",
+        "example.com_default",
+        "example.com_elsewhere@00000000",
+        f"widgets.Widgets{mark}",
+    ):
+        (node.state / f"{name}.device-plugin.lock").touch()
+    (node.state / f"example.com_named.{'2' * 12}.json").touch()
+
+    found = find(node.settings)
+
+    assert {each.resource for each in found} == {
+        None,
+        "example.com/own_name",
+        "example.com/named",
+        "example.com/widget",
+    }
+    assert {each.driver for each in found} == {None, DRIVER}
+
+
+def test_without_any_directory_nothing_is_found(tmp_path: Path) -> None:
+    missing = Settings(kubelet_root=tmp_path / "a", cdi_dir=tmp_path / "b", labels_dir=tmp_path / "c", state_dir=None)
+
+    assert find(missing) == []
+    assert find(missing, OWNER) == []
+
+
+def test_what_cannot_be_removed_is_told(node: Node) -> None:
+    folder = node.root / "cdi/kdp_folder.json"
+    folder.mkdir()
+
+    [(failed, why)] = remove([Leftover(path=folder, what="CDI file")])
+
+    assert failed.path == folder
+    assert why
+
+
+def test_whose_files_a_plan_means() -> None:
+    class Widgets(kdp.DeviceBackend):
+        resource = "example.com/widget"
+
+        @override
+        def discover(self) -> list[kdp.Device]:
+            return []
+
+    class Unnamed(kdp.DeviceBackend):
+        @override
+        def discover(self) -> list[kdp.Device]:
+            return []
+
+    assert owner_of(Plan((Widgets(),), Settings()), ["w.py:Widgets"]) == Owner(
+        targets=("w.py:Widgets",),
+        keys=("example.com/widget",),
+        resources=("example.com/widget",),
+        driver="widget.example.com",
+    )
+    shared = owner_of(Plan((Widgets(),), Settings(replicas=2, replica_resource="shared")), ["w"])
+    assert shared.resources == ("example.com/widget.shared",)
+    unnamed = owner_of(Plan((Unnamed(),), Settings()), ["u"])
+    assert (unnamed.resources, unnamed.driver) == ((), None)

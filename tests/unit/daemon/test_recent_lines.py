@@ -1,0 +1,136 @@
+"""The last lines of the log: how many, and that nothing blocks, recurses, or raises while they are kept."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import anyio
+from anyio import to_thread
+
+from kdp.cli.asking import ask
+from kdp.daemon import logs
+from kdp.daemon.pages import log_page
+from kdp.daemon.parsers import Address
+from kdp.daemon.probes import Probes, Readiness
+from kdp.daemon.recent_lines import MOST_BYTES, MOST_LINES, RecentLines
+from kdp.daemon.settings import Settings
+from kdp.daemon.stderr_handler import StderrHandler
+
+from .test_logs import new_process
+from .test_probes import asked
+
+
+def test_the_last_lines_stay() -> None:
+    recent = RecentLines()
+    for number in range(MOST_LINES + 3):
+        recent.add(b"%d\n" % number)
+    lines = recent.text().splitlines()
+    assert (len(lines), lines[0], lines[-1]) == (MOST_LINES, "3", str(MOST_LINES + 2))
+
+
+def test_bytes_are_bounded_too_and_a_long_line_is_cut() -> None:
+    recent = RecentLines()
+    for _ in range(100):
+        recent.add(b"x" * 1000 + b"\n")
+    assert MOST_BYTES - 1001 < len(recent.text()) <= MOST_BYTES
+    recent.add(b"y" * (2 * MOST_BYTES))
+    assert recent.text() == "y" * (MOST_BYTES - 1) + "\n"
+
+
+def test_many_threads_and_a_reader_do_not_disturb_each_other() -> None:
+    recent, end, failures = RecentLines(), threading.Event(), list[BaseException]()
+
+    def write() -> None:
+        try:
+            for number in range(2000):
+                recent.add(b"z" * (number % 700) + b"\n")
+        except BaseException as error:  # noqa: BLE001 - told by the test
+            failures.append(error)
+
+    def read() -> None:
+        try:
+            while not end.is_set():
+                assert len(recent.text()) <= MOST_BYTES + 4 * 701  # each writer may be between its line and the bound
+        except BaseException as error:  # noqa: BLE001 - told by the test
+            failures.append(error)
+
+    reader = threading.Thread(target=read)
+    writers = [threading.Thread(target=write) for _ in range(4)]
+    for thread in (reader, *writers):
+        thread.start()
+    for thread in writers:
+        thread.join(60)
+    end.set()
+    reader.join(60)
+    assert not failures
+    assert len(recent.text()) <= MOST_BYTES
+
+
+def test_they_are_kept_only_for_a_process_with_a_socket_and_through_a_reload() -> None:
+    with new_process() as root:
+        logs.configure(Settings())
+        assert logs.recent() is None
+        logs.configure(Settings(), keeps_recent=True)
+        logging.getLogger("vendor").warning("first\x1b")
+        logs.configure(Settings(log_format="json"), keeps_recent=True)
+        logging.getLogger("vendor").warning("second")
+        found = logs.recent()
+        assert found is not None
+        first, second = found.text().splitlines()
+        assert first.endswith("WARNING vendor: first\\x1b")
+        assert '"msg": "second"' in second
+        assert isinstance(root.handlers[0], StderrHandler)
+        logs.configure(Settings())
+        assert logs.recent() is None
+
+
+def test_a_reader_waits_for_no_lock_and_a_bad_argument_is_a_line() -> None:
+    with new_process() as root:
+        logs.configure(Settings(), keeps_recent=True)
+        found = logs.recent()
+        assert found is not None
+        logging.getLogger("vendor").warning("%d", "no number")
+        root.handlers[0].acquire()
+        try:
+            texts: list[str] = []
+            thread = threading.Thread(target=lambda: texts.append(found.text()))
+            thread.start()
+            thread.join(10)
+        finally:
+            root.handlers[0].release()
+        assert "a log line could not be written (TypeError)" in texts[0]
+
+
+def test_a_finalizer_that_logs_while_a_line_is_added_is_no_fault() -> None:
+    class Dying:
+        def __del__(self) -> None:
+            logging.getLogger("vendor").warning("finalized")
+
+    with new_process():
+        logs.configure(Settings(), keeps_recent=True)
+        for _ in range(50):
+            cycle = [Dying()]
+            cycle.append(cycle)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+            del cycle
+            logging.getLogger("vendor").warning("added")
+        gc.collect()
+        found = logs.recent()
+        assert found is not None
+        assert found.text().count("finalized") == 50
+
+
+async def test_the_unix_socket_has_the_page_and_the_port_has_not(tmp_path: Path) -> None:
+    recent = RecentLines()
+    recent.add(b"a secret line\n")
+    page = log_page(recent.text)
+    path = tmp_path / "own.sock"
+    with closing(Probes(Address("127.0.0.1", 0), lambda: Readiness(True, {}), path=path, pages={"/log": page})) as it:
+        assert (await asked(it, "/log"))[0] == 403
+        with anyio.fail_after(30):
+            while not path.exists():  # noqa: ASYNC110 - a file
+                await anyio.sleep(0.01)
+        assert await to_thread.run_sync(ask, str(path), "/log") == (0, "a secret line\n")

@@ -1,0 +1,68 @@
+"""What the doctor asks of an API server."""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+from anyio import to_thread
+from tests.unit.cluster.http_server import Answer, HttpServer, served
+
+from kdp.doctor import cluster
+from kdp.doctor.cluster import ClusterFacts, ask
+
+
+def kubeconfig(folder: Path, url: str) -> Path:
+    config = {
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": {"token": "known"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    file = folder / "kubeconfig"
+    file.write_text(json.dumps(config))
+    return file
+
+
+async def asked(server: HttpServer, folder: Path) -> ClusterFacts:
+    return await to_thread.run_sync(partial(ask, kubeconfig(folder, server.url)))
+
+
+async def test_classes_and_claims_are_two_lists(tmp_path: Path) -> None:
+    async with served() as server:
+        server.reply = lambda request: Answer(body={"items": [{"metadata": {"name": request.path}}, 7]})
+        found = await asked(server, tmp_path)
+    base = "/apis/resource.k8s.io/v1"
+    assert [each["metadata"]["name"] for each in (*found.classes, *found.claims)] == [
+        f"{base}/deviceclasses",
+        f"{base}/resourceclaims",
+    ]
+    assert found.problem == ""
+
+
+async def test_a_refusal_is_the_reason(tmp_path: Path) -> None:
+    async with served() as server:
+        server.reply = lambda _: Answer(
+            status=403, body={"message": "User u cannot list resource", "reason": "Forbidden"}
+        )
+        found = await asked(server, tmp_path)
+    assert "a role must grant the verb 'list' on 'deviceclasses'" in found.problem
+
+
+def test_no_configuration_and_no_library_are_reasons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "the API server cannot be used as" in ask(tmp_path / "none").problem
+    monkeypatch.delitem(sys.modules, "kdp.cluster.client", raising=False)
+    monkeypatch.setitem(sys.modules, "httpx2", None)
+    assert "comes with the extra 'kube'" in ask(None).problem
+
+
+async def test_a_server_that_says_nothing_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "PATIENCE", 0.2)
+
+    async with served() as server:
+        server.reply = lambda _: None
+        found = await asked(server, tmp_path)
+    assert "did not answer within 0.2 s" in found.problem or "said nothing for 0.2 s" in found.problem

@@ -1,0 +1,109 @@
+"""The kubelet's directory: missing, elsewhere, pinned, read-only, or in order."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kdp.doctor import kubelet
+from kdp.doctor.rights import is_read_only, may_write
+
+from .samples import listening, node_in, plugin_dir, told, written
+
+
+def process(root: Path, pid: int, *words: str) -> None:
+    written(root / "host/proc" / str(pid) / "cmdline", "\0".join((*words, "")))
+
+
+def test_a_directory_that_is_missing(tmp_path: Path) -> None:
+    verdict, text = told(kubelet.directory(node_in(tmp_path)))
+    assert verdict == "failed"
+    assert "device-plugins does not exist, so no kubelet runs here" in text
+    verdict, text = told(kubelet.directory(node_in(tmp_path, environ={"KUBERNETES_SERVICE_HOST": "10.0.0.1"})))
+    assert "in this container | mount the node's" in text
+
+
+@pytest.mark.parametrize("root", ["/var/lib/k0s/kubelet", "/var/snap/microk8s/common/var/lib/kubelet"])
+def test_a_directory_that_is_elsewhere(tmp_path: Path, root: str) -> None:
+    with listening(tmp_path / f"host{root}/device-plugins/kubelet.sock"):
+        verdict, text = told(kubelet.directory(node_in(tmp_path)))
+    assert verdict == "failed"
+    assert f"a kubelet.sock is in {tmp_path}/host{root}/device-plugins | mount that directory" in text
+
+
+def test_a_directory_that_the_command_line_of_a_kubelet_names(tmp_path: Path) -> None:
+    process(tmp_path, 40, "/usr/bin/kubelet", "--root-dir", "/data/k")
+    with listening(tmp_path / "host/data/k/device-plugins/kubelet.sock"):
+        assert "/data/k/device-plugins" in told(kubelet.directory(node_in(tmp_path)))[1]
+
+
+def test_something_else_than_a_directory(tmp_path: Path) -> None:
+    node = node_in(tmp_path)
+    written(node.paths.device_plugin_dir, "")
+    assert told(kubelet.directory(node))[0] == "failed"
+    assert "is no directory | remove it" in told(kubelet.directory(node))[1]
+
+
+def test_a_directory_in_order(tmp_path: Path) -> None:
+    node = node_in(tmp_path)
+    plugin_dir(node)
+    for ask in (kubelet.directory, kubelet.pinned, kubelet.writable):
+        assert told(ask(node))[0] == "ok"
+
+
+def test_a_directory_that_was_removed_under_its_mount(tmp_path: Path) -> None:
+    directory = tmp_path / "kubelet/device-plugins"
+    directory.mkdir(parents=True)
+    held = os.open(directory, os.O_RDONLY)
+    directory.rmdir()
+    try:  # a descriptor pins it as a mount does
+        os.symlink(f"/proc/self/fd/{held}", directory)
+        verdict, text = told(kubelet.pinned(node_in(tmp_path)))
+    finally:
+        os.close(held)
+    assert verdict == "failed"
+    assert "this container still has the old one | make a new container" in text
+
+
+def test_without_a_directory_its_details_are_not_known(tmp_path: Path) -> None:
+    assert told(kubelet.pinned(node_in(tmp_path)))[0] == "not known"
+    assert told(kubelet.writable(node_in(tmp_path)))[0] == "not known"
+
+
+def test_a_directory_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = node_in(tmp_path)
+    plugin_dir(node)
+    monkeypatch.setattr(kubelet, "may_write", lambda path: False)
+    assert "may not write to" in told(kubelet.writable(node))[1]
+    monkeypatch.setattr(kubelet, "is_read_only", lambda path: True)
+    verdict, text = told(kubelet.writable(node))
+    assert verdict == "failed"
+    assert "read-only file system | remove readOnly" in text
+
+
+def test_the_kernel_says_which_file_system_is_read_only(tmp_path: Path) -> None:
+    assert not is_read_only(tmp_path)
+    assert may_write(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "verdict"),
+    [
+        (["/usr/bin/kubelet"], "ok"),
+        (["k0s", "--root-dir=/other"], "warning"),
+        (["/usr/bin/kubelet", "--root-dir=ROOT"], "ok"),
+        (["/usr/local/bin/k3s", "server", "--kubelet-arg=root-dir=/other"], "warning"),
+        (["bash", "--root-dir=/other"], "not known"),
+    ],
+)
+def test_the_root_directory_of_the_running_kubelet(tmp_path: Path, words: list[str], verdict: str) -> None:
+    node = node_in(tmp_path)
+    inside = tmp_path / "host/var/lib/kubelet"
+    inside.mkdir(parents=True)
+    (tmp_path / "kubelet").symlink_to(inside)
+    process(tmp_path, 40, *(word.replace("ROOT", "/var/lib/kubelet") for word in words))
+    found, text = told(kubelet.root(node))
+    assert found == verdict
+    assert verdict != "warning" or "--pod-resources-dir /other/pod-resources" in text

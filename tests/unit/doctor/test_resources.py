@@ -1,0 +1,194 @@
+"""Resources: not registered, badly named, served twice, without healthy devices, or in order."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kdp.doctor import listing, resources
+from kdp.doctor.answers import Answer
+from kdp.doctor.node import Node, Once, Target
+from kdp.errors import ConfigurationError, PodResourcesError
+
+from .samples import RESOURCE, device, listening, node_in, plugin_dir, prefix, resource, status, told
+
+GOOD = status(resource(device("w0")))
+
+ABOUT_A_PLUGIN = (
+    resources.ready,
+    resources.registered,
+    resources.name,
+    resources.served_elsewhere,
+    resources.allocatable,
+    listing.same,
+)
+
+
+@pytest.mark.parametrize("ask", ABOUT_A_PLUGIN, ids=lambda ask: ask.__name__)
+def test_without_an_answering_plugin_nothing_is_known(tmp_path: Path, ask: Callable[[Node], Answer]) -> None:
+    for node in (node_in(tmp_path), node_in(tmp_path, "Connection refused")):
+        assert told(ask(node))[0] == "not known"
+
+
+@pytest.mark.parametrize("ask", ABOUT_A_PLUGIN[:-1], ids=lambda ask: ask.__name__)
+def test_a_plugin_in_order(tmp_path: Path, ask: Callable[[Node], Answer]) -> None:
+    assert told(ask(node_in(tmp_path, GOOD)))[0] == "ok"
+
+
+def test_a_plugin_that_is_not_ready(tmp_path: Path) -> None:
+    waits = status(resource(), ready=False, backends=[{"class": "W", "reason": "the driver is not loaded"}])
+    verdict, text = told(resources.ready(node_in(tmp_path, waits)))
+    assert (verdict, "W: the driver is not loaded | " in text) == ("failed", True)
+    assert "not registered" in told(resources.ready(node_in(tmp_path, status(resource(), ready=False))))[1]
+
+
+def test_a_resource_without_a_stream(tmp_path: Path) -> None:
+    waits = status(resource(device("w0"), state="awaiting stream"), ready=False)
+    verdict, text = told(resources.registered(node_in(tmp_path, waits)))
+    assert verdict == "failed"
+    assert f"{RESOURCE}: awaiting stream | restart the kubelet" in text
+    waits = status(resource(state="waiting", reason="there is no kubelet.sock"), ready=False)
+    assert (
+        "waiting (there is no kubelet.sock) | see the answers"
+        in told(resources.registered(node_in(tmp_path, waits)))[1]
+    )
+    assert told(resources.registered(node_in(tmp_path, status())))[0] == "warning"
+
+
+def test_a_driver_is_registered_and_has_no_resource_name(tmp_path: Path) -> None:
+    driver = status(resource(device("w0"), name="w.example.com", state="published"), mode="dra")
+    assert told(resources.registered(node_in(tmp_path, driver)))[0] == "ok"
+    assert told(resources.name(node_in(tmp_path, driver)))[0] == "not known"
+
+
+def test_a_name_that_the_kubelet_refuses(tmp_path: Path) -> None:
+    target = Once(lambda: Target(label="W", resources=("widget",), needs=None))
+    verdict, text = told(resources.name(node_in(tmp_path, target=target)))
+    assert verdict == "failed"
+    assert "resource name 'widget': must be a domain, one slash and a name" in text
+    assert told(resources.target(node_in(tmp_path, target=target)))[0] == "ok"
+    assert told(resources.name(node_in(tmp_path, status(resource(name="x.kubernetes.io/w")))))[0] == "failed"
+
+
+def test_a_target_that_cannot_be_loaded(tmp_path: Path) -> None:
+    def load() -> Target:
+        raise ConfigurationError("target 'w:W': no module named 'w'")
+
+    node = node_in(tmp_path, target=Once(load))
+    assert told(resources.target(node)) == (
+        "failed",
+        "target 'w:W': no module named 'w' | correct the target or its parameters: kdp devices TARGET",
+    )
+    assert told(resources.name(node))[0] == "not known"
+    assert told(resources.target(node_in(tmp_path)))[0] == "not known"
+
+
+OTHER = """
+import socket, sys
+made = socket.socket(socket.AF_UNIX)
+made.bind(sys.argv[1])
+made.listen()
+print("listens", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_resource_that_two_processes_serve(tmp_path: Path) -> None:
+    node = node_in(tmp_path, GOOD)
+    directory = plugin_dir(node)
+    paths = [str(directory / f"{prefix(node)}{token}-1.sock") for token in ("aaaaaaaa", "bbbbbbbb")]
+    others: list[subprocess.Popen[bytes]] = []
+    text = ""
+    try:
+        for path, count in zip(paths, (1, 2), strict=True):
+            command = [sys.executable, "-c", OTHER, path]
+            others.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+            assert others[-1].stdout is not None
+            assert others[-1].stdout.readline() == b"listens\n"
+            verdict, text = told(resources.served_elsewhere(node))
+            assert verdict == ("ok" if count == 1 else "warning")
+        assert f"{RESOURCE}: 2 sockets of several processes answer" in text
+    finally:
+        for other in others:
+            other.communicate(timeout=20)
+
+
+def test_no_healthy_device(tmp_path: Path) -> None:
+    sick = status(resource(*(device(f"w{n}", reason="fan failed") for n in range(2)), device("w2", reason="lost")))
+    verdict, text = told(resources.allocatable(node_in(tmp_path, sick)))
+    assert verdict == "failed"
+    assert f"{RESOURCE}: 0 of 3 devices healthy; 2 times: fan failed, 1 times: lost | remove the reason" in text
+    assert "no device was discovered" in told(resources.allocatable(node_in(tmp_path, status(resource()))))[1]
+    half = status(resource(device("w0"), device("w1", reason="")))
+    verdict, text = told(resources.allocatable(node_in(tmp_path, half)))
+    assert (verdict, "1 of 2 devices healthy; 1 times: no reason was given" in text) == ("warning", True)
+
+
+@pytest.fixture
+def kubelet_lists(monkeypatch: pytest.MonkeyPatch) -> dict[str, frozenset[str]]:
+    lists: dict[str, frozenset[str]] = {}
+    monkeypatch.setattr(listing, "SETTLE", 0.0)
+    monkeypatch.setattr(listing, "_kubelets", lambda node: lists)
+    return lists
+
+
+def test_a_kubelet_with_another_list(tmp_path: Path, kubelet_lists: dict[str, frozenset[str]]) -> None:
+    node = node_in(tmp_path, GOOD)
+    with listening(node.paths.pod_resources_socket):
+        verdict, text = told(listing.same(node))
+        assert (verdict, f"{RESOURCE}: the kubelet does not offer w0 |" in text) == ("warning", True)
+        kubelet_lists[RESOURCE] = frozenset({"w0", "w1"})
+        assert "the kubelet offers w1, which the plugin does not report as healthy" in told(listing.same(node))[1]
+        kubelet_lists[RESOURCE] = frozenset({"w0"})
+        assert told(listing.same(node))[0] == "ok"
+
+
+def test_a_change_that_is_under_way_is_no_difference(tmp_path: Path, kubelet_lists: dict[str, frozenset[str]]) -> None:
+    answers = iter([status(resource(device("w0"), device("w1"))), GOOD])
+    node = node_in(tmp_path, GOOD, ask=lambda path: (0, json.dumps(next(answers))))
+    kubelet_lists[RESOURCE] = frozenset({"w0"})
+    with listening(node.paths.pod_resources_socket):
+        assert told(listing.same(node))[0] == "ok"
+
+
+def test_a_list_that_is_cut_off_is_not_compared(tmp_path: Path, kubelet_lists: dict[str, frozenset[str]]) -> None:
+    node = node_in(tmp_path, status(resource(device("w0"), devices=2)))
+    with listening(node.paths.pod_resources_socket):
+        assert told(listing.same(node))[0] == "ok"
+
+
+def test_the_kubelet_is_not_asked_without_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = node_in(tmp_path, GOOD)
+    assert "there is no" in told(listing.same(node))[1]
+    monkeypatch.setattr(listing, "free_memory", lambda node: 3 << 20)
+    with listening(node.paths.pod_resources_socket):
+        assert "only 3 MiB of memory are free" in told(listing.same(node))[1]
+
+
+@pytest.mark.parametrize("error", [PodResourcesError("throttled"), TimeoutError()])
+def test_a_kubelet_that_does_not_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fail(node: Node) -> Mapping[str, Any]:
+        raise error
+
+    monkeypatch.setattr(listing, "_kubelets", fail)
+    node = node_in(tmp_path, GOOD)
+    with listening(node.paths.pod_resources_socket):
+        assert told(listing.same(node))[0] == "not known"
+
+
+def test_a_list_that_is_too_large(tmp_path: Path) -> None:
+    assert told(resources.list_size(node_in(tmp_path)))[0] == "not known"
+    assert told(resources.list_size(node_in(tmp_path, status(resource()))))[0] == "ok"
+    problem = "90000 devices can need 5000000 bytes in one list"
+    held = status(resource(too_large=problem))
+    verdict, text = told(resources.list_size(node_in(tmp_path, held)))
+    assert (verdict, f"{RESOURCE}: {problem} | declare fewer devices" in text) == ("warning", True)
+    assert text.endswith("until then the kubelet has the list before")
+    none = status(resource(too_large=problem, state="waiting"))
+    assert told(resources.list_size(node_in(tmp_path, none)))[0] == "failed"

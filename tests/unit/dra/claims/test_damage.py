@@ -1,0 +1,141 @@
+"""What chaos found: damaged records of claims, and a disk or descriptors that fail after `released`."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typing_extensions import override
+
+import kdp
+from kdp.model.claims import Claim
+
+from .claim_objects import claim, result
+from .claims_world import Widgets, World, running
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "emptied": lambda file: file.write_bytes(b""),
+    "cut": lambda file: file.write_bytes(file.read_bytes()[:-9]),
+    "removed": lambda file: file.unlink(),
+}
+
+
+class Fragile(Widgets):
+    """Once `released` has returned, nothing can be opened any more, until `heal`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        self._monkeypatch = monkeypatch
+        self._open = os.open
+
+    @override
+    def released(self, devices: kdp.Allocation) -> None:
+        super().released(devices)
+
+        def refused(*_: Any, **__: Any) -> int:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        self._monkeypatch.setattr(os, "open", refused)
+
+    def heal(self) -> None:
+        self._monkeypatch.setattr(os, "open", self._open)
+
+
+@pytest.fixture
+def backend() -> Widgets:
+    return Widgets()
+
+
+@pytest.fixture
+async def world(tmp_path: Path, backend: Widgets) -> AsyncIterator[World]:
+    async with running(tmp_path, backend) as found:
+        yield found
+
+
+def record_of(world: World, names: Claim) -> Path:
+    return world.preparer.store.directory / f"{names.uid}.json"
+
+
+async def prepared(world: World, number: int, *devices: str) -> str:
+    names = world.api.put(claim(number), [result(device, f"r{device}") for device in devices])
+    return (await world.preparer.prepare([names]))[names.uid].error
+
+
+async def unprepared(world: World, number: int) -> str:
+    names = claim(number)
+    return (await world.preparer.unprepare([names]))[names.uid].error
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_a_device_of_a_claim_whose_record_is_damaged_is_not_given_away(world: World, damage: str) -> None:
+    assert await prepared(world, 0, "w0") == ""
+    DAMAGES[damage](record_of(world, claim(0)))
+    assert "is already prepared for claim default/claim-0" in await prepared(world, 1, "w0")
+    assert await prepared(world, 2, "w1") == ""
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_a_claim_whose_record_is_damaged_is_undone_and_leaves_nothing(
+    world: World, backend: Widgets, damage: str
+) -> None:
+    assert await prepared(world, 0, "w0") == ""
+    DAMAGES[damage](record_of(world, claim(0)))
+    assert await unprepared(world, 0) == ""
+    assert backend.calls[-1] == ("released", "claim-0", "rw0", ("w0",))
+    assert world.files == []
+    assert world.preparer.store.set_aside == []
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_a_claim_that_is_gone_is_undone_although_its_record_is_damaged(
+    world: World, backend: Widgets, damage: str
+) -> None:
+    assert await prepared(world, 0, "w0") == ""
+    DAMAGES[damage](record_of(world, claim(0)))
+    world.api.drop(claim(0))
+    assert await world.preparer.collect(grace=3600) == [], "it is noticed, and may come back"
+    assert await world.preparer.collect(grace=0) == [claim(0).uid]
+    assert backend.given == set()
+    assert world.files == []
+
+
+async def test_a_claim_of_which_nothing_is_known_leaves_nothing(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    assert await prepared(world, 0, "w0") == ""
+    DAMAGES["cut"](record_of(world, claim(0)))
+    DAMAGES["cut"](world.cdi.file("widget.example.com/claim", claim(0).uid))
+    assert await unprepared(world, 0) == ""
+    assert world.files == []
+    assert "what it had is not known: released() was not called for it" in caplog.text
+    caplog.clear()
+    assert await unprepared(world, 0) == "", "now it is one that was never prepared"
+    assert not caplog.records
+
+
+async def test_released_is_called_once_although_there_are_no_descriptors_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = Fragile(monkeypatch)
+    async with running(tmp_path, backend) as world:
+        assert await prepared(world, 0, "w0", "w1") == ""
+        backend.calls.clear()
+        for _ in range(2):  # one for each request
+            assert await unprepared(world, 0) != ""
+            backend.heal()
+        assert await unprepared(world, 0) == ""
+        assert sorted(call[2] for call in backend.calls) == ["rw0", "rw1"]
+        assert world.files == []
+
+
+async def test_a_released_that_raises_is_called_again(world: World, backend: Widgets) -> None:
+    assert await prepared(world, 0, "w0") == ""
+    backend.calls.clear()
+    backend.failure = RuntimeError("busy")
+    assert "raised RuntimeError" in await unprepared(world, 0)
+    backend.failure = None
+    assert await unprepared(world, 0) == ""
+    assert len(backend.calls) == 2
+    assert world.files == []

@@ -1,0 +1,95 @@
+"""The whole page, the JSON beside it, and the policy that goes with both."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable
+
+import pytest
+
+from kdp.operations.page import StatusPage
+
+from .samples import HOSTILE, Parsed, device, document, event, hostile_document, resource
+
+Figure = Callable[[str, float, str], None]
+
+
+def between(page: str, tag: str) -> str:
+    [text] = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+    return str(text)
+
+
+def policy() -> dict[str, str]:
+    pairs = (each.partition(" ") for each in dict(StatusPage().headers)["Content-Security-Policy"].split("; "))
+    return {name: value for name, _, value in pairs}
+
+
+def test_the_policy_allows_the_script_and_the_style_of_the_page_and_nothing_else() -> None:
+    page, found = StatusPage().html(document()), policy()
+    for name, tag in (("script-src", "script"), ("style-src", "style")):
+        digest = base64.b64encode(hashlib.sha256(between(page, tag).encode()).digest()).decode()
+        assert found[name] == f"'sha256-{digest}'"
+    assert found["default-src"] == found["base-uri"] == found["form-action"] == found["frame-ancestors"] == "'none'"
+    assert (found["connect-src"], found["img-src"]) == ("'self'", "data:")
+    assert (found["require-trusted-types-for"], found["trusted-types"]) == ("'script'", "'none'")
+
+
+def test_it_names_no_other_address() -> None:
+    parsed = Parsed(StatusPage().html(hostile_document("https://example.com/x.js")))
+    links = {value for _, name, value in parsed.attributes if name in ("href", "src", "action")}
+    assert links == {"data:,", "/status.json"}
+    assert parsed.tags.count("script") == parsed.tags.count("style") == 1
+
+
+def test_a_browser_without_scripts_loads_it_again() -> None:
+    page = StatusPage().html(document())
+    assert between(page, "noscript") == '<meta http-equiv="refresh" content="5">'
+
+
+def test_its_landmarks_are_those_of_html() -> None:
+    tags = Parsed(StatusPage().html(document())).tags
+    assert [tags.count(tag) for tag in ("main", "header", "footer", "h1")] == [1, 1, 1, 1]
+    assert ("html", "lang", "en") in Parsed(StatusPage().html(document())).attributes
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_texts_of_others_change_neither_the_page_nor_its_json(text: str) -> None:
+    page = StatusPage()
+    harmless, hostile = (Parsed(page.html(hostile_document(each))) for each in ("harmless", text))
+    assert hostile.tags == harmless.tags
+    tree = page.tree(hostile_document(text))
+    assert tree.count("\n") == 1
+    assert tree.isascii()
+    assert json.loads(tree)["content"][0] == "main"
+
+
+def test_the_json_is_the_content_of_the_page() -> None:
+    made = document(resource(device()), events=[event()])
+
+    def as_html(tree: object) -> str:
+        if isinstance(tree, str):
+            return tree
+        assert isinstance(tree, list)
+        tag, attributes, *children = tree
+        text = "".join(f' {name}="{value}"' for name, value in attributes.items())
+        return f"<{tag}{text}>{''.join(map(as_html, children))}</{tag}>"
+
+    page = StatusPage()
+    ages = re.compile(r"\(\d+ [a-z]+\)")
+    shown = ages.sub("", page.html(made))
+    assert ages.sub("", as_html(json.loads(page.tree(made))["content"])) in shown
+    assert json.loads(page.tree(made))["title"] == "Ready: devices of worker-7"
+
+
+def test_a_page_of_many_devices_is_made_quickly(figure: Figure) -> None:
+    page = StatusPage()
+    made = document(resource(*(device(f"gpu-{i}") for i in range(1000))), events=[event()] * 200)
+    began = time.perf_counter()
+    text = page.html(made)
+    figure("status page of 1,000 devices and 200 events", (time.perf_counter() - began) * 1e3, "ms")
+    figure("status page of 1,000 devices and 200 events, size", len(text) / 1024, "KiB")
+    assert len(text) < 1 << 20

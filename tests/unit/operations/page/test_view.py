@@ -1,0 +1,144 @@
+"""The page says what the document says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kdp.operations.page.view import MOST_AT_ONCE, MOST_MEASURED, MOST_ROWS, content, title_of
+
+from .samples import HOSTILE, NOW, Parsed, backend, device, document, event, hostile_document, resource, sick
+
+
+def shown(*resources: dict[str, Any], **more: Any) -> str:
+    return Parsed(content(document(*resources, **more), NOW).as_html()).text
+
+
+def test_it_says_where_and_since_when_and_by_whom_devices_are_served() -> None:
+    text = shown(kubelet={"state": "listening", "since": "2026-03-03T12:00:00+00:00", "restarts": 2})
+    assert "Devices of worker-7" in text
+    assert "kdp 0.1.0, device plugin, process 7" in text
+    assert "Running since 09:00:00 (3 h)" in text
+    assert "listening since 3 Mar 12:00 (1 d) , seen to restart 2 times" in text
+
+
+def test_a_kubelet_that_is_not_there_is_said() -> None:
+    text = shown(kubelet={"state": "there is no kubelet.sock", "since": None, "restarts": 0})
+    assert "Kubelet there is no kubelet.sock" in text
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("connected", "Registered, the kubelet follows the devices since 11:00:00 (1 h) ."),
+        ("awaiting stream", "Registered, the kubelet has not asked for the devices yet"),
+        ("no hardware", "This node has no such hardware"),
+        ("published", "Published"),
+        ("a state of a later version", "a state of a later version"),
+    ],
+)
+def test_a_resource_has_its_state_in_words(state: str, words: str) -> None:
+    assert words in shown(resource(device(), state=state))
+
+
+def test_a_device_has_health_reason_holder_node_and_measurements() -> None:
+    measures = [
+        {"name": "utilization", "unit": "ratio", "help": "u"},
+        {"name": "memory_used", "unit": "bytes", "help": "m"},
+    ]
+    held = device(held_by="default/p (main)", numa_nodes=[0], measured={"utilization": 0.25, "memory_used": 3 << 30})
+    text = shown(resource(held, sick(held_by=None, numa_nodes=[])), backends=[backend(measures=measures)])
+    assert "Device Health Held by NUMA node Measured" in text
+    assert "gpu-0 Healthy default/p (main) 0 utilization 25 % memory used 3 GiB" in text
+    assert "gpu-1 Unhealthy since 11:55:00 (5 min) fan failed free not known nothing" in text
+    assert "1 of 2 healthy" in text
+
+
+def test_of_many_measurements_those_are_shown_that_are_declared_first() -> None:
+    measures = [{"name": f"number_{i}", "unit": "", "help": "n"} for i in range(12)]
+    measured = {f"number_{i}": float(i) for i in reversed(range(10))}
+    text = shown(resource(device(measured=measured)), backends=[backend(measures=measures)])
+    assert f"{' '.join(f'number {i} {i}' for i in range(MOST_MEASURED))} and {10 - MOST_MEASURED} more" in text
+    few = shown(resource(device(measured={"number_9": 9.0})), backends=[backend(measures=measures)])
+    assert "number 9 9" in few
+    assert "more" not in few
+
+
+def test_columns_that_nothing_is_known_of_are_left_out() -> None:
+    text = shown(resource(device()))
+    assert "Device Health gpu-0 Healthy" in text
+
+
+def test_a_device_of_a_unit_names_it() -> None:
+    assert "mig-3 of gpu-0 Healthy" in shown(resource(device("mig-3", unit="gpu-0")))
+
+
+def test_of_many_devices_those_that_are_not_healthy_are_shown() -> None:
+    many = [device(f"gpu-{i}") for i in range(MOST_ROWS + 50)]
+    text = shown(resource(*many, sick("broken")))
+    assert "broken Unhealthy" in text
+    assert "51 more devices are in /status.json." in text
+
+
+def test_what_is_wrong_stands_at_the_top() -> None:
+    text = shown(
+        ready=False,
+        reason="another mode serves the devices",
+        configuration={"state": "rejected", "reason": "unknown key 'x'", "since": "2026-03-04T11:00:00+00:00"},
+        absent=["Fpga: no card"],
+        backends=[backend(reason="driver not loaded")],
+    )
+    assert "Not ready" in text
+    assert "another mode serves the devices" in text
+    assert "The configuration was refused at 11:00:00, and an earlier one is used: unknown key 'x'" in text
+    assert "Gpus : driver not loaded" in text
+    assert "Fpga: no card" in text
+
+
+def test_a_driver_has_its_slices_and_claims() -> None:
+    claims = [
+        {"name": "default/c0", "uid": "u", "devices": ["gpu-0", "gpu-1"], "is_prepared": True},
+        {"name": "default/c1", "uid": "v", "devices": ["gpu-2"], "is_prepared": False},
+    ]
+    slices = {
+        "generation": 4,
+        "count": 2,
+        "problem": "no right to update",
+        "withheld": {"p0": "DRAPartitionableDevices"},
+    }
+    text = shown(resource(device(), state="published", claims=claims, slices=slices))
+    assert "ResourceSlices: 2 slices published, generation 4." in text
+    assert "no right to update" in text
+    assert "p0 is not published: the API server has DRAPartitionableDevices off" in text
+    assert "Claim State Devices default/c0 Prepared gpu-0, gpu-1 default/c1 Being prepared gpu-2" in text
+    assert "No slices yet." in shown(
+        resource(device(), claims=[], slices={"generation": 0, "count": 0, "problem": None})
+    )
+
+
+def test_events_come_newest_first_and_earlier_ones_on_demand() -> None:
+    events = [event("allocated", devices=[f"gpu-{i}"], text="as the policy preferred") for i in range(MOST_AT_ONCE + 3)]
+    text = shown(events=[*events, event("fault", devices=["gpu-1"], more=2, text="now Unhealthy (XID 79)", count=3)])
+    first = "11:59:00 Fault example.com/gpu gpu-1, and 2 more now Unhealthy (XID 79) (3 times, the last one then)"
+    assert text.index(first) < text.index("Allocated example.com/gpu gpu-27 as the policy preferred")
+    assert "4 earlier events" in text
+    assert "Nothing has happened yet." in shown(events=[])
+
+
+def test_without_a_history_there_is_no_timeline() -> None:
+    assert "Events" not in shown(events=None)
+
+
+def test_the_title_says_whether_the_node_is_well() -> None:
+    assert title_of(document()) == "Ready: devices of worker-7"
+    assert title_of(document(ready=False, node=None)) == "Not ready: devices of this node"
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_texts_of_others_make_no_elements(text: str) -> None:
+    harmless = Parsed(content(hostile_document("harmless"), NOW).as_html())
+    hostile = Parsed(content(hostile_document(text), NOW).as_html())
+    assert hostile.tags == harmless.tags
+    assert [(tag, name) for tag, name, _ in hostile.attributes] == [(tag, name) for tag, name, _ in harmless.attributes]
+    assert hostile.text.isprintable()

@@ -1,0 +1,52 @@
+"""Whether directories take files, on real directories and on a disk that does not answer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+
+from kdp.operations.directories import Directories
+
+PATIENCE = 10.0
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    with anyio.fail_after(PATIENCE):
+        while not condition():  # noqa: ASYNC110 - a thread changes it
+            await anyio.sleep(0.005)
+
+
+async def test_a_directory_that_is_mended_takes_files_again(tmp_path: Path) -> None:
+    (tmp_path / "cdi").touch()  # root may write to any directory, so that rights would refuse nothing
+    directories = Directories({"cdi": tmp_path / "cdi", "state": tmp_path / "new" / "state"}, pause=0.01)
+    assert not directories.writable
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(directories.follow)
+        await until(lambda: directories.writable == {"cdi": False, "state": True})
+        (tmp_path / "cdi").unlink()
+        await until(lambda: directories.writable == {"cdi": True, "state": True})
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_disk_that_does_not_answer_takes_no_file_and_keeps_no_other_one_waiting(tmp_path: Path) -> None:
+    is_there, looks = threading.Event(), list[str]()
+
+    def look(place: Path) -> str | None:
+        looks.append(place.name)
+        if place.name == "slow":
+            is_there.wait(PATIENCE)
+        return None
+
+    places = {"cdi": tmp_path / "slow", "state": tmp_path / "fast"}
+    directories = Directories(places, pause=0.01, patience=0.05, look=look)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(directories.follow)
+        await until(lambda: directories.writable == {"cdi": False, "state": True})
+        await until(lambda: looks.count("fast") > 2)
+        assert looks.count("slow") == 1  # no second thread waits for a disk that hangs
+        is_there.set()
+        await until(lambda: directories.writable == {"cdi": True, "state": True})
+        tasks.cancel_scope.cancel()

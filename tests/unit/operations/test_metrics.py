@@ -1,0 +1,451 @@
+"""The collector, with prometheus-client's own parser, and vendors who choose the worst names."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import kdp
+from kdp.cluster import events
+from kdp.deviceplugin.counts import PluginCounts
+from kdp.deviceplugin.status import ResourceStatus
+from kdp.deviceplugin.tracking.tracker import KubeletView
+from kdp.errors import printable
+from kdp.kubelet.podresources import Holder
+from kdp.operations import evictor
+from kdp.operations.cluster_counts import ClusterCounts
+from kdp.operations.cluster_reporter import ClusterReporter, ReportOptions
+from kdp.operations.devices import MOST_DEVICES
+from kdp.operations.directories import Directories
+from kdp.operations.eviction import EvictionPolicy
+from kdp.operations.metrics import Metrics
+from kdp.operations.plugins import PluginsReader
+from kdp.operations.reading import Configuration, Reading
+from kdp.operations.series import BUILD, LABELS, SERIES
+from kdp.supervision.health import DeviceHealth, HealthState
+from kdp.supervision.measuring import Measured, Measuring
+from kdp.supervision.shared_state import SharedState
+
+RESOURCE = "example.com/gpu"
+Figure = Callable[[str, float, str], None]
+
+
+class Manager:
+    """What metrics read of a `PluginManager`."""
+
+    kubelet_restarts = 2
+    state_problem: str | None = None
+
+    def __init__(self, *resources: ResourceStatus) -> None:
+        self.resources = {each.resource: each for each in resources}
+        self.state = SharedState()
+        self.supervisor = SimpleNamespace(
+            label="Gpus",
+            hooks=SimpleNamespace(state=self.state),
+            measuring=None,
+            discovered_at=time.monotonic() - 7,
+            poll_interval=5.0,
+            discovery=SimpleNamespace(value=SimpleNamespace(is_absent=False)),
+        )
+        self.supervisors: list[Any] = [self.supervisor]
+        self.held: dict[str, Mapping[str, Holder] | None] = {}
+        self.views: dict[str, KubeletView] = {}
+
+    def status(self) -> Any:
+        return SimpleNamespace(resources=self.resources)
+
+    def problem_of(self, resource: str) -> str | None:
+        return None
+
+    def holders(self, resource: str) -> Mapping[str, Holder] | None:
+        return self.held.get(resource)
+
+    def kubelet_view(self, resource: str) -> KubeletView | None:
+        return self.views.get(resource)
+
+    def releasing(self, resource: str) -> int:
+        return 1
+
+
+def status(resource: str = RESOURCE, **changes: Any) -> ResourceStatus:
+    return ResourceStatus(
+        **{"resource": resource, "state": "connected", "reason": None, "devices": 8, "healthy": 7, **changes}
+    )
+
+
+def metrics(
+    manager: Manager | None,
+    counts: PluginCounts | None = None,
+    *,
+    names_pods: bool = False,
+    cluster: ClusterCounts | None = None,
+    **more: Any,
+) -> Metrics:
+    return Metrics(
+        version="1.2.3",
+        mode="device-plugin",
+        service=lambda: cast("Any", manager),
+        reader=PluginsReader(counts or PluginCounts(), names_pods=names_pods, cluster=cluster),
+        **more,
+    )
+
+
+def samples(text: str) -> dict[str, float]:
+    """Return the samples by name and labels, but for those of the process."""
+    return {
+        f"{sample.name}{{{','.join(f'{k}={v}' for k, v in sorted(sample.labels.items()))}}}": sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if not sample.name.startswith("process_")
+    }
+
+
+def shown(subject: Metrics) -> dict[str, float]:
+    return samples(subject.text(subject.read()))
+
+
+def busy() -> tuple[Manager, PluginCounts]:
+    """Return a manager and counts in which each series has a value."""
+    ill = DeviceHealth(state=HealthState.UNHEALTHY, reason="XID 79", since=0, kinds=("xid",))
+    manager, counts = Manager(status(faults={"gpu-1": ill}, vanished=1)), PluginCounts()
+    manager.state.counts.seconds.add("discover", seconds=0.01)
+    manager.state.counts.failures.add("allocate", "refused")
+    manager.state.counts.changed(RESOURCE, "unhealthy", ("xid",))
+    manager.held[RESOURCE] = {"gpu-0": Holder("ml", "train-0", "main")}
+    manager.supervisor.measuring = Measuring("Gpus", (kdp.Measurement("power", unit="watts", help="Of the card."),))
+    manager.supervisor.measuring.values = {"gpu-0": Measured(RESOURCE, {"power": 250.0})}
+    manager.state_problem = "the disk is full"
+    manager.views[RESOURCE] = KubeletView(disagrees=True, foreign=3)
+    counts.called("Allocate", RESOURCE, "OK", 0.003)
+    counts.sent(RESOURCE, 500)
+    counts.registrations.add(RESOURCE, "accepted")
+    counts.registering.add(seconds=0.05)
+    return manager, counts
+
+
+def test_each_series_of_device_plugins_is_exported_with_its_type_and_labels() -> None:
+    cluster = ClusterCounts()
+    cluster.events.add("created")
+    cluster.evictions.add("accepted")
+    configuration = Configuration("set: {count: 3}\n")
+    subject = metrics(*busy(), names_pods=True, cluster=cluster, configuration=lambda: configuration)
+    families = {family.name: family for family in text_string_to_metric_families(subject.text(subject.read()))}
+    for each in SERIES:
+        if each.modes == "dra":
+            continue
+        family = families[each.name.removesuffix("_total")]
+        assert family.type == each.kind
+        assert family.documentation == each.help
+        for sample in family.samples:
+            assert {*sample.labels} - {"le"} == {*each.labels}
+            assert {*sample.labels} - {"le"} <= LABELS.keys()
+
+
+def test_the_values_are_those_that_were_counted() -> None:
+    found = shown(metrics(*busy()))
+    gpu = f"resource={RESOURCE}"
+    assert found["kdp_build_info{mode=device-plugin,version=1.2.3}"] == 1
+    assert found[f"kdp_devices{{health=healthy,{gpu}}}"] == 7
+    assert found[f"kdp_devices{{health=unhealthy,{gpu}}}"] == 1
+    assert found[f"kdp_device_faults{{kind=xid,{gpu}}}"] == 1
+    assert found[f"kdp_device_faults{{kind=vanished,{gpu}}}"] == 1
+    assert found[f"kdp_device_transitions_total{{kind=xid,{gpu},to=unhealthy}}"] == 1
+    assert found["kdp_kubelet_restarts_total{}"] == 2
+    assert found["kdp_hook_failures_total{backend=Gpus,hook=allocate,reason=refused}"] == 1
+    assert found["kdp_hook_duration_seconds_bucket{backend=Gpus,hook=discover,le=0.005}"] == 0
+    assert found["kdp_hook_duration_seconds_bucket{backend=Gpus,hook=discover,le=0.02}"] == 1
+    assert found["kdp_hook_duration_seconds_count{backend=Gpus,hook=discover}"] == 1
+    assert 7 <= found["kdp_discovery_age_seconds{backend=Gpus}"] < 60
+    assert found[f"kdp_allocated_devices{{{gpu}}}"] == 1
+    assert found[f"kdp_list_bytes{{{gpu}}}"] == 500
+    assert found[f"kdp_power_watts{{device=gpu-0,{gpu}}}"] == 250
+    assert not [name for name in found if "train-0" in name]
+
+
+def test_pods_are_named_only_if_asked_for() -> None:
+    found = shown(metrics(*busy(), names_pods=True))
+    pod = "container=main,device=gpu-0,namespace=ml,pod=train-0,resource=example.com/gpu"
+    assert found[f"kdp_device_allocation{{{pod}}}"] == 1
+    assert found[f"kdp_power_watts{{{pod}}}"] == 250
+
+
+def test_a_fault_that_ends_becomes_0() -> None:
+    manager, counts = busy()
+    subject = metrics(manager, counts)
+    shown(subject)
+    manager.resources[RESOURCE] = status()
+    assert shown(subject)[f"kdp_device_faults{{kind=xid,resource={RESOURCE}}}"] == 0
+
+
+@pytest.mark.parametrize(
+    ("cause", "expected"), [(None, None), ("kubelet", "kubelet"), ("list_too_large", "list_too_large")]
+)
+def test_each_cause_of_not_being_ready_has_a_value(cause: Any, expected: str | None) -> None:
+    found = shown(metrics(Manager(status(cause=cause, state="waiting" if cause else "connected"))))
+    causes = {name: value for name, value in found.items() if name.startswith("kdp_not_ready")}
+    assert len(causes) == 5
+    assert [name for name, value in causes.items() if value] == (
+        [f"kdp_not_ready{{cause={expected},resource={RESOURCE}}}"] if expected else []
+    )
+    assert found[f"kdp_registered{{resource={RESOURCE}}}"] == (cause is None)
+
+
+def test_what_is_done_in_the_cluster_is_counted_from_0_and_only_if_it_is_done() -> None:
+    cluster = ClusterCounts()
+    assert not [name for name in shown(metrics(None, cluster=cluster)) if "events" in name or "evictions" in name]
+    options = ReportOptions(node="n", events=True, eviction=EvictionPolicy(after=1.0, limit=1))
+    ClusterReporter(options, connect=lambda: pytest.fail("nothing is told yet"), counts=cluster)
+    cluster.events.add("created", by=2)
+    found = shown(metrics(None, cluster=cluster))
+    assert {name: value for name, value in found.items() if name.startswith("kdp_events")} == {
+        f"kdp_events_total{{result={result}}}": 2.0 * (result == "created") for result in events.RESULTS
+    }
+    assert {name: value for name, value in found.items() if name.startswith("kdp_evictions")} == {
+        f"kdp_evictions_total{{result={result}}}": 0 for result in evictor.RESULTS
+    }
+
+
+def test_each_result_is_in_the_table_of_labels() -> None:
+    for result in (*events.RESULTS, *evictor.RESULTS):
+        assert f"`{result}`" in LABELS["result"]
+
+
+def test_nothing_serves_yet() -> None:
+    assert shown(metrics(None)) == {
+        "kdp_event_loop_blocked{}": 0,
+        "kdp_build_info{mode=device-plugin,version=1.2.3}": 1,
+        "kdp_config_rejected{}": 0,
+    }
+
+
+def test_the_configuration_that_is_in_force_is_known_by_the_sum_of_its_text() -> None:
+    """As `printf 'set: {count: 3}\\n' | sha256sum` prints it."""
+    configuration = Configuration("set: {count: 3}\n", is_rejected=True)
+    found = shown(metrics(None, configuration=lambda: configuration))
+    assert found["kdp_config_info{hash=ade240d390c5}"] == 1
+    assert found["kdp_config_rejected{}"] == 1
+
+
+def test_a_directory_that_has_refused_a_file_is_not_writable_whatever_a_look_at_it_says() -> None:
+    manager, counts = Manager(status()), PluginCounts()
+    directories = Directories({})
+    directories.writable = {"state": True, "cdi": True, "plugins": True}
+    subject = metrics(manager, counts, directories=directories)
+    writable = {f"kdp_directory_writable{{directory={name}}}" for name in directories.writable}
+    assert {name for name, value in shown(subject).items() if value == 1} >= writable
+    manager.state_problem = "the disk is full"
+    manager.resources[RESOURCE] = status(cdi="/etc/cdi cannot be written")
+    found = shown(subject)
+    assert {name for name in writable if found[name] == 0} == {
+        "kdp_directory_writable{directory=state}",
+        "kdp_directory_writable{directory=cdi}",
+    }
+
+
+def test_what_the_kubelet_has_is_said_only_if_it_was_asked() -> None:
+    manager, counts = Manager(status()), PluginCounts()
+    subject = metrics(manager, counts)
+    assert not [name for name in shown(subject) if name.startswith(("kdp_kubelet_disagrees", "kdp_foreign"))]
+    manager.views[RESOURCE] = KubeletView(disagrees=True, foreign=3)
+    found = shown(subject)
+    assert found[f"kdp_kubelet_disagrees{{resource={RESOURCE}}}"] == 1
+    assert found[f"kdp_foreign_devices{{resource={RESOURCE}}}"] == 3
+
+
+def test_a_blocked_event_loop_is_said_and_the_values_of_before_are_shown() -> None:
+    subject = metrics(*busy())
+    assert samples(subject.text(None)) == {"kdp_event_loop_blocked{}": 1}
+    before = shown(subject)
+    after = samples(subject.text(None))
+    assert after.pop("kdp_event_loop_blocked{}") == 1
+    assert before.pop("kdp_event_loop_blocked{}") == 0
+    assert after == before
+
+
+def test_a_vendor_who_changes_all_names_for_ever_makes_no_more_series() -> None:
+    """Also not by names that are long, that do not print, or that break the format of the text."""
+    manager, counts = Manager(), PluginCounts()
+    subject = metrics(manager, counts)
+    sizes: list[int] = []
+    for batch in range(8):
+        for i in range(200):
+            name = f'evil.com/{batch}-{i}"\n\\{{}}\x1b' + "x" * 300
+            ill = DeviceHealth(state=HealthState.UNHEALTHY, reason="", since=0, kinds=(f"kind {name}",))
+            manager.resources = {name: status(name, faults={f"id-{name}": ill})}
+            manager.views = {name: KubeletView(disagrees=bool(i % 2), foreign=1)}
+            manager.state.counts.changed(name, "unhealthy", (f"kind {name}",))
+            for result in ("accepted", "failed"):
+                counts.registrations.add(counts.resources.of(name), result)
+            for method in ("Allocate", "PreStartContainer"):
+                for code in ("OK", "INTERNAL"):
+                    counts.called(method, name, code, 0.1)
+            counts.sent(name, 5)
+            if i % 50 == 0:
+                subject.read()
+        sizes.append(len(shown(subject)))
+    assert sizes[-1] == sizes[1]
+    assert sizes[-1] < 6000
+    assert len(counts.lists) <= 65
+    assert shown(subject)["kdp_calls_total{code=OK,method=Allocate,resource=other}"] > 1000
+
+
+EVIL = ('a"b', "a\\b", "a\nb", "a\\nb", '\\"', "\x1b[0m", "\u202e", "x" * 300, "a} 7\nkdp_build_info 7", "")
+
+
+def test_hostile_names_of_devices_and_pods_break_no_line() -> None:
+    manager, counts = busy()
+    manager.held[RESOURCE] = {f"{i} {evil}": Holder(evil, evil, evil) for i, evil in enumerate(EVIL)}
+    measuring = Measuring("Gpus", (kdp.Measurement("power", unit="watts", help='Of \\ "the"\ncard.'),))
+    measuring.values = {device_id: Measured(RESOURCE, {"power": 1.5}) for device_id in manager.held[RESOURCE] or ()}
+    manager.supervisor.measuring = measuring
+    subject = metrics(manager, counts, names_pods=True)
+    families = {family.name: family for family in text_string_to_metric_families(subject.text(subject.read()))}
+    assert len(families["kdp_build_info"].samples) == 1
+    for name, value in (("kdp_device_allocation", 1), ("kdp_power_watts", 1.5)):
+        labels = [sample.labels for sample in families[name].samples]
+        assert [each["device"] for each in labels] == [printable(f"{i} {evil}", 253) for i, evil in enumerate(EVIL)]
+        for key in ("namespace", "pod", "container"):
+            assert [each[key] for each in labels] == [printable(evil, 253) for evil in EVIL]
+        assert {sample.value for sample in families[name].samples} == {value}
+    assert families["kdp_power_watts"].documentation == printable('Of \\ "the"\ncard.', 200)
+
+
+def test_so_many_devices_are_named_with_pods_and_no_more() -> None:
+    manager, counts = busy()
+    for resource in ("example.com/a", "example.com/b"):
+        manager.resources[resource] = status(resource)
+        manager.held[resource] = {f"{resource}-{i}": Holder("ml", f"train-{i}", "main") for i in range(900)}
+    named = [name for name in shown(metrics(manager, counts, names_pods=True)) if "kdp_device_allocation" in name]
+    assert len(named) == MOST_DEVICES
+    assert shown(metrics(manager, counts))["kdp_allocated_devices{resource=example.com/b}"] == 900
+
+
+def test_two_devices_that_are_shown_alike_are_one_line() -> None:
+    """A line that is there twice is dropped by Prometheus, one or the other."""
+    manager, counts = busy()
+    assert manager.supervisor.measuring is not None
+    long = "x" * 300
+    manager.supervisor.measuring.values = {f"{long}{i}": Measured(RESOURCE, {"power": float(i)}) for i in range(3)}
+    subject = metrics(manager, counts)
+    lines = [line for line in subject.text(subject.read()).splitlines() if line.startswith("kdp_power_watts{")]
+    assert len(lines) == 1
+    assert lines[0].endswith(" 2.0")
+
+
+@pytest.mark.parametrize(
+    ("interval", "is_absent", "expected"), [(5.0, False, 5.0), (None, False, None), (5.0, True, None)]
+)
+def test_how_often_is_discovered_is_said_only_of_a_backend_that_is_polled(
+    interval: float | None, is_absent: bool, expected: float | None
+) -> None:
+    """Else the age of a discovery that nobody repeats would look like a failure."""
+    manager, counts = busy()
+    manager.supervisor.poll_interval = interval
+    manager.supervisor.discovery.value.is_absent = is_absent
+    found = shown(metrics(manager, counts))
+    assert found.get("kdp_discovery_interval_seconds{backend=Gpus}") == expected
+    assert found["kdp_discovery_age_seconds{backend=Gpus}"] >= 7
+
+
+def test_a_counter_of_calls_begins_with_0() -> None:
+    """Prometheus sees no increase in one that begins with 1."""
+    found = shown(metrics(Manager(status())))
+    assert found[f"kdp_calls_total{{code=OK,method=Allocate,resource={RESOURCE}}}"] == 0
+    assert found[f"kdp_call_duration_seconds_count{{method=Allocate,resource={RESOURCE}}}"] == 0
+    found = shown(metrics(*busy()))
+    assert found[f"kdp_calls_total{{code=OK,method=Allocate,resource={RESOURCE}}}"] == 1
+
+
+def test_a_measurement_with_a_name_of_kdp_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    manager, counts = busy()
+    manager.supervisor.measuring = Measuring("Gpus", (kdp.Measurement("devices", help="Devices."),))
+    manager.supervisor.measuring.values = {"gpu-0": Measured(RESOURCE, {"devices": 5.0})}
+    subject = metrics(manager, counts)
+    for _ in range(3):
+        assert not [name for name in shown(subject) if "device=gpu-0" in name]
+    assert len([record for record in caplog.records if "kdp itself has a series" in record.getMessage()]) == 1
+
+
+def test_a_counter_is_exported_as_one() -> None:
+    manager, counts = busy()
+    received = kdp.Measurement("received", unit="bytes", help="Of the port.", kind="counter")
+    taken = kdp.Measurement("kubelet_restarts", help="With a name of kdp's.", kind="counter")
+    manager.supervisor.measuring = Measuring("Gpus", (received, taken))
+    values = {"received": 2.0**60, "kubelet_restarts": 7.0}
+    manager.supervisor.measuring.values = {"gpu-0": Measured(RESOURCE, values)}
+    subject = metrics(manager, counts)
+    text = subject.text(subject.read())
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    assert families["kdp_received_bytes"].type == "counter"
+    assert samples(text)[f"kdp_received_bytes_total{{device=gpu-0,resource={RESOURCE}}}"] == 2.0**60
+    assert len(families["kdp_kubelet_restarts"].samples) == 1
+
+
+def test_two_backends_that_measure_the_same_are_one_family() -> None:
+    manager, counts = busy()
+    again = Measuring("Npus", (kdp.Measurement("power", unit="watts", help="In other words."),))
+    again.values = {"npu-0": Measured("example.com/npu", {"power": 50.0})}
+    manager.supervisors.append(SimpleNamespace(**{**vars(manager.supervisor), "measuring": again}))
+    text = metrics(manager, counts).text(metrics(manager, counts).read())
+    assert text.count("# TYPE kdp_power_watts gauge") == 1
+    assert samples(text)["kdp_power_watts{device=npu-0,resource=example.com/npu}"] == 50
+
+
+def test_what_has_the_same_labels_is_joined() -> None:
+    reading = Reading()
+    reading.add(SERIES[2], 1, "a")
+    reading.add(SERIES[2], 2, "a")
+    reading.add(BUILD, 1, "a")
+    reading.add(BUILD, 1, "a")
+    assert reading.values[SERIES[2]][("a",)] == 3
+    assert reading.values[BUILD][("a",)] == 1
+
+
+def test_many_who_ask_together_get_one_text() -> None:
+    subject = metrics(*busy())
+    reading = subject.read()
+    assert subject.text(reading) is subject.text(reading)
+
+
+def test_a_thousand_devices_are_read_and_written_in_a_moment(figure: Figure) -> None:
+    manager, counts = busy()
+    ill = DeviceHealth(state=HealthState.UNHEALTHY, reason="hot", since=0, kinds=("heat",))
+    ids = [f"gpu-{i}" for i in range(1000)]
+    declared = tuple(kdp.Measurement(f"m{i}", help="M.") for i in range(5))
+    for case, pods, measured in (("", False, False), (" with pods and 5 measurements", True, True)):
+        manager.resources[RESOURCE] = status(devices=1000, faults=dict.fromkeys(ids[:500], ill))
+        manager.held[RESOURCE] = {i: Holder("ml", f"train-{i}", "main") for i in ids}
+        manager.supervisor.measuring = Measuring("Gpus", declared)
+        if measured:
+            manager.supervisor.measuring.values = {i: Measured(RESOURCE, {d.name: 1.0 for d in declared}) for i in ids}
+        subject = metrics(manager, counts, names_pods=pods)
+        began = time.perf_counter()
+        reading = subject.read()
+        read = time.perf_counter()
+        text = subject.text(reading)
+        figure(f"1,000 devices{case}: read in the event loop", (read - began) * 1e3, "ms")
+        figure(f"1,000 devices{case}: text in the probes' thread", (time.perf_counter() - read) * 1e3, "ms")
+        figure(f"1,000 devices{case}: series", len(samples(text)), "")
+        assert time.perf_counter() - began < 5
+
+
+def test_the_library_is_loaded_only_by_metrics() -> None:
+    modules = "kdp.daemon.serving, kdp.daemon.probes, kdp.deviceplugin"
+    code = f"import sys, {modules}; sys.exit('prometheus_client' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_without_the_library_one_sentence_names_the_extra() -> None:
+    code = "import sys; sys.modules['prometheus_client'] = None\nimport kdp.operations.metrics"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == (
+        "kdp.errors.ConfigurationError: --metrics needs prometheus_client, which comes with the extra 'metrics': "
+        "pip install 'kdp-sdk[metrics]'"
+    )

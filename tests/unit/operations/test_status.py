@@ -1,0 +1,180 @@
+"""The status document: each device once, as the process serves it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, cast
+
+import kdp
+from kdp.allocation import Topology
+from kdp.concurrency.history import History
+from kdp.deviceplugin.manager import Status
+from kdp.deviceplugin.status import ResourceStatus
+from kdp.dra.driver import Status as DraStatus
+from kdp.dra.plugin import DriverStatus
+from kdp.dra.publishing.actions import PublisherStatus
+from kdp.dra.publishing.feature_gates import DroppedField
+from kdp.kubelet.watch import KubeletState, KubeletView
+from kdp.model.devices import Device, Health
+from kdp.operations.facts import BackendFacts, Facts, facts_of
+from kdp.operations.status import MOST_DEVICES, MOST_LINKS, ProcessFacts, document
+from kdp.supervision.health import DeviceHealth, HealthState
+from kdp.supervision.held_claim import HeldClaim
+from kdp.supervision.measuring import Measured
+
+FACTS = ProcessFacts(mode="device-plugin", node="n1", directories={"cdi": None, "state": "/s"}, started=0.0)
+
+GOOD = Device(id="good", numa_nodes=[1], edits=kdp.ContainerEdits.of_node("/dev/good0"))
+SICK = Device(id="sick", unit="card", health=Health.unhealthy("fan failed"))
+GONE = Device(id="gone", health=Health.unhealthy("the device is gone"))
+FAULTS = {"sick": DeviceHealth(state=HealthState.UNHEALTHY, reason="fan failed", since=0.0)}
+
+
+def shown(status: Status | DraStatus | None, more: Facts | None = None, **notes: object) -> dict[str, Any]:
+    is_ready = status is not None and status.is_ready
+    made = document(FACTS, status, is_ready=is_ready, notes=notes, more=more)
+    return cast("dict[str, Any]", json.loads(json.dumps(made)))
+
+
+def resource(**more: Any) -> ResourceStatus:
+    listed: Mapping[str, Device] = {each.id: each for each in (GOOD, SICK, GONE)}
+    given = {"state": "connected", "reason": None, "devices": 3, "healthy": 1, "faults": FAULTS, "listed": listed}
+    return ResourceStatus(resource="example.com/w", **{**given, **more})
+
+
+def test_it_has_each_device_with_its_health_and_its_pod() -> None:
+    held = resource(holders={"good": "default/p (main)"})
+    found = shown(Status(resources={"example.com/w": held}, backends=(("W", None),)))
+    assert found["ready"] is True
+    assert found["directories"] == {"cdi": None, "state": "/s"}
+    assert found["started"] == "1970-01-01T00:00:00+00:00"
+    assert (found["mode"], found["node"], found["pid"]) == ("device-plugin", "n1", os.getpid())
+    assert found["backends"] == [{"class": "W", "reason": None, "measures": None, "links": []}]
+    [one] = found["resources"]
+    assert (one["name"], one["state"], one["devices"], one["healthy"]) == ("example.com/w", "connected", 3, 1)
+    good, sick, gone = one["listed"]
+    assert (good["health"], good["state"], good["held_by"]) == ("Healthy", "healthy", "default/p (main)")
+    assert good["numa_nodes"] == [1]
+    assert (good["nodes"], sick["nodes"]) == (["/dev/good0"], [])
+    assert (sick["health"], sick["state"], sick["reason"]) == ("Unhealthy", "unhealthy", "fan failed")
+    assert sick["unit"] == "card"
+    assert sick["since"] is not None
+    assert (gone["health"], gone["state"], gone["reason"]) == ("Unhealthy", "gone", "the device is gone")
+
+
+def test_a_kubelet_that_does_not_say_who_holds_a_device_is_no_free_device() -> None:
+    [one] = shown(Status(resources={"example.com/w": resource()}, backends=()))["resources"]
+    assert all("held_by" not in device for device in one["listed"])
+
+
+def test_a_driver_has_its_slices() -> None:
+    driver = DriverStatus(driver="w.example.com", is_registered=True, reason=None, devices=1, healthy=1, found=(GOOD,))
+    [one] = shown(DraStatus(drivers={"w.example.com": driver}, backends=()))["resources"]
+    assert (one["name"], one["state"], one["slices"]["generation"]) == ("w.example.com", "registered", 0)
+    assert [device["id"] for device in one["listed"]] == ["good"]
+
+
+def test_what_a_server_dropped_and_a_list_that_is_too_large_were_told_to_metrics_only() -> None:
+    publication = PublisherStatus(generation=3, dropped=(DroppedField("spec.devices[0].taints", "DRADeviceTaints"),))
+    given: dict[str, Any] = {"is_registered": True, "reason": None, "devices": 1, "healthy": 1}
+    driver = DriverStatus(driver="w.example.com", publication=publication, **given)
+    [one] = shown(DraStatus(drivers={"w.example.com": driver}, backends=()))["resources"]
+    dropped = [{"path": "spec.devices[0].taints", "gate": "DRADeviceTaints"}]
+    assert one["slices"] == {"generation": 3, "count": 0, "problem": None, "dropped": dropped}
+    large = resource(too_large="9 devices can need 8 bytes")
+    [one] = shown(Status(resources={"example.com/w": large}, backends=()))["resources"]
+    assert one["too_large"] == "9 devices can need 8 bytes"
+
+
+def test_without_anything_served_it_says_why() -> None:
+    found = shown(None, reason="another mode holds the lock", other="is left out")
+    assert (found["ready"], found["resources"], found["backends"]) == (False, [], [])
+    assert (found["reason"], found["configuration"], found["absent"]) == ("another mode holds the lock", None, None)
+    assert "other" not in found
+
+
+def test_the_list_has_a_bound() -> None:
+    many = {str(i): kdp.Device(id=str(i)) for i in range(MOST_DEVICES + 1)}
+    [one] = shown(Status(resources={"example.com/w": resource(listed=many, faults={})}, backends=()))["resources"]
+    assert len(one["listed"]) == MOST_DEVICES
+
+
+def test_it_has_the_kubelet_and_since_when_the_kubelet_follows_a_resource() -> None:
+    kubelet = KubeletView(KubeletState.LISTENING, (1, 2, 60 * 10**9))
+    parts = {"example.com/w": resource(since=0.0)}
+    found = shown(Status(resources=parts, backends=(), kubelet=kubelet, kubelet_restarts=2))
+    assert found["kubelet"] == {"state": "listening", "since": "1970-01-01T00:01:00+00:00", "restarts": 2}
+    assert found["resources"][0]["since"] is not None
+    silent = shown(Status(resources={"example.com/w": resource()}, backends=()))
+    assert silent["kubelet"] is None
+    assert silent["resources"][0]["since"] is None
+
+
+def test_it_has_what_was_measured_and_says_what_that_is() -> None:
+    power = kdp.Measurement("power", unit="watts", help="Power drawn.")
+    measured = {"good": Measured("example.com/w", {"power": 12.5})}
+    more = Facts(backends=(BackendFacts(declared=(power,), measured=measured),))
+    found = shown(Status(resources={"example.com/w": resource()}, backends=(("W", None),)), more)
+    assert found["backends"][0]["measures"] == [{"name": "power", "unit": "watts", "help": "Power drawn."}]
+    good, sick, _ = found["resources"][0]["listed"]
+    assert good["measured"] == {"power": 12.5}
+    assert "measured" not in sick
+
+
+def test_a_replica_shows_what_its_device_measures() -> None:
+    measured = {"good": Measured("example.com/w", {"power": 12.5})}
+    replica = {"good::1": Device(id="good::1", unit="good")}
+    more = Facts(backends=(BackendFacts(declared=(), measured=measured, is_shared=True),))
+    [one] = shown(Status(resources={"r": resource(listed=replica, faults={})}, backends=(("W", None),)), more)[
+        "resources"
+    ]
+    assert one["listed"][0]["measured"] == {"power": 12.5}
+
+
+def test_it_has_the_links_each_pair_once() -> None:
+    topology = Topology(["a", "b", "c"], {("b", "a"): 2.0, ("a", "b"): 2.0, ("a", "a"): 9.0, ("c", "x"): 1.0})
+    more = Facts(backends=(BackendFacts(topology=topology),))
+    found = shown(Status(resources={}, backends=(("W", None),)), more)
+    assert found["backends"][0]["links"] == [{"units": ["a", "b"], "weight": 2.0}]
+
+
+def test_the_links_have_a_bound() -> None:
+    units = [f"u{i:03}" for i in range(100)]
+    topology = Topology(units, {(a, b): 1.0 for a in units for b in units if a < b})
+    found = shown(Status(resources={}, backends=(("W", None),)), Facts(backends=(BackendFacts(topology=topology),)))
+    assert len(found["backends"][0]["links"]) == MOST_LINKS < len(topology.links)
+
+
+def test_it_has_what_happened_if_somebody_wanted_to_know() -> None:
+    history = History()
+    history.add("fault", "example.com/w", "now Unhealthy (fan failed)", ["sick"])
+    found = shown(None, facts_of(None, history))
+    [event] = found["events"]
+    assert event.pop("at").startswith("20")
+    assert event == {
+        "kind": "fault",
+        "subject": "example.com/w",
+        "text": "now Unhealthy (fan failed)",
+        "devices": ["sick"],
+        "more": 0,
+        "count": 1,
+    }
+    assert shown(None, facts_of(None, None))["events"] is None
+
+
+def test_a_driver_has_its_claims_and_they_hold_the_devices() -> None:
+    claims = (
+        HeldClaim(name="default/c0", uid="u0", devices=("good",), is_prepared=True),
+        HeldClaim(name="default/c1", uid="u1", devices=("good",), is_prepared=False),
+    )
+    driver = DriverStatus(
+        driver="w.example.com", is_registered=True, reason=None, devices=1, healthy=1, found=(GOOD,), claims=claims
+    )
+    [one] = shown(DraStatus(drivers={"w.example.com": driver}, backends=()))["resources"]
+    assert one["listed"][0]["held_by"] == "claim default/c0, default/c1"
+    assert [(each["name"], each["devices"], each["is_prepared"]) for each in one["claims"]] == [
+        ("default/c0", ["good"], True),
+        ("default/c1", ["good"], False),
+    ]

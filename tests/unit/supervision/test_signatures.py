@@ -1,0 +1,108 @@
+"""A hook that cannot be called as kdp calls it: told at the start, not by the first pod."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from typing_extensions import override
+
+import kdp
+from kdp.daemon.plan import check_backends
+from kdp.model.backend import OPTIONAL_HOOKS
+from kdp.supervision.signatures import check_signatures
+from kdp.supervision.supervisor import Supervisor
+
+
+class Widgets(kdp.DeviceBackend):
+    resource = "example.com/widget"
+
+    @override
+    def discover(self) -> list[kdp.Device]:
+        return []
+
+
+def backend(**hooks: Any) -> kdp.DeviceBackend:
+    made: kdp.DeviceBackend = type("Careless", (Widgets,), hooks)()
+    return made
+
+
+def nothing(self: Any) -> Any: ...
+def one(self: Any, given: Any) -> Any: ...
+def two(self: Any, given: Any, more: Any) -> Any: ...
+def named(self: Any, *, devices: Any) -> Any: ...
+async def slow(self: Any) -> Any: ...
+
+
+@pytest.mark.parametrize(
+    ("hook", "written", "refusal"),
+    [
+        ("allocate", nothing, "Careless.allocate(self): kdp calls allocate(devices), which this hook does not take; "),
+        ("allocate", nothing, "expected def allocate(self, devices)"),
+        ("allocate", slow, "Careless.allocate(self): kdp calls allocate(devices)"),
+        ("watch", nothing, "Careless.watch(self): kdp calls watch(report)"),
+        ("prefer", nothing, "expected def prefer(self, request)"),
+        ("released", two, "Careless.released(self, given, more): kdp calls released(devices)"),
+        ("prepare_container", named, "Careless.prepare_container(self, *, devices): kdp calls"),
+        ("discover", one, "Careless.discover(self, given): kdp calls discover(), which"),
+        ("open", staticmethod(lambda given: None), "Careless.open(given): kdp calls open()"),
+        ("links", classmethod(nothing), "Careless.links(self): kdp calls links(devices)"),
+    ],
+)  # fmt: skip
+def test_a_wrong_signature_was_found_by_the_first_pod(hook: str, written: Any, refusal: str) -> None:
+    made = backend(**{hook: written})
+    for check in (lambda: check_backends([made]), lambda: Supervisor(made, host=None)):
+        with pytest.raises(kdp.ConfigurationError) as refused:
+            check()
+        assert refusal in str(refused.value)
+
+
+def locked(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return call
+
+
+def with_library(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(self: Any) -> Any:
+        return function(self, "the library")
+
+    return call
+
+
+@pytest.mark.parametrize(
+    "hooks",
+    [
+        {"allocate": one, "watch": one, "discover": nothing},
+        {"allocate": lambda self, *devices: None, "open": lambda self, retries=3: None},
+        {"allocate": locked(one), "open": with_library(one)},
+        {"released": staticmethod(print), "open": property(lambda self: 1 / 0)},
+        {"allocate": functools.partialmethod(one)},
+    ],
+)
+def test_what_can_be_called_passes(hooks: dict[str, Any]) -> None:
+    check_signatures(backend(**hooks))
+
+
+def test_an_objects_own_hook_is_judged_and_a_wrapped_backends_too() -> None:
+    made = backend(allocate=one)
+    check_signatures(made)
+    vars(made)["allocate"] = lambda: None
+    with pytest.raises(kdp.ConfigurationError, match="kdp calls allocate"):
+        check_signatures(made)
+    from kdp.allocation import Sharing, share
+
+    with pytest.raises(kdp.ConfigurationError, match=r"Careless\.allocate"):
+        check_signatures(share(made, Sharing(replicas=2)))
+
+
+def test_each_hook_may_be_written_as_kdp_describes_it() -> None:
+    for hook in OPTIONAL_HOOKS:
+        described = getattr(kdp.DeviceBackend, hook)
+        check_signatures(backend(**{hook: types.FunctionType(described.__code__, described.__globals__)}))
