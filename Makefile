@@ -23,9 +23,12 @@ VERSIONS ?= 3.11 3.12 3.13 3.14
 SMOKE := tests/integration/deviceplugin/test_registration.py tests/integration/deviceplugin/test_allocation.py tests/integration/dra/test_readiness.py
 # More for pytest: make test ARGS="-k socket"
 ARGS ?=
+# What `make floors` runs, and what `make node-tools` compiles and unpacks (nothing: everything).
+TESTS ?= tests/unit tests/integration
+TOOLS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test test-slow chaos pythons bench node-tools test-node hardware-tools test-hardware test-gpu browser-tools test-browser simulation peers faults night reference dashboard dashboard-picture lint format types layers structure build proto floors clean
+.PHONY: help demo quick test verify test-slow chaos pythons bench node-tools test-node hardware-tools test-hardware test-gpu browser-tools test-browser simulation peers faults night reference dashboard dashboard-picture lint format types layers structure build proto floors clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -39,6 +42,9 @@ quick: $(VENV)/.ready ## run the tests of the inner loop, in less than half a mi
 test: $(VENV)/.ready $(PROTO_VENV)/.ready ## run the tests
 	@$(PYTHON_IN) -m pytest -n $(JOBS) --dist worksteal -m "not slow" $(ARGS)
 
+verify: ## run everything that .ci/run leaves out, as root, in an hour and more (needs Go): all Pythons, real kubelets, guests, chaos
+	@.ci/verify
+
 test-slow: $(VENV)/.ready ## run what the tests leave out: mutants of the cores, all drawn inputs, processes that die at each step
 	@KDP_TEST_EFFORT=1 $(PYTHON_IN) -m pytest -n $(JOBS) --dist worksteal -m "slow or drawn" $(ARGS)
 
@@ -50,9 +56,9 @@ pythons: $(VENV)/.ready ## run the unit and integration tests with each other CP
 	@sh scripts/pythons.sh "$(VERSIONS)" -e ".[cli,kube,metrics,testing]" -e ./testkit $(EXAMPLE_PACKAGES) --group test -- \
 	  -q -n $(JOBS) --dist worksteal $(ARGS)
 
-node-tools: ## compile the real kubelet and its kin for the tests of a node (needs Go)
-	@sh tests/node/build.sh
-	@sh tests/node/packages.sh
+node-tools: ## compile the real kubelet and its kin for the tests of a node (needs Go); TOOLS="kubelet runtime" these only
+	@sh tests/node/build.sh $(TOOLS)
+	@sh tests/node/packages.sh $(TOOLS)
 
 test-node: $(VENV)/.ready ## run the tests of a node: real device managers, a real kubelet, a real cluster
 	@$(PYTHON_IN) -m pytest tests/node -n 4 --durations=10 $(ARGS)
@@ -130,8 +136,8 @@ build: $(VENV)/.ready ## build the sdists and wheels of all distributions into d
 proto: $(PROTO_VENV)/.ready ## generate the code of kdp.proto again
 	@$(PROTO_VENV)/bin/python scripts/proto.py
 
-floors: $(FLOORS_VENV)/.ready ## run the tests with the lowest versions that kdp declares
-	@$(FLOORS_VENV)/bin/python -m pytest -n $(JOBS) -m "not repository and not slow" -p no:cacheprovider $(wildcard tests/unit tests/integration) $(ARGS)
+floors: $(FLOORS_VENV)/.ready ## run the tests with the lowest versions that kdp declares; TESTS=tests/unit these only
+	@$(FLOORS_VENV)/bin/python -m pytest -n $(JOBS) -m "not repository and not slow" -p no:cacheprovider $(TESTS) $(ARGS)
 
 clean: ## remove what was built, and the environments
 	@rm -rf dist build .venv .venv-* .pythons .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

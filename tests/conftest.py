@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.again import pytest_sessionfinish
 from tests.loop import Loop
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
+
+__all__ = ["Figure", "pytest_sessionfinish"]
 
 Figure = Callable[[str, float, str], None]
 
@@ -37,6 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="a skipped test fails, unless a package source did not answer three times",
     )
+    parser.addoption("--again", action="store_true", help="run a failed test once more, alone, after all others")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,4 +1,4 @@
-"""Chaos for a minute with a new seed, and the proof that it finds mistakes. ``make chaos`` plays for an hour."""
+"""Chaos for a minute, and the proof that it finds mistakes. ``make chaos`` plays for an hour, with a new seed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import random
 from collections import Counter
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -18,6 +19,7 @@ from .world import World
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 SECONDS = float(os.environ.get("KDP_CHAOS", "60"))
+SEED: Final = 1  # `make chaos` draws others
 MUTANT_SECONDS = 30.0
 """In which a mistake must be found, or at the end that follows; most are in the first ten."""
 
@@ -34,10 +36,8 @@ async def _played(directory: Path, seed: int, seconds: float, **environment: str
 
 
 async def test_no_rule_is_broken(tmp_path: Path) -> None:
-    seed = random.SystemRandom().randrange(1 << 31)
-    print(f"seed {seed}")
-    world, played = await _played(tmp_path, seed, SECONDS)
-    assert not world.judge.violations, f"seed {seed}:\n{world.log}"
+    world, played = await _played(tmp_path, SEED, SECONDS)
+    assert not world.judge.violations, f"seed {SEED}:\n{world.log}"
     assert played.total() > SECONDS
     assert world.judge.counts["admitted"] > SECONDS / 4
     assert world.judge.counts["released"] > SECONDS / 8

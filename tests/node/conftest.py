@@ -15,6 +15,7 @@ import pytest
 from kdp.kubelet.sockets import remove_dead
 
 from . import deploy
+from .gate import is_in_gate, lost_names
 from .groups import GroupScheduling
 from .judging import Judgement, Judgements
 from .nodekit import MINORS, Cluster, DeviceManager, Kubelet, Minor, Missing, image
@@ -53,6 +54,20 @@ class Namespace:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave this folder to `make test-node`: a run of all tests that names no folder needs no node."""
     return True if config.args_source is pytest.Config.ArgsSource.TESTPATHS else None
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--gate", action="store_true", help="only what `.ci/run` runs of these tests (gate.py)")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With `--gate`, leave the other tests to `make verify`."""
+    if config.getoption("--gate"):
+        chosen = [item for item in items if is_in_gate(item)]
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = chosen
+        if lost := lost_names(items):
+            raise pytest.UsageError(f"tests/node/gate.py names no test: {', '.join(lost)}")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from pathlib import Path
+from typing import Final
 
 from tests.chaos.judge import Counts
 from tests.chaos.play import play
@@ -15,19 +16,17 @@ from .backend import Figure
 from .nodekit import DeviceManager
 
 SECONDS = float(os.environ.get("KDP_CHAOS", "20"))
+SEED: Final = 1  # `make chaos` draws others
 
 
 async def test_no_rule_is_broken(devmgr: DeviceManager, tmp_path: Path, figure: Figure) -> None:
-    seed = random.SystemRandom().randrange(1 << 31)
-    print(f"seed {seed}")
-
     async def look() -> Counts:
         count = await devmgr.count()
         return Counts(capacity=count.capacity.get(RESOURCE, 0), allocatable=count.allocatable.get(RESOURCE, 0))
 
-    world = World(tmp_path, devmgr, look, random.Random(seed))  # noqa: S311 - reproducible
+    world = World(tmp_path, devmgr, look, random.Random(SEED))  # noqa: S311 - reproducible
     played = await play(world, SECONDS, print)
-    assert not world.judge.violations, f"seed {seed}: {world.judge.violations}\n{world.log}"
+    assert not world.judge.violations, f"seed {SEED}: {world.judge.violations}\n{world.log}"
     assert world.judge.counts["admitted"]
     for what, count in (("operations", played.total()), *sorted(world.judge.counts.items())):
         figure(f"chaos on {devmgr.minor.release}: {what}", count, "")

@@ -1,9 +1,8 @@
-"""Chaos of a DRA driver with a new seed, and the proof that it finds mistakes. ``make chaos`` plays for longer."""
+"""Chaos of a DRA driver, and the proof that it finds mistakes. ``make chaos`` plays for longer, with a new seed."""
 
 from __future__ import annotations
 
 import os
-import random
 from collections import Counter
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from .world import DraWorld, node_of
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 SECONDS = float(os.environ.get("KDP_CHAOS", "40"))
+SEED = 1
 MUTANT_SECONDS = 30.0
 """In which a mistake should be found, or at the end that follows."""
 
@@ -41,10 +41,8 @@ async def _played(directory: Path, seed: int, seconds: float, **environment: str
 
 
 async def test_no_rule_is_broken(folder: Path) -> None:
-    seed = random.SystemRandom().randrange(1 << 31)
-    print(f"seed {seed}")
-    world, played = await _played(folder, seed, SECONDS)
-    assert not world.judge.violations, f"seed {seed}:\n{world.last_log}"
+    world, played = await _played(folder, SEED, SECONDS)
+    assert not world.judge.violations, f"seed {SEED}:\n{world.last_log}"
     assert played.total() > SECONDS / 2
     assert world.judge.counts["prepared"] > SECONDS / 4
     assert world.judge.counts["released"] > SECONDS / 8

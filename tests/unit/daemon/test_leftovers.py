@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import attrs
 import pytest
@@ -68,8 +69,9 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path_factory: pytest.TempPathFactory) -> Node:
-    return Node.make(tmp_path_factory.mktemp("n"))
+def node() -> Iterator[Node]:
+    with TemporaryDirectory(prefix="kdp-") as folder:  # short: a socket's whole path has 107 bytes
+        yield Node.make(Path(folder))
 
 
 def dead_socket(path: Path) -> None:
