@@ -19,12 +19,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kdp_testkit.patience import PATIENCE
+
 from .unit.strategies import effort
 
 CORPUS = Path(__file__).parent / "data/fuzz"
 
-LONGEST = 20.0
-"""Seconds that one input may take; a busy machine is no fault, and an exponential reader takes for ever."""
 
 PIECES = [
     *(
@@ -171,7 +171,7 @@ def fuzz(
         with suppress(*errors):
             read(data)
         took = time.monotonic() - began
-        assert took < LONGEST, f"{data[:200]!r} took {took:.0f} s"
+        assert took < PATIENCE, f"{data[:200]!r} took {took:.0f} s"
 
     for file in sorted((CORPUS / name).glob("*")):
         attempt(file.read_bytes())

@@ -24,6 +24,7 @@ from kdp.deviceplugin.options import ManagerOptions
 from kdp.deviceplugin.tracking.pace import Pace
 from kdp.kubelet import KubeletPaths
 from kdp.testing import AdmissionError, AdmittedPod, Pod
+from kdp_testkit.patience import PATIENCE
 
 __all__ = ["ALLOCATIONS", "Kubelet", "soak"]
 
@@ -31,7 +32,6 @@ RESOURCE = "example.com/widget"
 ALLOCATIONS = int(os.environ.get("KDP_SOAK", "300"))
 DEVICES = 64
 PACE = Pace(gap=0.3, look=0.2, settling=2.0, between=0.02, after_connect=0.2, period=5.0)
-PATIENCE = 60.0
 
 
 class Kubelet(Protocol):

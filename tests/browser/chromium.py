@@ -23,10 +23,10 @@ from typing import Any, Final, Self, cast
 
 import anyio
 
+from kdp_testkit.patience import PATIENCE
+
 BIN: Final = Path(__file__).resolve().parent / "bin"
 
-DEADLINE: Final = 60.0
-"""Seconds for anything; a busy machine takes some to start a browser."""
 
 FLAGS: Final = (
     *("--headless", "--remote-debugging-pipe", "--no-first-run", "--no-default-browser-check", "--hide-scrollbars"),
@@ -151,7 +151,7 @@ class Browser:
         text = json.dumps(message if session is None else {**message, "sessionId": session})
         self._to_browser.write(text.encode() + b"\0")
         try:
-            async with asyncio.timeout(DEADLINE):
+            async with asyncio.timeout(PATIENCE):
                 found = await answer
         except TimeoutError:
             raise BrowserError(f"no answer to {method}; the browser said:\n{self._log.read_text()[-2000:]}") from None
@@ -252,7 +252,7 @@ class Tab:
 
     async def until(self, expression: str) -> Any:
         """Wait until a JavaScript expression is true, and return its value."""
-        with anyio.move_on_after(DEADLINE):
+        with anyio.move_on_after(PATIENCE):
             while True:
                 if found := await self.evaluate(expression):
                     return found
@@ -262,7 +262,7 @@ class Tab:
 
     async def wait(self, condition: Callable[[], bool], what: str) -> None:
         """Wait for a condition."""
-        with anyio.move_on_after(DEADLINE):
+        with anyio.move_on_after(PATIENCE):
             while not condition():  # noqa: ASYNC110 - events of the browser
                 await anyio.sleep(0.01)
             return

@@ -17,10 +17,10 @@ from anyio import to_thread
 
 from kdp.cli.asking import ask
 from kdp.testing import SimulatedKubelet
+from kdp_testkit.patience import PATIENCE
 
 RESOURCE: Final = "example.com/gpu"
 
-DEADLINE: Final = 60.0
 
 GPUS: Final = """
 import pathlib, sys
@@ -185,7 +185,7 @@ async def scene(folder: Path, source: str, **environment: str) -> AsyncIterator[
 
 async def _url(log: Path, process: subprocess.Popen[bytes]) -> str:
     mark = "health probes at "
-    until = time.monotonic() + DEADLINE
+    until = time.monotonic() + PATIENCE
     while time.monotonic() < until and process.poll() is None:
         if mark in (text := _text(log)):
             return text.partition(mark)[2].partition("/livez")[0]

@@ -18,6 +18,7 @@ import pytest
 
 from kdp_testkit.conformance import run_checks
 from kdp_testkit.conformance.deviceplugin.command import CommandSubject
+from kdp_testkit.patience import PATIENCE
 
 KDP = Path(sys.executable).with_name("kdp")
 
@@ -186,34 +187,23 @@ for new in (False, True):
 """
 
 BAD = {
-    "exits at once": ("raise SystemExit('no device here')", "no device here", 20.0),
-    "never registers": ("import time; time.sleep(600)", "did not register", 20.0),
-    "floods stderr": (
-        "import sys\nwhile True: sys.stderr.write('panic ' * 1000 + chr(10))",
-        "did not register",
-        30.0,
-    ),
-    "floods without a newline": ("import sys\nwhile True: sys.stderr.write('panic ' * 1000)", "did not register", 30.0),
+    "exits at once": ("raise SystemExit('no device here')", "no device here"),
+    "never registers": ("import time; time.sleep(600)", "did not register"),
+    "floods stderr": ("import sys\nwhile True: sys.stderr.write('panic ' * 1000 + chr(10))", "did not register"),
+    "floods without a newline": ("import sys\nwhile True: sys.stderr.write('panic ' * 1000)", "did not register"),
     "ignores SIGTERM": (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)",
         "did not register",
-        20.0,
     ),
-    "leaves children": (
-        LEAVES_CHILDREN,
-        "with exit code 0",
-        20.0,
-    ),
+    "leaves children": (LEAVES_CHILDREN, "with exit code 0"),
 }
 
 
 @pytest.mark.parametrize("how", BAD)
 def test_a_bad_program_is_told_and_nothing_of_it_is_left(how: str, marked: str) -> None:
-    code, words, longest = BAD[how]
-    began = time.monotonic()
+    code, words = BAD[how]
     done = run("--deadline", "1.5", "--output", "json", "--quick", "--", *python(marked, code))
 
-    assert time.monotonic() - began < longest
     assert done.returncode == 1
     report = json.loads(done.stdout)
     assert report["summary"]["passed"] == 0
@@ -256,7 +246,7 @@ def test_an_interruption_leaves_nothing(marked: str) -> None:
     while not _runs(marked, besides=process.pid) and time.monotonic() < until:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
     assert "interrupted by SIGINT" in errors
 

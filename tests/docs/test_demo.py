@@ -16,14 +16,13 @@ from pathlib import Path
 import attrs
 import pytest
 
+from kdp_testkit.patience import PATIENCE
+
 from .blocks import ROOT
 
 pytestmark = pytest.mark.repository
 
 Figure = Callable[[str, float, str], None]
-
-DEADLINE = 60.0
-"""Seconds that the demo may take once its environment is there."""
 
 
 @attrs.frozen
@@ -68,13 +67,13 @@ def _started(*arguments: str, within: tuple[str, ...] = ()) -> Generator[subproc
         yield process
     finally:
         process.terminate()
-        process.communicate(timeout=10)
+        process.communicate(timeout=PATIENCE)
 
 
 def _told(*arguments: str, within: tuple[str, ...] = ()) -> Told:
     start = time.monotonic()
     with _started(*arguments, within=within) as process:
-        story, complaint = process.communicate(timeout=2 * DEADLINE)
+        story, complaint = process.communicate(timeout=2 * PATIENCE)
     return Told(process.returncode, story, complaint, time.monotonic() - start)
 
 
@@ -100,7 +99,7 @@ def test_the_demo_tells_its_story_and_leaves_nothing_behind(figure: Figure) -> N
 
     assert told.code == 0, told.story + told.complaint
     assert told.complaint == ""
-    assert told.seconds < DEADLINE
+    assert told.seconds < PATIENCE
     assert _left_behind(told.story) == []
     for sentence in (
         r"all \d+ resources are registered [\d.]+ ms after its start",
@@ -186,7 +185,7 @@ def test_an_interrupted_demo_leaves_nothing_behind() -> None:
             if "resources are registered" in line:
                 process.send_signal(signal.SIGINT)
                 break
-        rest, complaint = process.communicate(timeout=DEADLINE)
+        rest, complaint = process.communicate(timeout=PATIENCE)
 
     assert process.returncode == 128 + signal.SIGINT, "".join(lines) + rest + complaint
     assert _left_behind("".join(lines) + rest) == []

@@ -15,6 +15,7 @@ import kdp
 from kdp.deviceplugin.manager import PluginManager
 from kdp.deviceplugin.options import ManagerOptions
 from kdp.kubelet import KubeletPaths
+from kdp_testkit.patience import PATIENCE
 
 __all__ = ["RESOURCE", "Figure", "Instance", "Widgets", "eventually", "running"]
 
@@ -87,7 +88,7 @@ class Instance:
         await self._left.wait()
 
 
-async def eventually(condition: Callable[[], object], *, seconds: float = 20.0) -> None:
+async def eventually(condition: Callable[[], object], *, seconds: float = PATIENCE) -> None:
     """Wait for what the kubelet does not tell."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -21,11 +21,13 @@ GATE: Final = {
     "test_kubelet.py": "a_pod_opens_the_device[containerd-2] a_vanished_device_refuses_the_next_pod[containerd-2]",
     "test_generic.py": "cdi_names_in_place_of_device_nodes[containerd-2]",
     # A cluster, device plugins
-    "test_cluster.py": "scheduled_pods_open_their_devices a_rolling_update_fails_no_pod the_plugin_is_killed_and_its_pod_deleted",
+    "test_cluster.py": "scheduled_pods_open_their_devices a_rolling_update_fails_no_pod "
+    "the_plugin_is_killed_and_its_pod_deleted",
     "test_manifests.py": "the_smallest_example_as_written a_kustomize_base_as_written",
     "test_images.py": "the_sequence_of_the_readme[generic]",
     # A cluster, DRA drivers
-    "test_dra.py": "a_pod_runs_with_the_device_of_its_claim a_killed_driver_knows_what_it_gave an_update_overlaps_and_no_pod_notices",
+    "test_dra.py": "a_pod_runs_with_the_device_of_its_claim a_killed_driver_knows_what_it_gave "
+    "an_update_overlaps_and_no_pod_notices",
     "test_dra_cards.py": "a_prioritized_list_takes_what_the_counters_leave shares_of_a_device_come_and_go_apart",
     "test_dra_manifests.py": "pods_open_devices_by_claim_and_by_number",
     "test_slices.py": "what_is_stored_is_what_was_sent",
@@ -37,7 +39,10 @@ OLDER: Final = (
 )
 """What is run on the older minors as well: allocation and restarts."""
 
-SCENARIOS: Final = "registers allocate_fails an_odd_reply pods_take_and_leave a_kubelet_restarts a_plugin_is_killed watched pods_are_listed"
+SCENARIOS: Final = (
+    "registers allocate_fails an_odd_reply pods_take_and_leave a_kubelet_restarts a_plugin_is_killed watched "
+    "pods_are_listed"
+)
 """Of the scenarios that are played on the simulated kubelet beside the real ones."""
 
 

@@ -25,6 +25,7 @@ from kdp.cdi import (
     render_device,
 )
 from kdp.hardware import Host
+from kdp_testkit.patience import PATIENCE
 
 from .nodekit import Missing
 from .nodekit.tools import tool
@@ -59,7 +60,7 @@ def judge() -> Judge:
         pytest.skip(str(missing))
 
     def ask(directory: Path) -> dict[str, Any]:
-        done = subprocess.run([program, directory], check=True, capture_output=True, timeout=30)
+        done = subprocess.run([program, directory], check=True, capture_output=True, timeout=PATIENCE)
         said: dict[str, Any] = json.loads(done.stdout)
         return said
 

@@ -21,6 +21,7 @@ import pytest
 from tests.docs.blocks import ROOT, Block, blocks_of, differences
 
 from kdp.kubelet.sockets import PREFIX
+from kdp_testkit.patience import PATIENCE
 
 from .backend import Figure
 from .conftest import MakeCluster
@@ -40,8 +41,6 @@ RESOURCE: Final = "example.com/fuse"
 NAME: Final = "kdp-minimal"
 HOLDER: Final = "trainer-0"
 
-PATIENCE: Final = 60.0
-"""Seconds in which a command that only looks must show what the page shows: the reader asks again, too."""
 
 LOOKS: Final = re.compile(
     r"kubectl .*\b(get|describe|logs|history|debug) |kubectl .* exec .* -- (kdp (probe|status|doctor)|cat) ?|kdp nodes"

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from kdp_nvidia_gpu.fake import FakeNode, GpuState, NvmlState, compile_library
+from kdp_testkit.patience import PATIENCE
 
 from .conftest import MakeCluster, Namespace
 from .nodekit import Cluster
@@ -80,7 +81,7 @@ async def running(machine: Machine, node: FakeNode, strategy: str) -> AsyncItera
 
 def readiness(url: str) -> dict[str, Any]:
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310
+        with urllib.request.urlopen(url, timeout=PATIENCE) as answer:  # noqa: S310
             return json.load(answer)  # type: ignore[no-any-return]
     except urllib.error.HTTPError as error:
         return json.load(error)  # type: ignore[no-any-return]

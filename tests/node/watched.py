@@ -30,13 +30,13 @@ from kdp.testing import AdmissionError, Pod, SimulatedKubelet
 from kdp_testkit.dra.kubelet import SimulatedDraKubelet
 from kdp_testkit.dra.objects import allocation, claim, node, result
 from kdp_testkit.dra.server import SimulatedApiServer
+from kdp_testkit.patience import PATIENCE
 
 from .nodekit.prometheus import Prometheus
 
 RESOURCE: Final = "example.com/gpu"
 DRIVER: Final = "gpu.example.com"
 CLAIMS: Final = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
-PATIENCE: Final = 90.0
 
 PROGRAM: Final = """
 import pathlib, threading, time
@@ -352,7 +352,7 @@ async def _prepare(driver: Driver, uid: str) -> None:
     request = v1.NodePrepareResourcesRequest(claims=[v1.Claim(namespace="default", name="c", uid=uid)])
     async with open_channel(service) as channel:
         asked: Any = channel.unary_unary("/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources")
-        await asked(request.SerializeToString(), timeout=30)
+        await asked(request.SerializeToString(), timeout=PATIENCE)
 
 
 def options_of(name: str, folder: Path, kubelet: SimulatedKubelet) -> Sequence[str]:

@@ -19,12 +19,11 @@ import attrs
 import pytest
 
 from kdp.testing import SimulatedKubelet
+from kdp_testkit.patience import PATIENCE
 
 from .conftest import ROOT, Built, once
 
 pytestmark = [pytest.mark.repository, pytest.mark.slow]
-
-DEADLINE = 60.0
 
 
 @attrs.frozen
@@ -121,7 +120,7 @@ async def test_an_installed_example_discovers_and_serves(
         serves = [kdp, "run", example.name, *options, *paths]
         async with await anyio.open_process(serves, cwd=tmp_path, env=environment, stderr=log) as process:
             try:
-                with anyio.fail_after(DEADLINE):
+                with anyio.fail_after(PATIENCE):
                     for resource in resources:
                         await kubelet.until(streaming=resource)
                     while not resources and not _told(tmp_path / "log"):  # noqa: ASYNC110 - of another process

@@ -76,7 +76,7 @@ class Stage:
             ) as driver,
         ):
             await self.kubelet.until_registered(DRIVER)
-            with anyio.fail_after(20):
+            with anyio.fail_after(60):
                 while not driver.is_ready:  # noqa: ASYNC110 - another side's
                     await anyio.sleep(0.01)
             yield

@@ -120,7 +120,7 @@ async def test_a_lost_gpu_comes_back(make: Make) -> None:
         await kubelet.until(allocatable={WHOLE: 1}, timeout=SOON)
         await anyio.sleep(0.5)
         node.change(1, is_lost=False)
-        await kubelet.until(allocatable={WHOLE: 2}, timeout=20)
+        await kubelet.until(allocatable={WHOLE: 2}, timeout=60)
         await anyio.sleep(BURST)
         node.event("xid 1 94")  # its events are heard again
         await kubelet.until(allocatable={WHOLE: 1}, timeout=SOON)
@@ -143,11 +143,11 @@ async def test_a_driver_that_comes_and_goes(make: Make, library: object) -> None
         await anyio.sleep(0.5)
         assert not kubelet.allocatable()
         node.set(NvmlState())
-        await kubelet.until(allocatable={WHOLE: 2}, timeout=20)
+        await kubelet.until(allocatable={WHOLE: 2}, timeout=60)
         node.set(attrs.evolve(NvmlState(), failing=(("nvmlEventSetWait_v2", 9, -1),), init=9))
-        await kubelet.until(allocatable={WHOLE: 0}, timeout=20)
+        await kubelet.until(allocatable={WHOLE: 0}, timeout=60)
         node.set(NvmlState())
-        await kubelet.until(allocatable={WHOLE: 2}, timeout=20)
+        await kubelet.until(allocatable={WHOLE: 2}, timeout=60)
 
 
 @pytest.mark.parametrize("error", [15, 999])

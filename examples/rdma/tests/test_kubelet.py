@@ -138,7 +138,7 @@ class Counting:
         raise AssertionError("the backend reports no faults")
 
     async def until(self, asked: int) -> None:
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             while self.asked < asked:
                 await self._changed.wait()
 

@@ -17,8 +17,7 @@ from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from kdp.testing import SimulatedKubelet
-
-DEADLINE = 20.0
+from kdp_testkit.patience import PATIENCE
 
 
 class Plugin:
@@ -48,7 +47,7 @@ class Plugin:
     async def says(self, text: str, *, times: int = 1) -> str:
         """Wait for the line with this text, and return it."""
         try:
-            with anyio.fail_after(DEADLINE):
+            with anyio.fail_after(PATIENCE):
                 while True:
                     found = [line for line in self.lines if text in line]
                     if len(found) >= times:
@@ -60,7 +59,7 @@ class Plugin:
     async def ends(self) -> int:
         """Wait for the process's end and return its exit code."""
         try:
-            with anyio.fail_after(DEADLINE):
+            with anyio.fail_after(PATIENCE):
                 code = await self.process.wait()
                 await self.is_silent.wait()
         except TimeoutError:
@@ -71,7 +70,7 @@ class Plugin:
         """Ask it to stop; return its exit code and the seconds it took."""
         asked = time.monotonic()
         self.process.send_signal(number)
-        with anyio.fail_after(DEADLINE):
+        with anyio.fail_after(PATIENCE):
             code = await self.process.wait()
         took = time.monotonic() - asked
         await self.ends()

@@ -13,8 +13,7 @@ import pytest
 from typing_extensions import override
 
 import kdp
-
-DEADLINE = 60.0
+from kdp_testkit.patience import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
@@ -69,7 +68,7 @@ async def test_a_cancelled_service_ends_in_order_whenever_that_is_and_how_often(
         if again_after is not None:
             await turns(again_after)
             service.cancel()
-        ended, _ = await asyncio.wait({service}, timeout=DEADLINE)
+        ended, _ = await asyncio.wait({service}, timeout=PATIENCE)
         assert ended, f"cancelled after {begun_for} turns it has not ended"
         assert service.cancelled()
         assert not backend.is_open
@@ -83,7 +82,7 @@ async def test_a_task_that_fails_beside_it_ends_the_program(root: Path) -> None:
     backend = Widgets()
 
     async def both() -> None:
-        async with asyncio.timeout(DEADLINE), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
             tasks.create_task(kdp.serve(backend, kubelet_root=str(root), state_dir=str(root / "state")))
             tasks.create_task(fail())
 

@@ -15,6 +15,7 @@ from typing import Any
 import anyio
 
 from kdp.testing import SimulatedKubelet
+from kdp_testkit.patience import PATIENCE
 
 from .test_status import MEMORY, PROGRAM, RESOURCE
 
@@ -86,7 +87,7 @@ async def test_a_plugin_whose_socket_was_removed_was_said_not_to_run(
         traces = f"although process {plugin.process.pid} holds the lock"
         assert f"warning: no plugin has a socket in {tmp_path}/state, {traces}" in found["plugin"]
         await plugin.says(f"socket {path} was removed, so no command could ask this process: making it again")
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE):
             while not (await doctor(kubelet, tmp_path))["plugin"].startswith("ok: "):
                 pass
 

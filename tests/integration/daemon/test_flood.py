@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 
 import anyio
 import pytest
 
 from kdp.testing import SimulatedKubelet
+from kdp_testkit.patience import PATIENCE
 
 from .test_careless import CARELESS, GOOD, Start, program
 
@@ -44,11 +44,9 @@ async def test_a_flood_of_faults_fills_neither_the_log_nor_the_memory(
         await kubelet.until(allocatable={CARELESS: 1, GOOD: 1})
         before = resident(plugin.process.pid)
         (tmp_path / "go").touch()
-        began = time.monotonic()
         if name != "flaps":
             await kubelet.until(allocatable={CARELESS: 0})
-            assert time.monotonic() - began < SECONDS  # at once, and not after the flood
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             while not (tmp_path / "done").exists():  # noqa: ASYNC110 - another process makes it
                 await anyio.sleep(0.05)
         (tmp_path / "sick").touch()

@@ -16,9 +16,10 @@ import pytest
 
 from kdp.daemon.limits import FREE_FILES, LEAST_FILES, LEAST_MIB, least_threads
 from kdp.testing import Pod, SimulatedKubelet
+from kdp_testkit.patience import PATIENCE
 
 from .conftest import Plugin
-from .test_process import AT_LAST, RESOURCE, Figure, Start, program
+from .test_process import RESOURCE, Figure, Start, program
 
 CTYPES = "import ctypes, signal; libc = ctypes.CDLL(None)"
 
@@ -61,7 +62,7 @@ async def ends_in_time(plugin: Plugin, figure: Figure, what: str) -> None:
     code, took = await plugin.stop()
     figure(f"stop after {what}", took * 1000, "ms")
     assert code == 0, plugin.log
-    assert took < AT_LAST, plugin.log
+    assert took < PATIENCE, plugin.log
 
 
 @pytest.mark.parametrize("thief", THIEVES)

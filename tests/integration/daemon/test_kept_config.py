@@ -15,6 +15,7 @@ import pytest
 from anyio import to_thread
 
 from kdp.testing import SimulatedKubelet
+from kdp_testkit.patience import PATIENCE
 
 from .test_labels import until
 from .test_process import RESOURCE, Start, program
@@ -43,7 +44,7 @@ async def readyz(plugin: Any) -> tuple[int, Any]:
     assert found is not None
 
     def ask() -> tuple[int, Any]:
-        with urllib.request.urlopen(found[0], timeout=10) as answer:  # noqa: S310
+        with urllib.request.urlopen(found[0], timeout=PATIENCE) as answer:  # noqa: S310
             return answer.status, json.load(answer)
 
     return await to_thread.run_sync(ask)

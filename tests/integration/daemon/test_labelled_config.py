@@ -16,6 +16,7 @@ from kdp.testing import SimulatedKubelet
 from kdp_testkit.dra import objects
 from kdp_testkit.dra.kubeconfig import write_kubeconfig
 from kdp_testkit.dra.server import SimulatedApiServer
+from kdp_testkit.patience import PATIENCE
 
 from .test_process import RESOURCE, Start, program
 
@@ -52,7 +53,7 @@ async def readyz(plugin: Any) -> dict[str, Any]:
 
     def ask() -> dict[str, Any]:
         address = re.findall(r"http://\S+/readyz", plugin.log)[-1]
-        with urllib.request.urlopen(address, timeout=10) as answer:  # noqa: S310
+        with urllib.request.urlopen(address, timeout=PATIENCE) as answer:  # noqa: S310
             return json.load(answer)  # type: ignore[no-any-return]
 
     return await to_thread.run_sync(ask)

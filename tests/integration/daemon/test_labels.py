@@ -18,11 +18,11 @@ from anyio import to_thread
 
 from kdp.cli.asking import ask
 from kdp.testing import SimulatedKubelet
+from kdp_testkit.patience import PATIENCE
 
 Start = Callable[..., AbstractAsyncContextManager[Any]]
 
 RESOURCE = "example.com/widget"
-PATIENCE = 30.0
 
 PROGRAM = """
 import pathlib
@@ -91,7 +91,7 @@ async def test_the_file_follows_the_devices_and_vanishes_with_the_plugin(
         await until(lambda: labels(tmp_path)[f"{RESOURCE}.count"] == "3", "the labels follow")
         code, seconds = await plugin.stop()
     assert (code, os.listdir(tmp_path / "features.d")) == (0, [])
-    assert seconds < 10
+    assert seconds < PATIENCE
 
 
 async def test_a_successor_keeps_the_file_when_its_predecessor_ends(

@@ -20,6 +20,7 @@ import pytest
 from anyio import to_thread
 
 from kdp.testing import SimulatedKubelet
+from kdp_testkit.patience import PATIENCE
 
 from .test_process import RESOURCE, answered, get, program
 
@@ -31,7 +32,6 @@ MEMORY_LIMIT = 96.0
 
 DESCRIPTORS = 128
 
-IN_TIME = 10.0
 """Seconds until the plugin is registered with a kubelet that came back; without an attack it takes a tenth of one."""
 
 HEADERS = b"GET /livez HTTP/1.1\r\n" + b"".join(b"x-%d: %s\r\n" % (n, b"a" * 65_000) for n in range(99)) + b"\r\n"
@@ -147,7 +147,7 @@ async def test_clients_that_hold_connections_starved_the_registration(
         with slow_clients(int(url.rpartition(":")[2]), 600, seconds=60, first=first):
             before, began = cpu_seconds(pid), time.monotonic()
             await kubelet.start()
-            with anyio.fail_after(IN_TIME):
+            with anyio.fail_after(PATIENCE):
                 await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 2})
             took = time.monotonic() - began
             await answered(f"{url}/readyz", 200)
@@ -192,7 +192,7 @@ async def probed(what: str, **environment: str) -> tuple[int, str]:
 
 async def until_probed(what: str, code: int, **environment: str) -> str:
     """Run it until it ends with this exit code, and return what it said."""
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE):
         while True:
             found, said = await probed(what, **environment)
             if found == code:

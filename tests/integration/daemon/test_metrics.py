@@ -22,13 +22,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from kdp.cli.asking import ask
 from kdp.daemon.serving import SCRAPE_PAUSE
 from kdp.testing import AdmissionError, Pod, SimulatedKubelet
+from kdp_testkit.patience import PATIENCE
 
 Figure = Callable[[str, float, str], None]
 Start = Callable[..., AbstractAsyncContextManager[Any]]
 
 RESOURCE = "example.com/gpu"
 GPU = {"resource": RESOURCE}
-PATIENCE = 30.0
 
 PROGRAM = """
 import pathlib, threading, time

@@ -12,6 +12,8 @@ import anyio
 import pytest
 from anyio import to_thread
 
+from kdp_testkit.patience import PATIENCE
+
 from .test_process import RESOURCE, Start, program
 
 NO_HARDWARE = """
@@ -35,13 +37,13 @@ async def readyz(plugin: Any, status: int) -> Any:
 
     def ask() -> tuple[int, Any]:
         try:
-            with urllib.request.urlopen(found[0], timeout=10) as answer:  # noqa: S310
+            with urllib.request.urlopen(found[0], timeout=PATIENCE) as answer:  # noqa: S310
                 return answer.status, json.load(answer)
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, json.load(error)
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE):
         while True:
             code, body = await to_thread.run_sync(ask)
             if code == status and "starting" not in str(body.get("reason")):

@@ -19,11 +19,11 @@ from anyio import to_thread
 
 from kdp.daemon.listener import LARGEST, MOST
 from kdp.testing import AdmissionError, Pod, SimulatedKubelet
+from kdp_testkit.patience import PATIENCE
 
 Start = Callable[..., AbstractAsyncContextManager[Any]]
 
 RESOURCE = "example.com/gpu"
-PATIENCE = 60.0
 
 PROGRAM = """
 import pathlib
@@ -65,7 +65,7 @@ ON = {"KDP_HTTP": "127.0.0.1:0", "KDP_STATUS_PAGE": "on", "KDP_NODE_NAME": "n1"}
 
 def fetch(url: str) -> tuple[int, dict[str, str], str]:
     try:
-        with urllib.request.urlopen(url, timeout=20) as answer:  # noqa: S310 - the plugin's own
+        with urllib.request.urlopen(url, timeout=PATIENCE) as answer:  # noqa: S310 - the plugin's own
             return answer.status, dict(answer.headers), answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -199,9 +199,9 @@ async def test_the_page_has_the_limits_of_the_probes(start: Start, kubelet: Simu
         def many() -> tuple[int, bytes]:
             with ExitStack() as stack:
                 for _ in range(4 * MOST):  # browsers open connections before they ask, and keep them
-                    stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+                    stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE))
                 code = fetch(f"{url}/")[0]
-            with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+            with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as client:
                 client.sendall(b"GET / HTTP/1.1\r\nX: " + b"x" * LARGEST)
                 return code, client.recv(1000)
 

@@ -20,6 +20,7 @@ from tests.unit.cluster.http_server import Answer, Asked, HttpServer, served
 from kdp.cli.asking import ask
 from kdp.cluster.events import RESULTS
 from kdp.testing import Pod, SimulatedKubelet
+from kdp_testkit.patience import PATIENCE
 
 Start = Callable[..., AbstractAsyncContextManager[Any]]
 Figure = Callable[[str, float, str], None]
@@ -27,7 +28,6 @@ Object = dict[str, Any]
 
 RESOURCE: Final = "example.com/gpu"
 TAINT: Final = "example.com/starting"
-PATIENCE: Final = 60.0
 
 PROGRAM = """
 import pathlib
@@ -325,7 +325,7 @@ async def test_an_api_server_that_misbehaves_costs_a_line_and_never_the_plugin(
         code, seconds = await plugin.stop()
         assert code == 0
         figure(f"stop of a plugin whose API server {how}", seconds, "s")
-        assert seconds < 20
+        assert seconds < PATIENCE
     assert "Traceback" not in plugin.log
     assert len([line for line in plugin.lines if re.search("no Event is made of what", line)]) == 1
     assert not cluster.evicted

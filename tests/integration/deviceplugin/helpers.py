@@ -18,6 +18,7 @@ from kdp.deviceplugin.manager import PluginManager
 from kdp.deviceplugin.options import ManagerOptions
 from kdp.supervision.supervisor import Deadlines
 from kdp.testing import SimulatedKubelet, events
+from kdp_testkit.patience import PATIENCE
 
 RESOURCE = "example.com/widget"
 NEVER = 3600.0
@@ -137,9 +138,6 @@ def own_sockets(directory: Path) -> set[str]:
     """The names of kdp's sockets, and of the directory in which they are bound."""
     return {p.name for p in directory.rglob("*") if p.name.removeprefix(".").startswith("kdp")}
 
-
-PATIENCE = 15.0
-"""Seconds after which a condition will not come true any more."""
 
 QUICK = Deadlines(discover=0.3, open=0.3, close=0.3, allocate=0.3, prefer=0.3, prepare_container=0.3)
 """Deadlines of hooks for tests in which one hangs."""

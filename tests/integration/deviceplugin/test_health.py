@@ -18,10 +18,10 @@ from kdp.deviceplugin import inventory
 from kdp.supervision import supervisor
 from kdp.supervision.health import HealthChange
 from kdp.testing import SimulatedKubelet
+from kdp_testkit.patience import PATIENCE
 
 from .helpers import QUICK, RESOURCE, Block, Figure, Widgets, connected, lists, registers, until
 
-AT_LAST = 1.0
 """Seconds from an event to the list; the aim is a tenth of it."""
 
 EAGER = kdp.HealthPolicy(recheck=0.05)
@@ -55,7 +55,7 @@ async def test_a_fault_of_a_card_reaches_the_kubelet_for_all_its_replicas(
         assert unhealthy(kubelet) == {f"card-1-replica-{i}" for i in range(50)}
         assert len(lists(kubelet)) == before + 1  # all of them in one list
         figure("a card's fault -> list with its 50 replicas", took * 1e3, "ms")
-        assert took < AT_LAST
+        assert took < PATIENCE
 
 
 async def test_no_discovery_heals_what_was_reported(k137: SimulatedKubelet) -> None:
@@ -239,7 +239,7 @@ async def test_a_hook_that_hangs_for_ever_stands_alone(
         assert not stuck.is_over
         assert len(registers(k137)) == 1
         began = time.monotonic()
-    assert time.monotonic() - began < 5.0  # the stop
+    assert time.monotonic() - began < PATIENCE  # the stop
     assert not stuck.is_over
 
 

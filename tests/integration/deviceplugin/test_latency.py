@@ -13,10 +13,10 @@ import kdp
 from kdp.deviceplugin import inventory
 from kdp.hardware import Host
 from kdp.testing import SimulatedKubelet
+from kdp_testkit.patience import PATIENCE
 
 from .helpers import RESOURCE, Figure, Widgets, connected, lists, until
 
-AT_LAST = 1.0
 """Seconds; the aims are some milliseconds."""
 
 
@@ -42,7 +42,7 @@ async def test_a_reported_fault_reaches_the_kubelet(k137: SimulatedKubelet, figu
             await k137.until(allocatable={RESOURCE: 7 - i})
             worst = max(worst, lists(k137)[-1].time - started)
         figure("Reporter.fault -> list, worst of 8", worst * 1e3, "ms")
-        assert worst < AT_LAST
+        assert worst < PATIENCE
 
 
 async def test_a_reported_change_reaches_the_kubelet(k137: SimulatedKubelet, figure: Figure) -> None:
@@ -55,7 +55,7 @@ async def test_a_reported_change_reaches_the_kubelet(k137: SimulatedKubelet, fig
         report.rescan()
         await k137.until(capacity={RESOURCE: 2})
         figure("Reporter.rescan -> list", (lists(k137)[-1].time - started) * 1e3, "ms")
-        assert lists(k137)[-1].time - started < AT_LAST
+        assert lists(k137)[-1].time - started < PATIENCE
 
 
 async def test_a_device_node_that_comes_and_goes(k137: SimulatedKubelet, figure: Figure, tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ async def test_a_device_node_that_comes_and_goes(k137: SimulatedKubelet, figure:
             await k137.until(allocatable={RESOURCE: healthy})
             what = "comes" if healthy else "goes"
             figure(f"device node {what} -> list", (lists(k137)[-1].time - started) * 1e3, "ms")
-            assert lists(k137)[-1].time - started < AT_LAST
+            assert lists(k137)[-1].time - started < PATIENCE
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: to make a device node")

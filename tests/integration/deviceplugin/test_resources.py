@@ -16,6 +16,7 @@ from kdp.deviceplugin.manager import PluginManager
 from kdp.deviceplugin.tracking.records import Owner
 from kdp.deviceplugin.tracking.tracker import Tracker
 from kdp.testing import SimulatedKubelet, events
+from kdp_testkit.patience import PATIENCE
 
 from .helpers import RESOURCE, Widgets, connected, own_sockets, registers, running, until
 
@@ -191,7 +192,7 @@ async def test_it_is_not_ready_between_the_first_discovery_and_its_plugins(k137:
     """A backend whose devices name their resources has no plugin before: nothing was there that could be unready."""
     devices = [part(f"w{n}", f"example.com/w{n}") for n in range(2)]
     async with running(k137, Widgets(*devices, resource=None)) as manager:
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             while not manager.is_ready:
                 await anyio.lowlevel.checkpoint()
         assert manager.status().resources.keys() == {"example.com/w0", "example.com/w1"}

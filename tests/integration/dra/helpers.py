@@ -22,6 +22,7 @@ from kdp.proto.dra.v1 import api_pb2 as v1
 from kdp.proto.dra.v1beta1 import api_pb2 as v1beta1
 from kdp.proto.drahealth.v1 import api_pb2 as health
 from kdp.proto.pluginregistration.v1 import api_pb2 as watcher
+from kdp_testkit.patience import PATIENCE
 
 __all__ = ["DRIVER", "Driver", "Publisher", "heard", "running"]
 
@@ -85,7 +86,7 @@ class Driver:
         """Ask as the plugin watcher does."""
         async with open_channel(path or self.registration) as channel:
             call: Any = channel.unary_unary("/pluginregistration.Registration/GetInfo")
-            answer: bytes = await call(b"", timeout=10)
+            answer: bytes = await call(b"", timeout=PATIENCE)
             return watcher.PluginInfo.FromString(answer)
 
     async def notify(self, error: str | None = None) -> None:
@@ -93,7 +94,7 @@ class Driver:
         status = watcher.RegistrationStatus(plugin_registered=error is None, error=error or "")
         async with open_channel(self.registration) as channel:
             call: Any = channel.unary_unary("/pluginregistration.Registration/NotifyRegistrationStatus")
-            await call(status.SerializeToString(), timeout=10)
+            await call(status.SerializeToString(), timeout=PATIENCE)
 
     async def prepare(self, *claims: Claim, version: str = "v1") -> Any:
         """Call NodePrepareResources and return the answer's message."""
@@ -114,7 +115,7 @@ class Driver:
         )
         async with open_channel(self.service) as channel:
             call: Any = channel.unary_unary(f"/{method}")
-            answer: bytes = await call(request.SerializeToString(), timeout=30)
+            answer: bytes = await call(request.SerializeToString(), timeout=PATIENCE)
             return answer
 
     @asynccontextmanager
@@ -131,7 +132,7 @@ class Driver:
 
 async def heard(stream: Any) -> dict[str, tuple[int, str]]:
     """Return the next message of a stream of health: the state and the message by device."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE):
         message = health.NodeWatchResourcesResponse.FromString(await stream.read())
     return {each.device.device_name: (each.health, each.message) for each in message.devices}
 

@@ -18,11 +18,10 @@ from kdp.kubelet import KubeletPaths
 from kdp_testkit.dra.kubelet import SimulatedDraKubelet
 from kdp_testkit.dra.objects import node
 from kdp_testkit.dra.server import SimulatedApiServer
+from kdp_testkit.patience import PATIENCE
 
 from .helpers import DRIVER
 from .test_publisher import kubeconfig
-
-DEADLINE = 60.0
 
 pytestmark = pytest.mark.anyio
 
@@ -55,7 +54,7 @@ async def test_a_cancelled_driver_ends_in_order_whenever_that_is_and_how_often(
                     for _ in range(count):
                         await anyio.lowlevel.cancel_shielded_checkpoint()
                     service.cancel()
-            ended, _ = await asyncio.wait({service}, timeout=DEADLINE)
+            ended, _ = await asyncio.wait({service}, timeout=PATIENCE)
             assert ended, f"cancelled after {begun_for} turns it has not ended"
             assert service.cancelled()
             paths = KubeletPaths.under(kubelet.root)

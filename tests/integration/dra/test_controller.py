@@ -23,6 +23,7 @@ from kdp.dra.options import ControllerOptions
 from kdp_testkit.dra import objects
 from kdp_testkit.dra.pods import DraPod
 from kdp_testkit.dra.rules import Account
+from kdp_testkit.patience import PATIENCE
 
 from .test_simulated import CLAIMS, DRIVER, PROFILES, SLICES, Node, driver_on, node_of
 
@@ -54,7 +55,7 @@ async def controller_at(node: Node, backend: kdp.DeviceBackend, **more: Any) -> 
 
 
 async def ready(controller: PoolController) -> None:
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE):
         while not controller.is_ready:
             await anyio.sleep(0.01)
 
@@ -114,11 +115,11 @@ async def test_without_labels_all_nodes_can_use_it_and_what_changes_is_published
                 kdp.Device(id="w9"),
             ]
             controller.rescan()
-            with anyio.fail_after(20):
+            with anyio.fail_after(PATIENCE):
                 while "w9" not in await node.devices():
                     await anyio.sleep(0.01)
             await node.server.ask("DELETE", f"{SLICES}/{item['metadata']['name']}")
-            with anyio.fail_after(20):
+            with anyio.fail_after(PATIENCE):
                 while "w9" not in await node.devices():
                     await anyio.sleep(0.01)
             [item] = await node.slices()
@@ -139,7 +140,7 @@ async def test_a_nodes_driver_prepares_claims_of_the_pool_and_publishes_nothing(
         node.server.api.accounts[""] = Account.allowed("driver", rules, node="node0")
         async with driver_on(node, backend, pool=POOL, device_status=True) as driver:
             await node.kubelet.until_registered(DRIVER)
-            with anyio.fail_after(20):
+            with anyio.fail_after(PATIENCE):
                 while not driver.is_ready:
                     await anyio.sleep(0.01)
             pod = DraPod(claims={"w": "c"})
@@ -151,7 +152,7 @@ async def test_a_nodes_driver_prepares_claims_of_the_pool_and_publishes_nothing(
             }
             await node.server.ask("PUT", f"{CLAIMS}/c/status", made)
             assert (await node.kubelet.start_pod(pod))["main"]
-            with anyio.fail_after(20):
+            with anyio.fail_after(PATIENCE):
                 while not (told := (await node.server.ask("GET", f"{CLAIMS}/c"))["status"].get("devices")):
                     await anyio.sleep(0.01)
             assert [(each["pool"], each["device"]) for each in told] == [(POOL, "w1")]
@@ -172,7 +173,7 @@ async def test_the_commands_publish_and_remove_a_pool(folder: Path) -> None:
         async with process:
             await node.published(4)
             process.send_signal(signal.SIGTERM)
-            with anyio.fail_after(20):
+            with anyio.fail_after(PATIENCE):
                 assert await process.wait() == 0
         assert await node.devices() == ONES
         command = [

@@ -21,6 +21,7 @@ from kdp.proto.dra.v1 import api_pb2 as v1
 from kdp_testkit.dra.kubelet import SimulatedDraKubelet
 from kdp_testkit.dra.objects import allocation, claim, node, result
 from kdp_testkit.dra.server import SimulatedApiServer
+from kdp_testkit.patience import PATIENCE
 
 from .helpers import DRIVER
 from .test_publisher import kubeconfig
@@ -40,7 +41,7 @@ async def samples(path: Path) -> Samples:
 async def shows(path: Path, name: str, value: float, **labels: str) -> None:
     found: Samples = {}
     try:
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             while found.get((name, frozenset(labels.items()))) != value:
                 await anyio.sleep(0.05)
                 found = await samples(path)
@@ -98,7 +99,7 @@ async def test_each_series_of_a_driver_shows_what_happened(tmp_path_factory: pyt
             request = v1.NodePrepareResourcesRequest(claims=[v1.Claim(namespace="default", name="c", uid=uid)])
             async with open_channel(service) as channel:
                 asked: Any = channel.unary_unary(f"/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/{method}")
-                await asked(request.SerializeToString(), timeout=30)
+                await asked(request.SerializeToString(), timeout=PATIENCE)
 
         prepare, unprepare = {"method": "NodePrepareResources"}, {"method": "NodeUnprepareResources"}
         await call("NodePrepareResources", made["metadata"]["uid"])

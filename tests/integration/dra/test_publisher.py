@@ -16,6 +16,7 @@ from kdp.dra.publishing.publisher import Publisher
 from kdp.dra.publishing.slices import Pool
 from kdp_testkit.dra.objects import node
 from kdp_testkit.dra.server import SimulatedApiServer
+from kdp_testkit.patience import PATIENCE
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 PART = kdp.Device(id="part", consumes={"card": {"memory": 1}})
@@ -33,7 +34,7 @@ def kubeconfig(folder: Path, url: str) -> Path:
 
 async def until(server: SimulatedApiServer, devices: list[str]) -> list[Any]:
     """Wait until the server has these devices; return the slices."""
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         while True:
             items = (await server.ask("GET", SLICES))["items"]
             if [d["name"] for item in items for d in item["spec"].get("devices", ())] == devices:
@@ -42,7 +43,7 @@ async def until(server: SimulatedApiServer, devices: list[str]) -> list[Any]:
 
 
 async def until_current(publisher: Publisher) -> PublisherStatus:
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         status = publisher.status
         while not status.value.is_current:
             await status.after(status.version)

@@ -22,6 +22,7 @@ from kdp.proto.dra.v1 import api_pb2 as v1
 from kdp_testkit.dra.kubelet import SimulatedDraKubelet
 from kdp_testkit.dra.objects import allocation, claim, node, result
 from kdp_testkit.dra.server import SimulatedApiServer
+from kdp_testkit.patience import PATIENCE
 
 from .helpers import DRIVER
 from .test_publisher import kubeconfig
@@ -41,7 +42,7 @@ class Probe:
         if found is None:
             return 0, {}
         try:
-            with urllib.request.urlopen(f"{found[0]}/readyz", timeout=10) as answer:  # noqa: S310
+            with urllib.request.urlopen(f"{found[0]}/readyz", timeout=PATIENCE) as answer:  # noqa: S310
                 return answer.status, json.load(answer)
         except urllib.error.HTTPError as error:
             with error:
@@ -49,7 +50,7 @@ class Probe:
 
     async def until(self, status: int, *words: str) -> Any:
         """Wait until it answers so; return what it says of the driver."""
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             while True:
                 found, body = await anyio.to_thread.run_sync(self._ask)
                 if found == status and all(word in json.dumps(body) for word in words):
@@ -109,8 +110,8 @@ async def test_a_driver_is_ready_when_its_devices_are_published_and_tells_claims
         )
         async with open_channel(service) as channel:
             call: Any = channel.unary_unary("/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources")
-            await call(request.SerializeToString(), timeout=30)
-        with anyio.fail_after(30):
+            await call(request.SerializeToString(), timeout=PATIENCE)
+        with anyio.fail_after(PATIENCE):
             while not (await server.ask("GET", f"{CLAIMS}/c"))["status"].get("devices"):  # noqa: ASYNC110 - a server's
                 await anyio.sleep(0.02)
         server.faults.away()

@@ -30,6 +30,7 @@ from kdp_testkit.dra.kubelet import SimulatedDraKubelet
 from kdp_testkit.dra.pods import DraContainer, DraPod, PodStartError
 from kdp_testkit.dra.server import SimulatedApiServer
 from kdp_testkit.dra.timings import DraTimings
+from kdp_testkit.patience import PATIENCE
 
 DRIVER = "widget.example.com"
 PROFILES = ["k134", "k136", "k137"]
@@ -57,7 +58,7 @@ class Node:
         return [device["name"] for each in await self.slices() for device in each["spec"].get("devices", ())]
 
     async def published(self, count: int) -> list[str]:
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE):
             while len(found := await self.devices()) != count:
                 await anyio.sleep(0.02)
         return found
@@ -311,14 +312,14 @@ async def test_a_program_that_is_killed_and_started(folder: Path, profile: str) 
             await kubelet.stop_pod(user)
             assert node.specs() == []
             second.send_signal(signal.SIGTERM)
-            with anyio.fail_after(20):
+            with anyio.fail_after(PATIENCE):
                 assert await anyio.to_thread.run_sync(second.wait) == 0
         await kubelet.until(lambda: kubelet.events.of(events.DriverGone), "the driver is gone")
         assert len(kubelet.events.of(common.KubeletStarted)) == 2
 
 
 async def _started(kubelet: SimulatedDraKubelet, user: DraPod) -> dict[str, tuple[str, ...]]:
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         while True:
             try:
                 return await kubelet.start_pod(user)
@@ -337,7 +338,7 @@ async def _devices(node: Node, driver: str) -> list[str]:
 
 
 async def _until_slices(node: Node, driver: str) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         while not await _devices(node, driver):
             await anyio.sleep(0.05)
 

@@ -20,6 +20,7 @@ from kdp.model.claims import Claim
 from kdp_testkit.dra.objects import allocation, claim, result
 from kdp_testkit.dra.rules import Account
 from kdp_testkit.dra.server import SimulatedApiServer
+from kdp_testkit.patience import PATIENCE
 
 from .test_publisher import kubeconfig
 
@@ -41,7 +42,7 @@ async def allocated(profile: str, folder: Path) -> AsyncGenerator[tuple[Simulate
 
 
 async def until(server: SimulatedApiServer, condition: Callable[[list[Any]], bool]) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         while not condition((await server.ask("GET", f"{URL}/c"))["status"].get("devices") or []):  # noqa: ASYNC110 - a server's
             await asyncio.sleep(0.01)
 
@@ -91,7 +92,7 @@ async def test_a_missing_permission_of_1_36_is_one_warning_that_names_the_verb(
             "driver", {**rules, f"resourceclaims/driver:{DRIVER}": "associated-node:update"}, node="node0"
         )
         statuses.prepared(names, [W0])
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             while not both((await api.claim("default", "c"))["status"]["devices"]):  # noqa: ASYNC110 - a server's
                 await asyncio.sleep(0.01)
 

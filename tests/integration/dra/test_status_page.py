@@ -20,6 +20,7 @@ from kdp.proto.dra.v1 import api_pb2 as v1
 from kdp_testkit.dra.kubelet import SimulatedDraKubelet
 from kdp_testkit.dra.objects import allocation, claim, node, result
 from kdp_testkit.dra.server import SimulatedApiServer
+from kdp_testkit.patience import PATIENCE
 
 from .helpers import DRIVER
 from .test_publisher import kubeconfig
@@ -89,7 +90,7 @@ async def test_claims_and_slices_are_on_the_page(tmp_path_factory: pytest.TempPa
             request = v1.NodePrepareResourcesRequest(claims=[v1.Claim(namespace="default", name="c", uid=uid)])
             async with open_channel(service) as channel:
                 asked: Any = channel.unary_unary(f"/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/{method}")
-                await asked(request.SerializeToString(), timeout=30)
+                await asked(request.SerializeToString(), timeout=PATIENCE)
 
         uid = made["metadata"]["uid"]
         await call("NodePrepareResources", uid)

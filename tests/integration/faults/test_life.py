@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import resource
-import time
 
 import pytest
 
-from kdp.deviceplugin import registration
 from kdp.testing import ScenarioError, SimulatedKubelet, events
+from kdp_testkit.patience import PATIENCE
 
 from ..deviceplugin.helpers import (
     PROFILES,
@@ -38,10 +37,8 @@ async def test_a_restart_is_followed_by_one_registration(k: SimulatedKubelet, fi
 
 async def test_killed_during_register(k: SimulatedKubelet) -> None:
     async with connected(k, Widgets("w0")):
-        started = time.monotonic()
         await k.faults.restart_during_register(RESOURCE)
         await k.until(lambda: len(registers(k)) >= 3, allocatable={RESOURCE: 1})
-        assert time.monotonic() - started < registration.REGISTER_DEADLINE
 
 
 async def test_down_for_long_without_a_busy_loop(k: SimulatedKubelet, figure: Figure) -> None:
@@ -135,7 +132,7 @@ async def test_an_end_that_is_noticed_late_strips_no_newcomer_for_good(k: Simula
     k.faults.disconnect_late(0.3)
     async with connected(k, Widgets("w0")):
         k.drop_stream(RESOURCE)
-        await k.until(lambda: k.events.of(events.Disconnected), timeout=15)
+        await k.until(lambda: k.events.of(events.Disconnected), timeout=PATIENCE)
         k.faults.clear()
         await k.until(allocatable={RESOURCE: 1}, streaming=RESOURCE)
         await k.plugin(RESOURCE).allocate(["w0"])

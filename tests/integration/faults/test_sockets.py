@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from kdp.testing import ScenarioError, SimulatedKubelet
+from kdp_testkit.patience import PATIENCE
 
 from ..deviceplugin.helpers import RESOURCE, Figure, Widgets, connected, lists, own_sockets, registers, running, until
 from .catalogue import Fault
@@ -108,7 +109,7 @@ async def test_without_inotify_the_kubelet_is_found_by_looking(k: SimulatedKubel
     async with child(k.paths, before=before) as plugin:
         await k.until(allocatable={RESOURCE: 2})
         sentence = await plugin.said("inotify is refused")
-        with anyio.fail_after(20):  # the kubelet has its list a moment before Register returns
+        with anyio.fail_after(PATIENCE):  # the kubelet has its list a moment before Register returns
             while "not ready" in (state := await plugin.state(RESOURCE)):
                 pass
         saw(Fault.NO_INOTIFY, sentence, state)

@@ -24,6 +24,7 @@ from tests.forking import FORK, parent
 from kdp.kubelet.channel import unix_target
 from kdp.kubelet.server import SocketServer
 from kdp.kubelet.sockets import is_answered
+from kdp_testkit.patience import PATIENCE
 
 
 async def _endless(request: bytes, context: Any) -> AsyncIterator[bytes]:
@@ -65,7 +66,7 @@ async def test_a_stop_that_is_cancelled_halfway_is_finished(tmp_path: Path) -> N
             tasks.cancel_scope.cancel()
         del server
         gc.collect()
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE):
             assert await stream.code() is not grpc.StatusCode.OK
     await anyio.wait_all_tasks_blocked()
     assert not raised

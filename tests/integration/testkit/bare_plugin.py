@@ -13,6 +13,7 @@ import grpc.aio
 
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
 from kdp.proto.pluginregistration.v1 import api_pb2 as registration
+from kdp_testkit.patience import PATIENCE
 
 RESOURCE = "example.com/widget"
 RUBBISH = b"\xff\xff\xff\xffrubbish"
@@ -136,7 +137,7 @@ class BarePlugin:
         self._wake()
 
     async def until(self, condition: Callable[[], object]) -> None:
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE):
             while not condition():
                 await self._noticed.wait()
 

@@ -13,6 +13,7 @@ from typing_extensions import override
 import kdp
 from kdp.hardware import Host, UeventWatch
 from kdp.testing import SimulatedKubelet, SysfsTree
+from kdp_testkit.patience import PATIENCE
 from kdp_testkit.pytest_plugin import NodeFrom, PluginFor
 
 pytestmark = pytest.mark.anyio
@@ -62,20 +63,20 @@ async def test_the_kubelet_hears_of_each_change_by_events_alone(
 ) -> None:
     tree: SysfsTree = node_from(RECORDED / "dfl-6.1.tar.gz")
     async with plugin_for(Fpga(tree.host)):
-        await kubelet.until(allocatable={Fpga.resource: 3}, timeout=10)
+        await kubelet.until(allocatable={Fpga.resource: 3}, timeout=PATIENCE)
 
         started = time.monotonic()
         path = tree.fail("/sys/class/fpga_region/region3/dfl-port.2/errors/errors", errno.EIO)
         tree.uevent("change", path.rpartition("/errors/")[0])
-        await kubelet.until(allocatable={Fpga.resource: 2}, timeout=10)
+        await kubelet.until(allocatable={Fpga.resource: 2}, timeout=PATIENCE)
         figure("an attribute that fails reaches the kubelet after", (time.monotonic() - started) * 1000, "ms")
 
         tree.write(path, "0x0")
         tree.uevent("change", path.rpartition("/errors/")[0])
-        await kubelet.until(allocatable={Fpga.resource: 3}, timeout=10)
+        await kubelet.until(allocatable={Fpga.resource: 3}, timeout=PATIENCE)
 
         # Pulled out without a word of the kernel: the watched directory of the node is enough.
         tree.vanish(BOARD)
-        await kubelet.until(allocatable={Fpga.resource: 1}, timeout=10)
+        await kubelet.until(allocatable={Fpga.resource: 1}, timeout=PATIENCE)
         tree.bring_back(BOARD)
-        await kubelet.until(allocatable={Fpga.resource: 3}, timeout=10)
+        await kubelet.until(allocatable={Fpga.resource: 3}, timeout=PATIENCE)

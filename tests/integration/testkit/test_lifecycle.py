@@ -11,6 +11,7 @@ import pytest
 from asyncinotify import Inotify, Mask
 
 from kdp.testing import Pod, ScenarioError, SimulatedKubelet, events
+from kdp_testkit.patience import PATIENCE
 
 from .bare_plugin import RESOURCE
 from .conftest import MakePlugin
@@ -93,7 +94,7 @@ async def test_between_bind_and_listen_connections_are_refused_and_listening_mak
                 await kubelet.start(listen_delay=0.3)
 
             tasks.start_soon(start)
-            with anyio.fail_after(10):
+            with anyio.fail_after(PATIENCE):
                 event = await inotify.get()
             assert (event.mask, event.name) == (Mask.CREATE, Path(path.name))
             inode = path.stat().st_ino
@@ -108,7 +109,7 @@ async def test_every_list_and_every_allocation_writes_the_checkpoint(
     kubelet: SimulatedKubelet, connect: MakePlugin
 ) -> None:
     async def renamed() -> None:
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE):
             names: list[str] = []
             while not names or names[-1] != "kubelet_internal_checkpoint":
                 event = await inotify.get()
@@ -128,7 +129,7 @@ async def test_checkpoint_noise_comes_at_the_wanted_rate_and_ends(kubelet: Simul
     with Inotify() as inotify:
         inotify.add_watch(kubelet.paths.device_plugin_dir, Mask.MOVED_TO)
         async with kubelet.checkpoint_noise(200):
-            with anyio.fail_after(10):
+            with anyio.fail_after(PATIENCE):
                 for _ in range(20):
                     assert (await inotify.get()).name == Path("kubelet_internal_checkpoint")
 

@@ -18,6 +18,7 @@ import pytest
 from asyncinotify import Inotify, Mask
 
 from kdp.kubelet.paths import KubeletPaths
+from kdp_testkit.patience import PATIENCE
 
 from .bare_plugin import RESOURCE, BarePlugin
 from .test_lifecycle import connects
@@ -45,7 +46,7 @@ class Process:
     async def next(self, name: str) -> dict[str, Any]:
         """Return the next event of this name; others before it are passed over."""
         while True:
-            event = await anyio.to_thread.run_sync(lambda: self._events.get(timeout=20))
+            event = await anyio.to_thread.run_sync(lambda: self._events.get(timeout=PATIENCE))
             if event["event"] == name:
                 return event
 
@@ -125,7 +126,7 @@ async def test_the_gap_between_bind_and_listen(tmp_path: Path) -> None:
     with Inotify() as inotify, running(tmp_path, "--listen-delay", "0.5") as process:
         path = process.paths.kubelet_socket
         inotify.add_watch(directory, Mask.CREATE)
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE):
             while (await inotify.get()).name != Path(path.name):
                 pass
         assert connects(path) == "ConnectionRefusedError"

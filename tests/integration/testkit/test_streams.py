@@ -9,6 +9,7 @@ import pytest
 
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
 from kdp.testing import Pod, ScenarioError, SimulatedKubelet, events
+from kdp_testkit.patience import PATIENCE
 
 from .bare_plugin import RESOURCE, BarePlugin
 from .conftest import MakePlugin
@@ -153,7 +154,7 @@ async def test_a_failed_registration_orphans_the_living_client_of_older_kubelets
 async def test_a_list_beyond_four_mebibytes_ends_the_stream(kubelet: SimulatedKubelet, connect: MakePlugin) -> None:
     plugin = await connect()
     plugin.change({f"{number:063d}": "Healthy" for number in range(60_000)})
-    await kubelet.until(lambda: kubelet.events.of(events.StreamEnded), allocatable={RESOURCE: 0}, timeout=30)
+    await kubelet.until(lambda: kubelet.events.of(events.StreamEnded), allocatable={RESOURCE: 0}, timeout=PATIENCE)
     [ended] = kubelet.events.of(events.StreamEnded)
     assert ended.code == "RESOURCE_EXHAUSTED"
     assert ended.detail.startswith("grpc: received message larger than max (")

@@ -10,6 +10,7 @@ import pytest
 
 from kdp.proto.pluginregistration.v1 import api_pb2 as registration
 from kdp.testing import SimulatedKubelet, events
+from kdp_testkit.patience import PATIENCE
 
 from .bare_plugin import RESOURCE, BarePlugin
 from .conftest import MakePlugin
@@ -173,7 +174,9 @@ async def test_get_info_has_one_second(kubelet: SimulatedKubelet, appear: MakePl
     plugin._info = late  # type: ignore[method-assign]
     await plugin.stop()
     await plugin.serve()
-    await kubelet.until(lambda: any(event.error for event in kubelet.events.of(events.PluginInfoReceived)), timeout=10)
+    await kubelet.until(
+        lambda: any(event.error for event in kubelet.events.of(events.PluginInfoReceived)), timeout=PATIENCE
+    )
     [failed] = [event for event in kubelet.events.of(events.PluginInfoReceived) if event.error]
     assert failed.error is not None
     assert failed.error.startswith("rpc error: code = DeadlineExceeded")

@@ -37,6 +37,7 @@ from kdp.testing import (
     Pod,
     ScenarioError,
 )
+from kdp_testkit.patience import PATIENCE
 
 from .tools import SPARE_THE_PROCESSOR, Minor
 
@@ -389,7 +390,7 @@ class DeviceManager(AsyncContextManagerMixin):
         *,
         capacity: Mapping[str, int] | None = None,
         allocatable: Mapping[str, int] | None = None,
-        timeout: float = 20.0,  # noqa: ASYNC109 - a deadline for tests, with a story
+        timeout: float = PATIENCE,  # noqa: ASYNC109 - a deadline for tests, with a story
     ) -> Count:
         """Wait until everything that is asked for holds at the same time.
 

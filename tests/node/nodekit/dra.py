@@ -13,6 +13,7 @@ from typing import Any
 import anyio
 
 from kdp_testkit.dra.pods import DraPod, PodStartError, PodStopError
+from kdp_testkit.patience import PATIENCE
 
 from .devmgr import DeviceManager, NotReached
 from .tools import Minor
@@ -93,7 +94,7 @@ class DraManager(DeviceManager):
         found = (await self.ask("drivers"))["drivers"]
         return {driver: [each["endpoint"] for each in instances] for driver, instances in found.items()}
 
-    async def until_registered(self, driver: str, *, instances: int = 1, seconds: float = 10.0) -> None:
+    async def until_registered(self, driver: str, *, instances: int = 1, seconds: float = PATIENCE) -> None:
         """Wait until so many instances of a driver are registered and connected.
 
         Raises:

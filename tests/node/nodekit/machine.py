@@ -26,6 +26,7 @@ from anyio import AsyncContextManagerMixin
 from typing_extensions import override
 
 from kdp.kubelet import KubeletPaths
+from kdp_testkit.patience import PATIENCE
 
 from .devmgr import NotReached
 from .image import busybox
@@ -208,7 +209,7 @@ class Machine(AsyncContextManagerMixin):
             os.kill(_child(process.pid), signal.SIGKILL)
         await process.wait()
 
-    async def terminate(self, name: str, *, seconds: float = 10.0) -> None:
+    async def terminate(self, name: str, *, seconds: float = PATIENCE) -> None:
         """Ask a process of the node to end by SIGTERM, wait for that, and kill it after so many seconds."""
         process = self._processes[name]
         with suppress(ProcessLookupError, FileNotFoundError):

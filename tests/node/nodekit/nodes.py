@@ -35,6 +35,7 @@ from kdp.testing import (
     SimulatedKubelet,
     events,
 )
+from kdp_testkit.patience import PATIENCE
 
 from . import apis
 from .devmgr import DeviceManager
@@ -322,7 +323,7 @@ class Play:
             self._clock.offset += seconds
         await self.see(f"{seconds:g} s pass", "")
 
-    async def until_called(self, name: str, times: int = 1, *, seconds: float = 20.0) -> None:
+    async def until_called(self, name: str, times: int = 1, *, seconds: float = PATIENCE) -> None:
         """Wait until a call came that often; a kubelet that does not make it differs in the next step."""
         with anyio.move_on_after(seconds):
             while sum(call.name == name for call in self.calls) < times:  # noqa: ASYNC110 - a plain list

@@ -21,13 +21,13 @@ import yaml
 from anyio import AsyncContextManagerMixin, to_thread
 from typing_extensions import override
 
+from kdp_testkit.patience import PATIENCE
+
 from .tools import BIN, program
 
 PERIOD = 1.0
 """Seconds between two scrapes, and between two evaluations of the rules. Prometheus waits so long for a scrape, and a
 plugin waits half a second for its event loop."""
-
-PATIENCE = 60.0
 
 
 class Prometheus(AsyncContextManagerMixin):

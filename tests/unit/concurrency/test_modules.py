@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from kdp.concurrency import modules
+from kdp_testkit.patience import PATIENCE
 
 MODULE = "kdp.manifests"
 
@@ -29,7 +30,7 @@ async def test_a_plugin_without_descriptors_ended_since_it_loaded_a_module_late(
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(modules.load, MODULE)
-            with anyio.fail_after(20):
+            with anyio.fail_after(PATIENCE):
                 while not caplog.records:  # noqa: ASYNC110 - a log has no event
                     await anyio.sleep(0.01)
             assert MODULE not in sys.modules

@@ -14,6 +14,7 @@ import pytest
 from kdp.concurrency import threads
 from kdp.concurrency.threads import Worker, offload
 from kdp.errors import CheckpointError
+from kdp_testkit.patience import PATIENCE
 
 
 async def test_what_has_begun_on_the_disk_is_over_when_a_cancelled_task_ends() -> None:
@@ -49,7 +50,7 @@ async def test_calls_one_after_another_share_a_thread() -> None:
 async def test_a_call_that_hangs_holds_no_other_one_up() -> None:
     goes_on = threading.Event()
     stuck = asyncio.create_task(offload(lambda: goes_on.wait(30)))
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE):
         for number in range(3):
             assert await offload(lambda number=number: number) == number  # type: ignore[misc]
     assert not stuck.done()
@@ -69,7 +70,7 @@ async def test_a_thread_that_nobody_needs_ends(monkeypatch: pytest.MonkeyPatch) 
 async def test_whoever_takes_a_thread_as_it_ends_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "IDLE", 0.0)
     monkeypatch.setattr(threads, "_free", [])
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         for number in range(500):
             assert await offload(lambda number=number: number) == number  # type: ignore[misc]
 

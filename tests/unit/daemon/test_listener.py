@@ -14,6 +14,7 @@ from anyio.abc import SocketStream
 
 from kdp.daemon import listener as listener_module
 from kdp.daemon.listener import LARGEST, MOST, PHRASES, Answer, Client, Listener
+from kdp_testkit.patience import PATIENCE
 
 
 @asynccontextmanager
@@ -40,7 +41,7 @@ async def serving(released: anyio.Event | None = None) -> AsyncIterator[int]:
 async def read(client: SocketStream) -> bytes:
     """Read to the end."""
     said = b""
-    with anyio.fail_after(20), suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+    with anyio.fail_after(PATIENCE), suppress(anyio.EndOfStream, anyio.BrokenResourceError):
         while True:
             said += await client.receive()
     return said
@@ -114,7 +115,7 @@ async def test_a_connection_has_one_deadline_whatever_its_client_sends(
 ) -> None:
     monkeypatch.setattr(listener_module, "DEADLINE", 0.3)
     async with serving() as port, await anyio.connect_tcp("127.0.0.1", port) as client:
-        with anyio.fail_after(20), suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+        with anyio.fail_after(PATIENCE), suppress(anyio.EndOfStream, anyio.BrokenResourceError):
             while True:
                 if trickle:
                     await client.send(trickle)

@@ -14,6 +14,7 @@ import kdp
 from kdp.daemon import mode_lock
 from kdp.daemon.mode_lock import Mode, ModeLock, key_of
 from kdp.kubelet.paths import DEFAULT_ROOT
+from kdp_testkit.patience import PATIENCE
 
 KEY = "example.com/widget"
 
@@ -52,7 +53,7 @@ async def test_the_other_mode_is_waited_for_until_its_process_is_gone(
         assert f"another process serves {KEY} as a " in ours.problem
         assert len(caplog.messages) == 1
         process.kill()  # nothing is left of its lock
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE):
             async with ours:
                 assert ours.problem is None
     finally:
@@ -63,7 +64,7 @@ async def test_the_other_mode_is_waited_for_until_its_process_is_gone(
 async def test_processes_of_one_mode_are_many(tmp_path: Path) -> None:
     process = hold(tmp_path, "dra")
     try:
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE):
             async with ModeLock(tmp_path, "dra", [KEY]), ModeLock(tmp_path, "dra", [KEY]):
                 pass
     finally:
@@ -74,7 +75,7 @@ async def test_processes_of_one_mode_are_many(tmp_path: Path) -> None:
 async def test_other_backends_are_nobodys_business(tmp_path: Path) -> None:
     process = hold(tmp_path, "dra")
     try:
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE):
             async with ModeLock(tmp_path, "device-plugin", ["example.com/gadget"]):
                 pass
     finally:

@@ -13,6 +13,7 @@ import pytest
 from kdp.daemon.notify import Notifier, in_words
 from kdp.deviceplugin.manager import Status
 from kdp.deviceplugin.status import ResourceStatus
+from kdp_testkit.patience import PATIENCE
 
 READY = Status(
     resources={
@@ -106,7 +107,7 @@ async def test_it_looks_often_enough_for_the_watchdog(tmp_path: Path) -> None:
     heard: list[list[str]] = []
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(notifier.follow, lambda: READY)
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE):
             while len(heard) < 3:
                 await anyio.sleep(0.005)
                 heard += listener.heard()

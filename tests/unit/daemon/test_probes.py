@@ -23,6 +23,7 @@ from kdp.daemon import probes as probes_module
 from kdp.daemon.parsers import Address
 from kdp.daemon.probes import MAKING_SHARE, Page, Probes, Readiness
 from kdp.kubelet.sockets import is_answered
+from kdp_testkit.patience import PATIENCE
 
 READY = Readiness(True, {"resources": {"example.com/widget": {"state": "connected", "reason": None}}})
 NOT_READY = Readiness(False, {"resources": {"example.com/widget": {"state": "registering", "reason": "no kubelet"}}})
@@ -32,7 +33,7 @@ LOCAL = Address("127.0.0.1", 0)
 def fetch(url: str, method: str = "GET") -> tuple[int, str]:
     request = urllib.request.Request(url, method=method)  # noqa: S310
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:  # noqa: S310
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -118,7 +119,7 @@ async def test_readyz_showed_reasons_and_paths_to_anybody_in_the_cluster(
 
 
 async def until_answered(path: Path) -> None:
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE):
         while not is_answered(path):  # noqa: ASYNC110 - a file
             await anyio.sleep(0.01)
 
@@ -133,7 +134,7 @@ async def test_a_place_that_somebody_else_has_is_told_once_and_tried_again(
         await until_answered(path)
         made = path.lstat()
         with closing(Probes(None, lambda: NOT_READY, path=path)):
-            with anyio.fail_after(20):
+            with anyio.fail_after(PATIENCE):
                 while "another process answers there" not in caplog.text:  # noqa: ASYNC110 - a log
                     await anyio.sleep(0.01)
             assert path.lstat().st_ino == made.st_ino
@@ -284,7 +285,7 @@ async def test_a_thread_that_could_not_be_started_ended_the_process(
     monkeypatch.setattr(probes_module, "START_AGAIN", 0.01)
     with without_threads() as refused:
         probes = Probes(LOCAL, lambda: READY)
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE):
             while refused.count("kdp-probes") < 2:  # noqa: ASYNC110 - a plain list
                 await anyio.sleep(0.01)
     with closing(probes):
@@ -331,7 +332,7 @@ async def settled(measure: Callable[[], int]) -> int:
 def said(url: str, path: str, *hosts: str) -> bytes:
     """Return what a page answers to a request with these names."""
     place, _, port = url.removeprefix("http://").rpartition(":")
-    with socket.create_connection((place, int(port)), timeout=10) as asking:
+    with socket.create_connection((place, int(port)), timeout=PATIENCE) as asking:
         fields = "".join(f"hOST: {host}\r\n" for host in hosts)
         asking.sendall(f"GET {path} HTTP/1.1\r\n{fields}\r\n".encode())
         answer = b""

@@ -19,6 +19,7 @@ from kdp.daemon.probes import Probes, Readiness
 from kdp.daemon.recent_lines import MOST_BYTES, MOST_LINES, RecentLines
 from kdp.daemon.settings import Settings
 from kdp.daemon.stderr_handler import StderrHandler
+from kdp_testkit.patience import PATIENCE
 
 from .test_logs import new_process
 from .test_probes import asked
@@ -130,7 +131,7 @@ async def test_the_unix_socket_has_the_page_and_the_port_has_not(tmp_path: Path)
     path = tmp_path / "own.sock"
     with closing(Probes(Address("127.0.0.1", 0), lambda: Readiness(True, {}), path=path, pages={"/log": page})) as it:
         assert (await asked(it, "/log"))[0] == 403
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             while not path.exists():  # noqa: ASYNC110 - a file
                 await anyio.sleep(0.01)
         assert await to_thread.run_sync(ask, str(path), "/log") == (0, "a secret line\n")

@@ -24,6 +24,7 @@ from kdp.daemon.serving import Daemon, serve
 from kdp.daemon.settings import Settings
 from kdp.errors import PluginDirectoryGoneError
 from kdp.supervision.health import DeviceHealth, HealthState
+from kdp_testkit.patience import PATIENCE
 
 
 class Widgets(kdp.DeviceBackend):
@@ -161,7 +162,7 @@ async def running(daemon: Daemon) -> AsyncIterator[None]:
 
 
 async def until(condition: Any) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE):
         while not condition():  # noqa: ASYNC110 - the stand-in is plain attributes
             await anyio.sleep(0.001)
 

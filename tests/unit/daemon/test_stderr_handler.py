@@ -15,8 +15,7 @@ import attrs
 import pytest
 
 from kdp.daemon.stderr_handler import StderrHandler
-
-DEADLINE = 60.0
+from kdp_testkit.patience import PATIENCE
 
 
 @attrs.frozen
@@ -85,7 +84,7 @@ def test_nobody_waits_for_who_does_not_read_and_no_line_is_torn(pipe: Pipe) -> N
 
     thread = threading.Thread(target=write, daemon=True)
     thread.start()
-    thread.join(DEADLINE)
+    thread.join(PATIENCE)
     assert not thread.is_alive()
     found = pipe.read()
     assert found[:-1] == lines[: len(found) - 1]
@@ -143,11 +142,11 @@ def test_the_lines_that_wait_at_the_end_are_written_if_somebody_reads() -> None:
     """And the process ends if nobody does."""
     command = [sys.executable, "-c", LAST_WORDS]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    out, lines = process.communicate(timeout=DEADLINE)
+    out, lines = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out) == (0, "written\n")
     assert lines.splitlines()[-1].startswith("99 ")
     unread, writer = os.pipe()
-    ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=writer, text=True, timeout=DEADLINE, check=False)
+    ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=writer, text=True, timeout=PATIENCE, check=False)
     assert (ended.returncode, ended.stdout) == (0, "written\n")
     for descriptor in (unread, writer):
         os.close(descriptor)
@@ -167,7 +166,7 @@ def test_a_terminal_that_nobody_reads_does_not_hold_a_line() -> None:
     """It is ready with room for a byte, and waited for room for the line, with the lock."""
     unread, terminal = os.openpty()
     command = [sys.executable, "-c", LINES_FOR_A_TERMINAL]
-    ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=terminal, text=True, timeout=DEADLINE, check=False)
+    ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=terminal, text=True, timeout=PATIENCE, check=False)
     assert (ended.returncode, ended.stdout) == (0, "written\n")
     assert os.read(unread, 4).startswith(b"0 xx")
     for descriptor in (unread, terminal):

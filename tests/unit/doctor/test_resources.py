@@ -15,6 +15,7 @@ from kdp.doctor import listing, resources
 from kdp.doctor.answers import Answer
 from kdp.doctor.node import Node, Once, Target
 from kdp.errors import ConfigurationError, PodResourcesError
+from kdp_testkit.patience import PATIENCE
 
 from .samples import RESOURCE, device, listening, node_in, plugin_dir, prefix, resource, status, told
 
@@ -116,7 +117,7 @@ def test_a_resource_that_two_processes_serve(tmp_path: Path) -> None:
         assert f"{RESOURCE}: 2 sockets of several processes answer" in text
     finally:
         for other in others:
-            other.communicate(timeout=20)
+            other.communicate(timeout=PATIENCE)
 
 
 def test_no_healthy_device(tmp_path: Path) -> None:

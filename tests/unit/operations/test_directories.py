@@ -9,8 +9,7 @@ from pathlib import Path
 import anyio
 
 from kdp.operations.directories import Directories
-
-PATIENCE = 10.0
+from kdp_testkit.patience import PATIENCE
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -12,6 +12,7 @@ from tests.forking import FORK, parent
 
 from kdp.storage import files, locks
 from kdp.storage.reading import UnusableFileError
+from kdp_testkit.patience import PATIENCE
 
 PARENT = f"""
 import os, sys, time
@@ -65,7 +66,9 @@ assert os.waitpid(child, 0)[1] == 0
 
 def test_a_number_that_another_file_has_since_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "other").write_text("text")
-    subprocess.run([sys.executable, "-c", REUSED, str(tmp_path / "f"), str(tmp_path / "other")], check=True, timeout=30)
+    subprocess.run(
+        [sys.executable, "-c", REUSED, str(tmp_path / "f"), str(tmp_path / "other")], check=True, timeout=PATIENCE
+    )
 
 
 def test_a_lock_that_is_shared_excludes_only_those_that_do_not(tmp_path: Path) -> None:

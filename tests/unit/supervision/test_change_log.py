@@ -10,6 +10,7 @@ import pytest
 from kdp.model.devices import Device, Health
 from kdp.supervision import change_log
 from kdp.supervision.change_log import MOST_OF_DEVICE, MOST_OF_RESOURCE, ChangeLog, Transition
+from kdp_testkit.patience import PATIENCE
 
 
 def change(*devices: Device) -> tuple[Transition, ...]:
@@ -35,7 +36,7 @@ async def test_one_device_that_changes_all_the_time_has_few_lines_and_its_last_s
     assert shown[:2] == [("w0",), ("w0",)]
     assert len(lines.messages) == MOST_OF_DEVICE
     assert lines.messages[0] == "example.com/w: device w0 is now Unhealthy (fault 0)"
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE):
         while len(lines.messages) == MOST_OF_DEVICE:  # noqa: ASYNC110 - a log has no event
             await anyio.sleep(0.01)
     assert lines.messages[MOST_OF_DEVICE:] == [

@@ -24,9 +24,9 @@ import kdp
 from kdp.errors import AllocationError, HookFailedError, HookTimeoutError, NotReady, sentence
 from kdp.supervision.hooks import Hooks
 from kdp.supervision.supervisor import Supervisor
+from kdp_testkit.patience import PATIENCE
 
 SHORT = 0.05
-LONG = 60.0
 
 pytestmark = pytest.mark.anyio
 
@@ -59,7 +59,7 @@ def gate() -> Iterator[Gate]:
         gate.open()  # no thread outlives its test
     for thread in set(threading.enumerate()) - others:
         if thread.name.startswith("kdp-"):
-            thread.join(LONG)
+            thread.join(PATIENCE)
     gate.close()
 
 
@@ -95,7 +95,7 @@ Make = Callable[..., Hooks]
 
 async def failing(hooks: Hooks, error: type[Exception], hook: str = "discover", **more: Any) -> str:
     with pytest.raises(error) as caught:
-        await hooks.call(hook, **{"deadline": LONG} | more)
+        await hooks.call(hook, **{"deadline": PATIENCE} | more)
     return str(caught.value)
 
 
@@ -104,10 +104,10 @@ async def failing(hooks: Hooks, error: type[Exception], hook: str = "discover", 
 
 async def test_a_def_hook_runs_in_a_daemon_thread_of_its_own(make: Make) -> None:
     hooks = make(discover=lambda: threading.current_thread(), open=lambda: threading.current_thread())
-    first = await hooks.call("discover", deadline=LONG)
+    first = await hooks.call("discover", deadline=PATIENCE)
     assert first.name == "kdp-Backend.discover"
     assert first.daemon
-    assert await hooks.call("discover", deadline=LONG) is first
+    assert await hooks.call("discover", deadline=PATIENCE) is first
     assert await hooks.call("open", deadline=None) is not first
 
 
@@ -115,7 +115,7 @@ async def test_an_async_hook_runs_on_the_loop(make: Make) -> None:
     async def discover() -> threading.Thread:
         return threading.current_thread()
 
-    assert await make(discover=discover).call("discover", deadline=LONG) is threading.current_thread()
+    assert await make(discover=discover).call("discover", deadline=PATIENCE) is threading.current_thread()
 
 
 async def test_arguments_go_in_and_the_result_is_worked_on_where_it_was_made(make: Make) -> None:
@@ -124,8 +124,8 @@ async def test_arguments_go_in_and_the_result_is_worked_on_where_it_was_made(mak
 
     hooks = make(allocate=lambda number: number + 1, prefer=both)
     for hook in ("allocate", "prefer"):
-        assert await hooks.call(hook, 1, deadline=LONG, then=lambda number: number * 10) == 20
-    where = await hooks.call("allocate", 1, deadline=LONG, then=lambda _: threading.current_thread().name)
+        assert await hooks.call(hook, 1, deadline=PATIENCE, then=lambda number: number * 10) == 20
+    where = await hooks.call("allocate", 1, deadline=PATIENCE, then=lambda _: threading.current_thread().name)
     assert where == "kdp-Backend.allocate"
 
 
@@ -140,8 +140,8 @@ async def test_an_idle_thread_holds_nothing_of_the_last_call(make: Make) -> None
         pass
 
     hooks = make(discover=Big, open=lambda: None)
-    found = weakref.ref(await hooks.call("discover", deadline=LONG))
-    await hooks.call("open", deadline=LONG)
+    found = weakref.ref(await hooks.call("discover", deadline=PATIENCE))
+    await hooks.call("open", deadline=PATIENCE)
     for _ in range(1000):
         gc.collect()
         if found() is None:
@@ -171,7 +171,7 @@ def raising_async(error: BaseException) -> Callable[[], Any]:
 @pytest.mark.parametrize("error", [NotReady("driver not loaded"), AllocationError("the card is in use")])
 async def test_what_a_hook_may_raise_comes_through(make: Make, make_hook: Any, error: Exception) -> None:
     with pytest.raises(type(error)) as caught:
-        await make(discover=make_hook(error)).call("discover", deadline=LONG)
+        await make(discover=make_hook(error)).call("discover", deadline=PATIENCE)
     assert caught.value is error
 
 
@@ -202,7 +202,7 @@ async def test_anything_else_is_a_bug_of_the_hook_and_ends_nothing(
     named = "RuntimeError" if is_renamed else type(error).__name__
     assert message == f"discover() of Backend raised {named}; the plugin's log has the details"
     assert await failing(hooks, HookFailedError) == message, "it can be called again"
-    assert await hooks.call("open", deadline=LONG) == "fine"
+    assert await hooks.call("open", deadline=PATIENCE) == "fine"
     (record,) = caplog.records
     assert record.exc_info is not None
     logged = record.exc_info[1]
@@ -225,7 +225,7 @@ async def test_an_exception_that_fails_to_tell_its_text_ends_nothing(make: Make,
 
 async def test_what_is_raised_on_purpose_with_what_has_no_text_ends_nothing(make: Make) -> None:
     with pytest.raises(NotReady) as caught:
-        await make(discover=raising(NotReady(Untold()))).call("discover", deadline=LONG)
+        await make(discover=raising(NotReady(Untold()))).call("discover", deadline=PATIENCE)
     assert sentence(caught.value) == "NotReady"
 
 
@@ -235,8 +235,8 @@ async def test_a_thread_that_could_not_be_started_once_is_started_by_the_next_ca
     """As at a container's limit of processes. The hook was never called again, and was said to hang."""
     hooks = make(discover=list)
     with without_threads(), pytest.raises(HookFailedError, match=r"discover\(\) of Backend raised RuntimeError"):
-        await hooks.call("discover", deadline=LONG)
-    assert await hooks.call("discover", deadline=LONG) == []
+        await hooks.call("discover", deadline=PATIENCE)
+    assert await hooks.call("discover", deadline=PATIENCE) == []
 
 
 async def test_a_hook_that_is_a_property_that_raises_can_be_called_again() -> None:
@@ -314,7 +314,7 @@ async def test_each_new_failure_is_logged_once_with_its_traceback(
     with caplog.at_level(logging.ERROR):
         for _ in range(6):
             try:
-                await hooks.call("discover", deadline=LONG)
+                await hooks.call("discover", deadline=PATIENCE)
             except HookFailedError:
                 continue
     said = [str(record.exc_info[1]) for record in caplog.records if record.exc_info]
@@ -330,7 +330,7 @@ async def test_a_hanging_hook_costs_its_caller_only_the_deadline(make: Make, gat
     hooks = make(discover=gate.wait, allocate=lambda: "other hooks go on")
     message = await failing(hooks, HookTimeoutError, deadline=SHORT)
     assert message.startswith("discover() of Backend did not return within ")
-    assert await hooks.call("allocate", deadline=LONG) == "other hooks go on"
+    assert await hooks.call("allocate", deadline=PATIENCE) == "other hooks go on"
 
 
 async def test_a_hanging_hook_is_not_called_again_before_it_has_returned(make: Make, gate: Gate) -> None:
@@ -349,7 +349,7 @@ async def test_a_hanging_hook_is_not_called_again_before_it_has_returned(make: M
     assert "it is not called again before" in message
     assert len(calls) == 1
     gate.open()
-    assert await hooks.call("discover", deadline=LONG) == "call 2", "its late return frees the hook"
+    assert await hooks.call("discover", deadline=PATIENCE) == "call 2", "its late return frees the hook"
 
 
 async def test_one_call_at_a_time_the_others_wait(make: Make, gate: Gate) -> None:
@@ -365,8 +365,8 @@ async def test_one_call_at_a_time_the_others_wait(make: Make, gate: Gate) -> Non
         return number
 
     hooks = make(allocate=allocate)
-    calls = [asyncio.ensure_future(hooks.call("allocate", number, deadline=LONG)) for number in range(10)]
-    await asyncio.to_thread(gate.entered.wait, LONG)
+    calls = [asyncio.ensure_future(hooks.call("allocate", number, deadline=PATIENCE)) for number in range(10)]
+    await asyncio.to_thread(gate.entered.wait, PATIENCE)
     gate.open()
     assert await asyncio.gather(*calls) == list(range(10))
     assert set(most) == {1}
@@ -374,15 +374,15 @@ async def test_one_call_at_a_time_the_others_wait(make: Make, gate: Gate) -> Non
 
 async def test_a_caller_who_leaves_does_not_free_the_hook(make: Make, gate: Gate) -> None:
     hooks = make(allocate=gate.wait)
-    call = asyncio.ensure_future(hooks.call("allocate", deadline=LONG))
-    await asyncio.to_thread(gate.entered.wait, LONG)
+    call = asyncio.ensure_future(hooks.call("allocate", deadline=PATIENCE))
+    await asyncio.to_thread(gate.entered.wait, PATIENCE)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
     await failing(hooks, HookTimeoutError, "allocate", deadline=SHORT)
     gate.open()
     gate.open()
-    await hooks.call("allocate", deadline=LONG)
+    await hooks.call("allocate", deadline=PATIENCE)
 
 
 async def test_a_failure_that_comes_late_is_nobodys(make: Make, gate: Gate) -> None:
@@ -432,7 +432,7 @@ async def test_an_async_hook_is_cancelled_with_its_caller(make: Make) -> None:
             scope.cancel()
     assert scope.cancelled_caught
     hooks._backend.allocate = nothing  # type: ignore[method-assign,assignment]
-    assert await hooks.call("allocate", deadline=LONG) == "free"
+    assert await hooks.call("allocate", deadline=PATIENCE) == "free"
 
 
 async def test_a_hook_whose_own_task_was_cancelled_has_failed_and_its_caller_goes_on(make: Make) -> None:
@@ -477,7 +477,7 @@ async def test_an_async_hook_that_does_not_let_a_cancellation_pass_costs_its_cal
     message = await failing(hooks, HookTimeoutError, deadline=SHORT)
     assert "it is not called again before" in message
     free.set()
-    assert await hooks.call("discover", deadline=LONG) == "late"
+    assert await hooks.call("discover", deadline=PATIENCE) == "late"
 
 
 async def test_an_async_hook_may_time_out_by_itself(make: Make) -> None:
@@ -494,10 +494,10 @@ async def test_an_async_hook_may_time_out_by_itself(make: Make) -> None:
 
 async def test_no_thread_is_left_after_close() -> None:
     hooks = Hooks(Backend(discover=lambda: threading.current_thread(), open=lambda: threading.current_thread()))
-    threads = [await hooks.call(hook, deadline=LONG) for hook in ("discover", "open")]
+    threads = [await hooks.call(hook, deadline=PATIENCE) for hook in ("discover", "open")]
     hooks.close()
     for thread in threads:
-        await asyncio.to_thread(thread.join, LONG)
+        await asyncio.to_thread(thread.join, PATIENCE)
         assert not thread.is_alive()
 
 
@@ -507,7 +507,7 @@ async def test_a_thread_that_hangs_ends_when_it_is_free(gate: Gate) -> None:
     (thread,) = [thread for thread in threading.enumerate() if thread.name == "kdp-Backend.discover"]
     hooks.close()
     gate.open()
-    await asyncio.to_thread(thread.join, LONG)
+    await asyncio.to_thread(thread.join, PATIENCE)
     assert not thread.is_alive()
 
 
@@ -538,7 +538,9 @@ sys.exit(7)
 
 
 def test_a_process_ends_although_all_its_hooks_hang() -> None:
-    ended = subprocess.run([sys.executable, "-c", HANGING], capture_output=True, text=True, timeout=LONG, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", HANGING], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     assert ended.stdout.split("\n")[:3] == ["discover hangs", "open hangs", "allocate hangs"]
     assert (ended.returncode, ended.stderr) == (7, "")
 
@@ -547,12 +549,12 @@ def test_a_process_ends_although_all_its_hooks_hang() -> None:
 async def test_for_half_a_minute_nobody_said_what_the_start_waits_for(
     gate: Gate, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, hook: str
 ) -> None:
-    monkeypatch.setattr("kdp.supervision.hooks.LONG", SHORT)
+    monkeypatch.setattr("kdp.supervision.hooks.PATIENCE", SHORT)
     caplog.set_level("INFO")
     supervisor = Supervisor(type("Slow", (Backend,), {hook: lambda self: gate.wait()})(), host=None)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(supervisor.run)
-        with anyio.fail_after(LONG):
+        with anyio.fail_after(PATIENCE):
             found = await supervisor.discovery.after(supervisor.discovery.version)
         begins = f"waiting for {hook}() of Slow, which has not returned for 0.05 s; its deadline is "
         assert found.problem is not None
@@ -565,13 +567,13 @@ async def test_for_half_a_minute_nobody_said_what_the_start_waits_for(
 
 
 async def test_a_hook_that_takes_long_later_changes_no_reason(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kdp.supervision.hooks.LONG", SHORT)
+    monkeypatch.setattr("kdp.supervision.hooks.PATIENCE", SHORT)
     waits: list[str] = []
     hooks = Hooks(Backend(allocate=gate.wait, discover=gate.wait))
     hooks.waiting = waits.append
     for hook, deadline in (("allocate", SHORT * 4), ("discover", SHORT / 2)):
         await failing(hooks, HookTimeoutError, hook, deadline=deadline)
         gate.open()
-        await hooks.idle(hook, deadline=LONG)
+        await hooks.idle(hook, deadline=PATIENCE)
     assert not waits
     hooks.close()

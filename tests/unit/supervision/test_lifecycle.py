@@ -17,8 +17,7 @@ from kdp.errors import HookTimeoutError
 from kdp.hardware import Host
 from kdp.supervision import supervisor as supervisor_module
 from kdp.supervision.supervisor import Deadlines, Supervisor
-
-LONG = 60.0
+from kdp_testkit.patience import PATIENCE
 
 
 class Gate:
@@ -29,7 +28,7 @@ class Gate:
 
     def wait(self) -> None:
         self.reached.set()
-        self.is_free.wait(LONG)
+        self.is_free.wait(PATIENCE)
 
 
 class Gated(kdp.DeviceBackend):
@@ -72,7 +71,7 @@ def supervisor_of(backend: kdp.DeviceBackend, *, after: Supervisor | None = None
 
 async def come(event: threading.Event) -> None:
     """Wait for what a hook's thread tells."""
-    assert await anyio.to_thread.run_sync(event.wait, LONG)
+    assert await anyio.to_thread.run_sync(event.wait, PATIENCE)
 
 
 async def run_until(supervisor: Supervisor, reached: threading.Event) -> None:
@@ -82,7 +81,7 @@ async def run_until(supervisor: Supervisor, reached: threading.Event) -> None:
 
 
 @asynccontextmanager
-async def running(supervisor: Supervisor, *, stop_seconds: float = LONG) -> AsyncIterator[None]:
+async def running(supervisor: Supervisor, *, stop_seconds: float = PATIENCE) -> AsyncIterator[None]:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(supervisor.run)
         yield
@@ -91,7 +90,7 @@ async def running(supervisor: Supervisor, *, stop_seconds: float = LONG) -> Asyn
 
 
 async def discovered(supervisor: Supervisor) -> None:
-    with anyio.fail_after(LONG):
+    with anyio.fail_after(PATIENCE):
         while supervisor.discovery.value.devices is None:
             await supervisor.discovery.after(supervisor.discovery.version)
 
@@ -107,7 +106,7 @@ async def test_an_open_that_returns_after_its_deadline_is_not_called_again_and_i
     await come(backend.gates["open"].passed)
     found = await supervisor.once()
     assert [device.id for device in found["example.com/widget"]] == ["w0"]
-    await supervisor.shutdown(LONG)
+    await supervisor.shutdown(PATIENCE)
     assert backend.calls == ["open", "open returns", "discover", "close"]
 
 
@@ -118,7 +117,7 @@ async def test_an_open_in_flight_at_the_stop_is_closed_when_it_has_returned() ->
     with pytest.raises(HookTimeoutError):
         await supervisor.once()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(supervisor.shutdown, LONG)
+        tasks.start_soon(supervisor.shutdown, PATIENCE)
         backend.gates["open"].is_free.set()
     assert backend.calls == ["open", "open returns", "close"]
 
@@ -200,7 +199,7 @@ async def test_an_async_open_that_lets_no_cancellation_pass_is_closed_when_it_ha
         await began.wait()
     assert not closed.is_set()
     may_return.set()
-    with anyio.fail_after(LONG):
+    with anyio.fail_after(PATIENCE):
         await closed.wait()
 
 
@@ -242,7 +241,7 @@ async def test_a_hook_that_hangs_is_not_called_beside_it_by_whoever_serves_next(
         await successor.once()
     assert backend.calls.count("discover") == 1
     backend.gates["discover"].is_free.set()
-    await successor.shutdown(LONG)
+    await successor.shutdown(PATIENCE)
 
 
 @pytest.mark.anyio
@@ -253,7 +252,7 @@ async def test_what_somebody_else_needs_open_stays_open() -> None:
     async with running(serving):
         await discovered(serving)
         await looking.once()
-        await looking.shutdown(LONG)
+        await looking.shutdown(PATIENCE)
         assert "close" not in backend.calls
     assert (backend.calls.count("open"), backend.calls.count("close")) == (1, 1)
 
@@ -274,12 +273,12 @@ async def test_a_watch_that_does_not_stop_is_complained_about_and_called_again_w
     await run_until(first, gate.reached)
     successor = supervisor_of(backend, after=first)
     async with running(successor):
-        with anyio.fail_after(LONG):
+        with anyio.fail_after(PATIENCE):
             while "look at report.stopping" not in caplog.text:  # noqa: ASYNC110 - the log tells nobody
                 await anyio.sleep(0.01)
         assert backend.calls.count("watch") == 1
         gate.is_free.set()
-        with anyio.fail_after(LONG):
+        with anyio.fail_after(PATIENCE):
             while backend.calls.count("watch") < 2:  # noqa: ASYNC110 - a plain list
                 await anyio.sleep(0.01)
     (line,) = (record.message for record in caplog.records if "report.stopping" in record.message)
@@ -336,7 +335,7 @@ async def test_a_close_that_raises_is_logged_and_changes_nothing(caplog: pytest.
         await discovered(supervisor)
         backend.is_away = True
         supervisor.rescan()
-        with anyio.fail_after(LONG):
+        with anyio.fail_after(PATIENCE):
             while backend.calls.count("discover") < 2:  # noqa: ASYNC110 - a plain list
                 await anyio.sleep(0.01)
     assert backend.calls == ["open", "discover", "close", "open", "discover", "close"]

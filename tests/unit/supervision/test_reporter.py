@@ -18,6 +18,7 @@ from kdp.supervision.health import HealthMonitor
 from kdp.supervision.publisher import DiscoveryPublisher
 from kdp.supervision.reporter import EventReporter
 from kdp.supervision.shared_state import BackendCounts
+from kdp_testkit.patience import PATIENCE
 
 
 class Widgets(kdp.DeviceBackend):
@@ -41,7 +42,7 @@ def health(subject: DiscoveryPublisher, device_id: str = "w0") -> str | None:
 
 
 async def until(subject: DiscoveryPublisher, reason: str | None) -> None:
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE):
         while health(subject) != reason:
             await subject.discovery.after(subject.discovery.version)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import anyio
 
 from kdp.testing import EventLog, events
+from kdp_testkit.patience import PATIENCE
 
 
 def test_names_are_those_of_the_json_lines() -> None:
@@ -39,7 +40,7 @@ async def test_a_change_wakes_everybody_who_waits() -> None:
         await log.change()
         woken.append(number)
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait, 1)
             tasks.start_soon(wait, 2)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from ..patience import PATIENCE
 from ..protocol import validation
 from ..protocol.pods import ScenarioError
 from ..protocol.wire import CallError
@@ -108,7 +109,12 @@ class CallFaults(FaultGroup):
         connection = self._process.client(resource).connection
         return [(await connection.allocate(device_ids))[0] for _ in range(times)]
 
-    async def allocate_removed(self, resource: str, device_id: str, timeout: float = 10.0) -> tuple[str | None, float]:  # noqa: ASYNC109
+    async def allocate_removed(
+        self,
+        resource: str,
+        device_id: str,
+        timeout: float = PATIENCE,  # noqa: ASYNC109 - a deadline for tests
+    ) -> tuple[str | None, float]:
         """Fault 46: Allocate of an id as soon as a list omits it; return the answer and the seconds between.
 
         On a node: a pod's admission and a device's end cross each other.
@@ -130,7 +136,12 @@ class CallFaults(FaultGroup):
         answer = await _answer(self._process.client(resource).connection.allocate([device_id]))
         return answer, time.monotonic() - started
 
-    async def allocate_during_list(self, resource: str, device_ids: Sequence[str], timeout: float = 10.0) -> str | None:  # noqa: ASYNC109
+    async def allocate_during_list(
+        self,
+        resource: str,
+        device_ids: Sequence[str],
+        timeout: float = PATIENCE,  # noqa: ASYNC109 - a deadline for tests
+    ) -> str | None:
         """Fault 47: Allocate while a list is being sent: nobody reads the stream, so a large one stays on its way.
 
         On a node: the kubelet writes its checkpoint before it reads the next list (section 5).

@@ -8,6 +8,7 @@ import anyio
 
 from .. import events
 from ..armed_faults import RegisterFault
+from ..patience import PATIENCE
 from ..protocol.pods import ScenarioError
 from ..protocol.wire import CallError
 from .base import FaultGroup
@@ -40,7 +41,7 @@ class LifeCycleFaults(FaultGroup):
         """
         await self._kubelet.restart()
 
-    async def restart_during_register(self, resource: str, *, timeout: float = 10.0) -> None:  # noqa: ASYNC109
+    async def restart_during_register(self, resource: str, *, timeout: float = PATIENCE) -> None:  # noqa: ASYNC109
         """Fault 55: the kubelet is killed while it treats a Register, and starts again.
 
         On a node: an upgrade under a plugin that comes up. A stream that is open is ended to make the plugin register.

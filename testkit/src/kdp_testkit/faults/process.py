@@ -17,6 +17,7 @@ import anyio
 from typing_extensions import override
 
 from .. import events
+from ..patience import PATIENCE
 from ..protocol.pods import ScenarioError
 from .base import FaultGroup
 
@@ -144,7 +145,7 @@ class ProcessFaults(FaultGroup):
             with suppress(ProcessLookupError):
                 resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
 
-    async def terminate(self, pid: int, resource: str, moment: Moment, timeout: float = 10.0) -> None:  # noqa: ASYNC109
+    async def terminate(self, pid: int, resource: str, moment: Moment, timeout: float = PATIENCE) -> None:  # noqa: ASYNC109
         """Fault 85: SIGTERM as soon as the plugin is in a certain state, as far as the kubelet can tell.
 
         On a node: a pod is deleted whenever it pleases its owner. Other faults hold a state for as long as it takes:

@@ -23,6 +23,7 @@ from kdp_testkit.dra.rules import Account
 from kdp_testkit.dra.server import SimulatedApiServer
 from kdp_testkit.dra.status import ApiRefused
 from kdp_testkit.dra.store import KINDS
+from kdp_testkit.patience import PATIENCE
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
@@ -259,7 +260,7 @@ async def test_the_garbage_collector_deletes_what_belongs_to_a_node_that_is_gone
                         return
 
             tasks.start_soon(watch)
-            with anyio.fail_after(10):
+            with anyio.fail_after(PATIENCE):
                 await both_are_there.wait()
             server.collect_garbage()
         assert told[-1] == ("DELETED", "owned")

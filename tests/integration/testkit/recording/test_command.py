@@ -16,6 +16,7 @@ import pytest
 from anyio.abc import Process
 
 from kdp.testing import Pod, SimulatedKubelet
+from kdp_testkit.patience import PATIENCE
 from kdp_testkit.recording import read
 
 from ...deviceplugin.helpers import until
@@ -48,7 +49,7 @@ async def started(*arguments: str) -> AsyncIterator[Process]:
 async def output_of(process: Process) -> str:
     assert process.stdout is not None
     text = b""
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         async for chunk in process.stdout:
             text += chunk
         await process.wait()
@@ -82,7 +83,7 @@ async def recorded(kubelet: SimulatedKubelet, tmp_path: Path) -> Path:
     file = tmp_path / "recording.jsonl"
     root = str(kubelet.paths.device_plugin_dir.parent)
     async with started("record", "--kubelet-root", root, "--output", str(file), "--", *BARE) as process:
-        await kubelet.until(allocatable={RESOURCE: 2}, timeout=30)
+        await kubelet.until(allocatable={RESOURCE: 2}, timeout=PATIENCE)
         await kubelet.admit(Pod.asking({RESOURCE: 1}))
         await kubelet.restart()
         await kubelet.until(allocatable={RESOURCE: 2})
@@ -229,7 +230,7 @@ async def test_without_a_command_plugins_come_and_go_as_they_like(kubelet: Simul
         for _ in range(2):
             await until(lambda: exists(shadow / "device-plugins"))
             plugin = await anyio.open_process(bare)
-            await kubelet.until(allocatable={RESOURCE: 2}, timeout=30)
+            await kubelet.until(allocatable={RESOURCE: 2}, timeout=PATIENCE)
             plugin.kill()
             await plugin.wait()
             await plugin.aclose()

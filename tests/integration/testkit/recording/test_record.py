@@ -14,6 +14,7 @@ from kdp.kubelet import KubeletState, look
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
 from kdp.testing import CallError, Pod, SimulatedKubelet, SysfsTree, events
 from kdp_example_minimal import Fuse
+from kdp_testkit.patience import PATIENCE
 from kdp_testkit.recording import read
 
 from ...deviceplugin.helpers import until
@@ -163,7 +164,7 @@ async def test_a_deadline_arrives_and_ends_the_plugins_call(
         with pytest.raises(CallError) as late:
             await kubelet.plugin(RESOURCE).allocate(["w0"], timeout=0.2)
         assert late.value.code == "DEADLINE_EXCEEDED"
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE):
             await ended.wait()
 
 

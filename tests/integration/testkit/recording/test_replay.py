@@ -17,6 +17,7 @@ import kdp
 from kdp.deviceplugin import ManagerOptions, PluginManager
 from kdp.testing import ListedDevice, Pod, ReplayDiffers, SimulatedKubelet, SysfsTree, replay
 from kdp_example_minimal import Fuse
+from kdp_testkit.patience import PATIENCE
 from kdp_testkit.recording import RecordingError, Replay, of_command, read
 
 from .helpers import RESOURCE, Widgets, exists, put, recording, text_of
@@ -26,7 +27,7 @@ BARE = [sys.executable, str(Path(__file__).parent / "bare_process.py"), "{device
 
 async def a_day(kubelet: SimulatedKubelet) -> None:
     """What happens to a plugin of two widgets: a pod, a killed kubelet, another pod, an impossible request."""
-    await kubelet.until(allocatable={RESOURCE: 2}, timeout=30)
+    await kubelet.until(allocatable={RESOURCE: 2}, timeout=PATIENCE)
     await kubelet.admit(Pod.asking({RESOURCE: 1}))
     await kubelet.restart()
     await kubelet.until(allocatable={RESOURCE: 2})

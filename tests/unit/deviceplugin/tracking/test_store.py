@@ -12,6 +12,7 @@ import pytest
 from kdp.deviceplugin.tracking.store import AllocationStore, Saved
 from kdp.errors import InvalidValueError
 from kdp.supervision.hooks import check_state
+from kdp_testkit.patience import PATIENCE
 
 RESOURCE = "example.com/widget"
 ONE = Saved(uid="u1", ids=("w0",), state={"a": [1, None]}, is_seen=True)
@@ -49,7 +50,7 @@ async def eventually_free(path: Path) -> None:
 
     import anyio
 
-    with anyio.fail_after(10), path.open() as file:
+    with anyio.fail_after(PATIENCE), path.open() as file:
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

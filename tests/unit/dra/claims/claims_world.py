@@ -20,6 +20,7 @@ from kdp.dra.claims.prepare import Preparer
 from kdp.hardware import Host
 from kdp.model.claims import Claim
 from kdp.supervision.supervisor import Deadlines, Supervisor
+from kdp_testkit.patience import PATIENCE
 
 from .claim_objects import DRIVER, POOL, claim_object
 
@@ -187,6 +188,6 @@ async def running(
 
 async def until(condition: Callable[[], object]) -> None:
     """Wait until something is so."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE):
         while not condition():  # noqa: ASYNC110 - a condition of a thread
             await asyncio.sleep(0.005)

@@ -20,6 +20,7 @@ from kdp.dra.claims import checkpoint
 from kdp.dra.claims.checkpoint import Answer, Locks, Record, SavedPart, Store
 from kdp.dra.claims.plan import Part, Use
 from kdp.errors import CheckpointError
+from kdp_testkit.patience import PATIENCE
 
 from .claim_objects import claim
 
@@ -215,7 +216,7 @@ async def test_a_claim_is_locked_against_other_processes_until_they_die(tmp_path
             await entered.wait()
         assert not entered.is_set()
         holder.send_signal(signal.SIGKILL)
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE):
             await task
 
 

@@ -16,6 +16,7 @@ from kdp.dra.publishing.actions import PublisherStatus
 from kdp.dra.publishing.limits import Limits
 from kdp.dra.publishing.publisher import Publisher
 from kdp.dra.publishing.slices import Pool, pool_slices
+from kdp_testkit.patience import PATIENCE
 
 from ..memory_api import MemoryApi, MemoryServer, Written
 
@@ -52,13 +53,13 @@ class Bench:
             yield
             tasks.cancel_scope.cancel()
 
-    async def until(self, condition: Callable[[PublisherStatus], object], seconds: float = 10.0) -> None:
+    async def until(self, condition: Callable[[PublisherStatus], object], seconds: float = PATIENCE) -> None:
         """Wait until the status is so."""
         with anyio.fail_after(seconds):
             while not condition(self.status):
                 await self.publisher.status.after(self.publisher.status.version)
 
-    async def until_stored(self, condition: Callable[[], object], seconds: float = 10.0) -> None:
+    async def until_stored(self, condition: Callable[[], object], seconds: float = PATIENCE) -> None:
         with anyio.fail_after(seconds):
             while not condition():  # noqa: ASYNC110 - what is stored tells nobody
                 await anyio.sleep(0.001)
@@ -151,7 +152,7 @@ async def test_wiped_slices_come_back(when: str) -> None:
             await bench.until_stored(lambda: bench.server.devices() == [device.id for device in devices])
             await bench.until(lambda status: status.is_current)
             assert [each.verb for each in bench.server.writes] == ["create"] * 3
-            assert time.monotonic() - start < 10
+            assert time.monotonic() - start < PATIENCE
             assert len(bench.server.generations()) == 1
 
 

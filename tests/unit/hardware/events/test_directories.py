@@ -15,16 +15,15 @@ import anyio.lowlevel
 import pytest
 
 from kdp.hardware import DirectoryWatch
+from kdp_testkit.patience import PATIENCE
 
 pytestmark = pytest.mark.anyio
-
-LONG = 30.0
 
 
 async def until(watch: DirectoryWatch, *wanted: tuple[str, str]) -> set[tuple[str, str]]:
     """Collect changes until all of these have come."""
     found: set[tuple[str, str]] = set()
-    with anyio.fail_after(LONG):
+    with anyio.fail_after(PATIENCE):
         while not found >= set(wanted):
             found |= await watch.changes()
     return found
@@ -52,7 +51,7 @@ async def test_a_burst_is_one_answer(tmp_path: Path) -> None:
         watch.watch(tmp_path)
         for number in range(500):
             (tmp_path / f"file-{number}").touch()
-        with anyio.fail_after(LONG):
+        with anyio.fail_after(PATIENCE):
             assert len(await watch.changes()) == 500
 
 
@@ -216,7 +215,7 @@ def test_where_inotify_is_refused_it_says_so_and_never_answers(tmp_path: Path) -
         [sys.executable, "-W", "error", "-c", REFUSED, str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=LONG,
+        timeout=PATIENCE,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kdp.hardware import Host, LinkEvent, LinkWatch
 from kdp.hardware.events.links import parse
 from kdp.testing import SysfsTree
+from kdp_testkit.patience import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
@@ -78,7 +79,7 @@ async def test_the_kernel_tells(pair: str, figure: Callable[[str, float, str], N
         seen: list[LinkEvent] = []
 
         async def until(is_wanted: Callable[[LinkEvent], bool]) -> None:
-            with anyio.fail_after(10):
+            with anyio.fail_after(PATIENCE):
                 while not any(is_wanted(event) for event in seen):
                     seen.extend(event for event in await watch.events(at_most=None) if event.name == pair)
 
@@ -103,7 +104,7 @@ async def test_lost_events_say_look_at_everything(pair: str) -> None:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
         for number in range(1500, 1510):
             await anyio.to_thread.run_sync(ip, "link", "set", pair, "mtu", str(number - 100))
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE):
             assert await watch.events(at_most=None) == []
         assert watch.lost
 
@@ -115,7 +116,7 @@ async def test_where_netlink_is_refused_the_floor_is_all(monkeypatch: pytest.Mon
     monkeypatch.setattr(socket, "socket", refuse)
     async with LinkWatch(Host()) as watch:
         assert watch.refused == "the kernel's link events are refused: Operation not permitted"
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE):
             assert await watch.events(at_most=0.01) == []
 
 
@@ -124,9 +125,9 @@ async def test_a_tree_has_events_of_its_own(sysfs_tree: SysfsTree) -> None:
     sysfs_tree.link_event("eth0")  # before anybody waits: not told
     async with LinkWatch(sysfs_tree.host) as watch, anyio.create_task_group() as tasks:
         tasks.start_soon(anyio.to_thread.run_sync, lambda: sysfs_tree.link_event("eth0", state="down"))
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE):
             assert await watch.events(at_most=None) == [LinkEvent(name="eth0", index=4, state="down")]
         sysfs_tree.link_event("eth9", is_gone=True)
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE):
             assert await watch.events(at_most=None) == [LinkEvent(name="eth9", index=0, is_gone=True)]
             assert await watch.events(at_most=0.05) == []

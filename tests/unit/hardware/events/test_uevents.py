@@ -12,6 +12,7 @@ import pytest
 from kdp.hardware import Host, UeventWatch
 from kdp.hardware.events.uevents import parse
 from kdp.testing import SysfsTree
+from kdp_testkit.patience import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
@@ -35,7 +36,7 @@ async def test_the_kernel_tells(figure: Callable[[str, float, str], None]) -> No
         assert watch.refused is None
         started = time.monotonic()
         ask()
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE):
             while not (found := [e for e in await watch.events(at_most=None) if e.path.endswith("/misc/fuse")]):
                 pass
         figure("a uevent is heard after", (time.monotonic() - started) * 1000, "ms")
@@ -50,7 +51,7 @@ async def test_other_subsystems_do_not_wake_and_the_floor_holds() -> None:
         pytest.skip("an event can only be asked for by root, and where /sys is writable")
     async with UeventWatch(Host(), subsystems=["infiniband"]) as watch:
         ask()
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE):
             assert await watch.events(at_most=0.1) == []
 
 
@@ -64,11 +65,11 @@ async def test_lost_events_say_look_at_everything() -> None:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
         for _ in range(200):
             ask()
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE):
             assert await watch.events(at_most=None) == []
         assert watch.lost
         ask()
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE):
             assert await watch.events(at_most=None)
 
 
@@ -79,7 +80,7 @@ async def test_where_netlink_is_refused_the_floor_is_all(monkeypatch: pytest.Mon
     monkeypatch.setattr(socket, "socket", refuse)
     async with UeventWatch(Host()) as watch:
         assert watch.refused == "the kernel's device events are refused: Operation not permitted"
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE):
             assert await watch.events(at_most=0.01) == []
 
 
@@ -90,10 +91,10 @@ async def test_a_tree_has_events_of_its_own(sysfs_tree: SysfsTree) -> None:
     sysfs_tree.uevent("add", card)  # before anybody waits: not told
     async with UeventWatch(sysfs_tree.host, subsystems={"pci"}) as watch, anyio.create_task_group() as tasks:
         tasks.start_soon(anyio.to_thread.run_sync, lambda: sysfs_tree.uevent("change", card, REASON="x"))
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE):
             (event,) = await watch.events(at_most=None)
         assert (event.action, event.path, event.subsystem) == ("change", card, "pci")
         assert (event.properties["PCI_ID"], event.properties["REASON"]) == ("1:2", "x")
         sysfs_tree.uevent("add", "/sys/devices/virtual/net/x", SUBSYSTEM="net")
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE):
             assert await watch.events(at_most=0.1) == []

@@ -12,6 +12,7 @@ import anyio
 import anyio.abc
 import pytest
 
+from kdp_testkit.patience import PATIENCE
 from kdp_testkit.protocol import frames
 from kdp_testkit.protocol.frames import Frame, FrameReader
 from kdp_testkit.protocol.relay import Relay, Shape
@@ -31,7 +32,7 @@ class End:
         await self.stream.send(preface + b"".join(frame.encode() for frame in sent))
 
     async def read(self) -> Frame:
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE):
             while not self._frames:
                 self._frames += self._reader.feed(await self.stream.receive())[1]
         return self._frames.pop(0)
