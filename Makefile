@@ -110,9 +110,10 @@ dashboard-picture: $(VENV)/.ready ## draw docs/how-to/dashboard.svg from a real 
 bench: $(VENV)/.ready ## measure kdp beside a plugin without it, in a quarter of an hour; ARGS=--quick in one minute
 	@$(PYTHON_IN) -m benchmarks $(ARGS)
 
-lint: $(VENV)/.ready ## check style and formatting
+lint: $(VENV)/.ready ## check style, formatting, and what the pages and the source say of one another
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
+	@$(PYTHON_IN) scripts/pages.py
 
 format: $(VENV)/.ready ## repair what can be repaired of that
 	@$(VENV)/bin/ruff check --fix-only .

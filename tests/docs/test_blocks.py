@@ -107,24 +107,6 @@ def test_the_make_targets_of_the_pages_are_run_by_ci() -> None:
             assert set(targets) <= steps, block.where
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_every_link_inside_the_repository_leads_somewhere(page: Path) -> None:
-    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
-    for target in re.findall(r"\]\((?!https?://)([^)\s]+)\)", text):
-        file, _, anchor = target.partition("#")
-        path = (page.parent / file).resolve() if file else page
-        assert path.exists(), f"{page.name}: {target}"
-        if anchor:
-            assert anchor in _anchors(path), f"{page.name}: {target}"
-
-
-def _anchors(page: Path) -> set[str]:
-    text = page.read_text()
-    heads = [re.sub(r"<.*?>", "", head) for head in re.findall(r"^#+ (.*)$", text, re.MULTILINE)]
-    named = set(re.findall(r'<a id="(.+?)"></a>', text))
-    return named | {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
-
-
 @pytest.mark.parametrize(
     ("shown", "printed"),
     [

@@ -7,5 +7,4 @@
 * `files`: what the driver keeps on the disk, and the damage that others do to it.
 * `operations` and `api_faults`: what can happen, each with its weight.
 * `judge`: the rules, without I/O.
-* `mutants`: mistakes that must be found.
 """

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import tracemalloc
-from functools import partial
-from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +10,7 @@ from hypothesis import strategies as st
 from kdp.deviceplugin import list_buffer
 from kdp.deviceplugin.list_buffer import ListBuffer
 
-from ..mutants import Mutant, assert_killed, holds
+from ..mutants import holds
 from ..strategies import effort
 
 if TYPE_CHECKING:
@@ -147,27 +145,3 @@ def pieces(message: bytes) -> list[bytes]:
 )
 def test_the_buffer_holds_what_was_put_whatever_came_and_went(steps: list[Step], many: int, block: int) -> None:
     lead(steps, list_buffer, many=many, block=block)
-
-
-MUTANTS = [
-    Mutant(1, "a block is not written again", "        self._stale.add(place)\n        if len", "        if len"),
-    Mutant(1, "what stands behind stays", "            if grown:\n", "            if False:\n"),
-    Mutant(1, "the size before is remembered", "        sizes[place] = len(block)\n", ""),
-    Mutant(1, "a block that moved is not written", "        self._sizes = None\n        last =", "        last ="),
-    Mutant(1, "what is shorter leaves an end", "self._buffer.truncate(total + grown)", "pass"),
-    Mutant(2, "an empty block stays", "        if not self._blocks[place]:\n", "        if False:\n"),
-]
-
-
-@pytest.mark.repository
-@pytest.mark.slow
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.invariant}-{mutant.name}")
-def test_a_mutant_is_killed(mutant: Mutant) -> None:
-    module = mutant.load("kdp.deviceplugin.list_buffer")
-    lives = (partial(lead, drawn(number), module, many=number % 9, block=1 + number % 5) for number in range(100))
-    assert_killed(mutant, lives)
-
-
-def drawn(number: int) -> list[Step]:
-    random = Random(number)  # noqa: S311
-    return [(random.randrange(21), random.randrange(-1, 31), random.random() < 0.5) for _ in range(60)]

@@ -1,4 +1,4 @@
-"""The lives of test_prepare_properties.py with metadata files, and disks that get full; no mutant survives.
+"""The lives of test_prepare_properties.py with metadata files, and disks that get full.
 
 Besides the invariants there:
 
@@ -14,7 +14,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
@@ -32,7 +31,7 @@ from kdp.dra.claims.plan import POD_CLAIM
 from kdp.hardware import Host
 from kdp.storage import files
 
-from ...mutants import Mutant, assert_killed, holds, live
+from ...mutants import holds, live
 from .claim_objects import DRIVER, POOL, claim, result
 from .test_prepare_properties import ALLOCATIONS, DEVICES, NUMBERS, Hardware, Node
 
@@ -169,83 +168,5 @@ class Described(Node):
         holds(9, is_lost or device.get("networkData") == network, f"{device} is told, the interface is {interface}")
 
 
-MUTANTS_OF_FILES = [
-    Mutant(5, "the files stay", "shutil.rmtree(self._folder(uid))", "_ = uid"),
-    Mutant(8, "it can be written", "read_only=True", "read_only=False"),
-    Mutant(8, "the path has the choice", 'base = request.partition("/")[0]', "base = request"),
-    Mutant(8, "the choice is not told", '"name": request,', '"name": request.partition("/")[0],'),
-    Mutant(
-        8,
-        "devices of other requests",
-        "                        for part in parts\n",
-        "                        for part in plan.parts\n",
-    ),
-    Mutant(8, "one file for all requests", 'f"{base}.json"', '"request.json"'),
-    Mutant(
-        8, "a template's claim by its own name", "_folder(plan.claim, plan.pod_claim)", "_folder(plan.claim, str())"
-    ),
-    Mutant(8, "the pod's name is not told", '**({"podClaimName": plan.pod_claim} if plan.pod_claim else {}),', ""),
-    Mutant(
-        8,
-        "written in place",
-        'files.replace(file, document.encode(), mode=0o644, sync="nothing")',
-        "files._write(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), document.encode())",
-    ),
-    Mutant(8, "a file that is not there is mounted", "                continue\n", ""),
-    Mutant(
-        9,
-        "no attributes",
-        'return {"attributes": rendered["attributes"]} if "attributes" in rendered else {}',
-        "return {}",
-    ),
-    Mutant(9, "no interface", 'return {"networkData": dict(known)} if known else {}', "return {}"),
-    Mutant(
-        10,
-        "a full disk refuses the claim",
-        "            except OSError as error:\n                logger",
-        "            except KeyError as error:\n                logger",
-    ),
-]
-MUTANTS_OF_PREPARE = [
-    Mutant(5, "files are forgotten", "        self._metadata.remove(claim.uid)\n", ""),
-    Mutant(
-        9,
-        "the interface comes too late",
-        "            await self._write_metadata(step)\n",
-        "            pass\n",
-    ),
-]
-NOT_MOUNTED = Mutant(8, "files are not mounted", "mounts.get(saved.part)", "None")
-
-
 def test_every_life_keeps_the_invariants() -> None:
     live(Described, examples=40, steps=20)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mutant", MUTANTS_OF_FILES, ids=lambda mutant: mutant.name)
-def test_no_mutant_of_the_files_survives(mutant: Mutant) -> None:
-    mutated = mutant.load("kdp.dra.claims.metadata")
-    assert_killed(
-        mutant,
-        (partial(live, Described, examples=40, steps=20, number=n, shrinks=False, files=mutated) for n in range(4)),
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mutant", MUTANTS_OF_PREPARE, ids=lambda mutant: mutant.name)
-def test_no_mutant_of_prepare_survives(mutant: Mutant) -> None:
-    module = mutant.load("kdp.dra.claims.prepare")
-    assert_killed(
-        mutant,
-        (partial(live, Described, examples=40, steps=20, number=n, shrinks=False, module=module) for n in range(4)),
-    )
-
-
-@pytest.mark.slow
-def test_no_mutant_of_the_lifecycle_survives() -> None:
-    mutated = NOT_MOUNTED.load("kdp.dra.claims.lifecycle")
-    assert_killed(
-        NOT_MOUNTED,
-        (partial(live, Described, examples=40, steps=20, number=n, shrinks=False, lives=mutated) for n in range(4)),
-    )

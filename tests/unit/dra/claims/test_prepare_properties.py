@@ -1,4 +1,4 @@
-"""Claims live random lives on a node that fails, restarts and reboots; every invariant holds, and no mutant survives.
+"""Claims live random lives on a node that fails, restarts and reboots; every invariant holds.
 
 1. No device is given to two claims.
 2. What the kubelet is told is what is allocated, and the CDI spec on the disk has it.
@@ -14,13 +14,11 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
 import attrs
-import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 from typing_extensions import override
@@ -34,7 +32,7 @@ from kdp.hardware import Host
 from kdp.supervision.publisher import Discovery
 from kdp.supervision.supervisor import Deadlines
 
-from ...mutants import Mutant, assert_killed, holds, live
+from ...mutants import holds, live
 from .claim_objects import DRIVER, POOL, claim, result
 from .claims_world import Claims
 
@@ -227,63 +225,5 @@ class Node(RuleBasedStateMachine):
                 self.prepared.pop(number, None)
 
 
-MUTANTS = [
-    Mutant(
-        1,
-        "double use",
-        "        check_free(record.uses, ((each.claim, each.uses) for each in others))\n",
-        "        _ = others\n",
-    ),
-    Mutant(2, "no spec on a hit", "        await offload(restore)\n", ""),
-    Mutant(
-        5,
-        "the spec stays",
-        "has_spec = self._cdi.remove_part(self._kind, claim.uid)",
-        "has_spec = False",
-    ),
-]
-MUTANTS_OF_LIVES = [
-    Mutant(2, "an old allocation", "result_keys(item, claim, self.driver) != record.keys:", "False:"),
-    Mutant(
-        4,
-        "prepared anew each time",
-        "is_prepared = record.is_complete and self._is_this_boot(record)",
-        "is_prepared = False",
-    ),
-    Mutant(7, "trusts another boot", "return record.boot_id == self.boot_id", "return True"),
-    Mutant(
-        7,
-        "half undone is prepared",
-        "record = attrs.evolve(record, is_complete=False)",
-        "record = attrs.evolve(record)",
-    ),
-]
-
-GONE = Mutant(6, "gone is gone", 'return bool(item.get("metadata", {}).get("uid") != claim.uid)', "return True")
-
-
 def test_every_life_keeps_the_invariants() -> None:
     live(Node, examples=60, steps=20)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_no_mutant_survives(mutant: Mutant) -> None:
-    module = mutant.load("kdp.dra.claims.prepare")
-    lives = (partial(live, Node, examples=40, steps=20, number=n, shrinks=False, module=module) for n in range(4))
-    assert_killed(mutant, lives)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mutant", MUTANTS_OF_LIVES, ids=lambda mutant: mutant.name)
-def test_no_mutant_of_the_lifecycle_survives(mutant: Mutant) -> None:
-    mutated = mutant.load("kdp.dra.claims.lifecycle")
-    lives = (partial(live, Node, examples=40, steps=20, number=n, shrinks=False, lives=mutated) for n in range(4))
-    assert_killed(mutant, lives)
-
-
-@pytest.mark.slow
-def test_no_mutant_of_the_leftovers_survives(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kdp.dra.claims.prepare.Orphans", GONE.load("kdp.dra.claims.orphans").Orphans)
-    lives = (partial(live, Node, examples=40, steps=20, number=n, shrinks=False) for n in range(4))
-    assert_killed(GONE, lives)
