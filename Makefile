@@ -23,12 +23,15 @@ VERSIONS ?= 3.11 3.12 3.13 3.14
 SMOKE := tests/integration/deviceplugin/test_registration.py tests/integration/deviceplugin/test_allocation.py tests/integration/dra/test_readiness.py
 # More for pytest: make test ARGS="-k socket"
 ARGS ?=
-# What `make floors` runs, and what `make node-tools` compiles and unpacks (nothing: everything).
+# What `make floors` runs.
 TESTS ?= tests/unit tests/integration
+# What `make node-tools` compiles and unpacks. Nothing: everything; gate: what `make test-node ARGS=--gate` needs.
 TOOLS ?=
+GATE_TOOLS := devmgr-1.37 devmgr-1.36 devmgr-1.34 kubelet kube-apiserver kube-controller-manager kube-scheduler kubectl etcd \
+  cdi-validate runtime cni containerd-2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test verify test-slow chaos pythons bench node-tools test-node hardware-tools test-hardware test-gpu browser-tools test-browser simulation peers faults night reference dashboard dashboard-picture lint format types layers structure build proto floors clean
+.PHONY: help demo quick test verify test-packaging test-slow chaos pythons bench node-tools test-node hardware-tools test-hardware test-gpu browser-tools test-browser simulation peers faults night reference dashboard dashboard-picture lint workflows format types layers structure build proto floors clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -39,11 +42,14 @@ demo: $(VENV)/.ready ## run a device plugin on devices of this machine, through 
 quick: $(VENV)/.ready ## run the tests of the inner loop, in less than half a minute: unit tests that start no process, a first plugin
 	@$(PYTHON_IN) -m pytest -n $$(nproc) --dist worksteal -m "not (slow or repository or thorough or drawn)" tests/unit $(SMOKE) $(ARGS)
 
-test: $(VENV)/.ready $(PROTO_VENV)/.ready ## run the tests
+test: $(VENV)/.ready ## run the tests
 	@$(PYTHON_IN) -m pytest -n $(JOBS) --dist worksteal -m "not slow" $(ARGS)
 
 verify: ## run everything that .ci/run leaves out, as root, in an hour and more (needs Go): all Pythons, real kubelets, guests, chaos
 	@.ci/verify
+
+test-packaging: $(VENV)/.ready $(PROTO_VENV)/.ready ## build what is published, install it into empty environments, and generate kdp.proto again
+	@$(PYTHON_IN) -m pytest tests/packaging -n $(JOBS) $(ARGS)
 
 test-slow: $(VENV)/.ready ## run what the tests leave out: mutants of the cores, all drawn inputs, processes that die at each step
 	@KDP_TEST_EFFORT=1 $(PYTHON_IN) -m pytest -n $(JOBS) --dist worksteal -m "slow or drawn" $(ARGS)
@@ -57,8 +63,8 @@ pythons: $(VENV)/.ready ## run the unit and integration tests with each other CP
 	  -q -n $(JOBS) --dist worksteal $(ARGS)
 
 node-tools: ## compile the real kubelet and its kin for the tests of a node (needs Go); TOOLS="kubelet runtime" these only
-	@sh tests/node/build.sh $(TOOLS)
-	@sh tests/node/packages.sh $(TOOLS)
+	@sh tests/node/build.sh $(if $(filter gate,$(TOOLS)),$(GATE_TOOLS),$(TOOLS))
+	@sh tests/node/packages.sh $(if $(filter gate,$(TOOLS)),$(GATE_TOOLS),$(TOOLS))
 
 test-node: $(VENV)/.ready ## run the tests of a node: real device managers, a real kubelet, a real cluster
 	@$(PYTHON_IN) -m pytest tests/node -n 4 --durations=10 $(ARGS)
@@ -114,6 +120,10 @@ lint: $(VENV)/.ready ## check style, formatting, and what the pages and the sour
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(PYTHON_IN) scripts/pages.py
+
+workflows: $(VENV)/.ready ## check .github/workflows (needs Go)
+	@go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+	@$(VENV)/bin/zizmor --quiet --offline .github/workflows
 
 format: $(VENV)/.ready ## repair what can be repaired of that
 	@$(VENV)/bin/ruff check --fix-only .

@@ -32,6 +32,11 @@ class Built:
     wheel: Path
 
 
+def pytest_ignore_collect(config: pytest.Config) -> bool | None:
+    """Leave this folder, which needs the package index, to `make test-packaging`."""
+    return True if config.args_source is pytest.Config.ArgsSource.TESTPATHS else None
+
+
 def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
     """Make a folder once for all the processes that share this test run."""
     base = factory.getbasetemp()

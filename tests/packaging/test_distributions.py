@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -19,8 +20,6 @@ from typing import Any
 import pytest
 
 from .conftest import DISTRIBUTIONS, ROOT, Built, once
-
-pytestmark = pytest.mark.repository
 
 # `import kdp` is for a program that may never talk to a kubelet; each of these comes when something asks for it.
 HEAVY = (
@@ -206,3 +205,12 @@ def test_the_command_without_its_extra_names_the_extra(empty_environment: Path, 
     assert done.returncode == 2, done.stdout + done.stderr
     assert "kdp-sdk[cli]" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_checkout_is_installed_in_one_line_by_an_old_pip(tmp_path: Path) -> None:
+    """pip 23.2, which Debian and pyenv have, refuses the two distributions in the other order."""
+    venv.create(tmp_path / "venv", with_pip=True, symlinks=True)
+    pip = [str(tmp_path / "venv/bin/python"), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    subprocess.run([*pip, "pip==23.2"], check=True, timeout=300)
+    [line] = re.findall(r"^\$ pip install (.+)$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    subprocess.run([*pip, "--dry-run", *shlex.split(line)], cwd=ROOT, check=True, timeout=300)

@@ -13,8 +13,6 @@ from .conftest import ROOT
 
 EXAMPLES = ROOT / "examples"
 
-pytestmark = pytest.mark.repository
-
 
 @pytest.mark.parametrize("example", sorted(path.parent.name for path in EXAMPLES.glob("*/Dockerfile")))
 def test_an_image_can_be_a_dra_driver_as_well(example: str) -> None:

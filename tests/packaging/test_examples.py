@@ -23,7 +23,7 @@ from kdp_testkit.patience import PATIENCE
 
 from .conftest import ROOT, Built, once
 
-pytestmark = [pytest.mark.repository, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 @attrs.frozen

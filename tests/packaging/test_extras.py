@@ -11,8 +11,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 BACKENDS = ("fpga", "nvidia-gpu", "rdma")
 
-pytestmark = pytest.mark.repository
-
 
 def project(folder: Path) -> dict[str, Any]:
     """What a pyproject.toml says of its distribution."""

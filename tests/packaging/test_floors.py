@@ -11,7 +11,6 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-pytestmark = pytest.mark.repository
 
 
 def floors() -> ModuleType:

@@ -1,4 +1,4 @@
-"""Devices fail, pods come and go, the kubelet and the API server are late; every invariant of the planner's head holds."""
+"""Devices fail, pods come and go, kubelet and API server are late; every invariant of the planner's head holds."""
 
 from __future__ import annotations
 
