@@ -26,12 +26,12 @@ fi
 again=$(mktemp -d)
 chmod 755 "$again"
 install -m 666 /dev/null "$again/flaky"
-export KDP_FLAKY=$again/flaky
+export FLAKY_TESTS=$again/flaky
 
 times=()
 table() {
     local status=$?
-    cat "$KDP_FLAKY"
+    cat "$FLAKY_TESTS"
     [ ${#times[@]} = 0 ] || printf '%s\n' "${times[@]}"
     printf '%6d s  in all\n' "$SECONDS"
     rm -rf "$again"
