@@ -26,12 +26,12 @@ fi
 again=$(mktemp -d)
 chmod 755 "$again"
 install -m 666 /dev/null "$again/flaky"
-export KDP_FLAKY=$again/flaky
+export FLAKY_TESTS=$again/flaky
 
 times=()
 table() {
     local status=$?
-    cat "$KDP_FLAKY"
+    cat "$FLAKY_TESTS"
     [ ${#times[@]} = 0 ] || printf '%s\n' "${times[@]}"
     printf '%6d s  in all\n' "$SECONDS"
     rm -rf "$again"
@@ -41,13 +41,13 @@ trap table EXIT
 
 # step NAME COMMAND...
 step() {
-    local name=$1 began=$SECONDS status=0 end=passed
+    local name=$1 began=$SECONDS status=0 end=
     shift
     echo "== $name"
     "$@" || status=$?
-    [ "$status" = 0 ] || end="FAILED ($status)"
-    times+=("$(printf '%6d s  %s%s' $((SECONDS - began)) "$name" "${end#passed}")")
-    echo "== $name: $end after $((SECONDS - began)) s"
+    [ "$status" = 0 ] || end=": FAILED"
+    times+=("$(printf '%6d s  %s%s' $((SECONDS - began)) "$name" "$end")")
+    echo "== $name: exit $status after $((SECONDS - began)) s"
     return "$status"
 }
 

@@ -1,7 +1,12 @@
 """``--again``: a test that failed beside others is run once more, alone, when all have run.
 
+<<<<<<< HEAD
 If it passes then, ``FLAKY`` and its name go to the file that ``KDP_FLAKY`` names (default: standard output), and the
 run goes on. `.ci/run` counts and prints them: they are tests that depend on what else the machine does. Mend each.
+=======
+If it passes then, ``FLAKY`` and its name go to the file that ``FLAKY_TESTS`` names (default: standard output), and the run
+goes on. `.ci/run` counts and prints them: they are tests that depend on what else the machine does. Mend each.
+>>>>>>> levels
 """
 
 from __future__ import annotations
@@ -50,6 +55,6 @@ def _passes(name: str, config: pytest.Config) -> bool:
     except subprocess.SubprocessError as failed:
         print(f"it failed again: {failed}", flush=True)
         return False
-    with Path(os.environ.get("KDP_FLAKY", "/dev/stdout")).open("a") as file:
+    with Path(os.environ.get("FLAKY_TESTS", "/dev/stdout")).open("a") as file:
         file.write(f"FLAKY {name}\n")
     return True

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import tarfile  # noqa: F401 - loaded before: the interpreter may be in root's home
 import tempfile
 from pathlib import Path
 from typing import NoReturn
