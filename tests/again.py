@@ -1,12 +1,7 @@
 """``--again``: a test that failed beside others is run once more, alone, when all have run.
 
-<<<<<<< HEAD
-If it passes then, ``FLAKY`` and its name go to the file that ``KDP_FLAKY`` names (default: standard output), and the
-run goes on. `.ci/run` counts and prints them: they are tests that depend on what else the machine does. Mend each.
-=======
-If it passes then, ``FLAKY`` and its name go to the file that ``FLAKY_TESTS`` names (default: standard output), and the run
-goes on. `.ci/run` counts and prints them: they are tests that depend on what else the machine does. Mend each.
->>>>>>> levels
+If it passes then, ``FLAKY`` and its name go to the file that ``FLAKY_TESTS`` names (default: standard output), and
+the run goes on. `.ci/run` counts and prints them: they are tests that depend on what else the machine does. Mend each.
 """
 
 from __future__ import annotations
