@@ -33,6 +33,7 @@ import attrs
 
 from . import events
 from .kubelet import SimulatedKubelet
+from .patience import PATIENCE
 from .profiles import DEFAULT_PROFILE, PROFILES
 from .protocol.pods import AdmissionError, AdmittedPod, Container, ContainerStartError, Pod, ScenarioError
 from .protocol.wire import CallError
@@ -69,7 +70,7 @@ class Commands:
         """Return the ids in use."""
         return {"device_ids": sorted(self._kubelet.in_use(resource))}
 
-    async def wait(self, timeout: float = 10.0, **conditions: Any) -> dict[str, Any]:  # noqa: ASYNC109 - the command's
+    async def wait(self, timeout: float = PATIENCE, **conditions: Any) -> dict[str, Any]:  # noqa: ASYNC109 - the command's
         """Wait for ``capacity``, ``allocatable``, ``registered``, ``streaming`` as `SimulatedKubelet.until` does."""
         await self._kubelet.until(timeout=timeout, **conditions)
         return {}

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
+from .patience import PATIENCE
+
 if TYPE_CHECKING:
     import os
     from collections.abc import AsyncGenerator
@@ -43,7 +45,7 @@ class PluginFor(Protocol):
         *backends: DeviceBackend,
         host: Host | None = None,
         ready: bool = True,
-        timeout: float = 10.0,
+        timeout: float = PATIENCE,
         **options: Any,
     ) -> AbstractAsyncContextManager[PluginManager]:
         """Run backends on the kubelet of the fixture ``kubelet`` while the context lasts.
@@ -112,7 +114,7 @@ def plugin_for(kubelet: SimulatedKubelet) -> PluginFor:
         *backends: DeviceBackend,
         host: Host | None = None,
         ready: bool = True,
-        timeout: float = 10.0,  # noqa: ASYNC109 - a deadline for tests, with a story
+        timeout: float = PATIENCE,  # noqa: ASYNC109 - a deadline for tests, with a story
         **options: Any,
     ) -> AsyncGenerator[PluginManager]:
         from kdp.deviceplugin import ManagerOptions, PluginManager

@@ -18,7 +18,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from kdp.testing import SimulatedKubelet
 
-DEADLINE = 20.0
+DEADLINE = 60.0
 
 
 class Plugin:

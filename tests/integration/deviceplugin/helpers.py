@@ -138,7 +138,7 @@ def own_sockets(directory: Path) -> set[str]:
     return {p.name for p in directory.rglob("*") if p.name.removeprefix(".").startswith("kdp")}
 
 
-PATIENCE = 15.0
+PATIENCE = 60.0
 """Seconds after which a condition will not come true any more."""
 
 QUICK = Deadlines(discover=0.3, open=0.3, close=0.3, allocate=0.3, prefer=0.3, prepare_container=0.3)

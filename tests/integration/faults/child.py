@@ -122,13 +122,6 @@ def main() -> None:
         stay(spec["stay"])
     if spec.get("wait"):
         sys.stdin.readline()
-    if spec.get("uid"):
-        # What is loaded late must be loaded while it may be read.
-        for module in ("kdp.deviceplugin.manager", "kdp.daemon.probes", "dataclasses", "anyio._backends._asyncio"):
-            importlib.import_module(module)
-        os.setgroups([])
-        os.setgid(spec["uid"])
-        os.setuid(spec["uid"])
     kdp.run(*(globals()[name]() for name in spec["backends"]), **spec["options"])
 
 

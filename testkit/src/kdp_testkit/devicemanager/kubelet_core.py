@@ -23,6 +23,7 @@ from .. import events
 from ..armed_faults import ArmedFaults
 from ..events import Event, EventLog
 from ..lifetime import Lifetime, temporary_root
+from ..patience import PATIENCE
 from ..profiles import DEFAULT_PROFILE, Profile, profile_named
 from ..protocol.pods import NotReached, ScenarioError
 from ..protocol.validation import DIAL_TIMEOUT, MAX_SOCKET_PATH_BYTES
@@ -312,7 +313,7 @@ class KubeletCore(AsyncContextManagerMixin):
         allocatable: Mapping[str, int] | None = None,
         registered: str | None = None,
         streaming: str | None = None,
-        timeout: float = 10.0,  # noqa: ASYNC109 - a deadline for tests, with a story
+        timeout: float = PATIENCE,  # noqa: ASYNC109 - a deadline for tests, with a story
     ) -> None:
         """Wait until everything that is asked for holds at the same time. Cancellable.
 

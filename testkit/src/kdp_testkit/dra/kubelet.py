@@ -20,6 +20,7 @@ from .. import events as common
 from ..armed_faults import WatcherQueue
 from ..events import Event, EventLog
 from ..lifetime import Lifetime, temporary_root
+from ..patience import PATIENCE
 from ..protocol.pods import NotReached, ScenarioError
 from . import events
 from .claims import CHECKPOINT_NAME, ClaimEntry, ClaimRefusal
@@ -300,7 +301,7 @@ class SimulatedDraKubelet(AsyncContextManagerMixin):
 
     # -- waiting -------------------------------------------------------------------------------------------------------
 
-    async def until(self, condition: Callable[[], object], what: str, *, seconds: float = 10.0) -> None:
+    async def until(self, condition: Callable[[], object], what: str, *, seconds: float = PATIENCE) -> None:
         """Wait until something is so; it is looked at after each event.
 
         Raises:
@@ -313,7 +314,7 @@ class SimulatedDraKubelet(AsyncContextManagerMixin):
             return
         raise NotReached(f"not within {seconds:g} s: {what}; what happened:\n{self.events.story()}")
 
-    async def until_registered(self, driver: str, *, instances: int = 1, seconds: float = 10.0) -> None:
+    async def until_registered(self, driver: str, *, instances: int = 1, seconds: float = PATIENCE) -> None:
         """Wait until so many instances of a driver are registered and connected.
 
         Raises:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import anyio
 import attrs
 
+from ..patience import PATIENCE
 from . import frames
 from .frames import Frame, FrameReader
 from .listener import serve_connections
@@ -84,7 +85,7 @@ class Relay:
         self._pings += 1
         self.send(frames.ping(_MARK + self._pings.to_bytes(4, "big")))
 
-    async def until_answered(self, pings: int, timeout: float = 10.0) -> None:  # noqa: ASYNC109 - a deadline for tests
+    async def until_answered(self, pings: int, timeout: float = PATIENCE) -> None:  # noqa: ASYNC109 - a deadline for tests
         """Wait until so many PINGs came back, or the time is over."""
         with anyio.move_on_after(timeout):
             while self.pings_answered < pings:

@@ -26,6 +26,7 @@ from google.protobuf.message import DecodeError, Message
 from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
 from kdp.proto.pluginregistration.v1 import api_pb2 as registration
 
+from ..patience import PATIENCE
 from .pods import ContainerReply, DeviceSpec, MountSpec
 from .severing import sever
 from .validation import DIAL_TIMEOUT, INFO_TIMEOUT, MAX_SOCKET_PATH_BYTES, NOTIFY_TIMEOUT, PRE_START_TIMEOUT, rpc_error
@@ -194,7 +195,7 @@ class PluginStream:
             return None
         return cast("tuple[float, bytes]", message)
 
-    async def next(self, timeout: float = 10.0) -> list[ListedDevice] | None:  # noqa: ASYNC109 - a deadline for tests
+    async def next(self, timeout: float = PATIENCE) -> list[ListedDevice] | None:  # noqa: ASYNC109 - a deadline for tests
         """Return the next device list, or None at the stream's end.
 
         Args:
