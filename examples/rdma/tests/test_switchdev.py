@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from kdp.testing import SimulatedKubelet, SysfsTree
-from kdp_rdma import Rdma
+from kdp_rdma import Rdma, backend
+from kdp_rdma.functions import read_functions
 
 from .conftest import DOWN, GUID, Node, Watched, found
 
@@ -258,13 +259,33 @@ async def test_the_cards_bond_and_its_other_leg_went_unheard(
         directory = sysfs_tree.host.resolve(f"/sys/bus/pci/devices/{FIRST}")
         node.hca("mlx5_bond_0", directory, guid=GUID(1), ports=[ETHERNET] * 3)
     _state(sysfs_tree, "ens0", "down" if changes == "ens1" else "up")
-    async with plugin_for(backend := Watched(sysfs_tree.host, mode="vf"), host=sysfs_tree.host):
+    async with plugin_for(watched := Watched(sysfs_tree.host, mode="vf"), host=sysfs_tree.host):
         await kubelet.until(allocatable={"rdma/vf": 1})
-        await backend.listens()
+        await watched.listens()
         for state, count in (("down", 0), ("up", 1)):
             _state(sysfs_tree, changes, state)
             sysfs_tree.link_event(changes, state=state)
             await kubelet.until(allocatable={"rdma/vf": count})
+
+
+def test_an_event_in_the_middle_of_a_discovery_went_unheard(
+    sysfs_tree: SysfsTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The interfaces whose events count were gathered anew in place, and incomplete meanwhile."""
+    _bond(sysfs_tree, switches=("e41d", "e41d"), marked=True, virtual=1)
+    adapter = Rdma(sysfs_tree.host, mode="vf")
+    adapter.discover()
+    known = adapter._interfaces
+    assert "bond0" in known
+    seen: list[set[str]] = []
+
+    def read(*args: Any, **options: Any) -> Any:
+        seen.append({*adapter._interfaces})
+        return read_functions(*args, **options)
+
+    monkeypatch.setattr(backend, "read_functions", read)
+    adapter.discover()
+    assert seen == [known]
 
 
 def test_soft_roce_on_a_bond_makes_it_no_bond_of_the_card(sysfs_tree: SysfsTree) -> None:

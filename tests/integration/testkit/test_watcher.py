@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 
 import anyio
 import pytest
@@ -182,18 +181,3 @@ async def test_get_info_has_one_second(kubelet: SimulatedKubelet, appear: MakePl
     assert failed.error.startswith("rpc error: code = DeadlineExceeded")
     slow.set()
     await kubelet.until(streaming=RESOURCE)  # after the backoff
-
-
-async def test_the_notification_comes_before_the_stream_or_after_it() -> None:
-    async with SimulatedKubelet(watcher_period=0.02, seed=1) as kubelet, AsyncExitStack() as stack:
-        resources = [f"example.com/w{n}" for n in range(12)]
-        for resource in resources:
-            plugin = BarePlugin(kubelet.paths.plugins_registry_dir, resource=resource)
-            await plugin.serve()
-            stack.push_async_callback(plugin.stop)
-        await kubelet.until(lambda: all(kubelet.streams(resource) for resource in resources))
-        await kubelet.until(lambda: len(kubelet.events.of(events.PluginNotified)) == len(resources))
-        told = {notified.socket_path: notified.time for notified in kubelet.events.of(events.PluginNotified)}
-        opened = {opened.socket_path: opened.time for opened in kubelet.events.of(events.StreamOpened)}
-        first = [told[path] < opened[path] for path in told]
-        assert len(resources) / 2 < sum(first) < len(resources)

@@ -156,10 +156,11 @@ def test_a_stand_in_needs_no_right() -> None:
     """Made as somebody who is not root, if we are."""
     directory = Path(tempfile.mkdtemp())
     directory.chmod(0o777)
+    snapshot = shutil.copy(RECORDED / "rxe-6.1-active.tar.gz", directory)  # the checkout may be in root's home, too
     if os.getuid() == 0:
         os.seteuid(65534)
     try:
-        tree = SysfsTree(directory / "node", snapshot=RECORDED / "rxe-6.1-active.tar.gz")
+        tree = SysfsTree(directory / "node", snapshot=snapshot)
         tree.stand_in("/dev/widget0", major=240, minor=0)
         assert tree.host.device_type("/dev/widget0") == "char"
         assert tree.host.device_type("/dev/infiniband/uverbs0") == "char"

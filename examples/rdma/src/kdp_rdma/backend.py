@@ -173,7 +173,7 @@ class Rdma(kdp.DeviceBackend):
         self._hcas = hcas
         self._interfaces = {name for hca in hcas for name in hca.interfaces}
         own = {name for hca in hcas if not hca.facts.is_virtual for name in hca.interfaces}
-        self._interfaces |= judged_with(self.host, own)
+        interfaces |= judged_with(self.host, own)
         manager = rdma_cm(self.host) if hcas else None
         if hcas and manager is None:
             complaints.add(WITHOUT_RDMA_CM)
@@ -185,7 +185,7 @@ class Rdma(kdp.DeviceBackend):
         )
         shared = shares_namespaces(self.host)
         if self._mode == "vf":
-            found = self._functions(hcas, manager, complaints, shared=shared)
+            found = self._functions(hcas, manager, complaints, interfaces, shared=shared)
         else:
             found = self._adapters(hcas, manager, complaints, refused=None if shared else EXCLUSIVE)
             paths = {hca.identity: hca.port_paths for hca in hcas} if self._mode == "hca" else {}
@@ -237,14 +237,14 @@ class Rdma(kdp.DeviceBackend):
         return found
 
     def _functions(
-        self, hcas: Sequence[Hca], manager: str | None, complaints: set[str], *, shared: bool
+        self, hcas: Sequence[Hca], manager: str | None, complaints: set[str], interfaces: set[str], *, shared: bool
     ) -> list[kdp.Device]:
         last, all_ports = self._known.last, self._all_ports
         functions = read_functions(self.host, hcas, last, all_ports=all_ports)
         if any(selector.aux_types for held in self._config.vfs for selector in held.selectors):
             functions += read_subfunctions(self.host, hcas, last, all_ports=all_ports)
-        self._interfaces |= {name for held in functions for name in held.interfaces}
-        self._interfaces |= judged_with(self.host, {name for held in functions for name in held.parent_interfaces})
+        interfaces |= {name for held in functions for name in held.interfaces}
+        interfaces |= judged_with(self.host, {name for held in functions for name in held.parent_interfaces})
         left_out: list[str] = []
         found = vf_devices(self.host, self._config.vfs, functions, manager, shared=shared, left_out=left_out)
         complaints.update(left_out)
