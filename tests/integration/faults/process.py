@@ -17,8 +17,9 @@ import anyio
 import anyio.abc
 
 from kdp.kubelet import KubeletPaths
+from kdp_testkit.patience import PATIENCE
 
-from ..deviceplugin.helpers import PATIENCE, until
+from ..deviceplugin.helpers import until
 
 CHILD = Path(__file__).with_name("child.py")
 

@@ -171,7 +171,7 @@ class Rdma(kdp.DeviceBackend):
         complaints = set(self._config.warnings)
         hcas = read_hcas(self.host, self._known)
         self._hcas = hcas
-        self._interfaces = {name for hca in hcas for name in hca.interfaces}
+        interfaces = {name for hca in hcas for name in hca.interfaces}
         own = {name for hca in hcas if not hca.facts.is_virtual for name in hca.interfaces}
         interfaces |= judged_with(self.host, own)
         manager = rdma_cm(self.host) if hcas else None
@@ -190,6 +190,7 @@ class Rdma(kdp.DeviceBackend):
             found = self._adapters(hcas, manager, complaints, refused=None if shared else EXCLUSIVE)
             paths = {hca.identity: hca.port_paths for hca in hcas} if self._mode == "hca" else {}
             self._metered = {device.id: paths.get(device.unit, ()) for device in found}
+        self._interfaces = interfaces  # whole at any moment: events are compared with it meanwhile
         for complaint in sorted(complaints - self._complaints):
             logger.warning("%s", complaint)
         self._complaints = complaints
