@@ -549,7 +549,7 @@ def test_a_process_ends_although_all_its_hooks_hang() -> None:
 async def test_for_half_a_minute_nobody_said_what_the_start_waits_for(
     gate: Gate, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, hook: str
 ) -> None:
-    monkeypatch.setattr("kdp.supervision.hooks.PATIENCE", SHORT)
+    monkeypatch.setattr("kdp.supervision.hooks.LONG", SHORT)
     caplog.set_level("INFO")
     supervisor = Supervisor(type("Slow", (Backend,), {hook: lambda self: gate.wait()})(), host=None)
     async with anyio.create_task_group() as tasks:
@@ -567,7 +567,7 @@ async def test_for_half_a_minute_nobody_said_what_the_start_waits_for(
 
 
 async def test_a_hook_that_takes_long_later_changes_no_reason(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kdp.supervision.hooks.PATIENCE", SHORT)
+    monkeypatch.setattr("kdp.supervision.hooks.LONG", SHORT)
     waits: list[str] = []
     hooks = Hooks(Backend(allocate=gate.wait, discover=gate.wait))
     hooks.waiting = waits.append
