@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from tests.slice_cases import BAD, STRICTER, Case, good
+from tests.slice_cases import BAD, STRICTER, good
 
 from kdp.dra.publishing.limits import Limits
 from kdp.dra.publishing.validation import problems_of_pool, problems_of_slice
@@ -25,14 +25,13 @@ def with_device(**fields: Any) -> dict[str, Any]:
     return item
 
 
-@pytest.mark.parametrize("limits", [V134, V135, V136, V137], ids=str)
-def test_a_good_slice_is_good_everywhere(limits: Limits) -> None:
-    assert problems_of_slice(good(), limits) == []
+def test_a_good_slice_is_good_everywhere() -> None:
+    assert [problems_of_slice(good(), limits) for limits in (V134, V135, V136, V137)] == [[]] * 4
 
 
-@pytest.mark.parametrize("case", [*BAD, *STRICTER], ids=lambda case: case.name)
-def test_each_wrong_field_is_named(case: Case) -> None:
-    assert paths(case.item) == set(case.paths)
+def test_each_wrong_field_is_named() -> None:
+    found = {case.name: paths(case.item) for case in (*BAD, *STRICTER)}
+    assert found == {case.name: set(case.paths) for case in (*BAD, *STRICTER)}
 
 
 def test_a_problem_says_the_value_and_the_rule() -> None:
@@ -134,14 +133,6 @@ def test_a_pool_holds_together() -> None:
             ),
             "slices[0].spec.devices[0].consumesCounters[0].counterSet",
         ),
-        (
-            pool(
-                {"devices": [{"name": "a", "consumesCounters": [{"counterSet": "s", "counters": {"x": {}}}]}]}, COUNTERS
-            ),
-            "slices[0].spec.devices[0].consumesCounters[0].counters",
-        ),
-        (pool({}, {"driver": "e"}), "slices[1].spec.pool"),
-        (pool({}, {}), None),
         (pool({}, {})[:1], "slices[0].spec.pool.resourceSliceCount"),
     ],
 )
