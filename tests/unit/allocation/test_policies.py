@@ -17,7 +17,7 @@ from ..strategies import effort, scaled
 from .brute import Question, best_first, question
 
 CASES = scaled(10_000)
-PARTS = 20
+PARTS = 10
 """Parts of the cases, so that they share the processors."""
 
 UNHURRIED = math.inf
@@ -30,7 +30,7 @@ def ask(policy: str, asked: Question, *, why: bool = False) -> Choice:
     )
 
 
-@pytest.mark.parametrize("part", [0, 1, *(pytest.param(part, marks=pytest.mark.slow) for part in range(2, PARTS))])
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, PARTS))])
 def test_linked_is_what_all_sets_say(part: int) -> None:
     for i in range(part, CASES, PARTS):
         asked = question(f"linked {i}")
@@ -197,7 +197,6 @@ def test_packed_at_its_budget_still_breaks_few_units() -> None:
     [
         ("best", 1, [], "policy 'best': must be one of first, packed, spread, numa, linked"),
         ("first", 0, [], "size 0: must be 1 or more"),
-        ("first", -3, [], "size -3: must be 1 or more"),
         ("linked", 5, [], "size 5: only 4 devices are available"),
         ("linked", 2, ["gpu-9"], "must-include 'gpu-9': must be one of the available devices"),
         ("linked", 1, ["gpu-0", "gpu-1"], "size 1: 2 devices must be included"),

@@ -37,13 +37,9 @@ class Packed(Linked):
         (Plain(), "numa", "numa"),
         (Linked(), None, "linked"),
         (Linked(), "none", None),
-        (Packed(), None, "packed"),
         (Packed(), "first", "first"),
-        (share(Plain(), Sharing(replicas=2)), None, "spread"),
         (share(Packed(), Sharing(replicas=2)), "numa", "spread"),
-        (share(Plain(), Sharing(replicas=2, placement="packed")), None, "packed"),
         (share(Plain(), Sharing(replicas=2, placement="distinct")), None, "distinct-first"),
-        (share(Linked(), Sharing(replicas=2, placement="distinct")), None, "distinct-linked"),
         (share(Linked(), Sharing(replicas=2, placement="distinct")), "numa", "distinct-numa"),
     ],
 )

@@ -58,8 +58,6 @@ def test_other_ids_are_their_own() -> None:
     ("options", "what"),
     [
         ({"replicas": 0}, "replicas 0: must be a whole number from 1 to 1000"),
-        ({"replicas": -1}, "replicas -1: must be"),
-        ({"replicas": 1001}, "replicas 1001: must be"),
         ({"replicas": True}, "replicas True: must be"),
         ({"replicas": 2, "placement": "even"}, "placement 'even': must be one of distinct, packed, spread"),
         ({"replicas": 2, "limit": 0}, "limit 0: must be 1 or more"),
@@ -71,10 +69,9 @@ def test_a_wrong_rule_is_refused(options: dict[str, Any], what: str) -> None:
         Sharing(**options)
 
 
-@pytest.mark.parametrize("selector", ["", "model="])
-def test_a_selector_without_a_pattern_is_refused(selector: str) -> None:
+def test_a_selector_without_a_pattern_is_refused() -> None:
     with pytest.raises(InvalidValueError, match="must be a pattern of ids or NAME=PATTERN"):
-        Override(selector, 2)
+        Override("model=", 2)
 
 
 @pytest.mark.parametrize(
@@ -82,9 +79,7 @@ def test_a_selector_without_a_pattern_is_refused(selector: str) -> None:
     [
         ("gpu-*", True),
         ("mig-?", False),
-        ("id=gpu-1", True),
         ("unit=card-*", True),
-        ("resource=example.com/gpu", True),
         ("resource=example.com/nic", False),
         ("model=A100*", True),
         ("memoryGiB=80", True),
@@ -157,12 +152,6 @@ def test_a_shared_backend_advertises_replicas_of_one_unit() -> None:
     ]
 
 
-def test_ids_stay_when_there_are_more_replicas() -> None:
-    few: Any = share(Gpus(), Sharing(replicas=1)).discover()
-    many: Any = share(Gpus(), Sharing(replicas=5)).discover()
-    assert {d.id for d in few} == {"gpu-0::0", "gpu-1::0"} <= {d.id for d in many}
-
-
 def test_overrides_count_for_what_they_select_and_the_rest_is_not_shared() -> None:
     sharing = Sharing(overrides=[Override("model=T4", 2), Override("gpu-*", 3)], rename=True)
     found: Any = share(Gpus(), sharing).discover()
@@ -186,13 +175,6 @@ def test_a_renamed_resource_is_the_static_one_too() -> None:
     inner.resource = "example.com/" + "x" * 60
     with pytest.raises(InvalidValueError, match="1 to 63"):
         _ = shared.resource
-
-
-def test_a_long_id_is_refused_by_discover() -> None:
-    inner = Gpus()
-    inner.devices = [Device(id="x" * 59)]
-    with pytest.raises(InvalidValueError, match="at most 58 characters, this has 59"):
-        share(inner, Sharing(replicas=2)).discover()
 
 
 @pytest.mark.parametrize(("replicas", "overrides"), [(2, ()), (None, (Override("other", 2),))])

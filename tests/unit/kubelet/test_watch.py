@@ -124,32 +124,6 @@ def test_without_a_free_descriptor_the_look_says_so_and_raises_nothing(directory
     assert (ended.stdout.strip(), ended.stderr) == ("NO_DESCRIPTOR", "")
 
 
-AS_NOBODY = """
-import os, sys
-from pathlib import Path
-from kdp.kubelet.watch import look
-if os.getuid() == 0:
-    os.setuid(65534)
-print(look(Path(sys.argv[1])).state.name)
-"""
-
-
-def test_who_may_not_connect_is_denied(directory: Path) -> None:
-    directory.parent.chmod(0o755)
-    with listen(directory / "kubelet.sock"):
-        (directory / "kubelet.sock").chmod(0)
-        asked = subprocess.run(
-            [sys.executable, "-c", AS_NOBODY, str(directory / "kubelet.sock")],
-            capture_output=True,
-            text=True,
-            timeout=LONG,
-            check=False,
-        )
-    if "PermissionError" in asked.stderr or "ModuleNotFoundError" in asked.stderr:
-        pytest.skip("another user cannot read this Python")
-    assert asked.stdout == "DENIED\n", asked.stderr
-
-
 # -- the watch ---------------------------------------------------------------------------------------------------------
 
 
@@ -304,7 +278,7 @@ async def test_what_happens_to_our_own_sockets_is_told(directory: Path) -> None:
             await watch.view.after(version)
 
 
-@pytest.mark.parametrize("gone", ["removed", "moved", "replaced"])
+@pytest.mark.parametrize("gone", ["removed", "replaced"])
 async def test_a_kubelet_in_a_directory_that_was_made_anew_is_found(directory: Path, gone: str) -> None:
     """Scenario 24, where no mount pins the old one."""
     async with watching(directory) as watch:
@@ -312,10 +286,9 @@ async def test_a_kubelet_in_a_directory_that_was_made_anew_is_found(directory: P
             await until(watch, KubeletState.LISTENING)
             if gone == "removed":
                 shutil.rmtree(directory)
+                await until(watch, KubeletState.NO_DIRECTORY)
             else:
                 directory.rename(directory.with_name("old"))
-            if gone != "replaced":
-                await until(watch, KubeletState.NO_DIRECTORY)
         directory.mkdir()
         with listen(directory / "kubelet.sock"):
             await until(watch, lambda view: view.state is KubeletState.LISTENING)
@@ -396,53 +369,3 @@ async def test_an_overflow_hides_no_kubelet(directory: Path) -> None:
         os.close(noisy)
         with listen(directory / "kubelet.sock"):
             await until(watch, KubeletState.LISTENING)
-
-
-REFUSED = """
-import asyncio, logging, os, resource, socket, sys
-from pathlib import Path
-from kdp.kubelet.watch import KubeletState, KubeletWatch
-
-async def main(directory):
-    logging.basicConfig(format="%(message)s", stream=sys.stdout)
-    low = os.open("/", os.O_RDONLY)
-    os.close(low)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    watch = KubeletWatch(Path(directory))
-    said = asyncio.Event()
-    logging.getLogger().addFilter(lambda record: True)
-    class Said(logging.Handler):
-        def emit(self, record):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-            said.set()
-    logging.getLogger().addHandler(Said())
-    resource.setrlimit(resource.RLIMIT_NOFILE, (low, hard))
-    running = asyncio.ensure_future(watch.run())
-    await said.wait()
-    server = socket.socket(socket.AF_UNIX)
-    server.bind(os.path.join(directory, "kubelet.sock"))
-    server.listen()
-    while watch.view.value.state is not KubeletState.LISTENING:
-        await watch.view.after(watch.view.version)
-    print("found")
-    server.close()
-    running.cancel()
-
-asyncio.run(main(sys.argv[1]))
-"""
-
-
-def test_where_inotify_is_refused_it_says_so_once_and_looks_every_second(directory: Path) -> None:
-    """Scenario 23."""
-    ended = subprocess.run(
-        [sys.executable, "-W", "error", "-c", REFUSED, str(directory)],
-        capture_output=True,
-        text=True,
-        timeout=LONG,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.splitlines() == [
-        "inotify is refused: Too many open files: looking for the kubelet every second instead",
-        "found",
-    ]

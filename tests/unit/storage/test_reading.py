@@ -94,12 +94,6 @@ def test_a_file_above_its_limit_is_not_read_on(tmp_path: Path) -> None:
         reading.read(path)
 
 
-def test_a_file_of_many_pieces_is_whole(tmp_path: Path) -> None:
-    data = os.urandom((3 << 20) + 17)
-    (tmp_path / "f").write_bytes(data)
-    assert reading.read(tmp_path / "f") == data
-
-
 def test_files_of_sysfs_and_procfs_whose_sizes_say_nothing_are_read() -> None:
     assert reading.read("/proc/self/comm").endswith(b"\n")
     assert reading.read("/proc/sys/kernel/osrelease").strip()

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -129,12 +129,6 @@ async def test_arguments_go_in_and_the_result_is_worked_on_where_it_was_made(mak
     assert where == "kdp-Backend.allocate"
 
 
-async def test_whether_a_hook_was_written(make: Make) -> None:
-    hooks = make()
-    assert hooks.overridden("discover")
-    assert not hooks.overridden("allocate")
-
-
 async def test_an_idle_thread_holds_nothing_of_the_last_call(make: Make) -> None:
     class Big:
         pass
@@ -168,9 +162,9 @@ def raising_async(error: BaseException) -> Callable[[], Any]:
 
 
 @pytest.mark.parametrize("make_hook", [raising, raising_async])
-@pytest.mark.parametrize("error", [NotReady("driver not loaded"), AllocationError("the card is in use")])
-async def test_what_a_hook_may_raise_comes_through(make: Make, make_hook: Any, error: Exception) -> None:
-    with pytest.raises(type(error)) as caught:
+async def test_what_a_hook_may_raise_comes_through(make: Make, make_hook: Any) -> None:
+    error = AllocationError("the card is in use")
+    with pytest.raises(AllocationError) as caught:
         await make(discover=make_hook(error)).call("discover", deadline=PATIENCE)
     assert caught.value is error
 
@@ -178,18 +172,7 @@ async def test_what_a_hook_may_raise_comes_through(make: Make, make_hook: Any, e
 @pytest.mark.parametrize("make_hook", [raising, raising_async])
 @pytest.mark.parametrize(
     "error",
-    [
-        OSError("secret"),
-        TimeoutError("secret"),
-        StopIteration("secret"),
-        StopAsyncIteration("secret"),
-        SystemExit(3),
-        KeyboardInterrupt(),
-        GeneratorExit(),
-        asyncio.CancelledError("secret"),
-        BaseExceptionGroup("secret", [SystemExit(3)]),
-        MemoryError(),
-    ],
+    [OSError("secret"), StopIteration("secret"), SystemExit(3), asyncio.CancelledError("secret")],
     ids=lambda error: type(error).__name__,
 )
 async def test_anything_else_is_a_bug_of_the_hook_and_ends_nothing(
@@ -217,9 +200,8 @@ class Untold(Exception):
         return self.nothing  # type: ignore[attr-defined,no-any-return]
 
 
-@pytest.mark.parametrize("make_hook", [raising, raising_async])
-async def test_an_exception_that_fails_to_tell_its_text_ends_nothing(make: Make, make_hook: Any) -> None:
-    message = await failing(make(discover=make_hook(Untold())), HookFailedError)
+async def test_an_exception_that_fails_to_tell_its_text_ends_nothing(make: Make) -> None:
+    message = await failing(make(discover=raising(Untold())), HookFailedError)
     assert message == "discover() of Backend raised Untold; the plugin's log has the details"
 
 
@@ -282,11 +264,6 @@ async def test_a_def_hook_that_returns_a_coroutine_is_told_to_be_async(make: Mak
     assert "open() of Backend: it is a def" in await failing(hooks, HookFailedError, hook="open")
 
 
-async def test_a_def_hook_that_returns_a_future_is_told_to_be_async(make: Make) -> None:
-    future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    assert "returned 'Future', which is not awaited" in await failing(make(discover=lambda: future), HookFailedError)
-
-
 @pytest.mark.parametrize("make_hook", [raising, raising_async])
 async def test_a_result_that_cannot_be_used_is_the_hooks_failure(make: Make, make_hook: Any) -> None:
     async def asynchronous() -> int:
@@ -297,20 +274,14 @@ async def test_a_result_that_cannot_be_used_is_the_hooks_failure(make: Make, mak
     assert message == "discover() of Backend raised TypeError; the plugin's log has the details"
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-async def test_each_new_failure_is_logged_once_with_its_traceback(
-    make: Make, asynchronous: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_each_new_failure_is_logged_once_with_its_traceback(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     outcome: list[str | None] = ["a", "a", "b", "a", None, "a"]
 
     def answer() -> None:
         if (text := outcome.pop(0)) is not None:
             raise OSError(text)
 
-    async def answer_later() -> None:
-        answer()
-
-    hooks = make(discover=answer_later if asynchronous else answer)
+    hooks = make(discover=answer)
     with caplog.at_level(logging.ERROR):
         for _ in range(6):
             try:
@@ -435,27 +406,14 @@ async def test_an_async_hook_is_cancelled_with_its_caller(make: Make) -> None:
     assert await hooks.call("allocate", deadline=PATIENCE) == "free"
 
 
-async def test_a_hook_whose_own_task_was_cancelled_has_failed_and_its_caller_goes_on(make: Make) -> None:
-    async def discover() -> None:
-        inner = asyncio.ensure_future(anyio.sleep_forever())
-        asyncio.get_running_loop().call_soon(inner.cancel)
-        await inner
-
-    message = await failing(make(discover=discover), HookFailedError)
-    assert message.startswith("discover() of Backend raised CancelledError")
-
-
-@pytest.mark.parametrize("then", [anyio.lowlevel.checkpoint, anyio.sleep_forever], ids=["at once", "later"])
-async def test_a_hook_that_cancels_the_task_that_it_runs_in_has_failed_and_its_caller_goes_on(
-    make: Make, then: Callable[[], Awaitable[None]]
-) -> None:
+async def test_a_hook_that_cancels_the_task_that_it_runs_in_has_failed_and_its_caller_goes_on(make: Make) -> None:
     """As libraries for deadlines do that are older than `asyncio.timeout`."""
 
     async def discover() -> None:
         task = asyncio.current_task()
         assert task is not None
         task.cancel()
-        await then()
+        await anyio.sleep_forever()
 
     message = await failing(make(discover=discover), HookFailedError)
     assert message.startswith("discover() of Backend raised CancelledError")
@@ -480,15 +438,6 @@ async def test_an_async_hook_that_does_not_let_a_cancellation_pass_costs_its_cal
     assert await hooks.call("discover", deadline=PATIENCE) == "late"
 
 
-async def test_an_async_hook_may_time_out_by_itself(make: Make) -> None:
-    async def discover() -> None:
-        async with asyncio.timeout(0):
-            await anyio.sleep_forever()
-
-    message = await failing(make(discover=discover), HookFailedError)
-    assert message.startswith("discover() of Backend raised TimeoutError")
-
-
 # -- the end -----------------------------------------------------------------------------------------------------------
 
 
@@ -499,16 +448,6 @@ async def test_no_thread_is_left_after_close() -> None:
     for thread in threads:
         await asyncio.to_thread(thread.join, PATIENCE)
         assert not thread.is_alive()
-
-
-async def test_a_thread_that_hangs_ends_when_it_is_free(gate: Gate) -> None:
-    hooks = Hooks(Backend(discover=gate.wait))
-    await failing(hooks, HookTimeoutError, deadline=SHORT)
-    (thread,) = [thread for thread in threading.enumerate() if thread.name == "kdp-Backend.discover"]
-    hooks.close()
-    gate.open()
-    await asyncio.to_thread(thread.join, PATIENCE)
-    assert not thread.is_alive()
 
 
 HANGING = """

@@ -288,17 +288,6 @@ async def test_a_watch_that_does_not_stop_is_complained_about_and_called_again_w
     )
 
 
-@pytest.mark.anyio
-async def test_another_object_of_the_class_is_opened_for_itself() -> None:
-    one, other = Gated("open"), Gated()
-    await run_until(supervisor_of(one), one.gates["open"].reached)
-    supervisor = supervisor_of(other)
-    async with running(supervisor):
-        await discovered(supervisor)
-    assert other.calls == ["open", "discover", "close"]
-    one.gates["open"].is_free.set()
-
-
 def test_in_another_loop_it_begins_anew() -> None:
     backend = Gated()
 
