@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import random
-import re
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-import anyio
-import anyio.lowlevel
 import pytest
 from typing_extensions import override
 
@@ -18,7 +14,7 @@ import kdp
 from kdp.supervision.supervisor import Deadlines
 from kdp.testing import AdmissionError, CallError, Container, Pod, SimulatedKubelet
 
-from .helpers import RESOURCE, Block, Widgets, connected, registers, until
+from .helpers import RESOURCE, Widgets, connected, registers, until
 
 
 def widget(device_id: str) -> kdp.Device:
@@ -78,51 +74,6 @@ async def test_the_order_of_ids_means_nothing(kubelet: SimulatedKubelet) -> None
         assert replies[0] == replies[1] == replies[2]
         assert seen == [tuple(sorted(ids))] * 3
         assert dict(replies[0].envs) == {"WIDGETS": ",".join(sorted(ids))}
-
-
-async def test_fifty_at_once(kubelet: SimulatedKubelet) -> None:
-    """Scenario 41: all answered, none with another's devices."""
-
-    class InThread(Joined):
-        @override
-        def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
-            return kdp.ContainerEdits(env={"WIDGETS": ",".join(devices.ids)})
-
-    async with connected(kubelet, InThread(*(widget(f"w{i}") for i in range(50)))):
-        answers: dict[str, str] = {}
-
-        async def allocate(device_id: str) -> None:
-            [reply] = await kubelet.plugin(RESOURCE).allocate([device_id])
-            answers[device_id] = reply.envs["WIDGETS"]
-
-        async with anyio.create_task_group() as tasks:
-            for i in range(50):
-                tasks.start_soon(allocate, f"w{i}")
-        assert answers == {f"w{i}": f"w{i}" for i in range(50)}
-
-
-async def test_a_cancelled_call(kubelet: SimulatedKubelet, block: Callable[[], Block]) -> None:
-    """Scenario 44: a ``def`` hook finishes alone; the next call is fine."""
-    stuck, entered, finished = block(), threading.Event(), threading.Event()
-
-    class InThread(Joined):
-        @override
-        def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
-            entered.set()
-            stuck()
-            finished.set()
-            return kdp.ContainerEdits()
-
-    async with connected(kubelet, InThread("w0")):
-        with anyio.CancelScope() as scope:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(kubelet.plugin(RESOURCE).allocate, ["w0"])
-                await until(entered.is_set)
-                scope.cancel()
-        stuck.release()
-        await until(finished.is_set)
-        await kubelet.plugin(RESOURCE).allocate(["w0"])
-        assert kubelet.streams(RESOURCE) == 1
 
 
 async def test_not_ready_from_allocate_closes_and_opens_again(kubelet: SimulatedKubelet) -> None:
@@ -277,14 +228,3 @@ async def test_a_refused_allocate_leaves_a_line_and_a_flood_of_them_two(
         ("WARNING", f"{RESOURCE}: Allocate of w0, w1 was refused: not these"),
         ("WARNING", f"{RESOURCE}: 19 more Allocates were refused in 3600 s: not these"),
     ]
-
-
-async def test_an_allocate_is_told_at_debug_with_its_ids_and_milliseconds(
-    kubelet: SimulatedKubelet, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("DEBUG", "kdp")
-    async with connected(kubelet, Widgets("w0", "w1")):
-        await kubelet.admit(Pod.asking({RESOURCE: 2}))
-    [told] = [record for record in caplog.records if "Allocate of" in record.message]
-    assert told.levelname == "DEBUG"
-    assert re.fullmatch(rf"{RESOURCE}: Allocate of w0, w1 took [\d.]+ ms", told.message)

@@ -111,12 +111,6 @@ async def test_names_in_an_annotation(
     assert reply.annotations["cdi.k8s.io/kdp_example.com_widget"] == f"{KIND}=w-0,{KIND}=w-1"
 
 
-async def test_a_hook_is_carried_by_the_spec(kubelet: SimulatedKubelet, options: Options) -> None:
-    async with connected(kubelet, Widgets(widget("w-0", hooks=[HOOK])), cdi=options()):
-        assert (await admitted(kubelet, 1)).reply().cdi_devices == (f"{KIND}=w-0",)
-    assert spec(options().directory)["w-0"]["hooks"] == [{"hookName": "createContainer", "path": "/opt/hook"}]
-
-
 async def test_without_cdi_a_hook_is_refused_when_declared(
     kubelet: SimulatedKubelet, caplog: pytest.LogCaptureFixture
 ) -> None:

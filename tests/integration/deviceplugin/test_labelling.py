@@ -69,14 +69,6 @@ async def test_it_is_asked_when_the_devices_changed_and_only_then(kubelet: Simul
     assert backend.asked == [["w0"], ["w0", "w1"]]
 
 
-async def test_without_labels_it_is_not_called(kubelet: SimulatedKubelet) -> None:
-    backend = Labeled("w0")
-    async with connected(kubelet, backend) as manager:
-        await until(lambda: backend.discoveries > 0)
-        assert manager.supervisors[0].labelling is None
-    assert not backend.asked
-
-
 async def test_a_failure_keeps_the_labels_of_before_and_is_told_with_class_and_hook(
     kubelet: SimulatedKubelet, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -95,19 +87,6 @@ async def test_a_failure_keeps_the_labels_of_before_and_is_told_with_class_and_h
         backend.error, backend.answer = None, {"example.com/x": "1"}
         await until(lambda: newest(manager) == NodeLabels(values={"example.com/x": "1"}))
     assert len([r for r in caplog.records if "the labels of before stay" in r.getMessage()]) == 1
-
-
-async def test_a_wrong_label_is_left_out_and_told_with_value_and_rule(
-    kubelet: SimulatedKubelet, caplog: pytest.LogCaptureFixture
-) -> None:
-    backend = Labeled("w0")
-    backend.answer = {"example.com/good": "1", "example.com/bad": "A B"}
-    async with connected(kubelet, backend, wants_labels=True) as manager:
-        await until(lambda: newest(manager).values == {"example.com/good": "1"})
-        problem = newest(manager).problem
-        assert problem is not None
-        assert problem.startswith("labels() of Labeled: label example.com/bad: label value 'A B': must be at most 63")
-    assert len([r for r in caplog.records if "it is left out" in r.getMessage()]) == 1
 
 
 async def test_a_hang_stands_alone(kubelet: SimulatedKubelet, block: Callable[[], Block]) -> None:

@@ -50,14 +50,6 @@ async def test_it_is_called_at_its_own_pace(kubelet: SimulatedKubelet) -> None:
     assert min(gaps) > 0.04
 
 
-async def test_without_metrics_it_is_not_called(kubelet: SimulatedKubelet) -> None:
-    backend = Meters("w0")
-    async with connected(kubelet, backend) as manager:
-        await until(lambda: backend.discoveries > 0)
-        assert manager.supervisors[0].measuring is None
-    assert not backend.times
-
-
 async def test_a_failure_leaves_no_old_values_and_is_told_one_time(
     kubelet: SimulatedKubelet, caplog: pytest.LogCaptureFixture
 ) -> None:

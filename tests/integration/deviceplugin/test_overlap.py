@@ -43,29 +43,6 @@ async def test_the_old_instance_leaves(kubelet: SimulatedKubelet, figure: Figure
     assert all(received.healthy == 2 for received in lists(kubelet))  # nobody said goodbye with an empty list
 
 
-async def test_the_new_instance_changes_its_mind(kubelet: SimulatedKubelet) -> None:
-    """Scenario 63. A kubelet up to 1.36 stops the resource and keeps the old stream: no plugin can see that."""
-    async with connected(kubelet, Widgets("w0")) as old:
-        async with running(kubelet, Widgets("w0")):
-            await kubelet.until(lambda: kubelet.streams(RESOURCE) == 2)
-        await kubelet.until(lambda: kubelet.events.of(events.Disconnected), allocatable={RESOURCE: 1})
-        assert kubelet.streams(RESOURCE) == 1
-        await kubelet.plugin(RESOURCE).allocate(["w0"])
-        assert old.status().resources[RESOURCE].devices == 1
-
-
-async def test_the_new_instance_never_gets_in(kubelet: SimulatedKubelet) -> None:
-    """Scenario 62: a newcomer whose registration fails does the old one no harm."""
-    async with connected(kubelet, Widgets("w0")) as old:
-        kubelet.faults.refuse_register(
-            "failed to get device plugin options: rpc error: code = Internal desc = x", times=3
-        )
-        async with running(kubelet, Widgets("w0")):
-            await kubelet.until(lambda: len(registers(kubelet)) >= 4)
-        await kubelet.until(allocatable={RESOURCE: 1})
-        assert old.is_ready
-
-
 LISTENING = """
 import socket, sys
 listening = socket.socket(socket.AF_UNIX)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +24,7 @@ import kdp
 from kdp.allocation import Sharing, share
 from kdp.deviceplugin.tracking.pace import Pace
 from kdp.kubelet.podresources import PodResources
-from kdp.testing import AdmissionError, AdmittedPod, Container, Pod, SimulatedKubelet, events
+from kdp.testing import AdmissionError, Container, Pod, SimulatedKubelet, events
 
 from .helpers import RESOURCE, Widgets, connected, running, until
 
@@ -196,22 +196,6 @@ async def test_a_pod_that_is_refused_after_an_allocate_is_given_back(kubelet: Si
         assert [state for _, state in backend.returned] == [{"number": 1}]
 
 
-async def test_a_pod_whose_containers_wait_is_not_given_back(kubelet: SimulatedKubelet) -> None:
-    """It is admitted, and its image is pulled for minutes; init containers come before that one runs."""
-    backend = Kept("w0", "w1", "w2")
-    pod = Pod(
-        name="slow",
-        init_containers=[Container("more", {RESOURCE: 2})],
-        containers=[Container("main", {RESOURCE: 1})],
-    )
-    async with connected(kubelet, backend, pace=QUICK):
-        await kubelet.admit(pod, start=False)
-        await lists(kubelet)
-        assert backend.returned == []
-        await kubelet.delete(pod)
-        await until(lambda: len(backend.returned) == 2, story=kubelet.events.story)
-
-
 async def test_a_vanished_device_stays_for_as_long_as_a_pod_holds_it(kubelet: SimulatedKubelet) -> None:
     backend = Kept("w0", "w1", "w2")
     async with connected(kubelet, backend, pace=QUICK):
@@ -265,72 +249,6 @@ async def test_a_shared_device_is_released_after_its_last_replica_also_across_a_
 
 
 # -- the faults of the pod-resources API (contract section 14) ---------------------------------------------------------
-
-
-@attrs.frozen
-class Case:
-    """A fault and a pod that lives through it."""
-
-    kubelet: SimulatedKubelet
-    backend: Kept
-    pod: AdmittedPod
-    text: Callable[[], str]
-
-
-Told = Callable[[Case], Awaitable[None]]
-
-
-async def absent(case: Case) -> None:
-    case.kubelet.faults.pod_resources_absent()
-    await until(lambda: "who holds which device is not known" in case.text())
-    await case.kubelet.restart()  # binds it anew
-    await case.kubelet.until(streaming=RESOURCE)
-    await case.kubelet.readmit()
-    await until(lambda: "the kubelet's pod-resources API answers again" in case.text())
-
-
-async def exhausted(case: Case) -> None:
-    case.kubelet.faults.pod_resources_exhausted(times=2)
-    await lists(case.kubelet)
-
-
-async def ended_pod_named(case: Case) -> None:
-    case.kubelet.faults.list_terminal_pods(RESOURCE, case.pod.devices(RESOURCE), times=LISTS)
-    await lists(case.kubelet)
-
-
-async def list_empty_once(case: Case) -> None:
-    case.kubelet.faults.list_nothing(times=1)
-    await lists(case.kubelet)
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [absent, exhausted, ended_pod_named, list_empty_once],
-)
-async def test_a_fault_of_the_api_frees_nothing_and_ends_nothing(
-    fault: Told, kubelet: SimulatedKubelet, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kdp.concurrency.backoff.Backoff.next", lambda _self: 0.1)
-    backend = Kept("w0", "w1")
-    async with connected(kubelet, backend, pace=attrs.evolve(QUICK, settling=2.0)):  # a busy machine readmits slowly
-        pod = await kubelet.admit(Pod.asking({RESOURCE: 1}))
-        await lists(kubelet, 2)
-        await fault(Case(kubelet, backend, pod, lambda: caplog.text))
-        assert backend.returned == []
-        assert kubelet.allocatable() == {RESOURCE: 2}
-        await kubelet.delete(pod.pod)
-        await until(lambda: backend.returned)
-        assert backend.returned == [(pod.devices(RESOURCE), {"number": 1})]
-
-
-async def test_a_slow_api_holds_up_no_allocation(kubelet: SimulatedKubelet) -> None:
-    backend = Kept("w0", "w1")
-    async with connected(kubelet, backend, pace=QUICK):
-        kubelet.faults.pod_resources_slow(3600.0, times=None)
-        await kubelet.admit(Pod.asking({RESOURCE: 1}))
-        await kubelet.admit(Pod.asking({RESOURCE: 1}))
-        assert backend.number == 2
 
 
 async def test_without_the_api_nothing_is_released_and_that_is_said_once(

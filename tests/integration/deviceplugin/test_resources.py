@@ -15,7 +15,7 @@ import kdp
 from kdp.deviceplugin.manager import PluginManager
 from kdp.deviceplugin.tracking.records import Owner
 from kdp.deviceplugin.tracking.tracker import Tracker
-from kdp.testing import SimulatedKubelet, events
+from kdp.testing import SimulatedKubelet
 from kdp_testkit.patience import PATIENCE
 
 from .helpers import RESOURCE, Widgets, connected, own_sockets, registers, running, until
@@ -25,24 +25,6 @@ OTHER = "example.com/other"
 
 def part(device_id: str, resource: str) -> kdp.Device:
     return kdp.Device(id=device_id, resource=resource)
-
-
-async def test_one_stream_is_lost_and_only_that_resource_registers_again(kubelet: SimulatedKubelet) -> None:
-    """Scenario 64."""
-    async with connected(kubelet, Widgets("w0"), Widgets("o0", resource=OTHER)) as manager:
-        kubelet.drop_stream(RESOURCE)
-        await kubelet.until(lambda: len(registers(kubelet)) == 2, allocatable={RESOURCE: 1, OTHER: 1})
-        assert len(registers(kubelet, OTHER)) == 1
-        assert {status.state for status in manager.status().resources.values()} == {"connected"}
-        assert len(own_sockets(kubelet.paths.device_plugin_dir)) == 2
-
-
-async def test_one_refused_resource_takes_none_down(kubelet: SimulatedKubelet) -> None:
-    kubelet.faults.refuse_register(f'the ResourceName "{RESOURCE}" is invalid')
-    async with running(kubelet, Widgets("w0")) as _:
-        await kubelet.until(lambda: kubelet.events.of(events.RegisterAnswered))
-        async with connected(kubelet, Widgets("o0", resource=OTHER)):
-            assert kubelet.allocatable() == {OTHER: 1}
 
 
 async def test_a_resource_whose_start_failed_once_was_never_served(

@@ -73,36 +73,11 @@ async def test_the_next_socket_answers_before_the_kubelet_listens(kubelet: Simul
         assert not _hidden(kubelet)
 
 
-async def test_a_next_socket_that_is_wiped_before_it_is_found_is_made_again(kubelet: SimulatedKubelet) -> None:
-    async with connected(kubelet, Widgets("w0")), anyio.create_task_group() as tasks:
-        (await _next_socket(kubelet, tasks)).unlink()
-        await kubelet.until(allocatable={RESOURCE: 1}, registered=RESOURCE)
-        assert not _hidden(kubelet)
-
-
 async def test_an_end_before_the_kubelet_listens_leaves_no_socket(kubelet: SimulatedKubelet) -> None:
     async with anyio.create_task_group() as tasks:
         async with connected(kubelet, Widgets("w0")):
             await _next_socket(kubelet, tasks)
         assert own_sockets(kubelet.paths.device_plugin_dir) == set()
-
-
-async def test_nothing_is_made_for_a_kubelet_that_has_ended(kubelet: SimulatedKubelet) -> None:
-    """Its socket file stays, dead; the next kubelet would wipe what is made beside it."""
-    async with connected(kubelet, Widgets("w0")) as manager:
-        await kubelet.crash()
-        await until(lambda: manager.status().resources[RESOURCE].state == "waiting")
-        assert "nobody listens" in str(manager.status().resources[RESOURCE].reason)
-        assert own_sockets(kubelet.paths.device_plugin_dir) == set()
-
-
-async def test_an_orderly_stop_and_a_later_start(kubelet: SimulatedKubelet) -> None:
-    async with connected(kubelet, Widgets("w0")) as manager:
-        await kubelet.stop()
-        await until(lambda: manager.status().resources[RESOURCE].state == "waiting")
-        assert "there is no kubelet.sock" in str(manager.status().resources[RESOURCE].reason)
-        await kubelet.start()
-        await kubelet.until(allocatable={RESOURCE: 1})
 
 
 async def test_many_restarts_leave_nothing_behind(kubelet: SimulatedKubelet, figure: Figure) -> None:

@@ -39,31 +39,6 @@ async def test_a_file_that_is_no_longer_ours_stays(kubelet: SimulatedKubelet) ->
     assert path.exists()
 
 
-async def test_a_call_in_flight_gets_its_reply(kubelet: SimulatedKubelet) -> None:
-    """Scenario 58."""
-    entered = anyio.Event()
-
-    class Slow(Widgets):
-        @override
-        async def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
-            entered.set()
-            await anyio.sleep(0.3)
-            return kdp.ContainerEdits(env={"A": "1"})
-
-    replies: list[dict[str, str]] = []
-    async with anyio.create_task_group() as tasks:
-
-        async def allocate() -> None:
-            [reply] = await kubelet.plugin(RESOURCE).allocate(["w0"])
-            replies.append(dict(reply.envs))
-
-        async with connected(kubelet, Slow("w0")):
-            tasks.start_soon(allocate)
-            await entered.wait()
-        await until(lambda: replies)
-    assert replies == [{"A": "1"}]
-
-
 async def test_a_call_that_hangs_is_told_that_the_plugin_stops(
     kubelet: SimulatedKubelet, block: Callable[[], Block], figure: Figure
 ) -> None:
@@ -121,15 +96,6 @@ async def test_a_cancelled_body_is_an_orderly_end_too(kubelet: SimulatedKubelet)
             scope.cancel()
             await anyio.sleep_forever()
     await kubelet.until(lambda: kubelet.events.of(events.StreamEnded))
-    assert own_sockets(kubelet.paths.device_plugin_dir) == set()
-
-
-async def test_cancelled_before_it_began(kubelet: SimulatedKubelet) -> None:
-    with anyio.fail_after(5), anyio.CancelScope() as scope:
-        scope.cancel()
-        async with running(kubelet, Widgets("w0")):
-            await anyio.sleep_forever()
-    assert scope.cancelled_caught
     assert own_sockets(kubelet.paths.device_plugin_dir) == set()
 
 

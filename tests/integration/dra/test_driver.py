@@ -361,18 +361,6 @@ async def test_what_somebody_must_do_something_about_is_an_event_once(
         assert len(driver.api.events) == 2
 
 
-async def test_counters_are_published_with_the_devices(folder: Path) -> None:
-    class Partitions(Widgets):
-        @override
-        def counters(self) -> dict[str, dict[str, int]]:
-            return {"card": {"memory": 4}}
-
-    async with running(folder, Partitions("w0")) as driver:
-        await driver.notify()
-        await until(lambda: driver.publisher.published)
-        assert driver.publisher.more[0] == ({"card": {"memory": 4}}, {"w0": {}})
-
-
 async def test_wrong_drivers_are_refused() -> None:
     class Nameless(Widgets):
         resource = None  # type: ignore[assignment]

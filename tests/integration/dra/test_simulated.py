@@ -175,21 +175,6 @@ async def test_a_whole_life(folder: Path, profile: str) -> None:
     assert not [*node.paths.plugins_registry_dir.glob("*.sock"), *node.paths.plugins_dir.rglob("*.sock")]
 
 
-async def test_slices_stay_and_are_taken_over(folder: Path) -> None:
-    """A stopped driver leaves them; its successor within the kubelet's patience writes none anew."""
-    async with node_of(folder, "k137") as node:
-        async with driver_on(node, Widgets()):
-            await node.kubelet.until_registered(DRIVER)
-            await node.published(4)
-            first = await node.slices()
-        assert await node.slices() == first
-        await node.kubelet.until(lambda: not node.kubelet.registered(), "the driver is gone")
-        async with driver_on(node, Widgets()) as driver:
-            await node.kubelet.until_registered(DRIVER)
-            await node.kubelet.until(lambda: driver.is_ready, "the driver is ready")
-            assert await node.slices() == first
-
-
 async def test_a_driver_does_not_inherit_the_pause_of_one_that_was_killed(folder: Path) -> None:
     """The kubelet has called the dead socket of the one before, and leaves its path alone for two minutes."""
     async with node_of(folder, "k137") as node:

@@ -42,15 +42,6 @@ def test_an_id_without_room_for_the_replicas_number_is_refused() -> None:
         replica_id("x" * 59, 0)
 
 
-def test_other_ids_are_their_own() -> None:
-    assert [base_id(name) for name in ("gpu-0", "a::b", "::", "0000:01:00.0")] == [
-        "gpu-0",
-        "a::b",
-        "::",
-        "0000:01:00.0",
-    ]
-
-
 # -- rules -------------------------------------------------------------------------------------------------------------
 
 
@@ -185,13 +176,6 @@ def test_an_id_that_reads_like_a_replicas_is_refused(replicas: int | None, overr
         share(inner, Sharing(replicas=replicas, overrides=overrides)).discover()
 
 
-def test_what_is_no_device_is_left_to_whoever_checks_it() -> None:
-    inner: Any = Gpus()
-    inner.devices = ["gpu-0"]
-    found: Any = share(inner, Sharing(replicas=2)).discover()
-    assert found == ["gpu-0"]
-
-
 def test_only_hooks_that_the_vendor_wrote_are_there_and_texts_name_his_class() -> None:
     shared = share(Gpus(), Sharing(replicas=2))
     assert type(shared).__name__ == "Gpus"
@@ -201,14 +185,6 @@ def test_only_hooks_that_the_vendor_wrote_are_there_and_texts_name_his_class() -
     assert is_overridden(share(Gpus(), Sharing(replicas=2, placement="distinct")), "prefer")
     assert inspect.iscoroutinefunction(shared.released)
     assert not inspect.iscoroutinefunction(shared.watch)
-
-
-def test_hooks_that_the_backend_inside_does_not_use_are_not_there() -> None:
-    inner = Gpus()
-    inner.unused_hooks = ["released", "allocate"]
-    shared = share(inner, Sharing(replicas=2, limit=1))
-    assert not is_overridden(shared, "released")
-    assert is_overridden(shared, "allocate"), "which knows the limit"
 
 
 def test_the_same_device_again_has_the_same_replicas_and_an_equal_one_new_handles() -> None:
@@ -222,21 +198,9 @@ def test_the_same_device_again_has_the_same_replicas_and_an_equal_one_new_handle
     assert {device.handle.device.handle for device in again} == {"new"}
 
 
-def test_attributes_are_read_from_the_backend_inside_each_time() -> None:
-    inner = Gpus()
-    shared = share(inner, Sharing(replicas=2))
-    inner.joined_env, inner.policy, inner.poll_interval = {"A": ","}, "linked", 9.0
-    assert (shared.joined_env, shared.policy, shared.poll_interval) == ({"A": ","}, "linked", 9.0)
-
-
 def test_every_hook_of_a_backend_reaches_the_one_inside() -> None:
     hooks = {name for name, held in vars(kdp.DeviceBackend).items() if callable(held) and not name.startswith("_")}
     assert set(_WRAPPERS) == hooks
-
-
-def test_sharing_twice_is_refused() -> None:
-    with pytest.raises(InvalidValueError, match="shared already"):
-        share(share(Gpus(), Sharing(replicas=2)), Sharing(replicas=2))
 
 
 def test_allocate_sees_each_device_once_with_its_own_handle_and_its_state_is_kept() -> None:

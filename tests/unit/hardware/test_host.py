@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdp.errors import InvalidValueError
 from kdp.hardware import Host
 
 from ..strategies import effort
@@ -30,13 +29,6 @@ def node(tmp_path: Path) -> Host:
 
 def link(node: Host, path: str, target: str) -> None:
     node.path(path).symlink_to(target)
-
-
-def test_paths_are_those_of_the_node(node: Host) -> None:
-    assert node.path("/etc/file") == node.root / "etc/file"
-    assert Host().path("/etc/file") == Path("/etc/file")
-    assert Host("x").root == Path.cwd() / "x"
-    assert Host("/") == Host()
 
 
 @pytest.mark.parametrize(
@@ -129,32 +121,11 @@ def test_kinds_of_devices(node: Host, tmp_path: Path) -> None:
     assert Host().device_node("/dev/null") == "/dev/null"
 
 
-def test_a_device_below_a_root() -> None:
-    below = Host("/dev")
-    assert below.device_node("/null") == "/null"
-    assert below.device_type("/null") == "char"
-    with pytest.raises(InvalidValueError, match=r"^device node /dev/null is gone$"):
-        below.device_node("/dev/null")
-
-
 def test_what_is_no_device_node(node: Host) -> None:
     assert node.node_fault("/dev/none") == "device node /dev/none is gone"
     assert node.node_fault("/etc/file") == "/etc/file is no device node"
     assert node.node_fault("/etc/file/x") == "device node /etc/file/x is gone"
     assert Host().node_fault("/etc") == "/etc is no device node"
-
-
-def test_patterns_find_paths_of_the_node(node: Host, tmp_path: Path) -> None:
-    for name in ("b1", "a2", "x"):
-        node.path(f"/dev/{name}").touch()
-    assert node.glob("/dev/[ab]*") == ["/dev/a2", "/dev/b1", "/dev/by-id"]
-    assert node.glob("dev/x") == ["/dev/x"]
-    assert "/etc/file" in node.glob("/**")
-    assert node.glob("/none*") == []
-    assert "/dev/null" in Host().glob("/dev/nul*")
-    odd = tmp_path / "root[1]"
-    (odd / "dev").mkdir(parents=True)
-    assert Host(odd).glob("/d*") == ["/dev"]
 
 
 @effort(300)

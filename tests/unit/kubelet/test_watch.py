@@ -58,23 +58,9 @@ def test_who_listens_is_listening(directory: Path) -> None:
         assert view == KubeletView(KubeletState.LISTENING, (found.st_dev, found.st_ino, found.st_ctime_ns))
 
 
-def test_a_full_queue_is_listening_too(directory: Path) -> None:
-    path = directory / "kubelet.sock"
-    with listen(path, backlog=0), socket.socket(socket.AF_UNIX) as waiting:
-        waiting.setblocking(False)
-        waiting.connect_ex(str(path))
-        assert state(path) is KubeletState.LISTENING
-
-
 def test_a_dead_file_proves_nothing(directory: Path) -> None:
     listen(directory / "kubelet.sock").close()
     assert state(directory / "kubelet.sock") is KubeletState.DEAD
-
-
-def test_bound_but_not_yet_listening_is_dead_for_now(directory: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(directory / "kubelet.sock"))
-        assert state(directory / "kubelet.sock") is KubeletState.DEAD
 
 
 def test_what_is_no_socket(directory: Path) -> None:
@@ -224,27 +210,6 @@ async def test_a_restarted_kubelet_has_another_identity(directory: Path) -> None
             await until(watch, KubeletState.ABSENT)
 
 
-async def test_a_socket_replaced_in_one_step_is_seen(directory: Path) -> None:
-    path = directory / "kubelet.sock"
-    with listen(path):
-        async with watching(directory) as watch:
-            before = await until(watch, KubeletState.LISTENING)
-            with listen(directory / "new.sock"):
-                (directory / "new.sock").rename(path)
-                await until(watch, lambda view: view.identity != before.identity)
-
-
-async def test_a_file_that_nobody_listens_on_is_no_kubelet(directory: Path) -> None:
-    """Scenario 21, and the kubelet that dies: its file stays."""
-    async with watching(directory) as watch:
-        with listen(directory / "kubelet.sock"):
-            await until(watch, KubeletState.LISTENING)
-        watch.look()
-        await until(watch, KubeletState.DEAD)
-        (directory / "kubelet.sock").unlink()
-        await until(watch, KubeletState.ABSENT)
-
-
 async def test_the_kubelets_checkpoint_is_noise(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scenario 25: it writes into this directory after every list; an answer to that would never end."""
     looks: list[KubeletView] = []
@@ -293,16 +258,6 @@ async def test_a_kubelet_in_a_directory_that_was_made_anew_is_found(directory: P
         with listen(directory / "kubelet.sock"):
             await until(watch, lambda view: view.state is KubeletState.LISTENING)
             await listening(watch, directory)
-
-
-async def test_a_directory_that_comes_later_is_found(directory: Path) -> None:
-    directory.rmdir()
-    async with watching(directory) as watch:
-        await until(watch, KubeletState.NO_DIRECTORY)
-        directory.mkdir()
-        await until(watch, KubeletState.ABSENT)
-        with listen(directory / "kubelet.sock"):
-            await until(watch, KubeletState.LISTENING)
 
 
 async def test_a_pinned_directory_that_is_unlinked_ends_it(directory: Path) -> None:

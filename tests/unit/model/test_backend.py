@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
-import attrs
 import pytest
 from typing_extensions import override
 
@@ -77,18 +76,3 @@ def test_a_hook_is_found_by_being_overridden() -> None:
     assert not is_overridden(Widgets(), "links")
     assert is_overridden(Base(), "links")
     assert is_overridden(Derived(), "links")
-
-
-def test_an_allocation_is_a_frozen_sequence_of_devices() -> None:
-    devices = [kdp.Device(id=i) for i in "abc"]
-    found = allocation(*devices)
-    assert isinstance(found, Sequence)
-    assert list(found) == devices
-    assert found[1] is devices[1]
-    assert found[1:] == tuple(devices[1:])
-    assert len(found) == 3
-    assert devices[2] in found
-    assert found.ids == ("a", "b", "c")
-    assert found.state == {}
-    with pytest.raises(attrs.exceptions.FrozenInstanceError):
-        found.resource = "x"  # type: ignore[misc]

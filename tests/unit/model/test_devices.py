@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdp.errors import InvalidNameError, InvalidValueError
-from kdp.model.claims import BindingConditions, RequestPolicy, Taint
-from kdp.model.devices import Device, Health, Version
+from kdp.model.claims import RequestPolicy
+from kdp.model.devices import Device, Version
 from kdp.model.quantities import Quantity
 
 from .. import strategies
@@ -21,17 +21,6 @@ from ..strategies import effort
 def test_the_handle_is_neither_compared_nor_shown() -> None:
     assert Device(id="a", handle=object()) == Device(id="a", handle=object())
     assert "secret" not in repr(Device(id="a", handle="secret"))
-
-
-def test_a_device_is_frozen_all_through() -> None:
-    attributes: dict[str, Any] = {"x": 1}
-    device = Device(id="a", attributes=attributes)
-    attributes["x"] = 2
-    assert device.attributes == {"x": 1}
-    with pytest.raises(TypeError):
-        device.attributes["x"] = 3  # type: ignore[index]
-    with pytest.raises(attrs.exceptions.FrozenInstanceError):
-        device.id = "b"  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(("nodes", "found"), [([1, 0, 1], (0, 1)), ([-1, 2], (2,))])
@@ -81,54 +70,12 @@ def test_shareable_is_a_word_or_a_policy_for_each_capacity(given: Any, kept: Any
     assert Device(id="a", shareable=given).shareable == kept
 
 
-def test_what_a_device_says_for_claims_is_frozen_and_compared() -> None:
-    consumes = {"gpu-0": {"memory": Quantity("20Gi")}}
-    policies = {"bandwidth": RequestPolicy(default=1)}
-
-    def make() -> Device:
-        return Device(
-            id="a",
-            capacity={"bandwidth": 10},
-            shareable=policies,
-            consumes=consumes,
-            taints=[Taint(key="worn")],
-            binding_conditions=BindingConditions(conditions=["up"], failure_conditions=["down"]),
-        )
-
-    device = make()
-    assert device == make()
-    assert hash(device) == hash(make())
-    assert attrs.evolve(device) == device
-    consumes["gpu-0"]["memory"] = Quantity("1Gi")
-    policies.clear()
-    assert device.consumes["gpu-0"]["memory"] == Quantity("20Gi")
-    assert device.shareable == {"bandwidth": RequestPolicy(default=1)}
-    changes: list[dict[str, Any]] = [
-        {"consumes": {}},
-        {"shareable": None},
-        {"taints": ()},
-        {"binding_conditions": None},
-        {"exists": False},
-    ]
-    for changed in changes:
-        assert attrs.evolve(device, **changed) != device
-
-
 def test_counted_devices_are_alike_but_for_their_ids() -> None:
     devices = Device.counted("seat", 3)
     assert [device.id for device in devices] == ["seat-0", "seat-1", "seat-2"]
     assert Device.counted("seat", 0) == []
     with pytest.raises(InvalidValueError, match=r"^count -1: must be 0 or more; valid is 10$"):
         Device.counted("seat", -1)
-
-
-def test_health_has_a_reason_or_none() -> None:
-    assert Health.healthy() == Health.healthy()
-    assert str(Health.healthy()) == "Healthy"
-    assert str(Health.unhealthy("too hot")) == "Unhealthy (too hot)"
-    assert not Health.unhealthy("too hot").is_healthy
-    with pytest.raises(InvalidValueError, match="the reason must say what is wrong"):
-        Health.unhealthy("")
 
 
 @pytest.mark.parametrize("text", ["550.54.15", "1.2.3-rc.1+build.5"])

@@ -94,11 +94,6 @@ def test_the_message_names_the_value_the_rule_and_a_valid_example(kind: str, nam
     CHECKS[kind](match["example"].strip("'"))
 
 
-def test_a_bad_kind_in_a_cdi_device_name_is_named() -> None:
-    with pytest.raises(InvalidNameError, match=r"^CDI kind '0/widget': "):
-        names.check_cdi_device_name("0/widget=0")
-
-
 @pytest.mark.parametrize("check", [names.check_resource_name, names.check_device_id])
 def test_what_is_no_text_is_refused(check: Check) -> None:
     with pytest.raises(InvalidNameError, match=r"^(resource name|device id) 7: must be text; valid is for example '"):

@@ -127,12 +127,6 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
     writer.join()
 
 
-def test_a_name_of_the_greatest_length_can_be_replaced(tmp_path: Path) -> None:
-    file = tmp_path / ("f" * 255)
-    files.replace(file, b"one")
-    assert file.read_bytes() == b"one"
-
-
 def test_a_locked_file_is_locked_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rename = os.rename
     seen: list[bool] = []
@@ -224,12 +218,3 @@ def test_a_draft_replaces_its_file_without_a_free_descriptor(tmp_path: Path, mon
         draft.commit()
     assert file.read_bytes() == b"new"
     assert names(tmp_path) == ["f"]
-
-
-def test_a_draft_that_is_discarded_leaves_the_file(tmp_path: Path) -> None:
-    files.replace(tmp_path / "f", b"old")
-    draft = files.draft(tmp_path / "f", b"new")
-    draft.discard()
-    draft.discard()
-    assert names(tmp_path) == ["f"]
-    assert (tmp_path / "f").read_bytes() == b"old"

@@ -35,11 +35,6 @@ def test_only_a_regular_file_is_opened(tmp_path: Path, kind: str) -> None:
     assert caught.value.strerror == f"it is {kind}, not a regular file"
 
 
-def test_a_directory_is_none(tmp_path: Path) -> None:
-    with pytest.raises(UnusableFileError, match="Is a directory"):
-        reading.read(tmp_path)
-
-
 @pytest.mark.parametrize("name", ["f\0", "f\udfff"])
 def test_a_name_that_no_file_has_is_none(tmp_path: Path, name: str) -> None:
     with pytest.raises(OSError, match="no file can have this name"):

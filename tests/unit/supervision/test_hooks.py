@@ -111,24 +111,6 @@ async def test_a_def_hook_runs_in_a_daemon_thread_of_its_own(make: Make) -> None
     assert await hooks.call("open", deadline=None) is not first
 
 
-async def test_an_async_hook_runs_on_the_loop(make: Make) -> None:
-    async def discover() -> threading.Thread:
-        return threading.current_thread()
-
-    assert await make(discover=discover).call("discover", deadline=PATIENCE) is threading.current_thread()
-
-
-async def test_arguments_go_in_and_the_result_is_worked_on_where_it_was_made(make: Make) -> None:
-    async def both(number: int) -> int:
-        return number + 1
-
-    hooks = make(allocate=lambda number: number + 1, prefer=both)
-    for hook in ("allocate", "prefer"):
-        assert await hooks.call(hook, 1, deadline=PATIENCE, then=lambda number: number * 10) == 20
-    where = await hooks.call("allocate", 1, deadline=PATIENCE, then=lambda _: threading.current_thread().name)
-    assert where == "kdp-Backend.allocate"
-
-
 async def test_an_idle_thread_holds_nothing_of_the_last_call(make: Make) -> None:
     class Big:
         pass
@@ -243,12 +225,6 @@ async def test_where_an_object_lies_in_memory_is_no_news(make: Make, caplog: pyt
     assert len(caplog.records) == 1, kept
 
 
-async def test_our_own_words_about_a_wrong_value_come_through(make: Make) -> None:
-    hooks = make(discover=lambda: kdp.Device(id=""))
-    message = await failing(hooks, HookFailedError)
-    assert message.startswith("discover() of Backend: device id '': must have 1 to 63 characters")
-
-
 async def test_a_def_hook_that_returns_a_coroutine_is_told_to_be_async(make: Make) -> None:
     """The coroutine was taken for the result, and what it should have done did not happen."""
 
@@ -356,19 +332,6 @@ async def test_a_caller_who_leaves_does_not_free_the_hook(make: Make, gate: Gate
     await hooks.call("allocate", deadline=PATIENCE)
 
 
-async def test_a_failure_that_comes_late_is_nobodys(make: Make, gate: Gate) -> None:
-    def discover() -> None:
-        gate.wait()
-        raise OSError("late")
-
-    hooks = make(discover=discover)
-    await failing(hooks, HookTimeoutError, deadline=SHORT)
-    gate.open()
-    gate.open()
-    await failing(hooks, HookFailedError)
-    gc.collect()  # "exception was never retrieved" would be a warning, and so an error, here
-
-
 async def test_an_async_hook_is_cancelled_at_its_deadline(make: Make) -> None:
     ended: list[str] = []
 
@@ -441,15 +404,6 @@ async def test_an_async_hook_that_does_not_let_a_cancellation_pass_costs_its_cal
 # -- the end -----------------------------------------------------------------------------------------------------------
 
 
-async def test_no_thread_is_left_after_close() -> None:
-    hooks = Hooks(Backend(discover=lambda: threading.current_thread(), open=lambda: threading.current_thread()))
-    threads = [await hooks.call(hook, deadline=PATIENCE) for hook in ("discover", "open")]
-    hooks.close()
-    for thread in threads:
-        await asyncio.to_thread(thread.join, PATIENCE)
-        assert not thread.is_alive()
-
-
 HANGING = """
 import asyncio, os, sys
 import kdp
@@ -503,16 +457,3 @@ async def test_for_half_a_minute_nobody_said_what_the_start_waits_for(
         tasks.cancel_scope.cancel()
     gate.open()
     await supervisor.shutdown(1.0)
-
-
-async def test_a_hook_that_takes_long_later_changes_no_reason(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kdp.supervision.hooks.LONG", SHORT)
-    waits: list[str] = []
-    hooks = Hooks(Backend(allocate=gate.wait, discover=gate.wait))
-    hooks.waiting = waits.append
-    for hook, deadline in (("allocate", SHORT * 4), ("discover", SHORT / 2)):
-        await failing(hooks, HookTimeoutError, hook, deadline=deadline)
-        gate.open()
-        await hooks.idle(hook, deadline=PATIENCE)
-    assert not waits
-    hooks.close()

@@ -138,10 +138,6 @@ def test_what_is_no_file_is_set_aside_and_nobody_waits(tmp_path: Path, kind: str
     assert store.all() == [record()]
 
 
-def test_what_an_editor_adds_does_no_harm() -> None:
-    assert Record.decode(b"\xef\xbb\xbf" + record().encode().replace(b"\n", b"\r\n")) == record()
-
-
 def test_a_disk_that_is_full_leaves_the_old_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path)
     store.write(record())
@@ -155,14 +151,6 @@ def test_a_disk_that_is_full_leaves_the_old_record(tmp_path: Path, monkeypatch: 
             store.write(record(is_complete=False))
     assert store.read(claim().uid) == record()
     assert [path.name for path in tmp_path.iterdir()] == [f"{claim().uid}.json"], "no draft is left"
-
-
-def test_drafts_of_killed_processes_go(tmp_path: Path) -> None:
-    (tmp_path / ".old.draft").touch()
-    os.utime(tmp_path / ".old.draft", (0, 0))
-    (tmp_path / ".new.draft").touch()
-    Store(tmp_path).remove_drafts()
-    assert [path.name for path in tmp_path.iterdir()] == [".new.draft"]
 
 
 # -- locks -------------------------------------------------------------------------------------------------------------
@@ -210,19 +198,3 @@ async def test_a_lock_that_another_process_keeps_is_given_up(tmp_path: Path, mon
                 pass
     async with other.claim("a"):
         pass
-
-
-async def test_claims_wait_for_themselves_in_order(tmp_path: Path) -> None:
-    locks = Locks(tmp_path / "lock")
-    order: list[int] = []
-
-    async def work(number: int) -> None:
-        async with locks.claim("a"):
-            order.append(number)
-            await anyio.lowlevel.checkpoint()
-            order.append(number)
-
-    async with anyio.create_task_group() as tasks:
-        for number in range(5):
-            tasks.start_soon(work, number)
-    assert order == [number for number in range(5) for _ in range(2)]

@@ -9,7 +9,6 @@ from pathlib import Path
 import anyio
 import attrs
 import pytest
-from typing_extensions import override
 
 import kdp
 from kdp.cluster.api import ApiError
@@ -128,13 +127,6 @@ async def test_a_device_is_not_given_twice(world: World, backend: Widgets) -> No
     assert (await prepared(world, 1)).error == ""
 
 
-async def test_two_claims_at_once_cannot_both_have_it(world: World) -> None:
-    for number in range(4):
-        world.api.put(claim(number), [result("w0")])
-    outcomes = await world.preparer.prepare([claim(number) for number in range(4)])
-    assert sorted(outcome.error == "" for outcome in outcomes.values()) == [False, False, False, True]
-
-
 async def test_shares_of_a_device_come_and_go_alone(world: World, backend: Widgets) -> None:
     for number in (0, 1):
         world.api.put(claim(number), [result("w0", share=f"share-{number}", consumedCapacity={"memory": "1Gi"})])
@@ -147,24 +139,6 @@ async def test_shares_of_a_device_come_and_go_alone(world: World, backend: Widge
     assert await prepared(world, 1) == outcomes[1]
     assert world.spec(claim(0)) is None
     assert world.spec(claim(1)) is not None
-
-
-async def test_a_backend_without_allocate_gives_the_devices_edits(tmp_path: Path) -> None:
-    class Plain(kdp.DeviceBackend):
-        resource = "example.com/widget"
-
-        @override
-        def discover(self) -> list[kdp.Device]:
-            return [kdp.Device(id="w0", edits=kdp.ContainerEdits.of_node("/dev/null")), kdp.Device(id="w1")]
-
-    async with running(tmp_path, Plain()) as world:
-        world.api.put(claim(), [result("w0"), result("w1")])
-        outcome = await prepared(world)
-        assert [len(device.cdi_ids) for device in outcome.devices] == [1, 0], "a device without edits has no name"
-        world.api.drop(claim())
-        world.start()
-        assert await unprepared(world) == "", "nothing of the backend is needed"
-        assert world.files == []
 
 
 class Plain(Widgets):
@@ -199,14 +173,6 @@ async def test_without_allocate_two_claims_at_once_cannot_both_have_it(tmp_path:
         outcomes = await world.preparer.prepare([claim(0), claim(1)])
         assert sorted(bool(outcome.error) for outcome in outcomes.values()) == [False, True]
         assert len(world.files) == 2, "one record, one spec"
-
-
-async def test_an_error_of_the_backend_is_the_claims(world: World, backend: Widgets) -> None:
-    world.api.put(claim(), [result("w0")])
-    backend.failure = kdp.AllocationError("the firmware is being written")
-    assert (await prepared(world)).error == "the firmware is being written"
-    backend.failure = None
-    assert (await prepared(world)).error == ""
 
 
 async def test_a_cdi_directory_that_cannot_be_written_is_an_error_and_nothing_is_complete(world: World) -> None:
@@ -252,17 +218,6 @@ async def test_unprepare_waits_for_a_late_allocate_and_ends_unprepared(world: Wo
     assert (backend.given, world.files) == (set(), [])
 
 
-async def test_whoever_waits_for_a_prepare_that_is_undone_is_told(world: World, backend: Widgets) -> None:
-    world.api.put(claim(), [result("w0")])
-    backend.gate.clear()
-    call = asyncio.create_task(prepared(world))
-    await until(lambda: backend.calls)
-    undo = asyncio.create_task(unprepared(world))
-    assert (await call).error == "the claim was unprepared meanwhile; the kubelet asks again"
-    backend.gate.set()
-    assert await undo == ""
-
-
 async def test_at_the_stop_calls_in_flight_are_answered(world: World, backend: Widgets) -> None:
     world.api.put(claim(), [result("w0")])
     world.api.put(claim(1), [result("w1")])
@@ -300,13 +255,6 @@ async def test_unprepare_needs_no_api_server_and_knows_what_was_given(world: Wor
     )
     assert world.files == []
     assert await unprepared(world) == "", "once more"
-    assert len(backend.calls) == 2
-
-
-async def test_two_at_once_are_one(world: World, backend: Widgets) -> None:
-    world.api.put(claim(), [result("w0")])
-    await prepared(world)
-    assert list(await asyncio.gather(unprepared(world), unprepared(world))) == ["", ""]
     assert len(backend.calls) == 2
 
 

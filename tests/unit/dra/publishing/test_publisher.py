@@ -12,9 +12,8 @@ import kdp
 from kdp.cluster.api import ApiError
 from kdp.dra.publishing import pacing, planner
 from kdp.dra.publishing.actions import PublisherStatus
-from kdp.dra.publishing.limits import Limits
 from kdp.dra.publishing.publisher import Publisher
-from kdp.dra.publishing.slices import Pool, pool_slices
+from kdp.dra.publishing.slices import Pool
 from kdp_testkit.patience import PATIENCE
 
 from ..memory_api import MemoryApi, MemoryServer
@@ -144,48 +143,6 @@ async def test_wiped_slices_come_back() -> None:
             assert len(bench.server.generations()) == 1
 
 
-async def test_foreign_edits_are_reverted_and_foreign_slices_of_the_pool_deleted() -> None:
-    """Scenario 42."""
-    bench = Bench()
-    async with bench.running():
-        await bench.published(widgets(3))
-        (item,) = copy.deepcopy(bench.server.items).values()
-        before = copy.deepcopy(item["spec"])
-        item["spec"]["devices"] = []
-        item["metadata"]["labels"] = {"theirs": "stays"}
-        bench.server.put(item)
-        bench.api.tell()
-        await bench.until_stored(lambda: [each["spec"] for each in bench.server.items.values()] == [before])
-        assert next(iter(bench.server.items.values()))["metadata"]["labels"] == {"theirs": "stays"}
-        other = copy.deepcopy(item)
-        other["metadata"] = {"name": "someone-elses"}
-        bench.server.put(other)
-        bench.api.tell()
-        await bench.until_stored(lambda: len(bench.server.items) == 1)
-
-
-async def test_a_name_that_another_pool_has_is_a_problem_and_no_storm() -> None:
-    bench = Bench()
-    (ours,) = pool_slices([], pool=POOL, limits=Limits.of("1.37"))
-    theirs = ours.as_object(1, 1)
-    theirs["spec"]["driver"] = "else.example.com"
-    bench.server.put(theirs)
-    bench.publisher.publish([])
-    async with bench.running():
-        await bench.until(lambda status: status.problem is not None)
-        assert "409" in str(bench.status.problem)
-        assert bench.api.asked.count("create") < 10
-
-
-async def test_a_lost_answer_makes_no_duplicate() -> None:
-    bench = Bench()
-    lost = iter([ApiError("create: it said nothing for 9 s")])
-    bench.api.after = lambda verb: next(lost, None) if verb == "create" else None
-    async with bench.running():
-        await bench.published(widgets(3))
-    assert [each.verb for each in bench.server.writes] == ["create"]
-
-
 async def test_a_node_that_is_made_anew_owns_the_slices() -> None:
     """Scenario 43."""
     bench = Bench()
@@ -201,17 +158,6 @@ async def test_a_node_that_is_made_anew_owns_the_slices() -> None:
         await bench.published(widgets(3))
         (item,) = bench.server.items.values()
         assert item["metadata"]["ownerReferences"][0]["uid"] == "uid-2"
-
-
-async def test_a_node_of_another_uid_is_noticed_also_when_nothing_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planner, "OWNER_CHECK", 0.05)
-    bench = Bench()
-    async with bench.running():
-        await bench.published(widgets(3))
-        bench.server.nodes["node-0"] = "uid-2"
-        await bench.until_stored(
-            lambda: {item["metadata"]["ownerReferences"][0]["uid"] for item in bench.server.items.values()} == {"uid-2"}
-        )
 
 
 async def test_a_pool_of_the_network_has_no_owner_and_is_removed_at_uninstall() -> None:
@@ -261,16 +207,6 @@ async def test_gates_that_are_off_are_named_and_what_would_be_a_lie_is_withheld(
         bench.api.cut()
         await bench.until_stored(lambda: bench.server.devices() == ["whole", "part", "worn", "more"])
         await bench.until(lambda status: status.is_current and not status.withheld)
-
-
-async def test_no_partition_is_published_before_it_is_known_that_counters_count() -> None:
-    bench = Bench()
-    bench.server.gates_off = {"DRAPartitionableDevices"}
-    async with bench.running():
-        bench.publisher.publish(PARTS, counters={"card": {"memory": 4}})
-        await bench.until(lambda status: status.is_current)
-    stored = [device["name"] for _, event in bench.server.events for device in event.item["spec"].get("devices", ())]
-    assert "part" not in stored
 
 
 async def test_a_partition_whose_counters_were_left_out_is_taken_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,17 +259,6 @@ async def test_invalid_input_is_refused_and_the_last_good_state_stays() -> None:
         await bench.published(widgets(3))
 
 
-async def test_version_of_the_server_decides_the_layout() -> None:
-    """Scenario 46."""
-    for release, slices in (("v1.34.0", 1), ("v1.35.0", 2)):
-        bench = Bench()
-        bench.server.release = release
-        async with bench.running():
-            bench.publisher.publish(PARTS, counters={"card": {"memory": 4}})
-            await bench.until(lambda status: status.is_current)
-            assert bench.status.slices == slices
-
-
 async def test_a_server_that_is_too_old_is_a_problem() -> None:
     bench = Bench()
     bench.server.release = "v1.33.1"
@@ -373,16 +298,6 @@ async def test_a_watch_that_breaks_is_begun_anew_and_misses_nothing() -> None:
         bench.api.cut()
         await bench.published(widgets(130))
         assert bench.api.asked.count("list") == 2
-
-
-async def test_the_server_says_how_long_to_wait() -> None:
-    bench = Bench()
-    later = iter([ApiError("create: 429", status=429, retry_after=0.5)])
-    bench.api.fault = lambda verb: next(later, None) if verb == "create" else None
-    start = time.monotonic()
-    async with bench.running():
-        await bench.published(widgets(3))
-    assert time.monotonic() - start > 0.5
 
 
 async def test_what_is_refused_is_said_and_not_stormed() -> None:

@@ -232,12 +232,6 @@ def test_all_wrong_fields_are_named_and_one_is_told() -> None:
     assert len(caught.value.paths) == 3
 
 
-def test_two_devices_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kdp.dra.publishing.slices.device_name", lambda _: "same")
-    with pytest.raises(InvalidValueError, match=r"^devices 'a' and 'b': both are named 'same' in the API"):
-        make(kdp.Device(id="a"), kdp.Device(id="b"))
-
-
 def test_a_driver_name_is_checked_where_the_pool_is_made() -> None:
     with pytest.raises(InvalidValueError, match=r"^driver name 'GPU'"):
         Pool.of_node("GPU", "node-0")
@@ -329,32 +323,6 @@ class Server:
             for taint in device.get("taints", ()):
                 taint.setdefault("timeAdded", f"time {self.revision}")
         self.items[item["metadata"]["name"]] = item
-
-
-def test_one_change_keeps_the_generation_and_two_do_not() -> None:
-    server = Server()
-    devices = widgets(200)
-    server.write(make(*devices))
-    devices[3] = attrs.evolve(devices[3], attributes={"hot": True})
-    assert server.write(make(*devices)) == (0, 1, 0, 1)
-    devices[4], devices[100] = (attrs.evolve(devices[n], attributes={"hot": True}) for n in (4, 100))
-    assert server.write(make(*devices)) == (0, 4, 0, 2)
-    assert server.write(make(*devices[:64])) == (3, 1, 0, 3)
-    assert server.write(make(*devices)) == (0, 1, 3, 4)
-
-
-def test_strange_slices_of_the_pool_are_deleted() -> None:
-    server = Server()
-    slices = make(*widgets(3))
-    server.write(slices)
-    old = copy.deepcopy(server.items[slices[0].name])
-    old["metadata"]["name"] = "00000-other"
-    old["spec"]["pool"]["generation"] = 0
-    server.items["00000-other"] = old
-    assert server.write(slices, last=1) == (1, 0, 0, 1)
-    old["spec"]["pool"]["generation"] = 1
-    server.items["00000-other"] = old
-    assert server.write(slices, last=1) == (1, 1, 0, 2)
 
 
 def test_a_taint_that_stays_keeps_its_time() -> None:

@@ -68,17 +68,6 @@ def test_what_1_34_counts() -> None:
     assert paths(combined(sets=32, devices=33), V134) == {"spec.devices"}
 
 
-def test_unknown_counters_are_named() -> None:
-    item = combined()
-    item["spec"]["devices"][0]["consumesCounters"][0]["counterSet"] = "other"
-    assert paths(item, V134) == {"spec.devices[0].consumesCounters[0].counterSet"}
-    item = combined()
-    item["spec"]["devices"][0]["consumesCounters"][0]["counters"] = {"other": {"value": "1"}}
-    (problem,) = problems_of_slice(item, V134)
-    assert problem.path == "spec.devices[0].consumesCounters[0].counters"
-    assert problem.message == "'other' must be a counter of 's0': c0"
-
-
 def test_taints_of_1_34() -> None:
     taints = [{"key": f"k{n}", "effect": "NoSchedule"} for n in range(5)]
     assert paths(with_device(taints=taints), V134) == {"spec.devices[0].taints"}
