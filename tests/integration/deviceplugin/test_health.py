@@ -99,40 +99,6 @@ async def test_what_discovery_calls_dead_needs_three_good_words(
     ]
 
 
-async def test_a_device_that_flaps_ends_in_quarantine_with_its_reason_and_comes_back(
-    kubelet: SimulatedKubelet, caplog: pytest.LogCaptureFixture, figure: Figure
-) -> None:
-    changes: list[HealthChange] = []
-    policy = {"flap_window": 30, "hold_down": 0.5, "hold_down_max": 0.5}
-    backend = Widgets(*replicas("card-0", 2), "w0")
-    async with connected(kubelet, backend, health_policy=policy, observe=changes.append) as manager:
-        report = await backend.report()
-        over = 0.0
-        for _ in range(200):
-            report.fault("card-0", "link down", kind="link")
-            over = time.monotonic()
-            report.clear("card-0", kind="link")
-            await anyio.sleep(0.001)
-        await until(lambda: changes[-1].health.state.value == "quarantined")
-        await kubelet.until(allocatable={RESOURCE: 1})
-        words = "quarantined, it flapped 3 times lately and needs 0.5 s without a fault; last: link down"
-        faults = manager.status().resources[RESOURCE].faults
-        assert {i: (health.state.value, health.reason) for i, health in faults.items()} == {
-            f"card-0-replica-{i}": ("quarantined", words) for i in range(2)
-        }
-        await kubelet.until(allocatable={RESOURCE: 3})
-        figure("last of 200 flaps -> listed again, hold-down 0.5 s", lists(kubelet)[-1].time - over, "s")
-        assert 0.5 <= lists(kubelet)[-1].time - over < 5
-        assert not manager.status().resources[RESOURCE].faults
-    # 400 reports, and a line or two for each change that was listed.
-    lines = spoken(caplog, "device card-0-replica-0 is now")
-    assert lines[-2].endswith(f"Unhealthy ({words})")
-    assert lines[-1].endswith("Healthy")
-    assert len(lines) <= 6
-    states = [change.health.state.value for change in changes if change.device.id == "card-0-replica-0"]
-    assert states == ["unhealthy", "healthy", "unhealthy", "healthy", "quarantined", "healthy"]
-
-
 async def test_an_observer_that_raises_harms_nobody(
     kubelet: SimulatedKubelet, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,10 +13,9 @@ from kdp.allocation import Sharing, share
 from kdp.deviceplugin.manager import PluginManager
 from kdp.supervision import labelling
 from kdp.supervision.labelling import NodeLabels
-from kdp.supervision.supervisor import Deadlines
 from kdp.testing import SimulatedKubelet
 
-from .helpers import RESOURCE, Block, Widgets, connected, until
+from .helpers import RESOURCE, Widgets, connected, until
 
 COUNT = f"{RESOURCE}.count"
 
@@ -24,7 +23,6 @@ COUNT = f"{RESOURCE}.count"
 class Labeled(Widgets):
     answer: Any = None
     error: Exception | None = None
-    block: Block | None = None
 
     def __init__(self, *devices: kdp.Device | str) -> None:
         super().__init__(*devices)
@@ -33,8 +31,6 @@ class Labeled(Widgets):
     @override
     def labels(self, devices: Sequence[kdp.Device]) -> Any:
         self.asked.append([device.id for device in devices])
-        if self.block is not None:
-            self.block()
         if self.error is not None:
             raise self.error
         return {COUNT: str(len(devices))} if self.answer is None else self.answer
@@ -87,20 +83,6 @@ async def test_a_failure_keeps_the_labels_of_before_and_is_told_with_class_and_h
         backend.error, backend.answer = None, {"example.com/x": "1"}
         await until(lambda: newest(manager) == NodeLabels(values={"example.com/x": "1"}))
     assert len([r for r in caplog.records if "the labels of before stay" in r.getMessage()]) == 1
-
-
-async def test_a_hang_stands_alone(kubelet: SimulatedKubelet, block: Callable[[], Block]) -> None:
-    backend = Labeled("w0")
-    backend.block = block()
-    async with connected(kubelet, backend, wants_labels=True, deadlines=Deadlines(labels=0.2)) as manager:
-        [supervisor] = manager.supervisors
-        await until(lambda: supervisor.hooks.state.hanging == 1)
-        (await backend.report()).fault("w0", "hot")
-        await kubelet.until(allocatable={RESOURCE: 0})
-        assert "did not return within 0.2 s" in (newest(manager).problem or "did not return within 0.2 s")
-        backend.block.release()
-        await until(lambda: newest(manager) == NodeLabels(values={COUNT: "1"}))
-        assert supervisor.hooks.state.hanging == 0
 
 
 async def test_hardware_that_is_gone_takes_its_labels_along(kubelet: SimulatedKubelet) -> None:

@@ -277,14 +277,6 @@ async def test_without_the_api_nothing_is_released_and_that_is_said_once(
     assert caplog.text.count("who holds which device is not known") == 1
 
 
-async def test_without_a_hook_or_a_vanished_device_nothing_is_asked(kubelet: SimulatedKubelet) -> None:
-    async with connected(kubelet, Widgets("w0"), pace=attrs.evolve(QUICK, after_connect=3600.0, period=3600.0)):
-        await kubelet.admit(Pod.asking({RESOURCE: 1}))
-        (await kubelet.admit(Pod(name="none", containers=[Container("main")])))
-        await anyio.sleep(0.5)
-        assert kubelet.events.of(events.PodResourcesAsked) == []
-
-
 # -- a process that is killed ------------------------------------------------------------------------------------------
 
 

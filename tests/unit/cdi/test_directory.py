@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import stat
-import threading
 from pathlib import Path
 
 import pytest
@@ -56,26 +55,6 @@ def test_a_harmed_file_is_repaired(tmp_path: Path, harm: str) -> None:
             file.write_bytes(file.read_bytes()[:20])
     assert directory.write(spec("w-0"))
     assert parse_spec(file.read_bytes(), where="w") == spec("w-0")
-
-
-def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
-    directory = CdiDirectory(tmp_path)
-    one, other = spec("w-0"), spec(*(f"w-{i}" for i in range(300)))
-    directory.write(one)
-    file = directory.file(KIND)
-    ended = threading.Event()
-
-    def write() -> None:
-        for number in range(100):
-            directory.write((one, other)[number % 2])
-        ended.set()
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    whole = {one.encode(), other.encode()}
-    while not ended.is_set():
-        assert file.read_bytes() in whole
-    writer.join()
 
 
 def test_a_directory_that_is_a_file_is_told(tmp_path: Path) -> None:

@@ -70,18 +70,6 @@ def test_blocks_that_have_become_empty_are_given_back() -> None:
     assert not buffer._blocks
 
 
-def test_places_that_devices_leave_are_taken_by_the_next_ones() -> None:
-    size = list_buffer._BLOCK
-    names = [f"a-{number}" for number in range(10 * size)]
-    buffer = filled(*names)
-    few = names[::size]
-    drop(buffer, *(name for name in names if name not in few))
-    others = [f"b-{number}" for number in range(9 * size)]
-    put(buffer, *others)
-    assert listed(buffer) == sorted([*few, *others])
-    assert len(buffer._blocks) == 10
-
-
 Step = tuple[int, int, bool]
 """Which device, how many bytes more it has (-1: it goes), and whether the message is asked for."""
 

@@ -74,19 +74,6 @@ def test_nothing_is_served_before_there_are_a_list_and_a_kubelet() -> None:
     assert life(KubeletHere("first")) == [Serve(1)]
 
 
-def test_register_follows_served_and_only_a_stream_is_proof() -> None:
-    life = Life()
-    life(ListReady(), KubeletHere("first"))
-    assert life(Served(1)) == [Register(1)]
-    assert life(Registered(1)) == []
-    assert life.is_in(State.AWAITING_STREAM)
-    assert life.pause() == STREAM_DEADLINE
-    assert life(StreamOpened(1)) == []
-    assert life.is_in(State.CONNECTED)
-    assert life.session.deadline is None
-    assert life.session.reason is None
-
-
 def test_no_stream_in_time_means_a_new_generation() -> None:
     """B6: the kubelet said yes and died."""
     life = Life()

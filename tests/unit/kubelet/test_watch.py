@@ -308,19 +308,3 @@ async def test_a_pinned_directory_that_goes_just_after_its_last_file_ends_it(dir
     finally:
         os.close(pinned)
     assert caught.group_contains(PluginDirectoryGoneError)
-
-
-async def test_an_overflow_hides_no_kubelet(directory: Path) -> None:
-    """Scenario 23: its event is among the lost ones."""
-    limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
-    async with watching(directory) as watch:
-        await until(watch, KubeletState.ABSENT)
-        await listening(watch, directory)
-        noisy = os.open(directory, os.O_RDONLY)
-        for number in range(limit // 2 + 2):
-            name = f"{number % 7}"
-            os.mkdir(name, dir_fd=noisy)
-            os.rmdir(name, dir_fd=noisy)
-        os.close(noisy)
-        with listen(directory / "kubelet.sock"):
-            await until(watch, KubeletState.LISTENING)

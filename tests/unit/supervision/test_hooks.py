@@ -273,13 +273,6 @@ async def test_each_new_failure_is_logged_once_with_its_traceback(make: Make, ca
 # -- deadlines ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_hanging_hook_costs_its_caller_only_the_deadline(make: Make, gate: Gate) -> None:
-    hooks = make(discover=gate.wait, allocate=lambda: "other hooks go on")
-    message = await failing(hooks, HookTimeoutError, deadline=SHORT)
-    assert message.startswith("discover() of Backend did not return within ")
-    assert await hooks.call("allocate", deadline=PATIENCE) == "other hooks go on"
-
-
 async def test_a_hanging_hook_is_not_called_again_before_it_has_returned(make: Make, gate: Gate) -> None:
     calls: list[None] = []
 

@@ -83,14 +83,6 @@ async def test_one_event_is_published_in_the_next_turn_of_the_loop() -> None:
     assert health(subject) is None
 
 
-async def test_the_loop_itself_does_not_wait_for_room() -> None:
-    subject = publisher("w0")
-    report = EventReporter(subject, lambda: None)
-    for n in range(3 * reporter.MOST_WAITING):
-        report.fault("w0", f"reason {n}")
-    await until(subject, f"reason {3 * reporter.MOST_WAITING - 1}")
-
-
 async def test_a_thread_goes_on_although_the_loop_is_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reporter, "PATIENCE", 0.01)
     subject = publisher("w0")

@@ -105,13 +105,6 @@ async def test_what_allocate_knows_of_an_interface_is_in_the_file_and_survives_a
         assert await prepared(world) == outcome
 
 
-async def test_network_data_of_another_device_is_a_mistake_of_the_backend(tmp_path: Path) -> None:
-    async with running(tmp_path, Linked()) as world:
-        world.api.put(claim(), [result("w1")])
-        outcome = await prepared(world)
-        assert "must be a kdp.NetworkData of one of the devices w1" in outcome.error
-
-
 @pytest.mark.parametrize("uid", ["..", "a/b", "x" * 129])
 async def test_a_claim_uid_that_is_a_path_removes_nothing(world: World, uid: str) -> None:
     world.api.put(claim(), [result("w0")])
