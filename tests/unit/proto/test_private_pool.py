@@ -58,7 +58,7 @@ def run(library: Path, order: str, implementation: str, mutant: str = "none") ->
     )
 
 
-@pytest.mark.parametrize(("order", "implementation"), zip(ORDERS, IMPLEMENTATIONS, strict=True))
+@pytest.mark.parametrize(("order", "implementation"), [*zip(ORDERS, IMPLEMENTATIONS, strict=True)])
 def test_another_librarys_copy_of_the_protocols_does_not_clash(
     other_library: Path, order: str, implementation: str
 ) -> None:
