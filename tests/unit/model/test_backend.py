@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 from typing_extensions import override
@@ -66,9 +66,9 @@ def test_allocate_merges_the_devices_edits() -> None:
 
 def test_a_hook_is_found_by_being_overridden() -> None:
     class Base(Widgets):
-        pass
-
-    Base.links = lambda self, *args: None
+        @override
+        def links(self, devices: Sequence[kdp.Device]) -> Mapping[tuple[str, str], float]:
+            return {}
 
     class Derived(Base):
         pass
