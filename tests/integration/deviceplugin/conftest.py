@@ -1,4 +1,4 @@
-"""A simulated kubelet of every profile, and blocking calls that end with their test."""
+"""A simulated kubelet, and blocking calls that end with their test."""
 
 from __future__ import annotations
 
@@ -7,26 +7,20 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
-from kdp.testing import SimulatedKubelet
+from kdp.testing import DEFAULT_PROFILE, SimulatedKubelet
 
-from .helpers import PROFILES, Block
+from .helpers import Block
 
 
-@pytest.fixture(params=PROFILES)
-def profile(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+@pytest.fixture
+def profile() -> str:
+    """The newest version, which forgives least; a test that needs another one says so."""
+    return DEFAULT_PROFILE
 
 
 @pytest.fixture
 async def kubelet(profile: str) -> AsyncIterator[SimulatedKubelet]:
     async with SimulatedKubelet(profile=profile, seed=11, watcher_period=0.05) as simulated:
-        yield simulated
-
-
-@pytest.fixture
-async def k137() -> AsyncIterator[SimulatedKubelet]:
-    """Where the versions do not differ: the newest one, which forgives least."""
-    async with SimulatedKubelet(profile="k137", seed=11, watcher_period=0.05) as simulated:
         yield simulated
 
 

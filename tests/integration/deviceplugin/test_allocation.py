@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import random
-import re
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-import anyio
-import anyio.lowlevel
 import pytest
 from typing_extensions import override
 
 import kdp
 from kdp.supervision.supervisor import Deadlines
-from kdp.testing import AdmissionError, CallError, Container, Pod, SimulatedKubelet, events
+from kdp.testing import AdmissionError, CallError, Container, Pod, SimulatedKubelet
 
-from .helpers import RESOURCE, Block, Widgets, connected, registers, until
+from .helpers import RESOURCE, Widgets, connected, registers, until
 
 
 def widget(device_id: str) -> kdp.Device:
@@ -59,7 +55,7 @@ def _mounts(mount: kdp.Mount) -> kdp.ContainerEdits:
     return kdp.ContainerEdits(mounts=[mount])
 
 
-async def test_the_order_of_ids_means_nothing(k137: SimulatedKubelet) -> None:
+async def test_the_order_of_ids_means_nothing(kubelet: SimulatedKubelet) -> None:
     """Scenario 34."""
     seen: list[tuple[str, ...]] = []
 
@@ -69,134 +65,18 @@ async def test_the_order_of_ids_means_nothing(k137: SimulatedKubelet) -> None:
             seen.append(devices.ids)
             return kdp.ContainerEdits.merge(((d.id, d.edits) for d in devices), joined_env=self.joined_env)
 
-    async with connected(k137, Noting(*(widget(f"w{i}") for i in range(8)))):
+    async with connected(kubelet, Noting(*(widget(f"w{i}") for i in range(8)))):
         ids = [f"w{i}" for i in range(8)]
         replies = []
         for _ in range(3):
             random.shuffle(ids)
-            replies += await k137.plugin(RESOURCE).allocate(ids)
+            replies += await kubelet.plugin(RESOURCE).allocate(ids)
         assert replies[0] == replies[1] == replies[2]
         assert seen == [tuple(sorted(ids))] * 3
         assert dict(replies[0].envs) == {"WIDGETS": ",".join(sorted(ids))}
 
 
-async def test_init_containers_hand_their_devices_on(kubelet: SimulatedKubelet) -> None:
-    """Scenarios 35 and 36: the same id comes again without any sign in between."""
-    pod = Pod(
-        init_containers=[Container("prepare", {RESOURCE: 2}), Container("sidecar", {RESOURCE: 1}, restartable=True)],
-        containers=[Container("main", {RESOURCE: 1})],
-    )
-    async with connected(kubelet, Joined(widget("w0"), widget("w1"))):
-        admitted = await kubelet.admit(pod)
-        assert set(admitted.devices(RESOURCE, "prepare")) == {"w0", "w1"}
-        assert set(admitted.devices(RESOURCE, "sidecar")) | set(admitted.devices(RESOURCE, "main")) == {"w0", "w1"}
-        assert all(answered.error is None for answered in kubelet.events.of(events.AllocateAnswered))
-        await kubelet.delete(pod)
-        await kubelet.admit(Pod.asking({RESOURCE: 2}))
-
-
-async def test_several_containers_in_one_request(k137: SimulatedKubelet) -> None:
-    """Scenarios 39 and 40."""
-    async with connected(k137, Joined(widget("w0"), widget("w1"), widget("w2"))):
-        replies = await k137.plugin(RESOURCE).allocate(["w2"], ["w0", "w1"])
-        assert [reply.envs["WIDGETS"] for reply in replies] == ["w2", "w0,w1"]
-        assert await k137.plugin(RESOURCE).allocate() == []
-        assert [reply.envs["WIDGETS"] for reply in await k137.plugin(RESOURCE).allocate(["w1", "w1"])] == ["w1"]
-
-
-@pytest.mark.parametrize("hook", ["none", "def", "async"])
-async def test_fifty_at_once(k137: SimulatedKubelet, hook: str) -> None:
-    """Scenario 41: all answered, none with another's devices."""
-
-    class InThread(Joined):
-        @override
-        def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
-            return kdp.ContainerEdits(env={"WIDGETS": ",".join(devices.ids)})
-
-    class InLoop(Joined):
-        @override
-        async def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
-            await anyio.lowlevel.checkpoint()
-            return kdp.ContainerEdits(env={"WIDGETS": ",".join(devices.ids)})
-
-    kind = {"none": Joined, "def": InThread, "async": InLoop}[hook]
-    async with connected(k137, kind(*(widget(f"w{i}") for i in range(50)))):
-        answers: dict[str, str] = {}
-
-        async def allocate(device_id: str) -> None:
-            [reply] = await k137.plugin(RESOURCE).allocate([device_id])
-            answers[device_id] = reply.envs["WIDGETS"]
-
-        async with anyio.create_task_group() as tasks:
-            for i in range(50):
-                tasks.start_soon(allocate, f"w{i}")
-        assert answers == {f"w{i}": f"w{i}" for i in range(50)}
-
-
-@pytest.mark.parametrize("hook", ["def", "async"])
-async def test_a_cancelled_call(k137: SimulatedKubelet, block: Callable[[], Block], hook: str) -> None:
-    """Scenario 44: an ``async def`` hook is cancelled, a ``def`` hook finishes alone; the next call is fine."""
-    stuck, cancelled, entered = block(), threading.Event(), threading.Event()
-
-    class InThread(Joined):
-        @override
-        def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
-            entered.set()
-            stuck()
-            cancelled.set()
-            return kdp.ContainerEdits()
-
-    class InLoop(Joined):
-        @override
-        async def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
-            entered.set()
-            try:
-                if not cancelled.is_set():
-                    await anyio.sleep_forever()
-            except BaseException:
-                cancelled.set()
-                raise
-            return kdp.ContainerEdits()
-
-    async with connected(k137, InThread("w0") if hook == "def" else InLoop("w0")):
-        with anyio.CancelScope() as scope:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(k137.plugin(RESOURCE).allocate, ["w0"])
-                await until(entered.is_set)
-                scope.cancel()
-        stuck.release()
-        await until(cancelled.is_set)
-        await k137.plugin(RESOURCE).allocate(["w0"])
-        assert k137.streams(RESOURCE) == 1
-
-
-async def test_a_call_for_a_device_that_has_just_gone(k137: SimulatedKubelet) -> None:
-    """Fault 46: it is listed, as Unhealthy, so the sentence says more than "unknown"."""
-    backend = Widgets("w0", "w1")
-    async with connected(k137, backend) as manager:
-        backend.devices.pop()
-        manager.rescan()
-        await k137.until(allocatable={RESOURCE: 1})
-        with pytest.raises(CallError, match=r"device w1 is unhealthy: the device is gone"):
-            await k137.plugin(RESOURCE).allocate(["w1"])
-
-
-async def test_calls_that_do_not_exist_or_make_no_sense(k137: SimulatedKubelet) -> None:
-    """Faults 50 to 52."""
-    async with connected(k137, Widgets("w0")):
-        plugin = k137.plugin(RESOURCE)
-        with pytest.raises(CallError) as failure:
-            await plugin.call("Deallocate", b"")
-        assert failure.value.code == "UNIMPLEMENTED"
-        with pytest.raises(CallError):
-            await plugin.call("Allocate", b"\xff\xff\xff")
-        await plugin.pre_start(["w0"])  # not announced, and harmless
-        assert await plugin.preferred(["w0"], [], 1) == [()]  # scenario 51
-        await plugin.allocate(["w0"])
-        assert len(registers(k137)) == 1
-
-
-async def test_not_ready_from_allocate_closes_and_opens_again(k137: SimulatedKubelet) -> None:
+async def test_not_ready_from_allocate_closes_and_opens_again(kubelet: SimulatedKubelet) -> None:
     class Away(Widgets):
         opened = 0
 
@@ -211,14 +91,14 @@ async def test_not_ready_from_allocate_closes_and_opens_again(k137: SimulatedKub
             return kdp.ContainerEdits()
 
     backend = Away("w0")
-    async with connected(k137, backend):
+    async with connected(kubelet, backend):
         with pytest.raises(CallError, match="the driver is being updated") as failure:
-            await k137.plugin(RESOURCE).allocate(["w0"])
+            await kubelet.plugin(RESOURCE).allocate(["w0"])
         assert failure.value.code == "UNAVAILABLE"
         await until(lambda: backend.opened == 2)
-        await k137.until(allocatable={RESOURCE: 1})
-        await k137.plugin(RESOURCE).allocate(["w0"])
-        assert len(registers(k137)) == 1
+        await kubelet.until(allocatable={RESOURCE: 1})
+        await kubelet.plugin(RESOURCE).allocate(["w0"])
+        assert len(registers(kubelet)) == 1
 
 
 # -- GetPreferredAllocation --------------------------------------------------------------------------------------------
@@ -260,12 +140,6 @@ async def test_a_preference_is_followed(kubelet: SimulatedKubelet) -> None:
         assert backend.asked[-1].size == 2
 
 
-async def test_an_id_that_the_plugin_no_longer_has_is_left_out(k137: SimulatedKubelet) -> None:
-    backend = Choosy("w0", "w1")
-    async with connected(k137, backend):
-        assert await k137.plugin(RESOURCE).preferred(["w0", "w1", "w9"], ["w9"], 1) == [()]
-
-
 # -- PreStartContainer -------------------------------------------------------------------------------------------------
 
 
@@ -293,15 +167,15 @@ async def test_every_start_is_prepared(kubelet: SimulatedKubelet) -> None:
         assert backend.prepared == [("w0", "w1")] * 3
 
 
-async def test_an_unhealthy_device_may_start_again(k137: SimulatedKubelet) -> None:
+async def test_an_unhealthy_device_may_start_again(kubelet: SimulatedKubelet) -> None:
     """The kubelet starts containers on unhealthy devices without asking (contract section 9); the hook decides."""
     backend = Prepared("w0")
     pod = Pod.asking({RESOURCE: 1})
-    async with connected(k137, backend):
-        await k137.admit(pod)
+    async with connected(kubelet, backend):
+        await kubelet.admit(pod)
         (await backend.report()).fault("w0", "XID 79")
-        await k137.until(allocatable={RESOURCE: 0})
-        await k137.start_container(pod)
+        await kubelet.until(allocatable={RESOURCE: 0})
+        await kubelet.start_container(pod)
         assert len(backend.prepared) == 2
 
 
@@ -311,17 +185,11 @@ class Counting(Widgets):
     def __init__(self, *ids: str) -> None:
         super().__init__(*ids)
         self.allocated: list[tuple[str, ...]] = []
-        self.needed = 0
 
     @override
     def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
         self.allocated.append(devices.ids)
         return kdp.ContainerEdits.merge((device.id, device.edits) for device in devices)
-
-    @override
-    def needs(self) -> kdp.Needs:
-        self.needed += 1
-        return kdp.Needs()
 
 
 async def test_allocate_is_called_once_for_each_container_and_never_at_a_restart(kubelet: SimulatedKubelet) -> None:
@@ -340,20 +208,8 @@ async def test_allocate_is_called_once_for_each_container_and_never_at_a_restart
         assert sorted(backend.allocated) == [("w0",), ("w1",)]
 
 
-async def test_needs_is_never_asked_while_the_plugin_runs(k137: SimulatedKubelet) -> None:
-    backend = Counting("w0", "w1")
-    async with connected(k137, backend) as manager:
-        await k137.admit(Pod.asking({RESOURCE: 1}))
-        discoveries = backend.discoveries
-        manager.rescan()
-        await until(lambda: backend.discoveries > discoveries)
-        await k137.restart()
-        await k137.until(allocatable={RESOURCE: 2}, registered=RESOURCE)
-    assert backend.needed == 0
-
-
 async def test_a_refused_allocate_leaves_a_line_and_a_flood_of_them_two(
-    k137: SimulatedKubelet, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    kubelet: SimulatedKubelet, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The pod showed the reason, and the plugin's log had nothing of it."""
     monkeypatch.setattr("kdp.deviceplugin.refusal_log.PERIOD", 3600.0)
@@ -363,23 +219,12 @@ async def test_a_refused_allocate_leaves_a_line_and_a_flood_of_them_two(
         def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
             raise kdp.AllocationError("not these")
 
-    async with connected(k137, Choosy("w0", "w1")):
+    async with connected(kubelet, Choosy("w0", "w1")):
         for _ in range(20):
             with pytest.raises(AdmissionError):
-                await k137.admit(Pod.asking({RESOURCE: 2}))
+                await kubelet.admit(Pod.asking({RESOURCE: 2}))
     told = [record for record in caplog.records if "refused" in record.message]
     assert [(record.levelname, record.message) for record in told] == [
         ("WARNING", f"{RESOURCE}: Allocate of w0, w1 was refused: not these"),
         ("WARNING", f"{RESOURCE}: 19 more Allocates were refused in 3600 s: not these"),
     ]
-
-
-async def test_an_allocate_is_told_at_debug_with_its_ids_and_milliseconds(
-    k137: SimulatedKubelet, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("DEBUG", "kdp")
-    async with connected(k137, Widgets("w0", "w1")):
-        await k137.admit(Pod.asking({RESOURCE: 2}))
-    [told] = [record for record in caplog.records if "Allocate of" in record.message]
-    assert told.levelname == "DEBUG"
-    assert re.fullmatch(rf"{RESOURCE}: Allocate of w0, w1 took [\d.]+ ms", told.message)

@@ -11,12 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 from typing_extensions import override
 
 import kdp
-from kdp.cdi import cdi_kind
 from kdp.deviceplugin.cdi import CdiOptions
 from kdp.deviceplugin.inventory import Inventory
 from kdp.deviceplugin.manager import PluginManager
@@ -61,9 +59,9 @@ async def admitted(kubelet: SimulatedKubelet, count: int) -> AdmittedPod:
     return await kubelet.admit(Pod.asking({RESOURCE: count}))
 
 
-async def test_beside_a_pod_gets_names_and_all_that_it_got_before(k137: SimulatedKubelet, options: Options) -> None:
-    async with connected(k137, Joined(widget("w-0"), widget("w-1")), cdi=options()):
-        reply = (await admitted(k137, 2)).reply()
+async def test_beside_a_pod_gets_names_and_all_that_it_got_before(kubelet: SimulatedKubelet, options: Options) -> None:
+    async with connected(kubelet, Joined(widget("w-0"), widget("w-1")), cdi=options()):
+        reply = (await admitted(kubelet, 2)).reply()
         assert reply.cdi_devices == (f"{KIND}=w-0", f"{KIND}=w-1")
         assert reply.envs == {"ALL": "w-0,w-1", "HAS_0": "yes", "HAS_1": "yes"}
         assert len(reply.devices) == len(reply.mounts) == 2
@@ -74,9 +72,9 @@ async def test_beside_a_pod_gets_names_and_all_that_it_got_before(k137: Simulate
     }
 
 
-async def test_only_leaves_what_no_spec_can_say(k137: SimulatedKubelet, options: Options) -> None:
-    async with connected(k137, Joined(widget("w-0"), widget("w-1")), cdi=options(only=True)):
-        reply = (await admitted(k137, 2)).reply()
+async def test_only_leaves_what_no_spec_can_say(kubelet: SimulatedKubelet, options: Options) -> None:
+    async with connected(kubelet, Joined(widget("w-0"), widget("w-1")), cdi=options(only=True)):
+        reply = (await admitted(kubelet, 2)).reply()
     assert reply.cdi_devices == (f"{KIND}=w-0", f"{KIND}=w-1")
     assert reply.envs == {"ALL": "w-0,w-1"}
     assert reply.annotations == {"w-0": "noted", "w-1": "noted"}
@@ -84,7 +82,7 @@ async def test_only_leaves_what_no_spec_can_say(k137: SimulatedKubelet, options:
     assert not reply.mounts
 
 
-async def test_only_keeps_what_allocate_made_up(k137: SimulatedKubelet, options: Options) -> None:
+async def test_only_keeps_what_allocate_made_up(kubelet: SimulatedKubelet, options: Options) -> None:
     class More(Joined):
         @override
         def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
@@ -96,8 +94,8 @@ async def test_only_keeps_what_allocate_made_up(k137: SimulatedKubelet, options:
             )
             return kdp.ContainerEdits.merge([("own", own), ("extra", extra)])
 
-    async with connected(k137, More(widget("w-0")), cdi=options(only=True)):
-        reply = (await admitted(k137, 1)).reply()
+    async with connected(kubelet, More(widget("w-0")), cdi=options(only=True)):
+        reply = (await admitted(kubelet, 1)).reply()
     assert reply.cdi_devices == ("vendor.com/tool=all", f"{KIND}=w-0")
     assert reply.envs == {"ALL": "w-0", "COUNT": "1"}
     assert [node.host_path for node in reply.devices] == ["/dev/zero"]
@@ -105,94 +103,90 @@ async def test_only_keeps_what_allocate_made_up(k137: SimulatedKubelet, options:
 
 @pytest.mark.parametrize(("names", "field"), [("annotation", ()), ("both", (f"{KIND}=w-0", f"{KIND}=w-1"))])
 async def test_names_in_an_annotation(
-    k137: SimulatedKubelet, options: Options, names: str, field: tuple[str, ...]
+    kubelet: SimulatedKubelet, options: Options, names: str, field: tuple[str, ...]
 ) -> None:
-    async with connected(k137, Joined(widget("w-0"), widget("w-1")), cdi=options(names=names)):
-        reply = (await admitted(k137, 2)).reply()
+    async with connected(kubelet, Joined(widget("w-0"), widget("w-1")), cdi=options(names=names)):
+        reply = (await admitted(kubelet, 2)).reply()
     assert reply.cdi_devices == field
     assert reply.annotations["cdi.k8s.io/kdp_example.com_widget"] == f"{KIND}=w-0,{KIND}=w-1"
 
 
-async def test_a_hook_is_carried_by_the_spec(k137: SimulatedKubelet, options: Options) -> None:
-    async with connected(k137, Widgets(widget("w-0", hooks=[HOOK])), cdi=options()):
-        assert (await admitted(k137, 1)).reply().cdi_devices == (f"{KIND}=w-0",)
-    assert spec(options().directory)["w-0"]["hooks"] == [{"hookName": "createContainer", "path": "/opt/hook"}]
-
-
 async def test_without_cdi_a_hook_is_refused_when_declared(
-    k137: SimulatedKubelet, caplog: pytest.LogCaptureFixture
+    kubelet: SimulatedKubelet, caplog: pytest.LogCaptureFixture
 ) -> None:
     backend = Widgets(widget("w-0"))
-    async with connected(k137, backend) as manager:
+    async with connected(kubelet, backend) as manager:
         backend.devices = [widget("w-0", hooks=[HOOK])]
         manager.rescan()
         await until(lambda: "OCI hook /opt/hook: Allocate's reply cannot carry it, only a CDI spec can" in caplog.text)
 
 
 async def test_the_file_is_there_before_the_kubelet_hears_of_the_devices(
-    k137: SimulatedKubelet, options: Options
+    kubelet: SimulatedKubelet, options: Options
 ) -> None:
     """Scenario 46: after a reboot /var/run is empty, and pods of before start without an Allocate."""
-    await k137.stop()
+    await kubelet.stop()
     directory = options().directory
-    async with running(k137, Widgets(widget("w-0")), cdi=options()) as manager:
+    async with running(kubelet, Widgets(widget("w-0")), cdi=options()) as manager:
         await until(lambda: directory.is_dir() and list(directory.iterdir()))
         shutil.rmtree(directory)
-        await k137.start()
+        await kubelet.start()
         await until(lambda: manager.is_ready)
         assert spec(directory).keys() == {"w-0"}
 
 
-async def test_the_file_follows_the_devices_and_outlives_the_plugin(k137: SimulatedKubelet, options: Options) -> None:
+async def test_the_file_follows_the_devices_and_outlives_the_plugin(
+    kubelet: SimulatedKubelet, options: Options
+) -> None:
     backend = Widgets(widget("w-0"))
     directory = options().directory
-    async with connected(k137, backend, cdi=options()) as manager:
+    async with connected(kubelet, backend, cdi=options()) as manager:
         backend.devices = [widget("w-0"), widget("w-1", env={"CHANGED": "1"})]
         manager.rescan()
-        await k137.until(allocatable={RESOURCE: 2})
+        await kubelet.until(allocatable={RESOURCE: 2})
         assert spec(directory)["w-1"]["env"] == ["CHANGED=1"]
         backend.devices = [widget("w-1")]
         manager.rescan()
-        await k137.until(allocatable={RESOURCE: 1})
+        await kubelet.until(allocatable={RESOURCE: 1})
         assert spec(directory).keys() == {"w-0", "w-1"}, "a pod may still hold it"
     assert spec(directory).keys() == {"w-0", "w-1"}, "a container may start again while we are away"
 
 
-async def test_a_harmed_file_is_repaired_at_allocate(k137: SimulatedKubelet, options: Options) -> None:
+async def test_a_harmed_file_is_repaired_at_allocate(kubelet: SimulatedKubelet, options: Options) -> None:
     directory = options().directory
-    async with connected(k137, Widgets(widget("w-0"), widget("w-1")), cdi=options()):
+    async with connected(kubelet, Widgets(widget("w-0"), widget("w-1")), cdi=options()):
         whole = spec(directory)
         file = directory / "kdp_kdp.example.com_widget.json"
         file.unlink()
-        await admitted(k137, 1)
+        await admitted(kubelet, 1)
         assert spec(directory) == whole
         file.write_text("{")
-        await admitted(k137, 1)
+        await admitted(kubelet, 1)
         assert spec(directory) == whole
 
 
 async def test_a_node_of_another_owner_is_described_anew_at_allocate(
-    k137: SimulatedKubelet, options: Options, tmp_path: Path
+    kubelet: SimulatedKubelet, options: Options, tmp_path: Path
 ) -> None:
     node = tmp_path / "node"
     node.symlink_to("/dev/null")
     device = widget("w-0", device_nodes=[kdp.DeviceNode(host_path=node, container_path="/dev/w")])
     directory = options().directory
-    async with connected(k137, Widgets(device), cdi=options()):
+    async with connected(kubelet, Widgets(device), cdi=options()):
         assert spec(directory)["w-0"]["deviceNodes"][0]["hostPath"] == "/dev/null"
         node.unlink()
         node.symlink_to("/dev/zero")
-        await k137.until(allocatable={RESOURCE: 1})
-        await admitted(k137, 1)
+        await kubelet.until(allocatable={RESOURCE: 1})
+        await admitted(kubelet, 1)
         assert spec(directory)["w-0"]["deviceNodes"][0]["hostPath"] == "/dev/zero"
 
 
 async def test_beside_a_directory_that_cannot_be_written_costs_the_names_only(
-    k137: SimulatedKubelet, options: Options
+    kubelet: SimulatedKubelet, options: Options
 ) -> None:
     options().directory.touch()
-    async with connected(k137, Widgets(widget("w-0")), cdi=options()) as manager:
-        reply = (await admitted(k137, 1)).reply()
+    async with connected(kubelet, Widgets(widget("w-0")), cdi=options()) as manager:
+        reply = (await admitted(kubelet, 1)).reply()
         assert reply.cdi_devices == ()
         assert len(reply.devices) == 1
         assert "cannot be written" in str(manager.status().resources[RESOURCE].details["cdi"])
@@ -200,7 +194,7 @@ async def test_beside_a_directory_that_cannot_be_written_costs_the_names_only(
 
 @pytest.mark.parametrize("only", [True, False])
 async def test_a_cdi_directory_that_cannot_be_written_is_no_black_hole_for_pods(
-    k137: SimulatedKubelet,
+    kubelet: SimulatedKubelet,
     options: Options,
     only: bool,
     monkeypatch: pytest.MonkeyPatch,
@@ -211,39 +205,39 @@ async def test_a_cdi_directory_that_cannot_be_written_is_no_black_hole_for_pods(
     directory = options().directory
     directory.touch()
     backend = Widgets(widget("w-0", hooks=[HOOK]), widget("w-1", hooks=[HOOK]))
-    async with running(k137, backend, cdi=options(only=only)) as manager:
-        await k137.until(streaming=RESOURCE)
+    async with running(kubelet, backend, cdi=options(only=only)) as manager:
+        await kubelet.until(streaming=RESOURCE)
         status = await held(manager, healthy=0)
         assert status.devices == 2
         assert not status.is_ready
         assert re.search(r"CDI file .* cannot be written: .*; mount the node's .* writable", str(status.reason))
         assert set(status.faults) == {"w-0", "w-1"}
-        await k137.until(allocatable={RESOURCE: 0})
+        await kubelet.until(allocatable={RESOURCE: 0})
         directory.unlink()
         status = await held(manager, healthy=2)
         assert status.is_ready
         assert status.reason is None
         assert not status.faults
-        await k137.until(allocatable={RESOURCE: 2})
-        assert (await admitted(k137, 1)).reply().cdi_devices
+        await kubelet.until(allocatable={RESOURCE: 2})
+        assert (await admitted(kubelet, 1)).reply().cdi_devices
     said = [record.message for record in caplog.records if "CDI file" in record.message and "now" not in record.message]
     assert len(said) == 2, said
 
 
 async def test_a_cdi_file_that_allocate_cannot_write_takes_the_offer_back(
-    k137: SimulatedKubelet, options: Options, tmp_path: Path
+    kubelet: SimulatedKubelet, options: Options, tmp_path: Path
 ) -> None:
     node = tmp_path / "node"
     node.symlink_to("/dev/null")
     device = widget("w-0", device_nodes=[kdp.DeviceNode(host_path=node, container_path="/dev/w")])
     directory = options().directory
-    async with connected(k137, Widgets(device), cdi=options(only=True)) as manager:
+    async with connected(kubelet, Widgets(device), cdi=options(only=True)) as manager:
         shutil.rmtree(directory)
         directory.touch()
         with pytest.raises(AdmissionError, match="cannot be written"):
-            await admitted(k137, 1)
+            await admitted(kubelet, 1)
         await held(manager, healthy=0)
-        await k137.until(allocatable={RESOURCE: 0})
+        await kubelet.until(allocatable={RESOURCE: 0})
 
 
 async def held(manager: PluginManager, *, healthy: int) -> ResourceStatus:
@@ -255,29 +249,14 @@ async def held(manager: PluginManager, *, healthy: int) -> ResourceStatus:
 
 
 async def test_a_resource_that_is_gone_takes_its_file_along(
-    k137: SimulatedKubelet, options: Options, monkeypatch: pytest.MonkeyPatch
+    kubelet: SimulatedKubelet, options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kdp.deviceplugin.plugin.Inventory", functools.partial(Inventory, tombstone_seconds=0.05))
     named = kdp.Device(id="w-0", resource=RESOURCE, edits=widget("w-0").edits)
     backend = Widgets(named, resource=None)
-    async with connected(k137, backend, cdi=options()) as manager:
+    async with connected(kubelet, backend, cdi=options()) as manager:
         await until(lambda: manager.is_ready)
         backend.devices = []
         manager.rescan()
         await until(lambda: not manager.status().resources)
         assert os.listdir(options().directory) == []
-
-
-async def test_a_resource_with_a_dot_and_one_with_an_underscore_do_not_overwrite_each_other(
-    k137: SimulatedKubelet, options: Options
-) -> None:
-    resources = {"example.com/w.x": "w-0", "example.com/w_x": "w-1"}
-    devices = [attrs.evolve(widget(id_), resource=resource) for resource, id_ in resources.items()]
-    async with connected(k137, Widgets(*devices, resource=None), cdi=options()) as manager:
-        await until(lambda: manager.is_ready)
-        for resource, id_ in resources.items():
-            reply = (await k137.admit(Pod.asking({resource: 1}))).reply()
-            assert reply.cdi_devices == (f"{cdi_kind(resource)}={id_}",)
-    documents = [json.loads(file.read_text()) for file in options().directory.iterdir()]
-    described = {f"{each['kind']}={device['name']}" for each in documents for device in each["devices"]}
-    assert described == {f"{cdi_kind(resource)}={id_}" for resource, id_ in resources.items()}

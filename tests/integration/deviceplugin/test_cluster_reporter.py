@@ -166,31 +166,3 @@ async def test_the_last_healthy_device_and_the_pods_that_hold_failed_ones(
     await told.clear("w0")
     await told.clear("w1")
     await until(lambda: told.server.told("DevicesAvailable"))
-
-
-async def test_a_bad_configuration_and_its_mending(told: Told) -> None:
-    told.rejection = "count: must be a number"
-    await until(lambda: told.server.told("ConfigurationRejected"))
-    assert told.server.told("ConfigurationRejected") == [
-        "the configuration is bad, so the last good one is used: count: must be a number"
-    ]
-    told.rejection = None
-    await until(lambda: told.server.told("ConfigurationAccepted"))
-
-
-async def test_a_device_that_vanishes_is_told(told: Told) -> None:
-    told.backend.devices = told.backend.devices[:1]
-    told.manager.rescan()
-    await until(lambda: told.server.told("DeviceUnhealthy"))
-    assert told.server.told("DeviceUnhealthy") == [f"{RESOURCE}: device w1 is gone"]
-
-
-async def test_a_failed_device_is_asked_about_and_its_kind_decides(told: Told, kubelet: SimulatedKubelet) -> None:
-    await kubelet.admit(Pod.asking({RESOURCE: 1}, name="train"))
-    asked_at = told.manager.holders_asked_at
-    told.manager.want_holders()
-    await until(lambda: told.manager.holders_asked_at != asked_at)
-    assert told.manager.failures(RESOURCE) == {}
-    await told.fault("w0")
-    await until(lambda: told.manager.failures(RESOURCE) == {"w0": "XID 79"})
-    assert told.manager.failures("example.com/other") == {}

@@ -15,7 +15,7 @@ from .helpers import RESOURCE, Widgets, connected
 
 
 async def test_a_node_that_vanishes_before_it_is_followed(
-    k137: SimulatedKubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kubelet: SimulatedKubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody told of it, and without a poll its device stayed healthy for ever."""
     paths = [tmp_path / "widget0", tmp_path / "widget1"]
@@ -33,5 +33,5 @@ async def test_a_node_that_vanishes_before_it_is_followed(
 
     monkeypatch.setattr(Host, "node_fault", look_and_lose)
     backend = Widgets(*(kdp.Device(id=path.name, edits=kdp.ContainerEdits.of_node(path)) for path in paths))
-    async with connected(k137, backend):
-        await k137.until(capacity={RESOURCE: 2}, allocatable={RESOURCE: 1})
+    async with connected(kubelet, backend):
+        await kubelet.until(capacity={RESOURCE: 2}, allocatable={RESOURCE: 1})

@@ -63,11 +63,11 @@ class Starting(Widgets):
 
 
 async def test_a_damaged_request_has_a_status_and_the_plugin_serves_on(
-    k137: SimulatedKubelet, figure: Callable[[str, float, str], None]
+    kubelet: SimulatedKubelet, figure: Callable[[str, float, str], None]
 ) -> None:
     tried = 0
-    async with connected(k137, Starting("w0")):
-        socket = k137.paths.device_plugin_dir / registers(k137)[-1].endpoint
+    async with connected(kubelet, Starting("w0")):
+        socket = kubelet.paths.device_plugin_dir / registers(kubelet)[-1].endpoint
         async with grpc.aio.insecure_channel(unix_target(socket)) as channel:
             for method, seeds in REQUESTS.items():
                 call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
@@ -80,7 +80,7 @@ async def test_a_damaged_request_has_a_status_and_the_plugin_serves_on(
                     answer = call(request, timeout=20)
                     assert await answer.code() in EXPECTED, (method, request[:100], await answer.details())
                     assert "Traceback" not in (await answer.details() or "")
-        admitted = await k137.admit(Pod.asking({RESOURCE: 1}))
+        admitted = await kubelet.admit(Pod.asking({RESOURCE: 1}))
         assert admitted.devices(RESOURCE) == ("w0",)
-        assert len(registers(k137)) == 1, "its stream has lived"
+        assert len(registers(kubelet)) == 1, "its stream has lived"
     figure("fuzzing: requests over a plugin's socket", tried, "inputs")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -21,8 +20,6 @@ from kdp.testing import SimulatedKubelet
 from kdp_testkit.patience import PATIENCE
 
 from .helpers import QUICK, RESOURCE, Block, Figure, Widgets, connected, lists, registers, until
-
-"""Seconds from an event to the list; the aim is a tenth of it."""
 
 EAGER = kdp.HealthPolicy(recheck=0.05)
 """The default thresholds, with a shorter pause until the next look."""
@@ -58,27 +55,8 @@ async def test_a_fault_of_a_card_reaches_the_kubelet_for_all_its_replicas(
         assert took < PATIENCE
 
 
-async def test_no_discovery_heals_what_was_reported(k137: SimulatedKubelet) -> None:
-    """As an XID, which the next poll of a card that answers again must not hide."""
-    backend = Widgets(*replicas("card-0", 2), "w0")
-    async with connected(k137, backend, poll_interval=0.02):
-        report = await backend.report()
-        report.fault("card-0", "XID 79", kind="xid")
-        report.fault("card-0", "too hot", kind="heat")
-        await k137.until(allocatable={RESOURCE: 1})
-        listed, polls = len(lists(k137)), backend.discoveries
-        await until(lambda: backend.discoveries > polls + 10)
-        report.clear("card-0", kind="heat")
-        polls = backend.discoveries
-        await until(lambda: backend.discoveries > polls + 10)
-        assert unhealthy(k137) == {"card-0-replica-0", "card-0-replica-1"}
-        assert len(lists(k137)) == listed
-        report.clear("card-0", kind="xid")
-        await k137.until(allocatable={RESOURCE: 3})
-
-
 async def test_backends_that_open_together_do_not_poll_in_step(
-    k137: SimulatedKubelet, monkeypatch: pytest.MonkeyPatch
+    kubelet: SimulatedKubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two discoveries at once wait for one another at each call of the kernel, and cost twice as much."""
     drawn: list[tuple[float, ...]] = []
@@ -89,7 +67,7 @@ async def test_backends_that_open_together_do_not_poll_in_step(
 
     monkeypatch.setattr(supervisor, "random", SimpleNamespace(uniform=uniform))
     backend = Widgets("w0")
-    async with connected(k137, backend):
+    async with connected(kubelet, backend):
         await until(lambda: backend.discoveries == 2)  # the first rest has some other length, here none
         assert drawn == [(0.5, 1.0)]
         report = await backend.report()
@@ -99,20 +77,20 @@ async def test_backends_that_open_together_do_not_poll_in_step(
 
 
 async def test_what_discovery_calls_dead_needs_three_good_words(
-    k137: SimulatedKubelet, caplog: pytest.LogCaptureFixture
+    kubelet: SimulatedKubelet, caplog: pytest.LogCaptureFixture
 ) -> None:
     backend = Widgets("w0", "w1")
     backend.health_policy = EAGER
-    async with connected(k137, backend) as manager:
+    async with connected(kubelet, backend) as manager:
         well = backend.devices[0]
         backend.devices[0] = kdp.Device(id="w0", health=kdp.Health.unhealthy("fan failed"))
         manager.rescan()
-        await k137.until(allocatable={RESOURCE: 1})
+        await kubelet.until(allocatable={RESOURCE: 1})
         seen = backend.discoveries
         backend.devices[0] = well
         manager.rescan()
         # Nobody asks for the second and the third look but the machine itself.
-        await k137.until(allocatable={RESOURCE: 2})
+        await kubelet.until(allocatable={RESOURCE: 2})
         assert backend.discoveries >= seen + 3
     assert [line.partition("w0 is now ")[2] for line in spoken(caplog, "w0 is now")] == [
         "Unhealthy (fan failed)",
@@ -121,68 +99,22 @@ async def test_what_discovery_calls_dead_needs_three_good_words(
     ]
 
 
-async def test_one_bad_word_can_be_forgiven(k137: SimulatedKubelet, caplog: pytest.LogCaptureFixture) -> None:
-    backend = Widgets("w0", "w1")
-    async with connected(k137, backend, health_policy={"failures": 2, "recheck": 0.05}) as manager:
-        known, looks = len(lists(k137)), backend.discoveries
-        backend.devices[0] = kdp.Device(id="w0", health=kdp.Health.unhealthy("busy"))
-        manager.rescan()
-        await until(lambda: backend.discoveries > looks)
-        backend.devices[0] = kdp.Device(id="w0")
-        await until(lambda: spoken(caplog, "w0 is well"))
-        assert len(lists(k137)) == known
-    [suspect] = spoken(caplog, "suspect")
-    assert suspect == f"{RESOURCE}: device w0 is suspect (busy), listed Healthy as before"
-
-
-async def test_a_device_that_flaps_ends_in_quarantine_with_its_reason_and_comes_back(
-    k137: SimulatedKubelet, caplog: pytest.LogCaptureFixture, figure: Figure
+async def test_an_observer_that_raises_harms_nobody(
+    kubelet: SimulatedKubelet, caplog: pytest.LogCaptureFixture
 ) -> None:
-    changes: list[HealthChange] = []
-    policy = {"flap_window": 30, "hold_down": 0.5, "hold_down_max": 0.5}
-    backend = Widgets(*replicas("card-0", 2), "w0")
-    async with connected(k137, backend, health_policy=policy, observe=changes.append) as manager:
-        report = await backend.report()
-        over = 0.0
-        for _ in range(200):
-            report.fault("card-0", "link down", kind="link")
-            over = time.monotonic()
-            report.clear("card-0", kind="link")
-            await anyio.sleep(0.001)
-        await until(lambda: changes[-1].health.state.value == "quarantined")
-        await k137.until(allocatable={RESOURCE: 1})
-        words = "quarantined, it flapped 3 times lately and needs 0.5 s without a fault; last: link down"
-        faults = manager.status().resources[RESOURCE].faults
-        assert {i: (health.state.value, health.reason) for i, health in faults.items()} == {
-            f"card-0-replica-{i}": ("quarantined", words) for i in range(2)
-        }
-        await k137.until(allocatable={RESOURCE: 3})
-        figure("last of 200 flaps -> listed again, hold-down 0.5 s", lists(k137)[-1].time - over, "s")
-        assert 0.5 <= lists(k137)[-1].time - over < 5
-        assert not manager.status().resources[RESOURCE].faults
-    # 400 reports, and a line or two for each change that was listed.
-    lines = spoken(caplog, "device card-0-replica-0 is now")
-    assert lines[-2].endswith(f"Unhealthy ({words})")
-    assert lines[-1].endswith("Healthy")
-    assert len(lines) <= 6
-    states = [change.health.state.value for change in changes if change.device.id == "card-0-replica-0"]
-    assert states == ["unhealthy", "healthy", "unhealthy", "healthy", "quarantined", "healthy"]
-
-
-async def test_an_observer_that_raises_harms_nobody(k137: SimulatedKubelet, caplog: pytest.LogCaptureFixture) -> None:
     def observe(change: HealthChange) -> None:
         raise RuntimeError("no metrics today")
 
     backend = Widgets("w0", "w1")
-    async with connected(k137, backend, observe=observe):
+    async with connected(kubelet, backend, observe=observe):
         (await backend.report()).fault("w0", "XID 79")
-        await k137.until(allocatable={RESOURCE: 1})
+        await kubelet.until(allocatable={RESOURCE: 1})
         assert spoken(caplog, "the observer of health failed; going on")
 
 
-@pytest.mark.parametrize("hook", ["discover", "watch", "allocate"])
+@pytest.mark.parametrize("hook", ["discover", "allocate"])
 async def test_a_hook_that_hangs_for_ever_stands_alone(
-    k137: SimulatedKubelet, block: Callable[[], Block], hook: str
+    kubelet: SimulatedKubelet, block: Callable[[], Block], hook: str
 ) -> None:
     """A thread that nobody can wake: the list, the Allocate of others and the stop do not wait for it."""
     stuck = block()
@@ -198,13 +130,6 @@ async def test_a_hook_that_hangs_for_ever_stands_alone(
             return super().discover()
 
         @override
-        def watch(self, report: kdp.Reporter) -> None:
-            if hook == "watch":
-                self.reporter = report
-                stuck()
-            super().watch(report)
-
-        @override
         def allocate(self, devices: kdp.Allocation) -> kdp.ContainerEdits:
             if hook == "allocate":
                 stuck()
@@ -212,13 +137,13 @@ async def test_a_hook_that_hangs_for_ever_stands_alone(
 
     backend, other = Stuck("w0", "w1"), Widgets("o0", resource="example.com/other")
     began = 0.0
-    async with connected(k137, backend, other, deadlines=QUICK) as manager:
+    async with connected(kubelet, backend, other, deadlines=QUICK) as manager:
         report = await backend.report()
         backend.hangs = True
         pending = None
         if hook == "allocate":
-            pending = asyncio.ensure_future(k137.plugin(RESOURCE).allocate(["w0"]))
-        elif hook == "discover":
+            pending = asyncio.ensure_future(kubelet.plugin(RESOURCE).allocate(["w0"]))
+        else:
             manager.rescan()
         await until(lambda: stuck.is_entered)
         threads = threading.active_count()
@@ -227,91 +152,29 @@ async def test_a_hook_that_hangs_for_ever_stands_alone(
             await anyio.sleep(0.01)
 
         report.fault("w1", "XID 79", kind="xid")  # the list
-        await k137.until(allocatable={RESOURCE: 1, "example.com/other": 1})
-        await k137.plugin("example.com/other").allocate(["o0"])  # the Allocate of others
+        await kubelet.until(allocatable={RESOURCE: 1, "example.com/other": 1})
+        await kubelet.plugin("example.com/other").allocate(["o0"])  # the Allocate of others
         if hook != "allocate":
-            [reply] = await k137.plugin(RESOURCE).allocate(["w0"])
+            [reply] = await kubelet.plugin(RESOURCE).allocate(["w0"])
             assert dict(reply.envs) == {"WIDGETS": "w0"}
         if pending is not None:
             with pytest.raises(Exception, match="did not return within"):
                 await pending
         assert threading.active_count() <= threads + 2  # the others' own, at their first call; none for the hook
         assert not stuck.is_over
-        assert len(registers(k137)) == 1
+        assert len(registers(kubelet)) == 1
         began = time.monotonic()
     assert time.monotonic() - began < PATIENCE  # the stop
     assert not stuck.is_over
 
 
-async def test_a_probe_that_hangs_leaves_the_last_known_health_and_then_none(
-    k137: SimulatedKubelet, block: Callable[[], Block], caplog: pytest.LogCaptureFixture
-) -> None:
-    """What was known keeps its health for `stale_after`; a fault that is reported meanwhile counts all the same."""
-    stuck = block()
-
-    class Stuck(Widgets):
-        stale_after = 0.5
-        hangs = False
-
-        @override
-        def discover(self) -> Iterable[kdp.Device]:
-            if self.hangs:
-                stuck()
-            return super().discover()
-
-    backend = Stuck("w0", "w1", kdp.Device(id="w2", health=kdp.Health.unhealthy("fan failed")))
-    async with connected(k137, backend, deadlines=QUICK) as manager:
-        await k137.until(allocatable={RESOURCE: 2})
-        backend.hangs = True
-        manager.rescan()
-        await until(lambda: spoken(caplog, "did not return within"))
-        assert k137.allocatable() == {RESOURCE: 2}
-        (await backend.report()).fault("w1", "XID 79", kind="xid")
-        await k137.until(allocatable={RESOURCE: 1})
-        await k137.until(allocatable={RESOURCE: 0}, capacity={RESOURCE: 3})
-        faults = manager.status().resources[RESOURCE].faults
-        assert str(faults["w0"].reason).startswith("unknown since 0.5 s: discover() of Stuck did not return")
-        assert str(faults["w1"].reason).startswith("XID 79; unknown since")
-        backend.hangs = False
-        stuck.release()
-        # The probe answers again: no row of good probes is asked of those that were only unknown.
-        await k137.until(allocatable={RESOURCE: 1})
-        assert unhealthy(k137) == {"w1", "w2"}
-    assert not [line for line in spoken(caplog, "w0 is now") if "quarantined" in line]
-
-
-async def test_a_device_node_that_flaps_is_quarantined_too(
-    k137: SimulatedKubelet, caplog: pytest.LogCaptureFixture
-) -> None:
-    backend = Widgets("w0")
-    async with connected(k137, backend, health_policy={"flaps": 1, "hold_down": 0.2, "recheck": 0.05}) as manager:
-        backend.devices[0] = kdp.Device(id="w0", edits=kdp.ContainerEdits.of_node("/dev/widget-that-is-gone"))
-        manager.rescan()
-        await until(lambda: spoken(caplog, "quarantined, it flapped 1 times lately"))
-        backend.devices[0] = kdp.Device(id="w0")
-        manager.rescan()
-        await k137.until(allocatable={RESOURCE: 1})
-
-
-@pytest.mark.parametrize("level", [logging.WARNING])
-async def test_what_an_admin_reads_of_a_card_that_dies(
-    k137: SimulatedKubelet, caplog: pytest.LogCaptureFixture, level: int
-) -> None:
-    backend = Widgets(*replicas("card-0", 50))
-    async with connected(k137, backend):
-        (await backend.report()).fault("card-0", "XID 79", kind="xid")
-        await k137.until(allocatable={RESOURCE: 0})
-    [line] = [record.getMessage() for record in caplog.records if record.levelno >= level]
-    assert line.startswith(f"{RESOURCE}: 50 devices are now Unhealthy (XID 79): card-0-replica-0, ")
-
-
 async def test_a_device_in_quarantine_is_silent_until_it_leaves(
-    k137: SimulatedKubelet, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    kubelet: SimulatedKubelet, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """12 flaps with a new reason each left 25 warnings."""
     monkeypatch.setattr("kdp.supervision.change_log.PERIOD", 0.0)  # no line is left out because of their number
     backend = Widgets("w0")
-    async with connected(k137, backend, health_policy={"flap_window": 30, "hold_down": 0.5, "hold_down_max": 0.5}):
+    async with connected(kubelet, backend, health_policy={"flap_window": 30, "hold_down": 0.5, "hold_down_max": 0.5}):
         report = await backend.report()
         for number in range(12):
             report.fault("w0", f"XID {number}", kind="xid")

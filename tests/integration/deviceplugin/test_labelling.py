@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,10 +13,9 @@ from kdp.allocation import Sharing, share
 from kdp.deviceplugin.manager import PluginManager
 from kdp.supervision import labelling
 from kdp.supervision.labelling import NodeLabels
-from kdp.supervision.supervisor import Deadlines
 from kdp.testing import SimulatedKubelet
 
-from .helpers import RESOURCE, Block, Widgets, connected, until
+from .helpers import RESOURCE, Widgets, connected, until
 
 COUNT = f"{RESOURCE}.count"
 
@@ -24,7 +23,6 @@ COUNT = f"{RESOURCE}.count"
 class Labeled(Widgets):
     answer: Any = None
     error: Exception | None = None
-    block: Block | None = None
 
     def __init__(self, *devices: kdp.Device | str) -> None:
         super().__init__(*devices)
@@ -33,8 +31,6 @@ class Labeled(Widgets):
     @override
     def labels(self, devices: Sequence[kdp.Device]) -> Any:
         self.asked.append([device.id for device in devices])
-        if self.block is not None:
-            self.block()
         if self.error is not None:
             raise self.error
         return {COUNT: str(len(devices))} if self.answer is None else self.answer
@@ -52,16 +48,16 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(labelling, "RETRY_AFTER", 0.05)
 
 
-async def test_it_is_asked_when_the_devices_changed_and_only_then(k137: SimulatedKubelet) -> None:
+async def test_it_is_asked_when_the_devices_changed_and_only_then(kubelet: SimulatedKubelet) -> None:
     backend = Labeled("w0")
-    async with connected(k137, backend, wants_labels=True) as manager:
+    async with connected(kubelet, backend, wants_labels=True) as manager:
         await until(lambda: newest(manager).values == {COUNT: "1"})
         report = await backend.report()
         seen = backend.discoveries
         report.rescan()
         await until(lambda: backend.discoveries > seen)
         report.fault("w0", "hot")
-        await k137.until(allocatable={RESOURCE: 0})
+        await kubelet.until(allocatable={RESOURCE: 0})
         assert backend.asked == [["w0"]]
         backend.devices = [kdp.Device(id="w0"), kdp.Device(id="w1", attributes={"product": "x"})]
         report.rescan()
@@ -69,33 +65,11 @@ async def test_it_is_asked_when_the_devices_changed_and_only_then(k137: Simulate
     assert backend.asked == [["w0"], ["w0", "w1"]]
 
 
-async def test_without_labels_it_is_not_called(k137: SimulatedKubelet) -> None:
-    backend = Labeled("w0")
-    async with connected(k137, backend) as manager:
-        await until(lambda: backend.discoveries > 0)
-        assert manager.supervisors[0].labelling is None
-    assert not backend.asked
-
-
-async def test_a_backend_without_the_hook_has_the_default(k137: SimulatedKubelet) -> None:
-    backend = Widgets(kdp.Device(id="w0", attributes={"product": "A B"}))
-    async with connected(k137, backend, wants_labels=True) as manager:
-        await until(lambda: newest(manager).values == {COUNT: "1", f"{RESOURCE}.product": "A-B"})
-
-
-async def test_a_hook_that_the_object_does_not_want_has_no_labels(k137: SimulatedKubelet) -> None:
-    backend = Labeled("w0")
-    backend.unused_hooks = ("labels",)
-    async with connected(k137, backend, wants_labels=True) as manager:
-        await until(lambda: newest(manager).values == {})
-    assert not backend.asked
-
-
 async def test_a_failure_keeps_the_labels_of_before_and_is_told_with_class_and_hook(
-    k137: SimulatedKubelet, caplog: pytest.LogCaptureFixture
+    kubelet: SimulatedKubelet, caplog: pytest.LogCaptureFixture
 ) -> None:
     backend = Labeled("w0")
-    async with connected(k137, backend, wants_labels=True) as manager:
+    async with connected(kubelet, backend, wants_labels=True) as manager:
         await until(lambda: newest(manager).values == {COUNT: "1"})
         backend.error = OSError("the bus is gone")
         backend.devices = [kdp.Device(id="w1")]
@@ -111,54 +85,15 @@ async def test_a_failure_keeps_the_labels_of_before_and_is_told_with_class_and_h
     assert len([r for r in caplog.records if "the labels of before stay" in r.getMessage()]) == 1
 
 
-async def test_a_wrong_label_is_left_out_and_told_with_value_and_rule(
-    k137: SimulatedKubelet, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_hardware_that_is_gone_takes_its_labels_along(kubelet: SimulatedKubelet) -> None:
     backend = Labeled("w0")
-    backend.answer = {"example.com/good": "1", "example.com/bad": "A B"}
-    async with connected(k137, backend, wants_labels=True) as manager:
-        await until(lambda: newest(manager).values == {"example.com/good": "1"})
-        problem = newest(manager).problem
-        assert problem is not None
-        assert problem.startswith("labels() of Labeled: label example.com/bad: label value 'A B': must be at most 63")
-    assert len([r for r in caplog.records if "it is left out" in r.getMessage()]) == 1
-
-
-@pytest.mark.parametrize("answer", [["example.com/x"], "example.com/x=1", 4])
-async def test_what_is_no_mapping_fails_the_hook(k137: SimulatedKubelet, answer: Any) -> None:
-    backend = Labeled("w0")
-    backend.answer = answer
-    async with connected(k137, backend, wants_labels=True) as manager:
-        await until(lambda: newest(manager).problem)
-        assert "must map labels to values" in (newest(manager).problem or "")
-        assert newest(manager).values is None
-
-
-async def test_a_hang_stands_alone(k137: SimulatedKubelet, block: Callable[[], Block]) -> None:
-    backend = Labeled("w0")
-    backend.block = block()
-    async with connected(k137, backend, wants_labels=True, deadlines=Deadlines(labels=0.2)) as manager:
-        [supervisor] = manager.supervisors
-        await until(lambda: supervisor.hooks.state.hanging == 1)
-        (await backend.report()).fault("w0", "hot")
-        await k137.until(allocatable={RESOURCE: 0})
-        assert "did not return within 0.2 s" in (newest(manager).problem or "did not return within 0.2 s")
-        backend.block.release()
-        await until(lambda: newest(manager) == NodeLabels(values={COUNT: "1"}))
-        assert supervisor.hooks.state.hanging == 0
-
-
-async def test_hardware_that_is_gone_takes_its_labels_along(k137: SimulatedKubelet) -> None:
-    backend = Labeled("w0")
-    async with connected(k137, backend, wants_labels=True) as manager:
+    async with connected(kubelet, backend, wants_labels=True) as manager:
         await until(lambda: newest(manager).values == {COUNT: "1"})
         backend.error, backend.devices = kdp.NoHardware("the card was pulled"), [kdp.Device(id="w1")]
         (await backend.report()).rescan()
         await until(lambda: newest(manager) == NodeLabels(values={}))
 
 
-@pytest.mark.parametrize("kind", [Labeled, Widgets])
-async def test_a_shared_device_counts_one_time(k137: SimulatedKubelet, kind: type[Widgets]) -> None:
-    backend = share(kind("w0", "w1"), Sharing(replicas=3))
-    async with connected(k137, backend, wants_labels=True) as manager:
+async def test_a_shared_device_counts_one_time(kubelet: SimulatedKubelet) -> None:
+    async with connected(kubelet, share(Labeled("w0", "w1"), Sharing(replicas=3)), wants_labels=True) as manager:
         await until(lambda: newest(manager).values == {COUNT: "2"})

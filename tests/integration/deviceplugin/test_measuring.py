@@ -39,9 +39,9 @@ class Meters(Widgets):
         return {"w0": {"power": 5}}
 
 
-async def test_it_is_called_at_its_own_pace(k137: SimulatedKubelet) -> None:
+async def test_it_is_called_at_its_own_pace(kubelet: SimulatedKubelet) -> None:
     backend = Meters("w0")
-    async with connected(k137, backend, measures=True) as manager:
+    async with connected(kubelet, backend, measures=True) as manager:
         [supervisor] = manager.supervisors
         await until(lambda: len(backend.times) > 5)
         assert supervisor.measuring is not None
@@ -50,19 +50,11 @@ async def test_it_is_called_at_its_own_pace(k137: SimulatedKubelet) -> None:
     assert min(gaps) > 0.04
 
 
-async def test_without_metrics_it_is_not_called(k137: SimulatedKubelet) -> None:
-    backend = Meters("w0")
-    async with connected(k137, backend) as manager:
-        await until(lambda: backend.discoveries > 0)
-        assert manager.supervisors[0].measuring is None
-    assert not backend.times
-
-
 async def test_a_failure_leaves_no_old_values_and_is_told_one_time(
-    k137: SimulatedKubelet, caplog: pytest.LogCaptureFixture
+    kubelet: SimulatedKubelet, caplog: pytest.LogCaptureFixture
 ) -> None:
     backend = Meters("w0")
-    async with connected(k137, backend, measures=True) as manager:
+    async with connected(kubelet, backend, measures=True) as manager:
         measuring = manager.supervisors[0].measuring
         assert measuring is not None
         await until(lambda: measuring.values)
@@ -75,17 +67,17 @@ async def test_a_failure_leaves_no_old_values_and_is_told_one_time(
     assert len([r for r in caplog.records if "nothing is measured meanwhile" in r.getMessage()]) == 1
 
 
-async def test_a_hang_stands_alone(k137: SimulatedKubelet, block: Callable[[], Block]) -> None:
+async def test_a_hang_stands_alone(kubelet: SimulatedKubelet, block: Callable[[], Block]) -> None:
     backend = Meters("w0")
     backend.block = block()
     deadlines = Deadlines(measure=0.2)
-    async with connected(k137, backend, measures=True, deadlines=deadlines) as manager:
+    async with connected(kubelet, backend, measures=True, deadlines=deadlines) as manager:
         [supervisor] = manager.supervisors
         await until(lambda: supervisor.hooks.state.hanging == 1)
         assert len(backend.times) == 1
         report = await backend.report()
         report.fault("w0", "hot")
-        await k137.until(allocatable={RESOURCE: 0})
+        await kubelet.until(allocatable={RESOURCE: 0})
         backend.block.release()
         measuring = supervisor.measuring
         assert measuring is not None
@@ -93,20 +85,9 @@ async def test_a_hang_stands_alone(k137: SimulatedKubelet, block: Callable[[], B
         assert supervisor.hooks.state.hanging == 0
 
 
-async def test_not_ready_closes_the_backend_as_from_any_hook(k137: SimulatedKubelet) -> None:
+async def test_a_shared_device_is_measured_one_time(kubelet: SimulatedKubelet) -> None:
     backend = Meters("w0")
-    async with connected(k137, backend, measures=True) as manager:
-        [supervisor] = manager.supervisors
-        await until(lambda: backend.times)
-        backend.error = kdp.NotReady("driver not loaded")
-        await until(lambda: supervisor.discovery.value.problem == "driver not loaded")
-        backend.error = None
-        await until(lambda: supervisor.discovery.value.problem is None)
-
-
-async def test_a_shared_device_is_measured_one_time(k137: SimulatedKubelet) -> None:
-    backend = Meters("w0")
-    async with connected(k137, share(backend, Sharing(replicas=3)), measures=True) as manager:
+    async with connected(kubelet, share(backend, Sharing(replicas=3)), measures=True) as manager:
         measuring = manager.supervisors[0].measuring
         assert measuring is not None
         await until(lambda: measuring.values)

@@ -9,9 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from typing_extensions import override
 
-import kdp
 from kdp.deviceplugin.sockets import SocketNames
 from kdp.deviceplugin.tracking.pace import Pace
 from kdp.deviceplugin.tracking.tracker import KubeletView
@@ -21,6 +19,7 @@ from ..testkit.bare_plugin import BarePlugin
 from .helpers import RESOURCE, Figure, Widgets, connected, lists, own_sockets, registers, running, until
 
 
+@pytest.mark.parametrize("profile", ["k136", "k137"])
 async def test_the_old_instance_leaves(kubelet: SimulatedKubelet, figure: Figure) -> None:
     """Scenarios 60 and 61."""
     async with running(kubelet, Widgets("w0", "w1")) as old:
@@ -44,43 +43,6 @@ async def test_the_old_instance_leaves(kubelet: SimulatedKubelet, figure: Figure
     assert all(received.healthy == 2 for received in lists(kubelet))  # nobody said goodbye with an empty list
 
 
-@pytest.mark.parametrize("profile", ["k137"])
-async def test_the_new_instance_changes_its_mind(kubelet: SimulatedKubelet) -> None:
-    """Scenario 63. A kubelet up to 1.36 stops the resource and keeps the old stream: no plugin can see that."""
-    async with connected(kubelet, Widgets("w0")) as old:
-        async with running(kubelet, Widgets("w0")):
-            await kubelet.until(lambda: kubelet.streams(RESOURCE) == 2)
-        await kubelet.until(lambda: kubelet.events.of(events.Disconnected), allocatable={RESOURCE: 1})
-        assert kubelet.streams(RESOURCE) == 1
-        await kubelet.plugin(RESOURCE).allocate(["w0"])
-        assert old.status().resources[RESOURCE].devices == 1
-
-
-@pytest.mark.parametrize("profile", ["k137"])
-async def test_the_new_instance_never_gets_in(kubelet: SimulatedKubelet) -> None:
-    """Scenario 62: a newcomer whose registration fails does the old one no harm."""
-    async with connected(kubelet, Widgets("w0")) as old:
-        kubelet.faults.refuse_register(
-            "failed to get device plugin options: rpc error: code = Internal desc = x", times=3
-        )
-        async with running(kubelet, Widgets("w0")):
-            await kubelet.until(lambda: len(registers(kubelet)) >= 4)
-        await kubelet.until(allocatable={RESOURCE: 1})
-        assert old.is_ready
-
-
-async def test_a_newcomer_without_devices_registers_nothing(kubelet: SimulatedKubelet) -> None:
-    class Away(Widgets):
-        @override
-        def open(self) -> None:
-            raise kdp.NotReady("no driver")
-
-    async with connected(kubelet, Widgets("w0")):
-        async with running(kubelet, Away("w0")) as away:
-            assert not away.is_ready
-        assert len(registers(kubelet)) == kubelet.streams(RESOURCE) == 1
-
-
 LISTENING = """
 import socket, sys
 listening = socket.socket(socket.AF_UNIX)
@@ -102,28 +64,13 @@ def listening(path: Path) -> Iterator[int]:
         process.communicate()  # at the end of its input it ends
 
 
-async def test_two_processes_of_one_resource_say_so(k137: SimulatedKubelet, caplog: pytest.LogCaptureFixture) -> None:
-    """They took the resource from each other in silence."""
-    path = SocketNames(k137.paths.device_plugin_dir, RESOURCE).path(1)
-    with listening(path) as pid:
-        async with connected(k137, Widgets("w0")), connected(k137, Widgets("w0")):
-            told = [message for message in caplog.messages if "serves this resource as well" in message]
-    expected = (
-        f"{RESOURCE}: process {pid} serves this resource as well, at {path.name}; "
-        "the kubelet uses whichever registered last: unless this is an update, stop one of them"
-    )
-    assert told == [expected] * 2, "once each, and not of each other: they are one process"
-    async with connected(k137, Widgets("w0")):
-        assert len([message for message in caplog.messages if "as well" in message]) == 2
-
-
 async def test_a_second_process_that_comes_later_is_noticed_and_its_end_too(
-    k137: SimulatedKubelet, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    kubelet: SimulatedKubelet, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was said at the start only: a second DaemonSet a day later was silent."""
     monkeypatch.setattr("kdp.deviceplugin.plugin.RIVAL_PAUSE", 0.05)
-    path = SocketNames(k137.paths.device_plugin_dir, RESOURCE).path(1)
-    async with connected(k137, Widgets("w0")) as manager:
+    path = SocketNames(kubelet.paths.device_plugin_dir, RESOURCE).path(1)
+    async with connected(kubelet, Widgets("w0")) as manager:
         assert "rival" not in manager.status().resources[RESOURCE].details
         with listening(path) as pid:
             await until(lambda: "rival" in manager.status().resources[RESOURCE].details)
@@ -136,14 +83,14 @@ async def test_a_second_process_that_comes_later_is_noticed_and_its_end_too(
 
 
 async def test_another_plugin_of_the_resource_is_known_by_its_ids(
-    k137: SimulatedKubelet, caplog: pytest.LogCaptureFixture
+    kubelet: SimulatedKubelet, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A plugin that is not made with kdp has no socket that tells its resource."""
     quick = Pace(after_connect=0.05, period=0.05, again=0.05, between=0.05, lasting=1.0)
-    async with connected(k137, Widgets("w0"), pace=quick) as manager:
-        bare = BarePlugin(k137.paths.device_plugin_dir, devices={"x0": "Healthy", "x1": "Healthy"})
+    async with connected(kubelet, Widgets("w0"), pace=quick) as manager:
+        bare = BarePlugin(kubelet.paths.device_plugin_dir, devices={"x0": "Healthy", "x1": "Healthy"})
         await bare.serve()
-        await bare.register(k137.paths.kubelet_socket)
+        await bare.register(kubelet.paths.kubelet_socket)
         await until(lambda: "rival" in manager.status().resources[RESOURCE].details)
         assert "2 devices that are not ours, as x0" in str(manager.status().resources[RESOURCE].details["rival"])
         assert manager.kubelet_view(RESOURCE) == KubeletView(disagrees=True, foreign=2)

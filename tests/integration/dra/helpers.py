@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from tests.unit.dra.claims.claims_world import Claims, until
 
 import kdp
 from kdp.concurrency.observable import Observable
+from kdp.daemon.serving import serve
 from kdp.dra.driver import DraDriver
 from kdp.dra.options import DriverOptions
 from kdp.dra.publishing.actions import PublisherStatus
@@ -22,10 +24,16 @@ from kdp.proto.dra.v1 import api_pb2 as v1
 from kdp.proto.dra.v1beta1 import api_pb2 as v1beta1
 from kdp.proto.drahealth.v1 import api_pb2 as health
 from kdp.proto.pluginregistration.v1 import api_pb2 as watcher
+from kdp_testkit.dra import objects
+from kdp_testkit.dra.kubelet import SimulatedDraKubelet
+from kdp_testkit.dra.server import SimulatedApiServer
 from kdp_testkit.patience import PATIENCE
 
-__all__ = ["DRIVER", "Driver", "Publisher", "heard", "running"]
+from .test_publisher import kubeconfig
 
+__all__ = ["DRIVER", "Driver", "Publisher", "Served", "heard", "running", "serving"]
+
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 DRIVER = "widget.example.com"
 SERVICE = "k8s.io.kubelet.pkg.apis.dra"
 
@@ -158,3 +166,55 @@ async def running(folder: Path, backend: kdp.DeviceBackend, *, wait: bool = True
         if wait:
             await until(driver.sockets)
         yield driver
+
+
+class Served:
+    """A driver that runs as its program does, between a simulated API server and a simulated kubelet."""
+
+    def __init__(self, folder: Path, server: SimulatedApiServer, kubelet: SimulatedDraKubelet) -> None:
+        self.folder = folder
+        self.server = server
+        self._plugins = KubeletPaths.under(kubelet.root).plugins_dir
+
+    async def claim(self, name: str, device: str) -> str:
+        """Make a claim as if the scheduler had allocated the device to it; return its UID."""
+        made = await self.server.ask("POST", CLAIMS, objects.claim(name))
+        made["status"] = {"allocation": objects.allocation([objects.result(DRIVER, device)])}
+        await self.server.ask("PUT", f"{CLAIMS}/{name}/status", made)
+        uid: str = made["metadata"]["uid"]
+        return uid
+
+    async def call(self, method: str, name: str, uid: str) -> None:
+        """Call a method of the driver with a claim, as the kubelet does."""
+        [service] = (self._plugins / DRIVER).glob("[!.]*.sock")
+        request = v1.NodePrepareResourcesRequest(claims=[v1.Claim(namespace="default", name=name, uid=uid)])
+        async with open_channel(service) as channel:
+            call: Any = channel.unary_unary(f"/{SERVICE}.v1.DRAPlugin/{method}")
+            await call(request.SerializeToString(), timeout=PATIENCE)
+
+
+@asynccontextmanager
+async def serving(
+    folder: Path, backend: kdp.DeviceBackend, *, node: dict[str, Any] | None = None, **options: Any
+) -> AsyncIterator[Served]:
+    """Run a backend with `kdp.serve` on a node of a simulated cluster."""
+    async with (
+        SimulatedApiServer() as server,
+        SimulatedDraKubelet(server.ask, folder) as kubelet,
+        anyio.create_task_group() as tasks,
+    ):
+        await server.ask("POST", "/api/v1/nodes", node or objects.node())
+        run = functools.partial(
+            serve,
+            backend,
+            mode="dra",
+            node_name="node0",
+            kubelet_root=kubelet.root,
+            kubeconfig=kubeconfig(folder, server.url),
+            state_dir=folder / "state",
+            cdi_dir=folder / "cdi",
+            **options,
+        )
+        tasks.start_soon(run)
+        yield Served(folder, server, kubelet)
+        tasks.cancel_scope.cancel()

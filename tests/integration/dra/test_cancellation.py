@@ -30,14 +30,14 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.filterwarnings(
     "ignore:Exception ignored in. <(socket|function _SelectorTransport):pytest.PytestUnraisableExceptionWarning"
 )
-@pytest.mark.parametrize("again_after", [None, 0, 3, 30])
+@pytest.mark.parametrize("again_after", [None, 3])
 async def test_a_cancelled_driver_ends_in_order_whenever_that_is_and_how_often(
     tmp_path_factory: pytest.TempPathFactory, again_after: int | None
 ) -> None:
     folder: Path = tmp_path_factory.mktemp("d")
     async with SimulatedApiServer() as server, SimulatedDraKubelet(server.ask, folder) as kubelet:
         await server.ask("POST", "/api/v1/nodes", node())
-        for begun_for in (*range(20), 40, 80, 160, 320):
+        for begun_for in (*range(0, 20, 2), 80, 320):
             service = asyncio.create_task(
                 serve(
                     Widgets("w0"),

@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
+from click.testing import CliRunner
 from tests.unit.dra.claims.claims_world import Widgets
 
 import kdp
+from kdp.cli.app import kdp as command_line
 from kdp.cluster.client import KubeApi
 from kdp.dra.controller import PoolController, remove_pool
 from kdp.dra.options import ControllerOptions
@@ -25,7 +28,7 @@ from kdp_testkit.dra.pods import DraPod
 from kdp_testkit.dra.rules import Account
 from kdp_testkit.patience import PATIENCE
 
-from .test_simulated import CLAIMS, DRIVER, PROFILES, SLICES, Node, driver_on, node_of
+from .test_simulated import CLAIMS, DRIVER, SLICES, Node, driver_on, node_of
 
 POOL = "fabric-a"
 ONES = ["w0", "w1", "w2", "w3"]
@@ -65,11 +68,8 @@ def writes(node: Node) -> list[str]:
     return [each for each in requests if SLICES in each and not each.startswith("GET")]
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-async def test_a_pool_outlives_its_controller_and_every_kubelet_and_goes_at_uninstall(
-    folder: Path, profile: str
-) -> None:
-    async with node_of(folder, profile) as node:
+async def test_a_pool_outlives_its_controller_and_every_kubelet_and_goes_at_uninstall(folder: Path) -> None:
+    async with node_of(folder, "k137") as node:
         labels = {"example.com/fabric": "a", "example.com/zone": "1"}
         async with controller_at(node, Widgets(), labels=labels) as controller:
             await node.published(4)
@@ -127,9 +127,8 @@ async def test_without_labels_all_nodes_can_use_it_and_what_changes_is_published
             assert [taint["key"] for taint in dark["taints"]] == [f"{DRIVER}/unhealthy"]
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-async def test_a_nodes_driver_prepares_claims_of_the_pool_and_publishes_nothing(folder: Path, profile: str) -> None:
-    async with node_of(folder, profile) as node:
+async def test_a_nodes_driver_prepares_claims_of_the_pool_and_publishes_nothing(folder: Path) -> None:
+    async with node_of(folder, "k137") as node:
         backend = Widgets()
         # What a claim says of devices that are not of one node may be written from any node only, since 1.36.
         rules = {
@@ -176,33 +175,19 @@ async def test_the_commands_publish_and_remove_a_pool(folder: Path) -> None:
             with anyio.fail_after(PATIENCE):
                 assert await process.wait() == 0
         assert await node.devices() == ONES
-        command = [
-            sys.executable,
-            "-m",
-            "kdp",
-            "unpublish",
-            DRIVER,
-            f"--pool={POOL}",
-            f"--kubeconfig={node.kubeconfig}",
-        ]
-        done = await anyio.run_process(command)
-        assert done.stdout.decode() == f"1 slices of pool {POOL} of {DRIVER} are deleted\n"
+        command = ["unpublish", DRIVER, f"--pool={POOL}", f"--kubeconfig={node.kubeconfig}"]
+        done = await anyio.to_thread.run_sync(CliRunner().invoke, command_line, command)
+        assert done.output == f"1 slices of pool {POOL} of {DRIVER} are deleted\n"
         assert await node.slices() == []
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["DRIVER"], "--pool is missing"),
-        (["DRIVER", "--pool=A"], "pool 'A': must be DNS names"),
-        (["Widget", "--pool=a"], "'Widget'"),
-    ],
+    ("arguments", "message"), [([DRIVER], "--pool is missing"), ([DRIVER, "--pool=A"], "pool 'A': must be DNS names")]
 )
-async def test_what_is_wrong_with_the_command_is_a_sentence(arguments: list[str], message: str) -> None:
-    words = [DRIVER if word == "DRIVER" else word for word in arguments]
-    done = await anyio.run_process([sys.executable, "-m", "kdp", "unpublish", *words], check=False)
-    assert done.returncode == 2
-    assert message in done.stderr.decode()
+def test_what_is_wrong_with_the_command_is_a_sentence(arguments: list[str], message: str) -> None:
+    done = CliRunner().invoke(command_line, ["unpublish", *arguments])
+    assert done.exit_code == 2
+    assert message in done.output
 
 
 async def test_one_controller_has_one_backend_and_a_name() -> None:

@@ -4,11 +4,9 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
-import grpc
 import pytest
 from tests.unit.dra.claims.claim_objects import claim, result
 from tests.unit.dra.claims.claims_world import Widgets, until
@@ -91,19 +89,6 @@ async def test_dead_sockets_go_and_live_ones_of_others_are_respected(folder: Pat
         async with running(folder, Widgets(), wait=False) as second:
             await until(lambda: "another process answers at" in (second.driver.status().drivers[DRIVER].reason or ""))
         assert (await driver.info()).name == DRIVER, "the first one was not disturbed"
-
-
-async def test_a_live_driver_in_go_is_respected(folder: Path) -> None:
-    """Its name is the same."""
-    registry = folder / "plugins_registry"
-    registry.mkdir()
-    with socket.socket(socket.AF_UNIX) as living:
-        living.bind(str(registry / f"{DRIVER}-reg.sock"))
-        living.listen()
-        async with running(folder, Widgets(), wait=False) as driver:
-            answers = f"another process answers at {registry}/{DRIVER}-reg.sock: stop it"
-            await until(lambda: answers in (driver.driver.status().drivers[DRIVER].reason or ""))
-        assert driver.sockets() == [f"{DRIVER}-reg.sock"]
 
 
 async def test_a_missing_registry_is_said_and_waited_for(folder: Path) -> None:
@@ -273,7 +258,7 @@ async def test_health_is_told_again_before_it_is_too_old(folder: Path, monkeypat
             assert await heard(stream) == {"w0": (HEALTHY, "")}
 
 
-@pytest.mark.parametrize("effect", [None, "NoSchedule", "NoExecute"])
+@pytest.mark.parametrize("effect", [None, "NoExecute"])
 async def test_a_sick_device_has_the_taint_of_the_policy(folder: Path, effect: TaintEffect | None) -> None:
     backend = Widgets("w0", "w1")
     async with running(folder, backend, health_taint=effect) as driver:
@@ -376,34 +361,6 @@ async def test_what_somebody_must_do_something_about_is_an_event_once(
         assert len(driver.api.events) == 2
 
 
-async def test_counters_are_published_with_the_devices(folder: Path) -> None:
-    class Partitions(Widgets):
-        @override
-        def counters(self) -> dict[str, dict[str, int]]:
-            return {"card": {"memory": 4}}
-
-    async with running(folder, Partitions("w0")) as driver:
-        await driver.notify()
-        await until(lambda: driver.publisher.published)
-        assert driver.publisher.more[0] == ({"card": {"memory": 4}}, {"w0": {}})
-
-
-async def test_links_are_not_polled_because_no_protocol_reads_them(folder: Path) -> None:
-    class Linked(Widgets):
-        asked = 0
-
-        @override
-        def links(self, devices: Sequence[kdp.Device]) -> dict[tuple[str, str], float]:
-            self.asked += 1
-            return {}
-
-    backend = Linked("w0")
-    async with running(folder, backend) as driver:
-        await driver.notify()
-        await until(lambda: driver.publisher.published)
-    assert not backend.asked
-
-
 async def test_wrong_drivers_are_refused() -> None:
     class Nameless(Widgets):
         resource = None  # type: ignore[assignment]
@@ -434,10 +391,3 @@ async def test_what_cdi_cannot_carry_is_said_when_it_is_declared(folder: Path, m
         with anyio.fail_after(PATIENCE):
             answer = await driver.prepare(claim())
         assert answer.claims[claim().uid].error.startswith("Widgets is not ready: discover() of Widgets: annotation")
-
-
-async def test_an_unknown_method_is_unimplemented(folder: Path) -> None:
-    async with running(folder, Widgets()) as driver:
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await driver.call("v1.DRAPlugin/NodePrepareResources", [])
-        assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED

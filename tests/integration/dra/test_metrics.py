@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -13,20 +12,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.unit.dra.claims.claims_world import Widgets
 
 from kdp.cli.asking import ask
-from kdp.daemon.serving import serve
-from kdp.kubelet import KubeletPaths
-from kdp.kubelet.channel import open_channel
 from kdp.operations.series import SERIES
-from kdp.proto.dra.v1 import api_pb2 as v1
-from kdp_testkit.dra.kubelet import SimulatedDraKubelet
-from kdp_testkit.dra.objects import allocation, claim, node, result
-from kdp_testkit.dra.server import SimulatedApiServer
 from kdp_testkit.patience import PATIENCE
 
-from .helpers import DRIVER
-from .test_publisher import kubeconfig
+from .helpers import DRIVER, serving
 
-CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 OF_DRIVER = {"resource": DRIVER}
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -52,27 +42,7 @@ async def shows(path: Path, name: str, value: float, **labels: str) -> None:
 async def test_each_series_of_a_driver_shows_what_happened(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder: Path = tmp_path_factory.mktemp("d")
     own = folder / "own.sock"
-    async with (
-        SimulatedApiServer() as server,
-        SimulatedDraKubelet(server.ask, folder) as kubelet,
-        anyio.create_task_group() as tasks,
-    ):
-        await server.ask("POST", "/api/v1/nodes", node())
-
-        async def run() -> None:
-            await serve(
-                Widgets("w0", "w1"),
-                mode="dra",
-                node_name="node0",
-                kubelet_root=kubelet.root,
-                kubeconfig=kubeconfig(folder, server.url),
-                state_dir=folder / "state",
-                cdi_dir=folder / "cdi",
-                socket=own,
-                metrics="on",
-            )
-
-        tasks.start_soon(run)
+    async with serving(folder, Widgets("w0", "w1"), socket=own, metrics="on") as driver:
         await shows(own, "kdp_registered", 1, **OF_DRIVER)
         await shows(own, "kdp_resource_slices", 1, **OF_DRIVER)
         await shows(own, "kdp_publication_age_seconds", 0, **OF_DRIVER)
@@ -90,29 +60,18 @@ async def test_each_series_of_a_driver_shows_what_happened(tmp_path_factory: pyt
         await shows(own, "kdp_api_requests_total", 1, verb="create", object="resourceslices", code="ok")
         await shows(own, "kdp_prepared_claims", 0, **OF_DRIVER)
 
-        made = await server.ask("POST", CLAIMS, claim("c"))
-        made["status"] = {"allocation": allocation([result(DRIVER, "w0")])}
-        await server.ask("PUT", f"{CLAIMS}/c/status", made)
-        [service] = (KubeletPaths.under(kubelet.root).plugins_dir / DRIVER).glob("[!.]*.sock")
-
-        async def call(method: str, uid: str) -> None:
-            request = v1.NodePrepareResourcesRequest(claims=[v1.Claim(namespace="default", name="c", uid=uid)])
-            async with open_channel(service) as channel:
-                asked: Any = channel.unary_unary(f"/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/{method}")
-                await asked(request.SerializeToString(), timeout=PATIENCE)
-
+        uid = await driver.claim("c", "w0")
         prepare, unprepare = {"method": "NodePrepareResources"}, {"method": "NodeUnprepareResources"}
-        await call("NodePrepareResources", made["metadata"]["uid"])
+        await driver.call("NodePrepareResources", "c", uid)
         await shows(own, "kdp_prepared_claims", 1, **OF_DRIVER)
         await shows(own, "kdp_calls_total", 1, code="OK", **prepare, **OF_DRIVER)
-        await call("NodePrepareResources", "another-uid")
+        await driver.call("NodePrepareResources", "c", "another-uid")
         await shows(own, "kdp_calls_total", 1, code="CLAIM_FAILED", **prepare, **OF_DRIVER)
         await shows(own, "kdp_call_duration_seconds_count", 2, **prepare, **OF_DRIVER)
-        await call("NodeUnprepareResources", made["metadata"]["uid"])
+        await driver.call("NodeUnprepareResources", "c", uid)
         await shows(own, "kdp_prepared_claims", 0, **OF_DRIVER)
         await shows(own, "kdp_calls_total", 1, code="OK", **unprepare, **OF_DRIVER)
 
         names = {name.partition("_bucket")[0] for name, _ in await samples(own)}
         assert {each.name for each in SERIES if each.modes == "dra"} <= names
         assert not {each.name for each in SERIES if each.modes in ("device-plugin", "pods")} & names
-        tasks.cancel_scope.cancel()

@@ -30,13 +30,10 @@ DEVICES_OF_NUMBERS = {
 }
 NO_SLICES = [
     json.dumps(DEVICES_OF_NUMBERS).encode(),
-    b'{"metadata": {"resourceVersion": "1"}, "items": [null]}',
     b'{"items": null}',
-    b'{"kind": "Status", "status": "Failure", "message": "no"}',
     b"<html>portal</html>",
-    b"",
 ]
-NO_CLAIMS = [b"null", b"[]", b'"x"', b"{}", b"<html>", b'{"kind": "Status", "status": "Failure"}']
+NO_CLAIMS = [b"null", b"{}", b"<html>"]
 
 
 @pytest.mark.parametrize("content", NO_SLICES, ids=ascii)
@@ -75,7 +72,7 @@ async def test_a_claim_that_is_none_fails_alone_with_a_sentence(folder: Path, ca
         await node.kubelet.stop_pod(user)
 
 
-@pytest.mark.parametrize("content", [b"{}", b"<html>no such page</html>", b"null"])
+@pytest.mark.parametrize("content", [b"{}", b"<html>no such page</html>"])
 async def test_a_claim_is_not_undone_because_a_proxy_says_that_it_is_gone(folder: Path, content: bytes) -> None:
     backend = Widgets()
     async with node_of(folder, "k137") as node, driver_on(node, backend, claim_grace=0.02) as driver:
@@ -93,7 +90,7 @@ async def test_a_claim_is_not_undone_because_a_proxy_says_that_it_is_gone(folder
         await node.kubelet.stop_pod(user)
 
 
-@pytest.mark.parametrize(("status", "content"), [(404, b"{}"), (404, b"<html>"), (200, b"{}"), (200, b'{"status": 1}')])
+@pytest.mark.parametrize(("status", "content"), [(404, b"<html>"), (200, b"{}")])
 async def test_a_strangers_slice_goes_although_a_proxy_says_that_it_is_gone(
     folder: Path, status: int, content: bytes
 ) -> None:

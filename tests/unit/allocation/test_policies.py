@@ -17,7 +17,7 @@ from ..strategies import effort, scaled
 from .brute import Question, best_first, question
 
 CASES = scaled(10_000)
-PARTS = 20
+PARTS = 10
 """Parts of the cases, so that they share the processors."""
 
 UNHURRIED = math.inf
@@ -30,7 +30,7 @@ def ask(policy: str, asked: Question, *, why: bool = False) -> Choice:
     )
 
 
-@pytest.mark.parametrize("part", [0, 1, *(pytest.param(part, marks=pytest.mark.slow) for part in range(2, PARTS))])
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, PARTS))])
 def test_linked_is_what_all_sets_say(part: int) -> None:
     for i in range(part, CASES, PARTS):
         asked = question(f"linked {i}")
@@ -92,40 +92,8 @@ def test_weights_that_are_scaled_change_nothing(seed: str) -> None:
         assert ask("linked", scaled).chosen == ask("linked", asked).chosen
 
 
-@effort(100)
-@given(seeds)
-def test_spread_takes_as_many_units_as_there_can_be(seed: str) -> None:
-    asked = question(seed)
-    asked = attrs.evolve(asked, must=())
-    chosen = ask("spread", asked).chosen
-    assert len({d.unit for d in asked.devices if d.id in chosen}) == min(asked.size, len(asked.units))
-
-
-@effort(100)
-@given(seeds)
-def test_packed_needs_no_more_units_than_the_largest_ones_would(seed: str) -> None:
-    asked = attrs.evolve(question(seed), must=())
-    sizes = sorted((sum(d.unit == unit for d in asked.devices) for unit in asked.units), reverse=True)
-    needed = next(n for n in range(len(sizes) + 1) if sum(sizes[:n]) >= asked.size)
-    assert ask("packed", asked).objective["units"] == needed
-
-
-@effort(100)
-@given(seeds)
-def test_numa_stays_on_one_node_if_one_is_enough(seed: str) -> None:
-    asked = attrs.evolve(question(seed), must=())
-    nodes = {node for d in asked.devices for node in d.numa_nodes}
-    enough = any(sum(set(d.numa_nodes) <= {node} for d in asked.devices) >= asked.size for node in nodes)
-    if enough:
-        assert (ask("numa", asked).objective["numa_nodes"] or 0) <= 1
-
-
 def devices(count: int, per_unit: int = 1) -> list[Device]:
     return [Device(id=f"gpu-{i}", unit=f"card-{i // per_unit}") for i in range(count)]
-
-
-def test_first_counts_as_people_do() -> None:
-    assert choose("first", devices(12), 3).chosen == ("gpu-0", "gpu-1", "gpu-2")
 
 
 def test_a_single_device_is_taken_where_it_breaks_least() -> None:
@@ -156,11 +124,6 @@ def test_an_answer_says_why() -> None:
     assert explain("linked", plain, 1).objective["bottleneck"] is None
 
 
-def test_there_is_no_runner_up_where_there_is_no_choice() -> None:
-    assert explain("first", devices(3), 3).runner_up is None
-    assert explain("first", devices(3), 1, must_include=["gpu-2"]).runner_up is None
-
-
 def test_a_search_that_ends_at_its_budget_says_so() -> None:
     rng = random.Random(1)  # noqa: S311 - for repeatability
     plain = devices(64)
@@ -169,19 +132,6 @@ def test_a_search_that_ends_at_its_budget_says_so() -> None:
     choice = choose("linked", plain, 20, topology=topology, budget=0.0)
     assert not choice.proven
     assert len(choice.chosen) == 20
-
-
-def test_numa_nodes_across_a_large_tree_may_end_at_the_budget_too() -> None:
-    plain = [Device(id=f"vf-{i}", numa_nodes=(i * 7 % 8,)) for i in range(96)]
-    choice = choose("linked", plain, 50, budget=0.0)
-    assert (choice.proven, len(choice.chosen)) == (False, 50)
-
-
-def test_dozens_of_numa_nodes_may_end_at_the_budget_too() -> None:
-    plain = [Device(id=f"vf-{i}", numa_nodes=(i % 40,)) for i in range(80)]
-    choice = choose("numa", plain, 30, budget=0.0)
-    assert not choice.proven
-    assert choice.objective["numa_nodes"] == 15
 
 
 def test_packed_at_its_budget_still_breaks_few_units() -> None:
@@ -197,7 +147,6 @@ def test_packed_at_its_budget_still_breaks_few_units() -> None:
     [
         ("best", 1, [], "policy 'best': must be one of first, packed, spread, numa, linked"),
         ("first", 0, [], "size 0: must be 1 or more"),
-        ("first", -3, [], "size -3: must be 1 or more"),
         ("linked", 5, [], "size 5: only 4 devices are available"),
         ("linked", 2, ["gpu-9"], "must-include 'gpu-9': must be one of the available devices"),
         ("linked", 1, ["gpu-0", "gpu-1"], "size 1: 2 devices must be included"),

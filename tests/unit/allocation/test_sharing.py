@@ -42,15 +42,6 @@ def test_an_id_without_room_for_the_replicas_number_is_refused() -> None:
         replica_id("x" * 59, 0)
 
 
-def test_other_ids_are_their_own() -> None:
-    assert [base_id(name) for name in ("gpu-0", "a::b", "::", "0000:01:00.0")] == [
-        "gpu-0",
-        "a::b",
-        "::",
-        "0000:01:00.0",
-    ]
-
-
 # -- rules -------------------------------------------------------------------------------------------------------------
 
 
@@ -58,8 +49,6 @@ def test_other_ids_are_their_own() -> None:
     ("options", "what"),
     [
         ({"replicas": 0}, "replicas 0: must be a whole number from 1 to 1000"),
-        ({"replicas": -1}, "replicas -1: must be"),
-        ({"replicas": 1001}, "replicas 1001: must be"),
         ({"replicas": True}, "replicas True: must be"),
         ({"replicas": 2, "placement": "even"}, "placement 'even': must be one of distinct, packed, spread"),
         ({"replicas": 2, "limit": 0}, "limit 0: must be 1 or more"),
@@ -71,10 +60,9 @@ def test_a_wrong_rule_is_refused(options: dict[str, Any], what: str) -> None:
         Sharing(**options)
 
 
-@pytest.mark.parametrize("selector", ["", "model="])
-def test_a_selector_without_a_pattern_is_refused(selector: str) -> None:
+def test_a_selector_without_a_pattern_is_refused() -> None:
     with pytest.raises(InvalidValueError, match="must be a pattern of ids or NAME=PATTERN"):
-        Override(selector, 2)
+        Override("model=", 2)
 
 
 @pytest.mark.parametrize(
@@ -82,9 +70,7 @@ def test_a_selector_without_a_pattern_is_refused(selector: str) -> None:
     [
         ("gpu-*", True),
         ("mig-?", False),
-        ("id=gpu-1", True),
         ("unit=card-*", True),
-        ("resource=example.com/gpu", True),
         ("resource=example.com/nic", False),
         ("model=A100*", True),
         ("memoryGiB=80", True),
@@ -157,12 +143,6 @@ def test_a_shared_backend_advertises_replicas_of_one_unit() -> None:
     ]
 
 
-def test_ids_stay_when_there_are_more_replicas() -> None:
-    few: Any = share(Gpus(), Sharing(replicas=1)).discover()
-    many: Any = share(Gpus(), Sharing(replicas=5)).discover()
-    assert {d.id for d in few} == {"gpu-0::0", "gpu-1::0"} <= {d.id for d in many}
-
-
 def test_overrides_count_for_what_they_select_and_the_rest_is_not_shared() -> None:
     sharing = Sharing(overrides=[Override("model=T4", 2), Override("gpu-*", 3)], rename=True)
     found: Any = share(Gpus(), sharing).discover()
@@ -188,26 +168,12 @@ def test_a_renamed_resource_is_the_static_one_too() -> None:
         _ = shared.resource
 
 
-def test_a_long_id_is_refused_by_discover() -> None:
-    inner = Gpus()
-    inner.devices = [Device(id="x" * 59)]
-    with pytest.raises(InvalidValueError, match="at most 58 characters, this has 59"):
-        share(inner, Sharing(replicas=2)).discover()
-
-
 @pytest.mark.parametrize(("replicas", "overrides"), [(2, ()), (None, (Override("other", 2),))])
 def test_an_id_that_reads_like_a_replicas_is_refused(replicas: int | None, overrides: tuple[Override, ...]) -> None:
     inner = Gpus()
     inner.devices = [Device(id="card::1")]
     with pytest.raises(InvalidValueError, match=r"device id 'card::1': '::' and a number .* valid is 'card'"):
         share(inner, Sharing(replicas=replicas, overrides=overrides)).discover()
-
-
-def test_what_is_no_device_is_left_to_whoever_checks_it() -> None:
-    inner: Any = Gpus()
-    inner.devices = ["gpu-0"]
-    found: Any = share(inner, Sharing(replicas=2)).discover()
-    assert found == ["gpu-0"]
 
 
 def test_only_hooks_that_the_vendor_wrote_are_there_and_texts_name_his_class() -> None:
@@ -221,14 +187,6 @@ def test_only_hooks_that_the_vendor_wrote_are_there_and_texts_name_his_class() -
     assert not inspect.iscoroutinefunction(shared.watch)
 
 
-def test_hooks_that_the_backend_inside_does_not_use_are_not_there() -> None:
-    inner = Gpus()
-    inner.unused_hooks = ["released", "allocate"]
-    shared = share(inner, Sharing(replicas=2, limit=1))
-    assert not is_overridden(shared, "released")
-    assert is_overridden(shared, "allocate"), "which knows the limit"
-
-
 def test_the_same_device_again_has_the_same_replicas_and_an_equal_one_new_handles() -> None:
     inner = Gpus()
     shared = share(inner, Sharing(replicas=2))
@@ -240,21 +198,9 @@ def test_the_same_device_again_has_the_same_replicas_and_an_equal_one_new_handle
     assert {device.handle.device.handle for device in again} == {"new"}
 
 
-def test_attributes_are_read_from_the_backend_inside_each_time() -> None:
-    inner = Gpus()
-    shared = share(inner, Sharing(replicas=2))
-    inner.joined_env, inner.policy, inner.poll_interval = {"A": ","}, "linked", 9.0
-    assert (shared.joined_env, shared.policy, shared.poll_interval) == ({"A": ","}, "linked", 9.0)
-
-
 def test_every_hook_of_a_backend_reaches_the_one_inside() -> None:
     hooks = {name for name, held in vars(kdp.DeviceBackend).items() if callable(held) and not name.startswith("_")}
     assert set(_WRAPPERS) == hooks
-
-
-def test_sharing_twice_is_refused() -> None:
-    with pytest.raises(InvalidValueError, match="shared already"):
-        share(share(Gpus(), Sharing(replicas=2)), Sharing(replicas=2))
 
 
 def test_allocate_sees_each_device_once_with_its_own_handle_and_its_state_is_kept() -> None:

@@ -21,8 +21,6 @@ def spec(*edits: CdiEdits, kind: str = KIND, name: str = "w-", **more: Any) -> C
     ("needs", "version"),
     [
         (spec(ENV), "0.3.0"),
-        (spec(CdiEdits(device_nodes=[CdiNode(path="/dev/w")])), "0.3.0"),
-        (spec(CdiEdits(device_nodes=[CdiNode(path="/dev/w", host_path="/dev/w")])), "0.3.0"),
         (spec(CdiEdits(mounts=[CdiMount(host_path="/a", container_path="/b", type="tmpfs")])), "0.4.0"),
         (spec(CdiEdits(device_nodes=[CdiNode(path="/dev/w", host_path="/dev/w0")])), "0.5.0"),
         (spec(ENV, name="0"), "0.5.0"),
@@ -31,7 +29,6 @@ def spec(*edits: CdiEdits, kind: str = KIND, name: str = "w-", **more: Any) -> C
         (spec(CdiEdits(additional_gids=[44])), "0.7.0"),
         (spec(CdiEdits(net_devices=[CdiNetDevice(host_interface_name="ib0", name="net1")])), "1.1.0"),
         (spec(ENV, CdiEdits(additional_gids=[44]), name="0"), "0.7.0"),
-        (spec(ENV, edits=CdiEdits(mounts=[CdiMount(host_path="/a", container_path="/b", type="bind")])), "0.4.0"),
     ],
 )
 def test_the_version_is_the_lowest_that_will_do(needs: CdiSpec, version: str) -> None:
@@ -81,9 +78,7 @@ def test_a_file_says_what_is_there_and_no_more() -> None:
             lambda: CdiEdits(device_nodes=["/dev/w"]),  # type: ignore[list-item] # pyright: ignore[reportArgumentType]
             "'/dev/w': must be a CdiNode, this is a str",
         ),
-        (lambda: CdiNode(path="dev/w"), "container path 'dev/w'"),
         (lambda: CdiNode(path="/dev/w", permissions="rx"), "permissions 'rx': must be of 'rwm'"),
-        (lambda: CdiMount(host_path="w", container_path="/w"), "host path 'w'"),
     ],
 )
 def test_what_the_specification_forbids_is_refused(wrong: Any, sentence: str) -> None:
@@ -91,7 +86,6 @@ def test_what_the_specification_forbids_is_refused(wrong: Any, sentence: str) ->
         wrong()
 
 
-@pytest.mark.parametrize("number", [-1, 2**32, 2**40, True, 1.5, "7"])
 @pytest.mark.parametrize(
     ("field", "sentence"),
     [
@@ -101,13 +95,12 @@ def test_what_the_specification_forbids_is_refused(wrong: Any, sentence: str) ->
         ("additional_gids", "CDI additional group {}: must be a whole number from 1 to 4294967295; valid is 44"),
     ],
 )
-def test_a_number_that_does_not_fit_into_32_bits_does_not_spoil_a_whole_file(
-    field: str, number: Any, sentence: str
-) -> None:
-    fields: dict[str, Any] = {field: [44, number]} if field == "additional_gids" else {"path": "/dev/w", field: number}
-    with pytest.raises(InvalidValueError) as caught:
-        (CdiEdits if field == "additional_gids" else CdiNode)(**fields)
-    assert str(caught.value) == sentence.format(repr(number))
+def test_a_number_that_does_not_fit_into_32_bits_does_not_spoil_a_whole_file(field: str, sentence: str) -> None:
+    for number in (-1, 2**32, True, 1.5):
+        value: Any = [44, number] if field == "additional_gids" else number
+        with pytest.raises(InvalidValueError) as caught:
+            CdiEdits(additional_gids=value) if field == "additional_gids" else CdiNode(path="/dev/w", **{field: value})
+        assert str(caught.value) == sentence.format(repr(number))
 
 
 def test_every_number_that_fits_into_32_bits_stays() -> None:
@@ -122,9 +115,7 @@ def test_every_number_that_fits_into_32_bits_stays() -> None:
     [
         ([("ib0", "net1"), ("ib0", "net2")], "^CDI network interface 'ib0': is there twice on the node; .* valid are "),
         ([("ib0", "net1"), ("ib1", "net1")], "^CDI network interface 'net1': is there twice in the container; "),
-        ([("", "net1")], "^CDI network interface '': must be text and not empty; valid is 'net1'$"),
         ([("ib0", "")], "^CDI network interface '': must be text and not empty; "),
-        ([("ib0", 1)], "^CDI network interface 1: must be text and not empty; "),
     ],
 )
 def test_a_network_interface_that_is_there_twice_or_nameless_does_not_spoil_a_whole_file(

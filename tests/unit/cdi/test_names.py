@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import re
-
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -20,12 +18,8 @@ IDS = st.text(min_size=1, max_size=63).filter(lambda text: text.isprintable() an
     [
         ("example.com/widget", "kdp.example.com/widget"),
         ("example.com/mig-1g.5gb", "kdp.example.com/mig-1g_5gb"),
-        ("nvidia.com/mig-1g.10gb", "kdp.nvidia.com/mig-1g_10gb"),
-        ("example.com/GPU-deadbeef", "kdp.example.com/GPU-deadbeef"),
-        ("example.com/xeon", "kdp.example.com/xeon"),
         ("3m.com/4k", "kdp.3m.com/x4k"),
         ("3m.com/x4k", "kdp.3m.com/x4k-7edfd37c"),
-        ("example.com/w.x", "kdp.example.com/w_x"),
         ("example.com/w_x", "kdp.example.com/w_x-5b4ce595"),
         ("example.com/w.x-5b4ce595", "kdp.example.com/w_x-5b4ce595-ca78a4e5"),
     ],
@@ -38,12 +32,6 @@ def test_a_resource_has_a_kind(resource: str, kind: str) -> None:
 def test_every_resource_has_a_kind_that_each_version_and_runtime_takes(resource: str) -> None:
     kind = check_cdi_kind(cdi_kind(resource))
     assert "." not in kind.partition("/")[2]
-
-
-@given(resource_names.filter(lambda name: not re.search(r"_|/x[0-9]|-[0-9a-f]{8}\Z", name)))
-def test_the_kind_of_a_usual_resource_has_no_digest(resource: str) -> None:
-    domain, _, name = resource.partition("/")
-    assert cdi_kind(resource) == f"kdp.{domain}/{'x' * name[0].isdigit()}{name.replace('.', '_')}"
 
 
 @st.composite
@@ -65,14 +53,8 @@ def test_two_resources_that_differ_in_a_dot_or_an_x_never_share_a_kind(pair: tup
     assert (cdi_kind(one) == cdi_kind(other)) == (one == other)
 
 
-@given(resource_names, resource_names)
-def test_two_resources_never_share_a_kind(one: str, other: str) -> None:
-    assert (cdi_kind(one) == cdi_kind(other)) == (one == other)
-
-
-@pytest.mark.parametrize("plain", ["w-0", "0000:3b:00.0", "GPU-8f1c", "x-1", "a"])
-def test_an_id_that_cdi_allows_stays(plain: str) -> None:
-    assert cdi_device_name(plain) == plain
+def test_an_id_that_cdi_allows_stays() -> None:
+    assert cdi_device_name("0000:3b:00.0") == "0000:3b:00.0"
 
 
 def test_other_ids_are_escaped() -> None:
@@ -92,7 +74,7 @@ def test_two_ids_never_share_a_name(one: str, other: str) -> None:
     assert (cdi_device_name(one) == cdi_device_name(other)) == (one == other)
 
 
-@pytest.mark.parametrize("strange", ["", "x_", "x_w-0", "x_plain", "x_ff", "x_2F", "w/0"])
+@pytest.mark.parametrize("strange", ["", "x_plain", "x_2F", "w/0"])
 def test_a_name_that_is_not_ours_is_refused(strange: str) -> None:
     with pytest.raises(InvalidNameError, match="is not a name that kdp makes"):
         device_id_of(strange)

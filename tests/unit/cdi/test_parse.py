@@ -102,23 +102,14 @@ def with_edits(**edits: Any) -> str:
         (changed(cdiVersion="2.0.0"), "w.json: cdiVersion '2.0.0': must be one of 0.3.0, "),
         (changed(cdiVersion="0.3.0"), "w.json: cdiVersion '0.3.0': what the spec says needs at least 0.5.0"),
         (changed(kind="widget"), "w.json: CDI kind 'widget'"),
-        (changed(kind=3), "w.json: kind: must be text, this is 3"),
         (changed(devices={}), "w.json: devices: must be a list, this is {}"),
-        (changed(devices=[]), "w.json: CDI spec example.com/widget: must have at least one device"),
         (changed(devices=[{"name": "0"}]), "w.json: devices[0]: containerEdits is missing"),
-        (with_edits(), "w.json: CDI device '0': must add something"),
         (with_edits(intelRdt={}), "w.json: devices[0]: containerEdits: unknown field 'intelRdt'"),
-        (with_edits(env=[1]), "w.json: devices[0]: containerEdits: env[0]: must be text, this is 1"),
         (with_edits(deviceNodes=[{}]), "w.json: devices[0]: containerEdits: deviceNodes[0]: path is missing"),
-        (
-            with_edits(deviceNodes=[{"path": "/dev/w", "major": 1}]),
-            "w.json: devices[0]: containerEdits: deviceNodes[0]: unknown field 'major'",
-        ),
         (
             with_edits(deviceNodes=[{"path": "/dev/w", "uid": -1}]),
             "w.json: devices[0]: containerEdits: deviceNodes[0]: uid: must be a whole number, at least 0, this is -1",
         ),
-        (changed(annotations=[]), "w.json: annotations: must be an object, this is []"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_place(text: str, sentence: str) -> None:

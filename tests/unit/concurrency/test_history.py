@@ -46,7 +46,7 @@ def test_an_event_that_was_long_ago_is_another_one() -> None:
 def test_one_that_fails_again_and_again_leaves_the_others_their_places() -> None:
     history = History()
     history.add("fault", text="the fault that matters")
-    for number in range(10_000):
+    for number in range(1_000):
         history.add("failed", text=f"claim {number % 3}")
     assert ("fault", "the fault that matters", 1) in told(history)
     assert len(history.events) == 4
@@ -56,7 +56,7 @@ def test_its_memory_has_a_bound_whatever_is_added() -> None:
     tracemalloc.start()
     try:
         history = History()
-        for number in range(2 * MOST_EVENTS):
+        for number in range(MOST_EVENTS + 50):
             history.add(
                 "fault", f"r{number}" * 1000, f"{number} \u202e\n" * 10_000, [f"{number}-{i}" * 50 for i in range(500)]
             )

@@ -17,14 +17,6 @@ async def test_a_reader_gets_the_newest_and_nothing_queues_up() -> None:
     assert latest.version == 999
 
 
-async def test_every_reader_is_woken() -> None:
-    latest = Observable("old")
-    readers = [asyncio.ensure_future(latest.after(0)) for _ in range(3)]
-    await asyncio.sleep(0)
-    latest.set("new")
-    assert await asyncio.gather(*readers) == ["new"] * 3
-
-
 async def test_a_reader_who_leaves_leaves_nothing_behind() -> None:
     latest = Observable(0)
     reader = asyncio.ensure_future(latest.after(0))

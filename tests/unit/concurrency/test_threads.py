@@ -13,7 +13,6 @@ import pytest
 
 from kdp.concurrency import threads
 from kdp.concurrency.threads import Worker, offload
-from kdp.errors import CheckpointError
 from kdp_testkit.patience import PATIENCE
 
 
@@ -33,18 +32,6 @@ async def test_what_has_begun_on_the_disk_is_over_when_a_cancelled_task_ends() -
     with pytest.raises(asyncio.CancelledError):
         await task
     assert done.is_set()
-
-
-async def test_an_error_on_the_disk_is_the_waiters() -> None:
-    def fail() -> None:
-        raise CheckpointError("the disk is gone")
-
-    with pytest.raises(CheckpointError, match="the disk is gone"):
-        await offload(fail)
-
-
-async def test_calls_one_after_another_share_a_thread() -> None:
-    assert len({await offload(threading.get_ident) for _ in range(20)}) == 1
 
 
 async def test_a_call_that_hangs_holds_no_other_one_up() -> None:
@@ -124,9 +111,3 @@ async def test_a_call_of_its_own_thread_is_left_alone_when_its_waiter_is_cancell
     goes_on.set()
     async with asyncio.timeout(10):
         assert await asyncio.to_thread(done.wait, 10)
-
-
-async def test_a_thread_of_its_own_ends_with_its_call() -> None:
-    thread = await threads.run(threading.current_thread, name="kdp-test")
-    thread.join(10)
-    assert not thread.is_alive()

@@ -18,16 +18,6 @@ def test_a_preference_explains_one_allocation() -> None:
     assert choices.why(["a"], asks=True) == "chosen by the kubelet, not by a preference"
 
 
-def test_other_devices_than_preferred_were_chosen_by_the_kubelet() -> None:
-    choices = Choices()
-    choices.preferred(["a", "b"], "the policy")
-    assert choices.why(["a"], asks=True) == "chosen by the kubelet, not by a preference"
-
-
-def test_without_a_policy_the_kubelet_chose() -> None:
-    assert Choices().why(["a"], asks=False) == "chosen by the kubelet"
-
-
 def test_preferences_that_no_allocation_follows_are_forgotten() -> None:
     choices = Choices()
     for number in range(MOST + 1):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
 from kdp.concurrency.backoff import Backoff
 from kdp.deviceplugin.session import (
     CROSSED_DEADLINE,
@@ -30,7 +28,6 @@ from kdp.deviceplugin.session import (
     ServeFailed,
     Session,
     State,
-    Stop,
     StreamClosed,
     StreamOpened,
     Tick,
@@ -77,28 +74,6 @@ def test_nothing_is_served_before_there_are_a_list_and_a_kubelet() -> None:
     assert life(KubeletHere("first")) == [Serve(1)]
 
 
-def test_register_follows_served_and_only_a_stream_is_proof() -> None:
-    life = Life()
-    life(ListReady(), KubeletHere("first"))
-    assert life(Served(1)) == [Register(1)]
-    assert life(Registered(1)) == []
-    assert life.is_in(State.AWAITING_STREAM)
-    assert life.pause() == STREAM_DEADLINE
-    assert life(StreamOpened(1)) == []
-    assert life.is_in(State.CONNECTED)
-    assert life.session.deadline is None
-    assert life.session.reason is None
-
-
-def test_a_stream_may_open_before_register_is_answered() -> None:
-    life = Life()
-    life(ListReady(), KubeletHere("first"), Served(1), StreamOpened(1))
-    assert life.is_in(State.CONNECTED)
-    assert life(Registered(1)) == []
-    assert life(RegisterFailed(1, "too late")) == []
-    assert life.is_in(State.CONNECTED)
-
-
 def test_no_stream_in_time_means_a_new_generation() -> None:
     """B6: the kubelet said yes and died."""
     life = Life()
@@ -139,60 +114,11 @@ def test_streams_that_end_at_once_are_answered_with_growing_pauses() -> None:
     assert 2.5 <= pauses[-1] <= 5.0
 
 
-def test_while_one_of_two_streams_lives_nothing_is_lost() -> None:
-    life = Life()
-    life.until_connected()
-    life(StreamOpened(1))
-    assert life.session.streams == 2
-    assert life(StreamClosed(1)) == []
-    assert life.is_in(State.CONNECTED)
-    assert life(StreamClosed(1)) == [Close(1)]
-
-
-def test_a_kubelet_that_comes_while_a_stream_lives_is_no_news() -> None:
-    """B8, scenario 26."""
-    life = Life()
-    life.until_connected()
-    assert life(KubeletGone(), KubeletHere("second")) == []
-    assert life.is_in(State.CONNECTED)
-
-
-def test_a_new_kubelet_ends_the_pause_before_serving() -> None:
-    life = Life()
-    life(ListReady(), KubeletHere("first"))
-    life(ServeFailed(1, "disk full"), Closed(1))
-    assert life.is_in(State.WAITING)
-    assert life.session.reason == "disk full"
-    assert life.pause() > 0
-    assert life(KubeletHere("second")) == [Serve(2)]
-
-
-def test_a_new_kubelet_ends_the_pause_of_a_server_that_is_still_closing() -> None:
-    life = Life()
-    life(ListReady(), KubeletHere("first"), Served(1), RegisterFailed(1, "no"))
-    assert life.is_in(State.LOST)
-    assert life(KubeletHere("second")) == []
-    assert life(Closed(1)) == [Serve(2)]
-
-
 def test_the_same_kubelet_seen_again_ends_no_pause() -> None:
     life = Life()
     life(ListReady(), KubeletHere("first"), Served(1), RegisterFailed(1, "no"), Closed(1))
     assert life(KubeletHere("first")) == []
     assert life.is_in(State.WAITING)
-
-
-def test_a_kubelet_that_restarts_before_its_stream_is_not_waited_for() -> None:
-    life = Life()
-    life(ListReady(), KubeletHere("first"), Served(1), Registered(1))
-    assert life(KubeletHere("second")) == [Close(1)]
-    assert life(Closed(1)) == [Serve(2)]
-
-
-def test_a_failure_with_the_kubelet_of_before_costs_the_new_one_no_pause() -> None:
-    life = Life()
-    life(ListReady(), KubeletHere("first"), Served(1), KubeletHere("second"), RegisterFailed(1, "connection lost"))
-    assert life(Closed(1)) == [Serve(2)]
 
 
 def test_an_answer_that_a_new_kubelet_has_crossed_is_not_believed_for_long() -> None:
@@ -251,52 +177,6 @@ def test_the_watchers_deadline_runs_from_its_first_call() -> None:
         life.now += 5.0
         life(Contacted(1))
     assert life(Tick()) == [Close(1)]
-
-
-def test_only_the_watcher_route_knows_contacts() -> None:
-    life = Life()
-    life(ListReady(), KubeletHere("first"), Served(1), Contacted(1))
-    assert life.session.deadline is None
-
-
-def test_the_watchers_refusal_makes_the_socket_anew() -> None:
-    """B20, scenario 66."""
-    life = Life(watcher=True)
-    life(ListReady(), Served(1), Contacted(1))
-    assert life(RegisterFailed(1, "no such resource")) == [Close(1)]
-
-
-@pytest.mark.parametrize("state", list(State))
-def test_stop_closes_what_is_served_and_ends_for_good(state: State) -> None:
-    life = Life()
-    steps: list[Event] = [ListReady(), KubeletHere("first"), Served(1), Registered(1), StreamOpened(1)]
-    steps += [StreamClosed(1), Stop()]
-    for step in steps:
-        if life.is_in(state):
-            break
-        life(step)
-    assert life.is_in(state)
-    served = state not in (State.WAITING, State.LOST, State.STOPPED)
-    assert life(Stop()) == ([Close(1)] if served else [])
-    assert life.is_in(State.STOPPED)
-    assert life(Stop()) == []
-    assert life(Closed(1), KubeletHere("second"), ListReady(), Tick()) == []
-    assert life.session.deadline is None
-
-
-@pytest.mark.parametrize(
-    "event",
-    [Served, lambda g: ServeFailed(g, "late"), Registered, lambda g: RegisterFailed(g, "late"), StreamClosed, Closed],
-)
-def test_what_an_old_generation_says_changes_nothing(event: type[Served]) -> None:
-    life = Life()
-    life.until_connected()
-    life.now += 60.0
-    life(StreamClosed(1), Closed(1))
-    life.until_connected()
-    assert life(event(1)) == []
-    assert life.is_in(State.CONNECTED)
-    assert life.session.generation == 2
 
 
 def test_a_kubelet_that_does_not_believe_its_stream_is_registered_with_anew() -> None:

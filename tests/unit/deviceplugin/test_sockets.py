@@ -26,7 +26,7 @@ def test_a_name_says_whose_it_is_and_is_never_used_twice() -> None:
     assert all(path.name.startswith(names[0].prefix) and path.suffix == ".sock" for path in paths)
 
 
-@effort(200)
+@effort(80)
 @given(
     strategies.resource_names, st.integers(1, 999_999), st.text("dü", min_size=1, max_size=60).map(lambda d: "/" + d)
 )

@@ -28,12 +28,6 @@ def decoded(device: kdp.Device, with_topology: bool = True) -> pb.Device:
 # -- the device list ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("health", "text"), [(None, "Healthy"), ("hot", "Unhealthy")])
-def test_health_is_the_kubelets_exact_text(health: str | None, text: str) -> None:
-    device = kdp.Device(id="a", health=kdp.Health.unhealthy(health) if health else kdp.Health.healthy())
-    assert decoded(device).health == text
-
-
 def test_node_zero_is_explicit_and_no_node_is_no_topology() -> None:
     """Contract section 8: proto3 leaves a zero out, the message around it must still be there."""
     found = decoded(kdp.Device(id="a", numa_nodes=[0]))
@@ -61,11 +55,12 @@ def test_the_worst_case_is_exact(device: kdp.Device, nodes: list[int]) -> None:
     assert size == len(wire.encode_device(unhealthy, True))
 
 
-@pytest.mark.parametrize("length", range(1, 64))
-def test_the_worst_case_is_exact_where_the_length_field_grows(length: int) -> None:
-    healthy = kdp.Device(id="ß" * length)
-    unhealthy = attrs.evolve(healthy, health=kdp.Health.unhealthy("x"))
-    assert wire.worst_case_bytes(wire.encode_device(healthy, True), True) == len(wire.encode_device(unhealthy, True))
+def test_the_worst_case_is_exact_where_the_length_field_grows() -> None:
+    for length in range(1, 64):
+        healthy = kdp.Device(id="ß" * length)
+        unhealthy = attrs.evolve(healthy, health=kdp.Health.unhealthy("x"))
+        size = wire.worst_case_bytes(wire.encode_device(healthy, True), True)
+        assert size == len(wire.encode_device(unhealthy, True)), length
 
 
 # -- Allocate ----------------------------------------------------------------------------------------------------------
@@ -78,12 +73,6 @@ def test_allocate_requests_are_read(containers: list[list[str]]) -> None:
         container_requests=[pb.ContainerAllocateRequest(devices_ids=devices) for devices in containers]
     )
     assert wire.decode_allocate(request.SerializeToString()) == tuple(map(tuple, containers))
-
-
-def test_a_reply_for_each_container_in_order() -> None:
-    replies = [wire.ContainerReply(envs={"N": str(number)}) for number in range(3)]
-    found = pb.AllocateResponse.FromString(wire.encode_allocate(replies))
-    assert [reply.envs["N"] for reply in found.container_responses] == ["0", "1", "2"]
 
 
 def test_what_a_container_gets(tmp_path: Path) -> None:
@@ -185,13 +174,3 @@ def test_preferences_are_asked_and_answered() -> None:
     assert query == wire.PreferQuery(("a", "b"), ("b",), 2)
     answer = pb.PreferredAllocationResponse.FromString(wire.encode_prefer([["b", "a"], []]))
     assert [list(container.deviceIDs) for container in answer.container_responses] == [["b", "a"], []]
-
-
-def test_pre_start_names_devices() -> None:
-    request = pb.PreStartContainerRequest(devices_ids=["a", "b"])
-    assert wire.decode_pre_start(request.SerializeToString()) == ("a", "b")
-
-
-def test_nothing_is_nothing() -> None:
-    wire.decode_nothing(b"")
-    assert wire.encode_nothing(None) == b""

@@ -18,27 +18,19 @@ from ..strategies import effort
     ("amount", "text"),
     [
         (0, "0"),
-        (80, "80"),
         (1000, "1k"),
         (1024, "1024"),
-        (-1500, "-1500"),
-        (Quantity("0Gi"), "0"),
         (Quantity("1024Mi"), "1Gi"),
-        (Quantity("1536Ki"), "1536Ki"),
         (Quantity("0.5Gi"), "512Mi"),
-        (Quantity("0.5Ki"), "512"),
         (Quantity("1.5"), "1500m"),
-        (Quantity("1e3"), "1k"),
         (Quantity("100n"), "100n"),
-        (Quantity(".5M"), "500k"),
-        (Quantity("7E"), "7E"),
     ],
 )
 def test_amounts_are_written_as_the_api_server_writes_them(amount: int | Quantity, text: str) -> None:
     assert canonical(amount) == text
 
 
-@pytest.mark.parametrize("text", ["8Ei", "10E", "0.0000000001", "1e-10"])
+@pytest.mark.parametrize("text", ["8Ei", "1e-10"])
 def test_what_the_server_would_change_is_refused(text: str) -> None:
     with pytest.raises(InvalidValueError, match=r"the API server would change it$"):
         canonical(Quantity(text))

@@ -21,16 +21,9 @@ LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
         ("widget-0", "widget-0"),
         ("GPU-8f5c1a2e-5a4b-4c3d-9e8f-0123456789ab", "gpu-8f5c1a2e-5a4b-4c3d-9e8f-0123456789ab--03"),
         ("0000:3b:00.0", "0000-3b-00-0--ccd"),
-        ("mlx5_0/3", "mlx5-0-3--us"),
-        ("mlx5_0", "mlx5-0--u"),
         ("a--b", "a--b--m"),
-        ("a-", "a---m"),
         ("_a", "x-a--uz"),
-        ("-", "x---z"),
-        ("a:b-c", "a-b-c--c"),
-        ("a-b:c", "a-b-c--mc"),
         ("abcdefghijKLm", "abcdefghijklm--9012"),
-        ("WIDGETS-AND-MORE", "widgets-and-more--0905"),
         ("é", "x----xc3xa9z"),
     ],
 )
@@ -84,23 +77,19 @@ def test_a_name_is_read_back_only_if_it_is_one_of_ours(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("resource", "name"),
-    [
-        ("nvidia.com/gpu", "gpu.nvidia.com"),
-        ("example.com/Big_Widget", "big-widget.example.com"),
-        ("example.com/mig-1g.5gb", "mig-1g.5gb.example.com"),
-    ],
+    [("nvidia.com/gpu", "gpu.nvidia.com"), ("example.com/Big_Widget", "big-widget.example.com")],
 )
 def test_a_driver_has_its_resources_name_the_other_way_round(resource: str, name: str) -> None:
     assert driver_name(resource) == name
 
 
-@pytest.mark.parametrize("resource", ["example.com/3d", f"example.com/{'x' * 60}", "example.com/a_.b"])
+@pytest.mark.parametrize("resource", ["example.com/3d", f"example.com/{'x' * 60}"])
 def test_a_resource_that_makes_no_driver_name_is_refused(resource: str) -> None:
     with pytest.raises(InvalidNameError, match=r"begins with a letter; valid is for example 'widget.example.com'$"):
         driver_name(resource)
 
 
-@pytest.mark.parametrize("name", ["", "Gpu.example.com", "3d.example.com", "a..b", "a.b-", "a/b"])
+@pytest.mark.parametrize("name", ["Gpu.example.com", "3d.example.com", "a..b"])
 def test_a_driver_name_is_one_for_dns_and_for_cdi(name: str) -> None:
     with pytest.raises(InvalidNameError):
         check_driver_name(name)

@@ -38,11 +38,7 @@ def test_a_device_node_leads_to_its_card(gpu: SysfsTree) -> None:
 
 @pytest.mark.parametrize(
     "device",
-    [
-        kdp.Device(id="0000:41:00.0"),
-        kdp.Device(id="part-1", unit="0000:41:00.0"),
-        kdp.Device(id="00000000:41:00.0"),
-    ],
+    [kdp.Device(id="part-1", unit="0000:41:00.0"), kdp.Device(id="00000000:41:00.0")],
 )
 def test_an_id_or_unit_may_be_the_address(gpu: SysfsTree, device: kdp.Device) -> None:
     assert standard_attributes(device, gpu.host) == FOUND
@@ -58,20 +54,10 @@ def test_what_is_no_hardware_has_none(gpu: SysfsTree) -> None:
     assert standard_attributes(kdp.Device(id="a", edits=_of_nodes("/dev/no-such")), gpu.host) == {}
 
 
-def test_the_backends_memory_node_goes_before_that_of_sysfs(gpu: SysfsTree) -> None:
-    device = kdp.Device(id="0000:41:00.0", numa_nodes=(0,))
-    assert standard_attributes(device, gpu.host)[NUMA_NODE] == 0
-
-
 def test_an_unknown_memory_node_is_left_out_and_so_are_two(gpu: SysfsTree) -> None:
     gpu.write(f"{CARD}/numa_node", -1)
     assert NUMA_NODE not in standard_attributes(kdp.Device(id="0000:41:00.0"), gpu.host)
     assert NUMA_NODE not in standard_attributes(kdp.Device(id="0000:41:00.0", numa_nodes=(0, 1)), gpu.host)
-
-
-def test_node_zero_is_a_node(gpu: SysfsTree) -> None:
-    gpu.write(f"{CARD}/numa_node", 0)
-    assert standard_attributes(kdp.Device(id="0000:41:00.0"), gpu.host)[NUMA_NODE] == 0
 
 
 def test_a_device_on_two_functions_has_no_bus_id_but_their_common_root(gpu: SysfsTree) -> None:

@@ -1,4 +1,4 @@
-"""The kubelet's messages, damaged: protobuf refuses them, or they have claims, and each claim gets its own answer."""
+"""Requests for claims, damaged: protobuf refuses them, or they have claims, and each claim gets its own answer."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from collections.abc import Callable
 from google.protobuf.message import DecodeError
 from tests.fuzzing import damaged, fuzz
 
-from kdp.deviceplugin import wire as plugin_wire
 from kdp.dra import wire
 from kdp.dra.claims.jobs import Outcome
-from kdp.proto.deviceplugin.v1beta1 import api_pb2 as plugin_pb
 from kdp.proto.dra.v1 import api_pb2 as pb
 
 Figure = Callable[[str, float, str], None]
@@ -28,27 +26,3 @@ def test_a_request_for_claims_is_decoded_or_refused(figure: Figure) -> None:
     seeds = [pb.NodePrepareResourcesRequest(claims=CLAIMS[:count]).SerializeToString() for count in (1, 2, 3)]
     tried = fuzz("claims_wire", decode, (DecodeError,), damaged(seeds), examples=1000)
     figure("fuzzing: requests for claims", tried, "inputs")
-
-
-def test_a_request_for_devices_is_decoded_or_refused(figure: Figure) -> None:
-    allocate = plugin_pb.AllocateRequest(
-        container_requests=[
-            plugin_pb.ContainerAllocateRequest(devices_ids=["w0", ""]),
-            plugin_pb.ContainerAllocateRequest(),
-        ]
-    ).SerializeToString()
-    prefer = plugin_pb.PreferredAllocationRequest(
-        container_requests=[
-            plugin_pb.ContainerPreferredAllocationRequest(
-                available_deviceIDs=["w0"], must_include_deviceIDs=["w0"], allocation_size=-1
-            )
-        ]
-    ).SerializeToString()
-    start = plugin_pb.PreStartContainerRequest(devices_ids=["w0", "w0"]).SerializeToString()
-
-    def decode(data: bytes) -> None:
-        for each in (plugin_wire.decode_allocate, plugin_wire.decode_prefer, plugin_wire.decode_pre_start):
-            each(data)
-
-    tried = fuzz("devices_wire", decode, (DecodeError,), damaged([allocate, prefer, start]), examples=1000)
-    figure("fuzzing: requests for devices", tried, "inputs")

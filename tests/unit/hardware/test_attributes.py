@@ -9,10 +9,6 @@ from kdp.dra.publishing.slices import Pool, pool_slices
 from kdp.hardware import attributes_of
 
 
-def test_what_is_unknown_is_left_out() -> None:
-    assert attributes_of({"a": "x", "b": "", "c": None, "d": 0, "e": False}) == {"a": "x", "d": 0, "e": False}
-
-
 def test_what_no_slice_can_carry_is_left_out() -> None:
     facts = {"fits": "x" * 64, "long": "x" * 65, "wide": "é" * 33, "control": "a\x07", "bytes": "\udcff"}
     assert attributes_of(facts) == {"fits": "x" * 64}
@@ -20,10 +16,6 @@ def test_what_no_slice_can_carry_is_left_out() -> None:
         "most": 2**63 - 1,
         "least": -(2**63),
     }
-
-
-def test_a_version_is_an_attribute() -> None:
-    assert attributes_of({"driver": kdp.Version("1.2.3")}) == {"driver": kdp.Version("1.2.3")}
 
 
 @given(st.dictionaries(st.from_regex(r"[a-z]{1,8}", fullmatch=True), st.none() | st.integers() | st.text(), max_size=8))

@@ -52,12 +52,6 @@ def test_a_recording_holds_what_was_asked_and_what_stands_beside_it(node: SysfsT
     assert replayed.reading("/proc/none").is_absent
 
 
-def test_what_a_backend_opens_by_itself_is_there_too(node: SysfsTree, tmp_path: Path) -> None:
-    host = RecordingHost(node.host.root)
-    assert host.path(f"{CARD}/vendor").read_text() == "0x10de\n"
-    assert again(capture(node.host, host.seen), tmp_path).reading(f"{CARD}/vendor").value == "0x10de"
-
-
 def test_the_generic_selection(node: SysfsTree, tmp_path: Path) -> None:
     node.write(f"{CARD}/net/ib0/address", "00:11:22:33:44:55")
     node.write(f"{CARD}/net/ib0/statistics/rx_bytes", 5)
@@ -88,13 +82,6 @@ def test_files_of_a_real_node_that_must_not_be_read_are_left_alone(tmp_path: Pat
         "binary": "binary, 3 bytes",
         "large": "too large, 70000 bytes",
     }
-
-
-def test_a_mount_is_only_there(node: SysfsTree, tmp_path: Path) -> None:
-    node.write("/usr/lib/libwidget.so", "secret code")
-    taken = capture(node.host, [], names_only=["/usr/lib/libwidget.so", "/usr/lib"])
-    assert taken.files["/usr/lib/libwidget.so"].data == b""
-    assert again(taken, tmp_path).exists("/usr/lib/libwidget.so")
 
 
 def test_links_in_a_circle_end(node: SysfsTree) -> None:

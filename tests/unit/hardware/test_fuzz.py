@@ -92,7 +92,7 @@ def test_every_reader_of_a_device_answers_whatever_its_files_say(tmp_path: Path,
                 device.properties(name)
         kdp.hardware.attributes_of({"a": host.reading(f"{place}/vendor").value})
 
-    tried = fuzz("sysfs", look, (), damaged(SAID), examples=150)
+    tried = fuzz("sysfs", look, (), damaged(SAID), examples=75)
     figure("fuzzing: texts of sysfs", tried, "inputs")
 
 

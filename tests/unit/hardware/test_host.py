@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdp.errors import InvalidValueError
 from kdp.hardware import Host
 
 from ..strategies import effort
@@ -32,22 +31,9 @@ def link(node: Host, path: str, target: str) -> None:
     node.path(path).symlink_to(target)
 
 
-def test_paths_are_those_of_the_node(node: Host) -> None:
-    assert node.path("/etc/file") == node.root / "etc/file"
-    assert Host().path("/etc/file") == Path("/etc/file")
-    assert Host("x").root == Path.cwd() / "x"
-    assert Host("/") == Host()
-
-
 @pytest.mark.parametrize(
     ("target", "resolved"),
-    [
-        ("/etc/file", "/etc/file"),
-        ("../etc/file", "/etc/file"),
-        ("../../../../etc/file", "/etc/file"),
-        ("/none/there", "/none/there"),
-        ("//etc/./file", "/etc/file"),
-    ],
+    [("/etc/file", "/etc/file"), ("../../../../etc/file", "/etc/file"), ("/none/there", "/none/there")],
 )
 def test_links_are_followed_inside_the_root(node: Host, target: str, resolved: str) -> None:
     link(node, "/dev/x", target)
@@ -91,13 +77,6 @@ def test_what_is_read_and_listed_through_links_is_what_they_lead_to(node: Host) 
         assert [each.path for each in node.directories(pattern)] == ["/real", "/etc/d10"], pattern
 
 
-def test_links_of_links_and_directories(node: Host) -> None:
-    link(node, "/dev/dir", "/real")
-    link(node, "/real/deep", "../etc")
-    link(node, "/dev/by-id/x", "../dir/deep/file")
-    assert node.resolve("/dev/by-id/x") == "/etc/file"
-
-
 def test_a_loop_is_an_error_and_nothing_is_there(node: Host) -> None:
     link(node, "/dev/a", "b")
     link(node, "/dev/b", "a")
@@ -108,11 +87,13 @@ def test_a_loop_is_an_error_and_nothing_is_there(node: Host) -> None:
     assert node.node_fault("/dev/a") == "device node /dev/a is gone"
 
 
-@pytest.mark.parametrize("is_real", [True, False])
-def test_a_name_with_a_nul_is_that_of_nothing(node: Host, is_real: bool) -> None:
+def test_a_name_with_a_nul_is_that_of_nothing(node: Host) -> None:
     """What an attribute says may be nonsense, and may be asked for as a path: ``parent`` of soft-RoCE, ``DEVNAME``."""
-    host = Host() if is_real else node
-    path = "/dev/nu\0ll"
+    for host in (Host(), node):
+        _has_nothing_at(host, "/dev/nu\0ll")
+
+
+def _has_nothing_at(host: Host, path: str) -> None:
     assert host.look(path) is None
     assert not host.exists(path)
     assert host.device_type(path) is None
@@ -140,32 +121,11 @@ def test_kinds_of_devices(node: Host, tmp_path: Path) -> None:
     assert Host().device_node("/dev/null") == "/dev/null"
 
 
-def test_a_device_below_a_root() -> None:
-    below = Host("/dev")
-    assert below.device_node("/null") == "/null"
-    assert below.device_type("/null") == "char"
-    with pytest.raises(InvalidValueError, match=r"^device node /dev/null is gone$"):
-        below.device_node("/dev/null")
-
-
 def test_what_is_no_device_node(node: Host) -> None:
     assert node.node_fault("/dev/none") == "device node /dev/none is gone"
     assert node.node_fault("/etc/file") == "/etc/file is no device node"
     assert node.node_fault("/etc/file/x") == "device node /etc/file/x is gone"
     assert Host().node_fault("/etc") == "/etc is no device node"
-
-
-def test_patterns_find_paths_of_the_node(node: Host, tmp_path: Path) -> None:
-    for name in ("b1", "a2", "x"):
-        node.path(f"/dev/{name}").touch()
-    assert node.glob("/dev/[ab]*") == ["/dev/a2", "/dev/b1", "/dev/by-id"]
-    assert node.glob("dev/x") == ["/dev/x"]
-    assert "/etc/file" in node.glob("/**")
-    assert node.glob("/none*") == []
-    assert "/dev/null" in Host().glob("/dev/nul*")
-    odd = tmp_path / "root[1]"
-    (odd / "dev").mkdir(parents=True)
-    assert Host(odd).glob("/d*") == ["/dev"]
 
 
 @effort(300)
@@ -202,7 +162,7 @@ def test_patterns_find_what_glob_finds(links: dict[str, str], pattern: str, begi
         assert node.glob(begin + pattern + end) == sorted(path.removeprefix(root) for path in found)
 
 
-@pytest.mark.parametrize("pattern", ["/dev/out/*", "/dev/*/secret", "/dev/**/secret", "/dev/*t/*", "/dev/out/secret"])
+@pytest.mark.parametrize("pattern", ["/dev/out/*", "/dev/**/secret", "/dev/out/secret"])
 def test_no_pattern_leads_out_of_the_root(node: Host, tmp_path: Path, pattern: str) -> None:
     secret = tmp_path / "elsewhere/secret"
     secret.parent.mkdir()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,47 +10,6 @@ from kdp.hardware import LastKnown
 KEYS = st.sampled_from("abc")
 SAID = st.none() | st.sampled_from(["", "1", "2"])
 SCANS = st.lists(st.tuples(st.lists(st.tuples(KEYS, SAID), max_size=6), st.booleans()), max_size=6)
-
-
-def test_what_fails_says_what_it_said() -> None:
-    last = LastKnown()
-    with last.scan():
-        assert last.recall("serial", None) is None
-        assert last.recall("serial", "7") == "7"
-        assert last.recall("serial", None) == "7"
-    with last.scan():
-        assert not last.was_asked("serial")
-        assert last.recall("serial", None) == "7"
-        assert last.was_asked("serial")
-
-
-def test_what_a_scan_did_not_ask_for_is_forgotten() -> None:
-    last = LastKnown()
-    with last.scan():
-        last.recall("serial", "7")
-    with last.scan():
-        pass
-    with last.scan():
-        assert last.recall("serial", None) is None
-
-
-def test_a_scan_that_raises_forgets_nothing_and_keeps_nothing() -> None:
-    last = LastKnown()
-    with last.scan():
-        last.recall("serial", "7")
-        last.recall("model", "x")
-
-    def fail() -> None:
-        with last.scan():
-            last.recall("serial", "8")
-            raise OSError("pulled out")
-
-    with pytest.raises(OSError, match="pulled out"):
-        fail()
-    with last.scan():
-        assert not last.was_asked("serial")
-        assert last.recall("serial", None) == "7"
-        assert last.recall("model", None) == "x"
 
 
 @given(SCANS)

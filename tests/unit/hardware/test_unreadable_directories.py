@@ -42,7 +42,7 @@ def place() -> Iterator[Path]:
         closed.chmod(0o755)
 
 
-@pytest.mark.parametrize("pattern", ["*", "w?", "*/node", "**"])
+@pytest.mark.parametrize("pattern", ["w?", "**"])
 @pytest.mark.parametrize("with_root", [False, True])
 def test_a_directory_that_may_not_be_read_is_not_empty(place: Path, pattern: str, with_root: bool) -> None:
     host, above = (Host(place), "") if with_root else (Host(), str(place))

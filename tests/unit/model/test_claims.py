@@ -20,13 +20,9 @@ def test_a_taint_keeps_new_claims_away_unless_it_says_otherwise() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"key": ""}, "^label name ''"),
         ({"key": "Example.com/x"}, "^label name 'Example.com/x'"),
-        ({"key": "-x"}, "^label name '-x'"),
-        ({"key": "x" * 64}, "^label name"),
         ({"key": None}, "^label name None"),
         ({"key": "x", "value": "a b"}, "^label value 'a b'"),
-        ({"key": "x", "value": "a" * 64}, "^label value"),
         (
             {"key": "x", "effect": "Evict"},
             "^taint effect 'Evict': must be one of NoSchedule, NoExecute, None; valid is 'NoSchedule'$",
@@ -41,9 +37,7 @@ def test_wrong_taints_are_refused(arguments: dict[str, Any], message: str) -> No
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"default": 1},
         {"default": Quantity("1Gi"), "valid_values": [Quantity("1Gi"), Quantity("2Gi")]},
-        {"default": 0, "min": 0},
         {"default": 3, "min": 1, "max": 9, "step": 2},
         {"default": Quantity("1500m"), "min": Quantity("500m"), "step": Quantity("250m")},
     ],
@@ -61,21 +55,15 @@ def test_what_a_claim_may_ask_for(arguments: dict[str, Any]) -> None:
         ({}, r"^request policy: it says nothing; valid is kdp.RequestPolicy\(default=1\)$"),
         ({"default": 1, "valid_values": [1], "min": 1}, "exclude each other"),
         ({"valid_values": [1]}, "default must be given with valid_values and with min"),
-        ({"min": 1}, "default must be given"),
         ({"default": 1, "max": 1}, "min must be given with max and step"),
-        ({"default": 1, "step": 1}, "min must be given with max and step"),
         ({"default": 3, "valid_values": [1, 2]}, "default 3 must be one of valid_values"),
         ({"default": 1, "valid_values": [2, 1]}, "valid_values must grow"),
-        ({"default": 1, "valid_values": [1, Quantity("1000m")]}, "valid_values must grow"),
         ({"default": 1, "valid_values": range(1, 12)}, "valid_values has 11 amounts; at most 10 are allowed"),
         ({"default": 1, "min": 2}, "default 1 must not be below min 2"),
-        ({"default": 3, "min": 1, "max": 2}, "default 3 must not be above max 2"),
         ({"default": 1, "min": 1, "step": 0}, "step 0 must be above 0"),
         ({"default": 2, "min": 1, "step": 2}, "default 2 must be min 1 plus a multiple of step 2"),
-        ({"default": 1, "min": 1, "max": 4, "step": 2}, "max 4 must be min 1 plus a multiple of step 2"),
         ({"default": -1, "min": -1}, "min -1 must be 0 or more"),
         ({"default": True}, "request policy: amount=True: must be int or kdp.Quantity"),
-        ({"default": 1, "valid_values": ["1"]}, "request policy: value='1': must be int or kdp.Quantity"),
     ],
 )
 def test_wrong_request_policies_are_refused(arguments: dict[str, Any], message: str) -> None:
@@ -87,7 +75,6 @@ def test_wrong_request_policies_are_refused(arguments: dict[str, Any], message: 
     ("arguments", "message"),
     [
         ({"default": 11}, "^bandwidth: default 11 must not be more than its capacity 10$"),
-        ({"default": 1, "valid_values": [1, 11]}, "valid value 11 must not"),
         ({"default": 1, "min": 1, "max": 11}, "max 11 must not"),
         ({"default": 9, "min": 9, "step": 2}, "^bandwidth: min 9 plus step 2 must not"),
     ],
@@ -120,12 +107,9 @@ def test_a_range_is_taken_exactly_if_its_default_lies_in_it(
     ("conditions", "failures", "message"),
     [
         ([], ["f"], r"^binding conditions \[\]: must be 1 to 4 of each kind, this is 0$"),
-        (["a"], [], "this is 0"),
         (["a", "b", "c", "d", "e"], ["f"], "this is 5"),
-        (["a", "a"], ["f"], "^binding condition 'a': is named twice"),
         (["a"], ["a"], "^binding condition 'a': is named twice"),
         (["a b"], ["f"], "^label name 'a b'"),
-        ("attached", ["f"], "^binding conditions 'attached': must be several texts"),
     ],
 )
 def test_wrong_binding_conditions_are_refused(conditions: Any, failures: Any, message: str) -> None:
@@ -143,11 +127,9 @@ def test_network_data_has_each_address_once_as_the_api_writes_it() -> None:
     [
         ({}, r"^network data: it says nothing; valid is kdp.NetworkData\(interface_name='eth1'\)$"),
         ({"interface_name": "x" * 257}, "^network data: interface_name 'x+': must have at most 256 bytes$"),
-        ({"hardware_address": "x" * 129}, "^network data: hardware_address 'x+': must have at most 128 bytes$"),
         ({"ips": "192.0.2.5/24"}, r"^network data: ips '192.0.2.5/24': must be several texts, not one"),
         ({"ips": ["192.0.2.5"]}, "^network data: ip '192.0.2.5': must be an address with the length of its prefix"),
         ({"ips": ["192.0.2.5/33"]}, "^network data: ip '192.0.2.5/33'"),
-        ({"ips": ["x/24"]}, "^network data: ip 'x/24'"),
         ({"ips": [f"192.0.2.{n}/24" for n in range(17)]}, "^network data: 17 ips; at most 16 are allowed$"),
     ],
 )

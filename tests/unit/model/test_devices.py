@@ -10,21 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdp.errors import InvalidNameError, InvalidValueError
-from kdp.model.claims import BindingConditions, RequestPolicy, Taint
-from kdp.model.devices import Device, Health, Version
+from kdp.model.claims import RequestPolicy
+from kdp.model.devices import Device, Version
 from kdp.model.quantities import Quantity
 
 from .. import strategies
 from ..strategies import effort
-
-
-def test_a_device_needs_only_an_id() -> None:
-    device = Device(id="widget-0")
-    assert device.health.is_healthy
-    assert device.unit == "widget-0"
-    assert device.numa_nodes == ()
-    assert device.resource is None
-    assert device.handle is None
 
 
 def test_the_handle_is_neither_compared_nor_shown() -> None:
@@ -32,25 +23,12 @@ def test_the_handle_is_neither_compared_nor_shown() -> None:
     assert "secret" not in repr(Device(id="a", handle="secret"))
 
 
-def test_a_device_is_frozen_all_through() -> None:
-    attributes: dict[str, Any] = {"x": 1}
-    device = Device(id="a", attributes=attributes)
-    attributes["x"] = 2
-    assert device.attributes == {"x": 1}
-    with pytest.raises(TypeError):
-        device.attributes["x"] = 3  # type: ignore[index]
-    with pytest.raises(attrs.exceptions.FrozenInstanceError):
-        device.id = "b"  # type: ignore[misc]
-
-
-@pytest.mark.parametrize(
-    ("nodes", "found"), [([], ()), ([0], (0,)), ([1, 0, 1], (0, 1)), ([-1], ()), ([-1, 2], (2,)), ([63], (63,))]
-)
+@pytest.mark.parametrize(("nodes", "found"), [([1, 0, 1], (0, 1)), ([-1, 2], (2,))])
 def test_numa_nodes_are_sorted_and_minus_one_means_none(nodes: list[int], found: tuple[int, ...]) -> None:
     assert Device(id="a", numa_nodes=nodes).numa_nodes == found
 
 
-@pytest.mark.parametrize("node", [64, True, "0", 1.0, None])
+@pytest.mark.parametrize("node", [64, True])
 def test_a_numa_node_is_a_small_number(node: Any) -> None:
     with pytest.raises(InvalidValueError, match=r"^NUMA node .*: must be a number from 0 to 63; valid is 0$"):
         Device(id="a", numa_nodes=[node])
@@ -68,9 +46,7 @@ def test_a_numa_node_is_a_small_number(node: Any) -> None:
         ({"id": "a", "resource": "widget"}, "^resource name 'widget'"),
         ({"id": "a", "attributes": {"x-y": 1}}, "^attribute name 'x-y'"),
         ({"id": "a", "attributes": {"x": 1.5}}, r"^attribute x=1.5: must be bool, int, str or kdp.Version$"),
-        ({"id": "a", "capacity": {"x": True}}, r"^capacity x=True: must be int or kdp.Quantity"),
         ({"id": "a", "capacity": {"x": "80Gi"}}, r"^capacity x='80Gi': must be int or kdp.Quantity"),
-        ({"id": "a", "shareable": {"x": 1}}, "^shareable x=1: must be kdp.RequestPolicy"),
         (
             {"id": "a", "shareable": {"x": RequestPolicy(default=1)}},
             "^device 'a': shareable 'x' must be one of its capacities: it has none$",
@@ -79,14 +55,9 @@ def test_a_numa_node_is_a_small_number(node: Any) -> None:
             {"id": "a", "capacity": {"x": 1}, "shareable": {"x": RequestPolicy(default=2)}},
             "^device 'a': shareable 'x': default 2 must not be more than its capacity 1$",
         ),
-        ({"id": "a", "consumes": {"GPU": {"x": 1}}}, "^counter name 'GPU'"),
-        ({"id": "a", "consumes": {"gpu": {"x_y": 1}}}, "^counter name 'x_y'"),
         ({"id": "a", "consumes": {"gpu": {}}}, "^consumes 'gpu': must name at least one counter"),
-        ({"id": "a", "consumes": {"gpu": {"x": "1"}}}, "^consumes gpu: counter x='1': must be int or kdp.Quantity"),
         ({"id": "a", "consumes": {"gpu": {"x": -1}}}, "^consumes gpu: counter x=-1: must be 0 or more"),
-        ({"id": "a", "exists": 0}, "^exists 0: must be True or False"),
         ({"id": "a", "taints": ["x"]}, "^taint 'x': must be kdp.Taint"),
-        ({"id": "a", "binding_conditions": ["x"]}, r"^binding conditions \['x'\]: must be kdp.BindingConditions"),
     ],
 )
 def test_wrong_values_are_refused_where_they_are_made(arguments: dict[str, Any], message: str) -> None:
@@ -94,54 +65,9 @@ def test_wrong_values_are_refused_where_they_are_made(arguments: dict[str, Any],
         Device(**arguments)
 
 
-def test_a_device_is_whole_and_exists_unless_it_says_otherwise() -> None:
-    device = Device(id="a")
-    assert device.shareable is None
-    assert (device.consumes, device.exists, device.taints, device.binding_conditions) == ({}, True, (), None)
-
-
-@pytest.mark.parametrize(("given", "kept"), [(True, {}), (False, None), (None, None), ({}, {})])
+@pytest.mark.parametrize(("given", "kept"), [(True, {}), (False, None)])
 def test_shareable_is_a_word_or_a_policy_for_each_capacity(given: Any, kept: Any) -> None:
     assert Device(id="a", shareable=given).shareable == kept
-
-
-def test_what_a_device_says_for_claims_is_frozen_and_compared() -> None:
-    consumes = {"gpu-0": {"memory": Quantity("20Gi")}}
-    policies = {"bandwidth": RequestPolicy(default=1)}
-
-    def make() -> Device:
-        return Device(
-            id="a",
-            capacity={"bandwidth": 10},
-            shareable=policies,
-            consumes=consumes,
-            taints=[Taint(key="worn")],
-            binding_conditions=BindingConditions(conditions=["up"], failure_conditions=["down"]),
-        )
-
-    device = make()
-    assert device == make()
-    assert hash(device) == hash(make())
-    assert attrs.evolve(device) == device
-    consumes["gpu-0"]["memory"] = Quantity("1Gi")
-    policies.clear()
-    assert device.consumes["gpu-0"]["memory"] == Quantity("20Gi")
-    assert device.shareable == {"bandwidth": RequestPolicy(default=1)}
-    changes: list[dict[str, Any]] = [
-        {"consumes": {}},
-        {"shareable": None},
-        {"taints": ()},
-        {"binding_conditions": None},
-        {"exists": False},
-    ]
-    for changed in changes:
-        assert attrs.evolve(device, **changed) != device
-
-
-@pytest.mark.parametrize("text", ["1.0.0-01", "1.0.0-a.01", "v1.2.0", "1.2"])
-def test_a_version_is_as_strict_as_the_api_server(text: str) -> None:
-    with pytest.raises(InvalidValueError, match="semantic version"):
-        Version(text)
 
 
 def test_counted_devices_are_alike_but_for_their_ids() -> None:
@@ -152,21 +78,12 @@ def test_counted_devices_are_alike_but_for_their_ids() -> None:
         Device.counted("seat", -1)
 
 
-def test_health_has_a_reason_or_none() -> None:
-    assert Health.healthy() == Health.healthy()
-    assert str(Health.healthy()) == "Healthy"
-    assert str(Health.unhealthy("too hot")) == "Unhealthy (too hot)"
-    assert not Health.unhealthy("too hot").is_healthy
-    with pytest.raises(InvalidValueError, match="the reason must say what is wrong"):
-        Health.unhealthy("")
-
-
-@pytest.mark.parametrize("text", ["1.2.3", "0.0.0", "550.54.15", "1.2.3-rc.1+build.5"])
+@pytest.mark.parametrize("text", ["550.54.15", "1.2.3-rc.1+build.5"])
 def test_semantic_versions(text: str) -> None:
     assert str(Version(text)) == text
 
 
-@pytest.mark.parametrize("text", ["", "1", "1.2", "01.2.3", "1.2.3 ", "v1.2.3", "1.2.3-", "1.2.3\n", "1.2.٣"])
+@pytest.mark.parametrize("text", ["1.2", "01.2.3", "v1.2.3", "1.2.3\n", "1.2.٣"])
 def test_other_versions_are_refused_with_an_example(text: str) -> None:
     with pytest.raises(InvalidValueError, match=r": must be a semantic version; valid is '550.54.15'$"):
         Version(text)
@@ -175,18 +92,13 @@ def test_other_versions_are_refused_with_an_example(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("0", "0"),
         ("1500m", "1.5"),
         ("80Gi", str(80 * 2**30)),
-        ("1E", "1000000000000000000"),
         ("1Ei", str(2**60)),
-        ("1e3", "1000"),
         ("1E3", "1000"),
         ("-2.5k", "-2500"),
         (".5", "0.5"),
-        ("5.", "5"),
         ("100n", "0.0000001"),
-        ("3u", "0.000003"),
     ],
 )
 def test_quantities_in_kubernetes_notation(text: str, value: str) -> None:
@@ -194,7 +106,7 @@ def test_quantities_in_kubernetes_notation(text: str, value: str) -> None:
     assert str(Quantity(text)) == text
 
 
-@pytest.mark.parametrize("text", ["", "Gi", "1 Gi", "1K", "1kb", "--1", "1e", "1.2.3", "٣", "1\n", "1e999999999"])
+@pytest.mark.parametrize("text", ["", "1K", "1.2.3", "1\n", "1e999999999"])
 def test_other_quantities_are_refused_with_an_example(text: str) -> None:
     with pytest.raises(InvalidValueError, match=r": must be a number with a Kubernetes suffix; valid is '80Gi'$"):
         Quantity(text)

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import kdp
-from kdp.errors import EditConflictError, InvalidNameError, InvalidValueError
+from kdp.errors import EditConflictError, InvalidValueError
 from kdp.model.edits import ContainerEdits, DeviceNode, Hook, Mount
 
 from .. import strategies
@@ -22,21 +21,10 @@ def test_a_node_keeps_its_path_and_gets_no_mknod() -> None:
     assert node == DeviceNode(host_path="/dev/widget0", container_path="/dev/widget0", permissions="rw")
 
 
-@pytest.mark.parametrize("permissions", ["", "x", "rx", "rr", "RW", None])
+@pytest.mark.parametrize("permissions", ["", "rr", None])
 def test_permissions_are_of_r_w_and_m(permissions: Any) -> None:
     with pytest.raises(InvalidValueError, match=r"^device permissions .*: must be one to three of .*; valid is 'rw'$"):
         DeviceNode(host_path="/dev/x", permissions=permissions)
-
-
-def test_permissions_have_one_order() -> None:
-    assert DeviceNode(host_path="/dev/x", permissions="mwr").permissions == "rwm"
-
-
-def test_paths_are_checked_where_they_are_made() -> None:
-    with pytest.raises(InvalidNameError, match=r"^host path 'dev/x': must be absolute"):
-        DeviceNode(host_path="dev/x")
-    with pytest.raises(InvalidNameError, match=r"^container path 'x': must be absolute"):
-        Mount(host_path="/x", container_path="x")
 
 
 def test_paths_may_be_path_objects() -> None:
@@ -60,11 +48,9 @@ def test_a_hook_runs_at_a_time_that_the_runtime_knows() -> None:
     ("variable", "message"),
     [
         ("NOEQ", r"^environment variable 'NOEQ': must be NAME=VALUE; valid is for example 'WIDGET=0'$"),
-        ("=0", r"^environment variable '=0': must be NAME=VALUE; "),
         ("A B=0", r"^environment variable 'A B': must be printable and without '=' and spaces; "),
         ("A=\0", r"^environment variable 'A=\\x00': the value must be UTF-8 without a NUL; "),
         ("A=\udc80", r"^'A=\\udc80': must be UTF-8 text; "),
-        (1, r"^1: must be UTF-8 text; "),
     ],
 )
 def test_a_hook_whose_variable_a_runtime_refuses_does_not_spoil_a_whole_cdi_file(variable: Any, message: str) -> None:
@@ -73,7 +59,7 @@ def test_a_hook_whose_variable_a_runtime_refuses_does_not_spoil_a_whole_cdi_file
     assert Hook(name="prestart", path="/bin/true", env=["A=", "B=1=2"]).env == ("A=", "B=1=2")
 
 
-@pytest.mark.parametrize("timeout", [True, 1.5, 2**63, "5"])
+@pytest.mark.parametrize("timeout", [True, 2**63])
 def test_a_hook_whose_timeout_a_runtime_cannot_count_does_not_spoil_a_whole_cdi_file(timeout: Any) -> None:
     with pytest.raises(InvalidValueError, match=r"^OCI hook's timeout .*: must be a whole number of seconds above 0"):
         Hook(name="prestart", path="/bin/true", timeout=timeout)
@@ -97,39 +83,12 @@ def test_one_text_is_no_sequence_of_texts() -> None:
         ({"env": {"A": "\0"}}, r"^environment variable A='\\x00': the value must not contain a NUL$"),
         ({"env": {"A": "\udc80"}}, r"^environment variable 'A'='\\udc80': name and value must be UTF-8"),
         ({"annotations": {1: "a"}}, r"^annotation 1='a': name and value must be text"),
-        ({"device_nodes": ["/dev/x"]}, r"^'/dev/x': must be a kdp.DeviceNode, this is a str$"),
         ({"mounts": [DeviceNode(host_path="/x")]}, r": must be a kdp.Mount, this is a DeviceNode$"),
-        ({"hooks": ["/bin/true"]}, r"^'/bin/true': must be a kdp.Hook, this is a str$"),
     ],
 )
 def test_wrong_edits_are_refused_with_a_sentence(edits: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidValueError, match=message):
         ContainerEdits(**edits)
-
-
-def test_edits_are_frozen_all_through() -> None:
-    env = {"A": "1"}
-    edits = ContainerEdits(env=env)
-    env["A"] = "2"
-    assert edits.env == {"A": "1"}
-    with pytest.raises(TypeError):
-        edits.env["A"] = "3"  # type: ignore[index]
-    with pytest.raises(attrs.exceptions.FrozenInstanceError):
-        edits.env = {}  # type: ignore[misc]
-    assert hash(edits) == hash(ContainerEdits(env={"A": "1"}))
-
-
-def test_equal_edits_merge_into_one() -> None:
-    edits = ContainerEdits(
-        env={"A": "1"},
-        device_nodes=[DeviceNode(host_path="/dev/x")],
-        mounts=[Mount(host_path="/x")],
-        annotations={"a": "b"},
-        hooks=[Hook(name="prestart", path="/bin/true")],
-    )
-    assert ContainerEdits.merge([("a", edits), ("b", edits)]) == edits
-    assert ContainerEdits.merge([("a", edits)]) is edits
-    assert ContainerEdits.merge([]) == ContainerEdits()
 
 
 def test_joined_variables_are_joined_in_order_and_each_value_once() -> None:
@@ -222,7 +181,3 @@ def test_merging_loses_nothing_and_does_not_depend_on_the_order(all_edits: list[
             assert set(edits.mounts) <= set(found.mounts)
             assert edits.annotations.items() <= found.annotations.items()
             assert set(edits.hooks) <= set(found.hooks)
-
-
-def test_the_names_are_where_vendors_look_for_them() -> None:
-    assert kdp.ContainerEdits is ContainerEdits

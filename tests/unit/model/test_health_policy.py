@@ -7,26 +7,13 @@ import pytest
 from kdp import HealthPolicy, InvalidValueError
 
 
-def test_the_defaults_are_those_of_the_documentation() -> None:
-    policy = HealthPolicy()
-    assert (policy.failures, policy.successes, policy.recheck) == (1, 3, 1)
-    assert (policy.flaps, policy.flap_window, policy.hold_down, policy.hold_down_max) == (3, 600, 60, 1800)
-
-
 @pytest.mark.parametrize(
     ("numbers", "words"),
     [
         ({"failures": 0}, "failures=0: must be a whole number of 1 or more; valid is failures=3"),
-        ({"failures": None}, "failures=None: must be a whole number"),
-        ({"successes": 2.5}, "successes=2.5: must be a whole number"),
         ({"successes": True}, "successes=True: must be a whole number"),
-        ({"flaps": 0}, "flaps=0: must be a whole number"),
-        ({"recheck": 0}, "recheck=0: must be a number of seconds above 0; valid is recheck=60"),
         ({"flap_window": float("nan")}, "flap_window=nan: must be a number of seconds"),
-        ({"hold_down": float("inf")}, "hold_down=inf: must be a number of seconds"),
-        ({"hold_down": -1}, "hold_down=-1: must be a number of seconds"),
         ({"hold_down": 3600}, r"hold_down=3600 is above hold_down_max=1800: .* lower the one or raise the other"),
-        ({"hold_down_max": 30}, "hold_down=60 is above hold_down_max=30"),
         ({"recheck": 700}, "flap_window=600 is below recheck=700"),
     ],
 )
@@ -49,11 +36,9 @@ def test_an_option_changes_what_it_names() -> None:
     ("text", "words"),
     [
         ("", "thresholds '': must be NAME=NUMBER"),
-        ("failures", "thresholds 'failures': must be NAME=NUMBER"),
         ("failures=1,failures=2", "thresholds .* each name once"),
         ("failures=two", "failures=two: must be a number; valid is failures=3"),
         ("failure=2", "'failure': there is no such threshold; there are failures, successes, recheck, flaps"),
-        ("failures=-2", "failures=-2: must be a whole number"),
     ],
 )
 def test_a_text_that_is_wrong_is_refused(text: str, words: str) -> None:

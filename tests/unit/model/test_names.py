@@ -49,41 +49,24 @@ GOOD: list[tuple[str, list[str]]] = [
 
 BAD: list[tuple[str, str, str]] = [
     ("resource name", "widget", "must be a domain, one slash and a name"),
-    ("resource name", "example.com/a/b", "must be a domain, one slash and a name"),
     ("resource name", "kubernetes.io/widget", "the domain kubernetes.io is reserved"),
-    ("resource name", "x.kubernetes.io/widget", "the domain kubernetes.io is reserved"),
     ("resource name", "requests.example.com/widget", "must not start with 'requests.'"),
     ("resource name", "Example.com/widget", "the domain must be at most 244 lower-case letters"),
     ("resource name", "e" * 245 + "/w", "the domain must be at most 244 lower-case letters"),
-    ("resource name", "-x/widget", "the domain must be"),
-    ("resource name", "a..b/widget", "the domain must be"),
-    ("resource name", "/widget", "the domain must be"),
     ("resource name", "example.com/widget\n", "the name must be 1 to 63 letters"),
-    ("resource name", "example.com/", "the name must be 1 to 63 letters"),
     ("resource name", "example.com/" + "w" * 64, "the name must be 1 to 63 letters"),
     ("resource name", "example.com/-w", "the name must be 1 to 63 letters"),
-    ("device id", "", "must have 1 to 63 characters, this has 0"),
     ("device id", "w" * 64, "must have 1 to 63 characters, this has 64"),
     ("device id", "a b", "must be printable and without spaces"),
-    ("device id", "a\n", "must be printable and without spaces"),
     ("device id", "a\udc80", "must be printable and without spaces"),
-    ("device id", "a\u2003b", "must be printable and without spaces"),
     ("CDI kind", "widget", "must be vendor/class"),
     ("CDI kind", "0.com/widget", "must be vendor/class"),
-    ("CDI kind", "example.com/wid get", "must be vendor/class"),
-    ("CDI kind", "example.com/widget-", "must be vendor/class"),
     ("CDI device name", "example.com/widget", "must be vendor/class=device"),
     ("CDI device name", "example.com/widget=", "must be vendor/class=device"),
-    ("CDI device name", "example.com/widget=a/b", "must be vendor/class=device"),
     ("attribute name", "driver-version", "must be an identifier"),
     ("attribute name", "x" * 33, "must be an identifier"),
-    ("attribute name", "/x", "must be an identifier"),
-    ("attribute name", "Example.com/x", "must be an identifier"),
-    ("attribute name", "d" * 64 + "/x", "must be an identifier"),
     ("environment variable", "", "must be printable and without '=' and spaces"),
     ("environment variable", "A=1", "must be printable and without '=' and spaces"),
-    ("environment variable", "A B", "must be printable and without '=' and spaces"),
-    ("environment variable", "A\0", "must be printable and without '=' and spaces"),
     ("host path", "dev/widget0", "must be absolute"),
     ("host path", "", "must be absolute"),
     ("host path", "/dev/../etc", "must not contain '..' or a NUL"),
@@ -95,9 +78,9 @@ BAD: list[tuple[str, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, all_ in GOOD for name in all_])
-def test_a_good_name_is_returned(kind: str, name: str) -> None:
-    assert CHECKS[kind](name) == name
+@pytest.mark.parametrize(("kind", "good"), GOOD)
+def test_a_good_name_is_returned(kind: str, good: list[str]) -> None:
+    assert [CHECKS[kind](name) for name in good] == good
 
 
 @pytest.mark.parametrize(("kind", "name", "rule"), BAD)
@@ -109,11 +92,6 @@ def test_the_message_names_the_value_the_rule_and_a_valid_example(kind: str, nam
     match = MESSAGE.match(message)
     assert match is not None, message
     CHECKS[kind](match["example"].strip("'"))
-
-
-def test_a_bad_kind_in_a_cdi_device_name_is_named() -> None:
-    with pytest.raises(InvalidNameError, match=r"^CDI kind '0/widget': "):
-        names.check_cdi_device_name("0/widget=0")
 
 
 @pytest.mark.parametrize("check", [names.check_resource_name, names.check_device_id])
@@ -159,23 +137,18 @@ def test_paths_are_normalised_and_stay_absolute(parts: list[str]) -> None:
     assert path == "/" + "/".join(part for part in parts if part not in (".", ""))
 
 
-@pytest.mark.parametrize("name", ["gpu-0", "a", "0", "x" * 63])
-def test_counter_names_are_dns_labels(name: str) -> None:
-    assert names.check_counter_name(name) == name
-
-
-@pytest.mark.parametrize("name", ["", "GPU", "a_b", "a.b", "-a", "a-", "x" * 64, 1])
+@pytest.mark.parametrize("name", ["GPU", "a-", "x" * 64, 1])
 def test_what_is_no_dns_label_is_no_counter_name(name: Any) -> None:
     with pytest.raises(InvalidNameError, match=r"^counter name .*; valid is for example 'gpu-0-memory'$"):
         names.check_counter_name(name)
 
 
-@pytest.mark.parametrize("name", ["worn", "example.com/worn", "A_b.c-d", "x" * 63, f"{'a' * 253}/x"])
+@pytest.mark.parametrize("name", ["A_b.c-d", f"{'a' * 253}/x"])
 def test_label_names_are_those_of_kubernetes(name: str) -> None:
     assert names.check_label_name(name) == name
 
 
-@pytest.mark.parametrize("name", ["/x", "a/", "a/b/c", "a b", "_x", "x_", f"{'a' * 254}/x"])
+@pytest.mark.parametrize("name", ["/x", "a/", "a/b/c", f"{'a' * 254}/x"])
 def test_other_label_names_are_refused(name: str) -> None:
     with pytest.raises(InvalidNameError, match=r"^label name .*; valid is for example 'example.com/worn'$"):
         names.check_label_name(name)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import importlib
-
-import pytest
+from typing import Any
 
 MESSAGES = {
     "deviceplugin.v1beta1": {
@@ -130,25 +129,31 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("module", MESSAGES)
-def test_messages_have_the_kubelets_names_and_numbers(module: str) -> None:
-    file = importlib.import_module(f"kdp.proto.{module}.api_pb2").DESCRIPTOR
+def descriptor(module: str) -> Any:
+    return importlib.import_module(f"kdp.proto.{module}.api_pb2").DESCRIPTOR
+
+
+def test_messages_have_the_kubelets_names_and_numbers() -> None:
     found = {
-        name: ", ".join(f"{field.number} {field.name}" for field in message.fields)
-        for name, message in file.message_types_by_name.items()
+        module: {
+            name: ", ".join(f"{field.number} {field.name}" for field in message.fields)
+            for name, message in descriptor(module).message_types_by_name.items()
+        }
+        for module in MESSAGES
     }
-    assert found == MESSAGES[module]
+    assert found == MESSAGES
 
 
-@pytest.mark.parametrize("module", METHODS)
-def test_methods_have_the_kubelets_paths(module: str) -> None:
-    file = importlib.import_module(f"kdp.proto.{module}.api_pb2").DESCRIPTOR
-    found = [
-        f"{service.full_name}/{method.name}" + (" stream" if method.server_streaming else "")
-        for service in file.services_by_name.values()
-        for method in service.methods
-    ]
-    assert sorted(found) == METHODS[module]
+def test_methods_have_the_kubelets_paths() -> None:
+    found = {
+        module: sorted(
+            f"{service.full_name}/{method.name}" + (" stream" if method.server_streaming else "")
+            for service in descriptor(module).services_by_name.values()
+            for method in service.methods
+        )
+        for module in METHODS
+    }
+    assert found == METHODS
 
 
 def test_an_allocation_is_the_bytes_that_the_kubelet_expects() -> None:
@@ -170,35 +175,3 @@ def test_an_allocation_is_the_bytes_that_the_kubelet_expects() -> None:
     cdi = b"\x2a\x0f\x0a\x0dv.example/c=n"
     body = envs + mounts + devices + cdi
     assert answer.SerializeToString() == b"\x0a" + bytes([len(body)]) + body
-
-
-@pytest.mark.parametrize(("module", "has_shares"), [("dra.v1", True), ("dra.v1beta1", False)])
-def test_a_prepared_claim_is_the_bytes_that_the_kubelet_expects(module: str, has_shares: bool) -> None:
-    api = importlib.import_module(f"kdp.proto.{module}.api_pb2")
-    share = {"share_id": ""} if has_shares else {}
-    device = api.Device(request_names=["r"], pool_name="p", device_name="d", cdi_device_ids=["c"], **share)
-    answer = api.NodePrepareResourcesResponse(claims={"u": api.NodePrepareResourceResponse(devices=[device])})
-    # Written by hand from the wire format. An optional field is there also when it is empty.
-    body = b"\x0a\x01r\x12\x01p\x1a\x01d\x22\x01c" + (b"\x2a\x00" if has_shares else b"")
-    response = b"\x0a" + bytes([len(body)]) + body
-    entry = b"\x0a\x01u\x12" + bytes([len(response)]) + response
-    assert answer.SerializeToString() == b"\x0a" + bytes([len(entry)]) + entry
-
-
-def test_the_two_versions_of_health_are_the_same_on_the_wire() -> None:
-    versions = [importlib.import_module(f"kdp.proto.drahealth.{v}.api_pb2") for v in ("v1", "v1alpha1")]
-    said = [
-        api.NodeWatchResourcesResponse(
-            devices=[
-                api.DeviceHealth(
-                    device=api.DeviceIdentifier(pool_name="p", device_name="d"),
-                    health=api.HealthStatus.UNHEALTHY,
-                    last_updated_time=1,
-                    health_check_timeout_seconds=30,
-                    message="m",
-                )
-            ]
-        ).SerializeToString()
-        for api in versions
-    ]
-    assert said[0] == said[1] == b"\x0a\x11\x0a\x06\x0a\x01p\x12\x01d\x10\x02\x18\x01\x20\x1e\x2a\x01m"

@@ -12,11 +12,8 @@ from kdp.storage.documents import MAX_DEPTH, check_depth, parse_json
         (b"\xff", "codec can't decode"),
         ('{"a": 1, "b": 2, "a": 3}', "it has the key 'a' twice"),
         ("[NaN]", "NaN is not a number in JSON"),
-        ("-Infinity", "-Infinity is not a number in JSON"),
         ("1e999", "the number 1e999 is too large"),
         ("1" * 5000, "too many digits"),
-        ("[" * 101 + "]" * 101, "it is nested too deeply"),
-        ('{"a":' * 100_000, "it is nested too deeply"),
         ("[" * 1_000_000, "it is nested too deeply"),
     ],
 )

@@ -35,11 +35,6 @@ def test_only_a_regular_file_is_opened(tmp_path: Path, kind: str) -> None:
     assert caught.value.strerror == f"it is {kind}, not a regular file"
 
 
-def test_a_directory_is_none(tmp_path: Path) -> None:
-    with pytest.raises(UnusableFileError, match="Is a directory"):
-        reading.read(tmp_path)
-
-
 @pytest.mark.parametrize("name", ["f\0", "f\udfff"])
 def test_a_name_that_no_file_has_is_none(tmp_path: Path, name: str) -> None:
     with pytest.raises(OSError, match="no file can have this name"):
@@ -92,12 +87,6 @@ def test_a_file_above_its_limit_is_not_read_on(tmp_path: Path) -> None:
         file.truncate(1 << 40)  # a terabyte of nothing
     with pytest.raises(UnusableFileError, match="more than 67108864 bytes"):
         reading.read(path)
-
-
-def test_a_file_of_many_pieces_is_whole(tmp_path: Path) -> None:
-    data = os.urandom((3 << 20) + 17)
-    (tmp_path / "f").write_bytes(data)
-    assert reading.read(tmp_path / "f") == data
 
 
 def test_files_of_sysfs_and_procfs_whose_sizes_say_nothing_are_read() -> None:

@@ -29,21 +29,12 @@ class Widgets(kdp.DeviceBackend):
             "'example.com/a' must be a sequence of resources' names; valid is ['example.com/widget']",
         ),
         ("resources", [None], "None must be a resource's name; valid is 'example.com/widget'"),
-        ("poll_interval", "5", "'5' must be a number of seconds above 0, or None for never; valid is 5.0"),
         ("poll_interval", 0, "0 must be a number of seconds above 0, or None for never; valid is 5.0"),
         ("poll_interval", float("nan"), "nan must be a number of seconds above 0, or None for never; valid is 5.0"),
-        ("poll_interval", float("inf"), "inf must be a number of seconds above 0, or None for never; valid is 5.0"),
-        ("poll_interval", True, "True must be a number of seconds above 0, or None for never; valid is 5.0"),
         ("stale_after", None, "None must be a number of seconds; valid is 30.0"),
-        ("stale_after", -1.0, "-1.0 must be a number of seconds; valid is 30.0"),
-        ("stale_after", float("nan"), "nan must be a number of seconds; valid is 30.0"),
-        ("joined_env", None, "None must map variables to separators; valid is {'WIDGETS': ','}"),
         ("joined_env", {"A": 1}, "{'A': 1} must map variables to separators; valid is {'WIDGETS': ','}"),
         ("policy", 3, "3 must be the name of a policy or None; valid is 'packed'"),
-        ("unused_hooks", None, "None must be a collection of hooks' names; valid is ('released',)"),
-        ("unused_hooks", ["released", 1], "1 must be a hook's name; valid is 'released'"),
         ("unused_hooks", [["released"]], "['released'] must be a hook's name; valid is 'released'"),
-        ("unused_hooks", "released", "'released' must be a collection of hooks' names; valid is ('released',)"),
     ],
 )
 def test_an_attribute_of_another_kind_is_one_sentence(name: str, value: Any, sentence: str) -> None:
@@ -54,7 +45,7 @@ def test_an_attribute_of_another_kind_is_one_sentence(name: str, value: Any, sen
     assert str(caught.value) == f"Widgets.{name}: {sentence}"
 
 
-@pytest.mark.parametrize("name", ["resource", "resources", "stale_after", "unused_hooks"])
+@pytest.mark.parametrize("name", ["resources", "unused_hooks"])
 def test_a_property_that_raises_is_one_sentence(name: str) -> None:
     def fail(self: object) -> None:
         raise OSError("no driver")

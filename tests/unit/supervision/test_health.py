@@ -35,12 +35,6 @@ def states(transitions: tuple[HealthChange, ...]) -> list[tuple[str, str | None,
     return [(t.device.id, t.before.value if t.before else None, t.health.state.value) for t in transitions]
 
 
-def test_without_a_fault_nothing_is_touched() -> None:
-    subject = monitor()
-    assert all(listed is device for listed, device in zip(subject.devices, CARD, strict=True))
-    assert (subject.health, subject.deadline, subject.wants_probe) == ({}, None, False)
-
-
 def test_a_fault_of_a_unit_is_a_fault_of_all_its_devices() -> None:
     subject = monitor()
     told = subject.fault(["card"], "too hot", kind="heat", now=1)
@@ -49,57 +43,12 @@ def test_a_fault_of_a_unit_is_a_fault_of_all_its_devices() -> None:
     assert subject.health["card-1"] == DeviceHealth(state=HealthState.UNHEALTHY, reason="too hot", since=1)
 
 
-def test_a_fault_of_one_device_is_only_its_own() -> None:
-    subject = monitor()
-    subject.fault(["card-1"], "dead", kind="fault", now=1)
-    assert reasons(subject) == [None, "dead", None]
-
-
-def test_faults_of_different_kinds_are_cleared_separately() -> None:
-    subject = monitor()
-    subject.fault(["other"], "too hot", kind="heat", now=1)
-    subject.fault(["other"], "XID 79", kind="xid", now=2)
-    assert reasons(subject)[2] == "too hot; XID 79"
-    subject.clear(["other"], kind="heat", now=3)
-    assert reasons(subject)[2] == "XID 79"
-    assert subject.health["other"].since == 1
-    subject.clear(["other", "unknown"], kind="heat", now=4)
-    assert states(subject.clear(["other"], kind="xid", now=5)) == [("other", "unhealthy", "healthy")]
-    assert reasons(subject) == [None, None, None]
-
-
-def test_the_next_discovery_heals_no_reported_fault() -> None:
-    subject = monitor()
-    subject.fault(["other"], "XID 79", kind="xid", now=1)
-    for now in range(2, 10):
-        assert subject.probed(CARD, {}, now) == ()
-    assert reasons(subject)[2] == "XID 79"
-
-
-def test_a_fault_waits_for_a_device_that_is_not_there_yet() -> None:
-    subject = monitor()
-    assert subject.fault(["later"], "broken", kind="fault", now=1) == ()
-    assert reasons(subject) == [None, None, None]
-    assert states(subject.probed([Device(id="later")], {}, 2)) == [("later", None, "unhealthy")]
-    assert reasons(subject) == ["broken"]
-
-
 def test_what_discovery_says_comes_first_and_each_reason_once() -> None:
     subject = monitor(Device(id="a", unit="u"))
     subject.fault(["u"], "too hot", kind="heat", now=1)
     subject.fault(["a"], "fan failed", kind="fan", now=1)
     subject.probed([Device(id="a", unit="u", health=Health.unhealthy("fan failed"))], {"a": "/dev/a is gone"}, 2)
     assert reasons(subject) == ["fan failed; /dev/a is gone; too hot"]
-
-
-def test_a_device_without_news_is_the_same_object() -> None:
-    subject = monitor()
-    subject.fault(["other"], "broken", kind="fault", now=1)
-    first = subject.devices
-    assert first[0] is CARD[0]
-    subject.clear(["other"], kind="heat", now=2)
-    subject.probed(CARD, {}, 3)
-    assert all(one is other for one, other in zip(first, subject.devices, strict=True))
 
 
 def test_discovery_needs_one_bad_word_and_three_good_ones() -> None:
@@ -112,19 +61,6 @@ def test_discovery_needs_one_bad_word_and_three_good_ones() -> None:
     assert subject.probed([WELL], {}, 30) == ()
     assert states(subject.probed([WELL], {}, 40)) == [("a", "recovering", "healthy")]
     assert (reasons(subject), subject.wants_probe) == ([None], False)
-
-
-def test_a_suspect_is_listed_healthy_whatever_discovery_says_of_it() -> None:
-    subject = monitor(WELL, failures=2)
-    assert states(subject.probed([sick()], {}, 10)) == [("a", "healthy", "suspect")]
-    assert (reasons(subject), subject.wants_probe) == ([None], True)
-    assert subject.health["a"].reason == "fan failed"
-    assert states(subject.probed([sick()], {}, 20)) == [("a", "suspect", "unhealthy")]
-
-
-def test_a_new_device_is_not_listed_on_trust() -> None:
-    subject = monitor(sick(), failures=5)
-    assert reasons(subject) == ["fan failed"]
 
 
 def test_the_third_flap_leads_to_quarantine_which_grows_and_ends() -> None:
@@ -168,7 +104,7 @@ def test_a_device_that_flaps_a_thousand_times_a_second_costs_no_more_each_time()
     try:
         flap(100)
         before, _ = tracemalloc.get_traced_memory()
-        flap(5_000)
+        flap(2_000)
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -191,27 +127,6 @@ def test_a_quarantine_names_a_handful_of_faults() -> None:
     for number in range(1000):
         subject.fault(["a"], f"fault {number}", kind="x", now=1)
     assert reasons(subject)[0].endswith("last: fault 0; fault 1; fault 2; fault 3; fault 4")  # type: ignore[union-attr]
-
-
-def test_silence_marks_all_and_leaves_no_trace() -> None:
-    subject = monitor(WELL, sick(device_id="b"))
-    for now in (1.0, 2.0, 3.0, 4.0):
-        assert states(subject.silence("nobody knows", now)) == [("a", "healthy", "unhealthy")]
-        assert reasons(subject) == ["nobody knows", "fan failed; nobody knows"]
-        assert subject.silence("nobody knows", now) == ()
-        assert states(subject.probed([WELL, sick(device_id="b")], {}, now)) == [("a", "unhealthy", "healthy")]
-    assert subject.health["b"].since == 0
-
-
-def test_a_device_that_vanishes_keeps_its_faults_and_begins_its_rows_anew() -> None:
-    subject = monitor(sick())
-    subject.probed([WELL], {}, 1)
-    subject.probed([WELL], {}, 2)
-    subject.probed([], {}, 3)
-    assert (subject.devices, subject.health, subject.wants_probe, subject.deadline) == ((), {}, False, None)
-    assert states(subject.probed([WELL], {}, 4)) == [("a", None, "recovering")]
-    subject.probed([WELL], {}, 5)
-    assert states(subject.probed([WELL], {}, 6)) == [("a", "recovering", "healthy")]
 
 
 def test_what_is_gone_for_long_is_forgotten() -> None:

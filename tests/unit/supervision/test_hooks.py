@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -111,30 +111,6 @@ async def test_a_def_hook_runs_in_a_daemon_thread_of_its_own(make: Make) -> None
     assert await hooks.call("open", deadline=None) is not first
 
 
-async def test_an_async_hook_runs_on_the_loop(make: Make) -> None:
-    async def discover() -> threading.Thread:
-        return threading.current_thread()
-
-    assert await make(discover=discover).call("discover", deadline=PATIENCE) is threading.current_thread()
-
-
-async def test_arguments_go_in_and_the_result_is_worked_on_where_it_was_made(make: Make) -> None:
-    async def both(number: int) -> int:
-        return number + 1
-
-    hooks = make(allocate=lambda number: number + 1, prefer=both)
-    for hook in ("allocate", "prefer"):
-        assert await hooks.call(hook, 1, deadline=PATIENCE, then=lambda number: number * 10) == 20
-    where = await hooks.call("allocate", 1, deadline=PATIENCE, then=lambda _: threading.current_thread().name)
-    assert where == "kdp-Backend.allocate"
-
-
-async def test_whether_a_hook_was_written(make: Make) -> None:
-    hooks = make()
-    assert hooks.overridden("discover")
-    assert not hooks.overridden("allocate")
-
-
 async def test_an_idle_thread_holds_nothing_of_the_last_call(make: Make) -> None:
     class Big:
         pass
@@ -168,9 +144,9 @@ def raising_async(error: BaseException) -> Callable[[], Any]:
 
 
 @pytest.mark.parametrize("make_hook", [raising, raising_async])
-@pytest.mark.parametrize("error", [NotReady("driver not loaded"), AllocationError("the card is in use")])
-async def test_what_a_hook_may_raise_comes_through(make: Make, make_hook: Any, error: Exception) -> None:
-    with pytest.raises(type(error)) as caught:
+async def test_what_a_hook_may_raise_comes_through(make: Make, make_hook: Any) -> None:
+    error = AllocationError("the card is in use")
+    with pytest.raises(AllocationError) as caught:
         await make(discover=make_hook(error)).call("discover", deadline=PATIENCE)
     assert caught.value is error
 
@@ -178,18 +154,7 @@ async def test_what_a_hook_may_raise_comes_through(make: Make, make_hook: Any, e
 @pytest.mark.parametrize("make_hook", [raising, raising_async])
 @pytest.mark.parametrize(
     "error",
-    [
-        OSError("secret"),
-        TimeoutError("secret"),
-        StopIteration("secret"),
-        StopAsyncIteration("secret"),
-        SystemExit(3),
-        KeyboardInterrupt(),
-        GeneratorExit(),
-        asyncio.CancelledError("secret"),
-        BaseExceptionGroup("secret", [SystemExit(3)]),
-        MemoryError(),
-    ],
+    [OSError("secret"), StopIteration("secret"), SystemExit(3), asyncio.CancelledError("secret")],
     ids=lambda error: type(error).__name__,
 )
 async def test_anything_else_is_a_bug_of_the_hook_and_ends_nothing(
@@ -217,9 +182,8 @@ class Untold(Exception):
         return self.nothing  # type: ignore[attr-defined,no-any-return]
 
 
-@pytest.mark.parametrize("make_hook", [raising, raising_async])
-async def test_an_exception_that_fails_to_tell_its_text_ends_nothing(make: Make, make_hook: Any) -> None:
-    message = await failing(make(discover=make_hook(Untold())), HookFailedError)
+async def test_an_exception_that_fails_to_tell_its_text_ends_nothing(make: Make) -> None:
+    message = await failing(make(discover=raising(Untold())), HookFailedError)
     assert message == "discover() of Backend raised Untold; the plugin's log has the details"
 
 
@@ -261,12 +225,6 @@ async def test_where_an_object_lies_in_memory_is_no_news(make: Make, caplog: pyt
     assert len(caplog.records) == 1, kept
 
 
-async def test_our_own_words_about_a_wrong_value_come_through(make: Make) -> None:
-    hooks = make(discover=lambda: kdp.Device(id=""))
-    message = await failing(hooks, HookFailedError)
-    assert message.startswith("discover() of Backend: device id '': must have 1 to 63 characters")
-
-
 async def test_a_def_hook_that_returns_a_coroutine_is_told_to_be_async(make: Make) -> None:
     """The coroutine was taken for the result, and what it should have done did not happen."""
 
@@ -282,11 +240,6 @@ async def test_a_def_hook_that_returns_a_coroutine_is_told_to_be_async(make: Mak
     assert "open() of Backend: it is a def" in await failing(hooks, HookFailedError, hook="open")
 
 
-async def test_a_def_hook_that_returns_a_future_is_told_to_be_async(make: Make) -> None:
-    future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    assert "returned 'Future', which is not awaited" in await failing(make(discover=lambda: future), HookFailedError)
-
-
 @pytest.mark.parametrize("make_hook", [raising, raising_async])
 async def test_a_result_that_cannot_be_used_is_the_hooks_failure(make: Make, make_hook: Any) -> None:
     async def asynchronous() -> int:
@@ -297,20 +250,14 @@ async def test_a_result_that_cannot_be_used_is_the_hooks_failure(make: Make, mak
     assert message == "discover() of Backend raised TypeError; the plugin's log has the details"
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-async def test_each_new_failure_is_logged_once_with_its_traceback(
-    make: Make, asynchronous: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_each_new_failure_is_logged_once_with_its_traceback(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     outcome: list[str | None] = ["a", "a", "b", "a", None, "a"]
 
     def answer() -> None:
         if (text := outcome.pop(0)) is not None:
             raise OSError(text)
 
-    async def answer_later() -> None:
-        answer()
-
-    hooks = make(discover=answer_later if asynchronous else answer)
+    hooks = make(discover=answer)
     with caplog.at_level(logging.ERROR):
         for _ in range(6):
             try:
@@ -324,13 +271,6 @@ async def test_each_new_failure_is_logged_once_with_its_traceback(
 
 
 # -- deadlines ---------------------------------------------------------------------------------------------------------
-
-
-async def test_a_hanging_hook_costs_its_caller_only_the_deadline(make: Make, gate: Gate) -> None:
-    hooks = make(discover=gate.wait, allocate=lambda: "other hooks go on")
-    message = await failing(hooks, HookTimeoutError, deadline=SHORT)
-    assert message.startswith("discover() of Backend did not return within ")
-    assert await hooks.call("allocate", deadline=PATIENCE) == "other hooks go on"
 
 
 async def test_a_hanging_hook_is_not_called_again_before_it_has_returned(make: Make, gate: Gate) -> None:
@@ -385,19 +325,6 @@ async def test_a_caller_who_leaves_does_not_free_the_hook(make: Make, gate: Gate
     await hooks.call("allocate", deadline=PATIENCE)
 
 
-async def test_a_failure_that_comes_late_is_nobodys(make: Make, gate: Gate) -> None:
-    def discover() -> None:
-        gate.wait()
-        raise OSError("late")
-
-    hooks = make(discover=discover)
-    await failing(hooks, HookTimeoutError, deadline=SHORT)
-    gate.open()
-    gate.open()
-    await failing(hooks, HookFailedError)
-    gc.collect()  # "exception was never retrieved" would be a warning, and so an error, here
-
-
 async def test_an_async_hook_is_cancelled_at_its_deadline(make: Make) -> None:
     ended: list[str] = []
 
@@ -435,27 +362,14 @@ async def test_an_async_hook_is_cancelled_with_its_caller(make: Make) -> None:
     assert await hooks.call("allocate", deadline=PATIENCE) == "free"
 
 
-async def test_a_hook_whose_own_task_was_cancelled_has_failed_and_its_caller_goes_on(make: Make) -> None:
-    async def discover() -> None:
-        inner = asyncio.ensure_future(anyio.sleep_forever())
-        asyncio.get_running_loop().call_soon(inner.cancel)
-        await inner
-
-    message = await failing(make(discover=discover), HookFailedError)
-    assert message.startswith("discover() of Backend raised CancelledError")
-
-
-@pytest.mark.parametrize("then", [anyio.lowlevel.checkpoint, anyio.sleep_forever], ids=["at once", "later"])
-async def test_a_hook_that_cancels_the_task_that_it_runs_in_has_failed_and_its_caller_goes_on(
-    make: Make, then: Callable[[], Awaitable[None]]
-) -> None:
+async def test_a_hook_that_cancels_the_task_that_it_runs_in_has_failed_and_its_caller_goes_on(make: Make) -> None:
     """As libraries for deadlines do that are older than `asyncio.timeout`."""
 
     async def discover() -> None:
         task = asyncio.current_task()
         assert task is not None
         task.cancel()
-        await then()
+        await anyio.sleep_forever()
 
     message = await failing(make(discover=discover), HookFailedError)
     assert message.startswith("discover() of Backend raised CancelledError")
@@ -480,35 +394,7 @@ async def test_an_async_hook_that_does_not_let_a_cancellation_pass_costs_its_cal
     assert await hooks.call("discover", deadline=PATIENCE) == "late"
 
 
-async def test_an_async_hook_may_time_out_by_itself(make: Make) -> None:
-    async def discover() -> None:
-        async with asyncio.timeout(0):
-            await anyio.sleep_forever()
-
-    message = await failing(make(discover=discover), HookFailedError)
-    assert message.startswith("discover() of Backend raised TimeoutError")
-
-
 # -- the end -----------------------------------------------------------------------------------------------------------
-
-
-async def test_no_thread_is_left_after_close() -> None:
-    hooks = Hooks(Backend(discover=lambda: threading.current_thread(), open=lambda: threading.current_thread()))
-    threads = [await hooks.call(hook, deadline=PATIENCE) for hook in ("discover", "open")]
-    hooks.close()
-    for thread in threads:
-        await asyncio.to_thread(thread.join, PATIENCE)
-        assert not thread.is_alive()
-
-
-async def test_a_thread_that_hangs_ends_when_it_is_free(gate: Gate) -> None:
-    hooks = Hooks(Backend(discover=gate.wait))
-    await failing(hooks, HookTimeoutError, deadline=SHORT)
-    (thread,) = [thread for thread in threading.enumerate() if thread.name == "kdp-Backend.discover"]
-    hooks.close()
-    gate.open()
-    await asyncio.to_thread(thread.join, PATIENCE)
-    assert not thread.is_alive()
 
 
 HANGING = """
@@ -549,7 +435,7 @@ def test_a_process_ends_although_all_its_hooks_hang() -> None:
 async def test_for_half_a_minute_nobody_said_what_the_start_waits_for(
     gate: Gate, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, hook: str
 ) -> None:
-    monkeypatch.setattr("kdp.supervision.hooks.PATIENCE", SHORT)
+    monkeypatch.setattr("kdp.supervision.hooks.LONG", SHORT)
     caplog.set_level("INFO")
     supervisor = Supervisor(type("Slow", (Backend,), {hook: lambda self: gate.wait()})(), host=None)
     async with anyio.create_task_group() as tasks:
@@ -564,16 +450,3 @@ async def test_for_half_a_minute_nobody_said_what_the_start_waits_for(
         tasks.cancel_scope.cancel()
     gate.open()
     await supervisor.shutdown(1.0)
-
-
-async def test_a_hook_that_takes_long_later_changes_no_reason(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kdp.supervision.hooks.PATIENCE", SHORT)
-    waits: list[str] = []
-    hooks = Hooks(Backend(allocate=gate.wait, discover=gate.wait))
-    hooks.waiting = waits.append
-    for hook, deadline in (("allocate", SHORT * 4), ("discover", SHORT / 2)):
-        await failing(hooks, HookTimeoutError, hook, deadline=deadline)
-        gate.open()
-        await hooks.idle(hook, deadline=PATIENCE)
-    assert not waits
-    hooks.close()

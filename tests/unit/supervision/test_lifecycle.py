@@ -111,18 +111,6 @@ async def test_an_open_that_returns_after_its_deadline_is_not_called_again_and_i
 
 
 @pytest.mark.anyio
-async def test_an_open_in_flight_at_the_stop_is_closed_when_it_has_returned() -> None:
-    backend = Gated("open")
-    supervisor = supervisor_of(backend, open=0.05)
-    with pytest.raises(HookTimeoutError):
-        await supervisor.once()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(supervisor.shutdown, PATIENCE)
-        backend.gates["open"].is_free.set()
-    assert backend.calls == ["open", "open returns", "close"]
-
-
-@pytest.mark.anyio
 @pytest.mark.parametrize("hangs", [False, True])
 async def test_close_waits_for_a_hook_that_is_running_and_not_for_one_that_hangs(hangs: bool) -> None:
     backend = Gated("discover")
@@ -286,30 +274,6 @@ async def test_a_watch_that_does_not_stop_is_complained_about_and_called_again_w
         "Deaf: watch() of Deaf did not return within 0.05 s; it is not called again before it has, so that only "
         "polling sees changes: look at report.stopping"
     )
-
-
-@pytest.mark.anyio
-async def test_another_object_of_the_class_is_opened_for_itself() -> None:
-    one, other = Gated("open"), Gated()
-    await run_until(supervisor_of(one), one.gates["open"].reached)
-    supervisor = supervisor_of(other)
-    async with running(supervisor):
-        await discovered(supervisor)
-    assert other.calls == ["open", "discover", "close"]
-    one.gates["open"].is_free.set()
-
-
-def test_in_another_loop_it_begins_anew() -> None:
-    backend = Gated()
-
-    async def serve() -> None:
-        supervisor = supervisor_of(backend)
-        async with running(supervisor):
-            await discovered(supervisor)
-
-    for _ in range(2):
-        anyio.run(serve)
-    assert backend.calls == ["open", "discover", "close"] * 2
 
 
 @pytest.mark.anyio

@@ -54,7 +54,7 @@ async def test_the_first_and_the_last_state_of_a_flood_are_published_in_bounded_
 
     def flood() -> None:
         report.fault("w0", "first")
-        for n in range(3_000):
+        for n in range(1_500):
             report.fault("w0", f"reason {n}")
             report.clear("w0")
             most.append(len(report._waiting))  # pyright: ignore[reportPrivateUsage]
@@ -69,7 +69,7 @@ async def test_the_first_and_the_last_state_of_a_flood_are_published_in_bounded_
     tracemalloc.stop()
     assert max(most) <= reporter.MOST_WAITING
     assert peak < 8 << 20
-    assert subject.discovery.version - versions < 600  # and not 6,000
+    assert subject.discovery.version - versions < 300  # and not 3,000
 
 
 async def test_one_event_is_published_in_the_next_turn_of_the_loop() -> None:
@@ -81,14 +81,6 @@ async def test_one_event_is_published_in_the_next_turn_of_the_loop() -> None:
     report.clear("w0")
     await asyncio.sleep(0)
     assert health(subject) is None
-
-
-async def test_the_loop_itself_does_not_wait_for_room() -> None:
-    subject = publisher("w0")
-    report = EventReporter(subject, lambda: None)
-    for n in range(3 * reporter.MOST_WAITING):
-        report.fault("w0", f"reason {n}")
-    await until(subject, f"reason {3 * reporter.MOST_WAITING - 1}")
 
 
 async def test_a_thread_goes_on_although_the_loop_is_blocked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,15 +43,12 @@ async def slow(self: Any) -> Any: ...
         ("allocate", nothing, "Careless.allocate(self): kdp calls allocate(devices), which this hook does not take; "),
         ("allocate", nothing, "expected def allocate(self, devices)"),
         ("allocate", slow, "Careless.allocate(self): kdp calls allocate(devices)"),
-        ("watch", nothing, "Careless.watch(self): kdp calls watch(report)"),
-        ("prefer", nothing, "expected def prefer(self, request)"),
         ("released", two, "Careless.released(self, given, more): kdp calls released(devices)"),
         ("prepare_container", named, "Careless.prepare_container(self, *, devices): kdp calls"),
-        ("discover", one, "Careless.discover(self, given): kdp calls discover(), which"),
         ("open", staticmethod(lambda given: None), "Careless.open(given): kdp calls open()"),
         ("links", classmethod(nothing), "Careless.links(self): kdp calls links(devices)"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_signature_was_found_by_the_first_pod(hook: str, written: Any, refusal: str) -> None:
     made = backend(**{hook: written})
     for check in (lambda: check_backends([made]), lambda: Supervisor(made, host=None)):

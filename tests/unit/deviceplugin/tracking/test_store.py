@@ -77,12 +77,8 @@ async def test_other_resources_are_left_alone(tmp_path: Path) -> None:
     ("text", "why"),
     [
         ("", "it is broken (JSONDecodeError"),
-        ('{"version": 1, "resource": "example.com/widget", "alloc', "it is broken (JSONDecodeError"),
-        ('{"version": 1, "resource": "example.com/widget"}', "it is broken (KeyError"),
         ('{"version": 1, "resource": "example.com/widget", "allocations": [7]}', "it is broken (TypeError"),
-        ("[]", "it is broken (TypeError"),
         ('{"version": 2, "holdings": []}', "it is of version 2, and this kdp knows version 1 only"),
-        ('{"version": "x", "resource": "example.com/widget"}', "it says version 'x'"),
         ('{"version": 1, "resource": "example.com/other", "allocations": []}', "resource 'example.com/other'"),
     ],
 )
@@ -151,25 +147,7 @@ async def test_a_thread_that_could_not_be_started_once_is_started_by_the_next_ca
     store.close()
 
 
-async def test_a_draft_of_a_killed_process_is_removed(tmp_path: Path) -> None:
-    draft, fresh = tmp_path / ".example.com_widget.dead.draft", tmp_path / ".example.com_widget.new.draft"
-    for path in (draft, fresh):
-        path.write_text("{")
-    os.utime(draft, (1.0, 1.0))
-    store = AllocationStore(tmp_path, RESOURCE)
-    await store.adopt()
-    assert files(tmp_path) == [fresh.name]
-    store.close()
-
-
-@pytest.mark.parametrize("state", [{"a": object()}, {"a": float("nan")}, {"a": {1, 2}}, ["a"], None])
+@pytest.mark.parametrize("state", [{"a": object()}, {"a": float("nan")}, None])
 def test_a_state_that_json_cannot_carry_is_refused(state: object) -> None:
     with pytest.raises(InvalidValueError, match="the allocation's state"):
         check_state(state)
-
-
-def test_a_state_is_copied() -> None:
-    inner = [1]
-    copy = check_state({"a": inner})
-    inner.append(2)
-    assert copy == {"a": [1]}

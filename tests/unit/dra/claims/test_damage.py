@@ -18,7 +18,6 @@ from .claim_objects import claim, result
 from .claims_world import Widgets, World, running
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
-    "emptied": lambda file: file.write_bytes(b""),
     "cut": lambda file: file.write_bytes(file.read_bytes()[:-9]),
     "removed": lambda file: file.unlink(),
 }
@@ -128,14 +127,3 @@ async def test_released_is_called_once_although_there_are_no_descriptors_after_i
         assert await unprepared(world, 0) == ""
         assert sorted(call[2] for call in backend.calls) == ["rw0", "rw1"]
         assert world.files == []
-
-
-async def test_a_released_that_raises_is_called_again(world: World, backend: Widgets) -> None:
-    assert await prepared(world, 0, "w0") == ""
-    backend.calls.clear()
-    backend.failure = RuntimeError("busy")
-    assert "raised RuntimeError" in await unprepared(world, 0)
-    backend.failure = None
-    assert await unprepared(world, 0) == ""
-    assert len(backend.calls) == 2
-    assert world.files == []

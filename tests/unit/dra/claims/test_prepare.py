@@ -1,16 +1,14 @@
+"""The single steps; that they hold in any order is in test_prepare_properties.py and test_lifecycle_properties.py."""
+
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
 import attrs
 import pytest
-from typing_extensions import override
 
 import kdp
 from kdp.cluster.api import ApiError
@@ -91,24 +89,6 @@ async def test_one_bad_claim_leaves_the_others_alone(world: World) -> None:
     assert world.files == [f"{claim().uid}.json", f"kdp_{DRIVER}_claim_{claim().uid}.json"], "no state of the bad ones"
 
 
-async def test_an_empty_list_asks_nobody(world: World) -> None:
-    assert await world.preparer.prepare([]) == {}
-    assert await world.preparer.unprepare([]) == {}
-    assert world.api.asked == []
-    assert world.files == []
-
-
-async def test_the_same_claim_again_has_the_same_answer(world: World, backend: Widgets) -> None:
-    world.api.put(claim(), [result("w0", "a"), result("w1", "b")])
-    first = await prepared(world)
-    assert await prepared(world) == first
-    world.start()
-    assert await prepared(world) == first, "also after a restart"
-    world.api.failure = ApiError("the API server is away")
-    assert await prepared(world) == first, "also without the API server"
-    assert [call[:3] for call in backend.calls] == [("allocate", "claim-0", "a"), ("allocate", "claim-0", "b")]
-
-
 async def test_claims_of_one_call_are_fetched_together(world: World) -> None:
     for number in range(4):
         world.api.put(claim(number), [result(f"w{number}")])
@@ -130,13 +110,6 @@ async def test_an_api_server_that_hangs_is_an_error_soon(world: World, monkeypat
 # -- what else a claim can be ------------------------------------------------------------------------------------------
 
 
-async def test_a_claim_of_other_drivers_is_nothing(world: World, backend: Widgets) -> None:
-    world.api.put(claim(), [result("x", driver="other.example.com")])
-    assert await prepared(world) == Outcome()
-    assert backend.calls == []
-    assert world.files == []
-
-
 async def test_a_device_is_not_given_twice(world: World, backend: Widgets) -> None:
     world.api.put(claim(0), [result("w0")])
     world.api.put(claim(1), [result("w0")])
@@ -154,13 +127,6 @@ async def test_a_device_is_not_given_twice(world: World, backend: Widgets) -> No
     assert (await prepared(world, 1)).error == ""
 
 
-async def test_two_claims_at_once_cannot_both_have_it(world: World) -> None:
-    for number in range(4):
-        world.api.put(claim(number), [result("w0")])
-    outcomes = await world.preparer.prepare([claim(number) for number in range(4)])
-    assert sorted(outcome.error == "" for outcome in outcomes.values()) == [False, False, False, True]
-
-
 async def test_shares_of_a_device_come_and_go_alone(world: World, backend: Widgets) -> None:
     for number in (0, 1):
         world.api.put(claim(number), [result("w0", share=f"share-{number}", consumedCapacity={"memory": "1Gi"})])
@@ -173,36 +139,6 @@ async def test_shares_of_a_device_come_and_go_alone(world: World, backend: Widge
     assert await prepared(world, 1) == outcomes[1]
     assert world.spec(claim(0)) is None
     assert world.spec(claim(1)) is not None
-
-
-async def test_a_claim_that_was_allocated_anew_is_undone_first(world: World, backend: Widgets) -> None:
-    world.api.put(claim(), [result("w0")])
-    await prepared(world)
-    world.api.put(claim(), [result("w1")])
-    assert [device.name for device in (await prepared(world)).devices] == ["w1"]
-    assert backend.calls == [
-        ("allocate", "claim-0", "r", ("w0",)),
-        ("released", "claim-0", "r", ("w0",)),
-        ("allocate", "claim-0", "r", ("w1",)),
-    ]
-
-
-async def test_a_backend_without_allocate_gives_the_devices_edits(tmp_path: Path) -> None:
-    class Plain(kdp.DeviceBackend):
-        resource = "example.com/widget"
-
-        @override
-        def discover(self) -> list[kdp.Device]:
-            return [kdp.Device(id="w0", edits=kdp.ContainerEdits.of_node("/dev/null")), kdp.Device(id="w1")]
-
-    async with running(tmp_path, Plain()) as world:
-        world.api.put(claim(), [result("w0"), result("w1")])
-        outcome = await prepared(world)
-        assert [len(device.cdi_ids) for device in outcome.devices] == [1, 0], "a device without edits has no name"
-        world.api.drop(claim())
-        world.start()
-        assert await unprepared(world) == "", "nothing of the backend is needed"
-        assert world.files == []
 
 
 class Plain(Widgets):
@@ -237,28 +173,6 @@ async def test_without_allocate_two_claims_at_once_cannot_both_have_it(tmp_path:
         outcomes = await world.preparer.prepare([claim(0), claim(1)])
         assert sorted(bool(outcome.error) for outcome in outcomes.values()) == [False, True]
         assert len(world.files) == 2, "one record, one spec"
-
-
-async def test_what_killed_processes_were_writing_goes(world: World) -> None:
-    world.api.put(claim(), [result("w0")])
-    await prepared(world)
-    before = world.files
-    for folder in ("data/claims", "cdi"):
-        for age in ("old", "new"):
-            draft = world.folder / folder / (f".{age}.draft" if folder != "cdi" else f".kdp_{age}.draft")
-            draft.touch()
-            if age == "old":
-                os.utime(draft, (0, 0))
-    await world.preparer.collect(grace=600)
-    assert world.files == sorted([*before, ".new.draft", ".kdp_new.draft"])
-
-
-async def test_an_error_of_the_backend_is_the_claims(world: World, backend: Widgets) -> None:
-    world.api.put(claim(), [result("w0")])
-    backend.failure = kdp.AllocationError("the firmware is being written")
-    assert (await prepared(world)).error == "the firmware is being written"
-    backend.failure = None
-    assert (await prepared(world)).error == ""
 
 
 async def test_a_cdi_directory_that_cannot_be_written_is_an_error_and_nothing_is_complete(world: World) -> None:
@@ -304,28 +218,6 @@ async def test_unprepare_waits_for_a_late_allocate_and_ends_unprepared(world: Wo
     assert (backend.given, world.files) == (set(), [])
 
 
-async def test_unprepare_after_a_deadline_waits_as_well(world: World, backend: Widgets) -> None:
-    world.api.put(claim(), [result("w0")])
-    backend.gate.clear()
-    assert (await prepared(world)).error.startswith("allocate() of Widgets did not return within 1 s")
-    undo = asyncio.create_task(unprepared(world))
-    await asyncio.sleep(0.1)
-    backend.gate.set()
-    assert await undo == ""
-    assert (backend.given, world.files) == (set(), [])
-
-
-async def test_whoever_waits_for_a_prepare_that_is_undone_is_told(world: World, backend: Widgets) -> None:
-    world.api.put(claim(), [result("w0")])
-    backend.gate.clear()
-    call = asyncio.create_task(prepared(world))
-    await until(lambda: backend.calls)
-    undo = asyncio.create_task(unprepared(world))
-    assert (await call).error == "the claim was unprepared meanwhile; the kubelet asks again"
-    backend.gate.set()
-    assert await undo == ""
-
-
 async def test_at_the_stop_calls_in_flight_are_answered(world: World, backend: Widgets) -> None:
     world.api.put(claim(), [result("w0")])
     world.api.put(claim(1), [result("w1")])
@@ -366,17 +258,6 @@ async def test_unprepare_needs_no_api_server_and_knows_what_was_given(world: Wor
     assert len(backend.calls) == 2
 
 
-async def test_unprepare_of_the_unknown_is_done(world: World) -> None:
-    assert await unprepared(world, 7) == ""
-
-
-async def test_two_at_once_are_one(world: World, backend: Widgets) -> None:
-    world.api.put(claim(), [result("w0")])
-    await prepared(world)
-    assert list(await asyncio.gather(unprepared(world), unprepared(world))) == ["", ""]
-    assert len(backend.calls) == 2
-
-
 async def test_what_could_not_be_undone_is_tried_again(world: World, backend: Widgets) -> None:
     world.api.put(claim(), [result("w0", "a"), result("w1", "b")])
     await prepared(world)
@@ -404,27 +285,6 @@ async def test_a_device_that_is_gone_is_released_as_gone(world: World, backend: 
 
 
 # -- reboots, lost files, claims that are gone -------------------------------------------------------------------------
-
-
-async def test_a_spec_that_is_gone_is_written_again(world: World, backend: Widgets) -> None:
-    names = world.api.put(claim(), [result("w0")])
-    first, spec = await prepared(world), world.spec(names)
-    shutil.rmtree(world.cdi.path)
-    assert await prepared(world) == first
-    assert world.spec(names) == spec
-    assert len(backend.calls) == 1
-
-
-async def test_after_a_reboot_the_hardware_is_prepared_again(world: World, backend: Widgets) -> None:
-    world.api.put(claim(), [result("w0")])
-    first = await prepared(world)
-    world.boot_id = "boot-2"
-    shutil.rmtree(world.cdi.path)
-    world.start()
-    assert await prepared(world) == first, "with the same names"
-    assert [allocation.state for allocation in backend.allocations] == [{"times": 1}, {"times": 1}], "from nothing"
-    assert await prepared(world) == first
-    assert len(backend.calls) == 2
 
 
 async def test_a_broken_record_is_found_again_by_its_spec(world: World, backend: Widgets) -> None:
@@ -457,10 +317,3 @@ async def test_claims_that_are_gone_are_undone_after_a_while(world: World, backe
     world.api.failure = None
     assert await world.preparer.collect(grace=0) == [claim(0).uid, claim(1).uid]
     assert backend.given == {("claim-2", "r", ("w2",))}
-
-
-async def test_what_is_on_the_disk_is_json_that_people_can_read(world: World) -> None:
-    names = world.api.put(claim(), [result("w0")])
-    await prepared(world)
-    lines = (world.preparer.store.directory / f"{names.uid}.json").read_text().splitlines()
-    assert [json.loads(line).get("format") for line in lines] == ["kdp-dra-claim", None]

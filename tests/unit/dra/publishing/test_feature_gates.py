@@ -37,13 +37,7 @@ def test_what_is_stored_as_it_was_sent_has_lost_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("device", "field", "gate"),
-    [
-        (0, "allowMultipleAllocations", "DRAConsumableCapacity"),
-        (1, "taints", "DRADeviceTaints"),
-        (3, "consumesCounters", "DRAPartitionableDevices"),
-        (4, "bindingConditions", "DRADeviceBindingConditions"),
-        (4, "name", ""),
-    ],
+    [(1, "taints", "DRADeviceTaints"), (3, "consumesCounters", "DRAPartitionableDevices"), (4, "name", "")],
 )
 def test_a_dropped_field_is_named_with_its_gate(device: int, field: str, gate: str) -> None:
     item = objects()[0]

@@ -21,27 +21,11 @@ def lying(leaves: Sequence[Leaf]) -> list[str]:
     return [name for leaf in leaves for name in leaf.names]
 
 
-def test_nothing_is_one_empty_leaf() -> None:
-    assert place([], (2,)) == (Leaf(GAP, ()),)
-
-
-def test_leaves_are_filled_in_order() -> None:
-    assert place(items("abcde"), (2,)) == (
-        Leaf(GAP, ("a", "b")),
-        Leaf(2 * GAP, ("c", "d")),
-        Leaf(3 * GAP, ("e",)),
-    )
-
-
 def test_what_comes_goes_where_its_neighbours_are() -> None:
     before = (Leaf(16, ("a", "c")), Leaf(32, ("e",)))
     assert place(items("abce"), (3,), before) == (Leaf(16, ("a", "b", "c")), Leaf(32, ("e",)))
     assert place(items("acde"), (2,), before) == (Leaf(16, ("a", "c")), Leaf(32, ("d", "e")))
     assert place(items("0ace"), (3,), before) == (Leaf(16, ("0", "a", "c")), Leaf(32, ("e",)))
-
-
-def test_a_full_last_leaf_gets_another_behind_it() -> None:
-    assert place(items("abc"), (2,), [Leaf(16, ("a", "b"))]) == (Leaf(16, ("a", "b")), Leaf(16 + GAP, ("c",)))
 
 
 def test_a_full_leaf_in_the_middle_is_halved() -> None:
@@ -57,27 +41,6 @@ def test_where_no_position_is_left_all_get_new_ones() -> None:
     before = (Leaf(16, ("a", "b")), Leaf(17, ("c", "d")))
     assert [leaf.position for leaf in place(items("axbcd"), (2,), before)] == [GAP, 2 * GAP, 3 * GAP]
     assert [leaf.position for leaf in place(items("abc"), (2,), [Leaf(LAST, ("a", "b"))])] == [GAP, 2 * GAP]
-
-
-def test_what_goes_leaves_its_place_free() -> None:
-    before = (Leaf(16, ("a", "b")), Leaf(32, ("c", "d")), Leaf(48, ("e", "f")))
-    assert place(items("abdef"), (2,), before) == (before[0], Leaf(32, ("d",)), before[2])
-    assert place(items("abef"), (2,), before) == (before[0], before[2])
-
-
-def test_leaves_that_have_become_empty_are_filled_anew() -> None:
-    before = tuple(Leaf(16 * n, (str(n),)) for n in range(1, 6))
-    assert place(items([1, 2, 3, 4]), (4,), before) == (Leaf(16, ("1", "2", "3", "4")),)
-
-
-def test_a_device_that_moves_in_the_order_moves_alone() -> None:
-    before = (Leaf(16, ("a", "b")), Leaf(32, ("c", "d")))
-    assert place(items("bcda"), (3,), before) == (Leaf(16, ("b",)), Leaf(32, ("c", "d", "a")))
-
-
-def test_a_smaller_room_divides_the_leaves() -> None:
-    before = place(items(range(8)), (8,))
-    assert [len(leaf.names) for leaf in place(items(range(8)), (4,), before)] == [4, 4]
 
 
 def test_families_stay_together() -> None:

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from tests.slice_cases import BAD, STRICTER, Case, good
+from tests.slice_cases import BAD, STRICTER, good
 
 from kdp.dra.publishing.limits import Limits
 from kdp.dra.publishing.validation import problems_of_pool, problems_of_slice
@@ -25,14 +25,13 @@ def with_device(**fields: Any) -> dict[str, Any]:
     return item
 
 
-@pytest.mark.parametrize("limits", [V134, V135, V136, V137], ids=str)
-def test_a_good_slice_is_good_everywhere(limits: Limits) -> None:
-    assert problems_of_slice(good(), limits) == []
+def test_a_good_slice_is_good_everywhere() -> None:
+    assert [problems_of_slice(good(), limits) for limits in (V134, V135, V136, V137)] == [[]] * 4
 
 
-@pytest.mark.parametrize("case", [*BAD, *STRICTER], ids=lambda case: case.name)
-def test_each_wrong_field_is_named(case: Case) -> None:
-    assert paths(case.item) == set(case.paths)
+def test_each_wrong_field_is_named() -> None:
+    found = {case.name: paths(case.item) for case in (*BAD, *STRICTER)}
+    assert found == {case.name: set(case.paths) for case in (*BAD, *STRICTER)}
 
 
 def test_a_problem_says_the_value_and_the_rule() -> None:
@@ -67,17 +66,6 @@ def test_what_1_34_counts() -> None:
     assert paths(combined(sets=3, counters=11), V134) == {"spec.sharedCounters", "spec.devices[0]"}
     assert paths(combined(sets=32, devices=32), V134) == set()
     assert paths(combined(sets=32, devices=33), V134) == {"spec.devices"}
-
-
-def test_unknown_counters_are_named() -> None:
-    item = combined()
-    item["spec"]["devices"][0]["consumesCounters"][0]["counterSet"] = "other"
-    assert paths(item, V134) == {"spec.devices[0].consumesCounters[0].counterSet"}
-    item = combined()
-    item["spec"]["devices"][0]["consumesCounters"][0]["counters"] = {"other": {"value": "1"}}
-    (problem,) = problems_of_slice(item, V134)
-    assert problem.path == "spec.devices[0].consumesCounters[0].counters"
-    assert problem.message == "'other' must be a counter of 's0': c0"
 
 
 def test_taints_of_1_34() -> None:
@@ -134,14 +122,6 @@ def test_a_pool_holds_together() -> None:
             ),
             "slices[0].spec.devices[0].consumesCounters[0].counterSet",
         ),
-        (
-            pool(
-                {"devices": [{"name": "a", "consumesCounters": [{"counterSet": "s", "counters": {"x": {}}}]}]}, COUNTERS
-            ),
-            "slices[0].spec.devices[0].consumesCounters[0].counters",
-        ),
-        (pool({}, {"driver": "e"}), "slices[1].spec.pool"),
-        (pool({}, {}), None),
         (pool({}, {})[:1], "slices[0].spec.pool.resourceSliceCount"),
     ],
 )

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 
 import anyio
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kdp.hardware import Host, LinkEvent, LinkWatch
 from kdp.hardware.events.links import parse
@@ -49,12 +47,6 @@ def test_what_is_cut_off_is_left_out() -> None:
     assert parse(struct.pack("=IHHII", 20, 16, 0, 0, 0) + bytes(4)) == []
     nonsense = message(16, 3, 1, attribute(3, b"eth1\0"), struct.pack("=HH", 0, 16))
     assert parse(nonsense) == [LinkEvent(name="eth1", index=3)]
-
-
-@given(st.binary(max_size=200))
-def test_no_datagram_raises_or_hangs(data: bytes) -> None:
-    parse(data)
-    parse(UP + data)
 
 
 def ip(*words: str) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import contextlib
 import errno
 import gc
 import gzip
@@ -11,16 +10,12 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kdp.errors import ConfigurationError
 from kdp.hardware import Host
 from kdp.hardware.capture import capture
-from kdp.hardware.fake_nodes import NodeEntry
 from kdp.hardware.snapshot import archive as snapshots
 
-from ...strategies import effort
 from ..recorded import NAMES, file
 
 LISTS = {"KERNEL": "Linux 6 x86_64\n", "DEVNODES": "", "UNREADABLE": ""}
@@ -127,13 +122,6 @@ def test_the_owner_of_an_unpacked_tree_can_change_what_the_node_lets_nobody_writ
     assert host.look("/sys/class/x/vendor") == (stat.S_IFREG | 0o664, 0)
 
 
-def test_a_directory_that_was_unpacked_is_the_node_for_another_process_too(tmp_path: Path) -> None:
-    snapshots.unpack(snapshots.read(file("rxe-6.1-active")), tmp_path / "node")
-    host = Host(tmp_path / "node")
-    assert host.device_type("/dev/infiniband/uverbs0") == "char"
-    assert host.reading("/sys/class/net/dum0/speed").errno == errno.EINVAL
-
-
 # -- bad files ---------------------------------------------------------------------------------------------------------
 
 
@@ -153,7 +141,7 @@ def test_what_is_no_snapshot(tmp_path: Path) -> None:
 def test_a_cut_or_damaged_one_is_refused_wherever_it_is_cut(tmp_path: Path) -> None:
     data = file("rxe-6.1-active").read_bytes()
     cut = tmp_path / "cut"
-    for length in [*range(2, 60, 7), *range(60, len(data), 997), len(data) - 1]:
+    for length in [*range(2, 60, 7), *range(60, len(data), 2997), len(data) - 1]:
         cut.write_bytes(data[:length])
         assert refusal(cut) == "is cut off; take it again or copy it again"
     cut.write_bytes(data[:2000] + bytes(40) + data[2040:])
@@ -176,13 +164,10 @@ def test_a_newer_format_says_what_to_do(tmp_path: Path) -> None:
     [
         (member("/etc/x"), "leads out of the archive"),
         (member("sys/../../x"), "leads out of the archive"),
-        (member("../x"), "leads out of the archive"),
         (member("sys/l", tarfile.SYMTYPE, "/etc/passwd"), "only relative links may be in a snapshot"),
         (member("sys/l", tarfile.SYMTYPE, "../../x"), "out of the archive"),
-        (member("sys/l", tarfile.SYMTYPE, "a/../../../x"), "out of the archive"),
         (member("sys/l", tarfile.LNKTYPE, "KERNEL"), "neither file, directory nor link"),
         (member("dev/x", tarfile.CHRTYPE), "neither file, directory nor link"),
-        (member("dev/x", tarfile.FIFOTYPE), "neither file, directory nor link"),
     ],
 )
 def test_what_could_harm_is_refused(bad: tarfile.TarInfo, reason: str, tmp_path: Path) -> None:
@@ -200,26 +185,10 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     assert "leads out of the archive" in refusal(archive(tmp_path / "s.tar.gz", climbing))
 
 
-@pytest.mark.parametrize("line", ["/dev/x c 1:3", "/dev/x c 1.3 0666", "dev/x c 1:3 0666", "/dev/x q 1:3 0666", "x"])
+@pytest.mark.parametrize("line", ["/dev/x c 1:3", "/dev/x c 1.3 0666", "/dev/x q 1:3 0666"])
 def test_a_bad_line_is_shown(line: str, tmp_path: Path) -> None:
     text = refusal(archive(tmp_path / "s.tar.gz", {**LISTS, "DEVNODES": f"{line}\n"}))
     assert repr(line) in text
-
-
-@effort(60)
-@given(st.binary(max_size=300), st.integers(0, 4000), st.booleans())
-def test_no_bytes_do_harm(tmp_path_factory: pytest.TempPathFactory, data: bytes, at: int, inside: bool) -> None:
-    """Some bytes of a good archive replaced: a snapshot or one sentence, nothing else."""
-    good = file("rxe-6.1-active").read_bytes()
-    if inside:
-        plain = gzip.decompress(good)
-        broken = gzip.compress(plain[:at] + data + plain[at + len(data) :], compresslevel=1)
-    else:
-        broken = good[:at] + data + good[at + len(data) :]
-    path = tmp_path_factory.mktemp("broken") / "s.tar.gz"
-    path.write_bytes(broken)
-    with contextlib.suppress(ConfigurationError):
-        snapshots.read(path)
 
 
 def test_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,17 +197,3 @@ def test_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert refusal(tmp_path / "bomb") == "holds more than 1 MiB, which no snapshot does"
     monkeypatch.setattr(snapshots, "MAX_ENTRIES", 2)
     assert refusal(file("dfl-6.1")) == "holds more than 2 files, which no snapshot does"
-
-
-def test_one_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = tmp_path / "s.tar.gz"
-    target.write_text("old")
-
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "rename", full)
-    with pytest.raises(OSError, match="No space"):
-        snapshots.write(snapshots.Snapshot(nodes={"/dev/x": NodeEntry(False, 1, 3, 0o666)}), target)
-    assert target.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [target]

@@ -46,8 +46,6 @@ def link(name: str, target: str) -> tarfile.TarInfo:
     "links",
     [
         [link("p/q/r/s/t", "../../../.."), link("x", "p/q/r/s/t/../../../..")],
-        [link("a/b/c", "../.."), link("d/e", "../a/b/c/../secret")],
-        [link("a/b", "c"), link("a/c", ".."), link("z", "a/b/../secret")],
         [link("a/b", ".."), link("z", "a/b/a/b/../secret")],
     ],
 )
@@ -55,12 +53,9 @@ def test_a_link_through_a_link_does_not_lead_out(links: list[tarfile.TarInfo], t
     assert "out of the archive" in refusal(archive(tmp_path / "s.tar.gz", LISTS, *links))
 
 
-@pytest.mark.parametrize("name", ["KERNEL", "FORMAT", "DEVNODES", "UNREADABLE", "MODES"])
-@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.DIRTYPE])
-def test_nothing_but_a_list_has_the_name_of_a_list(name: str, kind: bytes, tmp_path: Path) -> None:
-    text = refusal(
-        archive(tmp_path / "s.tar.gz", LISTS, member(name, kind, "secret" if kind == tarfile.SYMTYPE else ""))
-    )
+@pytest.mark.parametrize("name", ["FORMAT", "MODES"])
+def test_nothing_but_a_list_has_the_name_of_a_list(name: str, tmp_path: Path) -> None:
+    text = refusal(archive(tmp_path / "s.tar.gz", LISTS, link(name, "secret")))
     assert f"{name} has the name of one of a snapshot's lists" in text
 
 
@@ -161,7 +156,7 @@ def test_whatever_is_in_an_archive_stays_inside(
         assert place == str(root) or place.startswith(f"{root}/")
 
 
-@effort(1000)
+@effort(400)
 @given(data=st.data())
 def test_a_damaged_archive_is_one_sentence(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     here = tmp_path_factory.mktemp("damaged")

@@ -13,15 +13,11 @@ from kdp.hardware.snapshot.tokens import values, without, without_values
         ("password=xyzzy", "password=***"),
         ("the password is xyzzy, as ever", "the password is ***, as ever"),
         ('{"apiKey": "a b c", "n": 1}', '{"apiKey": "***", "n": 1}'),
-        (r"{\"token\": \"abc\"}", r"{\"token\": \"***\"}"),
         ("Authorization: Bearer abc.def", "Authorization: Bearer ***"),
-        ("curl -H 'X: Bearer abcdefgh1'", "curl -H 'X: Bearer ***'"),
         ("https://me:secret1@example.com/x", "https://me:***@example.com/x"),
-        ("KDP_LICENSE_KEY: 'of mine'", "KDP_LICENSE_KEY: '***'"),
         ("-----BEGIN RSA PRIVATE KEY-----\nMII\nabc\n-----END", "-----BEGIN RSA PRIVATE KEY-----***-----END"),
         ("token: null", "token: null"),
         ("count=4 at 10.0.0.1:8080 is fine", "count=4 at 10.0.0.1:8080 is fine"),
-        ("device GPU-1: Healthy", "device GPU-1: Healthy"),
     ],
 )
 def test_a_token_is_replaced_where_it_stands(text: str, left: str) -> None:
@@ -43,13 +39,7 @@ def test_values_are_known_by_their_keys() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        b"ERROR vendor: password=hunter2horse was refused",
-        b"ERROR vendor: password is hunter2horse",
-        b'{"msg": "password: hunter2horse"}',
-        b"a=b=c: token=hunter2horse",
-        b"reason: token: hunter2horse",
-    ],
+    [b"ERROR vendor: password=hunter2horse was refused", b"a=b=c: token=hunter2horse"],
 )
 def test_a_secret_behind_another_name_was_left(text: bytes) -> None:
     """A line of a log begins with the logger's name and a colon."""
