@@ -110,7 +110,7 @@ def stay_lost() -> None:
     async def never(*_: object) -> None:
         await anyio.sleep_forever()
 
-    SocketServer.stop = never  # type: ignore[method-assign]
+    SocketServer.stop = never  # type: ignore[assignment, method-assign]
 
 
 def main() -> None:

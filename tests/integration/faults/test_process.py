@@ -20,8 +20,6 @@ from .catalogue import Fault
 from .conftest import Saw
 from .process import child
 
-"""Seconds; promised are 2, a loaded machine gets twice that. What was measured is printed."""
-
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: for a process of another user")
 
 

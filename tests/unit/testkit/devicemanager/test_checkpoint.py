@@ -53,7 +53,7 @@ def test_a_broken_one_is_as_good_as_none(tmp_path: Path, text: str) -> None:
     assert Checkpoint.load(tmp_path / "nowhere") is None
 
 
-def test_an_altered_one_is_corrupt(tmp_path: Path) -> None:
+def test_an_altered_one_is_corrupt() -> None:
     document = json.loads(CHECKPOINT.to_json())
     document["Data"]["RegisteredDevices"] = {}
     with pytest.raises(ValueError, match="its checksum does not match"):
