@@ -1,6 +1,9 @@
 # Every target sets up what it needs: Python 3.11 or newer, make and the package index are enough.
 # `make help` lists them. A second run reuses the environments and starts at once.
 
+# Images of containers often set it. Then each process that a test starts, and each run of the tests, compiles everything.
+unexport PYTHONDONTWRITEBYTECODE
+
 VENV := .venv
 PROTO_VENV := .venv-proto
 FLOORS_VENV := .venv-floors

@@ -37,7 +37,7 @@ from kdp_testkit.conformance.verdicts import Route
 
 from .twice import judged
 
-__all__ = ["EXAMPLES", "MISSING", "PROFILES", "ROUTES", "WAITING", "judge", "judge_beside_others", "listed"]
+__all__ = ["EXAMPLES", "MISSING", "PROFILES", "ROUTES", "WAITING", "judge_beside_others", "listed"]
 
 PROFILES: Final = ("k134", "k136", "k137")
 ROUTES: Final[tuple[Route, ...]] = ("kubelet", "watcher")
@@ -122,14 +122,6 @@ MISSING: Final = {
     "nvidia-gpu": None if shutil.which("gcc") else "gcc is missing, which makes the library of examples/nvidia_gpu",
 }
 """Why an example cannot be judged on this machine; None: it can."""
-
-
-async def judge(example: str, profile: str, route: Route, directory: Path) -> tuple[ConformanceReport, tuple[int, ...]]:
-    """Judge an example by name by all checks that do not wait long; also return what was judged twice."""
-    subject = _subject(example, route, directory)
-    return await judged(
-        lambda failed: run_checks(subject, profile=profile, only=failed, quick=True, cdi_dirs=[directory])
-    )
 
 
 def _subject(example: str, route: Route, directory: Path) -> BackendSubject:

@@ -195,9 +195,3 @@ async def test_nothing_is_left_in_the_process() -> None:
     (await check_backend(Plain, only=[4, 23])).raise_if_failed()
     assert logging.getLogger("kdp").handlers == before
     (await check_backend(Plain, only=[17])).raise_if_failed()
-
-
-@pytest.mark.parametrize(("arguments", "words"), [({"profile": "k1"}, "'k1'"), ({"only": [0]}, "there is no check 0")])
-async def test_what_does_not_exist_is_refused(arguments: dict[str, object], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        await check_backend(Plain, **arguments)  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import anyio
 import pytest
 
 from kdp_testkit.conformance.dra.backend import DraBackendSubject
@@ -98,6 +99,8 @@ DEFECTS = {
 MORE = {"publishes_once": (41, 47), "collects_nothing": (59,)}
 PATIENCE = 0.05
 """A driver that never does what it should is found soon."""
+WIDTH = 6
+"""So many defects at a time."""
 
 
 async def test_kdp_passes() -> None:
@@ -116,14 +119,30 @@ async def test_a_sound_driver_passes() -> None:
     assert {each.check.id for each in report.of("not_applicable")} == {46, 51}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("defect", DEFECTS)
-async def test_a_defect_is_found(defect: str) -> None:
-    ids = DEFECTS[defect], *MORE.get(defect, ())
+async def _missed(defect: str) -> str:
+    """Let the checks that are for it judge a defect; return what they saw in place of it."""
+    ids = sorted((DEFECTS[defect], *MORE.get(defect, ())))
     report = await run_dra_checks(BareSubject(defect), profile="k137", only=ids, patience=PATIENCE)
-    assert [each.check.id for each in report.of("failed")] == sorted(ids), [each.saw for each in report.results]
-    with pytest.raises(AssertionError, match="checks failed"):
-        report.raise_if_failed()
+    found = [each.check.id for each in report.of("failed")]
+    return "" if found == ids else f"{defect}: {[each.saw for each in report.results]}"
+
+
+@pytest.mark.slow
+async def test_every_defect_is_found() -> None:
+    """What is not found beside the others is tried once more with nothing beside it."""
+    limiter = anyio.CapacityLimiter(WIDTH)
+    again: list[str] = []
+
+    async def judge(defect: str) -> None:
+        async with limiter:
+            if await _missed(defect):
+                again.append(defect)
+
+    async with anyio.create_task_group() as tasks:
+        for defect in DEFECTS:
+            tasks.start_soon(judge, defect)
+    missed = [saw for defect in again if (saw := await _missed(defect))]
+    assert not missed, "\n".join(missed)
 
 
 @pytest.mark.parametrize("profile", ["k134", "k137"])
@@ -133,9 +152,8 @@ async def test_counters_are_laid_out_for_the_version(profile: str) -> None:
         assert result.status == "passed", result.saw
 
 
-@pytest.mark.parametrize("profile", ["k134", "k136"])
-async def test_an_older_kubernetes_leaves_no_call_out(profile: str) -> None:
-    [result] = (await run_dra_checks(BareSubject("adopts_claims"), profile=profile, only=[59])).results
+async def test_an_older_kubernetes_leaves_no_call_out() -> None:
+    [result] = (await run_dra_checks(BareSubject("adopts_claims"), profile="k136", only=[59])).results
     assert result.status == "not_applicable"
     assert "knows no skipNodeOperations" in result.saw
 
@@ -180,8 +198,3 @@ def test_each_check_has_a_defect() -> None:
     ids, waits = {check.id for check in CHECKS}, {check.id for check in CHECKS if check.waits}
     assert found <= ids
     assert ids - found <= waits
-
-
-async def test_an_unknown_check_is_refused() -> None:
-    with pytest.raises(ValueError, match="there is no check 999"):
-        await run_dra_checks(BareSubject(), only=[999])

@@ -101,8 +101,8 @@ class Slow(Plain):
         return kdp.ContainerEdits(env={"WIDGETS": ",".join(devices.ids)})
 
 
-def stay(state: str) -> None:
-    """Make the server's start or end hang, so that a state lasts that is over at once otherwise."""
+def stay_lost() -> None:
+    """Make the server's end hang, so that a state lasts that is over at once otherwise."""
     import anyio
 
     from kdp.kubelet.server import SocketServer
@@ -110,7 +110,7 @@ def stay(state: str) -> None:
     async def never(*_: object) -> None:
         await anyio.sleep_forever()
 
-    setattr(SocketServer, {"serving": "start", "lost": "stop"}[state], never)
+    SocketServer.stop = never  # type: ignore[assignment, method-assign]
 
 
 def main() -> None:
@@ -118,8 +118,8 @@ def main() -> None:
     for name, value in spec.get("patch", {}).items():
         module, _, attribute = name.rpartition(".")
         setattr(importlib.import_module(module), attribute, value)
-    if spec.get("stay"):
-        stay(spec["stay"])
+    if spec.get("stays_lost"):
+        stay_lost()
     if spec.get("wait"):
         sys.stdin.readline()
     if spec.get("uid"):

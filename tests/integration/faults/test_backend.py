@@ -78,19 +78,6 @@ async def test_a_failing_discovery_keeps_the_devices_and_then_marks_them(
         assert len(registers(k)) == 1
 
 
-async def test_a_discovery_that_fails_from_the_start_registers_nothing(k: SimulatedKubelet, said: Said) -> None:
-    backend = Failing("w0")
-    backend.trouble = _raise
-    async with running(k, backend, poll_interval=0.05) as manager:
-        await said("raised RuntimeError")
-        assert state_of(manager) == "waiting, not ready"
-        [(label, problem)] = manager.status().backends
-        assert (label, "raised RuntimeError" in str(problem)) == ("Failing", True)
-        assert not registers(k)
-        backend.trouble = None
-        await k.until(allocatable={RESOURCE: 1})
-
-
 async def test_a_hanging_discovery_keeps_the_devices_and_then_marks_them(
     k: SimulatedKubelet, saw: Saw, said: Said, block: Callable[[], Block], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -140,8 +127,7 @@ async def test_one_id_in_two_backends(k: SimulatedKubelet, saw: Saw, said: Said)
         await k.until(allocatable={RESOURCE: 1, "example.com/gadget": 2}, capacity={RESOURCE: 1})
 
 
-@pytest.mark.parametrize("_again", range(5))
-async def test_one_id_in_two_backends_that_discover_at_once(k: SimulatedKubelet, said: Said, _again: int) -> None:
+async def test_one_id_in_two_backends_that_discover_at_once(k: SimulatedKubelet, said: Said) -> None:
     """One of both keeps the id; which, is chance."""
     both = threading.Barrier(2)
 
@@ -325,12 +311,9 @@ async def test_a_device_node_that_is_a_link(k: SimulatedKubelet, saw: Saw, tmp_p
         saw(Fault.NODE_LINK, f"{spec.container_path} in the container is {spec.host_path}", state_of(manager))
 
 
-@pytest.mark.parametrize("target", ["nowhere", "widget0"])
-async def test_a_link_to_nowhere_or_to_itself_is_a_node_that_is_gone(
-    k: SimulatedKubelet, said: Said, tmp_path: Path, target: str
-) -> None:
+async def test_a_link_to_itself_is_a_node_that_is_gone(k: SimulatedKubelet, said: Said, tmp_path: Path) -> None:
     node = tmp_path / "widget0"
-    node.symlink_to(target)
+    node.symlink_to(node)
     async with connected(k, Widgets(_with_node(node))):
         await said("is gone")
         assert (k.capacity(), k.allocatable()) == ({RESOURCE: 1}, {RESOURCE: 0})

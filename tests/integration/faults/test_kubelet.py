@@ -6,7 +6,6 @@ import os
 import shutil
 import socket
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -192,7 +191,7 @@ async def test_registered_and_no_stream(
         await k.until(allocatable={RESOURCE: 1})
 
 
-async def test_the_plugin_watcher_refuses(k: SimulatedKubelet, saw: Saw, said: Said, tmp_path: Path) -> None:
+async def test_the_plugin_watcher_refuses(k: SimulatedKubelet, saw: Saw, said: Said) -> None:
     """Scenario 66: another plugin of this name is still connected under our path, says the kubelet."""
     from kdp.testing import PluginConnection
 

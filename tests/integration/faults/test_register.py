@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kdp.deviceplugin import session
-from kdp.testing import ScenarioError, SimulatedKubelet, events
+from kdp.testing import SimulatedKubelet, events
 
 from ..deviceplugin.helpers import RESOURCE, Widgets, connected, registered_times, registers, running, until
 from .conftest import Said
@@ -104,8 +104,3 @@ async def test_a_kubelet_that_ignores_repetitions_is_never_given_one(k: Simulate
             await k.until(registered_times(k, number + 1), streaming=RESOURCE)
     assert all(answered.error is None for answered in k.events.of(events.RegisterAnswered))
     assert len(k.events.of(events.Dialed)) == 4
-
-
-async def test_a_fault_meets_at_least_one_call(k: SimulatedKubelet) -> None:
-    with pytest.raises(ScenarioError, match="a fault cannot meet 0 calls"):
-        k.faults.refuse_as_connected(times=0)

@@ -91,16 +91,6 @@ async def test_an_overflowed_queue_hides_no_restart(k: SimulatedKubelet, figure:
         figure("inotify overflow -> registered", (time.monotonic() - started) * 1e3, "ms")
 
 
-async def test_an_overflow_of_another_process(k: SimulatedKubelet) -> None:
-    async with child(k.paths) as plugin:
-        await k.until(allocatable={RESOURCE: 2})
-        await k.stop()
-        k.faults.overflow_inotify(plugin.pid)
-        await k.start()
-        await k.until(lambda: len(registers(k)) == 2, allocatable={RESOURCE: 2})
-        assert (await plugin.terminated())[0] == 0
-
-
 async def test_without_inotify_the_kubelet_is_found_by_looking(k: SimulatedKubelet, saw: Saw) -> None:
     try:
         before = k.faults.without_inotify([])
@@ -147,10 +137,3 @@ async def test_the_machines_mounts_are_left_alone(k: SimulatedKubelet) -> None:
         k.faults.read_only(os.getpid())
     with pytest.raises(ScenarioError, match="cannot be seen"):
         k.faults.read_only(2**22)
-
-
-async def test_a_stopped_kubelet_has_no_socket_to_replace(k: SimulatedKubelet) -> None:
-    await k.crash()
-    for fault in REPLACED:
-        with pytest.raises(ScenarioError, match="the kubelet is not running"):
-            getattr(k.faults, fault)()

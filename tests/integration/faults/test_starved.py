@@ -32,8 +32,9 @@ def on_own_clock(k: SimulatedKubelet) -> list[str]:
         pytest.skip(str(lacking))
 
 
-@pytest.mark.parametrize("jump", [86_400.0 * 365, -86_400.0 * 365], ids=["a year on", "a year back"])
-async def test_the_clock_jumps_and_nothing_else_does(k: SimulatedKubelet, jump: float) -> None:
+async def test_the_clock_jumps_and_nothing_else_does(k: SimulatedKubelet) -> None:
+    """A year on, and then two years back."""
+    jump = 86_400.0 * 365
     async with child(k.paths, before=on_own_clock(k)) as plugin:
         await k.until(allocatable={RESOURCE: 2})
         k.faults.jump_clock(jump)
@@ -71,17 +72,16 @@ async def test_a_clock_that_nobody_has_cannot_jump(k: SimulatedKubelet) -> None:
         k.faults.jump_clock(1.0)
 
 
-@pytest.mark.parametrize("state", ["registering", "connected", "lost"])
+@pytest.mark.parametrize("state", ["registering", "lost"])
 async def test_a_process_without_cpu_goes_on_where_it_was(k: SimulatedKubelet, figure: Figure, state: str) -> None:
     """Its own deadlines of 0.5 s pass while it is stopped for one second; fifteen change nothing but the time."""
     if state == "registering":
         k.faults.delay_register(0.3)
     async with child(k.paths, patch={"kdp.deviceplugin.session.STREAM_DEADLINE": 0.5}) as plugin:
-        match state:
-            case "registering":
-                await k.until(lambda: registers(k))
-            case _:
-                await k.until(allocatable={RESOURCE: 2})
+        if state == "registering":
+            await k.until(lambda: registers(k))
+        else:
+            await k.until(allocatable={RESOURCE: 2})
         async with k.faults.starve(plugin.pid, 1.0):
             if state == "lost":
                 await k.restart()
@@ -89,7 +89,7 @@ async def test_a_process_without_cpu_goes_on_where_it_was(k: SimulatedKubelet, f
         await k.until(allocatable={RESOURCE: 2}, streaming=RESOURCE)
         figure(f"SIGCONT -> allocatable, {state}", (time.monotonic() - woken) * 1e3, "ms")
         await until(lambda: any("connected to the kubelet" in line for line in plugin.messages), story=plugin.story)
-        assert len(registers(k)) <= (2 if state != "connected" else 1)
+        assert len(registers(k)) <= 2
         await k.plugin(RESOURCE).allocate(["w-0"])
         assert (await plugin.terminated())[0] == 0
 
@@ -111,23 +111,6 @@ async def test_without_descriptors_it_waits_and_comes_back(k: SimulatedKubelet, 
         await k.until(allocatable={RESOURCE: 2}, timeout=PATIENCE)
         assert (await plugin.terminated())[0] == 0
         assert plugin.other == []
-
-
-async def test_without_descriptors_from_the_start(k: SimulatedKubelet) -> None:
-    """Not even inotify can be had."""
-    await k.stop()
-    async with child(k.paths) as plugin:
-        await plugin.said("there is no kubelet.sock")
-        with k.faults.exhaust_descriptors(plugin.pid):
-            await k.start()
-            await plugin.said("not registered: no file descriptor")
-        await k.until(allocatable={RESOURCE: 2}, timeout=PATIENCE)
-        assert (await plugin.terminated())[0] == 0
-
-
-async def test_a_process_that_is_gone_cannot_be_limited(k: SimulatedKubelet) -> None:
-    with pytest.raises(ScenarioError, match="cannot be limited"), k.faults.exhaust_descriptors(2**22):
-        raise AssertionError
 
 
 @pytest.mark.parametrize("moment", get_args(Moment))

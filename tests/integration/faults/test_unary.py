@@ -6,11 +6,10 @@ import threading
 from collections.abc import Callable
 
 import anyio
-import pytest
 from typing_extensions import override
 
 import kdp
-from kdp.testing import ScenarioError, SimulatedKubelet
+from kdp.testing import SimulatedKubelet
 
 from ..deviceplugin.helpers import (
     RESOURCE,
@@ -154,12 +153,6 @@ async def test_a_call_needs_no_stream(k: SimulatedKubelet) -> None:
     async with running(k, Named("w0")):
         await k.until(registered=RESOURCE)
         assert await k.faults.call_before_stream(RESOURCE, ["w0"]) is None
-
-
-async def test_a_stream_that_is_there_is_not_before_it(k: SimulatedKubelet) -> None:
-    async with connected(k, Named("w0")):
-        with pytest.raises(ScenarioError, match="has a stream already"):
-            await k.faults.call_before_stream(RESOURCE, ["w0"])
 
 
 async def test_a_method_that_does_not_exist_is_unimplemented(k: SimulatedKubelet) -> None:

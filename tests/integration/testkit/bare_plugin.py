@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +40,10 @@ class BarePlugin:
         self.calls: list[tuple[str, Any]] = []
         self.before_options: Callable[[], Awaitable[None]] | None = None
         self.on_allocate: Callable[[v1beta1.AllocateRequest], Awaitable[v1beta1.AllocateResponse]] | None = None
-        self.on_preferred: Callable[[v1beta1.PreferredAllocationRequest], Sequence[str]] | None = None
         self.pre_start_error = ""
         self.rubbish: set[str] = set()
         """Methods whose answers are no messages."""
         self.info = registration.PluginInfo(type="DevicePlugin", name=resource, supported_versions=["v1beta1"])
-        self.authorities: set[str] = set()
         self.notified: list[tuple[bool, str]] = []
         self.streams = 0
         self._changed = anyio.Event()
@@ -69,11 +67,6 @@ class BarePlugin:
                 self._watch, v1beta1.Empty.FromString, self._written("ListAndWatch")
             ),
             "Allocate": unary(self._allocate, v1beta1.AllocateRequest.FromString, self._written("Allocate")),
-            "GetPreferredAllocation": unary(
-                self._preferred,
-                v1beta1.PreferredAllocationRequest.FromString,
-                self._written("GetPreferredAllocation"),
-            ),
             "PreStartContainer": unary(
                 self._pre_start,
                 v1beta1.PreStartContainerRequest.FromString,
@@ -203,17 +196,6 @@ class BarePlugin:
                 )
                 for ids in asked
             ]
-        )
-
-    async def _preferred(
-        self, request: v1beta1.PreferredAllocationRequest, context: Any
-    ) -> v1beta1.PreferredAllocationResponse:
-        self.calls.append(("preferred", request))
-        if self.on_preferred is None:
-            await context.abort(grpc.StatusCode.INTERNAL, "no preference today")
-        assert self.on_preferred is not None
-        return v1beta1.PreferredAllocationResponse(
-            container_responses=[v1beta1.ContainerPreferredAllocationResponse(deviceIDs=self.on_preferred(request))]
         )
 
     async def _pre_start(

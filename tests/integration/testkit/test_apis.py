@@ -14,6 +14,7 @@ from .bare_plugin import RESOURCE
 from .conftest import MakePlugin
 
 
+@pytest.mark.parametrize("profile", ["k136", "k137"])
 async def test_both_apis_live_and_die_with_the_kubelet(kubelet: SimulatedKubelet, connect: MakePlugin) -> None:
     await connect()
     await kubelet.admit(Pod.asking({RESOURCE: 2}, name="p"))
@@ -32,14 +33,6 @@ async def test_get_is_disabled_before_134() -> None:
     async with SimulatedKubelet(profile="k132") as kubelet:
         said = await apis.pod_resources(kubelet.paths.pod_resources_socket, "Get", 1, pod_name="p")
     assert said == "UNKNOWN: PodResources API Get method disabled"
-
-
-async def test_calls_beyond_the_limit_are_refused() -> None:
-    async with SimulatedKubelet() as kubelet:
-        said = await apis.pod_resources(kubelet.paths.pod_resources_socket, "List", 60)
-        errors = [event.error for event in kubelet.events.of(events.PodResourcesAsked)]
-    assert said == "RESOURCE_EXHAUSTED: rejected by rate limit | no pods"
-    assert errors.count("rejected by rate limit") >= 20
 
 
 async def test_a_watch_that_is_a_hundred_events_behind_is_thrown_out() -> None:
@@ -73,25 +66,6 @@ async def test_a_kubelet_that_panics_is_gone_until_it_is_started_again(
         kubelet.capacity()
     await kubelet.start()
     assert kubelet.capacity() == {RESOURCE: 0}
-
-
-async def test_a_start_returns_what_the_runtime_gets(kubelet: SimulatedKubelet, connect: MakePlugin) -> None:
-    await connect()
-    pod = Pod.asking({RESOURCE: 2}, name="p")
-    admitted = await kubelet.admit(pod)
-    assert await kubelet.start_container(pod) == admitted.containers["main"]
-
-
-async def test_health_is_in_the_pods_status_from_136_on(kubelet: SimulatedKubelet, connect: MakePlugin) -> None:
-    plugin = await connect()
-    pod = Pod.asking({RESOURCE: 2}, name="p")
-    await kubelet.admit(pod)
-    plugin.change({"w0": "Unhealthy", "w1": "Healthy"})
-    await kubelet.until(allocatable={RESOURCE: 1})
-    tells = kubelet.profile.tells_device_health
-    expected = {"main": {RESOURCE: {"w0": "Unhealthy", "w1": "Healthy"}}} if tells else {}
-    assert kubelet.allocated_resources_status(pod) == expected
-    assert [event.uids for event in kubelet.events.of(events.PodsConcerned)] == ([(pod.uid,)] if tells else [])
 
 
 async def test_a_policy_is_the_kubelets_setting() -> None:

@@ -1,4 +1,4 @@
-"""The kubelet misbehaves on command, each fault as its docstring says."""
+"""The kubelet misbehaves on command; most of its faults are played to a plugin in tests/integration/faults."""
 
 from __future__ import annotations
 
@@ -6,36 +6,13 @@ import os
 import socket
 from pathlib import Path
 
-import anyio
 import pytest
 
-from kdp.testing import RegisterFault, ScenarioError, SimulatedKubelet, events
+from kdp.testing import RegisterFault, ScenarioError, SimulatedKubelet
 
 from .bare_plugin import RESOURCE
 from .conftest import MakePlugin
 from .test_lifecycle import connects
-
-
-@pytest.fixture
-def profile() -> str:
-    return "k137"
-
-
-async def test_a_delayed_reply_comes_after_the_stream(kubelet: SimulatedKubelet, serve: MakePlugin) -> None:
-    plugin = await serve()
-    kubelet.faults.delay_register(0.3)
-    assert await plugin.register(kubelet.paths.kubelet_socket) is None
-    names = [event.name for event in kubelet.events]
-    assert names.index("list_received") < names.index("register_answered")
-    assert kubelet.events.of(events.RegisterAnswered)[0].seconds >= 0.3
-
-
-async def test_register_answers_what_it_is_told(kubelet: SimulatedKubelet, serve: MakePlugin) -> None:
-    plugin = await serve()
-    kubelet.faults.refuse_register("device plugin already connected: /x", times=2)
-    kubelet.faults.refuse_register("busy", code="UNAVAILABLE")
-    answers = [await plugin.register(kubelet.paths.kubelet_socket) for _ in range(4)]
-    assert answers == ["UNKNOWN: device plugin already connected: /x"] * 2 + ["UNAVAILABLE: busy", None]
 
 
 async def test_a_fault_for_one_resource_lets_the_others_pass(kubelet: SimulatedKubelet, serve: MakePlugin) -> None:
@@ -45,60 +22,6 @@ async def test_a_fault_for_one_resource_lets_the_others_pass(kubelet: SimulatedK
     assert await plugin.register(kubelet.paths.kubelet_socket) is None
     kubelet.faults.register(RegisterFault(code="UNKNOWN", text="no", resource=RESOURCE))
     assert await plugin.register(kubelet.paths.kubelet_socket) == "UNKNOWN: no"
-
-
-async def test_register_hangs_until_the_callers_deadline(kubelet: SimulatedKubelet, serve: MakePlugin) -> None:
-    plugin = await serve()
-    kubelet.faults.hang_register(times=None)
-    answer = await plugin.register(kubelet.paths.kubelet_socket, deadline=0.2)
-    assert answer is not None
-    assert answer.startswith("DEADLINE_EXCEEDED")
-    kubelet.faults.clear()
-    assert await plugin.register(kubelet.paths.kubelet_socket) is None
-
-
-async def test_the_connection_breaks_instead_of_an_answer(kubelet: SimulatedKubelet, serve: MakePlugin) -> None:
-    plugin = await serve()
-    kubelet.faults.drop_register()
-    answer = await plugin.register(kubelet.paths.kubelet_socket)
-    assert answer is not None
-    assert answer.startswith("UNAVAILABLE")
-    assert await plugin.register(kubelet.paths.kubelet_socket) is None
-
-
-async def test_accepted_but_never_dialed(kubelet: SimulatedKubelet, serve: MakePlugin) -> None:
-    plugin = await serve()
-    kubelet.faults.accept_without_dialing()
-    assert await plugin.register(kubelet.paths.kubelet_socket) is None
-    assert plugin.calls == []
-    with pytest.raises(ScenarioError, match="no plugin is connected"):
-        kubelet.plugin(RESOURCE)
-
-
-async def test_dialed_but_never_watched(kubelet: SimulatedKubelet, serve: MakePlugin) -> None:
-    plugin = await serve()
-    kubelet.faults.dial_without_stream()
-    assert await plugin.register(kubelet.paths.kubelet_socket) is None
-    assert plugin.calls == [("options", None)]
-    await kubelet.plugin(RESOURCE).options()
-    assert plugin.streams == 0
-
-
-async def test_dialed_late(kubelet: SimulatedKubelet, serve: MakePlugin) -> None:
-    plugin = await serve()
-    kubelet.faults.dial_late(0.2)
-    assert await plugin.register(kubelet.paths.kubelet_socket) is None
-    received = kubelet.events.of(events.RegisterReceived)[0]
-    assert kubelet.events.of(events.Dialed)[0].time - received.time >= 0.2
-
-
-async def test_dialed_twice_feeds_one_table_where_the_version_allows_it(serve: MakePlugin) -> None:
-    async with SimulatedKubelet(profile="k136") as kubelet:
-        plugin = await serve(directory=kubelet.paths.device_plugin_dir)
-        kubelet.faults.dial_twice()
-        assert await plugin.register(kubelet.paths.kubelet_socket) is None
-        await kubelet.until(lambda: kubelet.streams(RESOURCE) == 2)
-        await plugin.until(lambda: plugin.streams == 2)
 
 
 async def test_kubelet_sock_in_every_unusable_state(kubelet: SimulatedKubelet) -> None:
@@ -159,22 +82,6 @@ async def test_faults_can_be_combined_and_counted(kubelet: SimulatedKubelet) -> 
     assert [kubelet.faults.armed.next_register().dial for _ in range(3)] == [False, False, True]
     with pytest.raises(ScenarioError, match="a fault cannot meet 0 calls"):
         kubelet.faults.hang_register(times=0)
-
-
-async def test_a_restart_in_the_middle_of_register_ends_the_call(kubelet: SimulatedKubelet, serve: MakePlugin) -> None:
-    plugin = await serve()
-    kubelet.faults.hang_register()
-    answers: list[str | None] = []
-
-    async def register() -> None:
-        answers.append(await plugin.register(kubelet.paths.kubelet_socket))
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(register)
-        await kubelet.until(lambda: kubelet.events.of(events.RegisterReceived))
-        await kubelet.restart()
-    assert answers[0] is not None
-    assert answers[0].startswith("UNAVAILABLE")
 
 
 def test_the_held_socket_is_closed_at_the_end(tmp_path: Path) -> None:

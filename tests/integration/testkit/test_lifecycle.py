@@ -10,11 +10,8 @@ import anyio
 import pytest
 from asyncinotify import Inotify, Mask
 
-from kdp.testing import Pod, ScenarioError, SimulatedKubelet, events
+from kdp.testing import ScenarioError, SimulatedKubelet, events
 from kdp_testkit.patience import PATIENCE
-
-from .bare_plugin import RESOURCE
-from .conftest import MakePlugin
 
 
 def connects(path: Path) -> str:
@@ -42,35 +39,6 @@ async def test_an_orderly_end_removes_the_socket_and_a_crash_leaves_it_dead(kube
     with pytest.raises(ScenarioError, match="running already"):
         await kubelet.start()
     assert [event.how for event in kubelet.events.of(events.KubeletStopped)] == ["stopped", "crashed"]
-
-
-@pytest.mark.parametrize("how", ["stop", "crash"])
-async def test_the_plugin_sees_its_stream_end(kubelet: SimulatedKubelet, connect: MakePlugin, how: str) -> None:
-    plugin = await connect()
-    await (kubelet.stop() if how == "stop" else kubelet.crash())
-    await plugin.until(lambda: plugin.streams == 0)
-
-
-async def test_a_restart_deletes_the_sockets_and_binds_anew(
-    kubelet: SimulatedKubelet, connect: MakePlugin, serve: MakePlugin, tmp_path: Path
-) -> None:
-    plugin = await connect()
-    elsewhere = await serve(directory=tmp_path)
-    directory = kubelet.paths.device_plugin_dir
-    (directory / "state").write_text("mine")
-    (directory / "folder").mkdir()
-    (directory / "link").symlink_to(elsewhere.path)
-    (directory / "dangling").symlink_to(directory / "nothing")
-
-    await kubelet.restart()
-
-    left = {path.name for path in directory.iterdir()}
-    assert left == {"kubelet.sock", "kubelet_internal_checkpoint", "state", "folder", "dangling"}
-    assert kubelet.capacity() == {RESOURCE: 0}
-    await plugin.until(lambda: plugin.streams == 0)
-    fresh = await connect()
-    assert kubelet.allocatable() == {RESOURCE: 2}
-    assert fresh.path.exists()
 
 
 async def test_an_old_kubelet_deletes_every_file() -> None:
@@ -103,47 +71,6 @@ async def test_between_bind_and_listen_connections_are_refused_and_listening_mak
         assert path.stat().st_ino == inode
         with anyio.move_on_after(0.05):
             pytest.fail(f"listening was seen in the directory: {await inotify.get()}")
-
-
-async def test_every_list_and_every_allocation_writes_the_checkpoint(
-    kubelet: SimulatedKubelet, connect: MakePlugin
-) -> None:
-    async def renamed() -> None:
-        with anyio.fail_after(PATIENCE):
-            names: list[str] = []
-            while not names or names[-1] != "kubelet_internal_checkpoint":
-                event = await inotify.get()
-                names.append(str(event.name))
-        assert names[0].startswith(".")
-
-    plugin = await connect()
-    with Inotify() as inotify:
-        inotify.add_watch(kubelet.paths.device_plugin_dir, Mask.CREATE | Mask.MOVED_TO)
-        plugin.change({"w0": "Healthy"})
-        await renamed()
-        await kubelet.admit(Pod.asking({RESOURCE: 1}))
-        await renamed()
-
-
-async def test_checkpoint_noise_comes_at_the_wanted_rate_and_ends(kubelet: SimulatedKubelet) -> None:
-    with Inotify() as inotify:
-        inotify.add_watch(kubelet.paths.device_plugin_dir, Mask.MOVED_TO)
-        async with kubelet.checkpoint_noise(200):
-            with anyio.fail_after(PATIENCE):
-                for _ in range(20):
-                    assert (await inotify.get()).name == Path("kubelet_internal_checkpoint")
-
-
-async def test_a_node_can_be_upgraded_and_downgraded(connect: MakePlugin, kubelet: SimulatedKubelet) -> None:
-    await connect()
-    pod = Pod.asking({RESOURCE: 1})
-    await kubelet.admit(pod)
-    await kubelet.restart(profile="k137")
-    await kubelet.readmit()
-    await kubelet.restart(profile="k134")
-    assert kubelet.profile.name == "k134"
-    await kubelet.readmit()
-    assert pod.uid in kubelet.pods
 
 
 async def test_one_hundred_restarts_leave_nothing_behind() -> None:

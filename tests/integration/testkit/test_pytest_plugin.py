@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -42,14 +41,12 @@ def run_pytest(directory: Path, test: str, *options: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_pytest_finds_it() -> None:
-    assert [point.value for point in entry_points(group="pytest11", name="kdp")] == ["kdp_testkit.pytest_plugin"]
-
-
-def test_a_first_test_needs_no_configuration(tmp_path: Path) -> None:
+def test_a_vendors_tests_need_no_configuration(tmp_path: Path) -> None:
+    """The profile comes from the marker or a parameter, and a plugin that is not ready tells why."""
     text = run_pytest(
         tmp_path,
         """
+import pytest
 from kdp.testing import Pod
 from widgets import Widgets
 
@@ -57,16 +54,6 @@ async def test_a_pod_gets_a_widget(kubelet, plugin_for):
     async with plugin_for(Widgets()):
         pod = await kubelet.admit(Pod.asking({"example.com/widget": 1}))
         assert pod.reply().envs == {"COLOR": "blue"}
-""",
-    )
-    assert "1 passed" in text, text
-
-
-def test_the_profile_comes_from_the_marker_or_a_parameter(tmp_path: Path) -> None:
-    text = run_pytest(
-        tmp_path,
-        """
-import pytest
 
 @pytest.mark.kubelet("k134", autostart=False)
 async def test_marker(kubelet):
@@ -78,23 +65,13 @@ async def test_parameter(kubelet, request):
 
 async def test_neither(kubelet):
     assert (kubelet.profile.name, kubelet.is_running) == ("k137", True)
-""",
-    )
-    assert "4 passed" in text, text
 
-
-def test_a_plugin_that_is_not_ready_tells_why(tmp_path: Path) -> None:
-    text = run_pytest(
-        tmp_path,
-        """
-from widgets import Widgets
-
-async def test_it(kubelet, plugin_for):
+async def test_a_plugin_that_is_not_ready(kubelet, plugin_for):
     async with plugin_for(Widgets(ready=False), timeout=0.5):
         pass
 """,
     )
-    assert "1 failed" in text
+    assert "1 failed, 5 passed" in text, text
     assert "not ready in 0.5 s: Widgets: the driver is not loaded" in text, text
 
 

@@ -43,38 +43,7 @@ async def test_a_plugin_is_registered_in_the_kubelets_order(kubelet: SimulatedKu
     assert kubelet.streams(RESOURCE) == 1
 
 
-async def test_every_change_replaces_the_list(kubelet: SimulatedKubelet, connect: MakePlugin) -> None:
-    plugin = await connect()
-    plugin.change({"w0": "Unhealthy", "w1": "Healthy", "w2": "healthy"})
-    await kubelet.until(capacity={RESOURCE: 3}, allocatable={RESOURCE: 1})
-    plugin.change({})
-    await kubelet.until(capacity={RESOURCE: 0}, allocatable={RESOURCE: 0})
-
-
-@pytest.mark.parametrize(
-    ("version", "resource", "text"),
-    [
-        (
-            "v1alpha1",
-            RESOURCE,
-            'requested API version "v1alpha1" is not supported by kubelet. Supported version is ["v1beta1"]',
-        ),
-        ("v1beta1", "widget", 'the ResourceName "widget" is invalid'),
-        ("v1beta1", "kubernetes.io/widget", 'the ResourceName "kubernetes.io/widget" is invalid'),
-        ("v1beta1", "Example.com/widget", 'the ResourceName "Example.com/widget" is invalid'),
-    ],
-)
-async def test_a_request_is_refused_in_the_kubelets_words(
-    kubelet: SimulatedKubelet, serve: MakePlugin, version: str, resource: str, text: str
-) -> None:
-    plugin = await serve()
-    answer = await plugin.register(kubelet.paths.kubelet_socket, version=version, resource=resource)
-    assert answer == f"UNKNOWN: {text}"
-    assert kubelet.events.of(events.RegisterAnswered)[-1].error == text
-    assert not kubelet.events.of(events.Dialed)
-
-
-@pytest.mark.parametrize("endpoint", ["nobody.sock", "", "../elsewhere.sock", "x" * 120])
+@pytest.mark.parametrize("endpoint", ["", "x" * 120])
 async def test_a_socket_that_nobody_serves_cannot_be_dialed(profile: str, tmp_path: Path, endpoint: str) -> None:
     async with SimulatedKubelet(profile=profile, dial_timeout=0.3) as kubelet:
         directory = kubelet.paths.device_plugin_dir
@@ -82,40 +51,7 @@ async def test_a_socket_that_nobody_serves_cannot_be_dialed(profile: str, tmp_pa
         answer = await plugin.register(kubelet.paths.kubelet_socket, endpoint=endpoint)
         assert answer == "UNKNOWN: failed to dial device plugin: context deadline exceeded"
         [failed] = kubelet.events.of(events.DialFailed)
-        expected = {"": directory, "../elsewhere.sock": directory.parent / "elsewhere.sock"}.get(endpoint)
-        assert failed.socket_path == str(expected or directory / endpoint)
-
-
-async def test_a_socket_that_listens_late_is_still_reached(kubelet: SimulatedKubelet) -> None:
-    plugin = BarePlugin(kubelet.paths.device_plugin_dir)
-    answers: list[str | None] = []
-
-    async def register() -> None:
-        answers.append(await plugin.register(kubelet.paths.kubelet_socket))
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(register)
-        await kubelet.until(lambda: kubelet.events.of(events.RegisterReceived))
-        await plugin.serve()
-    assert answers == [None]
-    await plugin.stop()
-
-
-async def test_failing_options_fail_the_registration(kubelet: SimulatedKubelet, serve: MakePlugin) -> None:
-    plugin = await serve()
-
-    async def fail() -> None:
-        raise RuntimeError("no options today")
-
-    plugin.before_options = fail
-    answer = await plugin.register(kubelet.paths.kubelet_socket)
-    assert answer is not None
-    assert answer.startswith(
-        "UNKNOWN: failed to get device plugin options: rpc error: code = Unknown desc = Unexpected <class "
-        "'RuntimeError'>"
-    )
-    assert not kubelet.events.of(events.StreamOpened)
-    assert kubelet.capacity() == {}
+        assert failed.socket_path == str(directory / endpoint)
 
 
 async def test_register_blocks_until_the_options_are_there(kubelet: SimulatedKubelet, serve: MakePlugin) -> None:
@@ -136,6 +72,7 @@ async def test_register_blocks_until_the_options_are_there(kubelet: SimulatedKub
     assert kubelet.events.of(events.RegisterAnswered)[-1].error is None
 
 
+@pytest.mark.parametrize("profile", ["k134", "k137"])
 async def test_the_end_of_the_call_ends_the_registration_where_the_version_does_so(
     kubelet: SimulatedKubelet, serve: MakePlugin
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from kdp.proto.deviceplugin.v1beta1 import api_pb2 as v1beta1
 from kdp.testing import AdmissionError, CallError, Pod, SimulatedKubelet, events
 from kdp_testkit.protocol.wire import PluginConnection
 
@@ -23,14 +22,6 @@ async def test_an_allocation_that_cannot_be_read_refuses_the_pod(
         await kubelet.admit(Pod.asking({RESOURCE: 1}))
     plugin.rubbish.clear()
     await kubelet.admit(Pod.asking({RESOURCE: 1}))
-
-
-async def test_a_preference_that_cannot_be_read_refuses_the_pod(kubelet: SimulatedKubelet, connect: MakePlugin) -> None:
-    plugin = await connect(options=v1beta1.DevicePluginOptions(get_preferred_allocation_available=True))
-    plugin.on_preferred = lambda request: []
-    plugin.rubbish.add("GetPreferredAllocation")
-    with pytest.raises(AdmissionError, match=UNREADABLE):
-        await kubelet.admit(Pod.asking({RESOURCE: 1}))
 
 
 async def test_a_list_that_cannot_be_read_ends_the_stream(kubelet: SimulatedKubelet, connect: MakePlugin) -> None:

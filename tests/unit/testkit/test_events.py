@@ -8,12 +8,6 @@ from kdp.testing import EventLog, events
 from kdp_testkit.patience import PATIENCE
 
 
-def test_names_are_those_of_the_json_lines() -> None:
-    assert events.KubeletStarted(profile="k137").name == "kubelet_started"
-    assert events.RegisterReceived.__name__ == "RegisterReceived"
-    assert events.PreStartRequested(resource="r", device_ids=()).name == "pre_start_requested"
-
-
 def test_payloads_are_not_printed() -> None:
     event = events.ListReceived(resource="r", socket_path="/s", healthy=1, unhealthy=0, size_bytes=3, payload=b"abc")
     assert "payload" not in event.fields()

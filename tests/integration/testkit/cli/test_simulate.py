@@ -99,9 +99,8 @@ def lines(result: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
-@pytest.mark.parametrize("profile", ["k134", "k136", "k137"])
-def test_a_good_plugin_passes_and_every_step_is_told(simulation: Simulation, profile: str, figure: Figure) -> None:
-    result = simulation.run("", "--output", "json", "--profile", profile)
+def test_a_good_plugin_passes_and_every_step_is_told(simulation: Simulation, figure: Figure) -> None:
+    result = simulation.run("", "--output", "json", "--profile", "k136")
     assert (result.returncode, result.stderr) == (0, "")
     told = lines(result)
     assert [line["event"] for line in told] == [
@@ -130,7 +129,7 @@ def test_a_good_plugin_passes_and_every_step_is_told(simulation: Simulation, pro
     }
     assert by_event["stopped"]["exit_code"] == 0
     assert [line["time"] for line in told] == sorted(line["time"] for line in told)
-    figure(f"kdp simulate, {profile}: listening to registered", by_event["registered_again"]["seconds"] * 1000, "ms")
+    figure("kdp simulate, k136: listening to registered", by_event["registered_again"]["seconds"] * 1000, "ms")
 
 
 def test_for_people_the_same_is_told_in_lines(simulation: Simulation) -> None:
@@ -165,19 +164,12 @@ def discover(self):
 """
 
 
-@pytest.mark.parametrize(
-    ("more", "reason"),
-    [
-        (CONTRADICTING, "devices 'w0' and 'w1'"),
-        ("def allocate(self, devices):\n    (device,) = devices\n    return device.edits", "ValueError"),
-    ],
-)
-def test_a_plugin_that_fails_with_two_devices_passed(simulation: Simulation, more: str, reason: str) -> None:
-    result = simulation.run(more)
+def test_a_plugin_that_fails_with_two_devices_passed(simulation: Simulation) -> None:
+    result = simulation.run(CONTRADICTING)
     assert result.returncode == 1
     last = result.stdout.splitlines()[-1]
     assert "failed: the pod was refused: UnexpectedAdmissionError: " in last
-    assert reason in last
+    assert "devices 'w0' and 'w1'" in last
 
 
 def test_a_backend_may_refuse_several_devices_with_a_sentence(simulation: Simulation) -> None:
@@ -198,12 +190,6 @@ def test_pods_ask_for_as_many_devices_as_a_numa_node_has_and_for_all(simulation:
     assert [len(line["devices"]) for line in lines(result) if line["event"] == "pod_admitted"] == [1, 2, 3, 7]
 
 
-def test_without_devices_no_pod_is_tried(simulation: Simulation) -> None:
-    result = simulation.run("", "--set", "count=0", "--lenient")
-    assert result.returncode == 0
-    assert "example.com/widget: no healthy device, so no pod is tried" in result.stdout
-
-
 @pytest.mark.parametrize(
     ("more", "sentence", "log"),
     [
@@ -211,21 +197,6 @@ def test_without_devices_no_pod_is_tried(simulation: Simulation) -> None:
             "def open(self): raise kdp.NotReady('driver not loaded')",
             "the plugin did not register within 5 s: W: driver not loaded",
             "W is not ready: driver not loaded",
-        ),
-        (
-            "def discover(self): raise ValueError('boom')",
-            "the plugin did not register within 5 s: W: discover() of W raised ValueError",
-            "ValueError: boom",
-        ),
-        (
-            "resource = None\ndef discover(self): return []",
-            "the plugin did not register within 5 s: it has no resource, because no device was discovered",
-            "",
-        ),
-        (
-            "def allocate(self, devices): raise kdp.AllocationError('the card is worn out')",
-            "the pod was refused: UnexpectedAdmissionError: ",
-            "",
         ),
         (
             "def allocate(self, devices): threading.Event().wait()",
@@ -266,17 +237,10 @@ def test_a_temporary_directory_with_a_long_name_is_told(simulation: Simulation) 
     assert result.stderr.endswith("choose a shorter root (the variable TMPDIR says where)\n")
 
 
-def test_a_wrong_profile_and_a_wrong_plugin_are_exit_code_2(simulation: Simulation) -> None:
-    result = simulation.run("", "--profile", "k100")
-    assert result.returncode == 2
-    assert result.stderr.startswith("Error: --profile: 'k100' is not known; known are k")
+def test_a_wrong_plugin_is_exit_code_2(simulation: Simulation) -> None:
     result = simulation.run("resource = 'widget'")
     assert result.returncode == 2
     assert result.stderr.startswith("Error: W.resource: resource name 'widget': must be a domain")
-    assert result.stdout == ""
-    result = simulation.run("def watch(self): pass")
-    assert result.returncode == 2
-    assert result.stderr.startswith("Error: W.watch(self): kdp calls watch(report), which this hook does not take")
     assert result.stdout == ""
 
 
@@ -305,16 +269,15 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_it_leaves_nothing_running_and_no_file(simulation: Simulation, number: signal.Signals) -> None:
+def test_interrupted_it_leaves_nothing_running_and_no_file(simulation: Simulation) -> None:
     with simulation.running(CHILD) as (process, pid):
         assert process.stdout is not None
         next(line for line in process.stdout if "listed" in line)
         child = int((simulation.directory / "child").read_text())
-        process.send_signal(number)
+        process.send_signal(signal.SIGINT)
         *_, last = map(json.loads, process.stdout)
         assert last["event"] == "failed"
-        assert last["reason"] == f"interrupted by {number.name}"
+        assert last["reason"] == "interrupted by SIGINT"
         assert process.wait(20) == 1
         wait_until(lambda: ended(pid) and ended(child))
     assert list(simulation.temporary.iterdir()) == []
@@ -347,11 +310,7 @@ def discover(self):
     ("more", "says"),
     [
         ("def watch(self, report): raise OSError('no such ring')", "watch() of W failed: OSError: no such ring"),
-        ("def prefer(self, request): raise OSError('no tree')", "prefer() of W"),
-        ("def links(self, devices): raise OSError('no matrix')", "OSError: no matrix"),
-        ("def close(self): raise OSError('no way back')", "OSError: no way back"),
         ("async def reset(self): pass\nasync def open(self): self.reset()", "was never awaited"),
-        ("def alocate(self, devices): pass", "did you mean 'allocate'?"),
     ],
 )
 def test_what_the_log_complains_of_fails_unless_lenient(simulation: Simulation, more: str, says: str) -> None:
@@ -367,18 +326,11 @@ def test_complaints_pass_if_lenient(simulation: Simulation) -> None:
     assert "did you mean 'policy'?" in result.stdout
 
 
-@pytest.mark.parametrize(
-    ("more", "says"),
-    [
-        (
-            "def discover(self): return [kdp.Device(id='w', health=kdp.Health.unhealthy('fan failed'))]",
-            "w of example.com/widget: fan failed",
-        ),
-        ("def discover(self): return []  # nothing", "no device was discovered"),
-    ],
-)
-def test_without_a_healthy_device_it_fails_with_the_reasons(simulation: Simulation, more: str, says: str) -> None:
+def test_without_a_healthy_device_it_fails_with_the_reasons(simulation: Simulation) -> None:
+    more = "def discover(self): return [kdp.Device(id='w', health=kdp.Health.unhealthy('fan failed'))]"
     result = simulation.run(more)
     assert result.returncode == 1
-    assert f"failed: no device is healthy, so no pod was tried: {says}" in result.stdout
-    assert simulation.run(more, "--lenient").returncode == 0
+    assert "failed: no device is healthy, so no pod was tried: w of example.com/widget: fan failed" in result.stdout
+    lenient = simulation.run(more, "--lenient")
+    assert lenient.returncode == 0
+    assert "example.com/widget: no healthy device, so no pod is tried" in lenient.stdout

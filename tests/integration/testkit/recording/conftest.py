@@ -1,4 +1,4 @@
-"""A simulated kubelet of every profile, and bare plugins that end with their test."""
+"""A simulated kubelet, and bare plugins that end with their test."""
 
 from __future__ import annotations
 
@@ -15,14 +15,9 @@ from .helpers import Recording
 Connect = Callable[..., Awaitable[BarePlugin]]
 
 
-@pytest.fixture(params=["k134", "k137"])
-def profile(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture
-async def kubelet(profile: str) -> AsyncIterator[SimulatedKubelet]:
-    async with SimulatedKubelet(profile=profile, seed=3) as simulated:
+async def kubelet() -> AsyncIterator[SimulatedKubelet]:
+    async with SimulatedKubelet(profile="k137", seed=3) as simulated:
         yield simulated
 
 

@@ -20,7 +20,7 @@ from kdp_testkit.recording import read
 from ...deviceplugin.helpers import until
 from ..bare_plugin import BarePlugin
 from .conftest import Connect
-from .helpers import RESOURCE, Recording, Widgets, recording
+from .helpers import RESOURCE, Recording, recording
 
 FUSE = "example.com/fuse"
 
@@ -72,20 +72,6 @@ async def test_a_bare_plugin_that_dies_and_comes_back(
         assert at.recorder.resources == {RESOURCE: 1}
         registered = kubelet.events.of(events.RegisterReceived)
         assert len({event.endpoint for event in registered}) == 2
-
-
-async def test_every_list_passes_and_is_written(kubelet: SimulatedKubelet, tmp_path: Path, connect: Connect) -> None:
-    async with recording(kubelet, tmp_path) as at:
-        await listening(at)
-        plugin = await connect(at)
-        await kubelet.until(allocatable={RESOURCE: 2})
-        plugin.change({"w0": "Healthy", "w1": "sick"})
-        await kubelet.until(allocatable={RESOURCE: 1})
-        plugin.change({})
-        await kubelet.until(capacity={RESOURCE: 0})
-
-    lists = [[(d["ID"], d["health"]) for d in line["message"]["devices"]] for line in at.of("answer", "ListAndWatch")]
-    assert lists == [[("w0", "Healthy"), ("w1", "Healthy")], [("w0", "Healthy"), ("w1", "sick")], []]
 
 
 async def test_no_byte_is_changed_not_even_what_nobody_understands(
@@ -197,14 +183,6 @@ async def test_without_a_kubelet_nobody_listens_and_the_plugins_sockets_go_when_
         await kubelet.start()
         await listening(at)
         assert not plugin.path.exists()
-
-
-async def test_a_kubelet_that_ends_in_good_order(kubelet: SimulatedKubelet, tmp_path: Path) -> None:
-    async with recording(kubelet, tmp_path) as at, PluginManager([Widgets()], ManagerOptions(paths=at.paths)):
-        await kubelet.until(allocatable={RESOURCE: 2})
-        await kubelet.stop()
-        await kubelet.start()
-        await kubelet.until(allocatable={RESOURCE: 2})
 
 
 async def test_nothing_is_left_in_the_kubelets_directory(

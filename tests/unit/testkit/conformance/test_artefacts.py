@@ -26,7 +26,6 @@ def test_what_exists_is_not_missing(tmp_path: Path) -> None:
     [
         ("a.json", json.dumps({"cdiVersion": "0.6.0", "kind": "example.com/dev", "devices": [{"name": "one"}]})),
         ("a.yaml", 'cdiVersion: "0.6.0"\nkind: example.com/dev\ndevices:\n  - name: "one"\n    containerEdits: {}\n'),
-        ("a.yaml", "kind: 'example.com/dev'\ndevices:\n- containerEdits: {}\n  name: one\n"),
     ],
 )
 def test_a_cdi_name_is_found_in_its_spec(name: str, text: str, tmp_path: Path) -> None:
@@ -38,12 +37,9 @@ def test_a_cdi_name_is_found_in_its_spec(name: str, text: str, tmp_path: Path) -
     ("name", "text"),
     [
         ("a.json", json.dumps({"kind": "example.com/other", "devices": [{"name": "one"}]})),
-        ("a.json", json.dumps({"kind": "example.com/dev", "devices": [{"name": "two"}]})),
-        ("a.json", "[]"),
         ("a.json", '{"kind": "example.com/dev", "devices": null}'),
         ("a.json", "{cut"),
         ("a.json.tmp", json.dumps({"kind": "example.com/dev", "devices": [{"name": "one"}]})),
-        ("a.yaml", "devices:\n- name: one\n"),
     ],
 )
 def test_a_cdi_name_that_no_spec_declares_is_missing(name: str, text: str, tmp_path: Path) -> None:
@@ -62,11 +58,8 @@ def test_a_good_reply_has_no_problems() -> None:
     "reply",
     [
         ContainerReply(devices=[DeviceSpec("dev/x", "/dev/x", "rw")]),
-        ContainerReply(devices=[DeviceSpec("/dev/x", "", "rw")]),
-        ContainerReply(devices=[DeviceSpec("/dev/x", "/dev/x", "")]),
         ContainerReply(devices=[DeviceSpec("/dev/x", "/dev/x", "rx")]),
         ContainerReply(mounts=[MountSpec("a", "/b")]),
-        ContainerReply(mounts=[MountSpec("/a", "b")]),
         ContainerReply(cdi_devices=["dev=one"]),
     ],
 )

@@ -9,7 +9,6 @@ import anyio
 import pytest
 
 from kdp_testkit.conformance.checks import Check, Checks, joined
-from kdp_testkit.conformance.deviceplugin import allocation
 from kdp_testkit.conformance.deviceplugin.catalogue import CHECKS
 from kdp_testkit.conformance.dra.catalogue import CHECKS as DRA_CHECKS
 from kdp_testkit.conformance.runner import Runner
@@ -45,10 +44,6 @@ def test_two_checks_of_one_id_are_refused() -> None:
 def test_the_ids_are_those_of_the_contracts() -> None:
     assert [check.id for check in CHECKS] == list(range(1, 76))
     assert [check.id for check in DRA_CHECKS] == sorted({check.id for check in DRA_CHECKS})
-
-
-def test_a_module_lists_its_own_checks_only() -> None:
-    assert [check.id for check in allocation.CHECKS] == list(range(33, 48))
 
 
 def test_a_runner_leaves_out_what_waits_when_it_is_quick_unless_it_was_asked_for() -> None:
@@ -89,7 +84,6 @@ async def _raising_in_a_group(*errors: Exception) -> str:
         (partial(_raising, TimeoutError()), "failed", "the scenario did not come to its end within 120 s"),
         (partial(_raising, CallError("UNAVAILABLE", "gone")), "failed", "a call failed: "),
         (partial(_raising_in_a_group, OSError("no socket"), Failed("two lists")), "failed", "two lists"),
-        (partial(_raising_in_a_group, OSError("no socket")), "failed", "no socket"),
     ],
 )
 async def test_what_a_check_raises_is_its_result(play: Callable[[], Awaitable[str]], status: str, saw: str) -> None:

@@ -25,11 +25,6 @@ REPORT = ConformanceReport(
 )
 
 
-def test_results_are_in_the_order_of_their_ids() -> None:
-    assert [r.check.id for r in REPORT.results] == [1, 33, 70]
-    assert dict(REPORT.summary) == {"passed": 1, "failed": 1, "not_applicable": 1}
-
-
 def test_json_has_exactly_what_is_promised() -> None:
     report = json.loads(render(REPORT, "json"))
     assert list(report) == ["profile", "summary", "checks"]
@@ -65,11 +60,10 @@ def test_what_is_left_out_is_said() -> None:
     assert "left out because they wait long: 5" in render(REPORT, "table")
 
 
-@pytest.mark.parametrize("output", ["table", "markdown"])
-def test_where_the_sections_of_a_rule_are_is_said_once_and_only_if_a_rule_is_told(output: str) -> None:
+def test_where_the_sections_of_a_rule_are_is_said_once_and_only_if_a_rule_is_told() -> None:
     line = "sections: docs/explanation/kubelet.md in kdp's sources"
-    assert render(REPORT, output).splitlines().count(line) == 1
-    assert line not in render(ConformanceReport(profile="k137", results=(result(1, "passed", "Register"),)), output)
+    assert render(REPORT, "table").splitlines().count(line) == 1
+    assert line not in render(ConformanceReport(profile="k137", results=(result(1, "passed", "Register"),)), "table")
 
 
 def test_a_failed_report_raises_with_the_cure() -> None:
@@ -84,7 +78,3 @@ def test_a_report_without_a_verdict_is_no_yes() -> None:
     assert not report.is_passed
     with pytest.raises(AssertionError, match="no check could be judged: 70: not yet"):
         report.raise_if_failed()
-
-
-def test_a_passed_report_raises_nothing() -> None:
-    ConformanceReport(profile="k137", results=(result(1, "passed", "fine"),)).raise_if_failed()

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typing_extensions import override
 
-from kdp_testkit.devicemanager.assignments import AllocationRefused, Endpoint
-from kdp_testkit.devicemanager.topology import POLICIES, Hint, Topology, device_hints, has_topology
-from kdp_testkit.protocol.pods import Container, ContainerReply, KubeletPanic, Pod, ScenarioError
+from kdp_testkit.devicemanager.topology import POLICIES, Hint, Topology, device_hints
+from kdp_testkit.protocol.pods import KubeletPanic, Pod, ScenarioError
 from kdp_testkit.protocol.wire import ListedDevice, PluginOptions
 
 from ..fakes import RESOURCE, Calls, Node
 
 FOUR = [ListedDevice(f"w{n}", "Healthy", (n // 2,)) for n in range(4)]
-BOTH = Hint((0, 1), True)
 
 hints = st.one_of(
     st.none(),
@@ -45,7 +41,6 @@ def preferring(policy: str = "best-effort", *, nodes: int = 2) -> Node:
     [
         (("strict",), "unknown policy: 'strict'"),
         (("restricted", "node"), "unknown scope: 'node'"),
-        (("none", "container", 0), "1 to 64 NUMA nodes"),
         (("none", "container", 65), "1 to 64 NUMA nodes"),
         (("best-effort", "container", 9), "unsupported on machines with more than 8 NUMA Nodes"),
     ],
@@ -53,10 +48,6 @@ def preferring(policy: str = "best-effort", *, nodes: int = 2) -> Node:
 def test_what_no_kubelet_starts_with_is_refused(settings: tuple[str, str, int], says: str) -> None:
     with pytest.raises(ScenarioError, match=says):
         Topology(*settings)
-
-
-def test_a_policy_of_none_bears_many_nodes() -> None:
-    assert Topology("none", nodes=36).merge([]) == (Hint(None, True), True)
 
 
 def test_hints_are_the_nodes_that_suffice_and_the_fewest_are_preferred() -> None:
@@ -84,11 +75,6 @@ def test_what_init_containers_had_must_be_within() -> None:
 def test_a_device_that_is_not_listed_any_more_kills_the_kubelet() -> None:
     with pytest.raises(KubeletPanic, match="device gone"):
         device_hints(table(*FOUR), {"gone"}, (), 1, (0, 1), every_node=False)
-
-
-def test_one_device_with_a_node_is_enough_to_take_part() -> None:
-    assert has_topology(table(ListedDevice("a", "Healthy", None), ListedDevice("b", "Healthy", (0,))))
-    assert not has_topology(table(ListedDevice("a", "Healthy", None), ListedDevice("b", "Healthy", ())))
 
 
 @given(st.lists(hints, max_size=3), st.sampled_from(POLICIES))
@@ -128,60 +114,9 @@ async def test_aligned_devices_are_offered_alone_where_they_suffice() -> None:
     assert calls.asked == ({"w0", "w1"}, set(), 1)
 
 
-async def test_all_aligned_ones_are_taken_before_others_are_offered() -> None:
-    node, calls, pod = preferring(), Calls(), Pod.asking({RESOURCE: 4}, name="p")
-    node.manager.listed(RESOURCE, [*FOUR[:3], ListedDevice("x", "Healthy", None)])
-    node.pods.add(pod.uid)
-    assert node.manager.align(pod, pod.containers[0])
-    await node.manager.allocate(pod, pod.containers[0], calls)
-    assert calls.asked == ({"w0", "w1", "w2", "x"}, {"w0", "w1", "w2"}, 4)
-
-
 async def test_exactly_the_aligned_ones_need_no_preference() -> None:
     node, calls, pod = preferring(), Calls(), Pod.asking({RESOURCE: 2}, name="p")
     node.pods.add(pod.uid)
     assert node.manager.align(pod, pod.containers[0])
     await node.manager.allocate(pod, pod.containers[0], calls)
     assert calls.made == [("allocate", ("w0", "w1"))]
-
-
-async def test_a_device_that_leaves_the_list_during_its_allocate_kills_the_kubelet() -> None:
-    node, pod = preferring("none"), Pod.asking({RESOURCE: 4}, name="p")
-    node.pods.add(pod.uid)
-
-    class Vanishing(Calls):
-        @override
-        async def allocate(self, endpoint: Endpoint, device_ids: Collection[str]) -> list[ContainerReply]:
-            node.manager.listed(RESOURCE, FOUR[1:])
-            return self.replies
-
-    with pytest.raises(KubeletPanic, match=r"device w0 of .* left the plugin's list before Allocate"):
-        await node.manager.allocate(pod, pod.containers[0], Vanishing())
-
-
-async def test_the_pods_scope_decides_once() -> None:
-    node = Node(topology=Topology("single-numa-node", "pod"))
-    node.register()
-    node.manager.listed(RESOURCE, FOUR)
-    pod = Pod(name="p", containers=[Container("one", {RESOURCE: 2}), Container("two", {RESOURCE: 1})])
-    node.pods.add(pod.uid)
-    assert not node.manager.align(pod, pod.containers[0])
-    smaller = Pod(name="q", containers=[Container("one", {RESOURCE: 1}), Container("two", {RESOURCE: 1})])
-    node.pods.add(smaller.uid)
-    for container in smaller.containers:
-        assert node.manager.align(smaller, container)
-        await node.manager.allocate(smaller, container, Calls())
-    assert node.manager.booked(RESOURCE) == {"w0", "w1"}
-
-
-async def test_hints_after_a_restart_are_those_of_the_devices_held() -> None:
-    node, pod = preferring("restricted"), Pod.asking({RESOURCE: 2}, name="p")
-    node.pods.add(pod.uid)
-    assert node.manager.align(pod, pod.containers[0])
-    await node.manager.allocate(pod, pod.containers[0], Calls())
-    assert node.manager.topology_hints(pod, pod.containers[0]) == {RESOURCE: [Hint((0,), True), Hint((0, 1), False)]}
-    more = Pod.asking({RESOURCE: 3}, name="p")
-    assert node.manager.topology_hints(more, more.containers[0]) == {RESOURCE: []}
-    assert not node.manager.align(more, more.containers[0])
-    with pytest.raises(AllocationRefused, match="changed request"):
-        await node.manager.allocate(more, more.containers[0], Calls())

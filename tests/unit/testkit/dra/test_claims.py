@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from kdp_testkit.dra import objects
 from kdp_testkit.dra.claims import ClaimCache, ClaimRefusal, PreparedDevice, judge
 from kdp_testkit.dra.pods import DraPod
-from kdp_testkit.dra.profiles import PROFILES, profile_named
+from kdp_testkit.dra.profiles import profile_named
 
 DRIVER = "gpu.example.com"
 PODS = [DraPod(claims={"c": "c"}, name=f"pod-{number}") for number in range(3)]
@@ -30,13 +30,12 @@ def _device(name: str) -> PreparedDevice:
     return PreparedDevice(requests=("r0",), pool="p", device=name, cdi_ids=(f"{DRIVER}/d={name}",), share_id=None)
 
 
-@pytest.mark.parametrize("profile", list(PROFILES))
-def test_a_checkpoint_keeps_all_but_whether_it_is_prepared(profile: str) -> None:
-    cache = ClaimCache(profile_named(profile))
+def test_a_checkpoint_keeps_all_but_whether_it_is_prepared() -> None:
+    cache = ClaimCache(profile_named("k137"))
     batch = cache.refer(PODS[0], [_claim()])[DRIVER]
     cache.answered(DRIVER, batch, {"u1": ((_device("a"),), "")})
     batch[0].is_prepared = True
-    again = ClaimCache(profile_named(profile), cache.to_json())
+    again = ClaimCache(profile_named("k137"), cache.to_json())
     entry = again.entries["default", "c"]
     assert (entry.uid, entry.pods, entry.cdi_ids(), entry.is_prepared) == (
         "u1",
@@ -47,7 +46,7 @@ def test_a_checkpoint_keeps_all_but_whether_it_is_prepared(profile: str) -> None
     assert entry.cdi_ids("r1") == []
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"Data": "{}", "Checksum": 1}', '{"Data": 5, "Checksum": 1}'])
+@pytest.mark.parametrize("text", ["{", '{"Data": "{}", "Checksum": 1}', '{"Data": 5, "Checksum": 1}'])
 def test_a_checkpoint_that_cannot_be_read_counts_as_none(text: str) -> None:
     assert ClaimCache(profile_named("k137"), text).entries == {}
 
@@ -71,14 +70,14 @@ def test_null_lists_of_a_real_kubelets_checkpoint_are_read() -> None:
     assert read == {"prepared": [PreparedDevice(requests=(), pool="p", device="a", cdi_ids=())], "failed": []}
 
 
-@pytest.mark.parametrize("profile", list(PROFILES))
+@pytest.mark.parametrize("profile", ["k134", "k137"])
 def test_134_does_not_remember_shares(profile: str) -> None:
     cache = ClaimCache(profile_named(profile))
     cache.answered(DRIVER, cache.refer(PODS[0], [_claim()])[DRIVER], {"u1": ((_device("a"),), "")})
     assert ("ShareID" in cache.to_json()) == (profile != "k134")
 
 
-@pytest.mark.parametrize(("profile", "word"), [("k134", "pod"), ("k136", "Pod"), ("k137", "Pod")])
+@pytest.mark.parametrize(("profile", "word"), [("k134", "pod"), ("k137", "Pod")])
 def test_134_writes_pod_small_where_a_claim_is_another_ones(profile: str, word: str) -> None:
     owned = DraPod(name="p", claims={"c": "c"}, templates=["c"])
     with pytest.raises(ClaimRefusal, match=rf"was not created for {word} default/p \({word} is not owner\)"):

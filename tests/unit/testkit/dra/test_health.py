@@ -23,10 +23,9 @@ def test_a_device_that_is_not_reported_in_time_is_unknown() -> None:
     assert cache.report("d", [], 107.0) == []
 
 
-@pytest.mark.parametrize("timeout", [0, -3])
-def test_the_default_timeout_is_30_seconds(timeout: float) -> None:
+def test_the_default_timeout_is_30_seconds() -> None:
     cache = _cache()
-    cache.report("d", [DeviceReport(pool="p", device="a", health="Healthy", timeout=timeout)], 0.0)
+    cache.report("d", [DeviceReport(pool="p", device="a", health="Healthy", timeout=-3)], 0.0)
     assert [cache.health("d", "p", "a", now)[0] for now in (30.0, 30.1)] == ["Healthy", "Unknown"]
 
 
@@ -89,7 +88,7 @@ def test_a_file_of_the_kubelets_own_is_read() -> None:
     assert cache.health("d", "p", "a", 13.2) == ("Unknown", "")
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"d": {}}', '{"d": {"Devices": {"p/a": {}}}}'])
+@pytest.mark.parametrize("text", ["{", '{"d": {"Devices": {"p/a": {}}}}'])
 def test_a_file_that_cannot_be_read_counts_as_none(text: str) -> None:
     cache = HealthCache(says_more=True, has_limit=True)
     cache.load(text, now=0.0, wall=0.0)

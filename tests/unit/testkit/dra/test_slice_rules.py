@@ -6,11 +6,11 @@ What a server says of each case is recorded in ``tests/slice_cases.py``; ``tests
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from tests.slice_cases import BAD, STRICTER, WORN, Case, good
+from tests.slice_cases import BAD, STRICTER, WORN, good
 
 from kdp.dra.publishing.limits import Limits
 from kdp.dra.publishing.validation import problems_of_slice
@@ -84,14 +84,14 @@ def _kdps(item: Object, version: str) -> set[str]:
     return {problem.path for problem in problems_of_slice(item, Limits.of(version))}
 
 
-@pytest.mark.parametrize("case", BAD, ids=lambda case: case.name)
-def test_the_kit_names_the_fields_that_the_server_has_named(case: Case) -> None:
-    assert _fields(slice_rules, case.item) == set(case.paths)
+def test_the_kit_names_the_fields_that_the_server_has_named() -> None:
+    differ = {case.name: found for case in BAD if (found := _fields(slice_rules, case.item)) != set(case.paths)}
+    assert not differ
 
 
-@pytest.mark.parametrize("case", STRICTER, ids=lambda case: case.name)
-def test_the_kit_takes_what_the_server_takes_though_kdp_refuses_it(case: Case) -> None:
-    assert _fields(slice_rules, case.item) == set()
+def test_the_kit_takes_what_the_server_takes_though_kdp_refuses_it() -> None:
+    refused = {case.name: found for case in STRICTER if (found := _fields(slice_rules, case.item))}
+    assert not refused
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -109,14 +109,3 @@ def test_a_cause_has_the_servers_reason_and_words() -> None:
     [cause] = slice_causes(with_device(name="GPU-0"), SliceLimits.of("1.37.1"))
     assert cause[:2] == ("FieldValueInvalid", "spec.devices[0].name")
     assert cause[2].startswith('Invalid value: "GPU-0": a lowercase RFC 1123 label must consist of')
-
-
-def _judge(judge: Callable[[Object, str], set[str]]) -> bool:
-    """Return whether a judge gives the right verdict on all slices."""
-    return all(judge(case.item, VERSIONS[-1]) == set(case.paths) for case in BAD) and all(
-        judge(item, version) == _kdps(item, version) for item in BY_VERSION.values() for version in VERSIONS
-    )
-
-
-def test_the_rules_give_the_right_verdict_on_all_slices() -> None:
-    assert _judge(lambda item, version: _fields(slice_rules, item, version))

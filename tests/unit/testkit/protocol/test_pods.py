@@ -9,14 +9,6 @@ from kdp.testing import Container, ContainerReply, DeviceSpec, MountSpec, Pod, S
 W, G = "example.com/widget", "example.com/gadget"
 
 
-def test_a_pod_names_itself() -> None:
-    one, two = Pod.asking({W: 1}), Pod.asking({W: 1})
-    assert one.name != two.name
-    assert one.uid == f"uid-{one.name}"
-    assert Pod.asking({W: 1}, name="x").uid == "uid-x"
-    assert one.containers[0] == Container("main", {W: 1})
-
-
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
@@ -27,12 +19,8 @@ def test_a_pod_names_itself() -> None:
             "only an init container can be restartable",
         ),
         (lambda: Container("A"), "container 'A': the API server takes names of lower-case letters"),
-        (lambda: Container("a" * 64), "up to 63"),
-        (lambda: Pod(containers=[Container("a")], name="a_b"), "pod 'a_b': the API server takes names"),
-        (lambda: Pod(containers=[Container("a")], name="a" * 254), "up to 253"),
         (lambda: Pod(containers=[Container("a")], namespace="a.b"), "namespace 'a.b': the API server takes names"),
         (lambda: Container("a", {"cpu": 1}), "'cpu' is no extended resource name"),
-        (lambda: Container("a", {W: -1}), "-1 devices of example.com/widget cannot be asked for"),
     ],
 )
 def test_what_the_api_server_would_refuse_is_refused(make: object, sentence: str) -> None:

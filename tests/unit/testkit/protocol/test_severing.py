@@ -85,13 +85,6 @@ def test_a_hidden_name_is_the_same(tmp_path: Path, stack: ExitStack) -> None:
     assert is_broken(mine)
 
 
-def test_a_directory_with_another_path_there_is_found(tmp_path: Path, stack: ExitStack) -> None:
-    listening_elsewhere(tmp_path / "a", stack)
-    mine = connected(tmp_path / "a" / "plugin.sock", stack)
-    assert sever(os.fspath(tmp_path / "a" / "plugin.sock"))
-    assert is_broken(mine)
-
-
 def test_two_that_call_their_paths_the_same_are_told_apart(tmp_path: Path, stack: ExitStack) -> None:
     for name in ("a", "b"):
         listening_elsewhere(tmp_path / name, stack)

@@ -90,15 +90,12 @@ def test_bytes_are_left_out_with_everything_in_them() -> None:
 @pytest.mark.parametrize(
     ("pairs", "same"),
     [
-        ([("redacted-env-1", "a"), ("redacted-env-1", "a"), ("redacted-env-2", "b")], True),
         ([("redacted-env-1", "a"), ("redacted-env-1", "b")], False),
         ([("redacted-env-1", "a"), ("redacted-env-2", "a")], False),
         ([("/redacted/path-1", "/dev/a"), ("node /redacted/path-1 is gone", "node /dev/a is gone")], True),
         ([("/redacted/path-1", "/dev/a"), ("node /redacted/path-1 is gone", "node /dev/b is gone")], False),
         ([("/redacted/path-1", "no path")], False),
-        ([("plain", "plain"), ("plain", "other")], False),
         ([({"a": "redacted-env-1"}, {"a": "x"}), ("redacted-env-1", "x")], True),
-        ([({"a": "redacted-env-1"}, {"b": "x"})], False),
     ],
 )
 def test_a_stand_in_is_equal_to_what_it_stood_for_first(pairs: list[tuple[Any, Any]], same: bool) -> None:
