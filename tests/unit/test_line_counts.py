@@ -98,10 +98,6 @@ def _load(source: str, name: str) -> type[kdp.DeviceBackend]:
     return backend
 
 
-def test_a_line_is_counted_once_and_docstrings_are_not() -> None:
-    assert lines_of_code('"""Doc\n\nstring."""\n\n# comment\nx = [\n    1,  # one\n]\n') == 3
-
-
 def test_the_smallest_plugin_has_at_most_ten_lines() -> None:
     count = lines_of_code(SMALLEST)
     print(f"smallest plugin: {count} lines")

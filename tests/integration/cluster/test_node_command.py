@@ -105,14 +105,6 @@ async def test_a_conflicting_label_is_refused_with_its_owner(
     assert (await labels(server))["example.com/widget.count"] == "2"
 
 
-async def test_a_wrong_label_ends_the_command_with_class_and_rule(
-    server: SimulatedApiServer, run: Kdp, target: str
-) -> None:
-    await made(server)
-    said = await run("node", "label", target.replace("Widgets", "Wrong"), code=1)
-    assert "labels() of Wrong: value 3 of label example.com/widget.count: must be text, this is int" in said
-
-
 async def test_without_a_target_the_running_plugin_is_asked(
     server: SimulatedApiServer, run: Kdp, monkeypatch: pytest.MonkeyPatch
 ) -> None:

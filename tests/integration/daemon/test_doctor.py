@@ -51,16 +51,6 @@ async def test_a_plugin_in_order(start: Start, kubelet: SimulatedKubelet, tmp_pa
     assert found["device-nodes"] == "ok: 1 device node there: /dev/null"
 
 
-async def test_a_plugin_with_a_fault(start: Start, kubelet: SimulatedKubelet, tmp_path: Path) -> None:
-    async with start(PROGRAM):
-        await kubelet.until(allocatable={RESOURCE: 2})
-        (tmp_path / "go").touch()
-        await kubelet.until(allocatable={RESOURCE: 1})
-        found = await doctor(kubelet, tmp_path)
-    assert found["resource-allocatable"] == f"warning: {RESOURCE}: 1 of 2 devices healthy; 1 times: XID 79"
-    assert found["kubelet-list"].startswith("ok: ")
-
-
 async def test_a_plugin_that_is_stopped_keeps_nobody_waiting(
     start: Start, kubelet: SimulatedKubelet, tmp_path: Path
 ) -> None:
@@ -102,12 +92,6 @@ async def test_it_fits_into_the_plugins_container(
         loaded = await anyio.run_process([small[0], "-X", "importtime", *small[1:]], check=False)
         modules = {line.rpartition("|")[2].strip() for line in loaded.stderr.decode().splitlines()}
         assert not modules & {"grpc", "rich", "asyncio", "yaml", "anyio"}
-        for name, each in (("without", small), ("with", whole)):
-            began = time.monotonic()
-            measured = await anyio.run_process([sys.executable, "-c", MEMORY, *each])
-            figure(f"kdp doctor, {name} pod-resources", time.monotonic() - began, "s")
-            mebibytes = int(measured.stdout.split()[1]) / 1024
-            figure(f"kdp doctor, {name} pod-resources: largest resident set", mebibytes, "MiB")
 
 
 async def test_a_bundle_of_a_living_plugin(

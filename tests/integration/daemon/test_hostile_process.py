@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kdp.daemon.limits import FREE_FILES, LEAST_FILES, LEAST_MIB, least_threads
+from kdp.daemon.limits import LEAST_FILES, LEAST_MIB, least_threads
 from kdp.testing import Pod, SimulatedKubelet
 from kdp_testkit.patience import PATIENCE
 
@@ -28,27 +28,6 @@ THIEVES = {
 async def open(self):
     import asyncio, signal
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: say("mine now"))
-""",
-    "the loop's add_signal_handler of another signal": """
-async def open(self):
-    import asyncio, signal
-    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, lambda: None)
-""",
-    "add_signal_handler and remove_signal_handler": """
-async def open(self):
-    import asyncio, signal
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: None)
-    asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
-""",
-    "a C library that ignores SIGTERM": f"""
-def open(self):
-    {CTYPES}
-    libc.signal(signal.SIGTERM, ctypes.c_void_p(1))
-""",
-    "a C library that handles SIGTERM": f"""
-def open(self):
-    {CTYPES}
-    libc.signal(signal.SIGTERM, ctypes.cast(libc.abs, ctypes.c_void_p))
 """,
     "a C library that blocks SIGTERM in the event loop's thread": """
 async def open(self):
@@ -107,8 +86,9 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
 
 
-@pytest.mark.parametrize("parent", [BLOCKED, MANY_FILES], ids=["signals blocked", "1,100 files open"])
-@pytest.mark.parametrize("arguments", [(), ("W",)], ids=["kdp.run", "kdp run"])
+@pytest.mark.parametrize(
+    ("parent", "arguments"), [(BLOCKED, ()), (MANY_FILES, ("W",))], ids=["signals blocked", "1,100 files open"]
+)
 async def test_what_the_parent_hands_on_does_not_keep_it_from_stopping(
     start: Start, kubelet: SimulatedKubelet, parent: str, arguments: tuple[str, ...], figure: Figure
 ) -> None:
@@ -136,16 +116,6 @@ async def test_a_limit_that_is_too_low_is_one_sentence_and_exit_code_2(start: St
         assert await plugin.ends() == 2, plugin.log
         assert re.search(text, plugin.log), plugin.log
         assert len(plugin.lines) == 1
-
-
-async def test_too_many_open_files_are_one_sentence_and_exit_code_2(start: Start) -> None:
-    more = "import os, sys\nfor _ in range(30): os.set_inheritable(os.open(os.devnull, os.O_RDONLY), True)\n"
-    parent = [sys.executable, "-c", f"{more}os.execv('/bin/sh', ['sh', *sys.argv[1:]])"]
-    async with start(program(), under=[*parent, *limited("ulimit -n 50")[1:]]) as plugin:
-        assert await plugin.ends() == 2, plugin.log
-        found = re.search(r"(\d+) of 50 file descriptors .* give this process (\d+) or more", plugin.log)
-        assert found is not None, plugin.log
-        assert int(found[2]) == int(found[1]) + FREE_FILES
 
 
 @pytest.mark.parametrize("words", [f"ulimit -v {LEAST_MIB << 10}", f"ulimit -n {LEAST_FILES}"])
@@ -176,8 +146,8 @@ def group() -> Iterator[Path]:
         group.rmdir()
 
 
-@pytest.mark.parametrize("most", [6, 9])
-async def test_too_few_threads_are_one_sentence_and_exit_code_2(start: Start, group: Path, most: int) -> None:
+async def test_too_few_threads_are_one_sentence_and_exit_code_2(start: Start, group: Path) -> None:
+    most = 6
     (group / "pids.max").write_text(str(most))
     async with start(program(), under=limited(f"echo $$ > {group}/cgroup.procs")) as plugin:
         assert await plugin.ends() == 2, plugin.log

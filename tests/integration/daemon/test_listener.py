@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import pytest
 from anyio import to_thread
 
 from kdp.testing import SimulatedKubelet
@@ -31,8 +30,6 @@ MEMORY_LIMIT = 96.0
 """MiB; what the manifests give the container."""
 
 DESCRIPTORS = 128
-
-"""Seconds until the plugin is registered with a kubelet that came back; without an attack it takes a tenth of one."""
 
 HEADERS = b"GET /livez HTTP/1.1\r\n" + b"".join(b"x-%d: %s\r\n" % (n, b"a" * 65_000) for n in range(99)) + b"\r\n"
 
@@ -130,21 +127,13 @@ async def test_six_http_connections_killed_the_container(
         assert await to_thread.run_sync(get, f"{url}/livez") == (200, "ok\n")
 
 
-ATTACKS = {
-    "that say nothing": "",
-    "that begin a request": "GET /livez HTTP/1.1\\r\\nx: ",
-    "that ask and do not read": "GET /readyz HTTP/1.1\\r\\n\\r\\n",
-}
-
-
-@pytest.mark.parametrize("first", ATTACKS.values(), ids=ATTACKS)
 async def test_clients_that_hold_connections_starved_the_registration(
-    start: Start, kubelet: SimulatedKubelet, figure: Figure, first: str
+    start: Start, kubelet: SimulatedKubelet, figure: Figure
 ) -> None:
     async with listening(start, kubelet) as (plugin, url):
         pid = plugin.process.pid
         await kubelet.crash()
-        with slow_clients(int(url.rpartition(":")[2]), 600, seconds=60, first=first):
+        with slow_clients(int(url.rpartition(":")[2]), 600, seconds=60, first="GET /livez HTTP/1.1\\r\\nx: "):
             before, began = cpu_seconds(pid), time.monotonic()
             await kubelet.start()
             with anyio.fail_after(PATIENCE):
@@ -157,27 +146,6 @@ async def test_clients_that_hold_connections_starved_the_registration(
         figure("CPU of the plugin under attack", share * 100, "%")
         assert open_now < DESCRIPTORS - 32
         assert peak < MEMORY_LIMIT
-
-
-async def test_a_process_without_descriptors_span_in_accept(
-    start: Start, kubelet: SimulatedKubelet, figure: Figure
-) -> None:
-    """A connection that cannot be accepted is tried again once a second; later it is answered."""
-    async with listening(start, kubelet) as (plugin, url):
-        pid = plugin.process.pid
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, DESCRIPTORS))
-        host, port = url.removeprefix("http://").rsplit(":", 1)
-        with socket.create_connection((host, int(port)), 10) as client:
-            client.sendall(b"GET /livez HTTP/1.1\r\n\r\n")
-            await plugin.says("no connection to the health probes can be accepted: Too many open files")
-            before = cpu_seconds(pid)
-            await anyio.sleep(1.5)  # the time itself is the point
-            used = cpu_seconds(pid) - before
-            resource.prlimit(pid, resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
-            assert (await to_thread.run_sync(client.recv, 15)) == b"HTTP/1.0 200 OK"
-        figure("CPU in 1.5 s without a free descriptor", used * 1000, "ms")
-        assert used < 0.5
-        assert plugin.log.count("can be accepted") == 1
 
 
 # The unix socket ------------------------------------------------------------------------------------------------------
@@ -214,40 +182,13 @@ async def test_an_exec_probe_asks_the_living_plugin(start: Start, kubelet: Simul
     assert (await probed("live", **by_path))[0] == 1
 
 
-async def test_a_killed_plugins_socket_is_its_successors(
+async def test_a_state_directory_that_takes_no_socket_leaves_the_plugin_running(
     start: Start, kubelet: SimulatedKubelet, tmp_path: Path
 ) -> None:
-    by_directory = {"KDP_STATE_DIR": str(tmp_path / "state")}
-    async with start(program()):
-        await until_probed("ready", 0, **by_directory)
-    assert "Connection refused" in (await probed("ready", **by_directory))[1]
-    async with start(program()):
-        await until_probed("ready", 0, **by_directory)
-
-
-@pytest.mark.parametrize("trouble", ["a link", "read-only", "full"])
-async def test_a_state_directory_that_takes_no_socket_leaves_the_plugin_running(
-    start: Start, kubelet: SimulatedKubelet, tmp_path: Path, trouble: str
-) -> None:
-    state = tmp_path / "state"
-    state.mkdir()
-    if trouble == "a link":
-        path = state / "plugin.sock"
-        path.symlink_to(tmp_path / "elsewhere")
-        reason = "a link is there, which is left alone"
-    else:
-        options = {"read-only": "ro", "full": "nr_inodes=1"}[trouble]
-        mount = ["mount", "-t", "tmpfs", "-o", options, "kdp-test", str(state)]
-        if (await anyio.run_process(mount, check=False)).returncode != 0:
-            pytest.skip("only root with its rights can mount a file system")
-        path = state / "plugin.sock"
-        reason = {"read-only": "Read-only file system", "full": "No space left on device"}[trouble]
-    try:
-        async with start(program(), KDP_SOCKET=str(path)) as plugin:
-            assert reason in await plugin.says("no command can ask this process yet")
-            await kubelet.until(allocatable={RESOURCE: 2})
-            assert (await plugin.stop())[0] == 0
-            assert plugin.log.count("no command can ask this process") == 1
-    finally:
-        if trouble != "a link":
-            await anyio.run_process(["umount", str(state)])
+    path = tmp_path / "plugin.sock"
+    path.symlink_to(tmp_path / "elsewhere")
+    async with start(program(), KDP_SOCKET=str(path)) as plugin:
+        assert "a link is there, which is left alone" in await plugin.says("no command can ask this process yet")
+        await kubelet.until(allocatable={RESOURCE: 2})
+        assert (await plugin.stop())[0] == 0
+        assert plugin.log.count("no command can ask this process") == 1

@@ -199,18 +199,6 @@ async def test_a_hook_that_blocks_the_event_loop_does_not_keep_a_scrape(
         assert (await plugin.stop())[0] == 0
 
 
-async def test_a_hook_that_hangs_is_counted(start: Start, kubelet: SimulatedKubelet, tmp_path: Path) -> None:
-    scraper = Scraper(tmp_path / "own.sock")
-    source = PROGRAM.replace('return {"gpu-0"', 'threading.Event().wait()\n        return {"gpu-0"')
-    environment = {"KDP_METRICS": "on", "KDP_SOCKET": str(tmp_path / "own.sock")}
-    async with start(source, **environment) as plugin:
-        await scraper.shows("kdp_hooks_hanging", 0)
-        await scraper.shows("kdp_hooks_hanging", 1)  # after the deadline of 5 s
-        await scraper.shows("kdp_hook_failures_total", 1, backend="Gpus", hook="measure", reason="deadline")
-        await scraper.shows("kdp_registered", 1, **GPU)
-        assert (await plugin.stop())[0] == 0
-
-
 async def test_a_bad_edit_and_a_directory_that_takes_no_file_are_seen(start: Start, tmp_path: Path) -> None:
     scraper = Scraper(tmp_path / "own.sock")
     config, cdi = tmp_path / "c.yaml", tmp_path / "cdi"
@@ -257,42 +245,3 @@ async def test_metrics_are_served_over_tcp_and_off_they_are_not(start: Start, tm
                 assert kind == "text/plain; version=0.0.4; charset=utf-8"
                 assert "kdp_build_info" in text
             assert (await plugin.stop())[0] == 0
-
-
-def resident(pid: int) -> float:
-    """Return the memory of a process in MB."""
-    return int(re.findall(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[0]) / 1024
-
-
-async def test_what_metrics_cost(start: Start, tmp_path: Path, figure: Figure) -> None:
-    rss: dict[str, float] = {}
-    for setting in ("off", "on"):
-        began = time.monotonic()
-        async with start(PROGRAM, KDP_METRICS=setting, KDP_SOCKET=str(tmp_path / f"{setting}.sock")) as plugin:
-            await plugin.says("connected to the kubelet")
-            figure(f"metrics {setting}: start until the stream", (time.monotonic() - began) * 1e3, "ms")
-            if setting == "on":
-                await Scraper(tmp_path / "on.sock").shows("kdp_utilization_ratio", 0.25, device="gpu-0", **GPU)
-            rss[setting] = resident(plugin.process.pid)
-            figure(f"metrics {setting}: resident memory", rss[setting], "MB")
-            assert (await plugin.stop())[0] == 0
-    assert rss["on"] - rss["off"] < 30
-
-
-async def test_without_the_library_the_start_ends_with_one_sentence(start: Start, tmp_path: Path) -> None:
-    source = "import sys\nsys.modules['prometheus_client'] = None\n" + PROGRAM
-    async with start(source, KDP_METRICS="on", KDP_SOCKET=str(tmp_path / "own.sock")) as plugin:
-        assert await plugin.ends() == 2
-        assert plugin.lines[-1].endswith(
-            "ending: --metrics needs prometheus_client, which comes with the extra 'metrics': pip install "
-            "'kdp-sdk[metrics]'"
-        )
-
-
-async def test_metrics_that_nobody_could_read_are_refused(start: Start) -> None:
-    async with start(PROGRAM, KDP_METRICS="on", KDP_SOCKET="none") as plugin:
-        assert await plugin.ends() == 2
-        assert plugin.lines[-1] == (
-            "kdp: KDP_METRICS: there is neither --http nor --socket to answer at, so it has no effect; give one, as "
-            "--http :8080, or leave it out"
-        )

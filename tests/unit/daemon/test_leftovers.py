@@ -238,13 +238,6 @@ def test_names_tell_resources_and_drivers(node: Node) -> None:
     assert {each.driver for each in found} == {None, DRIVER}
 
 
-def test_without_any_directory_nothing_is_found(tmp_path: Path) -> None:
-    missing = Settings(kubelet_root=tmp_path / "a", cdi_dir=tmp_path / "b", labels_dir=tmp_path / "c", state_dir=None)
-
-    assert find(missing) == []
-    assert find(missing, OWNER) == []
-
-
 def test_what_cannot_be_removed_is_told(node: Node) -> None:
     folder = node.root / "cdi/kdp_folder.json"
     folder.mkdir()

@@ -31,10 +31,6 @@ def test_a_text_line_adds_only_what_the_sentence_does_not_say() -> None:
     assert line.endswith("widget w0 is gone (resource=example.com/widget)")
 
 
-def test_a_text_line_stays_one_line() -> None:
-    assert "\n" not in TextFormatter().format(record("a\nb", reason="c\nd"))
-
-
 def test_a_json_line_has_documented_keys_only() -> None:
     line = json.loads(JsonFormatter().format(record("gone: %s", "x", device_id="w0", unheard_of=1, resource=None)))
     assert line == {

@@ -53,15 +53,6 @@ def test_a_directory_that_does_not_exist_was_said_to_have_no_socket(folder: Path
     assert why_no_socket(folder / "file", paths).seen == f"the state directory {folder}/file is no directory"
 
 
-def test_a_directory_that_cannot_be_read(state: Path, paths: KubeletPaths, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: Path) -> list[str]:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-
-    monkeypatch.setattr("os.listdir", refuse)
-    absence = why_no_socket(state, paths)
-    assert absence.seen == f"the state directory {state} cannot be read (Permission denied)"
-
-
 def test_a_held_lock_shows_that_a_plugin_runs(state: Path, paths: KubeletPaths) -> None:
     (state / "other.lock").touch()
     with (state / LOCK).open("w") as held:
@@ -87,7 +78,7 @@ def test_a_socket_of_the_kubelets_shows_that_a_plugin_runs(folder: Path, paths: 
 
 @pytest.mark.parametrize(
     ("number", "remedy"),
-    [(errno.ENOSPC, "make room on"), (errno.EROFS, "remove readOnly"), (errno.EACCES, "let the plugin's user write")],
+    [(errno.ENOSPC, "make room on"), (errno.EROFS, "remove readOnly")],
 )
 def test_why_a_running_plugin_cannot_make_one(
     state: Path, paths: KubeletPaths, monkeypatch: pytest.MonkeyPatch, number: int, remedy: str

