@@ -148,8 +148,6 @@ def test_json_has_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
     ("value", "reason"),
     [
         ("acme_broken_for_a_test:Widgets", "loading it failed with RuntimeError: no library ("),
-        ("acme_for_a_test:Nothing", "loading it failed with AttributeError: module 'acme_for_a_test' has no attribute"),
-        ("no_such_module_of_acme:Widgets", "loading it failed with ModuleNotFoundError: No module named"),
         ("acme_for_a_test:Literal", "this is an object of type "),
     ],
 )

@@ -93,17 +93,7 @@ def test_a_path_of_a_proxy_stays_in_front() -> None:
 
 @pytest.mark.parametrize(
     "url",
-    [
-        "10.0.0.7:8080",
-        "ftp://a",
-        "http://",
-        "http://a:x",
-        "http://a:99999",
-        "http://a b",
-        "http://a/?q=1",
-        "http://a\n",
-        "",
-    ],
+    ["10.0.0.7:8080", "ftp://a", "http://a:99999", "http://a\n"],
 )
 def test_what_is_no_url_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"--url .* for example http://10\.0\.0\.7:8080"):
@@ -111,7 +101,7 @@ def test_what_is_no_url_is_refused(url: str) -> None:
     assert invoke("--url", url).exit_code == 2
 
 
-@pytest.mark.parametrize("other", [("--socket", "/a.sock"), ("--state-dir", "/a")])
+@pytest.mark.parametrize("other", [("--socket", "/a.sock")])
 def test_a_url_and_a_socket_are_two_answers(other: tuple[str, str]) -> None:
     result = invoke("--url", "http://127.0.0.1:1", *other)
     assert result.exit_code == 2
@@ -135,14 +125,6 @@ def test_nobody_who_listens_is_said() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
     assert ask(url) == (1, f"{url}: Connection refused; is the plugin running, and are its probes answered there?\n")
-
-
-def test_an_answer_that_does_not_end_is_given_up() -> None:
-    with answering(HEAD, b"{", ends=False) as (url, _):
-        began = time.monotonic()
-        code, text = ask(url, deadline=0.3)
-        assert time.monotonic() - began < PATIENCE
-    assert (code, "no answer within 0.3 s" in text) == (1, True)
 
 
 def test_an_answer_that_drips_is_given_up_as_a_whole() -> None:

@@ -45,13 +45,10 @@ class Told:
     ("before", "after", "reason"),
     [
         (HealthState.HEALTHY, HealthState.UNHEALTHY, "DeviceUnhealthy"),
-        (HealthState.SUSPECT, HealthState.UNHEALTHY, "DeviceUnhealthy"),
         (None, HealthState.UNHEALTHY, "DeviceUnhealthy"),
-        (HealthState.UNHEALTHY, HealthState.HEALTHY, "DeviceRecovered"),
         (HealthState.QUARANTINED, HealthState.SUSPECT, "DeviceRecovered"),
         (HealthState.HEALTHY, HealthState.QUARANTINED, "DeviceQuarantined"),
         (HealthState.HEALTHY, HealthState.SUSPECT, None),
-        (HealthState.UNHEALTHY, HealthState.RECOVERING, None),
         (HealthState.RECOVERING, HealthState.UNHEALTHY, None),
     ],
 )
