@@ -58,10 +58,7 @@ async def test_only_pods_that_hold_something_are_asked_for(tmp_path: Path) -> No
     ("body", "words"),
     [
         ({"metadata": {}, "items": [item("a") | {"status": {"capacity": {"x/y": 4}}}]}, "must be text, this is 4"),
-        ({"metadata": {}, "items": ["a"]}, "must be an object"),
         ({"metadata": {}, "items": "a"}, "items must be a list"),
-        ({"items": []}, "metadata must be an object"),
-        ({"metadata": {"continue": 4}, "items": []}, "continue must be text"),
         ({"metadata": {"continue": "same"}, "items": []}, "the next page is said to be this one"),
     ],
 )

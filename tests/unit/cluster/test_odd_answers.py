@@ -38,15 +38,10 @@ async def watched(api: KubeApi) -> list[str]:
     ("answer", "words"),
     [
         (Answer(body=b"<html>captive portal</html>", headers={"Content-Type": "text/html"}), "its answer is no JSON"),
-        (Answer(body=b""), "its answer is no JSON"),
         (Answer(body=None), "must be an object, this is null"),
-        (Answer(body=[]), "must be an object"),
-        (Answer(body="text"), "must be an object"),
         (Answer(body=STATUS), "the HTTP status is good, and it says 'who are you'"),
         (Answer(body={"metadata": None, "items": []}), "metadata must be an object"),
-        (Answer(body={"metadata": {"resourceVersion": 7}}), "resourceVersion must be text"),
         (Answer(body={"metadata": {"resourceVersion": "7"}, "items": {"a": 1}}), "items must be a list"),
-        (Answer(body=b"[" * 100_000), "its answer is no JSON"),
         (Answer(status=404, body=b"404 page not found"), "404 is not the API server's own"),
     ],
     ids=lambda each: "" if isinstance(each, Answer) else each[:30],
@@ -62,7 +57,7 @@ async def test_what_is_no_answer_is_a_sentence(server: HttpServer, api: KubeApi,
     assert list((await api.slices(driver="d")).items) == []
 
 
-@pytest.mark.parametrize("body", [{}, {"status": 1}, {"metadata": None, "items": None}, {"metadata": {"name": "s2"}}])
+@pytest.mark.parametrize("body", [{}, {"metadata": {"name": "s2"}}])
 async def test_a_slice_is_not_deleted_because_a_proxy_answers(server: HttpServer, api: KubeApi, body: object) -> None:
     server.reply = lambda _: Answer(body=body)
     with pytest.raises(OddAnswerError, match="must be a Status, or the deleted object"):
@@ -96,12 +91,7 @@ async def test_an_endless_answer_costs_bounded_memory(server: HttpServer, api: K
     "odd",
     [
         line("ADDED")[:20] + b"\n",
-        b"null\n",
-        b'"ADDED"\n',
-        b'{"type": 1, "object": {}}\n',
-        b'{"type": "ADDED", "object": []}\n',
         b'{"object": {}}\n',
-        b"<html>\n",
         json.dumps({"type": "ERROR", "object": "no"}).encode() + b"\n",
     ],
     ids=ascii,
@@ -118,7 +108,7 @@ async def test_half_a_line_at_the_end_is_no_event(server: HttpServer, api: KubeA
     assert await watched(api) == ["ADDED"]
 
 
-@pytest.mark.parametrize("code", ["x", None, -1, 10**30, [], 1.5])
+@pytest.mark.parametrize("code", ["x", 10**30])
 async def test_an_odd_status_ends_a_watch_as_any_other(server: HttpServer, api: KubeApi, code: object) -> None:
     status = {"code": code, "message": ["no"], "reason": 7, "details": code}
     server.reply = lambda _: Answer(chunks=(json.dumps({"type": "ERROR", "object": status}).encode() + b"\n",))

@@ -257,9 +257,7 @@ def test_who_asks_for_the_nodes_processes_sees_them() -> None:
     ("name", "namespace", "image", "sentence"),
     [
         ("Kdp_Widgets", "a", "i", "name 'Kdp_Widgets': must be at most 63 small letters"),
-        ("kdp", "kube system", "i", "namespace 'kube system': must be"),
         ("kdp", "a", "my image", "image 'my image': must be a reference without spaces"),
-        ("kdp", "a", "", "image '': must be a reference"),
     ],
 )
 def test_what_the_api_would_refuse_is_refused_here(name: str, namespace: str, image: str, sentence: str) -> None:
@@ -271,9 +269,7 @@ def test_what_the_api_would_refuse_is_refused_here(name: str, namespace: str, im
     ("given", "sentence"),
     [
         ({"memory_limit": "lots"}, "memory limit 'lots': must be a number of bytes"),
-        ({"memory_limit": "0"}, "memory limit '0': must be"),
         ({"pull_secrets": ("My Secret",)}, "image pull secret 'My Secret': must be"),
-        ({"scraped_from": "a/b"}, "namespace 'a/b': must be"),
     ],
 )
 def test_a_wrong_placement_is_refused(given: dict[str, Any], sentence: str) -> None:
