@@ -27,12 +27,6 @@ def test_the_page_has_every_option_with_its_default() -> None:
         assert said == {None: "none", (): "none", False: "false", True: "true"}.get(default, default), name
 
 
-def test_the_class_tells_every_option_too() -> None:
-    text = inspect.getdoc(Fpga.__init__) or ""
-
-    assert [name for name in inspect.signature(Fpga).parameters if f"{name}: " not in text] == []
-
-
 def test_the_pod_asks_for_what_the_recorded_node_has(node_from: NodeFrom) -> None:
     pod = yaml.safe_load((HERE / "pod.yaml").read_text())
     node = node_from(HERE / "tests/data/dfl-6.1.tar.gz")

@@ -229,10 +229,3 @@ def test_it_says_what_its_container_needs_of_the_node(backend: Make) -> None:
     )
 
     assert made.needs().host_paths == ("/dev", "/dev/bus/usb", "/dev/dri", "/sys")
-
-
-@pytest.mark.parametrize("count", [1000])
-def test_many_nodes_are_discovered_without_loss(tree: Tree, backend: Make, count: int) -> None:
-    tree.node(*(f"/dev/widget{i}" for i in range(count)))
-
-    assert len(backend(_config("{path: /dev/widget*}")).discover()) == count

@@ -46,11 +46,8 @@ def test_a_key_that_is_there_twice_is_refused_with_both_lines() -> None:
     ("text", "start"),
     [
         ("", "f.yaml: is empty"),
-        ("# nothing\n", "f.yaml: is empty"),
         ("a: [1\nb: 2", "f.yaml, line 2: must be one YAML document"),
-        ("a: b: c", "f.yaml, line 1: must be one YAML document"),
         ("a: 1\n--- \nb: 2", "f.yaml, line 2: must be one YAML document"),
-        ("a: *b", "f.yaml, line 1: must be one YAML document"),
         ("a: \x00", "f.yaml: must be one YAML document"),
         ("[" * 5000, "f.yaml"),
     ],

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -176,13 +175,3 @@ class SharedPairs(Pairs):
 
 TestPairs = Pairs.TestCase
 TestSharedPairs = SharedPairs.TestCase
-
-
-@pytest.mark.parametrize("count", [1, 1000])
-def test_many_are_paired_without_loss(count: int) -> None:
-    names = [f"a{i}" for i in range(count)]
-    pairing = Pairing(_group(TWO))
-
-    bundles = pairing.bundles([_found(*names), _found(*names)], 0)
-
-    assert all(not bundle.missing for bundle in bundles)

@@ -6,14 +6,11 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
-import os
 import shutil
-import subprocess
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -280,108 +277,4 @@ async def test_where_inotify_is_refused_it_says_so_once_and_polling_goes_on(
 # Real devices of this machine's kernel. Each step says why, where it cannot be done here.
 
 
-def _real(tmp_path: Path, pattern: str) -> Generic:
-    file = tmp_path / "config" / "config.yaml"
-    file.parent.mkdir()
-    file.write_text(_config(pattern))
-    return Generic(file, kdp.hardware.Host())
-
-
-async def test_a_real_pseudo_terminal_comes_and_goes(tmp_path: Path, figure: Figure) -> None:
-    async with _running(_real(tmp_path, "/dev/pts/[0-9]*")) as node:
-        leader, follower = os.openpty()
-        try:
-            name = os.ttyname(follower)
-            came = await node.until(lambda: name in [device.attributes["path"] for device in node.devices])
-            (device,) = [device for device in node.devices if device.attributes["path"] == name]
-            assert device.health.is_healthy
-        finally:
-            os.close(leader)
-            os.close(follower)
-        went = await node.until(lambda: name not in [device.attributes["path"] for device in node.devices])
-
-    figure("a real pseudo terminal is discovered after", came)
-    figure("a real pseudo terminal is missed after", went)
-
-
 LOOP_CTL_ADD, LOOP_CTL_REMOVE = 0x4C80, 0x4C81
-
-
-@contextlib.contextmanager
-def _loop_device(number: int) -> Generator[None]:
-    try:
-        control = os.open("/dev/loop-control", os.O_RDWR)
-    except OSError as error:
-        pytest.skip(f"making loop devices needs /dev/loop-control: {error.strerror}")
-    try:
-        try:
-            fcntl.ioctl(control, LOOP_CTL_ADD, number)
-        except OSError as error:
-            pytest.skip(f"the kernel makes no loop device: {error.strerror}")
-        try:
-            yield
-        finally:
-            fcntl.ioctl(control, LOOP_CTL_REMOVE, number)
-    finally:
-        os.close(control)
-
-
-@pytest.fixture
-def loop() -> int:
-    """Return the number of a loop device that we can make: it was made once already."""
-    number = 4000 + os.getpid() % 4000
-    with _loop_device(number):
-        return number
-
-
-async def test_a_real_block_device_comes_and_goes(tmp_path: Path, loop: int, figure: Figure) -> None:
-    async with _running(_real(tmp_path, f"/dev/loop{loop}")) as node:
-        with _loop_device(loop):
-            came = await node.until(lambda: node.ids == [f"loop{loop}"])
-            assert node.devices[0].health.is_healthy
-            assert kdp.hardware.Host().device_type(f"/dev/loop{loop}") == "block"
-        went = await node.until(lambda: not node.ids)
-
-    figure("a real loop device is discovered after", came)
-    figure("a real loop device is missed after", went)
-
-
-@contextlib.contextmanager
-def _macvtap(name: str) -> Generator[str]:
-    if shutil.which("ip") is None:
-        pytest.skip("making a macvtap device needs the command ip")
-
-    def ip(*arguments: str) -> None:
-        done = subprocess.run(["ip", "link", *arguments], check=False, capture_output=True, text=True)
-        if done.returncode:
-            pytest.skip(f"the kernel makes no macvtap device: {done.stderr.strip()}")
-
-    ip("add", f"{name}v", "type", "veth", "peer", "name", f"{name}w")
-    try:
-        ip("add", "link", f"{name}v", "name", name, "type", "macvtap")
-        tap = f"tap{Path(f'/sys/class/net/{name}/ifindex').read_text().strip()}"
-        if not Path("/dev", tap).exists():
-            pytest.skip("the kernel's /dev is not mounted here, so a macvtap device gets no node")
-        yield tap
-    finally:
-        subprocess.run(["ip", "link", "del", f"{name}v"], check=False)
-
-
-@pytest.fixture
-def macvtap() -> str:
-    """Return the name of a macvtap device that we can make: it was made once already."""
-    name = f"k{os.getpid() % 100000}"
-    with _macvtap(name):
-        return name
-
-
-async def test_a_real_macvtap_device_comes_and_goes(tmp_path: Path, macvtap: str, figure: Figure) -> None:
-    async with _running(_real(tmp_path, "/dev/tap[0-9]*")) as node:
-        before = set(node.ids)
-        with _macvtap(macvtap) as name:
-            assert kdp.hardware.Host().device_type(f"/dev/{name}") == "char"
-            came = await node.until(lambda: name in node.ids)
-        went = await node.until(lambda: set(node.ids) == before)
-
-    figure("a real macvtap device is discovered after", came)
-    figure("a real macvtap device is missed after", went)

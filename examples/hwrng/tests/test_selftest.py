@@ -24,9 +24,7 @@ def test_random_bytes_pass() -> None:
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
-        (bytes(256), "it gives nothing but 0x00"),
         (b"\xff" * 256, "it gives nothing but 0xff"),
-        (noise(32) * 8, "it repeats itself"),
         (noise(128) * 2, "it repeats itself"),
         (bytes(30) + noise(226), "of 256 bytes are 0x00"),
         (bytes([0, 1] * 112) + noise(32), "it repeats itself"),

@@ -24,7 +24,6 @@ PROFILES = ("1g.18gb", "1g.18gb+me", "1g.35gb", "2g.35gb", "3g.71gb", "4g.71gb",
 STATE = NvmlState(gpus=(GpuState(), GpuState(is_mig=True, numa_node=1)), profiles=PROFILES)
 GPU = NvmlState.uuid(1)
 SET = GPU.lower()
-VERSIONS = pytest.mark.parametrize("version", ["v1.34.9", "v1.36.2", "v1.37.1"])
 
 
 @pytest.fixture
@@ -65,14 +64,11 @@ def by_hand(profile: str, start: int, size: int) -> Any:
 # -- what is published -------------------------------------------------------------------------------------------------
 
 
-@VERSIONS
-def test_all_that_could_be_made_is_published_with_its_counters(
-    dynamic: tuple[FakeNode, NvidiaGpu], version: str
-) -> None:
+def test_all_that_could_be_made_is_published_with_its_counters(dynamic: tuple[FakeNode, NvidiaGpu]) -> None:
     node, backend = dynamic
     devices = [*found(backend).values()]
     slices = pool_slices(
-        devices, pool=Pool.of_node("gpu.nvidia.com", "node-0"), limits=Limits.of(version), counters=backend.counters()
+        devices, pool=Pool.of_node("gpu.nvidia.com", "node-0"), limits=Limits.of("v1.34.9"), counters=backend.counters()
     )
     bodies = [each.body for each in slices]
     published = [device for body in bodies for device in body.get("devices", ())]
@@ -337,7 +333,6 @@ def test_a_driver_that_does_not_tell_the_places_has_nothing_on_offer_and_that_is
     ("options", "message"),
     [
         ({"strategies": ["cdi"]}, "^strategies=cdi: contradicts mig=dynamic"),
-        ({"naming": "index"}, "^naming=index: contradicts mig=dynamic"),
         ({"mps": 2}, "^mps=2: contradicts mig=dynamic"),
     ],
 )

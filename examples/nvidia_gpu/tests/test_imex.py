@@ -85,7 +85,7 @@ def test_by_cdi_the_spec_must_describe_them(make_node: MakeNode) -> None:
         assert devices[0].edits.cdi_devices == (f"nvidia.com/gpu={GPU(0)}", "nvidia.com/imex-channel=0")
 
 
-@pytest.mark.parametrize("strategy", ["envvar", "volume-mounts", "device-nodes"])
+@pytest.mark.parametrize("strategy", ["envvar", "device-nodes"])
 def test_one_that_is_not_there_is_left_out_and_told_once(
     make: Make, strategy: str, caplog: pytest.LogCaptureFixture
 ) -> None:

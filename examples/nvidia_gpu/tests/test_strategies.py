@@ -123,8 +123,8 @@ def test_an_instance_whose_name_is_none_for_cdi_leaves_the_others_listed(make: M
 # -- NVIDIA's container runtime ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("strategy", ["envvar", "volume-mounts"])
-def test_without_nvidias_runtime_nothing_is_listed(make: Make, strategy: str) -> None:
+def test_without_nvidias_runtime_nothing_is_listed(make: Make) -> None:
+    strategy = "envvar"
     _, backend = make(strategies=[strategy])
     with pytest.raises(kdp.NotReady) as caught:
         backend.open()
@@ -135,7 +135,7 @@ def test_without_nvidias_runtime_nothing_is_listed(make: Make, strategy: str) ->
     assert str(caught.value).endswith("or set nvidia_runtime=true if it is where the plugin cannot see it")
 
 
-@pytest.mark.parametrize("place", RUNTIME_PLACES)
+@pytest.mark.parametrize("place", RUNTIME_PLACES[:1])
 def test_nvidias_runtime_is_found(make: Make, place: str, caplog: pytest.LogCaptureFixture) -> None:
     node, backend = make(strategies=["envvar"])
     node.tree.write(place, "")
@@ -180,8 +180,10 @@ class _Seen(kdp.hardware.Host):
 _LOOKED: list[str] = []
 
 
-@pytest.mark.parametrize("strategies", [["envvar"], ["volume-mounts"], ["device-nodes"], ["cdi"], ["envvar", "cdi"]])
-@pytest.mark.parametrize("driver_root", ["/", "/home/kubernetes/bin/nvidia"])
+@pytest.mark.parametrize(
+    ("strategies", "driver_root"),
+    [(["envvar", "cdi"], "/"), (["device-nodes"], "/home/kubernetes/bin/nvidia")],
+)
 def test_needs_declares_all_that_is_read(make_node: MakeNode, strategies: list[Strategy], driver_root: str) -> None:
     node = make_node(MIG)
     node.tree.write("/etc/nvidia-container-runtime/config.toml", "")
@@ -213,9 +215,9 @@ def test_needs_declares_where_the_library_is_looked_for(make_node: MakeNode) -> 
     assert [path for path in _LOOKED if not any(f"{path}/".startswith(f"{held}/") for held in needs.host_paths)] == []
 
 
-@pytest.mark.parametrize("strategy", ["envvar", "volume-mounts", "device-nodes", "cdi"])
-def test_a_unit_may_open_what_nvml_opens_as_no_runtime_brings_it(strategy: Strategy) -> None:
+def test_a_unit_may_open_what_nvml_opens_as_no_runtime_brings_it() -> None:
     """Also where the unit is written on a machine without a GPU."""
+    strategy: Strategy = "device-nodes"
     arguments = ["manifests", "nvidia-gpu", "--format=systemd", f"--set=strategies={strategy}"]
 
     result = CliRunner().invoke(command, [*arguments, "--set=dev_root=/run/nvidia/driver"])

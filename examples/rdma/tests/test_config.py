@@ -115,16 +115,12 @@ def vf(old: str, new: str) -> str:
     ("mode", "text", "sentence"),
     [
         ("pool", SHARED[:200], "f: the JSON is cut off at line 5, column 22; give the whole file"),
-        ("pool", SHARED[:-2], "f: the JSON is cut off at line 7, column 4; give the whole file"),
-        ("pool", "", "f: the JSON is cut off at line 1, column 1; give the whole file"),
         ("pool", "{,}", "f: is no JSON at line 1, column 2: Expecting property name enclosed in double quotes"),
         (
             "pool",
             '{"configList": [], "configList": []}',
             "f: has the key 'configList' twice, and can be no configuration",
         ),
-        ("pool", "[" * 100_000, "f: is nested too deeply, and can be no configuration"),
-        ("pool", pool(": 1,", f": {'9' * 5001},"), "f: has a number with too many digits, and can be no configuration"),
         ("pool", "[]", 'f: the document: a list must be an object; valid is for example {"configList": [...]}'),
         (
             "pool",
@@ -132,22 +128,9 @@ def vf(old: str, new: str) -> str:
             "f: the document: this is a configuration of sriov-network-device-plugin, and mode is pool; set mode to vf",
         ),
         (
-            "vf",
-            SHARED,
-            (
-                "f: the document: this is a configuration of k8s-rdma-shared-dev-plugin, and mode is vf; set mode "
-                "to pool or hca"
-            ),
-        ),
-        (
             "pool",
             "{}",
             'f: the document: has no configList; valid is for example {"configList": [{"resourceName": ...}]}',
-        ),
-        (
-            "vf",
-            '{"resourceList": []}',
-            'f: the document: has no resourceList; valid is for example {"resourceList": [{"resourceName": ...}]}',
         ),
         (
             "pool",
@@ -155,32 +138,9 @@ def vf(old: str, new: str) -> str:
             "f: configList[1]: 'a' is there twice; give each resource a name of its own",
         ),
         (
-            "vf",
-            f'{{"resourceList": [{VF}, {VF}]}}',
-            "f: resourceList[1]: 'intel.com/a' is there twice; give each resource a name of its own",
-        ),
-        (
-            "pool",
-            '{"configList": [{"rdmaHcaMax": 1}]}',
-            'f: configList[0]: has no resourceName; valid is for example {"resourceName": "hca_shared_devices_a"}',
-        ),
-        (
-            "pool",
-            '{"configList": [{"resourceName": "a"}]}',
-            (
-                "f: configList[0]: has no rdmaHcaMax, so no container could have it; valid is for example "
-                '"rdmaHcaMax": 100'
-            ),
-        ),
-        (
             "pool",
             '{"configList": [{"resourceName": "a", "rdmaHcaMax": 1}]}',
             'f: configList[0]: selects nothing; valid is for example "selectors": {"vendors": ["15b3"]}',
-        ),
-        (
-            "pool",
-            pool(": 1,", ": -1,"),
-            "f: configList[0].rdmaHcaMax: -1 must be a whole number from 1 to 10000; valid is for example 100",
         ),
         (
             "pool",
@@ -241,23 +201,10 @@ def vf(old: str, new: str) -> str:
         ),
         (
             "vf",
-            AUX.replace('"sf"', '"eth"'),
-            'f: resourceList[0].selectors.auxTypes[0]: "eth" must be sf, for subfunctions; valid is for example "sf"',
-        ),
-        (
-            "vf",
             AUX.replace('"auxTypes": ["sf"]', '"auxTypes": []'),
             (
                 "f: resourceList[0].selectors: has no auxTypes, and deviceType is auxNetDevice; valid is for "
                 'example "auxTypes": ["sf"]'
-            ),
-        ),
-        (
-            "vf",
-            AUX.replace('"auxTypes"', '"pKeys": ["1"], "auxTypes"'),
-            (
-                "f: resourceList[0].selectors.pKeys: is for deviceType netDevice, and this is auxNetDevice; remove "
-                "one of them"
             ),
         ),
         (
@@ -328,16 +275,7 @@ def test_ranges() -> None:
     [
         ({"slots": 4}, "slots=4: belongs to the mode hca, and mode is pool; remove one of the two"),
         ({"mode": "hca", "slots": 0}, "slots=0: must be a number from 1 to 10000; valid is slots=4"),
-        (
-            {"mode": "hca", "rdma_hca_max": 4},
-            "rdma_hca_max=4: belongs to the mode pool, and mode is hca; remove one of the two",
-        ),
-        ({"rdma_hca_max": 0}, "rdma_hca_max=0: must be a number from 1 to 10000; valid is rdma_hca_max=4"),
         ({"pf_names": ["eth0"]}, "pf_names=['eth0']: belongs to the mode vf, and mode is pool; remove one of the two"),
-        (
-            {"mode": "vf", "if_names": ["eth0"]},
-            "if_names=['eth0']: belongs to the mode pool or hca, and mode is vf; remove one of the two",
-        ),
         (
             {"mode": "vf", "pf_names": ["eth0#x"]},
             "pf_names=eth0#x: must be a name, and behind a # a number or a range of them; valid is eth0#0-3",

@@ -18,6 +18,23 @@ from .test_process import RESOURCE, Figure, Start, program
 HOLDS = "def released(self, devices): pass"
 
 
+async def test_a_fifo_in_the_cdi_directory_does_not_block_the_loop(
+    start: Start, kubelet: SimulatedKubelet, tmp_path: Path
+) -> None:
+    cdi = tmp_path / "cdi"
+    cdi.mkdir()
+    for name in ("kdp_kdp.example.com_widget.json", "kdp_kdp.example.com_other.json"):
+        os.mkfifo(cdi / name)
+    nodes = """
+def allocate(self, devices):
+    return kdp.ContainerEdits(env={"A": "1"})
+"""
+    async with start(program(nodes), KDP_CDI="beside", KDP_CDI_DIR=str(cdi)) as plugin:
+        await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 2})
+        assert (await plugin.stop())[0] == 0
+    assert [path.name for path in cdi.iterdir() if path.is_fifo()] == []
+
+
 async def test_a_fifo_in_the_ledger_directory_does_not_delay_an_allocate(
     start: Start, kubelet: SimulatedKubelet, tmp_path: Path, figure: Figure
 ) -> None:

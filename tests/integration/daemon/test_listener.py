@@ -148,6 +148,27 @@ async def test_clients_that_hold_connections_starved_the_registration(
         assert peak < MEMORY_LIMIT
 
 
+async def test_a_process_without_descriptors_span_in_accept(
+    start: Start, kubelet: SimulatedKubelet, figure: Figure
+) -> None:
+    """A connection that cannot be accepted is tried again once a second; later it is answered."""
+    async with listening(start, kubelet) as (plugin, url):
+        pid = plugin.process.pid
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, DESCRIPTORS))
+        host, port = url.removeprefix("http://").rsplit(":", 1)
+        with socket.create_connection((host, int(port)), 10) as client:
+            client.sendall(b"GET /livez HTTP/1.1\r\n\r\n")
+            await plugin.says("no connection to the health probes can be accepted: Too many open files")
+            before = cpu_seconds(pid)
+            await anyio.sleep(1.5)  # the time itself is the point
+            used = cpu_seconds(pid) - before
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
+            assert (await to_thread.run_sync(client.recv, 15)) == b"HTTP/1.0 200 OK"
+        figure("CPU in 1.5 s without a free descriptor", used * 1000, "ms")
+        assert used < 0.5
+        assert plugin.log.count("can be accepted") == 1
+
+
 # The unix socket ------------------------------------------------------------------------------------------------------
 
 

@@ -26,8 +26,8 @@ async def test_what_the_work_raises_is_in_no_group() -> None:
         await unless_interrupted(work)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM])
-async def test_a_signal_cancels_the_work_and_is_named(number: signal.Signals) -> None:
+async def test_a_signal_cancels_the_work_and_is_named() -> None:
+    number: signal.Signals = signal.SIGTERM
     seen: list[str] = []
 
     async def work() -> None:

@@ -266,8 +266,9 @@ def test_a_constructor_ends_nothing_and_needs_no_words(write: Write, statement: 
     assert str(caught.value) == f"target 'x': X() failed with {failure} ({path}, line 3)"
 
 
-@pytest.mark.parametrize("end", [Stopped])
-def test_who_ends_the_command_ends_it_in_a_constructor_too(end: type[BaseException]) -> None:
+def test_who_ends_the_command_ends_it_in_a_constructor_too() -> None:
+    end: type[BaseException] = Stopped
+
     class Interrupted(kdp.DeviceBackend):
         def __init__(self) -> None:
             raise end

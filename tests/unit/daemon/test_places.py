@@ -29,10 +29,9 @@ def test_a_directory_that_was_given_is_a_warning(
     assert record.getMessage().startswith(f"--state-dir {directory}: nothing can be kept there (Permission denied), so")
 
 
-@pytest.mark.parametrize("settings", [Settings(state_dir=None)])
 def test_nothing_is_said_of_a_directory_that_is_not_used(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, settings: Settings
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(places, "why_no_file", lambda path: "Permission denied")
-    warn_of_unusable_state(settings)
+    warn_of_unusable_state(Settings(state_dir=None))
     assert not caplog.records

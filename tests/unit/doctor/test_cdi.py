@@ -30,10 +30,18 @@ def with_file(root: Path, text: str | None = None, name: str = "kdp_w.json") -> 
 
 @pytest.mark.parametrize(
     ("text", "verdict", "said"),
-    [("version = 3", "ok", "containerd uses CDI"), ("version = 2", "not known", "does not say enable_cdi"), ('version = 2\n[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = false', "warning", "1 CDI file here | set"), ('version = 3\n[plugins."io.containerd.cri.v1.runtime"]\ncdi_spec_dirs = ["/x"]\nenable_cdi = true', "warning",
-         "looks for CDI files in /x, not in"), ("no = = toml", "not known", "is no TOML"),
-],
-)  # fmt: skip
+    [
+        ("version = 3", "ok", "containerd uses CDI"),
+        ("version = 2", "not known", "does not say enable_cdi"),
+        ('version = 2\n[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = false', "warning", "1 CDI file here | set"),
+        (
+            'version = 3\n[plugins."io.containerd.cri.v1.runtime"]\ncdi_spec_dirs = ["/x"]\nenable_cdi = true',
+            "warning",
+            "looks for CDI files in /x, not in",
+        ),
+        ("no = = toml", "not known", "is no TOML"),
+    ],
+)
 def test_containerd(tmp_path: Path, text: str, verdict: str, said: str) -> None:
     written(tmp_path / CONFIG, text)
     found, sentence = told(cdi.runtime(with_file(tmp_path)))

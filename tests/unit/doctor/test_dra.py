@@ -58,10 +58,17 @@ def test_without_a_driver_there_is_nothing_to_ask(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("document", "verdict", "said"),
-    [(served(), "ok", f"{DRIVER}: 1 device published"), (served("registered", slices={"generation": 0}, reason="the devices are not published yet"), "failed",
-         f"{DRIVER}: no slice is published (the devices are not published yet) | remove the reason"), (served(slices={"problem": POLICY}), "warning", f"{DRIVER}: the slices are old: create"), (served(slices={"withheld": {"w1": "DRAPartitionableDevices"}}), "warning", "1 device not published: w1"),
-],
-)  # fmt: skip
+    [
+        (served(), "ok", f"{DRIVER}: 1 device published"),
+        (
+            served("registered", slices={"generation": 0}, reason="the devices are not published yet"),
+            "failed",
+            f"{DRIVER}: no slice is published (the devices are not published yet) | remove the reason",
+        ),
+        (served(slices={"problem": POLICY}), "warning", f"{DRIVER}: the slices are old: create"),
+        (served(slices={"withheld": {"w1": "DRAPartitionableDevices"}}), "warning", "1 device not published: w1"),
+    ],
+)
 def test_slices(tmp_path: Path, document: dict[str, Any], verdict: str, said: str) -> None:
     found, text = told(dra.published(node(tmp_path, document)))
     assert (found, said in text) == (verdict, True), text

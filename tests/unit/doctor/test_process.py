@@ -60,9 +60,12 @@ def test_memory_of_the_older_control_groups(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("number", "verdict", "said"),
-    [(0, "ok", "128 instances and 9 watches"), (errno.EMFILE, "warning", "all 128 inotify instances"), (errno.ENOSYS, "warning", "refuses inotify | allow"),
-],
-)  # fmt: skip
+    [
+        (0, "ok", "128 instances and 9 watches"),
+        (errno.EMFILE, "warning", "all 128 inotify instances"),
+        (errno.ENOSYS, "warning", "refuses inotify | allow"),
+    ],
+)
 def test_inotify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, verdict: str, said: str) -> None:
     written(tmp_path / "sys/fs/inotify/max_user_instances", "128\n")
     written(tmp_path / "sys/fs/inotify/max_user_watches", "9\n")

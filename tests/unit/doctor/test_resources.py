@@ -171,10 +171,10 @@ def test_the_kubelet_is_not_asked_without_memory(tmp_path: Path, monkeypatch: py
         assert "only 3 MiB of memory are free" in told(listing.same(node))[1]
 
 
-@pytest.mark.parametrize("error", [PodResourcesError("throttled")])
-def test_a_kubelet_that_does_not_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+def test_a_kubelet_that_does_not_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+
     def fail(node: Node) -> Mapping[str, Any]:
-        raise error
+        raise PodResourcesError("throttled")
 
     monkeypatch.setattr(listing, "_kubelets", fail)
     node = node_in(tmp_path, GOOD)

@@ -97,16 +97,16 @@ def test_processes_are_hidden_but_for_who_asks_for_them() -> None:
     assert "ProtectProc" not in settings(text(needs=Needs(host_pid=True)))
 
 
-@pytest.mark.parametrize("path", ["/tmp/nvidia-mps"])
-def test_the_nodes_tmp_is_not_hidden_from_who_needs_something_there(path: str) -> None:
+def test_the_nodes_tmp_is_not_hidden_from_who_needs_something_there() -> None:
+    path = "/tmp/nvidia-mps"
     folder = Folder(name="t", path=path, seen_at=path, why="the backend reads it")
 
     assert "PrivateTmp" not in settings(text(folders=(*FOLDERS, folder)))
     assert settings(text(folders=(*FOLDERS, attrs.evolve(folder, path="/tmpfs"))))["PrivateTmp"] == ["yes"]
 
 
-@pytest.mark.parametrize("given", [{"options": ("--set=file=/tmp/a",)}])
-def test_a_file_in_tmp_that_an_argument_names_is_not_hidden(given: dict[str, Any]) -> None:
+def test_a_file_in_tmp_that_an_argument_names_is_not_hidden() -> None:
+    given: dict[str, Any] = {"options": ("--set=file=/tmp/a",)}
     assert "PrivateTmp" not in settings(text(**given))
 
 
@@ -129,8 +129,8 @@ def test_an_argument_with_a_newline_stays_one_argument() -> None:
     assert made["User"] == ["root"]
 
 
-@pytest.mark.parametrize("path", ["/opt/a\nUser=nobody"])
-def test_a_path_with_a_newline_is_refused(path: str) -> None:
+def test_a_path_with_a_newline_is_refused() -> None:
+    path = "/opt/a\nUser=nobody"
     folder = Folder(name="n", path=path, seen_at=path, writable=True, made=True, why="state")
 
     with pytest.raises(
