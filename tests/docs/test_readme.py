@@ -13,8 +13,6 @@ import anyio
 import pytest
 import yaml
 
-from kdp.daemon.settings import DEFAULT_STATE_DIR
-from kdp.kubelet.paths import DEFAULT_ROOT
 from kdp.testing import SimulatedKubelet
 
 from .blocks import ROOT, blocks_of
@@ -67,33 +65,6 @@ async def test_its_container_registers_with_a_kubelet(
             await kubelet.until(streaming="example.com/fuse")
             process.terminate()
             assert await process.wait() == 0
-
-
-def test_what_it_mounts_is_there_and_is_used(manifest: dict[str, dict[str, Any]], pod: dict[str, Any]) -> None:
-    (container,) = pod["containers"]
-    volumes = {volume["name"]: volume for volume in pod["volumes"]}
-    mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
-
-    assert volumes.keys() == mounts.keys()
-    plugins = str(DEFAULT_ROOT / "device-plugins")
-    assert volumes["device-plugins"]["hostPath"]["path"] == mounts["device-plugins"]["mountPath"] == plugins
-    assert [name for name, mount in mounts.items() if not mount.get("readOnly")] == ["device-plugins", "state"]
-    assert volumes["state"]["hostPath"]["path"] == mounts["state"]["mountPath"] == str(DEFAULT_STATE_DIR)
-    for name in ("dev", "sys"):
-        assert mounts[name]["mountPath"] == "/host" + volumes[name]["hostPath"]["path"]
-    assert volumes["config"]["configMap"]["name"] == manifest["ConfigMap"]["metadata"]["name"]
-
-
-def test_its_probes_ask_what_the_plugin_answers(pod: dict[str, Any]) -> None:
-    (container,) = pod["containers"]
-    (port,) = container["ports"]
-
-    assert f"--http=:{port['containerPort']}" in container["args"]
-    asked = {probe: container[probe]["httpGet"] for probe in ("livenessProbe", "readinessProbe")}
-    assert asked == {
-        "livenessProbe": {"path": "/livez", "port": port["name"]},
-        "readinessProbe": {"path": "/readyz", "port": port["name"]},
-    }
 
 
 def test_it_has_no_privileges(manifest: dict[str, dict[str, Any]], pod: dict[str, Any]) -> None:

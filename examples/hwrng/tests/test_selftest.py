@@ -67,14 +67,3 @@ def test_a_slow_generator_is_waited_for(tmp_path: Path) -> None:
 
     later.join()
     os.close(writer)
-
-
-def test_this_machines_own_generator_passes() -> None:
-    if not os.access("/dev/hwrng", os.R_OK):
-        pytest.skip("this machine has no /dev/hwrng, or not for this user")
-    try:
-        data = sample("/dev/hwrng", deadline=time.monotonic() + 10)
-    except OSError as error:
-        pytest.skip(f"this machine has no generator behind /dev/hwrng: {error.strerror}")
-
-    examine(data)

@@ -42,44 +42,6 @@ async def test_an_xid_reaches_the_kubelet_and_the_gpu_recovers(make: Make, figur
         assert kubelet.devices(WHOLE)[GPU(0)].health == "Healthy"
 
 
-async def test_an_applications_error_changes_nothing(make: Make) -> None:
-    node, backend = make()
-    async with SimulatedKubelet() as kubelet, serving(backend, kubelet, node.root):
-        await kubelet.until(allocatable={WHOLE: 2})
-        await anyio.sleep(BURST)
-        for code in (13, 31, 43, 45, 68, 109):
-            node.event(f"xid 0 {code}")
-        node.event("xid 1 48")  # what comes last is seen, so the others have been
-        await kubelet.until(allocatable={WHOLE: 1})
-        assert kubelet.devices(WHOLE)[GPU(0)].health == "Healthy"
-
-
-async def test_a_gpu_with_a_pending_remap_waits_for_its_reset(make: Make) -> None:
-    node, backend = make(hold_down=0.2)
-    async with SimulatedKubelet() as kubelet, serving(backend, kubelet, node.root):
-        await kubelet.until(allocatable={WHOLE: 2})
-        node.change(0, remap_pending=True)
-        node.event("xid 0 63")
-        await kubelet.until(allocatable={WHOLE: 1}, timeout=SOON)
-        await anyio.sleep(1.0)  # five times the hold-down
-        assert kubelet.allocatable() == {WHOLE: 1}
-        node.change(0, remap_pending=False)
-        await kubelet.until(allocatable={WHOLE: 2})
-
-
-async def test_an_error_of_one_instance_touches_only_it(make: Make) -> None:
-    node, backend = make(MIG, mig="mixed", hold_down=1.0)
-    async with SimulatedKubelet() as kubelet, serving(backend, kubelet, node.root):
-        await kubelet.until(allocatable={WHOLE: 1, SMALL: 2, "nvidia.com/mig-3g.71gb": 1})
-        await anyio.sleep(BURST)
-        node.event("xid 1 94 7 0")
-        await kubelet.until(allocatable={WHOLE: 1, SMALL: 1, "nvidia.com/mig-3g.71gb": 1}, timeout=SOON)
-        assert kubelet.devices(SMALL)[node.state.mig_uuid(1, 1)].health == "Unhealthy"
-        await kubelet.until(allocatable={WHOLE: 1, SMALL: 2, "nvidia.com/mig-3g.71gb": 1})
-        node.event("xid 1 79")
-        await kubelet.until(allocatable={WHOLE: 1, SMALL: 0, "nvidia.com/mig-3g.71gb": 0}, timeout=SOON)
-
-
 async def test_mig_is_divided_anew_while_the_plugin_runs(make: Make, figure: Figure) -> None:
     node, backend = make(MIG, mig="mixed")
     async with SimulatedKubelet() as kubelet, serving(backend, kubelet, node.root):
@@ -125,15 +87,3 @@ async def test_a_driver_that_comes_and_goes(make: Make, library: object) -> None
         await kubelet.until(allocatable={WHOLE: 0}, timeout=60)
         node.set(NvmlState())
         await kubelet.until(allocatable={WHOLE: 2}, timeout=60)
-
-
-async def test_waiting_for_events_fails_and_works_again(make: Make) -> None:
-    node, backend = make()
-    async with SimulatedKubelet() as kubelet, serving(backend, kubelet, node.root):
-        await kubelet.until(allocatable={WHOLE: 2})
-        node.set(attrs.evolve(NvmlState(), failing=(("nvmlEventSetWait_v2", 15, -1),)))
-        await anyio.sleep(0.5)
-        assert kubelet.allocatable() == {WHOLE: 2}
-        node.set(NvmlState())
-        node.event("xid 0 48")
-        await kubelet.until(allocatable={WHOLE: 1}, timeout=5)

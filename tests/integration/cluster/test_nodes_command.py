@@ -128,8 +128,3 @@ async def test_a_list_whose_version_is_gone_is_begun_anew(
     assert (found["nodes"], len(found["resources"])) == (25, 25)
     assert len(seen) == 4
     assert sum(status == 410 for _, status in server.api.requests) == 1
-
-
-async def test_odd_answers_end_the_command_with_a_sentence(server: SimulatedApiServer, run: Kdp) -> None:
-    make(server, "nodes", "", {"metadata": {"name": "a"}, "status": {"capacity": {GPU: 4}}})
-    assert f"status.capacity['{GPU}'] must be text, this is 4" in await run("nodes", code=1)

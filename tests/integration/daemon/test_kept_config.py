@@ -138,13 +138,6 @@ async def test_what_discovery_refuses_is_not_kept(
         await plugin.stop()
 
 
-async def test_a_first_start_with_a_bad_file_is_refused(start: Start, config: Path) -> None:
-    write(config, BAD)
-    async with start(program(), "W", "--config", str(config)) as plugin:
-        assert await plugin.ends() == 2
-    assert len(plugin.lines) == 1
-
-
 @pytest.mark.parametrize("way", ["strict", "damaged"])
 async def test_what_was_kept_is_not_used(
     start: Start, kubelet: SimulatedKubelet, config: Path, tmp_path: Path, way: str
@@ -163,20 +156,6 @@ async def test_what_was_kept_is_not_used(
         assert await plugin.ends() == 2
     assert len(plugin.lines) == 1 + (way == "damaged")
     assert ("the kept configuration" in plugin.log) == (way == "damaged")
-
-
-async def test_a_file_of_another_target_with_the_same_name_is_not_used(
-    start: Start, kubelet: SimulatedKubelet, config: Path, tmp_path: Path
-) -> None:
-    write(config, GOOD)
-    async with start(program(), "W", "--config", str(config)) as plugin:
-        await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 3})
-        await plugin.stop()
-    found = kept(tmp_path)
-    write(found, found.read_text().replace("plugin.py:W", "plugin.py:V"))
-    write(config, BAD)
-    async with start(program(), "W", "--config", str(config)) as plugin:
-        assert await plugin.ends() == 2
 
 
 async def test_a_state_directory_that_only_the_file_names_had_nothing_to_fall_back_on(

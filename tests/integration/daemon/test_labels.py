@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import signal
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -92,33 +90,3 @@ async def test_the_file_follows_the_devices_and_vanishes_with_the_plugin(
         code, seconds = await plugin.stop()
     assert (code, os.listdir(tmp_path / "features.d")) == (0, [])
     assert seconds < PATIENCE
-
-
-async def test_a_successor_keeps_the_file_when_its_predecessor_ends(
-    start: Start, kubelet: SimulatedKubelet, tmp_path: Path, environment: dict[str, str]
-) -> None:
-    async with start(PROGRAM, **environment) as old:
-        await until(lambda: labels(tmp_path) == TWO, "the labels are written")
-        [file] = (tmp_path / "features.d").glob("[!.]*")
-        first = file.read_text()
-        async with start(PROGRAM, **{**environment, "KDP_SOCKET": str(tmp_path / "new.sock")}) as new:
-            await until(lambda: file.read_text() != first, "the new process writes the file")
-            await old.stop()
-            assert labels(tmp_path) == TWO
-            await new.stop()
-    assert os.listdir(tmp_path / "features.d") == []
-
-
-async def test_a_killed_plugin_leaves_labels_that_expire_and_the_next_one_takes_them_over(
-    start: Start, kubelet: SimulatedKubelet, tmp_path: Path, environment: dict[str, str]
-) -> None:
-    async with start(PROGRAM, **environment) as plugin:
-        await until(lambda: labels(tmp_path) == TWO, "the labels are written")
-        await plugin.stop(signal.SIGKILL)
-    [file] = (tmp_path / "features.d").glob("[!.]*")
-    left = file.read_text()
-    assert re.search(r"^# \+expiry-time=\d{4}-\d\d-\d\dT", left, re.MULTILINE)
-    async with start(PROGRAM, **environment) as plugin:
-        await until(lambda: file.read_text() != left, "the labels are written anew")
-        await plugin.stop()
-    assert os.listdir(tmp_path / "features.d") == []

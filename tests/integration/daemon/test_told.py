@@ -309,20 +309,6 @@ async def test_an_api_server_that_misbehaves_costs_a_line_and_never_the_plugin(
     assert not cluster.evicted
 
 
-async def test_an_event_that_could_not_be_written_is_written_when_the_server_is_back(
-    start: Start, kubelet: SimulatedKubelet, cluster: Cluster, environment: dict[str, str], tmp_path: Path
-) -> None:
-    cluster.broken, cluster.status = {"kind": "Status", "message": "no leader", "reason": "Unavailable"}, 503
-    async with start(PROGRAM, **environment) as plugin:
-        device = await holder(kubelet, cluster, "train")
-        (tmp_path / device).touch()
-        await plugin.says("no Event is made of what is wrong")
-        assert not cluster.events
-        cluster.broken = None
-        await cluster.until(lambda: cluster.told("DeviceUnhealthy"), "the node is told")
-        await cluster.until(lambda: cluster.told("DeviceFailed"), "the pod is told")
-
-
 async def test_without_an_account_the_plugin_serves_and_says_so(
     start: Start, kubelet: SimulatedKubelet, tmp_path: Path
 ) -> None:
@@ -331,20 +317,3 @@ async def test_without_an_account_the_plugin_serves_and_says_so(
         await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 4})
         await plugin.says("Kubernetes is told nothing: the API server cannot be used as")
         assert (await plugin.stop())[0] == 0
-
-
-async def test_the_limit_outlives_the_process(
-    start: Start, kubelet: SimulatedKubelet, cluster: Cluster, environment: dict[str, str], tmp_path: Path
-) -> None:
-    more = {"KDP_ON_UNHEALTHY": "evict", "KDP_EVICT_AFTER": "1", "KDP_EVICT_LIMIT": "1"}
-    async with start(PROGRAM, **environment, **more) as plugin:
-        first = await holder(kubelet, cluster, "first")
-        second = await holder(kubelet, cluster, "second")
-        (tmp_path / first).touch()
-        await plugin.says("pod default/first: evicted")
-        assert (await plugin.stop())[0] == 0
-    (tmp_path / first).unlink()
-    (tmp_path / second).touch()
-    async with start(PROGRAM, **environment, **more) as plugin:
-        await plugin.says("evictions within an hour have reached the limit of 1; pods that wait: 1")
-    assert [name for name, _ in cluster.evicted] == ["first"]

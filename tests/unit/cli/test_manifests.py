@@ -230,29 +230,6 @@ def test_a_label_names_one_of_the_configurations(target: str, configs: Path) -> 
     assert "annotations" not in written[-1]["spec"]["template"]["metadata"]
 
 
-def test_a_driver_that_reads_its_node_needs_no_more_for_the_label(target: str, configs: Path) -> None:
-    label = (f"--config={configs}", "--config-label=example.com/kdp")
-    of_node = made(f"{target}:Widgets", "--mode=dra", *label)
-    of_pool = made(f"{target}:Widgets", "--mode=dra", "--pool=fabric", *label)
-
-    assert [each["metadata"]["name"] for each in of_node if each["kind"] == "ClusterRole"] == ["kdp-widgets"]
-    roles = [each["metadata"]["name"] for each in of_pool if each["kind"] == "ClusterRole"]
-    assert roles == ["kdp-widgets"]
-    [role] = [each for each in of_pool if each["kind"] == "ClusterRole"]
-    assert {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]} in role["rules"]
-    assert "get nodes" in invoke(f"{target}:Widgets", "--image=i", *label).stdout
-
-
-def test_a_label_without_configurations_is_refused(target: str, tmp_path: Path) -> None:
-    missing = invoke(f"{target}:Widgets", "--image=i", "--config-label=a")
-    (tmp_path / "empty").mkdir()
-    empty = invoke(f"{target}:Widgets", "--image=i", "--config-label=a", f"--config={tmp_path}/empty")
-
-    assert (missing.exit_code, empty.exit_code) == (2, 2)
-    assert "--config is missing; expected a directory" in missing.output
-    assert "there are none" in empty.output or "did not answer" in empty.output
-
-
 def test_files_go_into_a_config_map(target: str, tmp_path: Path) -> None:
     (tmp_path / "kdp.yaml").write_text("poll-interval: 60\nhost-root: /node\nset: {count: 2}\n")
     (tmp_path / "a b.json").write_text("{}")
@@ -289,14 +266,6 @@ def test_a_file_that_the_configuration_file_names_goes_along(
     assert f" --set=file={tmp_path}/f.json --config={tmp_path}/kdp.yaml\n" in result.stdout
 
 
-def test_probes_by_command_open_no_port(target: str) -> None:
-    documents = made(f"{target}:Widgets", "--probes=exec")
-
-    assert container(documents)["readinessProbe"]["exec"]["command"] == ["kdp", "probe", "ready"]
-    assert "ports" not in container(documents)
-    assert not [each for each in container(documents)["args"] if "http" in each]
-
-
 def test_a_kustomize_base_is_a_directory(target: str, tmp_path: Path) -> None:
     (tmp_path / "f.json").write_text("{}")
     base = tmp_path / "base"
@@ -313,18 +282,6 @@ def test_a_kustomize_base_is_a_directory(target: str, tmp_path: Path) -> None:
     assert [each["kind"] for each in yaml.safe_load_all((base / "daemonset.yaml").read_text())] == ["DaemonSet"]
     kustomization = yaml.safe_load((base / "kustomization.yaml").read_text())
     assert kustomization["configMapGenerator"] == [{"name": "kdp-widgets", "files": ["f.json"]}]
-
-
-def test_a_systemd_unit_names_files_where_they_are(
-    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "f.json").write_text("{}")
-    monkeypatch.chdir(tmp_path)
-
-    result = invoke("widgets.py:Widgets", "--format=systemd", "--set=file=f.json", "--executable=/opt/kdp")
-
-    assert result.exit_code == 0, result.output
-    assert f"ExecStart=/opt/kdp run {tmp_path}/widgets.py:Widgets --set=file={tmp_path}/f.json\n" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -435,18 +392,6 @@ def test_a_plugin_has_the_rights_that_its_settings_need(
     assert fields == {"KDP_NODE_NAME": "spec.nodeName"}
 
 
-def test_settings_of_the_configuration_file_count_for_the_rights(target: str, tmp_path: Path) -> None:
-    (tmp_path / "kdp.yaml").write_text("events: on\n")
-    documents = made(f"{target}:Widgets", f"--config={tmp_path}/kdp.yaml")
-    assert rights(documents) == {("events", "create", "patch"), ("pods", "get")}
-
-
-def test_a_unit_has_no_account_for_the_api_server(target: str) -> None:
-    result = invoke(f"{target}:Widgets", "--format=systemd", "--events=on")
-    assert result.exit_code == 2
-    assert "--events on needs an account of the cluster, which a pod has; expected yaml or kustomize" in result.stderr
-
-
 # -- DRA ---------------------------------------------------------------------------------------------------------------
 
 
@@ -482,21 +427,6 @@ def test_a_driver_has_an_account_its_policy_and_a_class(target: str) -> None:
     assert not [each for each in container(documents)["args"] if "node-name" in each]
 
 
-def test_a_driver_is_given_its_own_directories_at_the_kubelets_paths(target: str) -> None:
-    spec = made(f"{target}:Widgets", "--mode=dra", "--driver-name=w.example.com")[-1]["spec"]["template"]["spec"]
-
-    paths = {each["name"]: each["hostPath"]["path"] for each in spec["volumes"] if each["name"] != "run"}
-    own = {name: path for name, path in paths.items() if not name.startswith("node-")}
-    assert own == {
-        "registry": "/var/lib/kubelet/plugins_registry",
-        "driver": "/var/lib/kubelet/plugins/w.example.com",
-        "cdi": "/var/run/cdi",
-        "state": "/var/lib/kdp",
-    }
-    mounts = {each["name"]: each["mountPath"] for each in spec["containers"][0]["volumeMounts"]}
-    assert own.items() <= mounts.items()
-
-
 def test_a_driver_that_writes_the_status_of_devices_may_do_so_under_its_name(target: str) -> None:
     [role] = [d for d in made(f"{target}:Widgets", "--mode=dra", "--device-status=on") if d["kind"] == "ClusterRole"]
 
@@ -505,18 +435,6 @@ def test_a_driver_that_writes_the_status_of_devices_may_do_so_under_its_name(tar
         "resourceclaims/status": (["update"], None),
         "resourceclaims/driver": (["associated-node:update"], ["widget.example.com"]),
     }
-
-
-def test_a_driver_in_the_nodes_network_does_not_overlap(target: str) -> None:
-    documents = made(f"{target}:Late", "--mode=dra")
-
-    assert documents[-1]["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"] == 0
-
-
-def test_the_class_takes_the_place_of_the_device_plugins_resource(target: str) -> None:
-    documents = made(f"{target}:Widgets", "--mode=dra", "--extended-resource")
-
-    assert documents[5]["spec"]["extendedResourceName"] == "example.com/widget"
 
 
 def test_a_pools_controller_is_one_pod_that_may_write_slices_of_no_node(target: str) -> None:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from kdp.operations.page.drawing import MOST_LINKS, MOST_ON_RING, MOST_UNITS, WIDTH, Link, Unit, drawing, units_of
+from kdp.operations.page.drawing import MOST_ON_RING, MOST_UNITS, WIDTH, Link, Unit, drawing, units_of
 from kdp.operations.page.markup import Element
 
 from .samples import Parsed, device, sick
@@ -51,42 +51,9 @@ def test_more_units_than_a_ring_has_room_for_stand_in_boxes() -> None:
     assert "links" not in found.attributes["aria-label"]
 
 
-def test_units_near_no_known_node_say_so() -> None:
-    text = Parsed(drawn([*units(2, 1), Unit("fpga", (), "good", is_held=False)], []).as_html()).text
-    assert "NUMA 0" in text
-    assert "NUMA node not known" in text
-
-
-def test_where_no_node_is_known_none_is_drawn() -> None:
-    for links in ([], mesh(units(4, 0))):
-        found = drawn(units(4, 0), links)
-        assert "NUMA" not in Parsed(found.as_html()).text
-        assert found.attributes["aria-label"].startswith("4 units")
-
-
 def test_nothing_and_too_much_are_not_drawn() -> None:
     assert drawing([], []) is None
     assert drawing(units(MOST_UNITS + 1), []) is None
-
-
-def test_of_too_many_links_the_strongest_are_drawn() -> None:
-    of = units(MOST_ON_RING)
-    links = [Link(of[0].name, of[1].name, 0.5 + i) for i in range(MOST_LINKS + 20)]
-    found = drawn(of, links)
-    assert classes(found, "link") == MOST_LINKS
-    assert f"gpu-0 to gpu-1: {links[-1].weight:g}" in Parsed(found.as_html()).text
-    assert "gpu-0 to gpu-1: 0.5 " not in Parsed(found.as_html()).text
-
-
-def test_a_stronger_link_is_thicker_and_links_of_strangers_are_left_out() -> None:
-    links = [
-        Link("gpu-0", "gpu-1", 1.0),
-        Link("gpu-1", "gpu-2", 9.0),
-        Link("gpu-0", "nobody", 5.0),
-        Link("gpu-0", "gpu-2", 0),
-    ]
-    found = drawn(units(3), links)
-    assert (classes(found, "level1"), classes(found, "level3"), classes(found, "link")) == (1, 1, 2)
 
 
 @pytest.mark.parametrize("count", [1, 24])
@@ -118,10 +85,3 @@ def test_a_unit_is_as_well_as_the_worst_of_its_devices() -> None:
     ]
     assert found[0].told == "gpu-0: unhealthy, in use"
     assert "unhealthy: gpu-0" in drawn(list(found), []).attributes["aria-label"]
-
-
-def test_a_long_name_keeps_its_ends() -> None:
-    name = "GPU-3fa85f64-5717-4562-b3fc-2c963f66afa6"
-    text = Parsed(drawn([Unit(name, (), "good", is_held=False)], []).as_html()).text
-    assert "GPU-3f…66afa6" in text
-    assert f"{name}: healthy, free" in text

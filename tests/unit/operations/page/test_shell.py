@@ -41,17 +41,6 @@ def test_it_names_no_other_address() -> None:
     assert parsed.tags.count("script") == parsed.tags.count("style") == 1
 
 
-def test_a_browser_without_scripts_loads_it_again() -> None:
-    page = StatusPage().html(document())
-    assert between(page, "noscript") == '<meta http-equiv="refresh" content="5">'
-
-
-def test_its_landmarks_are_those_of_html() -> None:
-    tags = Parsed(StatusPage().html(document())).tags
-    assert [tags.count(tag) for tag in ("main", "header", "footer", "h1")] == [1, 1, 1, 1]
-    assert ("html", "lang", "en") in Parsed(StatusPage().html(document())).attributes
-
-
 @pytest.mark.parametrize("text", HOSTILE)
 def test_texts_of_others_change_neither_the_page_nor_its_json(text: str) -> None:
     page = StatusPage()
