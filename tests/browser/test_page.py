@@ -200,24 +200,6 @@ async def test_the_script_makes_what_the_server_makes_whatever_texts_say(browser
         await same_as_served(browser, tab, at.url)
 
 
-async def test_the_script_makes_what_the_server_makes_after_many_changes(browser: Browser, tmp_path: Path) -> None:
-    async with scene(tmp_path, GPUS, KDP_METRICS="on") as at:
-        tab = await browser.open(at.url)
-        await at.kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 8})
-        await tab.until(shows("8 of 8 healthy"))
-        (tmp_path / "ill-2").write_text("XID 79")
-        await tab.until(shows("XID 79"))
-        await at.kubelet.admit(pod := Pod.asking({RESOURCE: 4}, name="train-0"))
-        await tab.until(shows("default/train-0 (main)"))
-        (tmp_path / "ill-2").unlink()
-        await at.kubelet.admit(Pod.asking({}, name="beside"))
-        await at.kubelet.delete(pod)
-        await tab.until("document.querySelectorAll('.unit.held').length === 0")
-        await tab.until(shows("8 of 8 healthy"))
-        assert tab.loads == 1
-        await same_as_served(browser, tab, at.url)
-
-
 async def test_it_can_be_read_aloud(browser: Browser, tmp_path: Path) -> None:
     width = 360
     async with scene(tmp_path, GPUS, KDP_METRICS="on") as at:

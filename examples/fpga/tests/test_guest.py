@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from pathlib import Path
 
 import pytest
@@ -54,13 +53,6 @@ def test_a_virtual_function_in_a_guest_cannot_be_programmed(
     ]
 
 
-def test_the_error_of_a_port_in_a_guest_is_seen(sysfs_tree: SysfsTree) -> None:
-    port = _guest(sysfs_tree)
-    sysfs_tree.write(f"{port}/errors/errors", "0x1")
-    (found,) = Fpga(sysfs_tree.host).discover()
-    assert str(found.health) == "Unhealthy (port_errors is 0x1)"
-
-
 @pytest.mark.parametrize("device", [0xBCBD, 0x0B30])
 def test_a_physical_function_without_its_engine_is_no_guests(
     sysfs_tree: SysfsTree, caplog: pytest.LogCaptureFixture, device: int
@@ -68,21 +60,6 @@ def test_a_physical_function_without_its_engine_is_no_guests(
     _guest(sysfs_tree, device)
     assert Fpga(sysfs_tree.host).discover() == []
     assert caplog.messages == ["left out: port 0000:00:05.0-port1: the management engine of 0000:00:05.0 is gone"]
-
-
-@pytest.mark.parametrize("says", ["garbage", None], ids=["garbage", "fails"])
-def test_a_guests_function_that_does_not_say_what_it_is_keeps_its_name(sysfs_tree: SysfsTree, says: str | None) -> None:
-    _guest(sysfs_tree)
-    backend = Fpga(sysfs_tree.host)
-    before = backend.discover()
-    assert len(before) == 1
-    attribute = "/sys/bus/pci/devices/0000:00:05.0/device"
-    if says is None:
-        sysfs_tree.fail(attribute, errno.EINVAL)
-    else:
-        sysfs_tree.write(attribute, says)
-    assert backend.discover() == before
-    assert Fpga(sysfs_tree.host).discover() == []
 
 
 def test_a_virtual_function_that_lost_its_link_first_is_no_guests(node_from: NodeFrom) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from importlib.metadata import entry_points
 from typing import Any
 
 import pytest
@@ -11,12 +10,6 @@ import pytest
 import kdp
 from kdp.testing import SysfsTree
 from kdp_fpga import Fpga
-
-
-def test_kdp_finds_the_backend_by_its_entry_point() -> None:
-    (found,) = entry_points(group="kdp.backends", name="fpga")
-
-    assert found.load() is Fpga
 
 
 @pytest.mark.parametrize(
@@ -40,10 +33,6 @@ def test_a_bad_option_is_one_sentence(sysfs_tree: SysfsTree, options: dict[str, 
         Fpga(sysfs_tree.host, **options)
 
     assert "\n" not in str(caught.value)
-
-
-def test_a_node_without_boards_has_no_devices(sysfs_tree: SysfsTree) -> None:
-    assert Fpga(sysfs_tree.host).discover() == []
 
 
 def test_it_says_what_its_container_needs_of_the_node(sysfs_tree: SysfsTree) -> None:

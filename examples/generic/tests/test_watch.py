@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import shutil
 import threading
 import time
@@ -124,22 +123,6 @@ async def test_a_node_in_directories_that_do_not_exist_yet_is_seen(
     figure("it is discovered again after", again)
 
 
-async def test_a_node_below_a_new_directory_of_a_wildcard_is_seen(
-    tree: Tree, backend: Callable[[str], Generic]
-) -> None:
-    tree.node("/dev/bus/001/dev1")
-    async with _running(backend(_config("/dev/bus/*/dev*"))) as node:
-        tree.node("/dev/bus/002/dev2")
-        await node.until(lambda: node.ids == ["dev1", "dev2"])
-
-
-async def test_a_link_that_udev_makes_is_seen(tree: Tree, backend: Callable[[str], Generic]) -> None:
-    tree.node("/dev/ttyUSB0")
-    async with _running(backend(_config("/dev/serial/by-id/*"))) as node:
-        tree.link("/dev/serial/by-id/usb-a", "../../ttyUSB0")
-        await node.until(lambda: node.ids == ["usb-a"])
-
-
 async def test_a_link_on_the_way_that_leads_elsewhere_left_the_watch_deaf(
     tree: Tree, backend: Callable[[str], Generic]
 ) -> None:
@@ -162,20 +145,6 @@ async def test_a_directory_above_that_is_renamed_left_the_watch_deaf(
         await node.until(lambda: not node.ids)
         tree.node("/dev/a/b/widget1")
         await node.until(lambda: node.ids == ["widget1"])
-
-
-async def test_other_names_in_the_directory_cause_no_discovery(tree: Tree, backend: Callable[[str], Generic]) -> None:
-    tree.directory("/dev")
-    async with _running(backend(_config("/dev/widget*"))) as node:
-        before = node.discoveries
-        for i in range(50):
-            tree.file(f"/dev/other{i}")
-            await anyio.lowlevel.checkpoint()
-        tree.node("/dev/widget0")
-        await node.until(lambda: node.ids == ["widget0"])
-
-        # The others' events came before the widget's, so each would have been answered by now.
-        assert node.discoveries <= before + 2
 
 
 async def test_a_burst_of_nodes_is_few_discoveries_and_all_are_found(
@@ -218,40 +187,6 @@ async def test_a_config_map_that_is_swapped_is_in_force(tree: Tree, tmp_path: Pa
         await node.until(lambda: node.ids == ["gadget0", "widget0"])
 
     figure("a swapped ConfigMap is in force after", took)
-
-
-async def test_an_invalid_file_changes_nothing_and_nodes_are_still_seen(
-    tree: Tree, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    tree.node("/dev/widget0")
-    file = tmp_path / "config" / "config.yaml"
-    file.parent.mkdir()
-    file.write_text(_config("/dev/widget*"))
-    async with _running(Generic(file, tree.host)) as node:
-        before = node.discoveries
-        with caplog.at_level(logging.ERROR):
-            (file.parent / "new").write_text("resources:\n  - nmae: x\n")
-            (file.parent / "new").replace(file)
-            await node.until(lambda: node.discoveries > before and bool(caplog.records))
-        tree.node("/dev/widget1")
-        await node.until(lambda: node.ids == ["widget0", "widget1"])
-
-    (record,) = caplog.records
-    assert record.getMessage() == (
-        f"{file}, line 2: resources[0].nmae: is an unknown field (did you mean 'name'?); known are groups, joinedEnv, "
-        "name; the configuration before stays in force"
-    )
-
-
-async def test_a_file_that_is_overwritten_in_place_is_in_force(tree: Tree, tmp_path: Path) -> None:
-    tree.node("/dev/widget0", "/dev/gadget0")
-    file = tmp_path / "config" / "config.yaml"
-    file.parent.mkdir()
-    file.write_text(_config("/dev/widget*"))
-    async with _running(Generic(file, tree.host)) as node:
-        assert node.ids == ["widget0"]
-        file.write_text(_config("/dev/gadget*"))
-        await node.until(lambda: node.ids == ["gadget0"])
 
 
 async def test_where_inotify_is_refused_it_says_so_once_and_polling_goes_on(

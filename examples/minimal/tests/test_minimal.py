@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -24,12 +23,6 @@ def test_one_container_may_have_several_and_gets_the_node_once() -> None:
     edits = kdp.ContainerEdits.merge((device.id, device.edits) for device in devices)
 
     assert edits == kdp.ContainerEdits.of_node("/dev/fuse")
-
-
-def test_kdp_finds_the_backend_by_its_entry_point() -> None:
-    (found,) = entry_points(group="kdp.backends", name="minimal")
-
-    assert found.load() is kdp_example_minimal.Fuse
 
 
 def test_the_readme_shows_what_the_command_prints() -> None:

@@ -12,7 +12,7 @@ from kdp_nvidia_gpu import NvidiaGpu
 from kdp_nvidia_gpu.fake import GpuState, MigState, NvmlState, compile_library
 
 from .conftest import MakeNode
-from .support import DIVIDED, MIG, Make, change, found, opened
+from .support import MIG, Make, change, found, opened
 
 GPU = NvmlState.uuid
 
@@ -49,15 +49,6 @@ def test_two_gpus(make: Make) -> None:
         "cudaDriverVersion": kdp.Version("13.0.0"),
         "resource.kubernetes.io/pciBusID": "0000:3b:00.0",
     }
-
-
-@pytest.mark.parametrize(
-    ("compute", "family"),
-    [("12.0", "blackwell"), ("8.9", "ada-lovelace")],
-)
-def test_the_family_follows_from_the_compute_capability(make: Make, compute: str, family: str) -> None:
-    _, backend = make(NvmlState(gpus=(GpuState(compute=compute),)))
-    assert found(backend)[GPU(0)].attributes["family"] == family
 
 
 def test_mig_mixed_names_resources_by_profile(make: Make) -> None:
@@ -156,17 +147,6 @@ def test_mig_single_where_one_gpu_does_not_tell_its_profiles_serves_the_others(
     ]
 
 
-def test_a_part_of_an_instance_that_is_asked_for_is_known_by_its_instance(
-    make: Make, caplog: pytest.LogCaptureFixture
-) -> None:
-    half = (MigState(index=0, gi=2, slices=1, gi_slices=3, memory_mib=71424),)
-    _, backend = make(
-        NvmlState(gpus=(GpuState(is_mig=True, instances=half),)), mig="mixed", mig_profiles=["1c.3g.71gb"]
-    )
-    assert [*_resources(found(backend))] == ["nvidia.com/mig-1c.3g.71gb"]
-    assert not caplog.messages
-
-
 @pytest.mark.parametrize(
     ("mig", "profile"),
     [("mixed", "5c.3g.71gb"), ("dynamic", "1c.3g.71gb")],
@@ -178,13 +158,6 @@ def test_a_part_that_no_instance_can_have_was_waited_for_in_silence(
     assert not found(backend)
     (told,) = (line for line in caplog.messages if line.startswith("mig_profiles"))
     assert told.startswith(f"mig_profiles: no GPU of this node has the profile {profile!r}; they have 1g.18gb, ")
-
-
-def test_mig_none_does_not_hand_out_a_gpu_in_mig_mode(make: Make) -> None:
-    _, backend = make(MIG)
-    devices = found(backend)
-    assert devices[GPU(0)].health.is_healthy
-    assert devices[GPU(1)].health.reason == "it is in MIG mode; set mig=mixed or mig=single, or turn MIG off"
 
 
 def test_only_the_profiles_that_are_asked_for(make: Make, caplog: pytest.LogCaptureFixture) -> None:
@@ -337,14 +310,3 @@ def test_a_library_without_newer_functions(library: Path, tmp_path: Path) -> Non
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{[(GPU(0), True), (GPU(1), True)]} {{{(GPU(0), GPU(1))!r}: 10.0}}\n"
-
-
-def test_what_mig_is_divided_into_is_read_anew_each_time(make: Make) -> None:
-    node, backend = make(MIG, mig="mixed")
-    with opened(backend):
-        before = {device.id for device in backend.discover()}
-        node.change(1, instances=(*DIVIDED[:1], MigState(index=1, gi=9, slices=2, memory_mib=34000)))
-        after = _resources({device.id: device for device in backend.discover()})
-        assert after["nvidia.com/mig-2g.35gb"] == [node.state.mig_uuid(1, 1)]
-        assert "nvidia.com/mig-1g.18gb" not in after
-        assert len(before) == 4

@@ -111,19 +111,3 @@ def test_if_one_gpu_refuses_the_others_are_as_before(make: Make) -> None:
         with pytest.raises(kdp.AllocationError, match=r"error 4\); the plugin must be root$"):
             backend.allocate(_allocation(backend, GPU(0), GPU(1), watts=300))
         assert _watts(0) == [700]
-
-
-def test_a_part_of_a_gpu_has_no_limit_of_its_own(make: Make) -> None:
-    node, backend = make(MIG, mig="mixed", power_limits=True)
-    with (
-        opened(backend),
-        pytest.raises(kdp.AllocationError, match=r"is a part of a GPU; only a whole one has a limit$"),
-    ):
-        backend.allocate(_allocation(backend, node.state.mig_uuid(1, 0), watts=300))
-
-
-def test_without_the_admins_word_no_claim_limits_power(make: Make) -> None:
-    _, backend = make()
-    with opened(backend), pytest.raises(kdp.AllocationError, match=r"run the plugin with power_limits=true$"):
-        backend.allocate(_allocation(backend, GPU(0), watts=300))
-    assert backend.unused_hooks == ("released",)

@@ -94,21 +94,6 @@ def test_all_that_could_be_made_is_published_with_its_counters(dynamic: tuple[Fa
     assert shared["counters"]["multiprocessors"] == {"value": "132"}
 
 
-def test_a_device_plugin_lists_none_of_them(dynamic: tuple[FakeNode, NvidiaGpu]) -> None:
-    _, backend = dynamic
-    assert {device.exists for device in found(backend).values() if device.unit == GPU} == {False}
-    assert "released" not in backend.unused_hooks
-
-
-def test_only_the_profiles_that_are_wanted(make: Make) -> None:
-    _, backend = make(STATE, mig="dynamic", mig_profiles=["3g.71gb"])
-    assert [device.id for device in found(backend).values()] == [
-        NvmlState.uuid(0),
-        part("3g.71gb-0"),
-        part("3g.71gb-4"),
-    ]
-
-
 def test_a_gpu_that_is_lost_keeps_its_partitions_which_are_unhealthy(dynamic: tuple[FakeNode, NvidiaGpu]) -> None:
     node, backend = dynamic
     with opened(backend):
@@ -166,34 +151,6 @@ def test_a_claim_gets_an_instance_that_goes_with_it(dynamic: tuple[FakeNode, Nvi
         backend.released(given)
 
 
-def test_with_the_runtime_the_container_is_told_the_instances_uuid(make: Make) -> None:
-    _, backend = make(STATE, mig="dynamic", strategies=["envvar"], nvidia_runtime=True)
-    with opened(backend):
-        edits = backend.allocate(allocation(backend, "2g.35gb-2"))
-        [shown] = [device for index in range(7) if (device := _mig_uuid(index)) is not None]
-        assert edits.env == {"NVIDIA_VISIBLE_DEVICES": shown}
-
-
-def _mig_uuid(index: int) -> str | None:
-    try:
-        handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(pynvml.nvmlDeviceGetHandleByIndex(1), index)
-    except pynvml.NVMLError:
-        return None
-    return str(pynvml.nvmlDeviceGetUUID(handle))
-
-
-def test_a_plugin_that_was_killed_before_it_noted_anything_leaks_nothing(dynamic: tuple[FakeNode, NvidiaGpu]) -> None:
-    node, backend = dynamic
-    with opened(backend):
-        edits = backend.allocate(allocation(backend, "3g.71gb-0"))
-    again = NvidiaGpu(node.host, strategies=["device-nodes"], mig="dynamic")
-    with opened(again):
-        assert again.allocate(allocation(again, "3g.71gb-0")) == edits, "Prepare comes again"
-        assert there() == [("3g.71gb", 0)]
-        again.released(allocation(again, "3g.71gb-0"))
-        assert there() == []
-
-
 def test_killed_between_the_two_halves_of_an_instance_it_is_completed_or_destroyed(
     dynamic: tuple[FakeNode, NvidiaGpu],
 ) -> None:
@@ -216,15 +173,6 @@ def test_if_the_second_half_cannot_be_made_the_first_is_destroyed(dynamic: tuple
             backend.allocate(given)
         node.set(STATE)
         assert there() == []
-
-
-def test_without_the_right_to_it_the_sentence_names_it(dynamic: tuple[FakeNode, NvidiaGpu]) -> None:
-    node, backend = dynamic
-    with opened(backend):
-        given = allocation(backend, "3g.71gb-0")
-        node.set(attrs.evolve(STATE, failing=(("nvmlDeviceCreateGpuInstanceWithPlacement", 4, 1),)))
-        with pytest.raises(kdp.AllocationError, match=r"error 4\); the plugin must be root$"):
-            backend.allocate(given)
 
 
 def test_a_leftover_in_the_way_is_destroyed(
@@ -292,17 +240,6 @@ def test_an_error_of_an_instance_is_that_of_its_partition(dynamic: tuple[FakeNod
         backend.released(allocation(backend, "3g.71gb-4"))
         backend.discover()
         assert targets(Event(uuid=GPU, xid=48, gi=1, ci=0)) == [GPU]
-
-
-def test_an_instance_brings_the_imex_channels_with_it(make: Make) -> None:
-    node, backend = make(STATE, mig="dynamic", imex_channels=[0], imex_required=True)
-    with opened(backend):
-        assert {device.health.reason for device in backend.discover() if device.unit == GPU} == {
-            "IMEX channel 0: /dev/nvidia-caps-imex-channels/channel0 is not there; make it with mknod"
-        }
-        node.tree.stand_in("/dev/nvidia-caps-imex-channels/channel0", major=234, minor=0)
-        edits = backend.allocate(allocation(backend, "3g.71gb-0"))
-    assert "/dev/nvidia-caps-imex-channels/channel0" in [held.container_path for held in edits.device_nodes]
 
 
 def test_what_was_made_is_what_was_offered(make: Make) -> None:

@@ -54,19 +54,6 @@ def test_by_each_strategy(make: Make) -> None:
     assert [held.host_path for held in edits.device_nodes].count(f"{DIRECTORY}/channel0") == 1
 
 
-def test_channels_of_a_driver_in_a_container(make_node: MakeNode) -> None:
-    node = make_node()
-    node.tree.stand_in(f"/run/nvidia/driver{DIRECTORY}/channel0", major=234, minor=0)
-    backend = NvidiaGpu(
-        node.host, strategies=["device-nodes"], dev_root="/run/nvidia/driver", imex_channels=[0], imex_required=True
-    )
-    last = _edits(backend).device_nodes[-2]
-    assert (last.host_path, last.container_path) == (
-        f"/run/nvidia/driver{DIRECTORY}/channel0",
-        f"{DIRECTORY}/channel0",
-    )
-
-
 def test_by_cdi_the_spec_must_describe_them(make_node: MakeNode) -> None:
     node = make_node()
     backend = NvidiaGpu(node.host, strategies=["cdi"], imex_channels=[0], imex_required=True)
@@ -101,12 +88,6 @@ def test_one_that_is_not_there_is_left_out_and_told_once(
         ]
         _channel(node, 0)
         assert "imex" in str(backend.discover()[0].edits).lower()
-
-
-def test_a_file_in_its_place_is_no_channel(make: Make) -> None:
-    node, backend = make(imex_channels=[0], imex_required=True)
-    node.tree.write(f"{DIRECTORY}/channel0", "")
-    assert not any(device.health.is_healthy for device in found(backend).values())
 
 
 def test_without_a_required_one_gpus_are_unhealthy_until_it_is_there(make: Make) -> None:

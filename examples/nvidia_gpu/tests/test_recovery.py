@@ -57,16 +57,6 @@ class Recovering(RuleBasedStateMachine):
 TestRecovering = Recovering.TestCase
 
 
-def test_without_a_hold_down_nothing_is_ever_over() -> None:
-    recovery = Recovery(None)
-    recovery.happened("a", "xid-79", 0.0)
-    assert recovery.due(1e12) == []
-
-
-def test_a_look_at_what_had_no_error_changes_nothing() -> None:
-    assert Recovery(1.0).looked("a", None, 5.0) == ()
-
-
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 

@@ -12,9 +12,8 @@ import kdp.hardware
 from kdp.cli.app import kdp as command
 from kdp_nvidia_gpu import NvidiaGpu
 from kdp_nvidia_gpu.fake import GpuState, MigState, NvmlState
-from kdp_nvidia_gpu.nvml import find_library
 from kdp_nvidia_gpu.options import Strategy
-from kdp_nvidia_gpu.runtime import RUNTIME_PLACES, is_default, runtime_evidence
+from kdp_nvidia_gpu.runtime import RUNTIME_PLACES, is_default
 
 from .conftest import MakeNode
 from .support import MIG, Make, found, opened
@@ -66,13 +65,6 @@ def test_several_strategies_add_up(make: Make) -> None:
         "NVIDIA_MOFED": "enabled",
     }
     assert len(edits.device_nodes) == 6
-
-
-def test_nodes_that_only_some_drivers_have_are_left_out(make_node: MakeNode) -> None:
-    node = make_node()
-    node.tree.remove("/dev/nvidia-modeset")
-    device = found(NvidiaGpu(node.host, strategies=["device-nodes"]))[GPU(0)]
-    assert [n.host_path for n in device.edits.device_nodes] == [*SHARED[:3], "/dev/nvidia0"]
 
 
 def test_nodes_below_a_root_of_the_drivers(make_node: MakeNode) -> None:
@@ -148,13 +140,6 @@ def test_nvidias_runtime_is_found(make: Make, place: str, caplog: pytest.LogCapt
     assert is_default(node.host)
 
 
-def test_a_plugin_that_nvidias_runtime_has_started_needs_no_more_evidence(make_node: MakeNode) -> None:
-    node = make_node()
-    assert runtime_evidence(node.host, {"NVIDIA_VISIBLE_DEVICES": "all"}) is not None
-    assert runtime_evidence(node.host, {"NVIDIA_VISIBLE_DEVICES": "void"}) is None
-    assert runtime_evidence(node.host, {}) is None
-
-
 # -- what the plugin itself must be given ------------------------------------------------------------------------------
 
 
@@ -202,17 +187,6 @@ def test_needs_declares_all_that_is_read(make_node: MakeNode, strategies: list[S
     assert _LOOKED
     assert [path for path in _LOOKED if not any(f"{path}/".startswith(f"{held}/") for held in needs.host_paths)] == []
     assert ("/etc/cdi" in needs.host_paths) == ("cdi" in strategies)
-
-
-def test_needs_declares_where_the_library_is_looked_for(make_node: MakeNode) -> None:
-    node = make_node()
-    backend = NvidiaGpu(_Seen(node.root), strategies=["device-nodes"])
-    _LOOKED.clear()
-    assert find_library(backend.host, "/") is not None
-    needs = backend.needs()
-    # NVML opens these itself: in a container that no NVIDIA runtime has started, only a privileged one may.
-    assert (needs.opened_nodes, needs.injected_nodes) == (("char-nvidia*",), ())
-    assert [path for path in _LOOKED if not any(f"{path}/".startswith(f"{held}/") for held in needs.host_paths)] == []
 
 
 def test_a_unit_may_open_what_nvml_opens_as_no_runtime_brings_it() -> None:

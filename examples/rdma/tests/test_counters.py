@@ -7,7 +7,7 @@ import pytest
 from kdp.testing import SysfsTree
 from kdp_rdma import Rdma
 
-from .conftest import GUID, found, recorded
+from .conftest import GUID, found
 
 IB0 = "/sys/bus/pci/devices/0000:3b:00.0/infiniband/mlx5_0/ports"
 IB1 = "/sys/bus/pci/devices/0000:af:00.0/infiniband/mlx5_1/ports"
@@ -63,15 +63,6 @@ def test_each_slot_of_an_adapter_has_its_counters_and_a_pool_has_none(node: Sysf
     assert not any(pool.measure().values())
 
 
-def test_a_function_has_its_own_counters(node: SysfsTree) -> None:
-    [adapter] = node.host.glob("/sys/bus/pci/devices/0000:d8:00.2/infiniband/*")
-    count(node, "/sys/class/infiniband/mlx5_2/ports/1", counters__port_rcv_packets=100)
-    count(node, f"{adapter}/ports/1", counters__port_rcv_packets=5)
-    backend = Rdma(node.host, mode="vf")
-    assert "0000:d8:00.2" in found(backend)
-    assert backend.measure()["0000:d8:00.2"] == {"rdma_received_packets": 5}
-
-
 def test_soft_roce_counts_in_the_drivers_folder(node: SysfsTree) -> None:
     """With the names of drivers/infiniband/sw/rxe/rxe_hw_counters.c."""
     count(
@@ -92,10 +83,3 @@ def test_soft_roce_counts_in_the_drivers_folder(node: SysfsTree) -> None:
         "rdma_out_of_sequence_packets": 1,
         "rdma_receiver_not_ready": 2,
     }
-
-
-def test_an_adapter_without_counters_measures_nothing() -> None:
-    """The recordings have none."""
-    backend = Rdma(recorded("rxe-6.12-active"), mode="hca")
-    devices = found(backend)
-    assert backend.measure() == {device_id: {} for device_id in devices}

@@ -111,27 +111,11 @@ def test_representors_whose_ports_have_no_gids_kept_an_adapter_healthy(without_g
     assert {*_reasons(functions).values()} == {"its uplink: mlx5_0 uplink eth0 is down"}
 
 
-def test_an_uplink_that_is_up_while_no_port_is_active_is_none(without_gids: SysfsTree) -> None:
-    for number in (2, 3, 4):
-        without_gids.write(f"/sys/class/infiniband/mlx5_0/ports/{number}/state", DOWN["state"])
-    reasons = _reasons(Rdma(without_gids.host, mode="hca", if_names=["eth0"]))
-    assert reasons == {ADAPTER: "mlx5_0 uplink eth0 is up, and none of the ports is ACTIVE"}
-
-
 def test_a_representor_that_is_alone_is_no_uplink(without_gids: SysfsTree) -> None:
     """Somebody has taken the uplink into a container."""
     for name in ("eth0", "eth0_1"):
         without_gids.remove(f"/sys/devices/pci0000:3b/{FIRST}/net/{name}")
     assert _reasons(Rdma(without_gids.host, mode="hca"))[ADAPTER] == "mlx5_0 uplink is not to be seen"
-
-
-def test_a_function_that_leaves_switchdev_mode_has_all_its_ports_again(without_gids: SysfsTree) -> None:
-    backend = Rdma(without_gids.host, mode="hca", if_names=["eth0"])
-    assert found(backend)[ADAPTER].attributes["ports"] == 1
-    for number in range(2):
-        without_gids.remove(f"/sys/devices/pci0000:3b/{FIRST}/net/eth0_{number}")
-    without_gids.fail("/sys/class/net/eth0/phys_switch_id", errno.EOPNOTSUPP)
-    assert found(backend)[ADAPTER].attributes["ports"] == 4
 
 
 def test_a_representor_below_the_other_function_of_a_bond_kept_the_adapter_healthy(card_bond: SysfsTree) -> None:
@@ -275,16 +259,6 @@ def test_soft_roce_on_a_bond_makes_it_no_bond_of_the_card(sysfs_tree: SysfsTree)
     sysfs_tree.link("/sys/class/infiniband/rxe0", path)
     _state(sysfs_tree, "ens1", "down")
     assert _reasons(Rdma(sysfs_tree.host, mode="vf"))[OF_SECOND] == "its uplink: ens1 is down"
-
-
-def test_soft_roce_on_a_representor_is_an_adapter(without_gids: SysfsTree) -> None:
-    path = "/sys/devices/virtual/infiniband/rxe0"
-    files = {"node_guid": GUID(9), "ports/1/state": "4: ACTIVE", "ports/1/gid_attrs/ndevs/0": "eth0_0"}
-    for name, value in files.items():
-        without_gids.write(f"{path}/{name}", value)
-    without_gids.link("/sys/class/infiniband/rxe0", path)
-    device = found(Rdma(without_gids.host, mode="hca", if_names=["eth0_0"]))["0c42a10300000009-0"]
-    assert device.attributes["ports"] == 1
 
 
 def test_all_ports_of_the_uplink_were_not_asked_for_in_the_mode_vf(sysfs_tree: SysfsTree) -> None:

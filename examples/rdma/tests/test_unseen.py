@@ -129,14 +129,14 @@ def test_what_is_above_a_root_complex_is_none(sysfs_tree: SysfsTree) -> None:
     assert "resource.kubernetes.io/pcieRoot" not in device.attributes
 
 
+# -- switchdev ---------------------------------------------------------------------------------------------------------
+
+
 def test_a_domain_of_five_digits_is_an_address(sysfs_tree: SysfsTree) -> None:
     made = Node(sysfs_tree)
     made.hca("irdma0", made.pci("10000:e1:00.0", numa=1), guid="0000:0000:0000:0000", ports=[ETHERNET])
     (device,) = Rdma(sysfs_tree.host, mode="hca").discover()
     assert (device.id, device.numa_nodes, device.health.is_healthy) == ("10000:e1:00.0-0", (1,), True)
-
-
-# -- switchdev ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

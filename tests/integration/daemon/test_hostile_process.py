@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kdp.daemon.limits import LEAST_FILES, LEAST_MIB, least_threads
+from kdp.daemon.limits import FREE_FILES, LEAST_FILES, LEAST_MIB, least_threads
 from kdp.testing import Pod, SimulatedKubelet
 from kdp_testkit.patience import PATIENCE
 
@@ -116,6 +116,16 @@ async def test_a_limit_that_is_too_low_is_one_sentence_and_exit_code_2(start: St
         assert await plugin.ends() == 2, plugin.log
         assert re.search(text, plugin.log), plugin.log
         assert len(plugin.lines) == 1
+
+
+async def test_too_many_open_files_are_one_sentence_and_exit_code_2(start: Start) -> None:
+    more = "import os, sys\nfor _ in range(30): os.set_inheritable(os.open(os.devnull, os.O_RDONLY), True)\n"
+    parent = [sys.executable, "-c", f"{more}os.execv('/bin/sh', ['sh', *sys.argv[1:]])"]
+    async with start(program(), under=[*parent, *limited("ulimit -n 50")[1:]]) as plugin:
+        assert await plugin.ends() == 2, plugin.log
+        found = re.search(r"(\d+) of 50 file descriptors .* give this process (\d+) or more", plugin.log)
+        assert found is not None, plugin.log
+        assert int(found[2]) == int(found[1]) + FREE_FILES
 
 
 @pytest.mark.parametrize("words", [f"ulimit -v {LEAST_MIB << 10}", f"ulimit -n {LEAST_FILES}"])

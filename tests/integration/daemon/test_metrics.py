@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import shutil
 import signal
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -224,24 +221,3 @@ async def test_a_bad_edit_and_a_directory_that_takes_no_file_are_seen(start: Sta
         await scraper.shows("kdp_directory_writable", 0, directory="cdi")
         assert ("kdp_config_info", frozenset(good.items())) not in await scraper.samples()
         assert (await plugin.stop())[0] == 0
-
-
-async def test_metrics_are_served_over_tcp_and_off_they_are_not(start: Start, tmp_path: Path) -> None:
-    for setting, status in (("on", 200), ("off", 404)):
-        async with start(PROGRAM, KDP_METRICS=setting, KDP_HTTP="127.0.0.1:0") as plugin:
-            url = re.findall(r"http://[0-9.:]+", await plugin.says("health probes at"))[0]
-
-            def get(url: str = url) -> tuple[int, str, str]:
-                try:
-                    with urllib.request.urlopen(f"{url}/metrics", timeout=PATIENCE) as answer:  # noqa: S310
-                        return answer.status, answer.headers["Content-Type"], answer.read().decode()
-                except urllib.error.HTTPError as error:
-                    with error:
-                        return error.code, "", ""
-
-            found, kind, text = await to_thread.run_sync(get)
-            assert found == status
-            if status == 200:
-                assert kind == "text/plain; version=0.0.4; charset=utf-8"
-                assert "kdp_build_info" in text
-            assert (await plugin.stop())[0] == 0

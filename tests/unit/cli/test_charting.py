@@ -150,26 +150,6 @@ def test_what_was_given_is_a_default_and_the_rest_a_comment(target: str, tmp_pat
         assert (re.search(rf"^  (# )?{setting.key}:", text, re.MULTILINE) is not None) is offers, name
 
 
-def test_a_configuration_file_becomes_values(target: str, tmp_path: Path) -> None:
-    (tmp_path / "kdp.yaml").write_text("log-level: debug\nreplicas-for: {b*: 3, a*: 2}\nset: {count: 5}\n")
-    made = chart(tmp_path, target, "--config", tmp_path / "kdp.yaml", "--set=kind=b")
-
-    assert values(made)["config"] == {
-        "log-level": "debug",
-        "replicas-for": "b*=3,a*=2",
-        "set": {"count": 5, "kind": "b"},
-    }
-    assert values(made)["files"] == {}
-
-
-def test_a_file_that_a_parameter_names_is_a_value(target: str, tmp_path: Path) -> None:
-    (tmp_path / "some file.txt").write_text("text\n")
-    made = chart(tmp_path, target, f"--set=file={tmp_path}/some file.txt")
-
-    assert values(made)["files"] == {"some-file.txt": "text\n"}
-    assert values(made)["config"]["set"] == {"file": "/etc/kdp/some-file.txt"}
-
-
 def test_the_schema_has_the_type_of_each_parameter_and_lets_nothing_else_through(target: str, tmp_path: Path) -> None:
     made = chart(tmp_path, target)
 
@@ -191,22 +171,6 @@ def test_the_schema_has_the_type_of_each_parameter_and_lets_nothing_else_through
     assert "host" not in found
     assert "In this chart only a, b, because" in parameters["properties"]["kind"]["description"]
     assert all(each["description"] for each in parameters["properties"].values())
-
-
-def test_a_parameter_without_a_default_is_required_until_it_is_given(target: str, tmp_path: Path) -> None:
-    target = target.replace("Widgets", "Needy")
-
-    made = chart(tmp_path, target, "--set=count=2", "--name=kdp-needy")
-
-    assert "required" not in schema(made, "config", "set")
-    assert values(made)["config"]["set"] == {"count": 2}
-    assert values(made)["test"] == {"enabled": False, "resource": ""}
-
-
-def test_a_parameter_that_was_given_and_changes_the_rights_is_held_to_its_value(target: str, tmp_path: Path) -> None:
-    made = chart(tmp_path, target, "--set=raw=true")
-
-    assert schema(made, "config", "set")["properties"]["raw"]["const"] is True
 
 
 def test_braces_of_a_target_are_no_template(tmp_path: Path) -> None:

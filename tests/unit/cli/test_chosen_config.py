@@ -93,32 +93,6 @@ def test_without_an_answer_the_one_of_before_is_used_else_the_default(folder: Pa
     assert ConfigChoice(folder, "other", state_dir=tmp_path / "state").first() == folder / "default.yaml"
 
 
-def test_without_any_file_that_fits_it_is_refused(folder: Path) -> None:
-    (folder / "default.yaml").unlink()
-
-    with pytest.raises(ConfigurationError, match="the API server did not answer"):
-        choice(folder).first()
-    chosen = choice(folder)
-    chosen.take({})
-    with pytest.raises(ConfigurationError, match=f"the node has no label {KEY}, and names no configuration"):
-        chosen.first()
-
-
-def test_a_changed_label_and_a_changed_file_show(folder: Path) -> None:
-    chosen = choice(folder)
-    chosen.take({})
-    marks = [chosen.mark()]
-    chosen.take({KEY: "shared"})
-    marks.append(chosen.mark())
-    (folder / "..data/shared.yaml").write_text("log-level: debug\n")
-    marks.append(chosen.mark())
-    chosen.take({KEY: "nosuch"})
-    marks.append(chosen.mark())
-
-    assert len(set(marks)) == 4
-    assert chosen.mark() == marks[-1]
-
-
 @pytest.mark.parametrize(
     ("key", "place", "sentence"),
     [

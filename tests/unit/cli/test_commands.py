@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner
 
 from kdp.cli.app import kdp
-from kdp.daemon.settings import SETTINGS
 
 TARGET = """
 import time
@@ -51,15 +50,6 @@ class Unnamed(kdp.DeviceBackend):
 def target(tmp_path: Path) -> str:
     (tmp_path / "widgets.py").write_text(TARGET)
     return f"{tmp_path}/widgets.py:Widgets"
-
-
-def test_help_of_run_names_every_flag_variable_and_exit_code() -> None:
-    result = CliRunner().invoke(kdp, ["run", "--help"], prog_name="kdp", terminal_width=200)
-    assert result.exit_code == 0
-    for setting in SETTINGS.values():
-        assert setting.flag in result.output
-        assert f"[{setting.variable}]" in result.output
-    assert "3  the plugin directory is unlinked" in result.output
 
 
 def test_devices_as_json_has_the_promised_shape(target: str) -> None:
@@ -101,15 +91,6 @@ def test_devices_as_a_table_has_whole_lines_in_a_pipe(target: str) -> None:
     assert "w0  Unhealthy (fan failed)" in w0
     assert "/dev/null 1 mount W=1 1 annotation 1 hook" in w1
     assert "model=[bold]x memory=8Gi" in w1
-
-
-def test_no_devices_is_an_answer_too(target: str) -> None:
-    result = CliRunner().invoke(kdp, ["devices", target, "--set", "count=0"])
-    assert (result.exit_code, result.output) == (0, "example.com/widget: 0 devices, 0 healthy\n")
-    result = CliRunner().invoke(kdp, ["devices", target.replace(":Widgets", ":Unnamed")])
-    assert (result.exit_code, result.output) == (0, "no devices, and the class names no resource of its own\n")
-    result = CliRunner().invoke(kdp, ["devices", target, "--set", "count=0", "--output", "json"])
-    assert json.loads(result.output) == {"resources": {"example.com/widget": []}}
 
 
 @pytest.mark.parametrize(

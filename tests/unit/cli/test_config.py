@@ -47,12 +47,6 @@ def test_a_file_that_was_emptied_is_refused(tmp_path: Path) -> None:
     assert read(written(tmp_path, name, nothing)) == ConfigFile()
 
 
-def test_no_file_and_a_file_of_comments_say_nothing(tmp_path: Path) -> None:
-    assert read(None) == ConfigFile()
-    assert read(written(tmp_path, "c.yaml", "# nothing yet\n")) == ConfigFile()
-    assert read(written(tmp_path, "c.yaml", "set:\nhttp:\n")) == ConfigFile()
-
-
 ALIASES = "set:\n  a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"  {b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)
 )
@@ -116,14 +110,6 @@ def test_what_is_no_file_for_people_is_refused_and_nobody_waits(tmp_path: Path, 
         read(path)
 
 
-def test_a_mounted_config_map_is_read(tmp_path: Path) -> None:
-    (tmp_path / "..2026").mkdir()
-    (tmp_path / "..2026/c.yaml").write_text("poll-interval: 10\n")
-    (tmp_path / "..data").symlink_to("..2026")
-    (tmp_path / "c.yaml").symlink_to("..data/c.yaml")
-    assert read(tmp_path / "c.yaml").settings["poll_interval"].value == 10
-
-
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -144,9 +130,3 @@ def test_what_yaml_1_1_takes_for_something_else_is_what_was_written(
         return
     with pytest.raises(ConfigurationError, match=sentence):
         resolve([read(path).settings])
-
-
-def test_an_error_of_yaml_says_line_and_column_and_no_unicode_string(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"at line 1, column 5") as caught:
-        read(written(tmp_path, "c.yaml", "a: ["))
-    assert "<unicode string>" not in str(caught.value)

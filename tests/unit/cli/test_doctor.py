@@ -72,13 +72,6 @@ def test_the_exit_code_is_that_of_the_worst_answer(
     assert "           why: It does not." in invoke(tmp_path, "--all").stdout
 
 
-def test_programs_get_all_fields(tmp_path: Path) -> None:
-    found = found_by(tmp_path)
-    assert found["kubelet-directory"]["answer"] == "failed"
-    assert set(found["kubelet-directory"]) == {"id", "title", "why", "answer", "seen", "remedy"}
-    assert "kdp doctor --kubelet-root DIR" in found["kubelet-directory"]["remedy"]
-
-
 @pytest.mark.parametrize("arguments", [["--poll-interval", "3"], ["a", "b"]])
 def test_a_wrong_option_has_a_code_of_its_own(tmp_path: Path, arguments: list[str]) -> None:
     result = invoke(tmp_path, *arguments)
@@ -131,13 +124,6 @@ def test_a_bad_configuration_file_keeps_no_answer_back(tmp_path: Path, text: str
     (tmp_path / "c.yaml").write_text(f"state-dir: {tmp_path}\n")
     assert found_by(tmp_path, f"--config={tmp_path}/c.yaml")["configuration-file"]["answer"] == "ok"
     assert found_by(tmp_path)["configuration-file"]["answer"] == "not known"
-
-
-def test_without_sockets_no_plugin_is_asked(tmp_path: Path) -> None:
-    assert "does not exist" in found_by(tmp_path, "--socket", "none")["plugin"]["seen"]
-    (tmp_path / "s").mkdir()
-    assert "no plugin has a socket" in found_by(tmp_path, "--socket", "none")["plugin"]["seen"]
-    assert "No such file" in found_by(tmp_path, "--socket", str(tmp_path / "a.sock"))["plugin"]["seen"]
 
 
 def test_a_target_that_hangs_keeps_nobody_waiting(tmp_path: Path, figure: Callable[[str, float, str], None]) -> None:

@@ -85,18 +85,6 @@ def test_it_says_so_to_programs(run: Run) -> None:
     }
 
 
-def test_there_may_be_no_choice(run: Run) -> None:
-    result = run("Gpus", "--size", "2", "--must-include", "gpu-1,gpu-2", "--policy", "first")
-    assert result.output.splitlines()[1].split() == ["OBJECTIVE", "CHOSEN"]
-    told = json.loads(run("Gpus", "--size", "4", "--output", "json").output)
-    assert told["runner_up"] is None
-
-
-def test_replicas_are_chosen_as_they_are_served(run: Run) -> None:
-    result = run("Gpus", "--size", "2", "--replicas", "2", "--replica-placement", "distinct")
-    assert result.output.startswith("gpu-0::0, gpu-3::0: 2 of 8, by policy distinct-linked")
-
-
 def test_a_resource_is_named_where_there_are_several(run: Run) -> None:
     assert (
         "--resource: must be given, as the devices are of several"

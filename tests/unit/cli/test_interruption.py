@@ -11,13 +11,6 @@ import pytest
 from kdp.cli.interruption import Interrupted, unless_interrupted
 
 
-async def test_work_that_ends_by_itself_gives_what_it_returns() -> None:
-    async def work() -> int:
-        return 7
-
-    assert await unless_interrupted(work) == 7
-
-
 async def test_what_the_work_raises_is_in_no_group() -> None:
     async def work() -> None:
         raise KeyError("its own")

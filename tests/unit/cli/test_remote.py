@@ -85,12 +85,6 @@ def test_it_shows_the_last_events() -> None:
     )
 
 
-def test_a_path_of_a_proxy_stays_in_front() -> None:
-    with answering(HEAD, b"{}") as (url, asked):
-        assert ask(check_url(f"{url}/api/proxy/")) == (0, "{}")
-    assert asked[0].startswith(b"GET /api/proxy/status.json HTTP/1.1\r\n")
-
-
 @pytest.mark.parametrize(
     "url",
     ["10.0.0.7:8080", "ftp://a", "http://a:99999", "http://a\n"],
@@ -118,12 +112,6 @@ def test_any_other_server_is_told_from_a_plugin() -> None:
     with answering(b"SSH-2.0-OpenSSH_9.2\r\n") as (url, _):
         code, text = ask(url)
         assert (code, text) == (1, f"{url}: BadStatusLine; is the plugin running, and are its probes answered there?\n")
-
-
-def test_nobody_who_listens_is_said() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    assert ask(url) == (1, f"{url}: Connection refused; is the plugin running, and are its probes answered there?\n")
 
 
 def test_an_answer_that_drips_is_given_up_as_a_whole() -> None:

@@ -13,7 +13,6 @@ from click.testing import CliRunner
 
 from kdp.cli.app import kdp
 from kdp.hardware import Host
-from kdp.testing import SysfsTree
 
 RECORDED = Path(__file__).parents[2] / "data/hardware"
 
@@ -123,12 +122,6 @@ def test_variables_that_are_meant_for_a_class_keep_nobody_from_a_snapshot_withou
     assert file.exists()
 
 
-def test_a_class_that_does_not_take_a_host_is_told(module: str, tmp_path: Path) -> None:
-    said = run("snapshot", f"{module}:Blind", "-o", tmp_path / "n.tar.gz")
-    assert "has no parameter of type kdp.hardware.Host, so nobody knows what it reads" in said
-    assert Host.of_snapshot(tmp_path / "n.tar.gz").device_type("/dev/null") == "char"
-
-
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -157,13 +150,3 @@ def test_run_without_its_snapshot_ends_with_one_sentence(module: str) -> None:
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 2
     assert ended.stderr == "Error: snapshot /none: cannot be read (No such file or directory)\n"
-
-
-def test_an_unpacked_node_serves_as_a_root(module: str, tmp_path: Path) -> None:
-    tree = SysfsTree(tmp_path / "node", snapshot=RECORDED / "rxe-6.1-active.tar.gz")
-    tree.fail("/sys/class/infiniband/rxe1/ports/1/state")
-    tree.vanish("/sys/class/infiniband/rxe0")
-    said = run("devices", f"{module}:Rdma", "--host-root", tree.host.root, "--output", "json")
-    reasons = [device["reason"] for device in json.loads(said)["resources"]["example.com/rdma"]]
-    assert reasons[0] == "port 1 is /sys/class/infiniband/rxe0/ports/1/state is not there"
-    assert reasons[1].endswith("/ports/1/state cannot be read: Input/output error")

@@ -215,13 +215,6 @@ def test_a_variable_finds_its_parameter_in_any_case(write: Write) -> None:
     assert recipe.arguments["count"] == 5
 
 
-def test_equal_values_make_equal_recipes(write: Write) -> None:
-    classes = loaded(write, "Widgets")
-    first, second, other = (assign(classes, given(path="x", count=n), host=HOST) for n in ("3", 3, 4))
-    assert first == second
-    assert first != other
-
-
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
@@ -279,10 +272,3 @@ def test_who_ends_the_command_ends_it_in_a_constructor_too() -> None:
 
     with pytest.raises(end):
         Recipe("x", Interrupted, {}).make()
-
-
-def test_a_constructor_that_refuses_a_value_is_told_in_its_own_words(write: Write) -> None:
-    (recipe,) = assign(loaded(write, "Picky"), given(resource="widget"), host=HOST)
-    with pytest.raises(ConfigurationError) as caught:
-        recipe.make()
-    assert str(caught.value) == "target 'Picky': resource 'widget' has no domain"

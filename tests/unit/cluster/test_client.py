@@ -5,7 +5,6 @@ import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
@@ -127,30 +126,6 @@ async def test_refusal_is_a_sentence(server: HttpServer, api: KubeApi, status: i
     assert str(caught.value).startswith("create resourceslices s1: ")
     assert words in str(caught.value)
     assert len(str(caught.value)) < 600
-
-
-async def test_an_admission_policy_speaks_for_itself(server: HttpServer, api: KubeApi) -> None:
-    message = "ValidatingAdmissionPolicy 'own-node' with binding 'own-node' denied request: not your node"
-    server.reply = lambda _: Answer(status=403, body={"message": message, "reason": "Forbidden"})
-    with pytest.raises(ApiError, match=r"denied request: not your node$"):
-        await api.create_slice(ITEM)
-
-
-async def test_how_long_to_wait_is_said_in_seconds_as_a_date_or_in_the_body(server: HttpServer, api: KubeApi) -> None:
-    answers = [
-        Answer(status=429, body={}, headers={"Retry-After": "7"}),
-        Answer(status=429, body={}, headers={"Retry-After": formatdate(usegmt=True)}),
-        Answer(status=429, body={"details": {"retryAfterSeconds": 3}}),
-        Answer(status=429, body={}, headers={"Retry-After": "soon"}),
-        Answer(status=502, body=b"<html>proxy</html>"),
-    ]
-    server.reply = lambda _: answers[len(server.asked) - 1]
-    found: list[float | None] = []
-    for _ in answers:
-        with pytest.raises(ApiError) as caught:
-            await api.version()
-        found.append(caught.value.retry_after)
-    assert found == [7.0, 0.0, 3.0, None, None]
 
 
 @pytest.mark.parametrize("status", [409, 429, 503])

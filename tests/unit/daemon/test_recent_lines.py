@@ -16,21 +16,13 @@ from kdp.daemon import logs
 from kdp.daemon.pages import log_page
 from kdp.daemon.parsers import Address
 from kdp.daemon.probes import Probes, Readiness
-from kdp.daemon.recent_lines import MOST_BYTES, MOST_LINES, RecentLines
+from kdp.daemon.recent_lines import MOST_BYTES, RecentLines
 from kdp.daemon.settings import Settings
 from kdp.daemon.stderr_handler import StderrHandler
 from kdp_testkit.patience import PATIENCE
 
 from .test_logs import new_process
 from .test_probes import asked
-
-
-def test_the_last_lines_stay() -> None:
-    recent = RecentLines()
-    for number in range(MOST_LINES + 3):
-        recent.add(b"%d\n" % number)
-    lines = recent.text().splitlines()
-    assert (len(lines), lines[0], lines[-1]) == (MOST_LINES, "3", str(MOST_LINES + 2))
 
 
 def test_bytes_are_bounded_too_and_a_long_line_is_cut() -> None:

@@ -22,7 +22,6 @@ from kdp.daemon.parsers import Address
 from kdp.daemon.plan import Plan, check_backends
 from kdp.daemon.serving import Daemon, serve
 from kdp.daemon.settings import Settings
-from kdp.errors import PluginDirectoryGoneError
 from kdp.supervision.health import DeviceHealth, HealthState
 from kdp_testkit.patience import PATIENCE
 
@@ -71,11 +70,6 @@ def test_the_same_object_twice_is_refused() -> None:
     backend = Unnamed()
     with pytest.raises(ConfigurationError, match="Unnamed: the same object was given twice"):
         check_backends([backend, backend])
-
-
-def test_backends_of_different_resources_go_together() -> None:
-    backends = [Widgets(), Unnamed(), Unnamed()]
-    assert check_backends(backends) == tuple(backends)
 
 
 def test_thresholds_that_contradict_a_backends_own_are_refused_before_anything_runs() -> None:
@@ -253,14 +247,6 @@ async def test_a_new_probe_address_that_cannot_be_had_does_not_end_the_process(
         assert daemon._rejection is not None
         assert "http address '192.0.2.1:80'" in daemon._rejection.reason
     assert "the configuration of before stays in force: http address '192.0.2.1:80'" in caplog.text
-
-
-async def test_a_gone_directory_is_raised_as_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = PluginDirectoryGoneError("gone")
-    monkeypatch.setattr(services, "_plugins", lambda plan, counts, history: StandIn(plan, gone))
-    with pytest.raises(PluginDirectoryGoneError) as caught:
-        await Daemon(Plan((Widgets(),), Settings())).serve()
-    assert caught.value is gone
 
 
 async def test_serve_stops_when_cancelled_and_leaves_signals_and_logs_alone(

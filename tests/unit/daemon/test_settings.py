@@ -40,14 +40,6 @@ def test_every_directory_follows_the_root_unless_it_is_given() -> None:
     assert paths.pods_api_dir == Path("/p")
 
 
-def test_every_setting_has_a_variable_a_flag_and_a_help_text() -> None:
-
-    for setting in SETTINGS.values():
-        assert setting.variable.startswith("KDP_")
-        assert setting.flag.startswith("--")
-        assert setting.help.endswith(".")
-
-
 @pytest.mark.parametrize(
     ("text", "value"),
     [(":8080", Address("", 8080)), ("[::1]:9", Address("::1", 9))],
@@ -103,20 +95,11 @@ def test_thresholds_are_text_a_mapping_or_a_policy(value: object) -> None:
     assert HealthPolicy().changed(numbers) == HealthPolicy(hold_down=30, flaps=None)
 
 
-@pytest.mark.parametrize("value", ["never", None])
-def test_polling_can_be_switched_off(value: object) -> None:
-    assert resolve([from_keywords({"poll_interval": value}, function="kdp.run")]).poll_interval is None
-
-
 def test_nothing_is_saved_if_nothing_is_to_be() -> None:
     assert resolve([]).state_dir == Path("/var/lib/kdp")
     assert resolve([from_environment({"KDP_STATE_DIR": "none"})]).state_dir is None
     assert resolve([from_keywords({"state_dir": None}, function="kdp.serve")]).state_dir is None
     assert resolve([from_keywords({"state_dir": "/s"}, function="kdp.run")]).state_dir == Path("/s")
-
-
-def test_other_keywords_that_are_none_count_as_not_given() -> None:
-    assert resolve([from_keywords({"http": None}, function="kdp.serve"), {}]) == Settings()
 
 
 def test_an_unknown_keyword_is_refused_with_the_known_ones() -> None:
@@ -269,8 +252,3 @@ def test_what_is_done_in_the_cluster_needs_its_settings(given: dict[str, str], s
     with pytest.raises(ConfigurationError) as caught:
         resolve([{name: Given(name, value) for name, value in given.items()}])
     assert str(caught.value).startswith(sentence)
-
-
-def test_nothing_is_asked_of_the_cluster_by_default() -> None:
-    assert not resolve([NODE]).asks_cluster
-    assert resolve([{"events": Given("here", "on"), **NODE}]).asks_cluster

@@ -67,17 +67,6 @@ def test_a_nodes_link_was_followed_in_the_pod_that_has_the_nodes_files(tmp_path:
     assert told(cdi.directory(node)) == ("ok", f"{tmp_path}/host/rundir/cdi is writable | ")
 
 
-def test_cdi_that_is_off_and_that_nobody_needs(tmp_path: Path) -> None:
-    written(tmp_path / CONFIG, 'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = false')
-    assert told(cdi.runtime(node_in(tmp_path)))[0] == "ok"
-
-
-def test_other_runtimes(tmp_path: Path) -> None:
-    assert told(cdi.runtime(node_in(tmp_path)))[0] == "not known"
-    written(tmp_path / "host/etc/crio/crio.conf", "")
-    assert "CRI-O" in told(cdi.runtime(node_in(tmp_path)))[1]
-
-
 def test_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = node_in(tmp_path)
     assert told(cdi.directory(node))[0] == "ok"
@@ -127,11 +116,6 @@ def test_a_directory_that_could_not_be_made_was_ok(
     monkeypatch.setattr(cdi, "why_no_file", lambda path: "No space left on device")
     found, text = told(cdi.directory(node))
     assert (found, "No space left on device | make room there: df -h" in text) == (verdict, True)
-
-
-def test_files_in_order(tmp_path: Path) -> None:
-    assert told(cdi.files(node_in(tmp_path)))[0] == "ok"
-    assert told(cdi.files(with_file(tmp_path)))[1] == "1 CDI file of kdp, all valid | "
 
 
 @pytest.mark.parametrize(

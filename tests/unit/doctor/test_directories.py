@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from kdp.doctor import directories
-from kdp.doctor.rights import let_write
 
 from .samples import node_in, told, written
 
@@ -48,31 +47,6 @@ def test_a_state_directory_that_cannot_be_made_was_not_known(tmp_path: Path, mon
         "warning",
         True,
     )
-
-
-def test_what_lets_a_user_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    owner = os.geteuid()
-    tmp_path.chmod(0o500)
-    assert let_write(tmp_path) == f"its owner lacks the right: chmod u+rwx {tmp_path}"
-    assert let_write(tmp_path / "a").endswith(
-        f"make it for the plugin's user, as root: install -d -m 0700 -o {owner} {tmp_path}/a"
-    )
-    monkeypatch.setattr(os, "geteuid", lambda: owner + 4711)
-    first = f"run this as root, or if the plugin itself runs as user {owner + 4711}, "
-    given = f"{first}give it to the plugin's user: chown {owner + 4711} {tmp_path}"
-    assert let_write(tmp_path) == f"{given} && chmod u+rwx {tmp_path}"
-    tmp_path.chmod(0o700)
-    assert let_write(tmp_path) == given
-
-
-def test_a_state_directory_of_somebody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "state").mkdir()
-    monkeypatch.setattr(os, "geteuid", lambda: 4711)
-    monkeypatch.setattr(directories, "may_write", lambda path: True)
-    verdict, text = told(directories.state(node_in(tmp_path)))
-    assert (verdict, "and this process is user 4711 | give it" in text) == ("warning", True)
-    monkeypatch.setattr(os, "geteuid", lambda: 0)  # root may use each directory
-    assert told(directories.state(node_in(tmp_path)))[0] == "ok"
 
 
 @pytest.mark.parametrize(

@@ -119,20 +119,6 @@ def test_a_text_that_is_no_document(tmp_path: Path, text: str) -> None:
     assert plugin_of(tmp_path, 1, "").problem == "it closed the connection"
 
 
-def test_a_value_is_made_once_also_if_that_fails() -> None:
-    calls: list[int] = []
-
-    def fail() -> int:
-        calls.append(1)
-        raise ValueError("x")
-
-    value = Once(fail)
-    for _ in range(2):
-        with pytest.raises(ValueError, match="x"):
-            value()
-    assert calls == [1]
-
-
 def test_several_plugins_are_asked_beside_each_other(tmp_path: Path) -> None:
     together = threading.Barrier(3)
 

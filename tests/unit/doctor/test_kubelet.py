@@ -38,13 +38,6 @@ def test_a_directory_that_the_command_line_of_a_kubelet_names(tmp_path: Path) ->
         assert "/data/k/device-plugins" in told(kubelet.directory(node_in(tmp_path)))[1]
 
 
-def test_something_else_than_a_directory(tmp_path: Path) -> None:
-    node = node_in(tmp_path)
-    written(node.paths.device_plugin_dir, "")
-    assert told(kubelet.directory(node))[0] == "failed"
-    assert "is no directory | remove it" in told(kubelet.directory(node))[1]
-
-
 def test_a_directory_in_order(tmp_path: Path) -> None:
     node = node_in(tmp_path)
     plugin_dir(node)
@@ -64,11 +57,6 @@ def test_a_directory_that_was_removed_under_its_mount(tmp_path: Path) -> None:
         os.close(held)
     assert verdict == "failed"
     assert "this container still has the old one | make a new container" in text
-
-
-def test_without_a_directory_its_details_are_not_known(tmp_path: Path) -> None:
-    assert told(kubelet.pinned(node_in(tmp_path)))[0] == "not known"
-    assert told(kubelet.writable(node_in(tmp_path)))[0] == "not known"
 
 
 def test_a_directory_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,13 +51,6 @@ def test_memory(tmp_path: Path) -> None:
     assert told(process.memory(node))[0] == "ok"
 
 
-def test_memory_of_the_older_control_groups(tmp_path: Path) -> None:
-    written(tmp_path / "self/cgroup", "5:cpu:/x\n7:memory:/pod\nnonsense\n")
-    written(tmp_path / "cgroup/memory/pod/memory.limit_in_bytes", str(100 << 20))
-    written(tmp_path / "cgroup/memory/pod/memory.usage_in_bytes", str(99 << 20))
-    assert told(process.memory(node_in(tmp_path)))[0] == "warning"
-
-
 @pytest.mark.parametrize(
     ("number", "verdict", "said"),
     [

@@ -61,12 +61,6 @@ def test_a_resource_without_a_stream(tmp_path: Path) -> None:
     assert told(resources.registered(node_in(tmp_path, status())))[0] == "warning"
 
 
-def test_a_driver_is_registered_and_has_no_resource_name(tmp_path: Path) -> None:
-    driver = status(resource(device("w0"), name="w.example.com", state="published"), mode="dra")
-    assert told(resources.registered(node_in(tmp_path, driver)))[0] == "ok"
-    assert told(resources.name(node_in(tmp_path, driver)))[0] == "not known"
-
-
 def test_a_name_that_the_kubelet_refuses(tmp_path: Path) -> None:
     target = Once(lambda: Target(label="W", resources=("widget",), needs=None))
     verdict, text = told(resources.name(node_in(tmp_path, target=target)))
@@ -153,12 +147,6 @@ def test_a_change_that_is_under_way_is_no_difference(tmp_path: Path, kubelet_lis
     answers = iter([status(resource(device("w0"), device("w1"))), GOOD])
     node = node_in(tmp_path, GOOD, ask=lambda path: (0, json.dumps(next(answers))))
     kubelet_lists[RESOURCE] = frozenset({"w0"})
-    with listening(node.paths.pod_resources_socket):
-        assert told(listing.same(node))[0] == "ok"
-
-
-def test_a_list_that_is_cut_off_is_not_compared(tmp_path: Path, kubelet_lists: dict[str, frozenset[str]]) -> None:
-    node = node_in(tmp_path, status(resource(device("w0"), devices=2)))
     with listening(node.paths.pod_resources_socket):
         assert told(listing.same(node))[0] == "ok"
 

@@ -41,12 +41,6 @@ def test_a_kubelet_sock_that_nobody_listens_on(tmp_path: Path) -> None:
     assert told(sockets.kubelet_answers(node))[0] == "not known"
 
 
-def test_a_kubelet_sock_that_is_a_file(tmp_path: Path) -> None:
-    node = node_in(tmp_path)
-    written(node.paths.kubelet_socket, "")
-    assert "is not a socket" in told(sockets.kubelet_socket(node))[1]
-
-
 def test_a_kubelet_that_does_nothing(tmp_path: Path) -> None:
     node = node_in(tmp_path)
     with listening(node.paths.kubelet_socket):

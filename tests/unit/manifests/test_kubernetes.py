@@ -9,8 +9,8 @@ import pytest
 from kdp.daemon.parsers import Address
 from kdp.errors import InvalidValueError
 from kdp.manifests.deployment import Deployment, Folder
-from kdp.manifests.kubernetes import base, daemon_set, security_level
-from kdp.manifests.placement import LabelRule, Placement
+from kdp.manifests.kubernetes import base, daemon_set
+from kdp.manifests.placement import Placement
 from kdp.model.backend import Needs
 
 PLACEMENT = Placement(image="registry.example.com/widgets:1")
@@ -66,13 +66,6 @@ def test_kubernetes_takes_nothing_of_an_argument_for_a_variable() -> None:
     made = container(daemon_set(deployment(options=("--set=name=$(HOME) and $$",)), PLACEMENT))
 
     assert made["args"] == ["run", "widgets", "--set=name=$$(HOME) and $$$$"]
-
-
-def test_a_capability_is_added_to_none() -> None:
-    security = container(daemon_set(deployment(needs=Needs(capabilities=("NET_ADMIN",))), PLACEMENT))["securityContext"]
-
-    assert security["capabilities"] == {"drop": ["ALL"], "add": ["NET_ADMIN"]}
-    assert security["allowPrivilegeEscalation"] is False
 
 
 def test_only_to_open_a_node_it_is_privileged_as_the_api_takes_it() -> None:
@@ -145,24 +138,6 @@ def test_what_is_read_only_is_so_below_mounts_too() -> None:
     assert not any("mountPropagation" in mount for mount in mounts.values())
 
 
-def test_files_are_mounted_as_a_directory() -> None:
-    made = daemon_set(deployment(files={"w.yaml": "a: 1\n"}), PLACEMENT)
-
-    assert [each["kind"] for each in made] == ["NetworkPolicy", "ConfigMap", "DaemonSet"]
-    assert made[1]["data"] == {"w.yaml": "a: 1\n"}
-    (mount,) = [each for each in container(made)["volumeMounts"] if each["name"] == "config"]
-    assert mount == {"name": "config", "mountPath": "/etc/kdp", "readOnly": True}
-    assert kustomization(deployment(files={"w.yaml": "a: 1\n"}))["configMapGenerator"] == [
-        {"name": "kdp-widgets", "files": ["w.yaml"]}
-    ]
-    assert "configMapGenerator" not in kustomization(deployment())
-    assert [*base(deployment(files={"w.yaml": "a: 1\n"}), PLACEMENT)] == [
-        "kustomization.yaml",
-        "network-policy.yaml",
-        "daemonset.yaml",
-    ]
-
-
 def test_it_needs_no_account_and_is_there_before_the_pods_that_want_its_devices() -> None:
     made = daemon_set(deployment(), PLACEMENT)
 
@@ -172,28 +147,6 @@ def test_it_needs_no_account_and_is_there_before_the_pods_that_want_its_devices(
     assert made[-1]["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"] == 0
     assert "serviceAccountName" not in pod(made)
     assert not {"hostNetwork", "hostPID"} & {*pod(made)}
-
-
-def test_where_it_runs_is_the_admins_choice() -> None:
-    chosen = placement(
-        namespace="widgets",
-        node_rules=(LabelRule.parse("example.com/widget=true"),),
-        runtime_class="nvidia",
-        selinux_type=None,
-        priority_class="high",
-        pull_secrets=("registry",),
-    )
-    made = daemon_set(deployment(needs=Needs(host_network=True)), chosen)
-
-    assert made[0]["metadata"]["namespace"] == "widgets"
-    assert pod(made)["nodeSelector"] == {"example.com/widget": "true"}
-    assert pod(made)["runtimeClassName"] == "nvidia"
-    assert pod(made)["hostNetwork"] is True
-    assert "seLinuxOptions" not in container(made)["securityContext"]
-    assert pod(made)["priorityClassName"] == "high"
-    assert pod(made)["imagePullSecrets"] == [{"name": "registry"}]
-    assert "affinity" not in pod(made)
-    assert "priorityClassName" not in pod(daemon_set(deployment(), placement(priority_class="")))
 
 
 def test_a_directory_of_which_later_mounts_are_seen_is_not_read_only_below_them() -> None:
@@ -241,16 +194,6 @@ def test_openshift_gives_the_pod_what_it_has_and_no_more() -> None:
     opens = daemon_set(deployment(needs=Needs(opened_nodes=("/dev/hwrng",))), placement(openshift=True))[1]
     assert opens["allowPrivilegedContainer"] is True
     assert "openshift.yaml" in base(deployment(), placement(openshift=True))
-
-
-def test_the_namespaces_level_and_why() -> None:
-    assert security_level(deployment()) == ("privileged", "hostPath volumes")
-    needs = Needs(host_network=True, capabilities=("NET_ADMIN",))
-    assert security_level(deployment(needs=needs, folders=())) == ("privileged", "capabilities, the node's network")
-
-
-def test_who_asks_for_the_nodes_processes_sees_them() -> None:
-    assert pod(daemon_set(deployment(needs=Needs(host_pid=True)), PLACEMENT))["hostPID"] is True
 
 
 @pytest.mark.parametrize(

@@ -84,19 +84,6 @@ def test_a_node_that_systemd_would_ignore_is_refused() -> None:
         text(needs=Needs(opened_nodes=("/run/driver/dev/card",)))
 
 
-def test_a_home_is_shown_only_if_something_in_it_is_read() -> None:
-    driver = Folder(name="h", path="/home/kubernetes/bin/widget", seen_at="/h", why="driver")
-
-    assert settings(text())["ProtectHome"] == ["yes"]
-    assert settings(text(folders=(*FOLDERS, driver)))["ProtectHome"] == ["read-only"]
-    assert settings(text(options=("--config=/root/kdp.yaml",)))["ProtectHome"] == ["read-only"]
-
-
-def test_processes_are_hidden_but_for_who_asks_for_them() -> None:
-    assert settings(text())["ProtectProc"] == ["invisible"]
-    assert "ProtectProc" not in settings(text(needs=Needs(host_pid=True)))
-
-
 def test_the_nodes_tmp_is_not_hidden_from_who_needs_something_there() -> None:
     path = "/tmp/nvidia-mps"
     folder = Folder(name="t", path=path, seen_at=path, why="the backend reads it")
@@ -137,13 +124,6 @@ def test_a_path_with_a_newline_is_refused() -> None:
         InvalidValueError, match=r"path '.*\\nUser=nobody': a systemd unit cannot name it; expected one without"
     ):
         text(folders=(folder,))
-
-
-def test_a_dollar_in_a_path_is_not_doubled() -> None:
-    """It is no argument: nothing expands variables there."""
-    folder = Folder(name="n", path='/opt/$a%b\\c"d', seen_at="/n", writable=True, why="state")
-
-    assert settings(text(folders=(folder,)))["ReadWritePaths"] == ['"/opt/$a%%b\\\\c\\"d"']
 
 
 def test_the_command_must_have_its_whole_path() -> None:

@@ -261,16 +261,6 @@ def described(planner: EvictionPlanner, now: float) -> None:
     assert planner.step(now) == (AskHolders(),)
 
 
-def test_a_pod_is_described_confirmed_and_asked() -> None:
-    planner = EvictionPlanner(EvictionPolicy(after=60.0, limit=1))
-    described(planner, 61.0)
-    planner.observe(facts(62.0), 62.0)
-    assert planner.step(62.0) == (Evict(POD, "u0", "device 0 of a/gpu has failed for 62 s: XID 79"),)
-    planner.answered(POD, "accepted", "", retry_after=0.0, now=63.0)
-    planner.observe(facts(64.0), 64.0)
-    assert planner.step(5000.0) == ()
-
-
 def test_a_budget_is_told_once_and_waited_out() -> None:
     planner = EvictionPlanner(EvictionPolicy(after=60.0, limit=1))
     now, said, evicted = 61.0, list[str](), list[float]()

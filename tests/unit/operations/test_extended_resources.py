@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import kdp
-from kdp.operations.extended_resources import MANAGER, Change, advertising, parse_assignment, parse_name, withdrawing
+from kdp.operations.extended_resources import MANAGER, Change, advertising, parse_assignment, withdrawing
 from kdp_testkit.dra.patches import json_patched
 from kdp_testkit.dra.store import KINDS
 
@@ -47,11 +47,6 @@ def after(subject: Any, change: Change) -> tuple[str | None, str | None]:
 def test_a_wrong_assignment_is_refused_with_the_reason(text: str, words: str) -> None:
     with pytest.raises(kdp.ConfigurationError, match=re.escape(words)):
         parse_assignment(text)
-
-
-def test_a_right_assignment_is_read() -> None:
-    assert parse_assignment("example.com/dongle=4") == (NAME, 4)
-    assert parse_name(NAME) == NAME
 
 
 @pytest.mark.parametrize("status", [None, {}, {"capacity": {}}])
@@ -113,15 +108,6 @@ def test_what_somebody_else_wrote_is_asked_about(writer: str | None, words: str)
     subject = node("3", writer=writer)
     for change in (advertising(subject, NAME, 4, served_by=None), withdrawing(subject, NAME, served_by=None)):
         assert words in (change.question or "")
-
-
-def test_a_node_without_the_resource_has_nothing_to_withdraw() -> None:
-    assert withdrawing(node(), NAME, served_by=None) == Change(before=None, after=None)
-
-
-def test_only_allocatable_left_over_is_withdrawn_too() -> None:
-    subject = node(status={"capacity": {}, "allocatable": {NAME: "4"}})
-    assert after(subject, withdrawing(subject, NAME, served_by=None)) == (None, None)
 
 
 def test_the_patch_fails_if_the_number_or_the_node_changed_meanwhile() -> None:
