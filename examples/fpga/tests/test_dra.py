@@ -48,12 +48,6 @@ def test_a_region_tells_its_function(node_from: NodeFrom) -> None:
     assert "resource.kubernetes.io/pcieRoot" in one
 
 
-def test_functions_are_selected_without_a_resource_for_each(node_from: NodeFrom) -> None:
-    published = _published(Fpga(node_from(NODE).host))
-
-    assert [told["accelerator"]["string"][:3] for told in published.values()] == ["d84", "d84", "f7d"]
-
-
 def test_the_annotation_of_a_region_is_refused_with_what_to_do(node_from: NodeFrom) -> None:
     backend = Fpga(node_from(NODE).host, mode="region")
 
@@ -96,13 +90,6 @@ def test_without_a_programmer_a_board_must_have_the_function(node_from: NodeFrom
         kdp.AllocationError, match=r"^function 1111.*: .* has d84.*run the plugin with programmer=PATH$"
     ):
         _allocated(backend, OTHER)
-
-
-def test_single_functions_are_given_as_they_are_and_take_no_parameters(node_from: NodeFrom) -> None:
-    backend = Fpga(node_from(NODE).host)
-
-    assert backend.config is None
-    assert backend.unused_hooks == ("allocate",)
 
 
 def test_a_function_that_is_no_id_is_told_with_its_field() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -139,21 +138,6 @@ def test_a_blank_accelerator_keeps_the_resource_that_it_had(node: SysfsTree, dig
     assert set(_health(Fpga(node.host, mode="region")).values()) == {"Healthy"}
 
 
-def test_a_blank_interface_keeps_the_resource_that_it_had(node: SysfsTree) -> None:
-    backend = Fpga(node.host, mode="af")
-    before = backend.discover()
-    for place in node.host.glob(f"{ENGINE}/dfl-fme-region.*/fpga_region/region*/compat_id"):
-        node.write(place, "f" * 32)
-
-    devices = backend.discover()
-
-    assert [device.resource for device in devices] == [device.resource for device in before]
-    assert {str(device.health) for device in devices if device.unit == FIRST} == {
-        f"Unhealthy (compat_id is {'f' * 32}: its firmware does not answer)"
-    }
-    assert devices[-1] == before[-1]
-
-
 def test_what_was_programmed_anew_is_of_another_resource(node: SysfsTree) -> None:
     backend = Fpga(node.host)
     backend.discover()
@@ -234,16 +218,6 @@ def test_a_port_that_moved_to_a_virtual_function_has_the_engine_of_the_physical_
     assert str(moved.health) == "Unhealthy (fme_errors is 0x3)"
 
 
-def test_a_board_that_cannot_be_programmed_has_an_accelerator_all_the_same(node: SysfsTree) -> None:
-    for place in node.host.glob(f"{ENGINE}/dfl-fme-region.*"):
-        node.vanish(place)
-
-    first, *_ = Fpga(node.host).discover()
-
-    assert first.resource == "fpga.intel.com/af-d8424dc4a4a3c413f89e433683f9040b"
-    assert [device.id for device in Fpga(node.host, mode="region").discover()] == [SECOND]
-
-
 def test_a_board_whose_driver_is_not_done_yet_gets_no_other_resource(node: SysfsTree) -> None:
     """The ports are there some ten milliseconds before the regions that name the interface."""
     node.vanish(f"/sys/bus/pci/devices/{FIRST}")
@@ -259,23 +233,6 @@ def test_a_board_whose_driver_is_not_done_yet_gets_no_other_resource(node: Sysfs
     for place in regions:
         node.bring_back(node.host.resolve(place))
     assert [device.resource for device in backend.discover()] == [TWO_PORTS, TWO_PORTS, ONE_PORT]
-
-
-def test_a_new_board_that_cannot_be_programmed_is_there_when_that_is_certain(
-    node: SysfsTree, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    node.vanish(f"/sys/bus/pci/devices/{FIRST}")
-    backend = Fpga(node.host)
-    backend.discover()
-    node.bring_back(f"/sys/bus/pci/devices/{FIRST}")
-    for place in node.host.glob(f"{ENGINE}/dfl-fme-region.*"):
-        node.vanish(place)
-    assert len(backend.discover()) == 1
-
-    later = time.monotonic() + 10
-    monkeypatch.setattr(time, "monotonic", lambda: later)
-
-    assert len(backend.discover()) == 3
 
 
 def test_the_older_drivers_names_are_known_too(sysfs_tree: SysfsTree) -> None:

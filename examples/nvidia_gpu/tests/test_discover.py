@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import attrs
@@ -9,7 +7,7 @@ import pytest
 
 import kdp
 from kdp_nvidia_gpu import NvidiaGpu
-from kdp_nvidia_gpu.fake import GpuState, MigState, NvmlState, compile_library
+from kdp_nvidia_gpu.fake import GpuState, MigState, NvmlState
 
 from .conftest import MakeNode
 from .support import MIG, Make, change, found, opened
@@ -181,15 +179,6 @@ def test_a_lost_gpu_stays_listed_with_the_reason_and_comes_back(make: Make) -> N
         assert [*backend.discover()] == before
 
 
-def test_a_gpu_that_is_lost_from_the_start_is_left_out_once(make: Make, caplog: pytest.LogCaptureFixture) -> None:
-    _, backend = make(change(NvmlState(), 0, is_lost=True))
-    with opened(backend):
-        assert [device.id for device in [*backend.discover(), *backend.discover()]] == [GPU(1), GPU(1)]
-    assert caplog.messages == [
-        "GPU 0: it is lost: GPU is lost (NVML error 15); it is left out, since nobody knows which one it is"
-    ]
-
-
 def test_a_lost_gpu_is_not_taken_for_one_that_has_its_index_no_longer(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -288,25 +277,3 @@ def test_a_driver_that_is_unloaded_closes_the_backend(make: Make) -> None:
         node.set(attrs.evolve(node.state, failing=(("nvmlDeviceGetCount_v2", 9, -1),)))
         with pytest.raises(kdp.NotReady, match="the NVIDIA driver is not loaded"):
             backend.discover()
-
-
-OLD = """
-import sys, kdp_nvidia_gpu as example
-from pathlib import Path
-from kdp_nvidia_gpu.fake import FakeNode, NvmlState
-node = FakeNode(Path(sys.argv[1]), library=Path(sys.argv[2]))
-backend = example.NvidiaGpu(node.host, strategies=["device-nodes"], mig="mixed")
-backend.open()
-devices = backend.discover()
-print([(device.id, device.health.is_healthy) for device in devices], backend.links(devices))
-"""
-
-
-def test_a_library_without_newer_functions(library: Path, tmp_path: Path) -> None:
-    """In a process of its own: the library that a process has loaded stays."""
-    old = compile_library(tmp_path, old=True)
-    done = subprocess.run(
-        [sys.executable, "-c", OLD, str(tmp_path / "node"), str(old)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == f"{[(GPU(0), True), (GPU(1), True)]} {{{(GPU(0), GPU(1))!r}: 10.0}}\n"

@@ -14,7 +14,6 @@ import kdp
 from kdp.dra.publishing.limits import Limits
 from kdp.dra.publishing.slices import Pool, pool_slices
 from kdp_nvidia_gpu import NvidiaGpu
-from kdp_nvidia_gpu.events import Event
 from kdp_nvidia_gpu.fake import FakeNode, GpuState, NvmlState
 from kdp_nvidia_gpu.nvml import pynvml
 
@@ -175,18 +174,6 @@ def test_if_the_second_half_cannot_be_made_the_first_is_destroyed(dynamic: tuple
         assert there() == []
 
 
-def test_a_leftover_in_the_way_is_destroyed(
-    dynamic: tuple[FakeNode, NvidiaGpu], caplog: pytest.LogCaptureFixture
-) -> None:
-    _, backend = dynamic
-    with opened(backend):
-        backend.allocate(allocation(backend, "1g.18gb-5"))
-        backend.allocate(allocation(backend, "1g.18gb-0"))
-        backend.allocate(allocation(backend, "3g.71gb-4"))
-        assert there() == [("1g.18gb", 0), ("3g.71gb", 4)]
-    assert "MIG instance 1g.18gb-5 is in the way of 3g.71gb-4, and no claim has it" in caplog.text
-
-
 def test_what_is_in_use_is_not_destroyed(dynamic: tuple[FakeNode, NvidiaGpu]) -> None:
     node, backend = dynamic
     with opened(backend):
@@ -227,33 +214,6 @@ def test_after_a_reboot_or_a_loss_there_is_nothing_to_destroy(dynamic: tuple[Fak
         backend.released(allocation(backend, "3g.71gb-0"))
         gone = attrs.evolve(given, devices=(kdp.Device(id=part("3g.71gb-0"), health=kdp.Health.unhealthy("gone")),))
         backend.released(gone)
-
-
-def test_an_error_of_an_instance_is_that_of_its_partition(dynamic: tuple[FakeNode, NvidiaGpu]) -> None:
-    _, backend = dynamic
-    with opened(backend):
-        backend.allocate(allocation(backend, "3g.71gb-4"))
-        backend.discover()
-        targets = backend._watcher._targets  # pyright: ignore[reportPrivateUsage]
-        assert targets(Event(uuid=GPU, xid=48, gi=1, ci=0)) == [part("3g.71gb-4")]
-        assert targets(Event(uuid=GPU, xid=48, gi=7, ci=0)) == [GPU]
-        backend.released(allocation(backend, "3g.71gb-4"))
-        backend.discover()
-        assert targets(Event(uuid=GPU, xid=48, gi=1, ci=0)) == [GPU]
-
-
-def test_what_was_made_is_what_was_offered(make: Make) -> None:
-    """A claim that selects by profile and capacity finds the same devices with ``mixed`` and instances made by hand."""
-    node, dynamic = make(STATE, mig="dynamic")
-    mixed = NvidiaGpu(node.host, strategies=["device-nodes"], mig="mixed")
-    with opened(dynamic):
-        given = allocation(dynamic, "1g.18gb+me-3")
-        dynamic.allocate(given)
-        [offered] = given
-        [made] = [device for device in mixed.discover() if device.unit == GPU]
-    assert made.capacity == offered.capacity
-    assert made.capacity["ofaEngines"] == 1
-    assert {name: made.attributes[name] for name in offered.attributes} == {**offered.attributes, "profile": "1g.18gb"}
 
 
 def test_a_driver_that_does_not_tell_the_places_has_nothing_on_offer_and_that_is_said(

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import kdp
 import kdp.hardware
 from kdp.testing import SysfsTree
 from kdp_rdma import Rdma
-from kdp_rdma.config import Functions, Mode, Selectors, VfSelector, functions_of, read
+from kdp_rdma.config import Functions, Selectors, VfSelector, functions_of, read
 from kdp_rdma.reload import ConfigFile
 
 Write = Callable[[Any], Path]
@@ -186,25 +182,6 @@ def test_what_is_wrong_with_a_file(mode: Literal["pool", "vf"], text: str, sente
     with pytest.raises(kdp.ConfigurationError) as caught:
         read(text, "f", mode)
     assert str(caught.value) == sentence
-
-
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.text(),
-        lambda s: (
-            st.lists(s)
-            | st.dictionaries(
-                st.sampled_from(["configList", "resourceList", "selectors", "vendors", "resourceName", "rdmaHcaMax"]), s
-            )
-        ),
-        max_leaves=8,
-    )
-)
-def test_no_json_raises_anything_else(held: Any) -> None:
-    modes: list[Mode] = ["pool", "hca", "vf"]
-    for mode in modes:
-        with contextlib.suppress(kdp.ConfigurationError):
-            read(json.dumps(held), "f", mode)
 
 
 def test_ranges() -> None:

@@ -55,18 +55,6 @@ def test_a_shared_adapter_gives_whole_gigabits(node: SysfsTree) -> None:
     }
 
 
-@pytest.mark.parametrize("mode", ["pool", "vf"])
-def test_the_other_modes_are_published_too(node: SysfsTree, mode: Any) -> None:
-    published = _published(Rdma(node.host, mode=mode))
-
-    if mode == "vf":
-        own = next(iter(published.values()))["attributes"]
-        assert (own["netdev"], own["parent"]) == ({"string": "eth0v0"}, {"string": "0000:d8:00.0"})
-        assert own["resource.kubernetes.io/pciBusID"] == {"string": "0000:d8:00.2"}
-    else:
-        assert len(published) == 100
-
-
 def test_shares_and_slots_contradict_one_another(node: SysfsTree) -> None:
     with pytest.raises(
         kdp.ConfigurationError, match=r"^shared: is for mode=hca without slots, and here are mode=hca, slots=4"
@@ -91,15 +79,6 @@ def test_a_claim_is_told_of_its_adapters_interface(node: SysfsTree) -> None:
         given.ids[0]: kdp.NetworkData(
             interface_name="ib0", ips=["192.0.2.5/24", "2001:db8::5/64"], hardware_address="0c:42:a1:00:00:01"
         )
-    }
-
-
-def test_of_functions_only_those_with_an_interface_tell_of_it(node: SysfsTree) -> None:
-    given = _claimed(Rdma(node.host, mode="vf", is_rdma=False), count=3)
-
-    assert given.ids == ("0000:d8:00.2", "0000:d8:00.3", "0000:d8:00.4")
-    assert given.network == {
-        "0000:d8:00.2": kdp.NetworkData(interface_name="eth0v0", hardware_address="0c:42:a1:00:00:01")
     }
 
 

@@ -127,13 +127,6 @@ def test_a_representor_below_the_other_function_of_a_bond_kept_the_adapter_healt
     assert (reason or "").startswith("mlx5_bond_0 port 1 is DOWN (Polling")
 
 
-def test_a_port_whose_interface_cannot_be_read_at_first_is_the_one_that_is_left(card_bond: SysfsTree) -> None:
-    card_bond.fail("/sys/class/infiniband/mlx5_bond_0/ports/1/gid_attrs/ndevs/0", errno.EINVAL)
-    _port_down(card_bond)
-    (reason,) = [reason for id_, reason in _reasons(Rdma(card_bond.host, mode="hca")).items() if id_ == ADAPTER]
-    assert (reason or "").startswith("mlx5_bond_0 port 1 is DOWN")
-
-
 _PORTS = [f"/sys/class/infiniband/mlx5_bond_0/ports/{number}/gid_attrs/ndevs/0" for number in (1, 2)]
 _INTERFACES = [
     f"/sys/class/net/{name}/{attribute}"
@@ -165,20 +158,6 @@ def test_an_attribute_that_fails_later_changes_no_verdict(card_bond: SysfsTree, 
             card_bond.heal(attribute)
         else:
             card_bond.write(attribute, kept.decode())
-
-
-def test_an_interface_whose_attribute_fails_later_changes_no_verdict(without_gids: SysfsTree) -> None:
-    backend = Rdma(without_gids.host, mode="hca", ports="all", if_names=["eth0"])
-    for state, reason in (("up", None), ("down", "mlx5_0 uplink eth0 is down")):
-        _state(without_gids, "eth0", state)
-        for name in ("eth0", "eth0_0", "eth0_1"):
-            for attribute in ("phys_port_name", "phys_switch_id", "operstate"):
-                assert _reasons(backend) == {ADAPTER: reason}
-                without_gids.fail(f"/sys/class/net/{name}/{attribute}", errno.EINVAL)
-                assert _reasons(backend) == {ADAPTER: reason}, (name, attribute)
-                without_gids.heal(f"/sys/class/net/{name}/{attribute}")
-    without_gids.fail("/sys/class/net/eth0/operstate", errno.EINVAL)
-    assert _reasons(Rdma(without_gids.host, mode="hca"))[ADAPTER] == "mlx5_0 uplink eth0 is unknown"
 
 
 # -- bonds -------------------------------------------------------------------------------------------------------------
@@ -248,17 +227,6 @@ async def test_the_cards_bond_and_its_other_leg_went_unheard(
             _state(sysfs_tree, changes, state)
             sysfs_tree.link_event(changes, state=state)
             await kubelet.until(allocatable={"rdma/vf": count})
-
-
-def test_soft_roce_on_a_bond_makes_it_no_bond_of_the_card(sysfs_tree: SysfsTree) -> None:
-    _bond(sysfs_tree)
-    path = "/sys/devices/virtual/infiniband/rxe0"
-    files = {"node_guid": GUID(9), "parent": "bond0", "ports/1/state": "4: ACTIVE", "ports/1/link_layer": "Ethernet"}
-    for name, value in files.items():
-        sysfs_tree.write(f"{path}/{name}", value)
-    sysfs_tree.link("/sys/class/infiniband/rxe0", path)
-    _state(sysfs_tree, "ens1", "down")
-    assert _reasons(Rdma(sysfs_tree.host, mode="vf"))[OF_SECOND] == "its uplink: ens1 is down"
 
 
 def test_all_ports_of_the_uplink_were_not_asked_for_in_the_mode_vf(sysfs_tree: SysfsTree) -> None:

@@ -152,26 +152,6 @@ def switchdev(node: SysfsTree) -> SysfsTree:
     return node
 
 
-def test_a_representor_is_no_port_of_the_adapter(switchdev: SysfsTree) -> None:
-    device = found(Rdma(switchdev.host, mode="hca"))[THIRD]
-    assert (device.attributes["interfaces"], device.attributes["ports"]) == ("eth0", 1)
-    for name, value in DOWN.items():
-        switchdev.write(f"/sys/class/infiniband/mlx5_2/ports/1/{name}", value)
-    device = found(Rdma(switchdev.host, mode="hca"))[THIRD]
-    assert (device.health.reason or "").startswith("mlx5_2 port 1 is DOWN")
-    reasons = {device.health.reason for device in Rdma(switchdev.host, mode="vf").discover()}
-    assert len(reasons) == 1
-    assert (reasons.pop() or "").startswith("its uplink: mlx5_2 port 1 is DOWN")
-
-
-def test_a_representor_is_no_uplink(switchdev: SysfsTree, write_config: Write) -> None:
-    switchdev.vanish("/sys/devices/pci0000:d8/0000:d8:00.0/infiniband/mlx5_2")
-    switchdev.write("/sys/class/net/eth0/operstate", "down")
-    devices = Rdma(switchdev.host, mode="vf", is_rdma=False).discover()
-    assert {device.health.reason for device in devices} == {"its uplink: eth0 is down"}
-    assert {device.attributes["parentInterfaces"] for device in devices} == {"eth0"}
-
-
 # -- what is left out is told ------------------------------------------------------------------------------------------
 
 

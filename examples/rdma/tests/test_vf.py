@@ -208,14 +208,6 @@ def test_without_rdma_the_uplink_is_the_interface(node: SysfsTree) -> None:
     assert {device.health.reason for device in backend.discover()} == {"its uplink: eth0 is lowerlayerdown"}
 
 
-def test_what_is_wrong_with_a_function_itself(node: SysfsTree) -> None:
-    backend = Rdma(node.host, mode="vf", is_rdma=False, pf_names=["eth0#1"])
-    node.remove(f"/sys/devices/pci0000:d8/{PASSED}/iommu_group")
-    assert [d.health.reason for d in backend.discover()] == [f"{PASSED} is bound to vfio-pci and in no IOMMU group"]
-    node.remove(f"/sys/devices/pci0000:d8/{PASSED}/driver")
-    assert [d.health.reason for d in backend.discover()] == [f"{PASSED} is bound to no driver"]
-
-
 def test_the_function_that_the_node_itself_uses_is_never_handed_out(node: SysfsTree) -> None:
     header = "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT"
     node.write("/proc/1/net/route", f"{header}\neth0v0 00000000 0102A8C0 0003 0 0 0 00000000 0 0 0")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kdp.cli import asking
 from kdp_testkit.dra import objects
 from kdp_testkit.dra.server import SimulatedApiServer
 
@@ -86,21 +84,6 @@ async def test_labels_come_change_and_go_and_those_of_others_stay(
     assert await labels(server) == {"kubernetes.io/hostname": "node0"}
 
 
-async def test_without_a_target_the_running_plugin_is_asked(
-    server: SimulatedApiServer, run: Kdp, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await made(server)
-    status: dict[str, Any] = {"labels": None, "resources": [{"name": "example.com/widget"}], "node": None}
-    monkeypatch.setattr(asking, "ask", lambda *_: (0, json.dumps(status)))
-    said = await run("node", "label", "--socket", "/run/kdp/plugin.sock", code=2)
-    assert "the plugin runs with --labels off" in said
-    status["labels"] = {"files": [{"labels": {"example.com/widget.count": "7"}}]}
-    await run("node", "label", "--socket", "/run/kdp/plugin.sock")
-    assert (await labels(server))["example.com/widget.count"] == "7"
-    said = await run("node", "label", "--socket", "/run/kdp/plugin.sock", "--set", "count=1", code=2)
-    assert "are for a TARGET" in said
-
-
 async def test_a_resource_is_advertised_and_withdrawn(
     server: SimulatedApiServer, run: Kdp, as_json: Callable[..., Any]
 ) -> None:
@@ -117,27 +100,3 @@ async def test_a_resource_is_advertised_and_withdrawn(
     assert await numbers(server) == (None, None)
     assert "does not have" in await run("node", "withdraw", DONGLE)
     assert (await as_json("node", "withdraw", DONGLE))["changed"] is False
-
-
-async def test_a_node_that_changes_meanwhile_is_looked_at_again(
-    server: SimulatedApiServer, run: Kdp, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await made(server, number="4", writer="kdp-node")
-    api = server.api
-    answer, patches = api.answer, 0
-
-    def changing(request: Any) -> Any:
-        nonlocal patches
-        if request.method == "PATCH":
-            patches += 1
-            if patches == 1:
-                kind = next(kind for kind in api._kinds.values() if kind.plural == "nodes")
-                node = api.store.get(kind, "", "node0")
-                node["status"]["capacity"][DONGLE] = "3"
-                api.store.replace(kind, "", "node0", node)
-        return answer(request)
-
-    monkeypatch.setattr(api, "answer", changing)
-    said = await run("node", "withdraw", DONGLE)
-    assert "of which it had 3" in said
-    assert (patches, await numbers(server)) == (2, (None, None))

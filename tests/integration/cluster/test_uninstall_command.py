@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-import attrs
 import pytest
 
-from kdp.daemon.mode_lock import mark_of
 from kdp_testkit.dra import objects
 from kdp_testkit.dra.server import SimulatedApiServer
 
@@ -183,6 +181,7 @@ async def test_nodes_are_selected_and_files_of_this_machine_are_left_alone(
     assert "two answers to which nodes are meant" in both
 
 
+
 async def test_what_may_be_served_stays(server: SimulatedApiServer, uninstall: Kdp, place: Path) -> None:
     """The kubelet's number is no zero, and a pod of the driver runs; --force removes them all the same."""
     await make_node(server, number="2")
@@ -207,23 +206,3 @@ async def test_what_may_be_served_stays(server: SimulatedApiServer, uninstall: K
     await uninstall(*words, "--force")
     assert WIDGET not in (await node_of(server))[2]
     assert await slices_of(server) == []
-
-
-async def test_a_number_that_changes_meanwhile_is_said_and_the_rest_goes(
-    server: SimulatedApiServer, uninstall: Kdp, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await make_node(server)
-    answer = server.api.answer
-
-    def another(request: Any) -> Any:
-        if request.method == "PATCH" and request.path.endswith("/status"):
-            request = attrs.evolve(request, body=request.body.replace(b'"value":"0"', b'"value":"3"'))
-        return answer(request)
-
-    monkeypatch.setattr(server.api, "answer", another)
-    words = ("--node-name", "node0", "--resource", WIDGET, "--startup-taint", TAINT)
-
-    said = await uninstall(*words, code=1)
-
-    assert f"node/node0 {WIDGET} (resource, of which it has 0): cannot be removed (it has changed meanwhile" in said
-    assert (await node_of(server))[1:] == (["example.com/keeps"], {"cpu": "4", WIDGET: "0", "example.com/served": "0"})

@@ -17,7 +17,6 @@ from anyio import to_thread
 from prometheus_client.parser import text_string_to_metric_families
 
 from kdp.cli.asking import ask
-from kdp.daemon.serving import SCRAPE_PAUSE
 from kdp.testing import AdmissionError, Pod, SimulatedKubelet
 from kdp_testkit.patience import PATIENCE
 
@@ -67,15 +66,6 @@ class Gpus(kdp.DeviceBackend):
 if __name__ == "__main__":
     kdp.run(Gpus())
 """
-
-
-BLOCKING = """
-    async def links(self, devices):
-        while (HERE / "block").exists() and not (HERE / "end").exists():
-            time.sleep(0.01)
-        return {}
-"""
-"""A hook that blocks the event loop when there are other devices than before."""
 
 
 class Scraper:
@@ -165,34 +155,6 @@ async def test_each_series_shows_what_happened(
         assert abs(sent - time.time()) < 2 * PATIENCE
         assert found["kdp_list_bytes", frozenset(GPU.items())] > 8 * len("gpu-0")
         figure("series of a node with 8 GPUs", sum(name.startswith("kdp_") for name, _ in found), "")
-        assert (await plugin.stop())[0] == 0
-
-
-async def test_a_hook_that_blocks_the_event_loop_does_not_keep_a_scrape(
-    start: Start, kubelet: SimulatedKubelet, tmp_path: Path, figure: Figure
-) -> None:
-    scraper = Scraper(tmp_path / "own.sock")
-    source = PROGRAM.replace('policy = "first"', 'policy = "linked"')
-    source = source.replace("for i in range(8)", "for i in range(9 if (HERE / 'block').exists() else 8)")
-    source = source.replace("    def measure(self)", f"{BLOCKING}\n    def measure(self)")
-    environment = {"KDP_METRICS": "on", "KDP_SOCKET": str(tmp_path / "own.sock")}
-    async with start(source, **environment) as plugin:
-        await scraper.shows("kdp_devices", 8, health="healthy", **GPU)
-        await scraper.shows("kdp_event_loop_blocked", 0)
-        (tmp_path / "block").touch()
-        await scraper.shows("kdp_event_loop_blocked", 1)
-        found = await scraper.samples()
-        slowest, until = 0.0, time.monotonic() + 2 * SCRAPE_PAUSE
-        while time.monotonic() < until:  # the first answers may be those of a moment ago
-            began = time.monotonic()
-            found = await scraper.samples()
-            slowest = max(slowest, time.monotonic() - began)
-        figure("slowest scrape while the event loop is blocked", slowest * 1e3, "ms")
-        assert slowest < 5
-        assert found["kdp_event_loop_blocked", frozenset()] == 1
-        assert ("kdp_devices", frozenset({"health": "healthy", **GPU}.items())) in found
-        (tmp_path / "end").touch()
-        await scraper.shows("kdp_event_loop_blocked", 0)
         assert (await plugin.stop())[0] == 0
 
 

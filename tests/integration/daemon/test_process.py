@@ -283,22 +283,6 @@ async def test_a_new_configuration_while_open_was_slow_opened_twice(
     assert [line for line in plugin.lines if line in ("opening", "opened", "closed")] == ["opening", "opened", "closed"]
 
 
-async def test_replicas_come_from_flags_and_a_file(start: Start, kubelet: SimulatedKubelet, tmp_path: Path) -> None:
-    config = tmp_path / "c.yaml"
-    config.write_text("replicas-for: {w1: 3}\nreplica-limit: 1\n")
-    async with start(program(), "W", "--config", str(config), "--replicas", "2") as plugin:
-        await kubelet.until(allocatable={RESOURCE: 5})
-        with pytest.raises(AdmissionError, match="asks for 2 replicas of shared devices, at most 1 are allowed here"):
-            await kubelet.admit(Pod.asking({RESOURCE: 2}))
-        assert (await kubelet.admit(Pod.asking({RESOURCE: 1}))).devices(RESOURCE) == ("w1::0",)  # most free ones
-
-        config.write_text("replicas-for: {w1: 1}\n")
-        plugin.process.send_signal(signal.SIGHUP)
-        await plugin.says("starting anew with the changed configuration")
-        await kubelet.until(allocatable={RESOURCE: 3}, streaming=RESOURCE)
-        assert (await plugin.stop())[0] == 0
-
-
 async def test_sigquit_shows_all_stacks_and_goes_on(start: Start, kubelet: SimulatedKubelet) -> None:
     more = "def watch(self, report): report.stopping.wait()"
     async with start(program(more)) as plugin:

@@ -156,21 +156,6 @@ def test_the_host_root_reaches_the_backend(tmp_path: Path) -> None:
     assert "root1" in result.output
 
 
-@pytest.mark.parametrize("seconds", ["nan", "0"])
-def test_a_deadline_is_a_number_of_seconds(seconds: str) -> None:
-    result = CliRunner().invoke(kdp, ["simulate", "--deadline", seconds, "x", "y"])
-    assert result.exit_code == 2
-    assert "Error: Invalid value for '--deadline': " in result.stderr
-
-
-def test_what_help_says_of_files_is_so(tmp_path: Path) -> None:
-    """Only what `kdp run` takes can be given in a file, not --output."""
-    (tmp_path / "c.yaml").write_text("output: json\n")
-    assert "those of 'kdp run' in a file" in " ".join(CliRunner().invoke(kdp, ["--help"]).output.split())
-    result = CliRunner().invoke(kdp, ["devices", "x", "--config", f"{tmp_path}/c.yaml"])
-    assert (result.exit_code, "unknown key 'output'" in result.stderr) == (2, True)
-
-
 def test_run_is_stopped_as_it_says_from_its_first_line_on() -> None:
     code = (
         "import os, signal, sys\n"

@@ -15,7 +15,6 @@ from typing_extensions import override
 import kdp
 from kdp.cli.config import read
 from kdp.cli.targets import assign
-from kdp.daemon.setting import Given
 from kdp.daemon.settings import SETTINGS
 from kdp.daemon.sources import from_environment, from_keywords, resolve
 from kdp.errors import ConfigurationError
@@ -180,17 +179,3 @@ def test_each_setting_takes_or_refuses_each_hostile_value(figure: Figure) -> Non
                 refused += 1
     assert refused
     figure("fuzzing: hostile values of settings", tried, "inputs")
-
-
-def test_each_parameter_takes_or_refuses_each_hostile_value(figure: Figure) -> None:
-    tried = refused = 0
-    for name in GOOD[2]["set"]:
-        for value in [*HOSTILE, "[" * 5000, '{"a":' * 500, "[1,", float("nan")]:
-            for given in (value, [value], {"path": value, "count": value}):
-                tried += 1
-                try:
-                    assign({"t": Everything}, {name: Given(f"--set {name}", given)}, host=Host())
-                except ConfigurationError:
-                    refused += 1
-    assert refused
-    figure("fuzzing: hostile values of parameters", tried, "inputs")

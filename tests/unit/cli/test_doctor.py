@@ -179,17 +179,6 @@ def test_a_bundle_is_read_on_a_laptop(tmp_path: Path) -> None:
     assert found["kubelet-directory"] == there["kubelet-directory"]
 
 
-def test_a_bundle_that_cannot_be_written_or_read_is_a_sentence(tmp_path: Path) -> None:
-    result = invoke(tmp_path, f"--bundle={tmp_path}/none/b.tar.gz")
-    assert (result.exit_code, "its directory does not exist" in result.stderr) == (2, True)
-    result = invoke(tmp_path, f"--from={tmp_path}/none.tar.gz")
-    assert (result.exit_code, "cannot be read (No such file or directory)" in result.stderr) == (2, True)
-    result = bundled(tmp_path, f"--from={tmp_path}/b.tar.gz")
-    assert (result.exit_code, "give one of them" in result.stderr) == (2, True)
-    result = invoke(tmp_path, f"--host-root={tmp_path}", "--bundle=/proc/b.tar.gz")
-    assert (result.exit_code, "/proc/b.tar.gz cannot be written" in result.stderr) == (1, True)
-
-
 @pytest.mark.parametrize(
     ("more", "named"),
     [(["widgets:W"], "TARGET"), (["--state-dir", "s"], "--state-dir")],

@@ -96,15 +96,6 @@ def test_a_resource_is_named_where_there_are_several(run: Run) -> None:
     assert "there are no devices of it; those with devices: example.com/a, example.com/b" in result.output
 
 
-def test_where_nothing_is_healthy_it_says_why(run: Run) -> None:
-    result = run("Sick", "--size", "1", "--policy", "first")
-    assert result.exit_code == 2
-    assert (
-        "none of the 3 devices is healthy, so there is nothing to choose; a0: it smokes; kdp devices" in result.output
-    )
-    assert run("Sick", "--size", "1", "--policy", "first", "--available", "a1").output.startswith("a1: 1 of 1")
-
-
 @pytest.mark.parametrize(
     ("name", "arguments", "code", "what"),
     [

@@ -126,17 +126,6 @@ def test_hardware_that_is_not_here_is_no_obstacle(target: str) -> None:
     assert container(documents)["securityContext"]["capabilities"]["add"] == ["NET_ADMIN"]
 
 
-def test_a_label_that_kubectl_would_take_for_a_bool_or_a_number_is_quoted(target: str) -> None:
-    labels = [f"--node-selector=example.com/{text}={text}" for text in ("y", "1e3", "0o17")]
-
-    result = invoke(f"{target}:Widgets", "--image=i", "--name=n", *labels)
-
-    assert "example.com/y: 'y'\n" in result.stdout
-    assert "example.com/1e3: '1e3'\n" in result.stdout
-    assert "example.com/0o17: '0o17'\n" in result.stdout
-    assert "  name: 'n'\n" in result.stdout
-
-
 def pod(documents: list[dict[str, Any]]) -> dict[str, Any]:
     spec: dict[str, Any] = documents[-1]["spec"]["template"]["spec"]
     return spec
@@ -162,40 +151,6 @@ def test_a_class_that_names_labels_runs_where_one_is_unless_told_otherwise(targe
     # The controller of a pool runs anywhere.
     controller = made(target, "--mode=dra-controller", "--pool=fabric")
     assert "affinity" not in pod(controller)
-
-
-def test_which_taints_keep_it_away(target: str) -> None:
-    target += ":Widgets"
-
-    assert pod(made(target))["tolerations"] == [{"operator": "Exists"}]
-    assert pod(made(target, "--toleration=gpu:NoSchedule"))["tolerations"] == [
-        {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}
-    ]
-    assert "tolerations" not in pod(made(target, "--toleration=none"))
-    controller = made(target, "--mode=dra-controller", "--pool=fabric", "--toleration=all")
-    assert pod(controller)["tolerations"] == [{"operator": "Exists"}]
-
-
-def test_the_rest_of_the_placement(target: str) -> None:
-    written = made(
-        f"{target}:Widgets",
-        "--priority-class=none",
-        "--image-pull-secret=one",
-        "--image-pull-secret=two",
-        "--memory-limit=200Mi",
-        "--mount-propagation=host-to-container",
-        "--openshift",
-        "--scraped-from=monitoring",
-    )
-
-    assert "priorityClassName" not in pod(written)
-    assert pod(written)["imagePullSecrets"] == [{"name": "one"}, {"name": "two"}]
-    assert container(written)["resources"]["limits"] == {"memory": "200Mi"}
-    seen = {each["name"]: each for each in container(written)["volumeMounts"]}
-    assert seen["node-dev"]["mountPropagation"] == "HostToContainer"
-    kinds = [each["kind"] for each in written]
-    assert kinds == ["ServiceAccount", "SecurityContextConstraints", "NetworkPolicy", "DaemonSet"]
-    assert [each["kind"] for each in made(f"{target}:Widgets", "--no-network-policy")] == ["DaemonSet"]
 
 
 @pytest.fixture
@@ -427,16 +382,6 @@ def test_a_driver_has_an_account_its_policy_and_a_class(target: str) -> None:
     assert not [each for each in container(documents)["args"] if "node-name" in each]
 
 
-def test_a_driver_that_writes_the_status_of_devices_may_do_so_under_its_name(target: str) -> None:
-    [role] = [d for d in made(f"{target}:Widgets", "--mode=dra", "--device-status=on") if d["kind"] == "ClusterRole"]
-
-    more = {each["resources"][0]: (each["verbs"], each.get("resourceNames")) for each in role["rules"][-2:]}
-    assert more == {
-        "resourceclaims/status": (["update"], None),
-        "resourceclaims/driver": (["associated-node:update"], ["widget.example.com"]),
-    }
-
-
 def test_a_pools_controller_is_one_pod_that_may_write_slices_of_no_node(target: str) -> None:
     documents = made(f"{target}:Widgets", "--mode=dra-controller", "--pool=fabric", "--pool-nodes=example.com/fabric=a")
 
@@ -470,26 +415,6 @@ def test_a_pools_controller_is_one_pod_that_may_write_slices_of_no_node(target: 
     assert [each["name"] for each in container(documents)["env"]] == ["KDP_SOCKET"]
     assert {"--mode=dra-controller", "--pool=fabric", "--pool-nodes=example.com/fabric=a"} <= {
         *container(documents)["args"]
-    }
-
-
-def test_a_nodes_driver_of_a_pool_writes_no_slices(target: str) -> None:
-    documents = made(f"{target}:Widgets", "--mode=dra", "--pool=fabric", "--device-status=on")
-
-    assert [each["kind"] for each in documents] == [
-        "ServiceAccount",
-        "ClusterRole",
-        "ClusterRoleBinding",
-        "DeviceClass",
-        "NetworkPolicy",
-        "DaemonSet",
-    ]
-    rights = {(each["resources"][0], *each["verbs"]) for each in documents[1]["rules"]}
-    assert rights == {
-        ("resourceclaims", "get"),
-        ("events", "create"),
-        ("resourceclaims/status", "update"),
-        ("resourceclaims/driver", "arbitrary-node:update"),
     }
 
 

@@ -9,13 +9,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from kdp import ConfigurationError
-from kdp.cli import remote
 from kdp.cli.app import kdp
 from kdp.cli.remote import ask, check_url
 from kdp_testkit.patience import PATIENCE
@@ -63,28 +61,6 @@ def test_it_shows_what_a_plugin_answers() -> None:
     assert asked[0].startswith(b"GET /status.json HTTP/1.1\r\n")
 
 
-def test_it_shows_the_last_events() -> None:
-    events: list[dict[str, Any]] = [
-        {
-            "at": f"2026-01-01T00:00:{i:02}+00:00",
-            "kind": "fault",
-            "subject": "example.com/w",
-            "text": f"now Unhealthy ({i})\x1b[31m",
-            "devices": ["w0", "w1"],
-            "more": 3,
-            "count": 2,
-        }
-        for i in range(12)
-    ]
-    with answering(HEAD, json.dumps({**ANSWER, "events": events}).encode()) as (url, _):
-        result = invoke("--url", url)
-    lines = result.output.partition("last events:\n")[2].splitlines()
-    assert len(lines) == 10
-    assert lines[-1] == (
-        "  2026-01-01T00:00:11+00:00  fault  example.com/w  w0, w1 and 3 more  now Unhealthy (11)\\x1b[31m  (2 times)"
-    )
-
-
 @pytest.mark.parametrize(
     "url",
     ["10.0.0.7:8080", "ftp://a", "http://a:99999", "http://a\n"],
@@ -120,9 +96,3 @@ def test_an_answer_that_drips_is_given_up_as_a_whole() -> None:
         code, text = ask(url, deadline=0.3)
         assert time.monotonic() - began < PATIENCE
     assert (code, "no answer within 0.3 s" in text) == (1, True)
-
-
-def test_an_answer_that_is_too_large_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "_CHUNK", 1024)
-    with answering(HEAD, b"x" * 100_000) as (url, _):
-        assert "more than 0 MiB" in ask(url, most=10_000)[1]

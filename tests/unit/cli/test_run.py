@@ -38,9 +38,3 @@ def test_what_click_refuses_was_no_line_of_a_json_log(tmp_path: Path, way: str) 
     line = json.loads(result.stderr)
     assert (line["level"], line["logger"]) == ("critical", "kdp")
     assert "--pol-interval" in line["msg"]
-
-
-def test_what_click_refuses_is_told_with_the_usage_to_a_person() -> None:
-    result = run("a:B", "--log-format", "text", "--pol-interval", "5")
-    assert result.returncode == 2
-    assert result.stderr.startswith("Usage: kdp run [OPTIONS] TARGET...")

@@ -112,16 +112,6 @@ def test_a_discovery_that_fails_is_told_and_its_reads_are_kept(module: str, tmp_
     assert set(health(f"{module}:Rdma", file)) == {"rxe0", "rxe1"}
 
 
-def test_variables_that_are_meant_for_a_class_keep_nobody_from_a_snapshot_without_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As in the container of a plugin."""
-    monkeypatch.setenv("KDP_SET_COUNT", "4")
-    file = tmp_path / "n.tar.gz"
-    run("snapshot", "-o", file, "--snapshot", RECORDED / "rxe-6.1-active.tar.gz")
-    assert file.exists()
-
-
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

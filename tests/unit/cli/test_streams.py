@@ -94,14 +94,6 @@ def test_what_the_vendor_prints_is_not_in_the_document(devices: list[str]) -> No
     assert result.stderr.splitlines() == ["made", "printed", "written"]
 
 
-def test_what_the_vendor_prints_is_not_in_the_manifest(devices: list[str]) -> None:
-    result = shell([*devices[:3], "manifests", devices[-1] + "Noisy", "--format", "systemd"])
-    assert result.returncode == 0
-    assert result.stdout.startswith("# Written by: kdp manifests ")
-    assert {"made", "printed", "written"} <= {*result.stderr.splitlines()}
-    assert "printed" not in result.stdout
-
-
 def test_what_stdout_cannot_encode_is_escaped(devices: list[str]) -> None:
     devices[-1] += "Foreign"
     result = shell(devices, environment={"PYTHONIOENCODING": "ascii"})

@@ -203,18 +203,6 @@ def test_a_value_for_one_target_goes_there_only_and_before_one_for_all(write: Wr
     assert [recipe.arguments["count"] for recipe in recipes] == [4, 3]
 
 
-def test_a_value_for_one_target_must_be_known_there(write: Write) -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        assign(loaded(write, "Widgets", "Plain"), given(path="x", **{"Plain.count": "3"}), host=HOST)
-    assert str(caught.value) == "--set Plain.count: there is no parameter 'count'; Plain has none"
-
-
-def test_a_variable_finds_its_parameter_in_any_case(write: Write) -> None:
-    values = {"COUNT": Given("KDP_SET_COUNT", "5"), "PATH": Given("KDP_SET_PATH", "p")}
-    (recipe,) = assign(loaded(write, "Widgets"), values, host=HOST)
-    assert recipe.arguments["count"] == 5
-
-
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [

@@ -69,15 +69,6 @@ def new_process() -> Iterator[logging.Logger]:
         logging.captureWarnings(False)
 
 
-def test_configuring_again_changes_form_and_level_without_a_second_output() -> None:
-    with new_process() as root:
-        configure(Settings())
-        configure(Settings(log_format="json", log_level="debug"))
-        assert len(root.handlers) == 1
-        assert isinstance(root.handlers[0].formatter, JsonFormatter)
-        assert root.level == logging.DEBUG
-
-
 def test_a_program_that_has_configured_logging_keeps_it() -> None:
     theirs = logging.StreamHandler(io.StringIO())
     with new_process() as root:

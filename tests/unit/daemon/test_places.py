@@ -27,11 +27,3 @@ def test_a_directory_that_was_given_is_a_warning(
     [record] = caplog.records
     assert record.levelno == level
     assert record.getMessage().startswith(f"--state-dir {directory}: nothing can be kept there (Permission denied), so")
-
-
-def test_nothing_is_said_of_a_directory_that_is_not_used(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(places, "why_no_file", lambda path: "Permission denied")
-    warn_of_unusable_state(Settings(state_dir=None))
-    assert not caplog.records

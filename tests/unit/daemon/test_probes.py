@@ -42,11 +42,6 @@ async def asked(probes: Probes, path: str, method: str = "GET") -> tuple[int, st
     return await to_thread.run_sync(fetch, probes.url + path, method)
 
 
-async def test_a_turning_loop_is_alive() -> None:
-    with closing(Probes(LOCAL, lambda: NOT_READY)) as probes:
-        assert await asked(probes, "/livez") == (200, "ok\n")
-
-
 async def test_a_blocked_loop_is_not_alive_and_not_ready() -> None:
     answers: dict[str, tuple[int, str]] = {}
     with closing(Probes(LOCAL, lambda: READY)) as probes:
@@ -174,11 +169,6 @@ async def test_a_readiness_that_cannot_be_told_is_logged_and_the_next_one_answer
     assert "a health probe could not be answered" in caplog.text
 
 
-async def test_other_paths_say_what_is_here() -> None:
-    with closing(Probes(LOCAL, lambda: READY)) as probes:
-        assert await asked(probes, "/") == (404, "here are /livez, /readyz\n")
-
-
 async def test_an_address_in_use_is_refused_with_a_sentence() -> None:
     with closing(Probes(LOCAL, lambda: READY)) as probes:
         port = int(probes.url.rpartition(":")[2])
@@ -186,23 +176,6 @@ async def test_an_address_in_use_is_refused_with_a_sentence() -> None:
             ConfigurationError, match=rf"http address '127\.0\.0\.1:{port}': cannot listen there \(Addr"
         ):
             Probes(Address("127.0.0.1", port), lambda: READY)
-
-
-async def test_an_empty_host_means_every_address() -> None:
-    if not socket.has_dualstack_ipv6():
-        pytest.skip("this machine has no IPv6")
-    with closing(Probes(Address("", 0), lambda: READY)) as probes:
-        port = probes.url.rpartition(":")[2]
-        assert await to_thread.run_sync(fetch, f"http://[::1]:{port}/livez") == (200, "ok\n")
-
-
-async def test_after_closing_nobody_listens_and_no_thread_stays() -> None:
-    probes = Probes(LOCAL, lambda: READY)
-    probes.close()
-    probes.close()
-    assert "kdp-probes" not in {thread.name for thread in threading.enumerate()}
-    with pytest.raises(OSError, match="All connection attempts failed"):
-        await anyio.connect_tcp("127.0.0.1", int(probes.url.rpartition(":")[2]))
 
 
 async def test_a_thread_that_could_not_be_started_ended_the_process(

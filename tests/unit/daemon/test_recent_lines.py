@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import threading
 from contextlib import closing
 from pathlib import Path
 
@@ -32,35 +31,6 @@ def test_bytes_are_bounded_too_and_a_long_line_is_cut() -> None:
     assert MOST_BYTES - 1001 < len(recent.text()) <= MOST_BYTES
     recent.add(b"y" * (2 * MOST_BYTES))
     assert recent.text() == "y" * (MOST_BYTES - 1) + "\n"
-
-
-def test_many_threads_and_a_reader_do_not_disturb_each_other() -> None:
-    recent, end, failures = RecentLines(), threading.Event(), list[BaseException]()
-
-    def write() -> None:
-        try:
-            for number in range(2000):
-                recent.add(b"z" * (number % 700) + b"\n")
-        except BaseException as error:  # noqa: BLE001 - told by the test
-            failures.append(error)
-
-    def read() -> None:
-        try:
-            while not end.is_set():
-                assert len(recent.text()) <= MOST_BYTES + 4 * 701  # each writer may be between its line and the bound
-        except BaseException as error:  # noqa: BLE001 - told by the test
-            failures.append(error)
-
-    reader = threading.Thread(target=read)
-    writers = [threading.Thread(target=write) for _ in range(4)]
-    for thread in (reader, *writers):
-        thread.start()
-    for thread in writers:
-        thread.join(60)
-    end.set()
-    reader.join(60)
-    assert not failures
-    assert len(recent.text()) <= MOST_BYTES
 
 
 def test_they_are_kept_only_for_a_process_with_a_socket_and_through_a_reload() -> None:

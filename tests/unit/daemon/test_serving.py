@@ -3,10 +3,8 @@ from __future__ import annotations
 import logging
 import signal
 import socket
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
@@ -17,12 +15,11 @@ from typing_extensions import override
 
 import kdp
 from kdp import ConfigurationError
-from kdp.daemon import services, serving
+from kdp.daemon import services
 from kdp.daemon.parsers import Address
 from kdp.daemon.plan import Plan, check_backends
 from kdp.daemon.serving import Daemon, serve
 from kdp.daemon.settings import Settings
-from kdp.supervision.health import DeviceHealth, HealthState
 from kdp_testkit.patience import PATIENCE
 
 
@@ -66,12 +63,6 @@ def test_backends_that_one_process_cannot_serve_are_refused(backends: list[Any],
     assert str(caught.value).startswith(sentence)
 
 
-def test_the_same_object_twice_is_refused() -> None:
-    backend = Unnamed()
-    with pytest.raises(ConfigurationError, match="Unnamed: the same object was given twice"):
-        check_backends([backend, backend])
-
-
 def test_thresholds_that_contradict_a_backends_own_are_refused_before_anything_runs() -> None:
     numbers = {"hold_down_max": 30.0}
     with pytest.raises(
@@ -84,19 +75,6 @@ def test_thresholds_that_contradict_a_backends_own_are_refused_before_anything_r
     patient.health_policy = 3  # type: ignore[assignment]
     with pytest.raises(ConfigurationError, match=r"^Widgets.health_policy: 3 must be a kdp.HealthPolicy"):
         Plan((patient,), Settings())
-
-
-def test_the_probe_names_the_first_faults_since_when_and_why() -> None:
-    said = vars(serving)["_faults"]
-    assert said({}) == {}
-    minute_ago = time.monotonic() - 60
-    faults = {
-        f"w{i}": DeviceHealth(state=HealthState.QUARANTINED, reason="it flapped", since=minute_ago) for i in range(30)
-    }
-    told = said(faults)["faults"]
-    assert list(told) == [f"w{i}" for i in range(20)]
-    assert (told["w0"]["state"], told["w0"]["reason"]) == ("quarantined", "it flapped")
-    assert 59 <= time.time() - datetime.fromisoformat(told["w0"]["since"]).timestamp() <= 62
 
 
 def test_new_logs_need_no_new_manager_but_new_backends_and_paths_do() -> None:

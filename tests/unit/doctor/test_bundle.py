@@ -177,20 +177,6 @@ def test_what_is_no_bundle_is_refused_with_a_sentence(tmp_path: Path, text: str)
         read(tmp_path / "b.tar.gz")
 
 
-def test_a_log_of_the_plugins_pod_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    uid = "11111111-2222-3333-4444-555555555555"
-    made = node_in(tmp_path, status(resource()), host=Host(tmp_path / "host"))
-    monkeypatch.setattr("kdp.doctor.bundle.greet", lambda path, deadline: type("G", (), {"pid": 4711}))
-    groups = f"0::/kubepods.slice/kubepods-pod{uid.replace('-', '_')}.slice/cri-containerd-x.scope"
-    written(tmp_path / "host/proc/4711/cgroup", groups)
-    log = f"2026-01-01T00:00:00Z stderr F the password: xyzzy of {uid}\n"
-    written(tmp_path / f"host/var/log/pods/kube-system_kdp_{uid}/main/0.log", log)
-    taken = make(made, examine([], made), Settings())
-    [path] = [path for path in taken.files if "/logs/" in path]
-    assert path == f"{PLACE}/logs/1-main-0.log"
-    assert taken.files[path].data.startswith(b"2026-01-01T00:00:00Z stderr F the password: *** of 00000000-0000")
-
-
 def test_a_log_of_the_pod_in_whose_volume_the_socket_is_is_taken(tmp_path: Path) -> None:
     uid = "11111111-2222-3333-4444-555555555555"
     path = Path(f"/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~empty-dir/run/plugin.sock")

@@ -21,11 +21,6 @@ def serving(root: Path, *nodes: str, host: Path = Path("/")) -> Node:
     return node_in(root, status(resource(device("w0", nodes=[*nodes]))), host=Host(host))
 
 
-def test_nodes_in_order(tmp_path: Path) -> None:
-    assert told(devices.nodes(serving(tmp_path, "/dev/null"))) == ("ok", "1 device node there: /dev/null | ")
-    assert told(devices.nodes(serving(tmp_path))) == ("ok", "no device names a device node | ")
-
-
 def test_a_node_that_is_missing(tmp_path: Path) -> None:
     verdict, text = told(devices.nodes(serving(tmp_path, "/dev/null", "/dev/absent0")))
     assert (verdict, "missing: /dev/absent0 | load the driver" in text) == ("failed", True)

@@ -12,13 +12,6 @@ from kdp.doctor import directories
 from .samples import node_in, told, written
 
 
-def test_a_state_directory_in_order(tmp_path: Path) -> None:
-    (tmp_path / "state").mkdir()
-    assert told(directories.state(node_in(tmp_path)))[0] == "ok"
-    (tmp_path / "link").symlink_to("state")
-    assert told(directories.state(node_in(tmp_path, state_dir=tmp_path / "link")))[0] == "ok"
-
-
 def test_a_state_directory_that_is_missing(tmp_path: Path) -> None:
     assert told(directories.state(node_in(tmp_path)))[0] == "not known"
     verdict, text = told(directories.state(node_in(tmp_path, environ={"KUBERNETES_SERVICE_HOST": "x"})))

@@ -90,15 +90,6 @@ def test_nodes_are_looked_at_in_the_nodes_own_dev_and_never_mounted_alone() -> N
     assert "--host-root=/host" in made.options
 
 
-def test_a_directory_inside_another_one_is_not_given_twice_but_a_writable_one_is() -> None:
-    made = deployment(
-        Needs(host_paths=["/opt/widget/lib", "/opt/widget", "/sys/class"], writable_paths=["/opt/widget/run"])
-    )
-
-    given = {folder.path: folder.writable for folder in made.folders if folder.path not in OWN}
-    assert given == {"/opt/widget": False, "/opt/widget/run": True} | dict.fromkeys(DEVICE_MODEL, False)
-
-
 def test_root_without_rights_changed_a_memory_limit_in_the_nodes_sys() -> None:
     """The control groups are mounted below /sys, and a read-only mount of that leaves them writable."""
     made = deployment(Needs(host_paths=["/sys", "/sys/kernel/iommu_groups"]))

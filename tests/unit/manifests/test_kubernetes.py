@@ -113,18 +113,6 @@ def test_prometheus_may_reach_the_port_from_its_namespace() -> None:
     ]
 
 
-def test_an_exec_probe_asks_the_pods_own_socket() -> None:
-    made = daemon_set(deployment(http=None, probing="exec"), PLACEMENT)
-
-    only = container(made)
-    assert only["livenessProbe"]["exec"] == {"command": ["kdp", "probe", "live"]}
-    assert only["readinessProbe"]["exec"] == {"command": ["kdp", "probe", "ready"]}
-    assert "ports" not in only
-    assert only["env"] == [{"name": "KDP_SOCKET", "value": "/run/kdp/plugin.sock"}]
-    assert {"name": "run", "mountPath": "/run/kdp"} in only["volumeMounts"]
-    assert {"name": "run", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}} in pod(made)["volumes"]
-
-
 def test_what_is_read_only_is_so_below_mounts_too() -> None:
     read = Folder(name="node-dev", path="/dev", seen_at="/host/dev", why="look at device nodes")
     mounts = {
@@ -136,17 +124,6 @@ def test_what_is_read_only_is_so_below_mounts_too() -> None:
     assert mounts["node-dev"]["recursiveReadOnly"] == "IfPossible"
     assert not {"readOnly", "recursiveReadOnly"} & mounts["device-plugins"].keys()
     assert not any("mountPropagation" in mount for mount in mounts.values())
-
-
-def test_it_needs_no_account_and_is_there_before_the_pods_that_want_its_devices() -> None:
-    made = daemon_set(deployment(), PLACEMENT)
-
-    assert [each["kind"] for each in made] == ["NetworkPolicy", "DaemonSet"]
-    assert pod(made)["automountServiceAccountToken"] is False
-    assert pod(made)["priorityClassName"] == "system-node-critical"
-    assert made[-1]["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"] == 0
-    assert "serviceAccountName" not in pod(made)
-    assert not {"hostNetwork", "hostPID"} & {*pod(made)}
 
 
 def test_a_directory_of_which_later_mounts_are_seen_is_not_read_only_below_them() -> None:
@@ -206,15 +183,3 @@ def test_openshift_gives_the_pod_what_it_has_and_no_more() -> None:
 def test_what_the_api_would_refuse_is_refused_here(name: str, namespace: str, image: str, sentence: str) -> None:
     with pytest.raises(InvalidValueError, match=sentence):
         daemon_set(deployment(name=name), Placement(image=image, namespace=namespace))
-
-
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ({"memory_limit": "lots"}, "memory limit 'lots': must be a number of bytes"),
-        ({"pull_secrets": ("My Secret",)}, "image pull secret 'My Secret': must be"),
-    ],
-)
-def test_a_wrong_placement_is_refused(given: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(InvalidValueError, match=sentence):
-        placement(**given)

@@ -8,7 +8,6 @@ import pytest
 
 from kdp.errors import InvalidValueError
 from kdp.manifests.placement import LabelRule, Placement, Toleration
-from kdp.model.backend import Needs
 
 
 @pytest.mark.parametrize(
@@ -68,15 +67,3 @@ def test_one_of_the_classs_labels_is_enough_and_all_that_the_administrator_asks_
         {"matchExpressions": [{"key": "b", "operator": "In", "values": ["2"]}, *rest]},
     ]
     assert Placement(image="i", node_rules=rules[1:2]).affinity is None
-
-
-@pytest.mark.parametrize(
-    ("label", "sentence"),
-    [
-        ("a", "node_labels 'a': must be LABEL=VALUE; valid is 'feature.node.kubernetes.io/pci-10de.present=true'"),
-        ("a=b/c", "label value 'b/c': must be"),
-    ],
-)
-def test_a_class_names_labels_with_their_values(label: str, sentence: str) -> None:
-    with pytest.raises(InvalidValueError, match=re.escape(sentence)):
-        Needs(node_labels=[label])

@@ -92,11 +92,6 @@ def test_the_nodes_tmp_is_not_hidden_from_who_needs_something_there() -> None:
     assert settings(text(folders=(*FOLDERS, attrs.evolve(folder, path="/tmpfs"))))["PrivateTmp"] == ["yes"]
 
 
-def test_a_file_in_tmp_that_an_argument_names_is_not_hidden() -> None:
-    given: dict[str, Any] = {"options": ("--set=file=/tmp/a",)}
-    assert "PrivateTmp" not in settings(text(**given))
-
-
 def test_words_reach_the_command_as_they_are() -> None:
     made = settings(text(options=("--set=a=b c", '--set=q="x"', "--set=p=100%", "--set=d=$HOME", "", ";")))
 
@@ -124,11 +119,6 @@ def test_a_path_with_a_newline_is_refused() -> None:
         InvalidValueError, match=r"path '.*\\nUser=nobody': a systemd unit cannot name it; expected one without"
     ):
         text(folders=(folder,))
-
-
-def test_the_command_must_have_its_whole_path() -> None:
-    with pytest.raises(InvalidValueError, match="executable 'kdp': must be an absolute path"):
-        unit(Deployment(name="kdp", target="widgets"), executable="kdp")
 
 
 @pytest.fixture

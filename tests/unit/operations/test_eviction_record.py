@@ -33,13 +33,6 @@ def test_what_was_written_is_read_while_it_counts(tmp_path: Path) -> None:
     assert record.read() == pytest.approx([now - 10, now - 5], abs=0.01)
 
 
-def test_a_clock_that_was_set_back_does_not_lengthen_the_hour(tmp_path: Path) -> None:
-    record = EvictionRecord(tmp_path / "evictions.json")
-    record.write([time.time() + 5000])
-    [at] = record.read()
-    assert at <= time.time()
-
-
 @pytest.mark.parametrize(
     "content",
     [b"{", b'{"version": 1, "evicted": [{}]}'],

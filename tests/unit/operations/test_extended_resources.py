@@ -75,14 +75,6 @@ def test_a_resource_of_a_plugin_is_refused() -> None:
         withdrawing(subject, NAME, served_by=None)
 
 
-def test_a_number_of_no_plugin_is_withdrawn_by_force_and_after_a_question() -> None:
-    subject = node("8", writer="kubelet")
-    change = withdrawing(subject, NAME, served_by=None, force=True)
-    assert (change.question is not None, after(subject, change)) == (True, (None, None))
-    with pytest.raises(kdp.ConfigurationError, match="the plugin of process 7 serves it"):
-        withdrawing(subject, NAME, served_by="the plugin of process 7", force=True)
-
-
 @pytest.mark.parametrize("number", [None, "0"])
 def test_a_resource_of_a_running_plugin_without_devices_is_refused(number: str | None) -> None:
     subject = node(number, writer=None if number is None else "kubelet")

@@ -76,16 +76,6 @@ def test_it_is_renewed_before_it_expires_and_not_sooner(tmp_path: Path) -> None:
     assert labels_of((tmp_path / NAME).read_text(), clock.seconds + EXPIRY) == LABELS
 
 
-def test_a_clock_that_was_set_back_does_not_keep_it_from_being_renewed(tmp_path: Path) -> None:
-    clock = Clock()
-    file = FeatureFile(tmp_path / NAME, now=clock)
-    file.keep(LABELS)
-    clock.seconds -= 86400
-    file.keep(LABELS)
-    text = (tmp_path / NAME).read_text()
-    assert labels_of(text, clock.seconds + EXPIRY + 1) == {}
-
-
 def test_only_the_own_file_is_removed(tmp_path: Path) -> None:
     old, new = (FeatureFile(tmp_path / NAME, now=Clock()) for _ in range(2))
     old.keep(LABELS)

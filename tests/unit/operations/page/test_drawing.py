@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
-from kdp.operations.page.drawing import MOST_ON_RING, MOST_UNITS, WIDTH, Link, Unit, drawing, units_of
+from kdp.operations.page.drawing import Link, Unit, drawing, units_of
 from kdp.operations.page.markup import Element
 
 from .samples import Parsed, device, sick
@@ -42,31 +40,6 @@ def test_linked_units_stand_on_a_ring_of_their_numa_nodes() -> None:
 def test_units_without_links_stand_in_boxes() -> None:
     found = drawn(units(8), [])
     assert (classes(found, "tile"), classes(found, "box"), classes(found, "link")) == (8, 2, 0)
-
-
-def test_more_units_than_a_ring_has_room_for_stand_in_boxes() -> None:
-    many = units(MOST_ON_RING + 1)
-    found = drawn(many, mesh(many))
-    assert (classes(found, "tile"), classes(found, "link")) == (len(many), 0)
-    assert "links" not in found.attributes["aria-label"]
-
-
-def test_nothing_and_too_much_are_not_drawn() -> None:
-    assert drawing([], []) is None
-    assert drawing(units(MOST_UNITS + 1), []) is None
-
-
-@pytest.mark.parametrize("count", [1, 24])
-@pytest.mark.parametrize("is_linked", [False, True])
-def test_everything_is_within_the_picture(count: int, is_linked: bool) -> None:
-    of = units(count)
-    found = drawn(of, mesh(of) if is_linked else [])
-    _, _, width, height = map(float, found.attributes["viewBox"].split())
-    assert width == WIDTH
-    limits = {"x": width, "cx": width, "y": height, "cy": height}
-    for _, name, value in Parsed(found.as_html()).attributes:
-        if (limit := limits.get(name)) is not None:
-            assert 0 <= float(value) <= limit
 
 
 def test_a_unit_is_as_well_as_the_worst_of_its_devices() -> None:

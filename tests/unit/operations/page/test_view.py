@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from kdp.operations.page.view import MOST_AT_ONCE, MOST_ROWS, content, title_of
+from kdp.operations.page.view import MOST_AT_ONCE, content, title_of
 
 from .samples import NOW, Parsed, backend, device, document, event, resource, sick
 
@@ -23,17 +21,6 @@ def test_it_says_where_and_since_when_and_by_whom_devices_are_served() -> None:
     assert "listening since 3 Mar 12:00 (1 d) , seen to restart 2 times" in text
 
 
-@pytest.mark.parametrize(
-    ("state", "words"),
-    [
-        ("connected", "Registered, the kubelet follows the devices since 11:00:00 (1 h) ."),
-        ("a state of a later version", "a state of a later version"),
-    ],
-)
-def test_a_resource_has_its_state_in_words(state: str, words: str) -> None:
-    assert words in shown(resource(device(), state=state))
-
-
 def test_a_device_has_health_reason_holder_node_and_measurements() -> None:
     measures = [
         {"name": "utilization", "unit": "ratio", "help": "u"},
@@ -45,13 +32,6 @@ def test_a_device_has_health_reason_holder_node_and_measurements() -> None:
     assert "gpu-0 Healthy default/p (main) 0 utilization 25 % memory used 3 GiB" in text
     assert "gpu-1 Unhealthy since 11:55:00 (5 min) fan failed free not known nothing" in text
     assert "1 of 2 healthy" in text
-
-
-def test_of_many_devices_those_that_are_not_healthy_are_shown() -> None:
-    many = [device(f"gpu-{i}") for i in range(MOST_ROWS + 50)]
-    text = shown(resource(*many, sick("broken")))
-    assert "broken Unhealthy" in text
-    assert "51 more devices are in /status.json." in text
 
 
 def test_what_is_wrong_stands_at_the_top() -> None:
