@@ -6,17 +6,13 @@ import json
 import os
 import re
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from typing_extensions import override
 
 from kdp.testing import Pod
 
@@ -121,35 +117,6 @@ async def test_the_policy_stops_what_gets_into_the_page_all_the_same(browser: Br
         refused = await tab.evaluate("fetch('http://127.0.0.1:9/').then(() => 'sent', error => error.name)")
         assert refused == "TypeError"
         await tab.wait(lambda: any("connect-src" in each for each in tab.complaints), "the request is refused")
-
-
-async def test_no_other_page_can_frame_it(browser: Browser, tmp_path: Path) -> None:
-    async with scene(tmp_path, GPUS) as at:
-        with another_server(f"<!DOCTYPE html><title>other</title><iframe src='{at.url}/'></iframe>") as other:
-            tab = await browser.open(other)
-            await tab.wait(lambda: any("frame-ancestors" in each for each in tab.complaints), "the frame is refused")
-
-
-@contextmanager
-def another_server(page: str) -> Iterator[str]:
-    """Serve a page at another address of this machine."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Type", "text/html")
-            self.end_headers()
-            self.wfile.write(page.encode())
-
-        @override
-        def log_message(self, *_: object) -> None: ...
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
-        thread.join(20)
 
 
 async def test_a_plugin_that_does_not_answer_is_said(browser: Browser, tmp_path: Path) -> None:

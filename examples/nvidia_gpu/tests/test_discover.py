@@ -70,17 +70,6 @@ def test_mig_mixed_names_resources_by_profile(make: Make) -> None:
     assert "/dev/nvidia-caps/nvidia-cap155" not in nodes
 
 
-def test_the_nodes_of_an_instance_are_known_from_its_capability_too(make: Make) -> None:
-    node, backend = make(MIG, mig="mixed")
-    node.tree.remove("/proc/driver/nvidia-caps/mig-minors")
-    instance = node.state.mig_uuid(1, 1)
-    why = found(backend)[instance].health.reason
-    assert why == "the driver names no device nodes of this MIG instance in /proc/driver/nvidia-caps/mig-minors"
-    for path, minor in (("gi7", 200), ("gi7/ci0", 201)):
-        node.tree.write(f"/proc/driver/nvidia/capabilities/gpu1/mig/{path}/access", f"DeviceFileMinor: {minor}")
-    assert found(backend)[instance].health.is_healthy
-
-
 def test_a_part_of_an_instance_and_media_engines_have_names_of_their_own(make: Make) -> None:
     half = (MigState(index=0, gi=2, slices=1, gi_slices=3, memory_mib=71424),)
     state = NvmlState(
@@ -268,12 +257,3 @@ def test_a_driver_that_does_not_answer_is_no_error(make: Make, code: int, reason
         backend.open()
     node.set(NvmlState())
     assert found(backend)
-
-
-def test_a_driver_that_is_unloaded_closes_the_backend(make: Make) -> None:
-    node, backend = make()
-    with opened(backend):
-        assert backend.discover()
-        node.set(attrs.evolve(node.state, failing=(("nvmlDeviceGetCount_v2", 9, -1),)))
-        with pytest.raises(kdp.NotReady, match="the NVIDIA driver is not loaded"):
-            backend.discover()

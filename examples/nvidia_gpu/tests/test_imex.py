@@ -27,14 +27,6 @@ def _edits(backend: NvidiaGpu) -> kdp.ContainerEdits:
     return kdp.ContainerEdits.merge(((d.id, d.edits) for d in found(backend).values()), joined_env=backend.joined_env)
 
 
-def test_nobody_gets_a_channel_that_no_option_names(make: Make) -> None:
-    node, backend = make(strategies=["envvar", "device-nodes"], nvidia_runtime=True)
-    _channel(node, 0)
-    edits = _edits(backend)
-    assert "NVIDIA_IMEX_CHANNELS" not in edits.env
-    assert not [held for held in edits.device_nodes if DIRECTORY in held.host_path]
-
-
 def test_by_each_strategy(make: Make) -> None:
     node, backend = make(strategies=["envvar"], nvidia_runtime=True, imex_channels=[0, 3])
     _channel(node, 0)

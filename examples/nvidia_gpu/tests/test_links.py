@@ -36,16 +36,6 @@ def test_direct_links_count_for_their_pair(make: Make) -> None:
     }
 
 
-def test_a_lost_gpu_has_no_links_and_the_others_keep_theirs(make: Make) -> None:
-    node, backend = make(NVSWITCH)
-    with opened(backend):
-        backend.discover()
-        node.change(2, is_lost=True)
-        links = backend.links(backend.discover())
-    assert len(links) == 7 * 6 / 2
-    assert not [pair for pair in links if GPU(2) in pair]
-
-
 def test_what_is_well_connected_is_preferred(make: Make) -> None:
     state = NvmlState(
         gpus=tuple(GpuState(nvlinks=(i ^ 1,) * 4, numa_node=i // 4) for i in range(8)),

@@ -166,18 +166,6 @@ def test_the_last_xid_is_that_of_each_gpu_while_errors_are_watched(make: Make) -
         assert "gpu_last_xid" not in backend.measure()[GPU(1)]
 
 
-def test_a_gpu_whose_errors_nobody_hears_has_no_last_xid(make: Make) -> None:
-    node, backend = make(attrs.evolve(TWO, failing=(("nvmlDeviceRegisterEvents", 3, 0),)))
-    with opened(backend):
-        backend.discover()
-        with watching(backend) as report:
-            node.event("xid 1 79")
-            report.until(1)
-            found = backend.measure()
-    assert "gpu_last_xid" not in found[GPU(0)]
-    assert found[GPU(1)]["gpu_last_xid"] == 79
-
-
 def test_a_gpu_that_is_lost_since_it_was_discovered_is_asked_one_time(make: Make, asked: list[str]) -> None:
     node, backend = make(TWO)
     with opened(backend):

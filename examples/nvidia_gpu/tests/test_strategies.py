@@ -57,23 +57,6 @@ def test_device_nodes_and_no_word_to_nvidias_runtime(make: Make) -> None:
     )
 
 
-def test_several_strategies_add_up(make: Make) -> None:
-    edits = _edits(make, "envvar", "device-nodes", features=["gds", "mofed"])
-    assert edits.env == {
-        "NVIDIA_VISIBLE_DEVICES": f"{GPU(0)},{GPU(1)}",
-        "NVIDIA_GDS": "enabled",
-        "NVIDIA_MOFED": "enabled",
-    }
-    assert len(edits.device_nodes) == 6
-
-
-def test_nodes_below_a_root_of_the_drivers(make_node: MakeNode) -> None:
-    node = make_node()
-    device = found(NvidiaGpu(node.host, strategies=["device-nodes"], dev_root="/run/nvidia/driver"))[GPU(0)]
-    last = device.edits.device_nodes[-1]
-    assert (last.host_path, last.container_path) == ("/run/nvidia/driver/dev/nvidia0", "/dev/nvidia0")
-
-
 @pytest.mark.parametrize("name", ["nvidia.yaml", "nvidia.json"])
 def test_cdi_wants_a_spec_and_sees_when_it_comes_and_gets_old(make_node: MakeNode, name: str) -> None:
     node = make_node(MIG)

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import errno
-from pathlib import Path
-from typing import Literal
 
 import pytest
 
-import kdp
-import kdp.hardware
 from kdp.testing import SysfsTree
 from kdp_rdma import Rdma
 
@@ -64,14 +60,6 @@ def test_soft_roce_half_way_through_an_unplug_says_active_and_is_not() -> None:
     (slot,) = Rdma(host, rdma_hca_max=1).discover()
     assert slot.health.reason == device.health.reason
     assert slot.edits.env == {"RDMA_DEVICES": ""}
-
-
-def test_a_node_without_any_adapter(tmp_path: Path) -> None:
-    modes: list[Literal["pool", "hca", "vf"]] = ["pool", "hca", "vf"]
-    for mode in modes:
-        backend = Rdma(kdp.hardware.Host(tmp_path), mode=mode)
-        assert backend.discover() == []
-        assert len(backend.resources) == 1
 
 
 def test_infiniband(node: SysfsTree) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pytest
 
+from kdp.daemon.mode_lock import mark_of
 from kdp_testkit.dra import objects
 from kdp_testkit.dra.server import SimulatedApiServer
 
@@ -179,7 +180,6 @@ async def test_nodes_are_selected_and_files_of_this_machine_are_left_alone(
     assert "--nodes example.com/gpu=false: no node of the cluster has such labels" in none
     both = await uninstall(*words, "--nodes", "all", "--node-name", "node0", code=2)
     assert "two answers to which nodes are meant" in both
-
 
 
 async def test_what_may_be_served_stays(server: SimulatedApiServer, uninstall: Kdp, place: Path) -> None:

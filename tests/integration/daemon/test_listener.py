@@ -201,15 +201,3 @@ async def test_an_exec_probe_asks_the_living_plugin(start: Start, kubelet: Simul
         assert (await plugin.stop())[0] == 0
     assert not socket_path.exists()
     assert (await probed("live", **by_path))[0] == 1
-
-
-async def test_a_state_directory_that_takes_no_socket_leaves_the_plugin_running(
-    start: Start, kubelet: SimulatedKubelet, tmp_path: Path
-) -> None:
-    path = tmp_path / "plugin.sock"
-    path.symlink_to(tmp_path / "elsewhere")
-    async with start(program(), KDP_SOCKET=str(path)) as plugin:
-        assert "a link is there, which is left alone" in await plugin.says("no command can ask this process yet")
-        await kubelet.until(allocatable={RESOURCE: 2})
-        assert (await plugin.stop())[0] == 0
-        assert plugin.log.count("no command can ask this process") == 1

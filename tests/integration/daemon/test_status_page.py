@@ -163,18 +163,6 @@ async def test_what_happens_on_the_node_is_on_the_page(start: Start, kubelet: Si
         assert (await plugin.stop())[0] == 0
 
 
-async def test_without_the_setting_the_port_shows_nothing(start: Start, kubelet: SimulatedKubelet) -> None:
-    async with start(PROGRAM, KDP_HTTP="127.0.0.1:0") as plugin:
-        url = await url_of(plugin)
-        await kubelet.until(streaming=RESOURCE)
-        statuses = {}
-        for path in ("/", "/page.json", "/status.json"):
-            status, _, text = await to_thread.run_sync(fetch, url + path)
-            statuses[path] = status
-            assert "gpu" not in text
-        assert statuses == {"/": 404, "/page.json": 404, "/status.json": 403}
-
-
 async def test_events_outlive_a_changed_configuration(start: Start, kubelet: SimulatedKubelet, tmp_path: Path) -> None:
     config = tmp_path / "kdp.yaml"
     config.write_text('http: "127.0.0.1:0"\nstatus-page: "on"\n')

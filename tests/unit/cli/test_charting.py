@@ -150,29 +150,6 @@ def test_what_was_given_is_a_default_and_the_rest_a_comment(target: str, tmp_pat
         assert (re.search(rf"^  (# )?{setting.key}:", text, re.MULTILINE) is not None) is offers, name
 
 
-def test_the_schema_has_the_type_of_each_parameter_and_lets_nothing_else_through(target: str, tmp_path: Path) -> None:
-    made = chart(tmp_path, target)
-
-    parameters = schema(made, "config", "set")
-    assert parameters["additionalProperties"] is False
-    found = {
-        name: {k: v for k, v in each.items() if k != "description"} for name, each in parameters["properties"].items()
-    }
-    assert found == {
-        "count": {"type": "integer"},
-        "kind": {"enum": ["a", "b"]},  # not c: it changes what the pod is given
-        "speed": {"enum": ["slow", "fast"]},
-        "names": {"type": "array", "items": {"type": "string"}},
-        "ratio": {"type": "number"},
-        "raw": {"not": {}},
-        "file": {"type": "string"},
-        "size": {"type": ["string", "number"]},
-    }
-    assert "host" not in found
-    assert "In this chart only a, b, because" in parameters["properties"]["kind"]["description"]
-    assert all(each["description"] for each in parameters["properties"].values())
-
-
 def test_braces_of_a_target_are_no_template(tmp_path: Path) -> None:
     folder = tmp_path / "{{ x }}"
     folder.mkdir()

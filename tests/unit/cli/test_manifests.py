@@ -107,15 +107,6 @@ def test_the_nodes_of_what_it_discovers_are_found_where_it_looks(target: str) ->
     assert "--host-root=/host" in container(documents)["args"]
 
 
-def test_a_class_of_which_nothing_is_known_may_look_at_hardware_and_the_admin_is_told(target: str) -> None:
-    result = invoke(f"{target}:Nothing", "--image=i")
-
-    assert (
-        "Nothing discovers no device node here and has no hook 'needs', so it is given /dev and /sys" in result.stderr
-    )
-    assert mounts(list(yaml.safe_load_all(result.stdout))) == {"/dev", *SYS}
-
-
 def test_hardware_that_is_not_here_is_no_obstacle(target: str) -> None:
     result = invoke(f"{target}:Absent", "--image=i")
 
@@ -219,24 +210,6 @@ def test_a_file_that_the_configuration_file_names_goes_along(
     assert container([daemon_set])["args"][2:4] == ["--set=file=/etc/kdp/f.json", "--config=/etc/kdp/kdp.yaml"]
     result = invoke("widgets.py:Widgets", "--format=systemd", "--config=kdp.yaml", "--executable=/opt/kdp")
     assert f" --set=file={tmp_path}/f.json --config={tmp_path}/kdp.yaml\n" in result.stdout
-
-
-def test_a_kustomize_base_is_a_directory(target: str, tmp_path: Path) -> None:
-    (tmp_path / "f.json").write_text("{}")
-    base = tmp_path / "base"
-
-    result = invoke(f"{target}:Widgets", "--format=kustomize", f"--set=file={tmp_path}/f.json", "-o", base, "--image=i")
-
-    assert result.exit_code == 0, result.output
-    assert {each.name for each in base.iterdir()} == {
-        "kustomization.yaml",
-        "daemonset.yaml",
-        "network-policy.yaml",
-        "f.json",
-    }
-    assert [each["kind"] for each in yaml.safe_load_all((base / "daemonset.yaml").read_text())] == ["DaemonSet"]
-    kustomization = yaml.safe_load((base / "kustomization.yaml").read_text())
-    assert kustomization["configMapGenerator"] == [{"name": "kdp-widgets", "files": ["f.json"]}]
 
 
 @pytest.mark.parametrize(

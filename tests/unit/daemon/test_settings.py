@@ -8,7 +8,7 @@ from kdp import ConfigurationError, HealthPolicy
 from kdp.daemon.parsers import Address
 from kdp.daemon.setting import Given
 from kdp.daemon.settings import SETTINGS, Settings
-from kdp.daemon.sources import from_environment, from_keywords, resolve, resolve_some
+from kdp.daemon.sources import from_environment, from_keywords, resolve
 
 
 def test_without_any_source_everything_has_its_default() -> None:
@@ -190,12 +190,6 @@ def test_a_setting_with_an_effect_or_its_default_is_taken(given: dict[str, str])
     resolve([from_environment(given)])
 
 
-def test_a_command_that_needs_some_settings_judges_no_others() -> None:
-    given = from_environment({"KDP_CDI_DIR": "/etc/cdi", "KDP_MODE": "dra", "KDP_REPLICA_LIMIT": "none"})
-    settings = resolve_some([{"state_dir": Given("--state-dir", "/x")}, given], ("cdi_dir", "state_dir"))
-    assert (settings.cdi_dir, settings.state_dir, settings.mode) == (Path("/etc/cdi"), Path("/x"), "device-plugin")
-
-
 @pytest.mark.parametrize(
     ("given", "labels"),
     [
@@ -216,18 +210,6 @@ def test_what_is_no_label_of_nodes_is_refused(given: object) -> None:
     mode = {"mode": Given("--mode", "dra-controller"), "pool": Given("--pool", "a")}
     with pytest.raises(ConfigurationError, match=r"^--pool-nodes: "):
         resolve([layer, mode])
-
-
-@pytest.mark.parametrize(
-    ("given", "cdi"),
-    [
-        ({"KDP_CDI": "beside"}, "/var/run/cdi"),
-        ({"KDP_MODE": "dra", "KDP_NODE_NAME": "a", "KDP_CDI_DIR": "/etc/cdi"}, "/etc/cdi"),
-    ],
-)
-def test_the_status_tells_which_directories_the_process_uses(given: dict[str, str], cdi: str | None) -> None:
-    settings = resolve([from_environment({**given, "KDP_KUBELET_ROOT": "/k", "KDP_STATE_DIR": "none"})])
-    assert settings.directories == {"device_plugins": "/k/device-plugins", "state": None, "cdi": cdi}
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), (" 5M ", 300)])

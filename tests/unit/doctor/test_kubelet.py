@@ -38,13 +38,6 @@ def test_a_directory_that_the_command_line_of_a_kubelet_names(tmp_path: Path) ->
         assert "/data/k/device-plugins" in told(kubelet.directory(node_in(tmp_path)))[1]
 
 
-def test_a_directory_in_order(tmp_path: Path) -> None:
-    node = node_in(tmp_path)
-    plugin_dir(node)
-    for ask in (kubelet.directory, kubelet.pinned, kubelet.writable):
-        assert told(ask(node))[0] == "ok"
-
-
 def test_a_directory_that_was_removed_under_its_mount(tmp_path: Path) -> None:
     directory = tmp_path / "kubelet/device-plugins"
     directory.mkdir(parents=True)

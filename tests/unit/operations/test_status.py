@@ -17,11 +17,10 @@ from kdp.dra.publishing.actions import PublisherStatus
 from kdp.dra.publishing.feature_gates import DroppedField
 from kdp.kubelet.watch import KubeletState, KubeletView
 from kdp.model.devices import Device, Health
-from kdp.operations.facts import BackendFacts, Facts, facts_of
+from kdp.operations.facts import Facts, facts_of
 from kdp.operations.status import MOST_DEVICES, ProcessFacts, document
 from kdp.supervision.health import DeviceHealth, HealthState
 from kdp.supervision.held_claim import HeldClaim
-from kdp.supervision.measuring import Measured
 
 FACTS = ProcessFacts(mode="device-plugin", node="n1", directories={"cdi": None, "state": "/s"}, started=0.0)
 
@@ -102,17 +101,6 @@ def test_it_has_the_kubelet_and_since_when_the_kubelet_follows_a_resource() -> N
     silent = shown(Status(resources={"example.com/w": resource()}, backends=()))
     assert silent["kubelet"] is None
     assert silent["resources"][0]["since"] is None
-
-
-def test_it_has_what_was_measured_and_says_what_that_is() -> None:
-    power = kdp.Measurement("power", unit="watts", help="Power drawn.")
-    measured = {"good": Measured("example.com/w", {"power": 12.5})}
-    more = Facts(backends=(BackendFacts(declared=(power,), measured=measured),))
-    found = shown(Status(resources={"example.com/w": resource()}, backends=(("W", None),)), more)
-    assert found["backends"][0]["measures"] == [{"name": "power", "unit": "watts", "help": "Power drawn."}]
-    good, sick, _ = found["resources"][0]["listed"]
-    assert good["measured"] == {"power": 12.5}
-    assert "measured" not in sick
 
 
 def test_it_has_what_happened_if_somebody_wanted_to_know() -> None:

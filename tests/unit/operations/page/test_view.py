@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kdp.operations.page.view import MOST_AT_ONCE, content, title_of
+from kdp.operations.page.view import MOST_AT_ONCE, content
 
 from .samples import NOW, Parsed, backend, device, document, event, resource, sick
 
@@ -77,8 +77,3 @@ def test_events_come_newest_first_and_earlier_ones_on_demand() -> None:
     assert text.index(first) < text.index("Allocated example.com/gpu gpu-27 as the policy preferred")
     assert "4 earlier events" in text
     assert "Nothing has happened yet." in shown(events=[])
-
-
-def test_the_title_says_whether_the_node_is_well() -> None:
-    assert title_of(document()) == "Ready: devices of worker-7"
-    assert title_of(document(ready=False, node=None)) == "Not ready: devices of this node"
