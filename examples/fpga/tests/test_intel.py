@@ -201,6 +201,18 @@ def test_nonsense_of_one_port_leaves_out_that_port_only(
     assert why in caplog.text
 
 
+def test_trees_that_were_recorded_half_way_name_what_they_can(node_from: NodeFrom) -> None:
+    """The kernel takes a board away part by part; here it has taken the driver of one part."""
+    without_engine = Fpga(node_from(DATA / "dfl-6.1-half-removed-engine.tar.gz").host)
+    without_port = Fpga(node_from(DATA / "dfl-6.1-half-removed-port.tar.gz").host)
+
+    assert [(device.id, device.resource) for device in without_engine.discover()] == [(f"{SECOND}-port0", ONE_PORT)]
+    assert [(device.id, device.resource) for device in without_port.discover()] == [
+        (f"{FIRST}-port1", TWO_PORTS),
+        (f"{SECOND}-port0", ONE_PORT),
+    ]
+
+
 def test_a_port_that_moved_to_a_virtual_function_has_the_engine_of_the_physical_one(node: SysfsTree) -> None:
     function = node.pci_function("0000:41:00.1", vendor=0x8086, device=0x0B2C, numa_node=0)
     node.link(f"{function}/physfn", f"/sys/bus/pci/devices/{FIRST}")

@@ -85,6 +85,11 @@ def test_it_says_so_to_programs(run: Run) -> None:
     }
 
 
+def test_replicas_are_chosen_as_they_are_served(run: Run) -> None:
+    result = run("Gpus", "--size", "2", "--replicas", "2", "--replica-placement", "distinct")
+    assert result.output.startswith("gpu-0::0, gpu-3::0: 2 of 8, by policy distinct-linked")
+
+
 def test_a_resource_is_named_where_there_are_several(run: Run) -> None:
     assert (
         "--resource: must be given, as the devices are of several"

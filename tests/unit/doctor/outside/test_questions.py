@@ -20,7 +20,6 @@ NOT_READY = plugin(
 ENDED = {"reason": "Error", "exitCode": 78, "finishedAt": moment(600)}
 RESTARTED = plugin(state={"restartCount": 3, "lastState": {"terminated": ENDED}})
 OOM = plugin(state={"restartCount": 1, "lastState": {"terminated": {"reason": "OOMKilled", "exitCode": 137}}})
-OLD = plugin(state={"restartCount": 1, "lastState": {"terminated": {**ENDED, "finishedAt": moment(90_000)}}})
 STARTUP = {"key": "example.com/kdp", "effect": "NoSchedule"}
 TAINT = {"key": "w.example.com/unhealthy", "value": "fault", "effect": "NoSchedule"}
 WAITS = user(
