@@ -12,7 +12,6 @@ from typing import Any
 import anyio
 
 from kdp.testing import SimulatedKubelet
-from kdp_testkit.patience import PATIENCE
 
 from .test_status import PROGRAM, RESOURCE
 
@@ -46,22 +45,6 @@ async def test_a_plugin_in_order(start: Start, kubelet: SimulatedKubelet, tmp_pa
     for name in (*about, *of_devices, "kubelet-list", "device-nodes", "state-directory", "version"):
         assert found[name].startswith("ok: "), (name, found[name])
     assert found["device-nodes"] == "ok: 1 device node there: /dev/null"
-
-
-async def test_a_plugin_whose_socket_was_removed_was_said_not_to_run(
-    start: Start, kubelet: SimulatedKubelet, tmp_path: Path
-) -> None:
-    async with start(PROGRAM) as plugin:
-        await kubelet.until(allocatable={RESOURCE: 2})
-        [path] = (tmp_path / "state").glob("*.sock")
-        path.unlink()
-        found = await doctor(kubelet, tmp_path)
-        traces = f"although process {plugin.process.pid} holds the lock"
-        assert f"warning: no plugin has a socket in {tmp_path}/state, {traces}" in found["plugin"]
-        await plugin.says(f"socket {path} was removed, so no command could ask this process: making it again")
-        with anyio.fail_after(PATIENCE):
-            while not (await doctor(kubelet, tmp_path))["plugin"].startswith("ok: "):
-                pass
 
 
 async def test_it_fits_into_the_plugins_container(
