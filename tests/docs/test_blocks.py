@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from .blocks import LEVELS, PAGES, ROOT, Block, blocks_of, differences
+from .blocks import LEVELS, PAGES, ROOT, Block, blocks_of
 from .running import Reader
 
 pytestmark = pytest.mark.repository
@@ -74,57 +74,3 @@ def test_no_fence_is_overlooked() -> None:
     for page in PAGES:
         fences = len(re.findall(r"^ *```", page.read_text(), re.MULTILINE))
         assert fences == 2 * len(blocks_of(page)), page
-
-
-def test_the_long_pages_are_pages() -> None:
-    assert {page.relative_to(ROOT).as_posix() for page in WITH_BLOCKS} > LONG
-
-
-def test_a_file_that_a_page_writes_is_used_by_it() -> None:
-    for page in PAGES:
-        blocks = blocks_of(page)
-        for position, block in enumerate(blocks):
-            name = block.marks.get("file")
-            if name is not None:
-                stem = name.removesuffix(".py").removesuffix(".yaml")
-                runs_tests = any("pytest" in later.text for later in blocks[position + 1 :])
-                used = any(stem in later.text for later in blocks[position + 1 :])
-                assert used or (runs_tests and stem.startswith("test_")), block.where
-
-
-def test_the_make_targets_of_the_pages_are_run_by_ci() -> None:
-    steps = set(
-        re.findall(
-            r"^(?:also )?target (\S+)",
-            "".join((ROOT / ".ci" / name).read_text() for name in ("run", "verify")),
-            re.MULTILINE,
-        )
-    )
-    for block in [block for page in PAGES for block in blocks_of(page)]:
-        if block.marks.get("level", "").startswith("ci:"):
-            targets = re.findall(r"^\$ make (\S+)$", block.text, re.MULTILINE)
-            assert targets, block.where
-            assert set(targets) <= steps, block.where
-
-
-@pytest.mark.parametrize(
-    ("shown", "printed"),
-    [
-        ("a\nb\n", "a\nb\n"),
-        ("a\n...\nc\n", "a\nb\nb\nc\n"),
-        ("stopped after 4.1 ms", "stopped after 380 ms"),
-        ("  0.1 s  x in /tmp/kdp-abc/y", "  0.2 s  x in /tmp/kdp-def/y"),
-        ("took ... and ended", "took an age and ended"),
-        ("3 passed in 1.52s", "3 passed in 67.39s (0:01:07)"),
-    ],
-)
-def test_figures_and_dots_stand_for_others(shown: str, printed: str) -> None:
-    assert not differences(shown, printed)
-
-
-@pytest.mark.parametrize(
-    ("shown", "printed"),
-    [("a\n", "b\n"), ("a\n", "a\nb\n"), ("exit code 0", "exit code 1"), ("2 devices", "3 devices")],
-)
-def test_everything_else_must_be_the_same(shown: str, printed: str) -> None:
-    assert differences(shown, printed)

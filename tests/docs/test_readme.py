@@ -13,13 +13,9 @@ import anyio
 import pytest
 import yaml
 
-from kdp.daemon.settings import DEFAULT_STATE_DIR
-from kdp.deviceplugin.session import State
-from kdp.kubelet.paths import DEFAULT_ROOT
 from kdp.testing import SimulatedKubelet
-from kdp_example_generic.config import read
 
-from .blocks import PAGES, ROOT, blocks_of
+from .blocks import ROOT, blocks_of
 
 pytestmark = pytest.mark.repository
 
@@ -39,22 +35,6 @@ def pod(manifest: dict[str, dict[str, Any]]) -> dict[str, Any]:
     labels = spec["selector"]["matchLabels"]
     assert labels.items() <= spec["template"]["metadata"]["labels"].items()
     return dict(spec["template"]["spec"])
-
-
-def test_the_manifest_has_two_objects_of_the_right_kind(manifest: dict[str, dict[str, Any]]) -> None:
-    assert {kind: document["apiVersion"] for kind, document in manifest.items()} == {
-        "ConfigMap": "v1",
-        "DaemonSet": "apps/v1",
-    }
-    assert len({document["metadata"]["namespace"] for document in manifest.values()}) == 1
-
-
-def test_its_configuration_is_one_that_the_plugin_takes(manifest: dict[str, dict[str, Any]]) -> None:
-    ((name, text),) = manifest["ConfigMap"]["data"].items()
-
-    (resource,) = read(text, name).resources
-
-    assert resource.name == "example.com/fuse"
 
 
 @pytest.mark.anyio
@@ -87,33 +67,6 @@ async def test_its_container_registers_with_a_kubelet(
             assert await process.wait() == 0
 
 
-def test_what_it_mounts_is_there_and_is_used(manifest: dict[str, dict[str, Any]], pod: dict[str, Any]) -> None:
-    (container,) = pod["containers"]
-    volumes = {volume["name"]: volume for volume in pod["volumes"]}
-    mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
-
-    assert volumes.keys() == mounts.keys()
-    plugins = str(DEFAULT_ROOT / "device-plugins")
-    assert volumes["device-plugins"]["hostPath"]["path"] == mounts["device-plugins"]["mountPath"] == plugins
-    assert [name for name, mount in mounts.items() if not mount.get("readOnly")] == ["device-plugins", "state"]
-    assert volumes["state"]["hostPath"]["path"] == mounts["state"]["mountPath"] == str(DEFAULT_STATE_DIR)
-    for name in ("dev", "sys"):
-        assert mounts[name]["mountPath"] == "/host" + volumes[name]["hostPath"]["path"]
-    assert volumes["config"]["configMap"]["name"] == manifest["ConfigMap"]["metadata"]["name"]
-
-
-def test_its_probes_ask_what_the_plugin_answers(pod: dict[str, Any]) -> None:
-    (container,) = pod["containers"]
-    (port,) = container["ports"]
-
-    assert f"--http=:{port['containerPort']}" in container["args"]
-    asked = {probe: container[probe]["httpGet"] for probe in ("livenessProbe", "readinessProbe")}
-    assert asked == {
-        "livenessProbe": {"path": "/livez", "port": port["name"]},
-        "readinessProbe": {"path": "/readyz", "port": port["name"]},
-    }
-
-
 def test_it_has_no_privileges(manifest: dict[str, dict[str, Any]], pod: dict[str, Any]) -> None:
     (container,) = pod["containers"]
     security = container["securityContext"]
@@ -140,20 +93,3 @@ def test_the_table_of_failures_agrees_with_the_generated_one(monkeypatch: pytest
 
     assert claimed.keys() <= {fault.value for fault in catalogue.Fault}
     assert {fault: seen.get(fault, process) for fault, process in claimed.items()} == claimed
-
-
-def test_the_drawn_session_has_the_states_that_there_are() -> None:
-    drawings = [block.text for page in PAGES if page.name == "architecture.md" for block in blocks_of(page)]
-    (session,) = [text for text in drawings if "CONNECTED" in text]
-
-    drawn = set(re.findall(r"\b[A-Z_]{4,}\b", session))
-
-    assert drawn == {state.name for state in State}
-
-
-def test_each_path_that_the_architecture_names_exists() -> None:
-    (page,) = [page for page in PAGES if page.name == "architecture.md"]
-    named = re.findall(r"`([\w.]+(?:/[\w.]+)*/(?:[\w.]+\.py)?)`", page.read_text())
-
-    assert len(named) > 20
-    assert not [path for path in named if not (ROOT / path).exists()]

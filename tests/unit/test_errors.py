@@ -3,12 +3,11 @@ from __future__ import annotations
 import inspect
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kdp import errors
-from kdp.errors import KdpError, ListTooLargeError, sentence
+from kdp.errors import sentence
 
 from .strategies import effort
 
@@ -27,23 +26,9 @@ def test_the_tree_in_the_docstring_is_the_tree() -> None:
     assert drawn == {c.__name__: c.__bases__[0].__name__ for c in CLASSES}
 
 
-@pytest.mark.parametrize("error", [c for c in CLASSES if c is not KdpError])
-def test_each_class_says_whose_move_it_is(error: type[Exception]) -> None:
-    own = "".join((c.__doc__ or "") for c in error.__mro__ if c in CLASSES and c is not KdpError)
-    assert "Who acts:" in own
-
-
-def test_all_of_them_are_promised() -> None:
-    assert {c.__name__ for c in CLASSES} | {"sentence"} == set(errors.__all__)
-
-
 def test_an_invalid_value_is_a_value_error() -> None:
     assert issubclass(errors.InvalidValueError, ValueError)
     assert issubclass(errors.InvalidNameError, errors.InvalidValueError)
-
-
-def test_how_many_devices_fit_goes_with_the_error() -> None:
-    assert ListTooLargeError("too many", fits=3).fits == 3
 
 
 def test_our_own_errors_speak_for_themselves() -> None:

@@ -20,7 +20,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kdp import errors
 from kdp.cli import streams
 from kdp.cli.options import Refusal
 from kdp.cluster import events
@@ -154,26 +153,22 @@ def event(text: str) -> str:
     return api.message
 
 
-EXITS: dict[str, tuple[Callable[[str], str], str]] = {
-    "text log": (text_log, "kdp.daemon.logs.printable"),
-    "JSON log": (json_log, "kdp.daemon.logs.printable"),
-    "traceback in the text log": (traceback_text, "kdp.daemon.logs.printable"),
-    "traceback in the JSON log": (traceback_json, "kdp.daemon.logs.printable"),
-    "a line that could not be made": (broken_line, "kdp.daemon.logs.printable"),
-    "sentence": (sentence_of, "kdp.errors.printable"),
-    "reason": (reason, "kdp.model.text.printable"),
-    "table": (table, "kdp.cli.streams.printable"),
-    "refusal": (refusal, "kdp.cli.streams.printable"),
-    "readyz": (readyz, "kdp.daemon.probes.printable"),
-    "error of Prepare": (claim_error, "kdp.dra.wire.within_bytes"),
-    "error of Unprepare": (unprepare_error, "kdp.dra.wire.within_bytes"),
-    "health of a device": (device_health, "kdp.dra.wire.within_bytes"),
-    "Event": (event, "kdp.cluster.event_objects.printable"),
+EXITS: dict[str, Callable[[str], str]] = {
+    "text log": text_log,
+    "JSON log": json_log,
+    "traceback in the text log": traceback_text,
+    "traceback in the JSON log": traceback_json,
+    "a line that could not be made": broken_line,
+    "sentence": sentence_of,
+    "reason": reason,
+    "table": table,
+    "refusal": refusal,
+    "readyz": readyz,
+    "error of Prepare": claim_error,
+    "error of Unprepare": unprepare_error,
+    "health of a device": device_health,
+    "Event": event,
 }
-
-
-def unchanged(text: str, _most: int) -> str:
-    return text
 
 
 def record(message: str, *, error: BaseException | None = None) -> logging.LogRecord:
@@ -190,23 +185,15 @@ def assert_seen(shown: str) -> None:
 
 
 @pytest.mark.parametrize("name", EXITS)
-@pytest.mark.parametrize("deceit", DECEITS, ids=ascii)
-def test_no_deceit_leaves(name: str, deceit: str) -> None:
-    assert_seen(EXITS[name][0](f"before {deceit} after"))
+def test_no_deceit_leaves(name: str) -> None:
+    for deceit in DECEITS:
+        assert_seen(EXITS[name](f"before {deceit} after"))
 
 
-@pytest.mark.parametrize("name", EXITS)
-def test_what_leaves_is_seen_whatever_its_category_is(name: str) -> None:
+def test_what_leaves_is_seen_whatever_its_category_is() -> None:
     chars = [next(chr(c) for c in range(sys.maxunicode) if unicodedata.category(chr(c)) == cat) for cat in CATEGORIES]
-    assert_seen(EXITS[name][0]("".join(chars)))
-
-
-@pytest.mark.parametrize("name", EXITS)
-def test_without_the_call_it_would_not_hold(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    exit_of, call = EXITS[name]
-    monkeypatch.setattr(call, unchanged)
-    with pytest.raises((AssertionError, ValueError)):
-        assert_seen(exit_of("before \x1b[2J\u202e\x7f after"))
+    for exit_of in EXITS.values():
+        assert_seen(exit_of("".join(chars)))
 
 
 @effort(200)
@@ -237,10 +224,6 @@ def test_a_huge_text_is_cut_before_it_is_escaped() -> None:
     assert len(line) < 20_000
     assert len(json_log("x" * 10_000_000).encode()) < 16 * 1024
     assert len(traceback_text("line\n" * 1_000_000)) < 200_000
-
-
-def test_the_mutants_name_what_is_there() -> None:
-    assert errors.printable is printable
 
 
 def test_no_codec_is_loaded_to_escape() -> None:

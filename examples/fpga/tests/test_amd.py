@@ -10,7 +10,6 @@ import pytest
 import kdp
 from kdp.testing import SysfsTree
 from kdp_fpga import Fpga
-from kdp_fpga.names import shell_resource
 
 SHELL = "xilinx_u200_gen3x16_xdma_base_2"
 TWINS = "xilinx_u30_gen3x4_base_2"
@@ -155,52 +154,12 @@ def test_a_card_without_a_shell_is_left_out_and_told_once(
     )
 
 
-def test_a_limit_of_the_options_is_one_for_cards_too(sysfs_tree: SysfsTree) -> None:
-    user = card(sysfs_tree, "0000:3b:00", SHELL, "S1")
-    sysfs_tree.write(f"{user}/xmc.u.256.0/xmc_fpga_temp", 97)
-
-    assert Fpga(sysfs_tree.host).discover()[0].health.is_healthy
-    (device,) = Fpga(sysfs_tree.host, max_temperature=95).discover()
-    assert str(device.health) == "Unhealthy (0000:3b:00.1: is 97 °C hot, the limit is 95 °C)"
-
-
-@pytest.mark.parametrize("what", ["absent", "empty", "failing"])
-def test_whatever_one_attribute_says_the_other_card_is_as_before(sysfs_tree: SysfsTree, what: str) -> None:
-    user = card(sysfs_tree, "0000:3b:00", SHELL, "S1")
-    card(sysfs_tree, "0000:3c:00", SHELL, "S2")
-    running = Fpga(sysfs_tree.host, management=True)
-    before = running.discover()
-    attributes = [path for path in sysfs_tree.host.glob(f"{user[:-1]}[01]/**") if sysfs_tree.path(path).is_file()]
-    assert len(attributes) > 12
-    for attribute in attributes:
-        path = sysfs_tree.path(attribute)
-        said = path.read_bytes()
-        path.unlink()
-        if what == "empty":
-            path.touch()
-        elif what == "failing":
-            sysfs_tree.fail(attribute, errno.EINVAL)
-        for backend in (running, Fpga(sysfs_tree.host, management=True)):
-            assert before[1] in backend.discover(), attribute
-        if what == "failing":
-            sysfs_tree.heal(attribute)
-        path.write_bytes(said)
-
-
 def test_a_serial_number_with_odd_signs_makes_an_id_all_the_same(sysfs_tree: SysfsTree) -> None:
     card(sysfs_tree, "0000:3b:00", TWINS, "S 1/#" * 30)
     card(sysfs_tree, "0000:3c:00", TWINS, "S 1/#" * 30)
     card(sysfs_tree, "0000:3d:00", TWINS, "S 1/#" * 31)
 
     assert [len(device.edits.device_nodes) for device in Fpga(sysfs_tree.host).discover()] == [2, 1]
-
-
-@pytest.mark.parametrize("shell", ["x" * 80, "a shell / with signs", "-", "_x_"])
-def test_names_of_shells_become_names_of_resources(shell: str) -> None:
-    device = kdp.Device(id="x", resource=shell_resource(shell, "1601910525"))
-    other = kdp.Device(id="x", resource=shell_resource(shell, "1601910526"))
-
-    assert device.resource != other.resource
 
 
 def test_a_card_measures_its_sensors(sysfs_tree: SysfsTree) -> None:
@@ -211,19 +170,3 @@ def test_a_card_measures_its_sensors(sysfs_tree: SysfsTree) -> None:
     backend = Fpga(sysfs_tree.host)
     first, second = backend.discover()
     assert backend.measure() == {first.id: {"fpga_temperature": 47, "fpga_power": 23.5}, second.id: {}}
-
-
-def test_a_card_with_two_functions_is_as_hot_as_the_hotter_one(sysfs_tree: SysfsTree) -> None:
-    for slot, degrees in (("0000:3b:00", 47), ("0000:3c:00", 53)):
-        user = card(sysfs_tree, slot, TWINS, "S1")
-        sysfs_tree.write(f"{user}/xmc.u.256.0/xmc_fpga_temp", degrees)
-        sysfs_tree.write(f"{user}/xmc.u.256.0/xmc_power", 20000000)
-    whole = Fpga(sysfs_tree.host)
-    whole.discover()
-    assert whole.measure() == {"card-S1": {"fpga_temperature": 53}}
-    functions = Fpga(sysfs_tree.host, card_unit="function")
-    functions.discover()
-    assert functions.measure() == {
-        "0000:3b:00.1": {"fpga_temperature": 47, "fpga_power": 20},
-        "0000:3c:00.1": {"fpga_temperature": 53, "fpga_power": 20},
-    }

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 from pathlib import Path
 
 import pytest
 
 from kdp.testing import SysfsTree
 from kdp_fpga import Fpga
-from kdp_fpga.backend import Mode
 from kdp_testkit.pytest_plugin import NodeFrom
 
 BARE = "fpga.intel.com/af-d8424dc4a4a3c413f89e433683f9040b"
@@ -27,9 +25,10 @@ def _guest(tree: SysfsTree, device: int = 0x09C5, region: str = "fpga_region/reg
     return port
 
 
-@pytest.mark.parametrize("device", [0xBCBF, 0xBCC1, 0x09C5, 0x0B2C, 0xBCCF])
 @pytest.mark.parametrize(
-    ("top", "name"), [("fpga_region/region0", "dfl"), ("fpga/intel-fpga-dev.0", "intel-fpga")], ids=["dfl", "opae"]
+    ("device", "top", "name"),
+    [(0xBCBF, "fpga_region/region0", "dfl"), (0x0B2C, "fpga/intel-fpga-dev.0", "intel-fpga")],
+    ids=["dfl", "opae"],
 )
 def test_a_virtual_function_in_a_guest_was_taken_for_a_board_on_its_way_out(
     sysfs_tree: SysfsTree, device: int, top: str, name: str
@@ -44,46 +43,23 @@ def test_a_virtual_function_in_a_guest_was_taken_for_a_board_on_its_way_out(
         assert [node.host_path for node in found.edits.device_nodes] == [f"/dev/{name}-port.0"]
 
 
-@pytest.mark.parametrize("mode", ["region", "regiondevel"])
 def test_a_virtual_function_in_a_guest_cannot_be_programmed(
-    sysfs_tree: SysfsTree, caplog: pytest.LogCaptureFixture, mode: Mode
+    sysfs_tree: SysfsTree, caplog: pytest.LogCaptureFixture
 ) -> None:
     _guest(sysfs_tree)
-    assert Fpga(sysfs_tree.host, mode=mode).discover() == []
+    assert Fpga(sysfs_tree.host, mode="region").discover() == []
     assert caplog.messages == [
         "left out: board 0000:00:05.0: it is a virtual function, which cannot be programmed; mode=af gives its port"
     ]
 
 
-def test_the_error_of_a_port_in_a_guest_is_seen(sysfs_tree: SysfsTree) -> None:
-    port = _guest(sysfs_tree)
-    sysfs_tree.write(f"{port}/errors/errors", "0x1")
-    (found,) = Fpga(sysfs_tree.host).discover()
-    assert str(found.health) == "Unhealthy (port_errors is 0x1)"
-
-
-@pytest.mark.parametrize("device", [0xBCBD, 0xBCC0, 0x09C4, 0x0B30, 0x0B2B, 0xBCCE])
+@pytest.mark.parametrize("device", [0xBCBD, 0x0B30])
 def test_a_physical_function_without_its_engine_is_no_guests(
     sysfs_tree: SysfsTree, caplog: pytest.LogCaptureFixture, device: int
 ) -> None:
     _guest(sysfs_tree, device)
     assert Fpga(sysfs_tree.host).discover() == []
     assert caplog.messages == ["left out: port 0000:00:05.0-port1: the management engine of 0000:00:05.0 is gone"]
-
-
-@pytest.mark.parametrize("says", ["", "garbage", "9" * 4000, None], ids=["empty", "garbage", "long", "fails"])
-def test_a_guests_function_that_does_not_say_what_it_is_keeps_its_name(sysfs_tree: SysfsTree, says: str | None) -> None:
-    _guest(sysfs_tree)
-    backend = Fpga(sysfs_tree.host)
-    before = backend.discover()
-    assert len(before) == 1
-    attribute = "/sys/bus/pci/devices/0000:00:05.0/device"
-    if says is None:
-        sysfs_tree.fail(attribute, errno.EINVAL)
-    else:
-        sysfs_tree.write(attribute, says)
-    assert backend.discover() == before
-    assert Fpga(sysfs_tree.host).discover() == []
 
 
 def test_a_virtual_function_that_lost_its_link_first_is_no_guests(node_from: NodeFrom) -> None:

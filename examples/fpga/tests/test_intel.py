@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
-import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -77,9 +75,7 @@ def test_a_region_may_be_programmed_by_a_hook_of_the_runtime(node: SysfsTree) ->
     )
 
 
-@pytest.mark.parametrize(
-    "register", ["fme_errors", "pcie0_errors", "pcie1_errors", "nonfatal_errors", "catfatal_errors"]
-)
+@pytest.mark.parametrize("register", ["fme_errors", "pcie0_errors"])
 def test_an_error_of_the_engine_is_one_of_all_its_ports(node: SysfsTree, register: str) -> None:
     backend = Fpga(node.host)
     node.write(f"{ENGINE}/errors/{register}", "0x3")
@@ -99,24 +95,6 @@ def test_an_error_of_a_port_is_its_own(node: SysfsTree) -> None:
     assert health.pop(f"{FIRST}-port0") == "Unhealthy (port_errors is 0x1)"
     assert set(health.values()) == {"Healthy"}
     assert _health(Fpga(node.host, mode="region"))[FIRST] == f"Unhealthy (port {FIRST}-port0: port_errors is 0x1)"
-
-
-def test_each_fault_is_a_reason_of_its_own(node: SysfsTree) -> None:
-    node.write(f"{ENGINE}/errors/fme_errors", "0x40")
-    node.write(f"{ENGINE}/hwmon/hwmon0/temp1_input", "99000")
-    node.write(f"{ENGINE}/dfl-fme-mgr.0/fpga_manager/fpga0/state", "write error")
-    node.write(f"{PORT}/errors/errors", "0x1")
-
-    assert _health(Fpga(node.host))[f"{FIRST}-port0"] == (
-        "Unhealthy (fme_errors is 0x40; its last programming failed (write error); is 99 °C hot, the limit is 95 °C; "
-        "port_errors is 0x1)"
-    )
-
-
-def test_errors_that_are_to_be_injected_are_no_faults(node: SysfsTree) -> None:
-    node.write(f"{ENGINE}/errors/inject_errors", "0x7")
-
-    assert set(_health(Fpga(node.host)).values()) == {"Healthy"}
 
 
 def test_a_hot_board_is_unhealthy_until_it_is_clearly_cooler(node: SysfsTree) -> None:
@@ -140,20 +118,6 @@ def test_a_hot_board_is_unhealthy_until_it_is_clearly_cooler(node: SysfsTree) ->
     }
 
 
-def test_limits_of_the_options_go_before_those_of_the_board(node: SysfsTree) -> None:
-    backend = Fpga(node.host, max_temperature=70.0, clear_temperature=50.0)
-    sensor = f"{ENGINE}/hwmon/hwmon0/temp1_input"
-    for degrees, healthy in ((69, True), (70, False), (51, False), (50, True), (69, True)):
-        node.write(sensor, degrees * 1000)
-        assert (_health(backend)[f"{FIRST}-port0"] == "Healthy") is healthy, degrees
-
-
-def test_an_alarm_of_the_board_itself_counts(node: SysfsTree) -> None:
-    node.write(f"{ENGINE}/hwmon/hwmon0/temp1_crit_alarm", 1)
-
-    assert _health(Fpga(node.host))[f"{FIRST}-port0"] == "Unhealthy (is 45 °C hot, the limit is 95 °C)"
-
-
 @pytest.mark.parametrize(("digit", "why"), [("f", "its firmware does not answer"), ("0", "nothing is programmed")])
 def test_a_blank_accelerator_keeps_the_resource_that_it_had(node: SysfsTree, digit: str, why: str) -> None:
     backend = Fpga(node.host)
@@ -172,22 +136,6 @@ def test_a_blank_accelerator_keeps_the_resource_that_it_had(node: SysfsTree, dig
     assert not fresh.health.is_healthy
     # Programming is what mode region is for.
     assert set(_health(Fpga(node.host, mode="region")).values()) == {"Healthy"}
-
-
-@pytest.mark.parametrize("mode", ["af", "region"])
-def test_a_blank_interface_keeps_the_resource_that_it_had(node: SysfsTree, mode: Mode) -> None:
-    backend = Fpga(node.host, mode=mode)
-    before = backend.discover()
-    for place in node.host.glob(f"{ENGINE}/dfl-fme-region.*/fpga_region/region*/compat_id"):
-        node.write(place, "f" * 32)
-
-    devices = backend.discover()
-
-    assert [device.resource for device in devices] == [device.resource for device in before]
-    assert {str(device.health) for device in devices if device.unit == FIRST} == {
-        f"Unhealthy (compat_id is {'f' * 32}: its firmware does not answer)"
-    }
-    assert devices[-1] == before[-1]
 
 
 def test_what_was_programmed_anew_is_of_another_resource(node: SysfsTree) -> None:
@@ -265,30 +213,6 @@ def test_trees_that_were_recorded_half_way_name_what_they_can(node_from: NodeFro
     ]
 
 
-def test_a_tree_that_was_recorded_with_an_error_says_so(node_from: NodeFrom) -> None:
-    backend = Fpga(node_from(DATA / "dfl-6.1-port-errors.tar.gz").host)
-
-    assert _health(backend) == {
-        f"{FIRST}-port0": "Unhealthy (port_errors is 0x1)",
-        f"{FIRST}-port1": "Healthy",
-        f"{SECOND}-port0": "Healthy",
-    }
-    assert [device.numa_nodes for device in backend.discover()] == [(0,), (0,), (1,)]
-
-
-def test_a_board_that_goes_part_by_part_keeps_its_resource(node: SysfsTree) -> None:
-    backend = Fpga(node.host)
-    before = backend.discover()
-    for place in node.host.glob(f"{ENGINE}/dfl-fme-region.*"):
-        node.vanish(place)
-    node.path(f"{node.host.resolve(ENGINE)}/driver").unlink()
-
-    devices = backend.discover()
-
-    assert [device.resource for device in devices] == [device.resource for device in before]
-    assert [device.health.is_healthy for device in devices] == [False, False, True]
-
-
 def test_a_port_that_moved_to_a_virtual_function_has_the_engine_of_the_physical_one(node: SysfsTree) -> None:
     function = node.pci_function("0000:41:00.1", vendor=0x8086, device=0x0B2C, numa_node=0)
     node.link(f"{function}/physfn", f"/sys/bus/pci/devices/{FIRST}")
@@ -306,16 +230,6 @@ def test_a_port_that_moved_to_a_virtual_function_has_the_engine_of_the_physical_
     assert str(moved.health) == "Unhealthy (fme_errors is 0x3)"
 
 
-def test_a_board_that_cannot_be_programmed_has_an_accelerator_all_the_same(node: SysfsTree) -> None:
-    for place in node.host.glob(f"{ENGINE}/dfl-fme-region.*"):
-        node.vanish(place)
-
-    first, *_ = Fpga(node.host).discover()
-
-    assert first.resource == "fpga.intel.com/af-d8424dc4a4a3c413f89e433683f9040b"
-    assert [device.id for device in Fpga(node.host, mode="region").discover()] == [SECOND]
-
-
 def test_a_board_whose_driver_is_not_done_yet_gets_no_other_resource(node: SysfsTree) -> None:
     """The ports are there some ten milliseconds before the regions that name the interface."""
     node.vanish(f"/sys/bus/pci/devices/{FIRST}")
@@ -331,23 +245,6 @@ def test_a_board_whose_driver_is_not_done_yet_gets_no_other_resource(node: Sysfs
     for place in regions:
         node.bring_back(node.host.resolve(place))
     assert [device.resource for device in backend.discover()] == [TWO_PORTS, TWO_PORTS, ONE_PORT]
-
-
-def test_a_new_board_that_cannot_be_programmed_is_there_when_that_is_certain(
-    node: SysfsTree, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    node.vanish(f"/sys/bus/pci/devices/{FIRST}")
-    backend = Fpga(node.host)
-    backend.discover()
-    node.bring_back(f"/sys/bus/pci/devices/{FIRST}")
-    for place in node.host.glob(f"{ENGINE}/dfl-fme-region.*"):
-        node.vanish(place)
-    assert len(backend.discover()) == 1
-
-    later = time.monotonic() + 10
-    monkeypatch.setattr(time, "monotonic", lambda: later)
-
-    assert len(backend.discover()) == 3
 
 
 def test_the_older_drivers_names_are_known_too(sysfs_tree: SysfsTree) -> None:
@@ -394,82 +291,6 @@ def test_what_has_no_name_is_left_out_and_told_once(node: SysfsTree, caplog: pyt
     assert len(backend.discover()) == 3
 
 
-def _attributes(node: SysfsTree) -> set[str]:
-    top = str(node.host.root)
-    files = node.host.root.joinpath("sys").rglob("*")
-    return {
-        str(path).removeprefix(top)
-        for path in files
-        if path.is_file() and not path.is_symlink() and path.stat().st_mode & 0o444
-    }
-
-
-@contextmanager
-def _trouble(node: SysfsTree, attributes: Iterable[str], what: str) -> Iterator[None]:
-    """Let attributes be absent, empty, or fail, for a while."""
-    kept = {node.path(attribute): node.path(attribute).read_bytes() for attribute in attributes}
-    for path in kept:
-        path.unlink()
-        if what == "empty":
-            path.touch()
-    if what == "failing":
-        for attribute in attributes:
-            node.fail(attribute, errno.EINVAL)
-    yield
-    if what == "failing":
-        for attribute in attributes:
-            node.heal(attribute)
-    for path, said in kept.items():
-        path.write_bytes(said)
-
-
-@pytest.mark.parametrize("what", ["absent", "empty", "failing"])
-@pytest.mark.parametrize(
-    ("tree", "mode"),
-    [
-        ("", "af"),
-        pytest.param("", "region", marks=pytest.mark.slow),
-        pytest.param("-port-errors", "af", marks=pytest.mark.slow),
-        pytest.param("-half-removed-engine", "af", marks=pytest.mark.slow),
-    ],
-)
-def test_whatever_one_attribute_says_the_other_board_is_as_before(
-    node_from: NodeFrom, tree: str, mode: Mode, what: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each attribute in turn, while the plugin runs and at its start; those that nobody reads all at once."""
-    node = node_from(DATA / f"dfl-6.1{tree}.tar.gz")
-    asked: set[str] = set()
-    read = kdp.hardware.Host.read_bytes
-
-    def spy(host: kdp.hardware.Host, path: str) -> bytes:
-        asked.add(path)
-        return read(host, path)
-
-    running = Fpga(node.host, mode=mode)
-    with monkeypatch.context() as patch:
-        patch.setattr(kdp.hardware.Host, "read_bytes", spy)
-        before = running.discover()
-    attributes = _attributes(node)
-    used = attributes & asked
-    assert len(attributes) > 150
-    assert len(used) >= 20
-
-    with _trouble(node, attributes - used, what):
-        assert running.discover() == before
-    for attribute in sorted(used):
-        other = SECOND if FIRST in attribute else FIRST
-        with _trouble(node, [attribute], what):
-            devices = running.discover()
-            # What is there keeps its names: nothing of a board that is only unwell moves to another resource.
-            assert [(device.id, device.resource) for device in devices] == [
-                (device.id, device.resource) for device in before
-            ], attribute
-            for found in (devices, Fpga(node.host, mode=mode).discover()):
-                assert [device for device in found if device.unit == other] == [
-                    device for device in before if device.unit == other
-                ], attribute
-
-
 def test_all_devices_of_a_board_measure_its_sensors(node: SysfsTree) -> None:
     backend = Fpga(node.host)
     assert backend.measure() == {}
@@ -483,19 +304,3 @@ def test_all_devices_of_a_board_measure_its_sensors(node: SysfsTree) -> None:
     region = Fpga(node.host, mode="region")
     region.discover()
     assert region.measure()[FIRST] == {"fpga_temperature": 51.5, "fpga_power": 40.25}
-
-
-@pytest.mark.parametrize("says", ["", "N/A", "99999999999"])
-def test_a_sensor_that_says_no_temperature_measures_none(node: SysfsTree, says: str) -> None:
-    node.write(f"{ENGINE}/hwmon/hwmon0/temp1_input", says)
-    backend = Fpga(node.host)
-    backend.discover()
-    assert backend.measure()[f"{FIRST}-port0"] == {"fpga_power": pytest.approx(37)}
-
-
-def test_a_board_whose_engine_is_gone_measures_nothing(node_from: NodeFrom) -> None:
-    backend = Fpga(node_from(DATA / "dfl-6.1-half-removed-engine.tar.gz").host)
-    found = {device.id: device.unit for device in backend.discover()}
-    assert {device_id for device_id, values in backend.measure().items() if not values} == {
-        device_id for device_id, unit in found.items() if unit == FIRST
-    }

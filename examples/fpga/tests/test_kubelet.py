@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import kdp
-from kdp.testing import Container, Pod, SimulatedKubelet, SysfsTree
+from kdp.testing import SimulatedKubelet, SysfsTree
 from kdp_fpga import Fpga
 from kdp_testkit.pytest_plugin import PluginFor
 
@@ -37,15 +37,6 @@ def _backend(node: SysfsTree, poll: float | None) -> Fpga:
     return backend
 
 
-async def test_a_pod_gets_the_node_of_its_port(
-    node: SysfsTree, kubelet: SimulatedKubelet, plugin_for: PluginFor
-) -> None:
-    async with plugin_for(_backend(node, None)):
-        admitted = await kubelet.admit(Pod(containers=[Container("main", {ONE_PORT: 1})]))
-
-        assert [(spec.host_path, spec.permissions) for spec in admitted.reply().devices] == [("/dev/dfl-port.2", "rw")]
-
-
 async def test_registers_are_polled_and_boards_are_told(
     node: SysfsTree, kubelet: SimulatedKubelet, plugin_for: PluginFor
 ) -> None:
@@ -68,12 +59,3 @@ async def test_a_board_that_is_pulled_is_told_by_the_kernel(
         node.bring_back(BOARD)
         node.uevent("add", region, SUBSYSTEM="fpga_region")
         await kubelet.until(allocatable={TWO_PORTS: 2, ONE_PORT: 1})
-
-
-async def test_a_port_that_was_programmed_anew_moves_to_the_other_resource(
-    node: SysfsTree, kubelet: SimulatedKubelet, plugin_for: PluginFor
-) -> None:
-    async with plugin_for(_backend(node, 0.05)):
-        node.write(f"{BOARD}/fpga_region/region0/dfl-port.0/afu_id", "f7df405cbd7acf7222f144b0b93acd18")
-
-        await kubelet.until(allocatable={TWO_PORTS: 1, ONE_PORT: 2})

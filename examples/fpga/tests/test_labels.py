@@ -34,7 +34,3 @@ def test_amds_cards_are_counted_with_their_shell(sysfs_tree: SysfsTree) -> None:
     assert (found["amd.com/card.count"], found["amd.com/card.product"]) == ("2", SHELL)
     assert found[f"amd.com/{SHELL}-1601910525.count"] == "2"
     assert "fpga.intel.com/board.count" not in found
-
-
-def test_a_node_without_boards_has_no_labels(sysfs_tree: SysfsTree) -> None:
-    assert _labels(Fpga(sysfs_tree.host)) == {}

@@ -37,8 +37,7 @@ def _card(tree: SysfsTree, slot: str, shell: str = SHELL, serial: str = "S1") ->
     return user
 
 
-@pytest.mark.parametrize("says", ["9" * 400, "9" * 5000, "99999999", "-99999999"])
-@pytest.mark.parametrize("name", ["temp1_input", "temp1_crit"])
+@pytest.mark.parametrize(("name", "says"), [("temp1_input", "9" * 5000), ("temp1_crit", "-99999999")])
 def test_a_temperature_that_is_none_ended_the_scan(node: SysfsTree, name: str, says: str) -> None:
     before = Fpga(node.host).discover()
     node.write(f"{ENGINE}/hwmon/hwmon0/{name}", says)
@@ -56,7 +55,7 @@ def test_a_board_may_be_colder_than_ice(node: SysfsTree) -> None:
     assert all(device.health.is_healthy for device in Fpga(node.host).discover())
 
 
-@pytest.mark.parametrize("says", ["9" * 65, "a\0b", "\x1b[31mred"])
+@pytest.mark.parametrize("says", ["9" * 65, "\x1b[31mred"])
 def test_what_no_selector_can_hold_is_no_attribute(node: SysfsTree, says: str) -> None:
     """The whole pool could not be published for one attribute that is for people."""
     node.write(f"{ENGINE}/bitstream_id", says)
@@ -71,9 +70,9 @@ def test_a_long_shell_is_a_resource_and_no_attribute(sysfs_tree: SysfsTree) -> N
     assert (device.health.is_healthy, dict(device.attributes)) == (True, {})
 
 
-@pytest.mark.parametrize("name", ["fpga_region/region0/dfl-port.0/numa_node", "numa_node"])
-def test_a_memory_node_that_is_none_is_unknown(node: SysfsTree, name: str) -> None:
+def test_a_memory_node_that_is_none_is_unknown(node: SysfsTree) -> None:
     """The board was left out."""
+    name = "numa_node"
     before = Fpga(node.host).discover()
     node.write(f"/sys/bus/pci/devices/{FIRST}/{name}", "255")
     now = Fpga(node.host).discover()
@@ -148,12 +147,7 @@ def test_cards_of_other_kinds_may_say_one_serial_number(sysfs_tree: SysfsTree) -
     assert all(device.health.is_healthy for device in devices)
 
 
-@pytest.mark.parametrize(
-    "says",
-    [b"\xff" * 64, b"1601\xff\n", "gr\u00fcn\n".encode(), b"a\0b\n", b"a\x1bb\n"],
-    ids=["ones", "no UTF-8", "no ASCII", "NUL", "escape"],
-)
-@pytest.mark.parametrize("name", ["VBNV", "timestamp"])
+@pytest.mark.parametrize(("name", "says"), [("VBNV", b"\xff" * 64), ("timestamp", b"a\0b\n")], ids=["ones", "NUL"])
 def test_a_shell_that_is_no_text_was_a_resource_of_its_own(
     sysfs_tree: SysfsTree, caplog: pytest.LogCaptureFixture, name: str, says: bytes
 ) -> None:

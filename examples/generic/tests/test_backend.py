@@ -3,7 +3,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,12 +20,6 @@ Make = Callable[[str], Generic]
 def _config(*members: str, group: str = "") -> str:
     extra = f"{group}, " if group else ""
     return f"resources: [{{name: example.com/widget, groups: [{{{extra}paths: [{', '.join(members)}]}}]}}]"
-
-
-def test_kdp_finds_the_backend_by_its_entry_point() -> None:
-    (found,) = entry_points(group="kdp.backends", name="generic")
-
-    assert found.load() is Generic
 
 
 def test_every_node_that_matches_is_a_device_of_the_resource(tree: Tree, backend: Make) -> None:
@@ -117,16 +110,6 @@ def test_a_device_without_a_member_is_unhealthy_until_it_is_back(tree: Tree, bac
     assert second == before[1]
     tree.node("/dev/ctl0")
     assert made.discover() == before
-
-
-def test_a_device_whose_own_node_is_gone_is_not_there(tree: Tree, backend: Make) -> None:
-    tree.node("/dev/widget0", "/dev/widget1")
-    made = backend(_config("{path: /dev/widget*}"))
-    made.discover()
-
-    tree.remove("/dev/widget0")
-
-    assert [device.id for device in made.discover()] == ["widget1"]
 
 
 def test_what_is_no_device_is_unhealthy_and_says_what_it_is(tree: Tree, backend: Make) -> None:
@@ -229,10 +212,3 @@ def test_it_says_what_its_container_needs_of_the_node(backend: Make) -> None:
     )
 
     assert made.needs().host_paths == ("/dev", "/dev/bus/usb", "/dev/dri", "/sys")
-
-
-@pytest.mark.parametrize("count", [1000])
-def test_many_nodes_are_discovered_without_loss(tree: Tree, backend: Make, count: int) -> None:
-    tree.node(*(f"/dev/widget{i}" for i in range(count)))
-
-    assert len(backend(_config("{path: /dev/widget*}")).discover()) == count

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import kdp
 from kdp_example_generic.config import PathMember, UsbMember, read
@@ -90,15 +88,10 @@ TWICE = """resources:
 
 WRONG = [
     ("a list", "[]", "line 1: the document: a list must be a mapping"),
-    ("a text", "hello", "line 1: the document: 'hello' must be a mapping"),
-    ("no resources", "domain: a.io", "resources: is missing; valid is"),
-    ("empty resources", "resources: []", "line 1: resources: a list must be a list that is not empty"),
     ("unknown field", "resource: []", "line 1: resource: is an unknown field (did you mean 'resources'?); known are"),
     ("no name", "resources: [{groups: []}]", "line 1: resources[0]: has no name; valid is"),
-    ("no groups", "resources: [{name: a.io/x}]", "line 1: resources[0]: has no groups; valid is"),
     ("no domain", _config(name="x"), "line 2: resources[0].name: 'x' has no domain, and the file has no 'domain'"),
     ("bad name", _config(name="A_.io/x"), "line 2: resources[0].name: resource name 'A_.io/x': the domain must be"),
-    ("reserved name", _config(name="kubernetes.io/x"), "line 2: resources[0].name: resource name 'kubernetes.io/x'"),
     (
         "name twice",
         TWICE.format("x", "x", "{}", "{}"),
@@ -119,52 +112,30 @@ WRONG = [
         _config().replace("count: 1", "count: 0"),
         f"line 5: {GROUP}.count: '0' must be a whole number from 1 to",
     ),
-    ("count", _config().replace("count: 1", "count: 99999999999"), f"line 5: {GROUP}.count: '99999999999' must be"),
-    ("count", _config().replace("count: 1", "count: two"), f"line 5: {GROUP}.count: 'two' must be a whole number"),
     ("count twice", _config(group="count: 2"), f"line 6: {GROUP}.count: is there twice (first in line 5)"),
     ("id", _config(group="id: '{foo}'"), f"line 6: {GROUP}.id: '{{foo}}' has the unknown placeholder {{foo}}"),
-    ("env name", _config(group="env: {A=B: x}"), f"line 6: {GROUP}.env.A=B: environment variable 'A=B': must be"),
     ("env value", _config(group="env: {A: [x]}"), f"line 6: {GROUP}.env.A: a list must be a text"),
-    ("env template", _config(group="env: {A: '{'}"), f"line 6: {GROUP}.env.A: '{{' has a lone brace"),
-    ("no path", _config("{limit: 2}"), f"line 8: {PATH}: has neither path nor regex"),
     ("both", _config("{path: /a, regex: /b}"), f"line 8: {PATH}.regex: stands beside path"),
     ("relative", _config("{path: dev/x}"), f"line 8: {PATH}.path: 'dev/x' must be an absolute path"),
-    ("climbing", _config("{path: /dev/../x}"), f"line 8: {PATH}.path: '/dev/../x' must name something below '/'"),
-    ("root", _config("{path: /}"), f"line 8: {PATH}.path: '/' must name something below '/'"),
     ("stars", _config("{path: /dev/**/x}"), f"line 8: {PATH}.path: '/dev/**/x' must not have '**'"),
     ("regex", _config("{regex: '/dev/x(\\d'}"), f"line 8: {PATH}.regex: '/dev/x(\\\\d' must be a regular expression"),
-    ("reserved capture", _config("{regex: '/dev/(?P<name>x)'}"), f"line 8: {PATH}.regex: '/dev/(?P<name>x)' must not"),
-    ("permissions", _config("{path: /x, permissions: rwx}"), f"line 8: {PATH}.permissions: device permissions 'rwx'"),
     ("type", _config("{path: /x, type: Dev}"), f"line 8: {PATH}.type: 'Dev' must be Device or Mount or Condition"),
     ("flag", _config("{path: /x, optional: yes}"), f"line 8: {PATH}.optional: 'yes' must be true or false"),
-    ("limit", _config("{path: /x, limit: -1}"), f"line 8: {PATH}.limit: '-1' must be a whole number"),
-    (
-        "readOnly",
-        _config("{path: /x, readOnly: true}"),
-        f"line 8: {PATH}.readOnly: belongs to type Mount, this is a Device",
-    ),
     (
         "permissions of a mount",
         _config("{path: /x, type: Mount, permissions: r}"),
         f"line 8: {PATH}.permissions: belongs to type Device, this is a Mount",
     ),
-    ("mountPath", _config("{path: /x, mountPath: dev}"), f"line 8: {PATH}.mountPath: 'dev' must be an absolute path"),
     (
         "mountPath placeholder",
         _config("{path: /x, mountPath: '/dev/{n}'}"),
         f"line 8: {PATH}.mountPath: '/dev/{{n}}' has the unknown placeholder {{n}}",
     ),
     ("no anchor", _config("{path: /x, limit: 2}"), f"line 5: {GROUP}: has no member that makes devices"),
-    ("typo", _config("{pth: /x}"), f"line 8: {PATH}.pth: is an unknown field (did you mean 'path'?); known are"),
     (
         "vendor",
         "resources: [{name: a.io/x, groups: [{usb: [{vendor: 1a8}]}]}]",
         "line 1: resources[0].groups[0].usb[0].vendor: '1a8' must be four hexadecimal digits",
-    ),
-    (
-        "no vendor",
-        "resources: [{name: a.io/x, groups: [{usb: [{product: 1a86}]}]}]",
-        "line 1: resources[0].groups[0].usb[0]: has no vendor",
     ),
 ]
 
@@ -177,31 +148,4 @@ def test_a_mistake_is_one_sentence_with_file_line_field_value_and_rule(text: str
     message = str(caught.value)
     assert message.startswith("f.yaml")
     assert sentence in message
-    assert "\n" not in message
-
-
-def test_no_two_kinds_of_mistake_share_a_sentence() -> None:
-    sentences: set[str] = set()
-    for _, text, _ in WRONG:
-        with pytest.raises(kdp.ConfigurationError) as caught:
-            read(text, "f.yaml")
-        sentences.add(str(caught.value))
-
-    assert len(sentences) == len(WRONG)
-
-
-@given(st.data())
-def test_no_damage_to_a_file_raises_anything_but_one_line_of_configuration_error(data: st.DataObject) -> None:
-    lines = FULL.splitlines()
-    for _ in range(data.draw(st.integers(1, 3))):
-        i = data.draw(st.integers(0, len(lines) - 1))
-        j = data.draw(st.integers(0, len(lines[i])))
-        cut = data.draw(st.integers(0, 4))
-        lines[i] = lines[i][:j] + data.draw(st.text("{}[]:,-' ab0/*?(\\\t", max_size=4)) + lines[i][j + cut :]
-    message = "f.yaml"
-    try:
-        read("\n".join(lines), "f.yaml")
-    except kdp.ConfigurationError as error:
-        message = str(error)
-    assert message.startswith("f.yaml")
     assert "\n" not in message

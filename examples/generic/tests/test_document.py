@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import kdp
 from kdp_example_generic.document import parse
@@ -12,19 +10,6 @@ def test_a_scalar_stays_the_text_that_was_written() -> None:
     item = parse("a: 0403\nb: no\nc: 1e3\nd: 2026-01-01\n", "f.yaml")
 
     assert [value.text("") for value in item.mapping("").values()] == ["0403", "no", "1e3", "2026-01-01"]
-
-
-def test_a_tag_makes_no_object() -> None:
-    with pytest.raises(kdp.ConfigurationError, match=r"^f.yaml, line 2: must be one YAML document: the tag .* object"):
-        parse("a:\n  !!python/object/apply:os.system [echo]", "f.yaml")
-
-
-def test_an_alias_is_refused_where_it_stands() -> None:
-    """Some 400 bytes of them become gigabytes where each is read as what it stands for."""
-    with pytest.raises(
-        kdp.ConfigurationError, match=r"^f.yaml, line 2: must be one YAML document: \*x repeats another"
-    ):
-        parse("a: &x [1]\nb: [*x, *x]", "f.yaml")
 
 
 def test_a_value_knows_its_line_and_field() -> None:
@@ -46,11 +31,8 @@ def test_a_key_that_is_there_twice_is_refused_with_both_lines() -> None:
     ("text", "start"),
     [
         ("", "f.yaml: is empty"),
-        ("# nothing\n", "f.yaml: is empty"),
         ("a: [1\nb: 2", "f.yaml, line 2: must be one YAML document"),
-        ("a: b: c", "f.yaml, line 1: must be one YAML document"),
         ("a: 1\n--- \nb: 2", "f.yaml, line 2: must be one YAML document"),
-        ("a: *b", "f.yaml, line 1: must be one YAML document"),
         ("a: \x00", "f.yaml: must be one YAML document"),
         ("[" * 5000, "f.yaml"),
     ],
@@ -60,13 +42,3 @@ def test_what_is_no_document_is_refused_with_its_line(text: str, start: str) -> 
         parse(text, "f.yaml")
 
     assert str(caught.value).startswith(start)
-
-
-@given(st.text(st.sampled_from("ab:-[]{}&*!|>'\"%@,#? \n\t\\0")))
-def test_no_text_raises_anything_but_one_line_of_configuration_error(text: str) -> None:
-    message = ""
-    try:
-        parse(text, "f.yaml").mapping("x")
-    except kdp.ConfigurationError as error:
-        message = str(error)
-    assert "\n" not in message

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -30,13 +29,6 @@ def _names(bundles: list[Bundle]) -> dict[str, list[str]]:
 TWO = "{path: /dev/a*}, {path: /dev/b*}"
 
 
-def test_the_first_goes_to_the_first() -> None:
-    bundles = Pairing(_group(TWO)).bundles([_found("a0", "a1"), _found("b0", "b1")], 0)
-
-    assert _names(bundles) == {"a0": ["b0"], "a1": ["b1"]}
-    assert not any(bundle.missing for bundle in bundles)
-
-
 def test_one_without_a_partner_is_there_and_says_what_is_missing() -> None:
     pairing = Pairing(_group(TWO))
 
@@ -53,14 +45,6 @@ def test_a_partner_that_vanishes_moves_nobody_else() -> None:
 
     assert _names(bundles) == {"a0": [], "a1": ["b1"]}
     assert [bundle.missing for bundle in bundles] == [("/dev/b0 is gone",), ()]
-
-
-def test_who_lost_its_partner_takes_a_new_one() -> None:
-    pairing = Pairing(_group(TWO))
-    pairing.bundles([_found("a0", "a1"), _found("b0", "b1")], 0)
-    pairing.bundles([_found("a0", "a1"), _found("b1")], 1)
-
-    assert _names(pairing.bundles([_found("a0", "a1"), _found("b1", "b2")], 2)) == {"a0": ["b2"], "a1": ["b1"]}
 
 
 def test_the_partner_of_a_vanished_anchor_is_kept_for_it_for_a_while() -> None:
@@ -176,13 +160,3 @@ class SharedPairs(Pairs):
 
 TestPairs = Pairs.TestCase
 TestSharedPairs = SharedPairs.TestCase
-
-
-@pytest.mark.parametrize("count", [1, 1000])
-def test_many_are_paired_without_loss(count: int) -> None:
-    names = [f"a{i}" for i in range(count)]
-    pairing = Pairing(_group(TWO))
-
-    bundles = pairing.bundles([_found(*names), _found(*names)], 0)
-
-    assert all(not bundle.missing for bundle in bundles)

@@ -6,14 +6,6 @@ from hypothesis import strategies as st
 from kdp_example_generic.template import Template
 
 
-def test_a_placeholder_is_replaced_by_its_value() -> None:
-    assert Template("/dev/serial{n}-{name}").fill({"n": "3", "name": "tty"}) == "/dev/serial3-tty"
-
-
-def test_a_value_with_braces_is_not_filled_again() -> None:
-    assert Template("{a}{b}").fill({"a": "{b}", "b": "x"}) == "{b}x"
-
-
 @given(st.text())
 def test_any_text_with_its_braces_doubled_stays_itself(text: str) -> None:
     template = Template(text.replace("{", "{{").replace("}", "}}"))

@@ -36,10 +36,6 @@ def plug_in(tree: Tree, port: str, numbers: str, node: str, serial: str | None =
     tree.node(f"/dev/bus/usb/{int(bus):03}/{int(number):03}", number=(189, int(number) - 1))
 
 
-def test_a_node_without_usb_has_no_devices(tree: Tree) -> None:
-    assert scan(tree.host) == []
-
-
 def test_devices_are_told_by_port_and_interfaces_are_none(tree: Tree) -> None:
     plug_in(tree, "1-10", "1A86:7523", "1/7")
     plug_in(tree, "1-2", "0403:6001", "1/12", serial="A50285BI")
@@ -84,14 +80,3 @@ def test_a_serial_number_names_one_stick_wherever_it_is(tree: Tree, backend: Cal
 
     assert device.id == "0403-BBB"
     assert device.edits.device_nodes[0].container_path == "/dev/stick"
-
-
-def test_different_sticks_can_be_one_device(tree: Tree, backend: Callable[[str], Generic]) -> None:
-    plug_in(tree, "1-1", "046d:0001", "1/7")
-    plug_in(tree, "1-2", "046d:0002", "1/8")
-
-    (device,) = backend(
-        CONFIG.format(member="{usb: [{vendor: 046d, product: '0001'}, {vendor: 046d, product: '0002'}]}")
-    ).discover()
-
-    assert [node.host_path for node in device.edits.device_nodes] == ["/dev/bus/usb/001/007", "/dev/bus/usb/001/008"]

@@ -6,14 +6,10 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import logging
-import os
 import shutil
-import subprocess
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -127,22 +123,6 @@ async def test_a_node_in_directories_that_do_not_exist_yet_is_seen(
     figure("it is discovered again after", again)
 
 
-async def test_a_node_below_a_new_directory_of_a_wildcard_is_seen(
-    tree: Tree, backend: Callable[[str], Generic]
-) -> None:
-    tree.node("/dev/bus/001/dev1")
-    async with _running(backend(_config("/dev/bus/*/dev*"))) as node:
-        tree.node("/dev/bus/002/dev2")
-        await node.until(lambda: node.ids == ["dev1", "dev2"])
-
-
-async def test_a_link_that_udev_makes_is_seen(tree: Tree, backend: Callable[[str], Generic]) -> None:
-    tree.node("/dev/ttyUSB0")
-    async with _running(backend(_config("/dev/serial/by-id/*"))) as node:
-        tree.link("/dev/serial/by-id/usb-a", "../../ttyUSB0")
-        await node.until(lambda: node.ids == ["usb-a"])
-
-
 async def test_a_link_on_the_way_that_leads_elsewhere_left_the_watch_deaf(
     tree: Tree, backend: Callable[[str], Generic]
 ) -> None:
@@ -165,20 +145,6 @@ async def test_a_directory_above_that_is_renamed_left_the_watch_deaf(
         await node.until(lambda: not node.ids)
         tree.node("/dev/a/b/widget1")
         await node.until(lambda: node.ids == ["widget1"])
-
-
-async def test_other_names_in_the_directory_cause_no_discovery(tree: Tree, backend: Callable[[str], Generic]) -> None:
-    tree.directory("/dev")
-    async with _running(backend(_config("/dev/widget*"))) as node:
-        before = node.discoveries
-        for i in range(50):
-            tree.file(f"/dev/other{i}")
-            await anyio.lowlevel.checkpoint()
-        tree.node("/dev/widget0")
-        await node.until(lambda: node.ids == ["widget0"])
-
-        # The others' events came before the widget's, so each would have been answered by now.
-        assert node.discoveries <= before + 2
 
 
 async def test_a_burst_of_nodes_is_few_discoveries_and_all_are_found(
@@ -223,40 +189,6 @@ async def test_a_config_map_that_is_swapped_is_in_force(tree: Tree, tmp_path: Pa
     figure("a swapped ConfigMap is in force after", took)
 
 
-async def test_an_invalid_file_changes_nothing_and_nodes_are_still_seen(
-    tree: Tree, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    tree.node("/dev/widget0")
-    file = tmp_path / "config" / "config.yaml"
-    file.parent.mkdir()
-    file.write_text(_config("/dev/widget*"))
-    async with _running(Generic(file, tree.host)) as node:
-        before = node.discoveries
-        with caplog.at_level(logging.ERROR):
-            (file.parent / "new").write_text("resources:\n  - nmae: x\n")
-            (file.parent / "new").replace(file)
-            await node.until(lambda: node.discoveries > before and bool(caplog.records))
-        tree.node("/dev/widget1")
-        await node.until(lambda: node.ids == ["widget0", "widget1"])
-
-    (record,) = caplog.records
-    assert record.getMessage() == (
-        f"{file}, line 2: resources[0].nmae: is an unknown field (did you mean 'name'?); known are groups, joinedEnv, "
-        "name; the configuration before stays in force"
-    )
-
-
-async def test_a_file_that_is_overwritten_in_place_is_in_force(tree: Tree, tmp_path: Path) -> None:
-    tree.node("/dev/widget0", "/dev/gadget0")
-    file = tmp_path / "config" / "config.yaml"
-    file.parent.mkdir()
-    file.write_text(_config("/dev/widget*"))
-    async with _running(Generic(file, tree.host)) as node:
-        assert node.ids == ["widget0"]
-        file.write_text(_config("/dev/gadget*"))
-        await node.until(lambda: node.ids == ["gadget0"])
-
-
 async def test_where_inotify_is_refused_it_says_so_once_and_polling_goes_on(
     tree: Tree, backend: Callable[[str], Generic], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -280,108 +212,4 @@ async def test_where_inotify_is_refused_it_says_so_once_and_polling_goes_on(
 # Real devices of this machine's kernel. Each step says why, where it cannot be done here.
 
 
-def _real(tmp_path: Path, pattern: str) -> Generic:
-    file = tmp_path / "config" / "config.yaml"
-    file.parent.mkdir()
-    file.write_text(_config(pattern))
-    return Generic(file, kdp.hardware.Host())
-
-
-async def test_a_real_pseudo_terminal_comes_and_goes(tmp_path: Path, figure: Figure) -> None:
-    async with _running(_real(tmp_path, "/dev/pts/[0-9]*")) as node:
-        leader, follower = os.openpty()
-        try:
-            name = os.ttyname(follower)
-            came = await node.until(lambda: name in [device.attributes["path"] for device in node.devices])
-            (device,) = [device for device in node.devices if device.attributes["path"] == name]
-            assert device.health.is_healthy
-        finally:
-            os.close(leader)
-            os.close(follower)
-        went = await node.until(lambda: name not in [device.attributes["path"] for device in node.devices])
-
-    figure("a real pseudo terminal is discovered after", came)
-    figure("a real pseudo terminal is missed after", went)
-
-
 LOOP_CTL_ADD, LOOP_CTL_REMOVE = 0x4C80, 0x4C81
-
-
-@contextlib.contextmanager
-def _loop_device(number: int) -> Generator[None]:
-    try:
-        control = os.open("/dev/loop-control", os.O_RDWR)
-    except OSError as error:
-        pytest.skip(f"making loop devices needs /dev/loop-control: {error.strerror}")
-    try:
-        try:
-            fcntl.ioctl(control, LOOP_CTL_ADD, number)
-        except OSError as error:
-            pytest.skip(f"the kernel makes no loop device: {error.strerror}")
-        try:
-            yield
-        finally:
-            fcntl.ioctl(control, LOOP_CTL_REMOVE, number)
-    finally:
-        os.close(control)
-
-
-@pytest.fixture
-def loop() -> int:
-    """Return the number of a loop device that we can make: it was made once already."""
-    number = 4000 + os.getpid() % 4000
-    with _loop_device(number):
-        return number
-
-
-async def test_a_real_block_device_comes_and_goes(tmp_path: Path, loop: int, figure: Figure) -> None:
-    async with _running(_real(tmp_path, f"/dev/loop{loop}")) as node:
-        with _loop_device(loop):
-            came = await node.until(lambda: node.ids == [f"loop{loop}"])
-            assert node.devices[0].health.is_healthy
-            assert kdp.hardware.Host().device_type(f"/dev/loop{loop}") == "block"
-        went = await node.until(lambda: not node.ids)
-
-    figure("a real loop device is discovered after", came)
-    figure("a real loop device is missed after", went)
-
-
-@contextlib.contextmanager
-def _macvtap(name: str) -> Generator[str]:
-    if shutil.which("ip") is None:
-        pytest.skip("making a macvtap device needs the command ip")
-
-    def ip(*arguments: str) -> None:
-        done = subprocess.run(["ip", "link", *arguments], check=False, capture_output=True, text=True)
-        if done.returncode:
-            pytest.skip(f"the kernel makes no macvtap device: {done.stderr.strip()}")
-
-    ip("add", f"{name}v", "type", "veth", "peer", "name", f"{name}w")
-    try:
-        ip("add", "link", f"{name}v", "name", name, "type", "macvtap")
-        tap = f"tap{Path(f'/sys/class/net/{name}/ifindex').read_text().strip()}"
-        if not Path("/dev", tap).exists():
-            pytest.skip("the kernel's /dev is not mounted here, so a macvtap device gets no node")
-        yield tap
-    finally:
-        subprocess.run(["ip", "link", "del", f"{name}v"], check=False)
-
-
-@pytest.fixture
-def macvtap() -> str:
-    """Return the name of a macvtap device that we can make: it was made once already."""
-    name = f"k{os.getpid() % 100000}"
-    with _macvtap(name):
-        return name
-
-
-async def test_a_real_macvtap_device_comes_and_goes(tmp_path: Path, macvtap: str, figure: Figure) -> None:
-    async with _running(_real(tmp_path, "/dev/tap[0-9]*")) as node:
-        before = set(node.ids)
-        with _macvtap(macvtap) as name:
-            assert kdp.hardware.Host().device_type(f"/dev/{name}") == "char"
-            came = await node.until(lambda: name in node.ids)
-        went = await node.until(lambda: set(node.ids) == before)
-
-    figure("a real macvtap device is discovered after", came)
-    figure("a real macvtap device is missed after", went)

@@ -14,7 +14,6 @@ import kdp
 from kdp.dra.publishing.limits import Limits
 from kdp.dra.publishing.slices import Pool, pool_slices
 from kdp_nvidia_gpu import NvidiaGpu
-from kdp_nvidia_gpu.events import Event
 from kdp_nvidia_gpu.fake import FakeNode, GpuState, NvmlState
 from kdp_nvidia_gpu.nvml import pynvml
 
@@ -24,7 +23,6 @@ PROFILES = ("1g.18gb", "1g.18gb+me", "1g.35gb", "2g.35gb", "3g.71gb", "4g.71gb",
 STATE = NvmlState(gpus=(GpuState(), GpuState(is_mig=True, numa_node=1)), profiles=PROFILES)
 GPU = NvmlState.uuid(1)
 SET = GPU.lower()
-VERSIONS = pytest.mark.parametrize("version", ["v1.34.9", "v1.36.2", "v1.37.1"])
 
 
 @pytest.fixture
@@ -65,14 +63,11 @@ def by_hand(profile: str, start: int, size: int) -> Any:
 # -- what is published -------------------------------------------------------------------------------------------------
 
 
-@VERSIONS
-def test_all_that_could_be_made_is_published_with_its_counters(
-    dynamic: tuple[FakeNode, NvidiaGpu], version: str
-) -> None:
+def test_all_that_could_be_made_is_published_with_its_counters(dynamic: tuple[FakeNode, NvidiaGpu]) -> None:
     node, backend = dynamic
     devices = [*found(backend).values()]
     slices = pool_slices(
-        devices, pool=Pool.of_node("gpu.nvidia.com", "node-0"), limits=Limits.of(version), counters=backend.counters()
+        devices, pool=Pool.of_node("gpu.nvidia.com", "node-0"), limits=Limits.of("v1.34.9"), counters=backend.counters()
     )
     bodies = [each.body for each in slices]
     published = [device for body in bodies for device in body.get("devices", ())]
@@ -96,21 +91,6 @@ def test_all_that_could_be_made_is_published_with_its_counters(
     [shared] = [counters for body in bodies for counters in body.get("sharedCounters", ())]
     assert (shared["name"], len(shared["counters"])) == (SET, 8 + 5)
     assert shared["counters"]["multiprocessors"] == {"value": "132"}
-
-
-def test_a_device_plugin_lists_none_of_them(dynamic: tuple[FakeNode, NvidiaGpu]) -> None:
-    _, backend = dynamic
-    assert {device.exists for device in found(backend).values() if device.unit == GPU} == {False}
-    assert "released" not in backend.unused_hooks
-
-
-def test_only_the_profiles_that_are_wanted(make: Make) -> None:
-    _, backend = make(STATE, mig="dynamic", mig_profiles=["3g.71gb"])
-    assert [device.id for device in found(backend).values()] == [
-        NvmlState.uuid(0),
-        part("3g.71gb-0"),
-        part("3g.71gb-4"),
-    ]
 
 
 def test_a_gpu_that_is_lost_keeps_its_partitions_which_are_unhealthy(dynamic: tuple[FakeNode, NvidiaGpu]) -> None:
@@ -170,34 +150,6 @@ def test_a_claim_gets_an_instance_that_goes_with_it(dynamic: tuple[FakeNode, Nvi
         backend.released(given)
 
 
-def test_with_the_runtime_the_container_is_told_the_instances_uuid(make: Make) -> None:
-    _, backend = make(STATE, mig="dynamic", strategies=["envvar"], nvidia_runtime=True)
-    with opened(backend):
-        edits = backend.allocate(allocation(backend, "2g.35gb-2"))
-        [shown] = [device for index in range(7) if (device := _mig_uuid(index)) is not None]
-        assert edits.env == {"NVIDIA_VISIBLE_DEVICES": shown}
-
-
-def _mig_uuid(index: int) -> str | None:
-    try:
-        handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(pynvml.nvmlDeviceGetHandleByIndex(1), index)
-    except pynvml.NVMLError:
-        return None
-    return str(pynvml.nvmlDeviceGetUUID(handle))
-
-
-def test_a_plugin_that_was_killed_before_it_noted_anything_leaks_nothing(dynamic: tuple[FakeNode, NvidiaGpu]) -> None:
-    node, backend = dynamic
-    with opened(backend):
-        edits = backend.allocate(allocation(backend, "3g.71gb-0"))
-    again = NvidiaGpu(node.host, strategies=["device-nodes"], mig="dynamic")
-    with opened(again):
-        assert again.allocate(allocation(again, "3g.71gb-0")) == edits, "Prepare comes again"
-        assert there() == [("3g.71gb", 0)]
-        again.released(allocation(again, "3g.71gb-0"))
-        assert there() == []
-
-
 def test_killed_between_the_two_halves_of_an_instance_it_is_completed_or_destroyed(
     dynamic: tuple[FakeNode, NvidiaGpu],
 ) -> None:
@@ -220,27 +172,6 @@ def test_if_the_second_half_cannot_be_made_the_first_is_destroyed(dynamic: tuple
             backend.allocate(given)
         node.set(STATE)
         assert there() == []
-
-
-def test_without_the_right_to_it_the_sentence_names_it(dynamic: tuple[FakeNode, NvidiaGpu]) -> None:
-    node, backend = dynamic
-    with opened(backend):
-        given = allocation(backend, "3g.71gb-0")
-        node.set(attrs.evolve(STATE, failing=(("nvmlDeviceCreateGpuInstanceWithPlacement", 4, 1),)))
-        with pytest.raises(kdp.AllocationError, match=r"error 4\); the plugin must be root$"):
-            backend.allocate(given)
-
-
-def test_a_leftover_in_the_way_is_destroyed(
-    dynamic: tuple[FakeNode, NvidiaGpu], caplog: pytest.LogCaptureFixture
-) -> None:
-    _, backend = dynamic
-    with opened(backend):
-        backend.allocate(allocation(backend, "1g.18gb-5"))
-        backend.allocate(allocation(backend, "1g.18gb-0"))
-        backend.allocate(allocation(backend, "3g.71gb-4"))
-        assert there() == [("1g.18gb", 0), ("3g.71gb", 4)]
-    assert "MIG instance 1g.18gb-5 is in the way of 3g.71gb-4, and no claim has it" in caplog.text
 
 
 def test_what_is_in_use_is_not_destroyed(dynamic: tuple[FakeNode, NvidiaGpu]) -> None:
@@ -285,44 +216,6 @@ def test_after_a_reboot_or_a_loss_there_is_nothing_to_destroy(dynamic: tuple[Fak
         backend.released(gone)
 
 
-def test_an_error_of_an_instance_is_that_of_its_partition(dynamic: tuple[FakeNode, NvidiaGpu]) -> None:
-    _, backend = dynamic
-    with opened(backend):
-        backend.allocate(allocation(backend, "3g.71gb-4"))
-        backend.discover()
-        targets = backend._watcher._targets  # pyright: ignore[reportPrivateUsage]
-        assert targets(Event(uuid=GPU, xid=48, gi=1, ci=0)) == [part("3g.71gb-4")]
-        assert targets(Event(uuid=GPU, xid=48, gi=7, ci=0)) == [GPU]
-        backend.released(allocation(backend, "3g.71gb-4"))
-        backend.discover()
-        assert targets(Event(uuid=GPU, xid=48, gi=1, ci=0)) == [GPU]
-
-
-def test_an_instance_brings_the_imex_channels_with_it(make: Make) -> None:
-    node, backend = make(STATE, mig="dynamic", imex_channels=[0], imex_required=True)
-    with opened(backend):
-        assert {device.health.reason for device in backend.discover() if device.unit == GPU} == {
-            "IMEX channel 0: /dev/nvidia-caps-imex-channels/channel0 is not there; make it with mknod"
-        }
-        node.tree.stand_in("/dev/nvidia-caps-imex-channels/channel0", major=234, minor=0)
-        edits = backend.allocate(allocation(backend, "3g.71gb-0"))
-    assert "/dev/nvidia-caps-imex-channels/channel0" in [held.container_path for held in edits.device_nodes]
-
-
-def test_what_was_made_is_what_was_offered(make: Make) -> None:
-    """A claim that selects by profile and capacity finds the same devices with ``mixed`` and instances made by hand."""
-    node, dynamic = make(STATE, mig="dynamic")
-    mixed = NvidiaGpu(node.host, strategies=["device-nodes"], mig="mixed")
-    with opened(dynamic):
-        given = allocation(dynamic, "1g.18gb+me-3")
-        dynamic.allocate(given)
-        [offered] = given
-        [made] = [device for device in mixed.discover() if device.unit == GPU]
-    assert made.capacity == offered.capacity
-    assert made.capacity["ofaEngines"] == 1
-    assert {name: made.attributes[name] for name in offered.attributes} == {**offered.attributes, "profile": "1g.18gb"}
-
-
 def test_a_driver_that_does_not_tell_the_places_has_nothing_on_offer_and_that_is_said(
     dynamic: tuple[FakeNode, NvidiaGpu], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -337,7 +230,6 @@ def test_a_driver_that_does_not_tell_the_places_has_nothing_on_offer_and_that_is
     ("options", "message"),
     [
         ({"strategies": ["cdi"]}, "^strategies=cdi: contradicts mig=dynamic"),
-        ({"naming": "index"}, "^naming=index: contradicts mig=dynamic"),
         ({"mps": 2}, "^mps=2: contradicts mig=dynamic"),
     ],
 )

@@ -136,17 +136,6 @@ async def test_prepared_again_after_a_death_half_way_there_is_one_instance(stage
         assert stage.made() == []
 
 
-async def test_unprepared_after_a_death_half_way_there_is_none(stage: Stage) -> None:
-    with dying():
-        async with stage.driver():
-            with pytest.raises(PodStartError, match="the power is gone"):
-                await stage.kubelet.start_pod(stage.pod)
-            assert stage.made() == [("3g.71gb", 4)]
-    async with stage.driver():
-        await stage.kubelet.stop_pod(stage.pod)
-        assert stage.made() == []
-
-
 async def test_after_a_reboot_it_is_made_again(stage: Stage) -> None:
     async with stage.driver():
         await stage.kubelet.start_pod(stage.pod)

@@ -59,22 +59,6 @@ def test_a_question_that_fails_does_not_make_a_gpu_idle(make: Make) -> None:
     ]
 
 
-def test_a_gpu_that_is_lost_while_it_is_in_use_stays_so(make: Make) -> None:
-    node, backend = make(require_idle=True, xids=["all=ignore"])
-    node.change(0, pids=(4711,))
-    with opened(backend), watching(backend) as report:
-        device = backend.discover()[0]
-        backend.released(released(device))
-        report.until(1)
-        node.change(0, is_lost=True)
-        assert not backend.discover()[0].health.is_healthy
-        backend.released(released(device))  # asks at once
-        node.change(0, is_lost=False, pids=())
-        backend.discover()
-        report.until(2)
-    assert report.said == [(GPU(0), "in use by pid 4711", "busy"), (GPU(0), "busy")]
-
-
 def test_a_shared_gpu_is_asked_when_the_last_container_has_given_it_back(make: Make) -> None:
     node, backend = make(require_idle=True, xids=["all=ignore"])
     node.change(0, pids=(4711,))
@@ -88,21 +72,6 @@ def test_a_shared_gpu_is_asked_when_the_last_container_has_given_it_back(make: M
         shared.released(held[1])
         report.until(1)
     assert report.said == [(GPU(0), "in use by pid 42", "busy")]
-
-
-def test_by_default_nobody_asks(make: Make) -> None:
-    """So kdp does not follow the pods for nothing."""
-    _, backend = make()
-    _, idle = make(require_idle=True, xids=["all=ignore"])
-    assert backend.unused_hooks == ("released",)
-    assert idle.unused_hooks == ()
-
-
-def test_its_manifest_lets_it_see_the_nodes_processes(make: Make) -> None:
-    _, idle = make(require_idle=True, xids=["all=ignore"])
-    _, backend = make()
-    assert idle.needs().host_pid
-    assert not backend.needs().host_pid
 
 
 def test_older_libraries_are_asked_in_their_way(make: Make) -> None:

@@ -27,14 +27,6 @@ def _edits(backend: NvidiaGpu) -> kdp.ContainerEdits:
     return kdp.ContainerEdits.merge(((d.id, d.edits) for d in found(backend).values()), joined_env=backend.joined_env)
 
 
-def test_nobody_gets_a_channel_that_no_option_names(make: Make) -> None:
-    node, backend = make(strategies=["envvar", "device-nodes"], nvidia_runtime=True)
-    _channel(node, 0)
-    edits = _edits(backend)
-    assert "NVIDIA_IMEX_CHANNELS" not in edits.env
-    assert not [held for held in edits.device_nodes if DIRECTORY in held.host_path]
-
-
 def test_by_each_strategy(make: Make) -> None:
     node, backend = make(strategies=["envvar"], nvidia_runtime=True, imex_channels=[0, 3])
     _channel(node, 0)
@@ -52,19 +44,6 @@ def test_by_each_strategy(make: Make) -> None:
     edits = _edits(NvidiaGpu(node.host, strategies=["device-nodes"], imex_channels=[0]))
     assert "NVIDIA_IMEX_CHANNELS" not in edits.env
     assert [held.host_path for held in edits.device_nodes].count(f"{DIRECTORY}/channel0") == 1
-
-
-def test_channels_of_a_driver_in_a_container(make_node: MakeNode) -> None:
-    node = make_node()
-    node.tree.stand_in(f"/run/nvidia/driver{DIRECTORY}/channel0", major=234, minor=0)
-    backend = NvidiaGpu(
-        node.host, strategies=["device-nodes"], dev_root="/run/nvidia/driver", imex_channels=[0], imex_required=True
-    )
-    last = _edits(backend).device_nodes[-2]
-    assert (last.host_path, last.container_path) == (
-        f"/run/nvidia/driver{DIRECTORY}/channel0",
-        f"{DIRECTORY}/channel0",
-    )
 
 
 def test_by_cdi_the_spec_must_describe_them(make_node: MakeNode) -> None:
@@ -85,7 +64,7 @@ def test_by_cdi_the_spec_must_describe_them(make_node: MakeNode) -> None:
         assert devices[0].edits.cdi_devices == (f"nvidia.com/gpu={GPU(0)}", "nvidia.com/imex-channel=0")
 
 
-@pytest.mark.parametrize("strategy", ["envvar", "volume-mounts", "device-nodes"])
+@pytest.mark.parametrize("strategy", ["envvar", "device-nodes"])
 def test_one_that_is_not_there_is_left_out_and_told_once(
     make: Make, strategy: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -101,12 +80,6 @@ def test_one_that_is_not_there_is_left_out_and_told_once(
         ]
         _channel(node, 0)
         assert "imex" in str(backend.discover()[0].edits).lower()
-
-
-def test_a_file_in_its_place_is_no_channel(make: Make) -> None:
-    node, backend = make(imex_channels=[0], imex_required=True)
-    node.tree.write(f"{DIRECTORY}/channel0", "")
-    assert not any(device.health.is_healthy for device in found(backend).values())
 
 
 def test_without_a_required_one_gpus_are_unhealthy_until_it_is_there(make: Make) -> None:

@@ -6,11 +6,9 @@ import time
 
 import anyio
 import attrs
-import pytest
 
-from kdp.allocation import Override, Sharing, share
 from kdp.testing import Pod, SimulatedKubelet
-from kdp_nvidia_gpu.fake import GpuState, MigState, NvmlState
+from kdp_nvidia_gpu.fake import MigState, NvmlState
 
 from .support import DIVIDED, MIG, Figure, Make, serving
 
@@ -42,54 +40,6 @@ async def test_an_xid_reaches_the_kubelet_and_the_gpu_recovers(make: Make, figur
             assert time.perf_counter() - start > 0.4
         figure("an XID reaches the kubelet's list after, slowest of 3", max(took))
         assert kubelet.devices(WHOLE)[GPU(0)].health == "Healthy"
-
-
-async def test_an_applications_error_changes_nothing(make: Make) -> None:
-    node, backend = make()
-    async with SimulatedKubelet() as kubelet, serving(backend, kubelet, node.root):
-        await kubelet.until(allocatable={WHOLE: 2})
-        await anyio.sleep(BURST)
-        for code in (13, 31, 43, 45, 68, 109):
-            node.event(f"xid 0 {code}")
-        node.event("xid 1 48")  # what comes last is seen, so the others have been
-        await kubelet.until(allocatable={WHOLE: 1})
-        assert kubelet.devices(WHOLE)[GPU(0)].health == "Healthy"
-
-
-async def test_a_gpu_with_a_pending_remap_waits_for_its_reset(make: Make) -> None:
-    node, backend = make(hold_down=0.2)
-    async with SimulatedKubelet() as kubelet, serving(backend, kubelet, node.root):
-        await kubelet.until(allocatable={WHOLE: 2})
-        node.change(0, remap_pending=True)
-        node.event("xid 0 63")
-        await kubelet.until(allocatable={WHOLE: 1}, timeout=SOON)
-        await anyio.sleep(1.0)  # five times the hold-down
-        assert kubelet.allocatable() == {WHOLE: 1}
-        node.change(0, remap_pending=False)
-        await kubelet.until(allocatable={WHOLE: 2})
-
-
-async def test_without_a_hold_down_nothing_recovers(make: Make) -> None:
-    node, backend = make(hold_down=None)
-    async with SimulatedKubelet() as kubelet, serving(backend, kubelet, node.root):
-        await kubelet.until(allocatable={WHOLE: 2})
-        node.event("xid 0 79")
-        await kubelet.until(allocatable={WHOLE: 1}, timeout=SOON)
-        await anyio.sleep(0.5)
-        assert kubelet.allocatable() == {WHOLE: 1}
-
-
-async def test_an_error_of_one_instance_touches_only_it(make: Make) -> None:
-    node, backend = make(MIG, mig="mixed", hold_down=1.0)
-    async with SimulatedKubelet() as kubelet, serving(backend, kubelet, node.root):
-        await kubelet.until(allocatable={WHOLE: 1, SMALL: 2, "nvidia.com/mig-3g.71gb": 1})
-        await anyio.sleep(BURST)
-        node.event("xid 1 94 7 0")
-        await kubelet.until(allocatable={WHOLE: 1, SMALL: 1, "nvidia.com/mig-3g.71gb": 1}, timeout=SOON)
-        assert kubelet.devices(SMALL)[node.state.mig_uuid(1, 1)].health == "Unhealthy"
-        await kubelet.until(allocatable={WHOLE: 1, SMALL: 2, "nvidia.com/mig-3g.71gb": 1})
-        node.event("xid 1 79")
-        await kubelet.until(allocatable={WHOLE: 1, SMALL: 0, "nvidia.com/mig-3g.71gb": 0}, timeout=SOON)
 
 
 async def test_mig_is_divided_anew_while_the_plugin_runs(make: Make, figure: Figure) -> None:
@@ -126,17 +76,6 @@ async def test_a_lost_gpu_comes_back(make: Make) -> None:
         await kubelet.until(allocatable={WHOLE: 1}, timeout=SOON)
 
 
-async def test_replicas_by_gpu_fall_and_recover_together(make: Make) -> None:
-    state = NvmlState(gpus=(GpuState(), GpuState(name="NVIDIA L4", compute="8.9")))
-    node, backend = make(state, hold_down=0.5)
-    shared = share(backend, Sharing(overrides=[Override("product=NVIDIA-L4", 4)], limit=1))
-    async with SimulatedKubelet() as kubelet, serving(shared, kubelet, node.root):
-        await kubelet.until(allocatable={WHOLE: 5})
-        node.event("xid 1 74")
-        await kubelet.until(allocatable={WHOLE: 1}, timeout=SOON)
-        await kubelet.until(allocatable={WHOLE: 5})
-
-
 async def test_a_driver_that_comes_and_goes(make: Make, library: object) -> None:
     node, backend = make(NvmlState(init=9))
     async with SimulatedKubelet() as kubelet, serving(backend, kubelet, node.root):
@@ -148,16 +87,3 @@ async def test_a_driver_that_comes_and_goes(make: Make, library: object) -> None
         await kubelet.until(allocatable={WHOLE: 0}, timeout=60)
         node.set(NvmlState())
         await kubelet.until(allocatable={WHOLE: 2}, timeout=60)
-
-
-@pytest.mark.parametrize("error", [15, 999])
-async def test_waiting_for_events_fails_and_works_again(make: Make, error: int) -> None:
-    node, backend = make()
-    async with SimulatedKubelet() as kubelet, serving(backend, kubelet, node.root):
-        await kubelet.until(allocatable={WHOLE: 2})
-        node.set(attrs.evolve(NvmlState(), failing=(("nvmlEventSetWait_v2", error, -1),)))
-        await anyio.sleep(0.5)
-        assert kubelet.allocatable() == {WHOLE: 2}
-        node.set(NvmlState())
-        node.event("xid 0 48")
-        await kubelet.until(allocatable={WHOLE: 1}, timeout=5)

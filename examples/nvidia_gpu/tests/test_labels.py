@@ -43,22 +43,6 @@ def test_what_gpus_differ_in_is_no_label(make: Make) -> None:
     assert "nvidia.com/gpu.memory" in found
 
 
-def test_what_the_driver_does_not_tell_is_left_out(make: Make) -> None:
-    silent = (("nvmlSystemGetDriverVersion", 3, -1), ("nvmlSystemGetCudaDriverVersion_v2", 3, -1))
-    found = _labels(make(attrs.evolve(TWO, failing=silent))[1])
-    assert not [name for name in found if "/cuda." in name]
-
-
-def test_a_node_without_gpus_has_no_labels(make: Make) -> None:
-    assert _labels(make(NvmlState(gpus=()))[1]) == {}
-
-
-def test_another_resource_is_labeled_by_its_own_name(make: Make) -> None:
-    found = _labels(make(TWO, resource="example.com/accelerator")[1])
-    assert found["example.com/accelerator.count"] == "2"
-    assert "nvidia.com/gpu.count" not in found
-
-
 def test_instances_of_one_profile_take_the_place_of_whole_gpus(make: Make) -> None:
     same = GpuState(is_mig=True, instances=(MigState(index=0, gi=7), MigState(index=1, gi=8)))
     found = _labels(make(NvmlState(gpus=(same, same)), mig="single")[1])

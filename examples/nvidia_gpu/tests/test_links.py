@@ -2,12 +2,10 @@ from __future__ import annotations
 
 import itertools
 
-import attrs
-
 from kdp.allocation import Topology, explain
 from kdp_nvidia_gpu.fake import GpuState, NvmlState
 
-from .support import NVSWITCH, Make, change, opened
+from .support import NVSWITCH, Make, opened
 
 GPU = NvmlState.uuid
 
@@ -23,12 +21,6 @@ def test_an_nvswitch_connects_all_equally(make: Make) -> None:
     assert links == dict.fromkeys(itertools.combinations(map(GPU, range(8)), 2), 1810.0)
 
 
-def test_a_gpu_with_fewer_links_to_the_switch_counts_as_it_is(make: Make) -> None:
-    links = _links(make, change(NVSWITCH, 3, nvlinks=(None,) * 6))
-    assert links[GPU(0), GPU(3)] == 610.0
-    assert links[GPU(0), GPU(1)] == 1810.0
-
-
 def test_direct_links_count_for_their_pair(make: Make) -> None:
     state = NvmlState(
         gpus=(GpuState(nvlinks=(1, 1)), GpuState(nvlinks=(0, 0)), GpuState(), GpuState()),
@@ -42,21 +34,6 @@ def test_direct_links_count_for_their_pair(make: Make) -> None:
         (GPU(1), GPU(3)): 40.0,
         (GPU(2), GPU(3)): 50.0,
     }
-
-
-def test_a_lost_gpu_has_no_links_and_the_others_keep_theirs(make: Make) -> None:
-    node, backend = make(NVSWITCH)
-    with opened(backend):
-        backend.discover()
-        node.change(2, is_lost=True)
-        links = backend.links(backend.discover())
-    assert len(links) == 7 * 6 / 2
-    assert not [pair for pair in links if GPU(2) in pair]
-
-
-def test_an_older_driver_that_does_not_tell_a_switch_from_a_gpu(make: Make) -> None:
-    silent = attrs.evolve(NVSWITCH, failing=(("nvmlDeviceGetNvLinkRemoteDeviceType", 13, -1),))
-    assert _links(make, silent) == _links(make, NVSWITCH)
 
 
 def test_what_is_well_connected_is_preferred(make: Make) -> None:

@@ -12,8 +12,7 @@ from click.testing import CliRunner
 
 import kdp
 from kdp.cli.app import kdp as command
-from kdp_nvidia_gpu.fake import FakeNode, GpuState, NvmlState
-from kdp_nvidia_gpu.mps import daemon_problem
+from kdp_nvidia_gpu.fake import FakeNode, NvmlState
 
 from .support import Make, found, opened
 
@@ -74,17 +73,6 @@ def _same_place() -> Generator[None]:
     os.chdir(before)
 
 
-def test_a_daemon_with_a_named_pipe(make: Make) -> None:
-    node, _ = make()
-    folder = node.tree.path(PIPE)
-    folder.mkdir(parents=True)
-    os.mkfifo(folder / "control")
-    assert "No such device or address" in str(daemon_problem(node.host, PIPE))
-    reader = os.open(folder / "control", os.O_RDONLY | os.O_NONBLOCK)
-    assert daemon_problem(node.host, PIPE) is None
-    os.close(reader)
-
-
 def test_each_gpu_is_listed_as_its_parts(make: Make) -> None:
     node, backend = make(mps=4)
     with _daemon(node):
@@ -125,13 +113,3 @@ def test_a_daemon_that_dies_makes_the_parts_unhealthy(make: Make) -> None:
     backend.close()
     assert len(reasons) == 1
     assert str(reasons.pop()).startswith(f"the MPS control daemon's directory {PIPE} is not there")
-
-
-def test_an_older_gpu_takes_fewer_clients(make: Make) -> None:
-    node, backend = make(NvmlState(gpus=(GpuState(compute="7.0"), GpuState())), mps=17)
-    with _daemon(node):
-        devices = found(backend)
-    assert (
-        devices[f"{GPU(0)}/0"].health.reason == "mps=17: a GPU of compute capability 7.0 takes 16 MPS clients at most"
-    )
-    assert devices[f"{GPU(1)}/0"].health.is_healthy

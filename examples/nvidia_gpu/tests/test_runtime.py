@@ -18,7 +18,7 @@ ALIASES = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "7", "kind: [a]\ndevices: [{name: [a]}]", f"{ALIASES}kind: *i\ndevices: [{{name: *i}}]", "[" * 100_000],
+    ["[]", "kind: [a]\ndevices: [{name: [a]}]", f"{ALIASES}kind: *i\ndevices: [{{name: *i}}]"],
 )
 def test_a_file_that_is_no_spec_names_no_device(tmp_path: Path, text: str) -> None:
     tree = SysfsTree(tmp_path)

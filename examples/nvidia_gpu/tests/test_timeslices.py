@@ -10,10 +10,10 @@ import pytest
 import kdp
 from kdp.dra.claims.parameters import check_declared, read_parameters
 from kdp_nvidia_gpu import GpuConfig, NvidiaGpu
-from kdp_nvidia_gpu.fake import FakeNode, NvmlState
+from kdp_nvidia_gpu.fake import NvmlState
 from kdp_nvidia_gpu.power import Sharing, TimeSlicing
 
-from .support import MIG, Make, opened
+from .support import Make, opened
 
 GPU = NvmlState.uuid
 
@@ -56,19 +56,6 @@ def test_a_claim_has_slices_of_its_length_until_it_is_released(make: Make) -> No
         assert len(node.time_slices) == 6
 
 
-def test_the_tool_is_that_of_the_drivers_root(make_node: Any, library: Any) -> None:
-    node: FakeNode = make_node()
-    for path in ("usr/bin/nvidia-smi", "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"):
-        place = node.tree.path(f"/run/nvidia/driver/{path}")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(node.tree.path(f"/{path}").read_bytes())
-        place.chmod(0o755)
-    backend = NvidiaGpu(node.host, strategies=["device-nodes"], driver_root="/run/nvidia/driver", time_slices=True)
-    with opened(backend):
-        backend.allocate(allocation(backend, GPU(0), config=asked("Short")))
-    assert node.tree.path("/run/nvidia/driver/usr/bin/nvidia-smi.log").read_text() == f"{GPU(0)} 1\n"
-
-
 def test_what_the_tool_says_is_the_sentence_and_others_are_as_before(make: Make) -> None:
     node, backend = make(time_slices=True)
     node.tree.write("/usr/bin/nvidia-smi.broken", "")
@@ -79,33 +66,6 @@ def test_what_the_tool_says_is_the_sentence_and_others_are_as_before(make: Make)
         ),
     ):
         backend.allocate(allocation(backend, GPU(0), config=asked("Long")))
-
-
-def test_without_the_tool_the_sentence_says_where_it_was_looked_for(make: Make) -> None:
-    node, backend = make(time_slices=True)
-    node.tree.path("/usr/bin/nvidia-smi").unlink()
-    with opened(backend), pytest.raises(kdp.AllocationError, match=r"is not in / of the node; looked in usr/bin"):
-        backend.allocate(allocation(backend, GPU(0), config=asked("Long")))
-
-
-def test_a_part_has_none_nor_does_admin_access_change_any(make: Make) -> None:
-    node, backend = make(MIG, mig="mixed", time_slices=True)
-    with opened(backend):
-        with pytest.raises(kdp.AllocationError, match=r"is a part of a GPU; only a whole one has time slices$"):
-            backend.allocate(allocation(backend, node.state.mig_uuid(1, 0), config=asked("Long")))
-        admin = allocation(backend, GPU(0), config=asked("Long"), admin_access=True)
-        backend.allocate(admin)
-        backend.released(admin)
-    assert node.time_slices == []
-
-
-def test_a_lost_gpu_has_nothing_to_be_restored(make: Make) -> None:
-    node, backend = make(time_slices=True)
-    with opened(backend):
-        backend.allocate(allocation(backend, GPU(1), config=asked("Long")))
-        node.change(1, is_lost=True)
-        backend.released(allocation(backend, GPU(1), config=asked("Long")))
-        assert node.time_slices == [f"{GPU(1)} 3"]
 
 
 def test_without_the_admins_word_no_claim_sets_them(make: Make) -> None:

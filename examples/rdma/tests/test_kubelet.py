@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -14,7 +13,7 @@ import pytest
 from kdp.testing import AdmissionError, Pod, SimulatedKubelet, SysfsTree
 from kdp_rdma import Rdma
 
-from .conftest import DOWN, RECORDED, Watched
+from .conftest import DOWN, Watched
 
 pytestmark = pytest.mark.anyio
 
@@ -84,19 +83,6 @@ async def test_a_port_that_goes_down_is_told_at_once_and_comes_back(
         figure("a port that came up reaches the kubelet after two good looks", (time.perf_counter() - started) * 1000)
 
 
-async def test_a_state_that_follows_its_interface_by_some_milliseconds_is_seen_by_the_second_look(
-    node: SysfsTree, kubelet: SimulatedKubelet, plugin_for: PluginFor
-) -> None:
-    backend = Watched(node.host, mode="hca", if_names=["ib1"])
-    async with plugin_for(backend, host=node.host):
-        await kubelet.until(allocatable={"rdma/hca": 1})
-        await backend.listens()
-        node.link_event("ib1", state="down")
-        await anyio.sleep(0.025)
-        _port(node, "mlx5_1", DOWN)
-        await kubelet.until(allocatable={"rdma/hca": 0})
-
-
 async def test_an_adapter_that_is_unplugged_and_comes_back(
     node: SysfsTree, kubelet: SimulatedKubelet, plugin_for: PluginFor, figure: Figure
 ) -> None:
@@ -157,28 +143,3 @@ async def test_of_an_adapter_that_comes_only_the_last_event_counts(node: SysfsTr
         node.uevent("add", f"{card}/infiniband/mlx5_1")
         await report.until(2)
         tasks.cancel_scope.cancel()
-
-
-async def test_a_virtual_function_reaches_its_pod_with_both_variables(
-    node: SysfsTree, kubelet: SimulatedKubelet, plugin_for: PluginFor
-) -> None:
-    backend = Watched(node.host, mode="vf", resource="mellanox.com/cx6", is_rdma=False)
-    async with plugin_for(backend, host=node.host):
-        await kubelet.until(allocatable={"mellanox.com/cx6": 3})
-        pod = await kubelet.admit(Pod.asking({"mellanox.com/cx6": 3}))
-        env = pod.reply("main").envs
-        assert env["PCIDEVICE_MELLANOX_COM_CX6"] == "0000:d8:00.2,0000:d8:00.3,0000:d8:00.4"
-        assert env["PCIDEVICE_MELLANOX_COM_CX6_INFO"].startswith(
-            '{"0000:d8:00.2":{"generic":{"deviceID":"0000:d8:00.2"}}'
-        )
-        await kubelet.until(allocatable={"mellanox.com/cx6": 3})
-
-
-async def test_soft_roce_half_way_through_an_unplug_is_refused(
-    tmp_path: Path, kubelet: SimulatedKubelet, plugin_for: PluginFor
-) -> None:
-    tree = SysfsTree(tmp_path / "node", snapshot=RECORDED / "rxe-6.1-half-removed.tar.gz")
-    async with plugin_for(Watched(tree.host, mode="hca"), host=tree.host):
-        await kubelet.until(lambda: len(kubelet.devices("rdma/hca")) == 1)
-        with pytest.raises(AdmissionError):
-            await kubelet.admit(Pod.asking({"rdma/hca": 1}))

@@ -35,7 +35,3 @@ def test_adapters_are_labeled_by_what_they_have_in_common(sysfs_tree: SysfsTree)
         "101b",
         "mlx5_core",
     )
-
-
-def test_a_node_without_adapters_has_no_labels(sysfs_tree: SysfsTree) -> None:
-    assert _labels(Rdma(Node(sysfs_tree).host)) == {}

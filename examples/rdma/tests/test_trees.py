@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import errno
-import os
-from pathlib import Path
-from typing import ClassVar, Literal
 
 import pytest
-from typing_extensions import override
 
-import kdp
-import kdp.hardware
 from kdp.testing import SysfsTree
 from kdp_rdma import Rdma
 
-from .conftest import GUID, RECORDED, found, nodes_of, recorded
+from .conftest import GUID, found, nodes_of, recorded
 
 EXCLUSIVE = (
     "the node's RDMA network namespace mode is exclusive, so no container with a network of its own could open it; "
@@ -66,14 +60,6 @@ def test_soft_roce_half_way_through_an_unplug_says_active_and_is_not() -> None:
     (slot,) = Rdma(host, rdma_hca_max=1).discover()
     assert slot.health.reason == device.health.reason
     assert slot.edits.env == {"RDMA_DEVICES": ""}
-
-
-def test_a_node_without_any_adapter(tmp_path: Path) -> None:
-    modes: list[Literal["pool", "hca", "vf"]] = ["pool", "hca", "vf"]
-    for mode in modes:
-        backend = Rdma(kdp.hardware.Host(tmp_path), mode=mode)
-        assert backend.discover() == []
-        assert len(backend.resources) == 1
 
 
 def test_infiniband(node: SysfsTree) -> None:
@@ -201,78 +187,3 @@ def test_a_renamed_adapter_keeps_its_id(node: SysfsTree) -> None:
         True,
         "ibp175s0",
     )
-
-
-class _Noting(kdp.hardware.Host):
-    """A node that notes which attributes are read: others cannot matter."""
-
-    read: ClassVar[set[str]] = set()
-
-    @override
-    def read_bytes(self, host_path: str | os.PathLike[str]) -> bytes:
-        self.read.add(self.resolve(host_path))
-        return super().read_bytes(host_path)
-
-
-def _devices(host: kdp.hardware.Host, mode: Literal["hca", "vf"]) -> dict[str, kdp.Device]:
-    """Return what a backend that has just been started finds; one that was not remembers what it had read."""
-    backend = Rdma(host, mode=mode, is_rdma=False if mode == "vf" else None)
-    return {device.id: device for device in backend.discover()}
-
-
-def _attributes(host: kdp.hardware.Host, mode: Literal["hca", "vf"]) -> list[str]:
-    _Noting.read.clear()
-    _devices(_Noting(host.root), mode)
-    return sorted(path for path in _Noting.read if host.path(path).is_file())
-
-
-TREES = [*sorted(path.name.removesuffix(".tar.gz") for path in RECORDED.glob("rxe-*.tar.gz")), "mellanox"]
-
-
-@pytest.mark.parametrize("how", ["absent", "empty", "EINVAL"])
-@pytest.mark.parametrize(("name", "mode"), [*((name, "hca") for name in TREES), ("mellanox", "vf")])
-def test_each_attribute_failing_alone_raises_nothing_and_changes_no_other_device(
-    name: str, mode: Literal["hca", "vf"], how: str, tmp_path: Path, mellanox_file: Path
-) -> None:
-    snapshot = mellanox_file if name == "mellanox" else RECORDED / f"{name}.tar.gz"
-    tree = SysfsTree(tmp_path / "node", snapshot=snapshot)
-    attributes = _attributes(tree.host, mode)
-    if mode == "vf":  # the other cards have no functions; the mode hca has had them
-        attributes = [path for path in attributes if "/0000:d8:00." in path or "/devices/pci" not in path]
-    before = _devices(tree.host, mode)
-    assert before
-    assert len(attributes) > 5 * len(before)
-    for path in attributes:
-        kept = tree.path(path).read_bytes()
-        if how == "absent":
-            tree.path(path).unlink()
-        elif how == "empty":
-            tree.path(path).write_bytes(b"")
-        else:
-            tree.fail(path, errno.EINVAL)
-        now = _devices(tree.host, mode)
-        changed = {id_ for id_ in before if before[id_] != now.get(id_)}
-        strangers = {id_ for id_ in changed if not _concerns(tree, path, before[id_])}
-        assert not strangers, path
-        if how == "EINVAL":
-            tree.heal(path)
-        else:
-            tree.path(path).write_bytes(kept)
-    assert _devices(tree.host, mode) == before
-
-
-def _concerns(tree: SysfsTree, path: str, device: kdp.Device) -> bool:
-    """Return whether an attribute is one of what a device is made of."""
-    attributes = {name: str(value) for name, value in device.attributes.items()}
-    own = [attributes.get("pciAddress"), attributes.get("parent"), device.id]
-    names = {attributes.get("name"), *attributes.get("adapters", "").split(",")}
-    ways = [
-        *(f"/{address}/" for address in own if address),
-        *(f"/infiniband/{name}/" for name in names if name),
-        *(f"/net/{name}/" for name in attributes.get("interfaces", "").split(",") if name),
-    ]
-    if any(way in path for way in ways) or path.startswith(("/sys/module/", "/sys/devices/virtual/misc/", "/proc/")):
-        return True
-    # A node of soft-RoCE is beside its adapter, not below it.
-    entry = path.rpartition("/")[0].rpartition("/")[2]
-    return any(node.host_path.endswith(f"/{entry}") for node in device.edits.device_nodes)

@@ -27,13 +27,10 @@ ETHERNET = {"link_layer": "Ethernet", "lid": "0x0", "sm_lid": "0x0"}
 @pytest.mark.parametrize(
     ("attribute", "says"),
     [
-        ("mlx5_1/ports/1/gid_attrs/ndevs/0", "ib\0"),
         ("mlx5_1/parent", "ib\0x"),
-        ("mlx5_1/parent", "../../.."),
         ("mlx5_1/device/infiniband_verbs/uverbs1/uevent", "MAJOR=231\nMINOR=193\nDEVNAME=infini\0band"),
         ("mlx5_1/device/infiniband_verbs/uverbs1/uevent", f"MAJOR={'9' * 5000}\nMINOR=\u00b2\nDEVNAME=x"),
         ("mlx5_1/ports/1/rate", f"{'9' * 400} Gb/sec (4X HDR)"),
-        ("mlx5_1/ports/1/rate", f"{'9' * 30} Gb/sec (4X HDR)"),
         ("mlx5_1/device/numa_node", "255"),
     ],
 )
@@ -132,14 +129,14 @@ def test_what_is_above_a_root_complex_is_none(sysfs_tree: SysfsTree) -> None:
     assert "resource.kubernetes.io/pcieRoot" not in device.attributes
 
 
+# -- switchdev ---------------------------------------------------------------------------------------------------------
+
+
 def test_a_domain_of_five_digits_is_an_address(sysfs_tree: SysfsTree) -> None:
     made = Node(sysfs_tree)
     made.hca("irdma0", made.pci("10000:e1:00.0", numa=1), guid="0000:0000:0000:0000", ports=[ETHERNET])
     (device,) = Rdma(sysfs_tree.host, mode="hca").discover()
     assert (device.id, device.numa_nodes, device.health.is_healthy) == ("10000:e1:00.0-0", (1,), True)
-
-
-# -- switchdev ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -153,26 +150,6 @@ def switchdev(node: SysfsTree) -> SysfsTree:
     for name, value in files.items():
         node.write(f"{directory}/infiniband/mlx5_2/ports/2/{name}", value)
     return node
-
-
-def test_a_representor_is_no_port_of_the_adapter(switchdev: SysfsTree) -> None:
-    device = found(Rdma(switchdev.host, mode="hca"))[THIRD]
-    assert (device.attributes["interfaces"], device.attributes["ports"]) == ("eth0", 1)
-    for name, value in DOWN.items():
-        switchdev.write(f"/sys/class/infiniband/mlx5_2/ports/1/{name}", value)
-    device = found(Rdma(switchdev.host, mode="hca"))[THIRD]
-    assert (device.health.reason or "").startswith("mlx5_2 port 1 is DOWN")
-    reasons = {device.health.reason for device in Rdma(switchdev.host, mode="vf").discover()}
-    assert len(reasons) == 1
-    assert (reasons.pop() or "").startswith("its uplink: mlx5_2 port 1 is DOWN")
-
-
-def test_a_representor_is_no_uplink(switchdev: SysfsTree, write_config: Write) -> None:
-    switchdev.vanish("/sys/devices/pci0000:d8/0000:d8:00.0/infiniband/mlx5_2")
-    switchdev.write("/sys/class/net/eth0/operstate", "down")
-    devices = Rdma(switchdev.host, mode="vf", is_rdma=False).discover()
-    assert {device.health.reason for device in devices} == {"its uplink: eth0 is down"}
-    assert {device.attributes["parentInterfaces"] for device in devices} == {"eth0"}
 
 
 # -- what is left out is told ------------------------------------------------------------------------------------------
@@ -247,17 +224,16 @@ def _passed(node: SysfsTree, write: Write, driver: str) -> tuple[kdp.Device, dic
     return device, json.loads(edits.env["PCIDEVICE_INTEL_COM_VF_INFO"])[PASSED]
 
 
-@pytest.mark.parametrize("driver", ["vfio-pci", "mlx5_vfio_pci", "hisi-acc-vfio-pci"])
-def test_a_vendors_own_vfio_driver_is_vfio(node: SysfsTree, write_config: Write, driver: str) -> None:
+def test_a_vendors_own_vfio_driver_is_vfio(node: SysfsTree, write_config: Write) -> None:
     """Its function was healthy, and its container got nothing."""
-    device, told = _passed(node, write_config, driver)
+    device, told = _passed(node, write_config, "mlx5_vfio_pci")
     assert nodes_of(device) == ["vfio/vfio", "vfio/77"]
     assert told["vfio"] == {"mount": "/dev/vfio/vfio", "dev-mount": "/dev/vfio/77"}
 
 
-@pytest.mark.parametrize("driver", ["uio_pci_generic", "igb_uio"])
-def test_a_function_of_uio_has_its_node_or_is_unhealthy(node: SysfsTree, write_config: Write, driver: str) -> None:
+def test_a_function_of_uio_has_its_node_or_is_unhealthy(node: SysfsTree, write_config: Write) -> None:
     """It was healthy, and its container got nothing."""
+    driver = "igb_uio"
     device, told = _passed(node, write_config, driver)
     assert device.health.reason == f"{PASSED} is bound to {driver}, and has no device node"
     node.write(f"/sys/devices/pci0000:d8/{PASSED}/uio/uio4/uevent", "MAJOR=243\nMINOR=4\nDEVNAME=uio4")

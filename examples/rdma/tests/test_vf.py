@@ -107,16 +107,6 @@ def test_the_variables_are_those_of_the_go_plugin(node: SysfsTree, write_config:
     assert nodes_of(devices[PASSED]) == ["vfio/vfio", "vfio/77"]
 
 
-def test_a_group_without_an_iommu_has_another_name_on_the_node(node: SysfsTree, write_config: Write) -> None:
-    node.write("/sys/kernel/iommu_groups/77/name", "vfio-noiommu")
-    node.stand_in("/dev/vfio/noiommu-77", major=240, minor=1)
-    (device,) = _backend(node, write_config, {"drivers": ["vfio-pci"]}).discover()
-    assert [(held.host_path, held.container_path) for held in device.edits.device_nodes] == [
-        ("/dev/vfio/vfio", "/dev/vfio/vfio"),
-        ("/dev/vfio/noiommu-77", "/dev/vfio/77"),
-    ]
-
-
 SELECTED: list[tuple[dict[str, Any], list[str]]] = [
     ({"vendors": ["15b3"]}, [OWN, PASSED, AWAY]),
     ({"vendors": ["8086"]}, []),
@@ -218,14 +208,6 @@ def test_without_rdma_the_uplink_is_the_interface(node: SysfsTree) -> None:
     assert {device.health.reason for device in backend.discover()} == {"its uplink: eth0 is lowerlayerdown"}
 
 
-def test_what_is_wrong_with_a_function_itself(node: SysfsTree) -> None:
-    backend = Rdma(node.host, mode="vf", is_rdma=False, pf_names=["eth0#1"])
-    node.remove(f"/sys/devices/pci0000:d8/{PASSED}/iommu_group")
-    assert [d.health.reason for d in backend.discover()] == [f"{PASSED} is bound to vfio-pci and in no IOMMU group"]
-    node.remove(f"/sys/devices/pci0000:d8/{PASSED}/driver")
-    assert [d.health.reason for d in backend.discover()] == [f"{PASSED} is bound to no driver"]
-
-
 def test_the_function_that_the_node_itself_uses_is_never_handed_out(node: SysfsTree) -> None:
     header = "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT"
     node.write("/proc/1/net/route", f"{header}\neth0v0 00000000 0102A8C0 0003 0 0 0 00000000 0 0 0")
@@ -244,13 +226,6 @@ def test_in_the_exclusive_mode_an_adapter_in_a_container_stays_listed(node: Sysf
     assert nodes_of(devices[AWAY]) == []
     node.write("/sys/module/ib_core/parameters/netns_mode", "Y")
     assert list(found(backend)) == [OWN]
-
-
-def test_what_a_backend_needs_is_what_it_reads(node: SysfsTree) -> None:
-    hca, function = Rdma(node.host).needs(), Rdma(node.host, mode="vf").needs()
-    assert (hca.host_paths, hca.host_network) == (("/dev", "/sys"), True)
-    assert (function.host_paths, function.host_network) == (("/dev", "/proc", "/sys"), True)
-    assert "feature.node.kubernetes.io/pci-15b3.present=true" in hca.node_labels == function.node_labels
 
 
 # -- vDPA --------------------------------------------------------------------------------------------------------------
@@ -274,16 +249,6 @@ def test_functions_by_their_vdpa_device(node: SysfsTree, write_config: Write) ->
     assert nodes_of(devices[AWAY]) == []
     assert _told(virtio, [devices[AWAY]])[1][AWAY]["vdpa"] == {}
     assert list(found(_backend(node, write_config, {}))) == [OWN, PASSED, AWAY]
-
-
-def test_a_vdpa_device_without_its_node_is_unhealthy(node: SysfsTree, write_config: Write) -> None:
-    directory = Node(node).vdpa(OWN, "vdpa0", driver="vhost_vdpa", minor=0)
-    backend = _backend(node, write_config, {"vdpaType": "vhost"})
-    node.remove(f"{directory}/vhost-vdpa-0")
-    (device,) = backend.discover()
-    assert device.health.reason == f"the kernel names no device node for the vDPA device of {OWN}"
-    node.remove(f"{directory}/driver")
-    assert backend.discover() == []
 
 
 # -- subfunctions ------------------------------------------------------------------------------------------------------

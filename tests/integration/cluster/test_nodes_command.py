@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from kdp_testkit.dra.server import SimulatedApiServer
@@ -18,17 +12,8 @@ from kdp_testkit.dra.store import KINDS
 
 from .conftest import Kdp
 
-Figure = Callable[[str, float, str], None]
-
 GPU = "nvidia.com/gpu"
 PLUGIN_DIR = "/var/lib/kubelet/device-plugins"
-
-MEMORY = """
-import json, resource, subprocess, sys
-done = subprocess.run(sys.argv[1:], stdout=subprocess.PIPE, text=True)
-used = resource.getrusage(resource.RUSAGE_CHILDREN)
-print(json.dumps([done.returncode, used.ru_maxrss, used.ru_utime + used.ru_stime, done.stdout]))
-"""
 
 
 def make(server: SimulatedApiServer, plural: str, namespace: str, item: dict[str, Any]) -> None:
@@ -143,51 +128,3 @@ async def test_a_list_whose_version_is_gone_is_begun_anew(
     assert (found["nodes"], len(found["resources"])) == (25, 25)
     assert len(seen) == 4
     assert sum(status == 410 for _, status in server.api.requests) == 1
-
-
-async def test_odd_answers_end_the_command_with_a_sentence(server: SimulatedApiServer, run: Kdp) -> None:
-    make(server, "nodes", "", {"metadata": {"name": "a"}, "status": {"capacity": {GPU: 4}}})
-    assert f"status.capacity['{GPU}'] must be text, this is 4" in await run("nodes", code=1)
-
-
-async def test_500_nodes_with_10_000_pods(server: SimulatedApiServer, run: Kdp, figure: Figure) -> None:
-    """The pods are 80 MB as JSON. They come in pages, and of each only its figures are kept."""
-    padding = "x" * 7500
-    for number in range(500):
-        name = f"gpu-{number:03}"
-        make_node(server, name, 8, 8 - (number % 100 == 0))
-        make_plugin(server, name, "registry.example.com/nvidia-gpu:1.4")
-    for number in range(10_000):
-        make_pod(server, f"train-{number:05}", f"gpu-{number % 500:03}", number % 2, padding=padding)
-    command = [sys.executable, "-c", MEMORY, sys.executable, "-m", "kdp", "nodes", "-o", "json"]
-    began = time.monotonic()
-    done = await anyio.run_process(command, env=dict(os.environ))
-    took = time.monotonic() - began
-    code, memory, processor, text = json.loads(done.stdout)
-    assert code == 0
-    found = json.loads(text)
-    assert (found["nodes"], len(found["resources"]), len(found["plugins"])) == (500, 500, 500)
-    assert sum(row["requested"] for row in found["resources"]) == 5000
-    assert sum(row["unhealthy"] for row in found["resources"]) == 5
-    asked = [path for path, _ in server.api.requests]
-    assert (asked.count("GET /api/v1/nodes"), asked.count("GET /api/v1/pods")) == (2, 42)
-    figure("kdp nodes: 500 nodes, 10,500 pods: time, most of it the simulated server's", took, "s")
-    figure("kdp nodes: 500 nodes, 10,500 pods: the command's processor time", processor, "s")
-    figure("kdp nodes: 500 nodes, 10,500 pods: memory", memory / 1024, "MiB")
-    assert memory / 1024 < 200
-    began = time.monotonic()
-    lines = (await run("nodes")).splitlines()
-    figure("kdp nodes: 500 nodes, 10,500 pods: table, in a running process", time.monotonic() - began, "s")
-    assert len(lines) == 501
-
-
-def test_no_grpc_is_loaded(tmp_path: Path) -> None:
-    """The command is for an administrator's machine and for small containers."""
-    import subprocess
-
-    code = (
-        "import sys, kdp.cli.nodes, kdp.cli.node, kdp.cluster.client, kdp.operations.cluster_view; "
-        "print(*[m for m in sys.modules if m.startswith(('grpc', 'google.protobuf'))])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert done.stdout.strip() == ""

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-import attrs
 import pytest
 
 from kdp.daemon.mode_lock import mark_of
-from kdp.storage import locks
 from kdp_testkit.dra import objects
 from kdp_testkit.dra.server import SimulatedApiServer
 
@@ -131,26 +129,6 @@ async def test_afterwards_the_node_is_as_before(
     assert (await node_of(server))[0] == before[0]
 
 
-async def test_the_files_name_the_resources_and_the_drivers(
-    server: SimulatedApiServer, uninstall: Kdp, place: Path
-) -> None:
-    await make_node(server)
-    await make_slice(server, "ours")
-    mark = mark_of(place / "kubelet")
-    lock = place / f"kdp/example.com_widget{mark}.device-plugin.lock"
-    lock.touch()
-    (place / "kdp/example.com_served@00000000.dra.lock").touch()  # another kubelet's
-    (place / f"kubelet/plugins/{DRIVER}").mkdir(parents=True)
-    (place / f"kubelet/plugins/{DRIVER}/serialize.lock").touch()
-
-    said = await uninstall("--node-name", "node0")
-
-    assert f"node/node0 {WIDGET} (resource, of which it has 0): removed" in said
-    assert (await node_of(server))[2] == {"cpu": "4", "example.com/served": "0"}
-    assert await slices_of(server) == []
-    assert not lock.exists()
-
-
 async def test_nothing_is_asked_of_the_api_server_unless_a_node_is_named(
     server: SimulatedApiServer, uninstall: Kdp, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,62 +206,3 @@ async def test_what_may_be_served_stays(server: SimulatedApiServer, uninstall: K
     await uninstall(*words, "--force")
     assert WIDGET not in (await node_of(server))[2]
     assert await slices_of(server) == []
-
-
-async def test_a_resource_that_waits_is_named_when_its_files_are_gone(
-    server: SimulatedApiServer, uninstall: Kdp, place: Path
-) -> None:
-    await make_node(server, number="2")
-    (place / f"kdp/example.com_widget{mark_of(place / 'kubelet')}.dra.lock").touch()
-
-    said = await uninstall("--node-name", "node0", code=1)
-
-    assert said.endswith(f"look again when that is mended, with --resource {WIDGET}\n")
-    assert (await uninstall("--node-name", "node0", "--dry-run")).startswith("nothing of kdp is left in ")
-    assert "look again" not in await uninstall("--node-name", "node0", "--resource", WIDGET, code=1)
-
-
-async def test_a_number_that_was_advertised_by_hand_stays(
-    server: SimulatedApiServer, run: Kdp, uninstall: Kdp, place: Path
-) -> None:
-    await make_node(server)
-    await run("node", "advertise", "example.com/dongle=2", "--yes")
-    assert (
-        await uninstall("--node-name", "node0", "--resource", "example.com/dongle")
-        == f"{place}/kdp (state directory): removed\n"
-    )
-    assert (await node_of(server))[2]["example.com/dongle"] == "2"
-
-
-async def test_while_a_plugin_lives_the_api_server_is_not_asked(
-    server: SimulatedApiServer, uninstall: Kdp, place: Path
-) -> None:
-    await make_node(server)
-    descriptor = locks.open_file(place / f"kdp/example.com_widget{mark_of(place / 'kubelet')}.dra.lock")
-    assert locks.lock(descriptor, is_shared=True)
-    try:
-        said = await uninstall(target(place), "--node-name", "node0", code=1)
-    finally:
-        locks.close(descriptor)
-    assert "nothing is removed" in said
-    assert (await node_of(server))[2][WIDGET] == "0"
-
-
-async def test_a_number_that_changes_meanwhile_is_said_and_the_rest_goes(
-    server: SimulatedApiServer, uninstall: Kdp, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await make_node(server)
-    answer = server.api.answer
-
-    def another(request: Any) -> Any:
-        if request.method == "PATCH" and request.path.endswith("/status"):
-            request = attrs.evolve(request, body=request.body.replace(b'"value":"0"', b'"value":"3"'))
-        return answer(request)
-
-    monkeypatch.setattr(server.api, "answer", another)
-    words = ("--node-name", "node0", "--resource", WIDGET, "--startup-taint", TAINT)
-
-    said = await uninstall(*words, code=1)
-
-    assert f"node/node0 {WIDGET} (resource, of which it has 0): cannot be removed (it has changed meanwhile" in said
-    assert (await node_of(server))[1:] == (["example.com/keeps"], {"cpu": "4", WIDGET: "0", "example.com/served": "0"})

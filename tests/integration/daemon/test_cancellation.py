@@ -55,7 +55,7 @@ async def turns(count: int) -> None:
         await anyio.lowlevel.cancel_shielded_checkpoint()
 
 
-@pytest.mark.parametrize("again_after", [None, 0, 3, 30])
+@pytest.mark.parametrize("again_after", [None, 3])
 async def test_a_cancelled_service_ends_in_order_whenever_that_is_and_how_often(
     root: Path, again_after: int | None
 ) -> None:

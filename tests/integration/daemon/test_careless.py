@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.samples import few
 
 from kdp.testing import AdmissionError, Pod, SimulatedKubelet
 
@@ -18,27 +17,17 @@ Start = Callable[..., AbstractAsyncContextManager[Any]]
 CARELESS, GOOD = "example.com/careless", "example.com/good"
 
 PROGRAM = """
-import enum, itertools, os, threading, time
+import itertools, os, threading, time
 from pathlib import Path
 import kdp
 
 HERE = Path(__file__).parent
 
 
-class Reason(enum.StrEnum):
-    HOT = "it is hot"
-
-
 class Odd:
     def _raise(self, *_):
         raise RuntimeError("odd")
     __str__ = __repr__ = __eq__ = __hash__ = __lt__ = __len__ = __bool__ = __format__ = _raise
-
-
-class Sub(str):
-    def __str__(self):
-        raise RuntimeError("odd")
-    __repr__ = __format__ = __str__
 
 
 class Careless(kdp.DeviceBackend):
@@ -83,86 +72,30 @@ def program(*, discover: str = "pass", watch: str = "pass", allocate: str = "pas
 
 SICK = [
     "kdp.Health.unhealthy(ValueError('the fan failed'))",
-    "kdp.Health.unhealthy(79)",
-    "kdp.Health.unhealthy(b'fan failed')",
-    "kdp.Health.unhealthy(Reason.HOT)",
-    "kdp.Health.unhealthy(Sub('hot'))",
     "kdp.Health.unhealthy(Odd())",
-    "kdp.Health.unhealthy('\\ud800 hot')",
     "kdp.Health.unhealthy('x' * 10_000_000)",
-    "kdp.Health(79)",
-    "kdp.Health(ValueError('the fan failed'))",
-    "kdp.Health('')",
 ]
 """Healths that say wrongly that something is wrong."""
 
 FAULTS = [
-    "report.fault('x0', ValueError('the fan failed'))",
-    "report.fault('x0', 79)",
-    "report.fault('x0', b'fan failed')",
-    "report.fault('x0', Reason.HOT)",
-    "report.fault('x0', Odd())",
-    "report.fault('x0', '\\ud800 hot')",
     "report.fault('x0', 'x' * 10_000_000)",
-    "report.fault('x0', 'hot', kind=79)",
-    "report.fault('x0', 'hot', kind=['a'])",
     "report.fault('x0', 'hot', kind=Odd())",
     "report.fault(['x0', 79, None, Odd(), ['x0']], 'hot')",
-    "report.fault(Sub('x0'), 'hot')",
-    "report.fault(b'x0', 'hot')",
     "threading.Thread(target=lambda: report.fault('x0', ValueError('hot'))).start()",
 ]
 """Faults that are reported wrongly."""
 
 DISCOVERIES = [
-    "device = kdp.Device(id='x0', unit=['card'])",
-    "device = kdp.Device(id='x0', unit=79)",
-    "device = kdp.Device(id='x0', unit=Odd())",
     "device = kdp.Device(id=Odd())",
-    "device = kdp.Device(id=Sub('x0'))",
-    "device = kdp.Device(id='x0', attributes={'a': Odd()})",
-    "device = kdp.Device(id='x0', attributes={'a': Sub('b')})",
-    "device = kdp.Device(id='x0', attributes=['a'])",
-    "device = kdp.Device(id='x0', numa_nodes=Odd())",
-    "device = kdp.Device(id='x0', numa_nodes=[float('nan')])",
-    "device = kdp.Device(id='x0', capacity={'m': float('nan')})",
-    "device = kdp.Device(id='x0', resource=Odd())",
-    "device = kdp.Device(id='x0', edits={'env': 1})",
-    "device = kdp.Device(id='x0', health='sick')",
-    "device = Odd()",
-    "return Odd()",
-    "return 79",
-    "return (device for _ in range(1) if 1 / 0)",
     "raise Odd() if False else SystemExit(3)",
-    "raise KeyboardInterrupt",
-    "raise type('Bad', (Exception,), {'__str__': Odd._raise})()",
-    "self.stale_after = '30'; raise ValueError('driver')",
-    "self.stale_after = None; raise ValueError('driver')",
-    "self.poll_interval = 'often'",
-    "self.resource = 79",
-    "self.resource = None",
-    "self.resources = Odd()",
-    "self.joined_env = 79",
-    "self.health_policy = 79",
-    "self.unused_hooks = 79",
-    "type(self).stale_after = property(Odd._raise); raise ValueError('driver')",
     "type(self).resource = property(Odd._raise)",
 ]
 """What else can be wrong in a discovery."""
 
 ALLOCATIONS = [
-    "return 79",
     "return Odd()",
-    "raise kdp.AllocationError(79)",
-    "raise kdp.AllocationError(Odd())",
     "raise SystemExit(3)",
-    "devices.state['a'] = Odd()",
     "devices.state['a'] = float('nan')",
-    "devices.state[1] = {1: 2}",
-    "return kdp.ContainerEdits(env={'A': 79})",
-    "return kdp.ContainerEdits(env={'A': Sub('b')})",
-    "return kdp.ContainerEdits(env={'A': '\\ud800'})",
-    "return kdp.ContainerEdits(env={'A': 'x' * 20_000_000})",
 ]
 """What can be wrong in an allocation."""
 
@@ -178,7 +111,7 @@ async def _good_is_served(plugin: Any, kubelet: SimulatedKubelet, here: Path) ->
     assert "a bug of kdp" not in plugin.log
 
 
-@pytest.mark.parametrize("health", few(SICK))
+@pytest.mark.parametrize("health", SICK)
 async def test_a_device_whose_reason_is_no_text_is_unhealthy_all_the_same(
     start: Start, kubelet: SimulatedKubelet, tmp_path: Path, health: str
 ) -> None:
@@ -189,7 +122,7 @@ async def test_a_device_whose_reason_is_no_text_is_unhealthy_all_the_same(
         await _good_is_served(plugin, kubelet, tmp_path)
 
 
-@pytest.mark.parametrize("fault", few(FAULTS))
+@pytest.mark.parametrize("fault", FAULTS)
 async def test_a_fault_whose_reason_is_no_text_is_a_fault_all_the_same(
     start: Start, kubelet: SimulatedKubelet, tmp_path: Path, fault: str
 ) -> None:
@@ -200,7 +133,7 @@ async def test_a_fault_whose_reason_is_no_text_is_a_fault_all_the_same(
         await _good_is_served(plugin, kubelet, tmp_path)
 
 
-@pytest.mark.parametrize("slip", few(DISCOVERIES))
+@pytest.mark.parametrize("slip", DISCOVERIES)
 async def test_a_discovery_that_goes_wrong_ends_nobody(
     start: Start, kubelet: SimulatedKubelet, tmp_path: Path, slip: str
 ) -> None:
@@ -211,7 +144,7 @@ async def test_a_discovery_that_goes_wrong_ends_nobody(
         await _good_is_served(plugin, kubelet, tmp_path)
 
 
-@pytest.mark.parametrize("slip", few(ALLOCATIONS))
+@pytest.mark.parametrize("slip", ALLOCATIONS)
 async def test_an_allocation_that_goes_wrong_ends_nobody(
     start: Start, kubelet: SimulatedKubelet, tmp_path: Path, slip: str
 ) -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
-import tarfile
-import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -15,9 +12,8 @@ from typing import Any
 import anyio
 
 from kdp.testing import SimulatedKubelet
-from kdp_testkit.patience import PATIENCE
 
-from .test_status import MEMORY, PROGRAM, RESOURCE
+from .test_status import PROGRAM, RESOURCE
 
 Start = Callable[..., AbstractAsyncContextManager[Any]]
 Figure = Callable[[str, float, str], None]
@@ -51,47 +47,6 @@ async def test_a_plugin_in_order(start: Start, kubelet: SimulatedKubelet, tmp_pa
     assert found["device-nodes"] == "ok: 1 device node there: /dev/null"
 
 
-async def test_a_plugin_with_a_fault(start: Start, kubelet: SimulatedKubelet, tmp_path: Path) -> None:
-    async with start(PROGRAM):
-        await kubelet.until(allocatable={RESOURCE: 2})
-        (tmp_path / "go").touch()
-        await kubelet.until(allocatable={RESOURCE: 1})
-        found = await doctor(kubelet, tmp_path)
-    assert found["resource-allocatable"] == f"warning: {RESOURCE}: 1 of 2 devices healthy; 1 times: XID 79"
-    assert found["kubelet-list"].startswith("ok: ")
-
-
-async def test_a_plugin_that_is_stopped_keeps_nobody_waiting(
-    start: Start, kubelet: SimulatedKubelet, tmp_path: Path
-) -> None:
-    async with start(PROGRAM) as plugin:
-        await kubelet.until(allocatable={RESOURCE: 2})
-        plugin.process.send_signal(signal.SIGSTOP)
-        try:
-            found = await doctor(kubelet, tmp_path)
-        finally:
-            plugin.process.send_signal(signal.SIGCONT)
-        assert found["plugin"].startswith("failed: ")
-        assert "no answer within 2 s" in found["plugin"]
-        assert found["kubelet-answers"].startswith("ok: ")
-
-
-async def test_a_plugin_whose_socket_was_removed_was_said_not_to_run(
-    start: Start, kubelet: SimulatedKubelet, tmp_path: Path
-) -> None:
-    async with start(PROGRAM) as plugin:
-        await kubelet.until(allocatable={RESOURCE: 2})
-        [path] = (tmp_path / "state").glob("*.sock")
-        path.unlink()
-        found = await doctor(kubelet, tmp_path)
-        traces = f"although process {plugin.process.pid} holds the lock"
-        assert f"warning: no plugin has a socket in {tmp_path}/state, {traces}" in found["plugin"]
-        await plugin.says(f"socket {path} was removed, so no command could ask this process: making it again")
-        with anyio.fail_after(PATIENCE):
-            while not (await doctor(kubelet, tmp_path))["plugin"].startswith("ok: "):
-                pass
-
-
 async def test_it_fits_into_the_plugins_container(
     start: Start, kubelet: SimulatedKubelet, tmp_path: Path, figure: Figure
 ) -> None:
@@ -102,35 +57,3 @@ async def test_it_fits_into_the_plugins_container(
         loaded = await anyio.run_process([small[0], "-X", "importtime", *small[1:]], check=False)
         modules = {line.rpartition("|")[2].strip() for line in loaded.stderr.decode().splitlines()}
         assert not modules & {"grpc", "rich", "asyncio", "yaml", "anyio"}
-        for name, each in (("without", small), ("with", whole)):
-            began = time.monotonic()
-            measured = await anyio.run_process([sys.executable, "-c", MEMORY, *each])
-            figure(f"kdp doctor, {name} pod-resources", time.monotonic() - began, "s")
-            mebibytes = int(measured.stdout.split()[1]) / 1024
-            figure(f"kdp doctor, {name} pod-resources: largest resident set", mebibytes, "MiB")
-
-
-async def test_a_bundle_of_a_living_plugin(
-    start: Start, kubelet: SimulatedKubelet, tmp_path: Path, figure: Figure
-) -> None:
-    async with start(PROGRAM):
-        await kubelet.until(allocatable={RESOURCE: 2})
-        file = tmp_path / "b.tar.gz"
-        began = time.monotonic()
-        measured = await anyio.run_process(
-            [sys.executable, "-c", MEMORY, *command(kubelet, tmp_path), "--bundle", str(file)]
-        )
-        figure("kdp doctor --bundle", time.monotonic() - began, "s")
-        mebibytes = int(measured.stdout.decode().split()[-1]) / 1024
-        figure("kdp doctor --bundle: largest resident set", mebibytes, "MiB")
-    again = [sys.executable, "-m", "kdp", "doctor", "--from", str(file), "--output", "json"]
-    done = await anyio.run_process(again, check=False)  # 1 if this machine deserves a warning
-    found = {each["id"]: each["answer"] for each in json.loads(done.stdout)["questions"]}
-    assert found["plugin"] == found["resource-registered"] == "ok"
-    with tarfile.open(file) as opened:
-        held = opened.extractfile("kdp-bundle/status-0.json")
-        assert held is not None
-        assert json.load(held)["status"]["resources"][0]["name"] == RESOURCE
-        lines = opened.extractfile("kdp-bundle/logs/plugin-0.log")
-        assert lines is not None
-        assert f"{RESOURCE}: connected" in lines.read().decode()

@@ -27,10 +27,8 @@ FLOOD = """
 """
 
 WHATS = {
-    "reasons": ("report.fault('x0', f'{n} ' + 'x' * 2000)", "report.clear('x0'); report.fault('x0', 'last')"),
     "flaps": ("report.fault('x0', f'{n}'); report.clear('x0')", "report.fault('x0', 'last')"),
     "kinds": ("report.fault('x0', f'{n} ' + 'x' * 2000, kind=f'k{n}')", "pass"),
-    "unknown ids": ("report.fault(f'nobody-{n}', 'x' * 2000)", "pass"),
 }
 
 

@@ -84,53 +84,11 @@ async def test_the_label_switches_the_configuration_without_a_restart(
     assert "Traceback" not in plugin.log
 
 
-async def test_a_name_that_no_file_has_keeps_the_one_in_force_and_says_so(
+async def test_the_nodes_name_is_asked_for(
     start: Start, kubelet: SimulatedKubelet, server: SimulatedApiServer, configs: Path
 ) -> None:
-    await label(server, "many")
-    async with start(*arguments(server, configs)) as plugin:
-        await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 5})
-        await label(server, "nosuch")
-        line = await plugin.says("the configuration of before stays in force")
-        assert f"node label {KEY}=nosuch names no configuration" in line
-        body = await readyz(plugin)
-        assert body["ready"]
-        assert body["configuration"]["state"] == "rejected"
-        assert "there are default, few, many" in body["configuration"]["reason"]
-        await label(server, "few")
-        await kubelet.until(allocatable={RESOURCE: 1})
-        await plugin.stop()
-
-    # Also after a restart, and without the API server.
-    server.faults.is_away = True
-    async with start(*arguments(server, configs)) as plugin:
-        await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 1})
-        assert "the labels of node node0 are not read" in plugin.log
-        server.faults.is_away = False
-        await label(server, "many")
-        await kubelet.until(allocatable={RESOURCE: 5})
-        await plugin.says("the node's labels are read again")
-        assert "configuration" not in await readyz(plugin)
-        await plugin.stop()
-
-
-@pytest.mark.parametrize(
-    ("left_out", "sentence"),
-    [
-        ("--config", "--config-label: --config is missing; expected a directory"),
-        ("--node-name", "--config-label: --node-name is missing; expected the node's name"),
-    ],
-)
-async def test_what_it_needs_is_asked_for(
-    start: Start, kubelet: SimulatedKubelet, server: SimulatedApiServer, configs: Path, left_out: str, sentence: str
-) -> None:
-    given = list(arguments(server, configs))
-    if left_out == "--config":
-        index = given.index("--config")
-        del given[index : index + 2]
-    else:
-        given = [each for each in given if not each.startswith(left_out)]
+    given = [each for each in arguments(server, configs) if not each.startswith("--node-name")]
     async with start(*given) as plugin:
         assert await plugin.ends() == 2
-    assert sentence in plugin.log
+    assert "--config-label: --node-name is missing; expected the node's name" in plugin.log
     assert kubelet is not None

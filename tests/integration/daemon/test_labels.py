@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import signal
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -92,74 +90,3 @@ async def test_the_file_follows_the_devices_and_vanishes_with_the_plugin(
         code, seconds = await plugin.stop()
     assert (code, os.listdir(tmp_path / "features.d")) == (0, [])
     assert seconds < PATIENCE
-
-
-async def test_a_successor_keeps_the_file_when_its_predecessor_ends(
-    start: Start, kubelet: SimulatedKubelet, tmp_path: Path, environment: dict[str, str]
-) -> None:
-    async with start(PROGRAM, **environment) as old:
-        await until(lambda: labels(tmp_path) == TWO, "the labels are written")
-        [file] = (tmp_path / "features.d").glob("[!.]*")
-        first = file.read_text()
-        async with start(PROGRAM, **{**environment, "KDP_SOCKET": str(tmp_path / "new.sock")}) as new:
-            await until(lambda: file.read_text() != first, "the new process writes the file")
-            await old.stop()
-            assert labels(tmp_path) == TWO
-            await new.stop()
-    assert os.listdir(tmp_path / "features.d") == []
-
-
-async def test_a_killed_plugin_leaves_labels_that_expire_and_the_next_one_takes_them_over(
-    start: Start, kubelet: SimulatedKubelet, tmp_path: Path, environment: dict[str, str]
-) -> None:
-    async with start(PROGRAM, **environment) as plugin:
-        await until(lambda: labels(tmp_path) == TWO, "the labels are written")
-        await plugin.stop(signal.SIGKILL)
-    [file] = (tmp_path / "features.d").glob("[!.]*")
-    left = file.read_text()
-    assert re.search(r"^# \+expiry-time=\d{4}-\d\d-\d\dT", left, re.MULTILINE)
-    async with start(PROGRAM, **environment) as plugin:
-        await until(lambda: file.read_text() != left, "the labels are written anew")
-        await plugin.stop()
-    assert os.listdir(tmp_path / "features.d") == []
-
-
-async def test_a_directory_that_is_not_there_is_a_reason_and_no_end(
-    start: Start, kubelet: SimulatedKubelet, tmp_path: Path, environment: dict[str, str]
-) -> None:
-    environment["KDP_LABELS_DIR"] = str(tmp_path / "absent")
-    async with start(PROGRAM, **environment) as plugin:
-        await kubelet.until(allocatable={RESOURCE: 2})
-        await plugin.says("the node's labels are not written")
-        assert await reason(tmp_path) == (
-            f"{tmp_path}/absent: there is no such directory; install Node Feature Discovery, or mount its directory "
-            "there"
-        )
-        code, ready = await to_thread.run_sync(ask, str(tmp_path / "own.sock"), "/readyz")
-        assert (code, json.loads(ready)["labels"]["directory"]) == (0, f"{tmp_path}/absent")
-        assert (await plugin.stop())[0] == 0
-
-
-async def test_a_full_disk_is_a_reason_and_no_end(
-    start: Start, kubelet: SimulatedKubelet, tmp_path: Path, environment: dict[str, str]
-) -> None:
-    full = "import errno, os, kdp.storage.files as files\n"
-    full += "def refuse(*_): raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))\nfiles._write = refuse\n"
-    environment["KDP_STATE_DIR"] = "none"
-    async with start(full + PROGRAM, **environment) as plugin:
-        await kubelet.until(allocatable={RESOURCE: 2})
-        await plugin.says("the node's labels are not written")
-        assert await reason(tmp_path) == f"{tmp_path}/features.d: No space left on device"
-        assert os.listdir(tmp_path / "features.d") == []
-        assert (await plugin.stop())[0] == 0
-
-
-async def test_without_labels_there_is_no_word_of_them(start: Start, kubelet: SimulatedKubelet, tmp_path: Path) -> None:
-    loaded = "import sys, atexit\natexit.register(lambda: print(*sorted(sys.modules), file=sys.stderr))\n"
-    async with start(loaded + PROGRAM, KDP_SOCKET=str(tmp_path / "own.sock")) as plugin:
-        await kubelet.until(allocatable={RESOURCE: 2})
-        _, text = await to_thread.run_sync(ask, str(tmp_path / "own.sock"), "/status.json")
-        assert json.loads(text)["labels"] is None
-        assert (await plugin.stop())[0] == 0
-    assert "kdp.supervision.supervisor" in plugin.log
-    assert not re.search(r"kdp\.(model\.labels|supervision\.labelling|operations\.feature_files)", plugin.log)

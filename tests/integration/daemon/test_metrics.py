@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import shutil
 import signal
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -20,7 +17,6 @@ from anyio import to_thread
 from prometheus_client.parser import text_string_to_metric_families
 
 from kdp.cli.asking import ask
-from kdp.daemon.serving import SCRAPE_PAUSE
 from kdp.testing import AdmissionError, Pod, SimulatedKubelet
 from kdp_testkit.patience import PATIENCE
 
@@ -70,15 +66,6 @@ class Gpus(kdp.DeviceBackend):
 if __name__ == "__main__":
     kdp.run(Gpus())
 """
-
-
-BLOCKING = """
-    async def links(self, devices):
-        while (HERE / "block").exists() and not (HERE / "end").exists():
-            time.sleep(0.01)
-        return {}
-"""
-"""A hook that blocks the event loop when there are other devices than before."""
 
 
 class Scraper:
@@ -171,46 +158,6 @@ async def test_each_series_shows_what_happened(
         assert (await plugin.stop())[0] == 0
 
 
-async def test_a_hook_that_blocks_the_event_loop_does_not_keep_a_scrape(
-    start: Start, kubelet: SimulatedKubelet, tmp_path: Path, figure: Figure
-) -> None:
-    scraper = Scraper(tmp_path / "own.sock")
-    source = PROGRAM.replace('policy = "first"', 'policy = "linked"')
-    source = source.replace("for i in range(8)", "for i in range(9 if (HERE / 'block').exists() else 8)")
-    source = source.replace("    def measure(self)", f"{BLOCKING}\n    def measure(self)")
-    environment = {"KDP_METRICS": "on", "KDP_SOCKET": str(tmp_path / "own.sock")}
-    async with start(source, **environment) as plugin:
-        await scraper.shows("kdp_devices", 8, health="healthy", **GPU)
-        await scraper.shows("kdp_event_loop_blocked", 0)
-        (tmp_path / "block").touch()
-        await scraper.shows("kdp_event_loop_blocked", 1)
-        found = await scraper.samples()
-        slowest, until = 0.0, time.monotonic() + 2 * SCRAPE_PAUSE
-        while time.monotonic() < until:  # the first answers may be those of a moment ago
-            began = time.monotonic()
-            found = await scraper.samples()
-            slowest = max(slowest, time.monotonic() - began)
-        figure("slowest scrape while the event loop is blocked", slowest * 1e3, "ms")
-        assert slowest < 5
-        assert found["kdp_event_loop_blocked", frozenset()] == 1
-        assert ("kdp_devices", frozenset({"health": "healthy", **GPU}.items())) in found
-        (tmp_path / "end").touch()
-        await scraper.shows("kdp_event_loop_blocked", 0)
-        assert (await plugin.stop())[0] == 0
-
-
-async def test_a_hook_that_hangs_is_counted(start: Start, kubelet: SimulatedKubelet, tmp_path: Path) -> None:
-    scraper = Scraper(tmp_path / "own.sock")
-    source = PROGRAM.replace('return {"gpu-0"', 'threading.Event().wait()\n        return {"gpu-0"')
-    environment = {"KDP_METRICS": "on", "KDP_SOCKET": str(tmp_path / "own.sock")}
-    async with start(source, **environment) as plugin:
-        await scraper.shows("kdp_hooks_hanging", 0)
-        await scraper.shows("kdp_hooks_hanging", 1)  # after the deadline of 5 s
-        await scraper.shows("kdp_hook_failures_total", 1, backend="Gpus", hook="measure", reason="deadline")
-        await scraper.shows("kdp_registered", 1, **GPU)
-        assert (await plugin.stop())[0] == 0
-
-
 async def test_a_bad_edit_and_a_directory_that_takes_no_file_are_seen(start: Start, tmp_path: Path) -> None:
     scraper = Scraper(tmp_path / "own.sock")
     config, cdi = tmp_path / "c.yaml", tmp_path / "cdi"
@@ -236,63 +183,3 @@ async def test_a_bad_edit_and_a_directory_that_takes_no_file_are_seen(start: Sta
         await scraper.shows("kdp_directory_writable", 0, directory="cdi")
         assert ("kdp_config_info", frozenset(good.items())) not in await scraper.samples()
         assert (await plugin.stop())[0] == 0
-
-
-async def test_metrics_are_served_over_tcp_and_off_they_are_not(start: Start, tmp_path: Path) -> None:
-    for setting, status in (("on", 200), ("off", 404)):
-        async with start(PROGRAM, KDP_METRICS=setting, KDP_HTTP="127.0.0.1:0") as plugin:
-            url = re.findall(r"http://[0-9.:]+", await plugin.says("health probes at"))[0]
-
-            def get(url: str = url) -> tuple[int, str, str]:
-                try:
-                    with urllib.request.urlopen(f"{url}/metrics", timeout=PATIENCE) as answer:  # noqa: S310
-                        return answer.status, answer.headers["Content-Type"], answer.read().decode()
-                except urllib.error.HTTPError as error:
-                    with error:
-                        return error.code, "", ""
-
-            found, kind, text = await to_thread.run_sync(get)
-            assert found == status
-            if status == 200:
-                assert kind == "text/plain; version=0.0.4; charset=utf-8"
-                assert "kdp_build_info" in text
-            assert (await plugin.stop())[0] == 0
-
-
-def resident(pid: int) -> float:
-    """Return the memory of a process in MB."""
-    return int(re.findall(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[0]) / 1024
-
-
-async def test_what_metrics_cost(start: Start, tmp_path: Path, figure: Figure) -> None:
-    rss: dict[str, float] = {}
-    for setting in ("off", "on"):
-        began = time.monotonic()
-        async with start(PROGRAM, KDP_METRICS=setting, KDP_SOCKET=str(tmp_path / f"{setting}.sock")) as plugin:
-            await plugin.says("connected to the kubelet")
-            figure(f"metrics {setting}: start until the stream", (time.monotonic() - began) * 1e3, "ms")
-            if setting == "on":
-                await Scraper(tmp_path / "on.sock").shows("kdp_utilization_ratio", 0.25, device="gpu-0", **GPU)
-            rss[setting] = resident(plugin.process.pid)
-            figure(f"metrics {setting}: resident memory", rss[setting], "MB")
-            assert (await plugin.stop())[0] == 0
-    assert rss["on"] - rss["off"] < 30
-
-
-async def test_without_the_library_the_start_ends_with_one_sentence(start: Start, tmp_path: Path) -> None:
-    source = "import sys\nsys.modules['prometheus_client'] = None\n" + PROGRAM
-    async with start(source, KDP_METRICS="on", KDP_SOCKET=str(tmp_path / "own.sock")) as plugin:
-        assert await plugin.ends() == 2
-        assert plugin.lines[-1].endswith(
-            "ending: --metrics needs prometheus_client, which comes with the extra 'metrics': pip install "
-            "'kdp-sdk[metrics]'"
-        )
-
-
-async def test_metrics_that_nobody_could_read_are_refused(start: Start) -> None:
-    async with start(PROGRAM, KDP_METRICS="on", KDP_SOCKET="none") as plugin:
-        assert await plugin.ends() == 2
-        assert plugin.lines[-1] == (
-            "kdp: KDP_METRICS: there is neither --http nor --socket to answer at, so it has no effect; give one, as "
-            "--http :8080, or leave it out"
-        )

@@ -100,12 +100,3 @@ async def test_three_looks_at_once_killed_the_plugin(
         code, kib = measured.stdout.split()
         assert code == b"0"
         figure("kdp status: largest resident set", int(kib) / 1024, "MiB")
-
-
-async def test_others_do_not_get_the_page(start: Start, kubelet: SimulatedKubelet) -> None:
-    async with start(PROGRAM, KDP_HTTP="127.0.0.1:0") as plugin:
-        await kubelet.until(allocatable={RESOURCE: 2})
-        url = (await plugin.says("health probes at")).partition("health probes at ")[2].partition("/livez")[0]
-        script = f"import urllib.request; urllib.request.urlopen({url + '/status.json'!r})"
-        done = await anyio.run_process([sys.executable, "-c", script], check=False)
-        assert b"403" in done.stderr

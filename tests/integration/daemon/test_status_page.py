@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import re
 import signal
-import socket
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, ExitStack
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from kdp.daemon.listener import LARGEST, MOST
 from kdp.testing import AdmissionError, Pod, SimulatedKubelet
 from kdp_testkit.patience import PATIENCE
 
@@ -165,51 +163,6 @@ async def test_what_happens_on_the_node_is_on_the_page(start: Start, kubelet: Si
         assert (await plugin.stop())[0] == 0
 
 
-async def test_a_pod_that_gave_its_devices_back_is_on_the_page(start: Start, kubelet: SimulatedKubelet) -> None:
-    async with start(PROGRAM, **ON) as plugin:
-        watcher = Watcher(await url_of(plugin))
-        await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 4})
-        await kubelet.admit(pod := Pod.asking({RESOURCE: 4}, name="train-0"))
-        names = ("gpu-0", "gpu-1", "gpu-2", "gpu-3")
-        await watcher.happened("held", "by default/train-0 (main)", *names)
-        await watcher.until(lambda found: found["resources"][0]["listed"][0]["held_by"] == "default/train-0 (main)")
-        await kubelet.admit(Pod.asking({}, name="beside"))
-        await kubelet.delete(pod)
-        await watcher.until(lambda found: found["resources"][0]["listed"][0]["held_by"] is None)
-
-
-async def test_without_the_setting_the_port_shows_nothing(start: Start, kubelet: SimulatedKubelet) -> None:
-    async with start(PROGRAM, KDP_HTTP="127.0.0.1:0") as plugin:
-        url = await url_of(plugin)
-        await kubelet.until(streaming=RESOURCE)
-        statuses = {}
-        for path in ("/", "/page.json", "/status.json"):
-            status, _, text = await to_thread.run_sync(fetch, url + path)
-            statuses[path] = status
-            assert "gpu" not in text
-        assert statuses == {"/": 404, "/page.json": 404, "/status.json": 403}
-
-
-async def test_the_page_has_the_limits_of_the_probes(start: Start, kubelet: SimulatedKubelet) -> None:
-    async with start(PROGRAM, **ON) as plugin:
-        url = await url_of(plugin)
-        await kubelet.until(streaming=RESOURCE)
-        port = int(url.rpartition(":")[2])
-
-        def many() -> tuple[int, bytes]:
-            with ExitStack() as stack:
-                for _ in range(4 * MOST):  # browsers open connections before they ask, and keep them
-                    stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE))
-                code = fetch(f"{url}/")[0]
-            with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as client:
-                client.sendall(b"GET / HTTP/1.1\r\nX: " + b"x" * LARGEST)
-                return code, client.recv(1000)
-
-        code, refused = await to_thread.run_sync(many)
-        assert code == 200
-        assert refused.startswith(b"HTTP/1.0 431 ")
-
-
 async def test_events_outlive_a_changed_configuration(start: Start, kubelet: SimulatedKubelet, tmp_path: Path) -> None:
     config = tmp_path / "kdp.yaml"
     config.write_text('http: "127.0.0.1:0"\nstatus-page: "on"\n')
@@ -230,50 +183,3 @@ async def test_events_outlive_a_changed_configuration(start: Start, kubelet: Sim
         plugin.process.send_signal(signal.SIGHUP)
         await watcher.until(lambda found: [each for each in found["events"] if each["kind"] == "rejected"])
         assert "and an earlier one is used" in (await to_thread.run_sync(fetch, f"{again}/"))[2]
-
-
-def memory(pid: int) -> float:
-    """Return what a process has for itself, in MB."""
-    return int(re.findall(r"RssAnon:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[0]) / 1024
-
-
-LOADED = """
-    def released(self, devices):
-        pass
-
-    def open(self):
-        import sys, threading
-        names = ("kdp.concurrency.history", "kdp.operations.page", "kdp.operations.facts", "kdp.deviceplugin.choices")
-        def say():
-            print("loaded:", sorted(name for name in names if name in sys.modules), file=sys.stderr, flush=True)
-        threading.Timer(1.0, say).start()
-
-    def discover(self):"""
-
-
-async def test_a_plugin_without_the_page_loads_nothing_of_it(start: Start, kubelet: SimulatedKubelet) -> None:
-    async with start(PROGRAM.replace("\n    def discover(self):", LOADED)) as plugin:
-        await kubelet.until(streaming=RESOURCE)
-        await kubelet.admit(Pod.asking({RESOURCE: 2}))
-        assert (await plugin.says("loaded:")).endswith("loaded: []")
-
-
-async def test_what_the_page_costs(
-    start: Start, kubelet: SimulatedKubelet, tmp_path: Path, figure: Callable[[str, float, str], None]
-) -> None:
-    took: dict[str, float] = {}
-    for setting in ("off", "on"):
-        async with start(PROGRAM, **{**ON, "KDP_STATUS_PAGE": setting}) as plugin:
-            url = await url_of(plugin)
-            await kubelet.until(streaming=RESOURCE)
-            pod = Pod.asking({RESOURCE: 2})
-            await kubelet.admit(pod)
-            for path in ("/readyz", *(("/", "/page.json", "/status.json") if setting == "on" else ())):
-                for _ in range(10):
-                    await to_thread.run_sync(fetch, url + path)
-            took[setting] = memory(plugin.process.pid)
-            await kubelet.delete(pod)
-            assert (await plugin.stop())[0] == 0
-    figure("status page off: anonymous memory", took["off"], "MB")
-    figure("status page on, and looked at: anonymous memory", took["on"], "MB")
-    assert took["on"] - took["off"] < 20

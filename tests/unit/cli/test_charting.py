@@ -150,86 +150,6 @@ def test_what_was_given_is_a_default_and_the_rest_a_comment(target: str, tmp_pat
         assert (re.search(rf"^  (# )?{setting.key}:", text, re.MULTILINE) is not None) is offers, name
 
 
-def test_a_configuration_file_becomes_values(target: str, tmp_path: Path) -> None:
-    (tmp_path / "kdp.yaml").write_text("log-level: debug\nreplicas-for: {b*: 3, a*: 2}\nset: {count: 5}\n")
-    made = chart(tmp_path, target, "--config", tmp_path / "kdp.yaml", "--set=kind=b")
-
-    assert values(made)["config"] == {
-        "log-level": "debug",
-        "replicas-for": "b*=3,a*=2",
-        "set": {"count": 5, "kind": "b"},
-    }
-    assert values(made)["files"] == {}
-
-
-def test_a_file_that_a_parameter_names_is_a_value(target: str, tmp_path: Path) -> None:
-    (tmp_path / "some file.txt").write_text("text\n")
-    made = chart(tmp_path, target, f"--set=file={tmp_path}/some file.txt")
-
-    assert values(made)["files"] == {"some-file.txt": "text\n"}
-    assert values(made)["config"]["set"] == {"file": "/etc/kdp/some-file.txt"}
-
-
-def test_the_schema_has_the_type_of_each_parameter_and_lets_nothing_else_through(target: str, tmp_path: Path) -> None:
-    made = chart(tmp_path, target)
-
-    parameters = schema(made, "config", "set")
-    assert parameters["additionalProperties"] is False
-    found = {
-        name: {k: v for k, v in each.items() if k != "description"} for name, each in parameters["properties"].items()
-    }
-    assert found == {
-        "count": {"type": "integer"},
-        "kind": {"enum": ["a", "b"]},  # not c: it changes what the pod is given
-        "speed": {"enum": ["slow", "fast"]},
-        "names": {"type": "array", "items": {"type": "string"}},
-        "ratio": {"type": "number"},
-        "raw": {"not": {}},
-        "file": {"type": "string"},
-        "size": {"type": ["string", "number"]},
-    }
-    assert "host" not in found
-    assert "In this chart only a, b, because" in parameters["properties"]["kind"]["description"]
-    assert all(each["description"] for each in parameters["properties"].values())
-
-
-def test_every_object_of_the_schema_is_closed_and_every_setting_is_described(target: str, tmp_path: Path) -> None:
-    made = chart(tmp_path, target)
-
-    assert schema(made)["additionalProperties"] is False
-    config = schema(made, "config")
-    assert config["additionalProperties"] is False
-    for key, each in config["properties"].items():
-        assert each["description"], key
-    assert config["properties"]["cdi"]["enum"] == ["off", "beside", "only", False]
-    assert config["properties"]["replicas"]["maximum"] == 1000
-    assert "host-root" not in config["properties"]
-    assert set(values(made)) - {"config"} <= set(schema(made)["properties"])
-
-
-def test_a_parameter_without_a_default_is_required_until_it_is_given(target: str, tmp_path: Path) -> None:
-    target = target.replace("Widgets", "Needy")
-
-    made = chart(tmp_path, target, "--set=count=2", "--name=kdp-needy")
-
-    assert "required" not in schema(made, "config", "set")
-    assert values(made)["config"]["set"] == {"count": 2}
-    assert values(made)["test"] == {"enabled": False, "resource": ""}
-
-
-def test_a_parameter_that_was_given_and_changes_the_rights_is_held_to_its_value(target: str, tmp_path: Path) -> None:
-    made = chart(tmp_path, target, "--set=raw=true")
-
-    assert schema(made, "config", "set")["properties"]["raw"]["const"] is True
-
-
-def test_without_a_directory_it_is_refused(target: str) -> None:
-    result = invoke(target, "--image=i")
-
-    assert result.exit_code == 2
-    assert "--format helm writes several files; expected a directory, as --output base" in result.output
-
-
 def test_braces_of_a_target_are_no_template(tmp_path: Path) -> None:
     folder = tmp_path / "{{ x }}"
     folder.mkdir()
@@ -242,7 +162,6 @@ def test_braces_of_a_target_are_no_template(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ([], "--resource example.com/fuse"),
         (["--startup-taint=example.com/starting"], "--resource example.com/fuse --startup-taint example.com/starting"),
         (["--mode=dra"], "--driver-name fuse.example.com"),
     ],
@@ -263,11 +182,6 @@ CHARTS = sorted(path.parent for path in ROOT.glob("deploy/charts/*/Chart.yaml"))
 
 def files_of(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
-
-
-@pytest.mark.repository
-def test_each_reference_backend_has_a_chart() -> None:
-    assert [path.name for path in CHARTS] == ["kdp-fpga", "kdp-nvidia-gpu", "kdp-rdma"]
 
 
 @pytest.mark.repository

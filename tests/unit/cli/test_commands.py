@@ -11,9 +11,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from click.testing import CliRunner
 
-from kdp import __version__
 from kdp.cli.app import kdp
-from kdp.daemon.settings import SETTINGS
 
 TARGET = """
 import time
@@ -52,28 +50,6 @@ class Unnamed(kdp.DeviceBackend):
 def target(tmp_path: Path) -> str:
     (tmp_path / "widgets.py").write_text(TARGET)
     return f"{tmp_path}/widgets.py:Widgets"
-
-
-def test_help_shows_targets_and_commands() -> None:
-    result = CliRunner().invoke(kdp, ["--help"], prog_name="kdp")
-    assert result.exit_code == 0
-    for text in ("package.module:Class", "kdp devices widgets.py:Widgets", "run ", "devices ", "simulate "):
-        assert text in result.output
-
-
-def test_help_of_run_names_every_flag_variable_and_exit_code() -> None:
-    result = CliRunner().invoke(kdp, ["run", "--help"], prog_name="kdp", terminal_width=200)
-    assert result.exit_code == 0
-    for setting in SETTINGS.values():
-        assert setting.flag in result.output
-        assert f"[{setting.variable}]" in result.output
-    assert "3  the plugin directory is unlinked" in result.output
-
-
-def test_the_version() -> None:
-    result = CliRunner().invoke(kdp, ["--version"])
-    assert result.exit_code == 0
-    assert result.output.startswith(f"kdp {__version__} (Python 3.")
 
 
 def test_devices_as_json_has_the_promised_shape(target: str) -> None:
@@ -117,15 +93,6 @@ def test_devices_as_a_table_has_whole_lines_in_a_pipe(target: str) -> None:
     assert "model=[bold]x memory=8Gi" in w1
 
 
-def test_no_devices_is_an_answer_too(target: str) -> None:
-    result = CliRunner().invoke(kdp, ["devices", target, "--set", "count=0"])
-    assert (result.exit_code, result.output) == (0, "example.com/widget: 0 devices, 0 healthy\n")
-    result = CliRunner().invoke(kdp, ["devices", target.replace(":Widgets", ":Unnamed")])
-    assert (result.exit_code, result.output) == (0, "no devices, and the class names no resource of its own\n")
-    result = CliRunner().invoke(kdp, ["devices", target, "--set", "count=0", "--output", "json"])
-    assert json.loads(result.output) == {"resources": {"example.com/widget": []}}
-
-
 @pytest.mark.parametrize(
     ("fault", "sentence"),
     [
@@ -134,14 +101,12 @@ def test_no_devices_is_an_answer_too(target: str) -> None:
     ],
 )
 def test_a_discovery_that_fails_is_told_with_exit_code_1(target: str, fault: str, sentence: str) -> None:
-    command = [sys.executable, "-m", "kdp", "devices", target, "--set", f"fault={fault}"]
-    result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
-    assert result.returncode == 1
+    result = CliRunner().invoke(kdp, ["devices", target, "--set", f"fault={fault}"])
+    assert result.exit_code == 1
     assert re.search(f"{sentence}$", result.stderr)
     assert result.stdout == ""
 
 
-@pytest.mark.parametrize("command", ["devices", "simulate", "run"])
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -154,14 +119,9 @@ def test_a_discovery_that_fails_is_told_with_exit_code_1(target: str, fault: str
         (["nothing"], "Error: target 'nothing': no such entry point"),
     ],
 )
-def test_what_is_given_wrong_is_one_sentence_and_exit_code_2(
-    target: str, command: str, arguments: list[str], sentence: str
-) -> None:
-    filled = [argument.format(target=target) for argument in arguments]
-    result = subprocess.run(
-        [sys.executable, "-m", "kdp", command, *filled], check=False, capture_output=True, text=True, timeout=60
-    )
-    assert result.returncode == 2
+def test_what_is_given_wrong_is_one_sentence_and_exit_code_2(target: str, arguments: list[str], sentence: str) -> None:
+    result = CliRunner().invoke(kdp, ["devices", *(argument.format(target=target) for argument in arguments)])
+    assert result.exit_code == 2
     assert result.stderr.startswith(sentence)
     assert len(result.stderr.splitlines()) == 1
     assert result.stdout == ""
@@ -196,29 +156,12 @@ def test_the_host_root_reaches_the_backend(tmp_path: Path) -> None:
     assert "root1" in result.output
 
 
-@pytest.mark.parametrize("seconds", ["nan", "inf", "0", "-1"])
-@pytest.mark.parametrize("command", ["simulate", "conformance", "replay"])
-def test_a_deadline_is_a_number_of_seconds(command: str, seconds: str) -> None:
-    result = CliRunner().invoke(kdp, [command, "--deadline", seconds, "x", "y"])
-    assert result.exit_code == 2
-    assert "Error: Invalid value for '--deadline': " in result.stderr
-
-
-def test_what_help_says_of_files_is_so(tmp_path: Path) -> None:
-    """Only what `kdp run` takes can be given in a file, not --output."""
-    (tmp_path / "c.yaml").write_text("output: json\n")
-    assert "those of 'kdp run' in a file" in " ".join(CliRunner().invoke(kdp, ["--help"]).output.split())
-    result = CliRunner().invoke(kdp, ["devices", "x", "--config", f"{tmp_path}/c.yaml"])
-    assert (result.exit_code, "unknown key 'output'" in result.stderr) == (2, True)
-
-
-@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
-def test_run_is_stopped_as_it_says_from_its_first_line_on(number: str) -> None:
+def test_run_is_stopped_as_it_says_from_its_first_line_on() -> None:
     code = (
         "import os, signal, sys\n"
         "class Signal:\n"
         "    def find_spec(self, name, *more):\n"
-        f"        if name == 'kdp.cli.app': os.kill(os.getpid(), signal.{number})\n"
+        "        if name == 'kdp.cli.app': os.kill(os.getpid(), signal.SIGTERM)\n"
         "sys.meta_path.insert(0, Signal())\n"
         "sys.argv = ['kdp', 'run', 'nothing']\n"
         "from kdp.cli import main; main()"
@@ -267,7 +210,7 @@ def test_without_the_extra_the_command_says_what_to_install() -> None:
     )
 
 
-@pytest.mark.parametrize("command", [("device",), ("devices", "nvidia"), ("backends", "nvidia")])
+@pytest.mark.parametrize("command", [("device",), ("backends", "nvidia")])
 def test_a_name_that_is_almost_ours_is_suggested(command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     points = {"nvidia-gpu": importlib.metadata.EntryPoint("nvidia-gpu", "nowhere:N", "kdp.backends")}
     monkeypatch.setattr("kdp.cli.targets.installed", lambda: points)
@@ -277,10 +220,9 @@ def test_a_name_that_is_almost_ours_is_suggested(command: tuple[str, ...], monke
     assert f"did you mean '{meant}'?" in result.output
 
 
-@pytest.mark.parametrize("second", ["{0}/a.py:A", "{0}/./a.py:A"])
-def test_a_target_that_is_there_twice_is_refused_at_the_start(tmp_path: Path, second: str) -> None:
+def test_a_target_that_is_there_twice_is_refused_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("raise AssertionError('it is not even loaded')")
-    targets = (f"{tmp_path}/a.py:A", second.format(tmp_path))
+    targets = (f"{tmp_path}/a.py:A", f"{tmp_path}/./a.py:A")
     command = [sys.executable, "-m", "kdp", "run", *targets]
     result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert result.returncode == 2

@@ -15,13 +15,10 @@ from typing_extensions import override
 import kdp
 from kdp.cli.config import read
 from kdp.cli.targets import assign
-from kdp.cli.yaml_reading import parse_yaml
-from kdp.daemon.setting import Given
 from kdp.daemon.settings import SETTINGS
 from kdp.daemon.sources import from_environment, from_keywords, resolve
 from kdp.errors import ConfigurationError
 from kdp.hardware import Host
-from kdp.storage.documents import parse_json, parse_toml
 
 Figure = Callable[[str, float, str], None]
 
@@ -182,24 +179,3 @@ def test_each_setting_takes_or_refuses_each_hostile_value(figure: Figure) -> Non
                 refused += 1
     assert refused
     figure("fuzzing: hostile values of settings", tried, "inputs")
-
-
-def test_each_parameter_takes_or_refuses_each_hostile_value(figure: Figure) -> None:
-    tried = refused = 0
-    for name in GOOD[2]["set"]:
-        for value in [*HOSTILE, "[" * 5000, '{"a":' * 500, "[1,", float("nan")]:
-            for given in (value, [value], {"path": value, "count": value}):
-                tried += 1
-                try:
-                    assign({"t": Everything}, {name: Given(f"--set {name}", given)}, host=Host())
-                except ConfigurationError:
-                    refused += 1
-    assert refused
-    figure("fuzzing: hostile values of parameters", tried, "inputs")
-
-
-@pytest.mark.parametrize(("parse", "seeds"), [(parse_yaml, YAML), (parse_json, GOOD), (parse_toml, TOML)])
-def test_a_text_is_a_value_or_a_value_error(parse: Callable[[str], Any], seeds: list[Any], figure: Figure) -> None:
-    texts = [each if isinstance(each, bytes) else as_bytes(each) for each in seeds]
-    tried = fuzz("text", lambda data: parse(data.decode(errors="replace")), (ValueError,), damaged(texts), examples=600)
-    figure(f"fuzzing: {parse.__name__}", tried, "inputs")

@@ -107,15 +107,6 @@ def test_the_nodes_of_what_it_discovers_are_found_where_it_looks(target: str) ->
     assert "--host-root=/host" in container(documents)["args"]
 
 
-def test_a_class_of_which_nothing_is_known_may_look_at_hardware_and_the_admin_is_told(target: str) -> None:
-    result = invoke(f"{target}:Nothing", "--image=i")
-
-    assert (
-        "Nothing discovers no device node here and has no hook 'needs', so it is given /dev and /sys" in result.stderr
-    )
-    assert mounts(list(yaml.safe_load_all(result.stdout))) == {"/dev", *SYS}
-
-
 def test_hardware_that_is_not_here_is_no_obstacle(target: str) -> None:
     result = invoke(f"{target}:Absent", "--image=i")
 
@@ -124,21 +115,6 @@ def test_hardware_that_is_not_here_is_no_obstacle(target: str) -> None:
     documents = list(yaml.safe_load_all(result.stdout))
     assert mounts(documents) == SYS
     assert container(documents)["securityContext"]["capabilities"]["add"] == ["NET_ADMIN"]
-
-
-def test_the_hook_may_be_async(target: str) -> None:
-    assert made(f"{target}:Late")[-1]["spec"]["template"]["spec"]["hostNetwork"] is True
-
-
-def test_a_label_that_kubectl_would_take_for_a_bool_or_a_number_is_quoted(target: str) -> None:
-    labels = [f"--node-selector=example.com/{text}={text}" for text in ("y", "1e3", "0o17")]
-
-    result = invoke(f"{target}:Widgets", "--image=i", "--name=n", *labels)
-
-    assert "example.com/y: 'y'\n" in result.stdout
-    assert "example.com/1e3: '1e3'\n" in result.stdout
-    assert "example.com/0o17: '0o17'\n" in result.stdout
-    assert "  name: 'n'\n" in result.stdout
 
 
 def pod(documents: list[dict[str, Any]]) -> dict[str, Any]:
@@ -166,40 +142,6 @@ def test_a_class_that_names_labels_runs_where_one_is_unless_told_otherwise(targe
     # The controller of a pool runs anywhere.
     controller = made(target, "--mode=dra-controller", "--pool=fabric")
     assert "affinity" not in pod(controller)
-
-
-def test_which_taints_keep_it_away(target: str) -> None:
-    target += ":Widgets"
-
-    assert pod(made(target))["tolerations"] == [{"operator": "Exists"}]
-    assert pod(made(target, "--toleration=gpu:NoSchedule"))["tolerations"] == [
-        {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}
-    ]
-    assert "tolerations" not in pod(made(target, "--toleration=none"))
-    controller = made(target, "--mode=dra-controller", "--pool=fabric", "--toleration=all")
-    assert pod(controller)["tolerations"] == [{"operator": "Exists"}]
-
-
-def test_the_rest_of_the_placement(target: str) -> None:
-    written = made(
-        f"{target}:Widgets",
-        "--priority-class=none",
-        "--image-pull-secret=one",
-        "--image-pull-secret=two",
-        "--memory-limit=200Mi",
-        "--mount-propagation=host-to-container",
-        "--openshift",
-        "--scraped-from=monitoring",
-    )
-
-    assert "priorityClassName" not in pod(written)
-    assert pod(written)["imagePullSecrets"] == [{"name": "one"}, {"name": "two"}]
-    assert container(written)["resources"]["limits"] == {"memory": "200Mi"}
-    seen = {each["name"]: each for each in container(written)["volumeMounts"]}
-    assert seen["node-dev"]["mountPropagation"] == "HostToContainer"
-    kinds = [each["kind"] for each in written]
-    assert kinds == ["ServiceAccount", "SecurityContextConstraints", "NetworkPolicy", "DaemonSet"]
-    assert [each["kind"] for each in made(f"{target}:Widgets", "--no-network-policy")] == ["DaemonSet"]
 
 
 @pytest.fixture
@@ -232,38 +174,6 @@ def test_a_label_names_one_of_the_configurations(target: str, configs: Path) -> 
         "env"
     ]
     assert "annotations" not in written[-1]["spec"]["template"]["metadata"]
-
-
-def test_a_driver_that_reads_its_node_needs_no_more_for_the_label(target: str, configs: Path) -> None:
-    label = (f"--config={configs}", "--config-label=example.com/kdp")
-    of_node = made(f"{target}:Widgets", "--mode=dra", *label)
-    of_pool = made(f"{target}:Widgets", "--mode=dra", "--pool=fabric", *label)
-
-    assert [each["metadata"]["name"] for each in of_node if each["kind"] == "ClusterRole"] == ["kdp-widgets"]
-    roles = [each["metadata"]["name"] for each in of_pool if each["kind"] == "ClusterRole"]
-    assert roles == ["kdp-widgets"]
-    [role] = [each for each in of_pool if each["kind"] == "ClusterRole"]
-    assert {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]} in role["rules"]
-    assert "get nodes" in invoke(f"{target}:Widgets", "--image=i", *label).stdout
-
-
-def test_a_label_without_configurations_is_refused(target: str, tmp_path: Path) -> None:
-    missing = invoke(f"{target}:Widgets", "--image=i", "--config-label=a")
-    (tmp_path / "empty").mkdir()
-    empty = invoke(f"{target}:Widgets", "--image=i", "--config-label=a", f"--config={tmp_path}/empty")
-
-    assert (missing.exit_code, empty.exit_code) == (2, 2)
-    assert "--config is missing; expected a directory" in missing.output
-    assert "there are none" in empty.output or "did not answer" in empty.output
-
-
-def test_its_head_says_which_level_of_pod_security_the_namespace_must_allow(target: str) -> None:
-    sentence = "# The namespace must allow the Pod Security level"
-
-    assert f"{sentence} privileged (hostPath volumes).\n" in invoke(f"{target}:Widgets", "--image=i").stdout
-    assert sentence not in invoke(f"{target}:Widgets", "--format=systemd").stdout
-    controller = invoke(f"{target}:Widgets", "--image=i", "--mode=dra-controller", "--pool=p", "--set=count=0")
-    assert sentence in controller.stdout
 
 
 def test_files_go_into_a_config_map(target: str, tmp_path: Path) -> None:
@@ -302,57 +212,6 @@ def test_a_file_that_the_configuration_file_names_goes_along(
     assert f" --set=file={tmp_path}/f.json --config={tmp_path}/kdp.yaml\n" in result.stdout
 
 
-def test_a_host_root_of_the_file_is_the_containers(target: str, tmp_path: Path) -> None:
-    (tmp_path / "kdp.yaml").write_text("host-root: /node\n")
-
-    assert mounts(made(f"{target}:Hosted", f"--config={tmp_path}/kdp.yaml")) == {"/node/dev"}
-
-
-def test_a_path_that_is_no_file_here_is_the_containers(target: str) -> None:
-    documents = made(f"{target}:Widgets", "--set=file=/etc/kdp/there.json")
-
-    assert [each["kind"] for each in documents] == ["NetworkPolicy", "DaemonSet"]
-    assert "--set=file=/etc/kdp/there.json" in container(documents)["args"]
-
-
-def test_probes_by_command_open_no_port(target: str) -> None:
-    documents = made(f"{target}:Widgets", "--probes=exec")
-
-    assert container(documents)["readinessProbe"]["exec"]["command"] == ["kdp", "probe", "ready"]
-    assert "ports" not in container(documents)
-    assert not [each for each in container(documents)["args"] if "http" in each]
-
-
-def test_a_kustomize_base_is_a_directory(target: str, tmp_path: Path) -> None:
-    (tmp_path / "f.json").write_text("{}")
-    base = tmp_path / "base"
-
-    result = invoke(f"{target}:Widgets", "--format=kustomize", f"--set=file={tmp_path}/f.json", "-o", base, "--image=i")
-
-    assert result.exit_code == 0, result.output
-    assert {each.name for each in base.iterdir()} == {
-        "kustomization.yaml",
-        "daemonset.yaml",
-        "network-policy.yaml",
-        "f.json",
-    }
-    assert [each["kind"] for each in yaml.safe_load_all((base / "daemonset.yaml").read_text())] == ["DaemonSet"]
-    kustomization = yaml.safe_load((base / "kustomization.yaml").read_text())
-    assert kustomization["configMapGenerator"] == [{"name": "kdp-widgets", "files": ["f.json"]}]
-
-
-def test_a_systemd_unit_names_files_where_they_are(
-    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "f.json").write_text("{}")
-    monkeypatch.chdir(tmp_path)
-
-    result = invoke("widgets.py:Widgets", "--format=systemd", "--set=file=f.json", "--executable=/opt/kdp")
-
-    assert result.exit_code == 0, result.output
-    assert f"ExecStart=/opt/kdp run {tmp_path}/widgets.py:Widgets --set=file={tmp_path}/f.json\n" in result.stdout
-
-
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -361,21 +220,15 @@ def test_a_systemd_unit_names_files_where_they_are(
             [":Widgets", "--image=i", "--format=kustomize"],
             "--format kustomize writes several files; expected a directory",
         ),
-        ([":Widgets", "--image=a b"], "image 'a b': must be a reference without spaces"),
-        ([":Widgets", "--image=i", "--name=A_b"], "name 'A_b': must be at most 63 small letters"),
-        ([":Widgets", "--image=i", "--namespace=-"], "namespace '-': must be"),
         (
             [":Widgets", "--image=i", "--node-selector=wid get"],
             "--node-selector: 'wid get' must be LABEL=VALUE, LABEL!=VALUE",
         ),
         ([":Widgets", "--image=i", "--set=cuont=1"], "--set cuont: there is no parameter 'cuont'"),
-        ([":Widgets", "--image=i", "--cdi=on"], "--cdi: 'on' must be one of off, beside, only"),
         ([":Widgets", "--image=i", "--set=file={}/broken"], "broken: cannot be put into a ConfigMap"),
         ([":Widgets", "--image=i", "--set=file={}/huge"], "files of more than 900000 bytes fit in no ConfigMap: huge"),
         ([":Widgets", "--image=i", "-o", "{}/none/at.yaml"], "at.yaml: cannot be written (No such file or directory)"),
-        ([":Widgets", "--format=systemd", "--executable=kdp"], "executable 'kdp': must be an absolute path"),
         ([":Wrong", "--image=i"], "Wrong.needs returned {'host_paths': ['/sys']}; expected a kdp.Needs"),
-        ([":Relative", "--image=i"], "Relative.needs: host_paths 'sys': must be an absolute path"),
         ([":Broken", "--image=i"], "Broken.needs raised OSError: no such card; expected a kdp.Needs"),
     ],
 )
@@ -449,16 +302,6 @@ def rights(documents: list[dict[str, Any]]) -> set[tuple[str, ...]]:
         (("--events=on",), {("events", "create", "patch"), ("pods", "get")}, ["kdp-widgets-events"]),
         (("--on-unhealthy=evict",), {("pods", "get"), ("pods/eviction", "create"), ("nodes", "get")}, []),
         (("--startup-taint=a/b",), {("nodes", "get", "patch")}, ["kdp-widgets-node"]),
-        (
-            ("--events=on", "--on-unhealthy=evict", "--startup-taint=a/b"),
-            {
-                ("events", "create", "patch"),
-                ("pods", "get"),
-                ("pods/eviction", "create"),
-                ("nodes", "get", "patch"),
-            },
-            ["kdp-widgets-events", "kdp-widgets-node"],
-        ),
     ],
 )
 def test_a_plugin_has_the_rights_that_its_settings_need(
@@ -475,26 +318,6 @@ def test_a_plugin_has_the_rights_that_its_settings_need(
     assert spec["updateStrategy"]["rollingUpdate"] == {"maxUnavailable": "10%", "maxSurge": 0}
     fields = {each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in container(documents)["env"][1:]}
     assert fields == {"KDP_NODE_NAME": "spec.nodeName"}
-
-
-def test_settings_of_the_configuration_file_count_for_the_rights(target: str, tmp_path: Path) -> None:
-    (tmp_path / "kdp.yaml").write_text("events: on\n")
-    documents = made(f"{target}:Widgets", f"--config={tmp_path}/kdp.yaml")
-    assert rights(documents) == {("events", "create", "patch"), ("pods", "get")}
-
-
-def test_a_base_has_the_account_in_a_file(target: str, tmp_path: Path) -> None:
-    invoke(f"{target}:Widgets", "--format=kustomize", "--events=on", "-o", tmp_path / "base", "--image=i")
-    kinds = [each["kind"] for each in yaml.safe_load_all((tmp_path / "base/account.yaml").read_text())]
-    assert kinds[0] == "ServiceAccount"
-    kustomization = yaml.safe_load((tmp_path / "base/kustomization.yaml").read_text())
-    assert kustomization["resources"] == ["account.yaml", "network-policy.yaml", "daemonset.yaml"]
-
-
-def test_a_unit_has_no_account_for_the_api_server(target: str) -> None:
-    result = invoke(f"{target}:Widgets", "--format=systemd", "--events=on")
-    assert result.exit_code == 2
-    assert "--events on needs an account of the cluster, which a pod has; expected yaml or kustomize" in result.stderr
 
 
 # -- DRA ---------------------------------------------------------------------------------------------------------------
@@ -530,49 +353,6 @@ def test_a_driver_has_an_account_its_policy_and_a_class(target: str) -> None:
     assert fields == {"KDP_NODE_NAME": "spec.nodeName", "KDP_POD_UID": "metadata.uid"}
     assert "--mode=dra" in container(documents)["args"]
     assert not [each for each in container(documents)["args"] if "node-name" in each]
-
-
-def test_a_driver_is_given_its_own_directories_at_the_kubelets_paths(target: str) -> None:
-    spec = made(f"{target}:Widgets", "--mode=dra", "--driver-name=w.example.com")[-1]["spec"]["template"]["spec"]
-
-    paths = {each["name"]: each["hostPath"]["path"] for each in spec["volumes"] if each["name"] != "run"}
-    own = {name: path for name, path in paths.items() if not name.startswith("node-")}
-    assert own == {
-        "registry": "/var/lib/kubelet/plugins_registry",
-        "driver": "/var/lib/kubelet/plugins/w.example.com",
-        "cdi": "/var/run/cdi",
-        "state": "/var/lib/kdp",
-    }
-    mounts = {each["name"]: each["mountPath"] for each in spec["containers"][0]["volumeMounts"]}
-    assert own.items() <= mounts.items()
-
-
-def test_a_driver_with_a_host_sees_the_nodes_sys_for_the_standard_attributes(target: str) -> None:
-    spec = made(f"{target}:Hosted", "--mode=dra")[-1]["spec"]["template"]["spec"]
-
-    assert {f"/host{path}" for path in SYS} <= {each["mountPath"] for each in spec["containers"][0]["volumeMounts"]}
-
-
-def test_a_driver_that_writes_the_status_of_devices_may_do_so_under_its_name(target: str) -> None:
-    [role] = [d for d in made(f"{target}:Widgets", "--mode=dra", "--device-status=on") if d["kind"] == "ClusterRole"]
-
-    more = {each["resources"][0]: (each["verbs"], each.get("resourceNames")) for each in role["rules"][-2:]}
-    assert more == {
-        "resourceclaims/status": (["update"], None),
-        "resourceclaims/driver": (["associated-node:update"], ["widget.example.com"]),
-    }
-
-
-def test_a_driver_in_the_nodes_network_does_not_overlap(target: str) -> None:
-    documents = made(f"{target}:Late", "--mode=dra")
-
-    assert documents[-1]["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"] == 0
-
-
-def test_the_class_takes_the_place_of_the_device_plugins_resource(target: str) -> None:
-    documents = made(f"{target}:Widgets", "--mode=dra", "--extended-resource")
-
-    assert documents[5]["spec"]["extendedResourceName"] == "example.com/widget"
 
 
 def test_a_pools_controller_is_one_pod_that_may_write_slices_of_no_node(target: str) -> None:
@@ -611,47 +391,12 @@ def test_a_pools_controller_is_one_pod_that_may_write_slices_of_no_node(target: 
     }
 
 
-def test_a_nodes_driver_of_a_pool_writes_no_slices(target: str) -> None:
-    documents = made(f"{target}:Widgets", "--mode=dra", "--pool=fabric", "--device-status=on")
-
-    assert [each["kind"] for each in documents] == [
-        "ServiceAccount",
-        "ClusterRole",
-        "ClusterRoleBinding",
-        "DeviceClass",
-        "NetworkPolicy",
-        "DaemonSet",
-    ]
-    rights = {(each["resources"][0], *each["verbs"]) for each in documents[1]["rules"]}
-    assert rights == {
-        ("resourceclaims", "get"),
-        ("events", "create"),
-        ("resourceclaims/status", "update"),
-        ("resourceclaims/driver", "arbitrary-node:update"),
-    }
-
-
-def test_a_controllers_base_has_a_deployment(target: str, tmp_path: Path) -> None:
-    options = ("--mode=dra-controller", "--pool=fabric", "--format=kustomize", f"--output={tmp_path}/base")
-    assert invoke(f"{target}:Widgets", "--image=i", *options).exit_code == 0
-    assert {path.name for path in (tmp_path / "base").iterdir()} == {
-        "kustomization.yaml",
-        "driver.yaml",
-        "network-policy.yaml",
-        "deployment.yaml",
-    }
-
-
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (("--mode=dra-controller",), "--mode dra-controller needs the pool's name; give one, as --pool fabric"),
         (("--mode=dra", "--pool=a", "--pool-nodes=b=c"), "--pool-nodes: only a pool's controller has it"),
-        (("--mode=dra-controller", "--pool=a", "--device-status=on"), "--device-status: only a node's driver has it"),
         (("--pool=a",), "--pool: only a DRA driver has it"),
-        (("--mode=dra-controller", "--pool=a", "--extended-resource"), "the DeviceClass comes with the nodes' driver"),
-        (("--mode=dra-controller", "--pool=A"), "--pool: 'A' is refused: pool 'A': must be DNS names"),
-        (("--mode=dra-controller", "--pool=a", "--pool-nodes=b"), "must be LABEL=VALUE, several with commas, or 'all'"),
         (("--extended-resource",), "a device plugin's resource is one already; leave it out, or say --mode dra"),
         (
             ("--mode=dra", "--format=systemd"),

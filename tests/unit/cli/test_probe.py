@@ -28,11 +28,10 @@ def test_the_exit_code_is_the_answer(tmp_path: Path, answer: bytes, said: tuple[
         assert ask(str(tmp_path / "a.sock"), "/readyz") == said
 
 
-@pytest.mark.parametrize("answer", [b"", b"HTTP/1.0 200 OK\r\nServer: nginx\r\n\r\n<html>hello</html>"])
-def test_any_http_server_was_ready(tmp_path: Path, answer: bytes) -> None:
+def test_any_http_server_was_ready(tmp_path: Path) -> None:
     """A stranger's server that says 200 is no plugin; only the header says that kdp answers."""
     path = tmp_path / "a.sock"
-    with answering(path, answer):
+    with answering(path, b"HTTP/1.0 200 OK\r\nServer: nginx\r\n\r\n<html>hello</html>"):
         expected = f"{path}: another program answers there; is this the socket of a plugin?\n"
         assert ask(str(path), "/readyz") == (1, expected)
 

@@ -9,13 +9,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from kdp import ConfigurationError
-from kdp.cli import remote
 from kdp.cli.app import kdp
 from kdp.cli.remote import ask, check_url
 from kdp_testkit.patience import PATIENCE
@@ -63,47 +61,9 @@ def test_it_shows_what_a_plugin_answers() -> None:
     assert asked[0].startswith(b"GET /status.json HTTP/1.1\r\n")
 
 
-def test_it_shows_the_last_events() -> None:
-    events: list[dict[str, Any]] = [
-        {
-            "at": f"2026-01-01T00:00:{i:02}+00:00",
-            "kind": "fault",
-            "subject": "example.com/w",
-            "text": f"now Unhealthy ({i})\x1b[31m",
-            "devices": ["w0", "w1"],
-            "more": 3,
-            "count": 2,
-        }
-        for i in range(12)
-    ]
-    with answering(HEAD, json.dumps({**ANSWER, "events": events}).encode()) as (url, _):
-        result = invoke("--url", url)
-    lines = result.output.partition("last events:\n")[2].splitlines()
-    assert len(lines) == 10
-    assert lines[-1] == (
-        "  2026-01-01T00:00:11+00:00  fault  example.com/w  w0, w1 and 3 more  now Unhealthy (11)\\x1b[31m  (2 times)"
-    )
-
-
-def test_a_path_of_a_proxy_stays_in_front() -> None:
-    with answering(HEAD, b"{}") as (url, asked):
-        assert ask(check_url(f"{url}/api/proxy/")) == (0, "{}")
-    assert asked[0].startswith(b"GET /api/proxy/status.json HTTP/1.1\r\n")
-
-
 @pytest.mark.parametrize(
     "url",
-    [
-        "10.0.0.7:8080",
-        "ftp://a",
-        "http://",
-        "http://a:x",
-        "http://a:99999",
-        "http://a b",
-        "http://a/?q=1",
-        "http://a\n",
-        "",
-    ],
+    ["10.0.0.7:8080", "ftp://a", "http://a:99999", "http://a\n"],
 )
 def test_what_is_no_url_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"--url .* for example http://10\.0\.0\.7:8080"):
@@ -111,11 +71,10 @@ def test_what_is_no_url_is_refused(url: str) -> None:
     assert invoke("--url", url).exit_code == 2
 
 
-@pytest.mark.parametrize("other", [("--socket", "/a.sock"), ("--state-dir", "/a")])
-def test_a_url_and_a_socket_are_two_answers(other: tuple[str, str]) -> None:
-    result = invoke("--url", "http://127.0.0.1:1", *other)
+def test_a_url_and_a_socket_are_two_answers() -> None:
+    result = invoke("--url", "http://127.0.0.1:1", "--socket", "/a.sock")
     assert result.exit_code == 2
-    assert f"--url and {other[0]} are two answers to which plugin is asked; give one" in result.output
+    assert "--url and --socket are two answers to which plugin is asked; give one" in result.output
 
 
 def test_a_plugin_whose_page_is_off_says_how_to_switch_it_on() -> None:
@@ -131,29 +90,9 @@ def test_any_other_server_is_told_from_a_plugin() -> None:
         assert (code, text) == (1, f"{url}: BadStatusLine; is the plugin running, and are its probes answered there?\n")
 
 
-def test_nobody_who_listens_is_said() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    assert ask(url) == (1, f"{url}: Connection refused; is the plugin running, and are its probes answered there?\n")
-
-
-def test_an_answer_that_does_not_end_is_given_up() -> None:
-    with answering(HEAD, b"{", ends=False) as (url, _):
-        began = time.monotonic()
-        code, text = ask(url, deadline=0.3)
-        assert time.monotonic() - began < PATIENCE
-    assert (code, "no answer within 0.3 s" in text) == (1, True)
-
-
 def test_an_answer_that_drips_is_given_up_as_a_whole() -> None:
     with answering(HEAD, *([b" "] * 100), pause=0.05) as (url, _):
         began = time.monotonic()
         code, text = ask(url, deadline=0.3)
         assert time.monotonic() - began < PATIENCE
     assert (code, "no answer within 0.3 s" in text) == (1, True)
-
-
-def test_an_answer_that_is_too_large_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "_CHUNK", 1024)
-    with answering(HEAD, b"x" * 100_000) as (url, _):
-        assert "more than 0 MiB" in ask(url, most=10_000)[1]

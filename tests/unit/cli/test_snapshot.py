@@ -13,7 +13,6 @@ from click.testing import CliRunner
 
 from kdp.cli.app import kdp
 from kdp.hardware import Host
-from kdp.testing import SysfsTree
 
 RECORDED = Path(__file__).parents[2] / "data/hardware"
 
@@ -113,33 +112,12 @@ def test_a_discovery_that_fails_is_told_and_its_reads_are_kept(module: str, tmp_
     assert set(health(f"{module}:Rdma", file)) == {"rxe0", "rxe1"}
 
 
-def test_variables_that_are_meant_for_a_class_keep_nobody_from_a_snapshot_without_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As in the container of a plugin."""
-    monkeypatch.setenv("KDP_SET_COUNT", "4")
-    file = tmp_path / "n.tar.gz"
-    run("snapshot", "-o", file, "--snapshot", RECORDED / "rxe-6.1-active.tar.gz")
-    assert file.exists()
-
-
-def test_a_class_that_does_not_take_a_host_is_told(module: str, tmp_path: Path) -> None:
-    said = run("snapshot", f"{module}:Blind", "-o", tmp_path / "n.tar.gz")
-    assert "has no parameter of type kdp.hardware.Host, so nobody knows what it reads" in said
-    assert Host.of_snapshot(tmp_path / "n.tar.gz").device_type("/dev/null") == "char"
-
-
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
         (["snapshot"], "Missing option '-o'"),
-        (
-            ["snapshot", "-o", "/none/x.tar.gz"],
-            "--output: /none/x.tar.gz cannot be written, its directory does not exist",
-        ),
         (["snapshot", "-o", "x", "--set", "a=1"], "--set a: there is no parameter 'a'; name the TARGET that has it"),
         (["snapshot", "-o", "x", "--redact", "names"], "--redact: 'names' is not known; known are serials, addresses"),
-        (["devices", "{}:Rdma", "--snapshot", "/none"], "snapshot /none: cannot be read (No such file or directory)"),
         (["devices", "{}:Rdma", "--snapshot", "{}"], "is no snapshot; expected a .tar.gz as kdp snapshot writes it"),
         (
             ["devices", "{}:Rdma", "--snapshot", "/none", "--host-root", "/host"],
@@ -162,13 +140,3 @@ def test_run_without_its_snapshot_ends_with_one_sentence(module: str) -> None:
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 2
     assert ended.stderr == "Error: snapshot /none: cannot be read (No such file or directory)\n"
-
-
-def test_an_unpacked_node_serves_as_a_root(module: str, tmp_path: Path) -> None:
-    tree = SysfsTree(tmp_path / "node", snapshot=RECORDED / "rxe-6.1-active.tar.gz")
-    tree.fail("/sys/class/infiniband/rxe1/ports/1/state")
-    tree.vanish("/sys/class/infiniband/rxe0")
-    said = run("devices", f"{module}:Rdma", "--host-root", tree.host.root, "--output", "json")
-    reasons = [device["reason"] for device in json.loads(said)["resources"]["example.com/rdma"]]
-    assert reasons[0] == "port 1 is /sys/class/infiniband/rxe0/ports/1/state is not there"
-    assert reasons[1].endswith("/ports/1/state cannot be read: Input/output error")

@@ -125,17 +125,13 @@ EXPECTED = "expected module:Class, path/file.py:Class or the name of an entry po
     [
         ("nothing", "no such entry point (installed in group kdp.backends: "),
         ("widgets_for_a_test.py", "names no class; expected widgets_for_a_test.py:Class"),
-        (":Plain", f"one side of the colon is empty; {EXPECTED}"),
         ("no_such_module:X", "there is no module 'no_such_module' (looked in the installed packages and in "),
-        ("kdp.nothing:X", "there is no module 'kdp.nothing' (looked in "),
         ("none.py:X", f"the file none.py does not exist; {EXPECTED}"),
-        ("../:X", f"the file .. is a directory; {EXPECTED}"),
         (
             "widgets_for_a_test:Wodgets",
             "widgets_for_a_test has no 'Wodgets'; the backends in it: Widgets, Gadgets, Plain, Picky, Silent, Half",
         ),
         ("widgets_for_a_test:number", "this is an object of type int; expected a subclass of kdp.DeviceBackend"),
-        ("widgets_for_a_test:Other", "this is the class Other; expected a subclass of kdp.DeviceBackend"),
         ("widgets_for_a_test:Silent", "Silent has no discover(); expected is a method that returns the devices"),
         ("widgets_for_a_test:Half", "Half is abstract and lacks prepare; expected a complete class"),
     ],
@@ -155,12 +151,11 @@ def test_a_target_that_is_no_backend_is_told_what_was_found_and_expected(
         ("import no_such_library", "ModuleNotFoundError: No module named 'no_such_library' ({path}, line 1)"),
         ("x = 1\nraise ValueError('boom')", "ValueError: boom ({path}, line 2)"),
         ("def f(:", "SyntaxError: invalid syntax (failing_for_a_test.py, line 1)"),
-        ("import sys; sys.exit(4)", "SystemExit: 4 ({path}, line 1)"),
         ("class E(Exception):\n    def __str__(self): 1 / 0\nraise E", "E ({path}, line 3)"),
     ],
 )
-@pytest.mark.parametrize("form", ["failing_for_a_test:X", "failing_for_a_test.py:X"])
-def test_a_module_that_fails_is_told_with_its_place(write: Write, text: str, sentence: str, form: str) -> None:
+def test_a_module_that_fails_is_told_with_its_place(write: Write, text: str, sentence: str) -> None:
+    form = "failing_for_a_test.py:X"
     path = write(text, "failing_for_a_test.py")
 
     with pytest.raises(ConfigurationError) as caught:
@@ -208,25 +203,6 @@ def test_a_value_for_one_target_goes_there_only_and_before_one_for_all(write: Wr
     assert [recipe.arguments["count"] for recipe in recipes] == [4, 3]
 
 
-def test_a_value_for_one_target_must_be_known_there(write: Write) -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        assign(loaded(write, "Widgets", "Plain"), given(path="x", **{"Plain.count": "3"}), host=HOST)
-    assert str(caught.value) == "--set Plain.count: there is no parameter 'count'; Plain has none"
-
-
-def test_a_variable_finds_its_parameter_in_any_case(write: Write) -> None:
-    values = {"COUNT": Given("KDP_SET_COUNT", "5"), "PATH": Given("KDP_SET_PATH", "p")}
-    (recipe,) = assign(loaded(write, "Widgets"), values, host=HOST)
-    assert recipe.arguments["count"] == 5
-
-
-def test_equal_values_make_equal_recipes(write: Write) -> None:
-    classes = loaded(write, "Widgets")
-    first, second, other = (assign(classes, given(path="x", count=n), host=HOST) for n in ("3", 3, 4))
-    assert first == second
-    assert first != other
-
-
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
@@ -234,9 +210,7 @@ def test_equal_values_make_equal_recipes(write: Write) -> None:
             {"path": "x", "count": "many"},
             "--set count: 'many' does not fit; Widgets expects a whole number (int); valid",
         ),
-        ({"path": "x", "count": ["1", "2"]}, "--set count: ['1', '2'] does not fit; Widgets expects a whole number"),
         ({"cunt": "1"}, "--set cunt: there is no parameter 'cunt'; Widgets has path, count, price"),
-        ({"host": "/h"}, "--set host: there is no parameter 'host'; Widgets has path, count, price"),
         ({}, "target 'Widgets': Widgets needs the parameter 'path'; expected --set path=VALUE with a path; valid is"),
         (
             {"path": "x", "price": "3"},
@@ -250,11 +224,6 @@ def test_values_that_do_not_fit_are_told(write: Write, values: dict[str, object]
     assert str(caught.value).startswith(sentence)
 
 
-def test_without_any_parameter_the_sentence_says_so(write: Write) -> None:
-    with pytest.raises(ConfigurationError, match="there is no parameter 'x'; Plain has none"):
-        assign(loaded(write, "Plain"), given(x="1"), host=HOST)
-
-
 def test_a_constructor_that_raises_is_told_with_its_arguments(write: Write) -> None:
     (recipe,) = assign(loaded(write, "Widgets"), given(path="x", count="-1"), host=HOST)
     with pytest.raises(ConfigurationError) as caught:
@@ -266,7 +235,6 @@ def test_a_constructor_that_raises_is_told_with_its_arguments(write: Write) -> N
     ("statement", "failure"),
     [
         ("raise SystemExit(7)", "SystemExit: 7"),
-        ("raise GeneratorExit", "GeneratorExit"),
         ("raise type('E', (Exception,), {'__str__': lambda self: 1 / 0})()", "E"),
     ],
 )
@@ -279,8 +247,9 @@ def test_a_constructor_ends_nothing_and_needs_no_words(write: Write, statement: 
     assert str(caught.value) == f"target 'x': X() failed with {failure} ({path}, line 3)"
 
 
-@pytest.mark.parametrize("end", [KeyboardInterrupt, Stopped])
-def test_who_ends_the_command_ends_it_in_a_constructor_too(end: type[BaseException]) -> None:
+def test_who_ends_the_command_ends_it_in_a_constructor_too() -> None:
+    end: type[BaseException] = Stopped
+
     class Interrupted(kdp.DeviceBackend):
         def __init__(self) -> None:
             raise end
@@ -291,15 +260,3 @@ def test_who_ends_the_command_ends_it_in_a_constructor_too(end: type[BaseExcepti
 
     with pytest.raises(end):
         Recipe("x", Interrupted, {}).make()
-
-
-def test_a_constructor_that_refuses_a_value_is_told_in_its_own_words(write: Write) -> None:
-    (recipe,) = assign(loaded(write, "Picky"), given(resource="widget"), host=HOST)
-    with pytest.raises(ConfigurationError) as caught:
-        recipe.make()
-    assert str(caught.value) == "target 'Picky': resource 'widget' has no domain"
-
-
-def test_a_recipe_without_arguments_makes_the_object(write: Write) -> None:
-    cls = loaded(write, "Plain")["Plain"]
-    assert isinstance(Recipe("Plain", cls, {}).make(), cls)

@@ -96,13 +96,6 @@ def test_while_a_plugin_lives_nothing_is_removed_unless_told(root: Path) -> None
     assert not path.exists()
 
 
-def test_a_wrong_target_is_one_sentence(root: Path) -> None:
-    refused = invoke(root, "nosuch")
-
-    assert refused.exit_code == 2
-    assert "target 'nosuch'" in refused.output
-
-
 def test_it_stays_until_asked_to_stop(root: Path) -> None:
     (root / "kdp/example.com_widget.dra.lock").touch()
     command = [sys.executable, "-m", "kdp", "uninstall", *options(root), "--stay"]

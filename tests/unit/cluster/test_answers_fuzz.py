@@ -118,15 +118,6 @@ def everywhere(document: Any, value: Any) -> Iterator[Any]:
             yield made
 
 
-def read_all(read: Callable[[Any], None], items: Iterator[Any]) -> None:
-    for item in items:
-        read(item)
-
-
-def unchecked(value: object, shape: object, path: str = "") -> None:
-    """Find nothing wrong with any answer."""
-
-
 def read_claim(item: Any) -> None:
     shapes.check(item, shapes.CLAIM)
     claim = Claim(namespace="n", name="c", uid="u3")
@@ -196,26 +187,14 @@ READERS: dict[str, tuple[Any, Callable[[Any], None]]] = {
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_a_good_answer_passes(name: str) -> None:
+def test_a_good_answer_with_something_odd_at_any_place(name: str) -> None:
     document, read = READERS[name]
     read(copy.deepcopy(document))
-
-
-@pytest.mark.parametrize("name", READERS)
-@pytest.mark.parametrize("value", [None, 1.5, "x", [], {}, 10**300, "\ud800", "../../x", True], ids=ascii)
-def test_a_good_answer_with_something_odd_at_any_place(name: str, value: object) -> None:
-    document, read = READERS[name]
-    for odd in everywhere(document, value):
-        with suppress(shapes.ShapeError):
-            read(odd)
-
-
-@pytest.mark.parametrize("name", READERS)
-def test_without_the_check_a_reader_meets_what_it_cannot_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    document, read = READERS[name]
-    monkeypatch.setattr(shapes, "check", unchecked)
-    with pytest.raises((TypeError, AttributeError, KeyError)):
-        read_all(read, everywhere(document, 1.5))
+    values: tuple[object, ...] = (None, 1.5, "x", [], {}, 10**300, "\ud800", "../../x", True)
+    for value in values:
+        for odd in everywhere(document, value):
+            with suppress(shapes.ShapeError):
+                read(odd)
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -252,39 +231,24 @@ def test_a_fuzzed_status(odd: Any) -> None:
     assert error.retry_after is None or 0 <= error.retry_after <= MOST_WAIT
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"<html>502</html>", b"[" * 100_000, b'{"a":' * 50_000, b"null", b"[]", b'"x"']
-)
-def test_what_is_no_object_is_told_in_one_short_sentence(content: bytes) -> None:
-    with pytest.raises(OddAnswerError) as caught:
-        object_of(content, "get resourceclaims n/c")
-    assert str(caught.value).startswith("get resourceclaims n/c: ")
-    assert len(str(caught.value)) < 800
-
-
-def test_a_failure_with_a_good_http_status_is_no_answer() -> None:
-    with pytest.raises(OddAnswerError, match="and it says 'no'"):
-        object_of(json.dumps(STATUS).encode(), "get nodes x")
-
-
-@pytest.mark.parametrize(
-    "content", [b"404 page not found\n", b"<html>no such host</html>", b"", b"{}", b"null", b'{"status": 1}']
-)
+@pytest.mark.parametrize("content", [b"404 page not found\n", b"{}"])
 def test_a_404_of_a_proxy_does_not_say_that_the_object_is_gone(content: bytes) -> None:
     assert refused(404, "Not Found", content, "get resourceclaims n/c", retry_after=None).status == 0
 
 
-@pytest.mark.parametrize("told", [{"code": 404}, {"reason": "NotFound"}])
-def test_a_404_of_the_api_server_says_so(told: dict[str, object]) -> None:
-    content = json.dumps({"kind": "Status", "status": "Failure", **told}).encode()
+def test_a_404_of_the_api_server_says_so() -> None:
+    content = json.dumps({"kind": "Status", "status": "Failure", "code": 404}).encode()
     assert refused(404, "Not Found", content, "get resourceclaims n/c", retry_after=None).status == 404
 
 
 @pytest.mark.parametrize(
     ("header", "seconds"),
     [
-        *(("inf", None), ("nan", None), ("-1", 0.0), ("1e9", MOST_WAIT), ("9" * 400, None), ("7", 7.0), ("", None)),
-        *(("Fri, 31 Dec 9999 23:59:59 GMT", MOST_WAIT), ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0), ("soon", None)),
+        ("nan", None),
+        ("-1", 0.0),
+        ("1e9", MOST_WAIT),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", MOST_WAIT),
+        ("soon", None),
     ],
 )
 def test_retry_after_is_bounded(header: str, seconds: float | None) -> None:

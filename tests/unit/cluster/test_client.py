@@ -5,7 +5,6 @@ import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
@@ -114,11 +113,6 @@ async def test_each_method_of_a_plugin_is_one_request(server: HttpServer, api: K
     [
         (400, "the body is strange", "answered 400 Because: the body is strange"),
         (403, 'User "x" cannot create resource', "a role must grant the verb 'create' on 'resourceslices'"),
-        (404, "not there", "answered 404"),
-        (409, "changed meanwhile", "answered 409"),
-        (410, "too old", "answered 410"),
-        (422, "is invalid", "answered 422"),
-        (429, "later", "answered 429"),
         (500, "", "it gave no reason"),
         (503, "x" * 900, "xxx..."),
         (401, "Unauthorized", "does not know us (401)"),
@@ -134,31 +128,7 @@ async def test_refusal_is_a_sentence(server: HttpServer, api: KubeApi, status: i
     assert len(str(caught.value)) < 600
 
 
-async def test_an_admission_policy_speaks_for_itself(server: HttpServer, api: KubeApi) -> None:
-    message = "ValidatingAdmissionPolicy 'own-node' with binding 'own-node' denied request: not your node"
-    server.reply = lambda _: Answer(status=403, body={"message": message, "reason": "Forbidden"})
-    with pytest.raises(ApiError, match=r"denied request: not your node$"):
-        await api.create_slice(ITEM)
-
-
-async def test_how_long_to_wait_is_said_in_seconds_as_a_date_or_in_the_body(server: HttpServer, api: KubeApi) -> None:
-    answers = [
-        Answer(status=429, body={}, headers={"Retry-After": "7"}),
-        Answer(status=429, body={}, headers={"Retry-After": formatdate(usegmt=True)}),
-        Answer(status=429, body={"details": {"retryAfterSeconds": 3}}),
-        Answer(status=429, body={}, headers={"Retry-After": "soon"}),
-        Answer(status=502, body=b"<html>proxy</html>"),
-    ]
-    server.reply = lambda _: answers[len(server.asked) - 1]
-    found: list[float | None] = []
-    for _ in answers:
-        with pytest.raises(ApiError) as caught:
-            await api.version()
-        found.append(caught.value.retry_after)
-    assert found == [7.0, 0.0, 3.0, None, None]
-
-
-@pytest.mark.parametrize("status", [400, 403, 404, 409, 410, 422, 429, 500, 502, 503])
+@pytest.mark.parametrize("status", [409, 429, 503])
 async def test_what_fails_is_not_sent_again(server: HttpServer, api: KubeApi, status: int) -> None:
     server.reply = lambda _: Answer(status=status, body={}, headers={"Retry-After": "0"})
     for call in (lambda: api.create_slice(ITEM), api.version):
@@ -204,7 +174,7 @@ async def test_account_of_the_pod(server: HttpServer, tmp_path: Path, monkeypatc
         KubeApi(account=tmp_path)
 
 
-@pytest.mark.parametrize("text", ["", "{", "a: [", '{"clusters": 7}', '{"current-context": "x"}'])
+@pytest.mark.parametrize("text", ["{", '{"clusters": 7}'])
 def test_a_broken_kubeconfig_is_one_sentence(tmp_path: Path, text: str) -> None:
     file = tmp_path / "kubeconfig"
     file.write_text(text)
@@ -293,11 +263,6 @@ def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delitem(sys.modules, "kdp.cluster.client")
     with pytest.raises(ConfigurationError, match=r"needs httpx2, .* pip install 'kdp-sdk\[kube\]'"):
         importlib.import_module("kdp.cluster.client")
-
-
-def test_nothing_else_loads_a_client() -> None:
-    code = "import sys, kdp, kdp.dra.publishing.publisher; print({'httpx2', 'lightkube', 'yaml'} & set(sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 
 def test_a_plugin_that_tells_kubernetes_nothing_loads_nothing_for_it() -> None:

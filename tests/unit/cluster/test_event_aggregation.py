@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from typing_extensions import override
 
 from kdp.cluster import event_aggregation as real
-from kdp.cluster.event_aggregation import BURST, MOST_SINGLE, PERIOD, EventAggregator, Notice, Telling
+from kdp.cluster.event_aggregation import BURST, PERIOD, EventAggregator, Notice, Telling
 from kdp.cluster.event_objects import Target
 
 from ..mutants import holds, live
@@ -179,21 +179,3 @@ def test_many_devices_that_fail_together_are_one_event() -> None:
     [(_, telling)] = played(aggregator, 0.0, 60.0)
     assert telling.message == f"5000 devices: {', '.join(f'gpu-{n}' for n in range(8))}, ..."
     assert telling.count == 1
-
-
-def test_a_few_devices_are_an_event_each() -> None:
-    aggregator = EventAggregator()
-    for number in range(MOST_SINGLE):
-        aggregator.add(notice(f"gpu-{number}"), 0.0)
-    told = [telling for _, telling in played(aggregator, 0.0, 60.0)]
-    assert [telling.message for telling in told] == [f"device gpu-{n} is hot" for n in range(MOST_SINGLE)]
-
-
-def test_what_happens_again_counts_in_the_same_event() -> None:
-    aggregator = EventAggregator()
-    told: list[Telling] = []
-    for at in (0.0, 100.0):
-        for _ in range(3):
-            aggregator.add(notice("gpu-0"), at)
-        told += [telling for _, telling in played(aggregator, at, at + 50.0)]
-    assert [(each.event, each.count, each.first) for each in told] == [(None, 3, 0.0), ("event-0", 6, 0.0)]

@@ -15,8 +15,6 @@ from kdp.cluster.client import KubeApi
 from .http_server import Answer, HttpServer, served
 from .test_client import ITEM, kubeconfig, line
 
-STATUS = {"kind": "Status", "status": "Failure", "code": 403, "message": "who are you"}
-
 
 @pytest.fixture
 async def server() -> AsyncIterator[HttpServer]:
@@ -34,35 +32,7 @@ async def watched(api: KubeApi) -> list[str]:
     return [event.kind async for event in api.watch_slices(driver="d", resource_version="1")]
 
 
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        (Answer(body=b"<html>captive portal</html>", headers={"Content-Type": "text/html"}), "its answer is no JSON"),
-        (Answer(body=b""), "its answer is no JSON"),
-        (Answer(body=None), "must be an object, this is null"),
-        (Answer(body=[]), "must be an object"),
-        (Answer(body="text"), "must be an object"),
-        (Answer(body=STATUS), "the HTTP status is good, and it says 'who are you'"),
-        (Answer(body={"metadata": None, "items": []}), "metadata must be an object"),
-        (Answer(body={"metadata": {"resourceVersion": 7}}), "resourceVersion must be text"),
-        (Answer(body={"metadata": {"resourceVersion": "7"}, "items": {"a": 1}}), "items must be a list"),
-        (Answer(body=b"[" * 100_000), "its answer is no JSON"),
-        (Answer(status=404, body=b"404 page not found"), "404 is not the API server's own"),
-    ],
-    ids=lambda each: "" if isinstance(each, Answer) else each[:30],
-)
-async def test_what_is_no_answer_is_a_sentence(server: HttpServer, api: KubeApi, answer: Answer, words: str) -> None:
-    server.reply = lambda _: answer
-    with pytest.raises(OddAnswerError) as caught:
-        await api.slices(driver="d")
-    assert words in str(caught.value)
-    assert str(caught.value).startswith("list resourceslices: the answer of the API server is not understood")
-    assert (caught.value.status, caught.value.retry_after) == (0, None)
-    server.reply = lambda _: Answer(body={"metadata": {"resourceVersion": "7"}, "items": None})
-    assert list((await api.slices(driver="d")).items) == []
-
-
-@pytest.mark.parametrize("body", [{}, {"status": 1}, {"metadata": None, "items": None}, {"metadata": {"name": "s2"}}])
+@pytest.mark.parametrize("body", [{}, {"metadata": {"name": "s2"}}])
 async def test_a_slice_is_not_deleted_because_a_proxy_answers(server: HttpServer, api: KubeApi, body: object) -> None:
     server.reply = lambda _: Answer(body=body)
     with pytest.raises(OddAnswerError, match="must be a Status, or the deleted object"):
@@ -73,11 +43,6 @@ async def test_a_slice_is_not_deleted_because_a_proxy_answers(server: HttpServer
 async def test_a_slice_is_deleted_if_the_api_server_says_so(server: HttpServer, api: KubeApi, body: object) -> None:
     server.reply = lambda _: Answer(body=body)
     await api.delete_slice({"metadata": {"name": "s1", "uid": "u", "resourceVersion": "7"}})
-
-
-async def test_another_content_type_is_no_fault_of_the_content(server: HttpServer, api: KubeApi) -> None:
-    server.reply = lambda _: Answer(body={"gitVersion": "v1.37.1"}, headers={"Content-Type": "text/plain"})
-    assert await api.version() == "v1.37.1"
 
 
 async def test_an_endless_answer_costs_bounded_memory(server: HttpServer, api: KubeApi) -> None:
@@ -96,12 +61,7 @@ async def test_an_endless_answer_costs_bounded_memory(server: HttpServer, api: K
     "odd",
     [
         line("ADDED")[:20] + b"\n",
-        b"null\n",
-        b'"ADDED"\n',
-        b'{"type": 1, "object": {}}\n',
-        b'{"type": "ADDED", "object": []}\n',
         b'{"object": {}}\n',
-        b"<html>\n",
         json.dumps({"type": "ERROR", "object": "no"}).encode() + b"\n",
     ],
     ids=ascii,
@@ -116,15 +76,6 @@ async def test_half_a_line_at_the_end_is_no_event(server: HttpServer, api: KubeA
     """The next watch goes on where the last whole line was."""
     server.reply = lambda _: Answer(chunks=(line("ADDED"), line("MODIFIED")[:30]))
     assert await watched(api) == ["ADDED"]
-
-
-@pytest.mark.parametrize("code", ["x", None, -1, 10**30, [], 1.5])
-async def test_an_odd_status_ends_a_watch_as_any_other(server: HttpServer, api: KubeApi, code: object) -> None:
-    status = {"code": code, "message": ["no"], "reason": 7, "details": code}
-    server.reply = lambda _: Answer(chunks=(json.dumps({"type": "ERROR", "object": status}).encode() + b"\n",))
-    with pytest.raises(ApiError, match="the API server ended it") as caught:
-        await watched(api)
-    assert caught.value.status == 0
 
 
 async def test_a_write_whose_answer_is_odd_may_have_been_done(server: HttpServer, api: KubeApi) -> None:

@@ -12,13 +12,9 @@ from tempfile import TemporaryDirectory
 
 import attrs
 import pytest
-from typing_extensions import override
 
-import kdp
-from kdp.daemon.leftovers import Leftover, Owner, find, owner_of, remove
-from kdp.daemon.mode_lock import mark_of
+from kdp.daemon.leftovers import Leftover, Owner, find, remove
 from kdp.daemon.own_socket import path_in
-from kdp.daemon.plan import Plan
 from kdp.daemon.settings import Settings
 from kdp.kubelet.sockets import plugin_prefix
 from kdp.operations.feature_files import FeatureFile, file_name
@@ -213,68 +209,3 @@ def test_a_claim_that_is_prepared_is_a_reason_to_wait(node: Node) -> None:
     (node.settings.paths.plugins_dir / DRIVER / "claims/6f1b.json").touch()
 
     assert obstacles(find(node.settings)) == {"6f1b.json": "a pod may still have the claim 6f1b"}
-
-
-def test_names_tell_resources_and_drivers(node: Node) -> None:
-    leave_everything(node)
-    mark = mark_of(node.settings.kubelet_root)
-    for name in (
-        f"example.com_own_name{mark}",
-        "example.com_default",
-        "example.com_elsewhere@00000000",
-        f"widgets.Widgets{mark}",
-    ):
-        (node.state / f"{name}.device-plugin.lock").touch()
-    (node.state / f"example.com_named.{'2' * 12}.json").touch()
-
-    found = find(node.settings)
-
-    assert {each.resource for each in found} == {
-        None,
-        "example.com/own_name",
-        "example.com/named",
-        "example.com/widget",
-    }
-    assert {each.driver for each in found} == {None, DRIVER}
-
-
-def test_without_any_directory_nothing_is_found(tmp_path: Path) -> None:
-    missing = Settings(kubelet_root=tmp_path / "a", cdi_dir=tmp_path / "b", labels_dir=tmp_path / "c", state_dir=None)
-
-    assert find(missing) == []
-    assert find(missing, OWNER) == []
-
-
-def test_what_cannot_be_removed_is_told(node: Node) -> None:
-    folder = node.root / "cdi/kdp_folder.json"
-    folder.mkdir()
-
-    [(failed, why)] = remove([Leftover(path=folder, what="CDI file")])
-
-    assert failed.path == folder
-    assert why
-
-
-def test_whose_files_a_plan_means() -> None:
-    class Widgets(kdp.DeviceBackend):
-        resource = "example.com/widget"
-
-        @override
-        def discover(self) -> list[kdp.Device]:
-            return []
-
-    class Unnamed(kdp.DeviceBackend):
-        @override
-        def discover(self) -> list[kdp.Device]:
-            return []
-
-    assert owner_of(Plan((Widgets(),), Settings()), ["w.py:Widgets"]) == Owner(
-        targets=("w.py:Widgets",),
-        keys=("example.com/widget",),
-        resources=("example.com/widget",),
-        driver="widget.example.com",
-    )
-    shared = owner_of(Plan((Widgets(),), Settings(replicas=2, replica_resource="shared")), ["w"])
-    assert shared.resources == ("example.com/widget.shared",)
-    unnamed = owner_of(Plan((Unnamed(),), Settings()), ["u"])
-    assert (unnamed.resources, unnamed.driver) == ((), None)

@@ -31,10 +31,6 @@ def test_a_text_line_adds_only_what_the_sentence_does_not_say() -> None:
     assert line.endswith("widget w0 is gone (resource=example.com/widget)")
 
 
-def test_a_text_line_stays_one_line() -> None:
-    assert "\n" not in TextFormatter().format(record("a\nb", reason="c\nd"))
-
-
 def test_a_json_line_has_documented_keys_only() -> None:
     line = json.loads(JsonFormatter().format(record("gone: %s", "x", device_id="w0", unheard_of=1, resource=None)))
     assert line == {
@@ -71,15 +67,6 @@ def new_process() -> Iterator[logging.Logger]:
         logging.getLogger("asyncio").setLevel(asyncio_level)
         threading.excepthook = hook
         logging.captureWarnings(False)
-
-
-def test_configuring_again_changes_form_and_level_without_a_second_output() -> None:
-    with new_process() as root:
-        configure(Settings())
-        configure(Settings(log_format="json", log_level="debug"))
-        assert len(root.handlers) == 1
-        assert isinstance(root.handlers[0].formatter, JsonFormatter)
-        assert root.level == logging.DEBUG
 
 
 def test_a_program_that_has_configured_logging_keeps_it() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import socket
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from kdp.daemon import missing_socket
 from kdp.daemon.missing_socket import why_no_socket
 from kdp.kubelet.paths import KubeletPaths
 
@@ -53,15 +51,6 @@ def test_a_directory_that_does_not_exist_was_said_to_have_no_socket(folder: Path
     assert why_no_socket(folder / "file", paths).seen == f"the state directory {folder}/file is no directory"
 
 
-def test_a_directory_that_cannot_be_read(state: Path, paths: KubeletPaths, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: Path) -> list[str]:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-
-    monkeypatch.setattr("os.listdir", refuse)
-    absence = why_no_socket(state, paths)
-    assert absence.seen == f"the state directory {state} cannot be read (Permission denied)"
-
-
 def test_a_held_lock_shows_that_a_plugin_runs(state: Path, paths: KubeletPaths) -> None:
     (state / "other.lock").touch()
     with (state / LOCK).open("w") as held:
@@ -83,18 +72,3 @@ def test_a_socket_of_the_kubelets_shows_that_a_plugin_runs(folder: Path, paths: 
             said = f"does not exist, although process {os.getppid()} answers the kubelet on kdp-example.com_w-1-1.sock"
             os._exit(0 if found.is_running and found.seen.endswith(said) else 1)
         assert os.waitpid(pid, 0)[1] == 0
-
-
-@pytest.mark.parametrize(
-    ("number", "remedy"),
-    [(errno.ENOSPC, "make room on"), (errno.EROFS, "remove readOnly"), (errno.EACCES, "let the plugin's user write")],
-)
-def test_why_a_running_plugin_cannot_make_one(
-    state: Path, paths: KubeletPaths, monkeypatch: pytest.MonkeyPatch, number: int, remedy: str
-) -> None:
-    monkeypatch.setattr(missing_socket, "why_no_file", lambda directory: os.strerror(number))
-    with (state / LOCK).open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_SH)
-        absence = why_no_socket(state, paths)
-    assert absence.seen.endswith(f"; none can be made there: {os.strerror(number)}")
-    assert absence.remedy.startswith(remedy)

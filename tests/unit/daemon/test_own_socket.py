@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import stat
-import zlib
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -105,22 +104,6 @@ def test_what_took_its_place_meanwhile_is_not_removed(path: Path) -> None:
         assert is_answered(path) is True
 
 
-def test_the_draft_of_a_killed_process_is_removed(path: Path) -> None:
-    path.parent.mkdir()
-    with closing(socket.socket(socket.AF_UNIX)) as dead:
-        dead.bind(os.fspath(path.with_name(f".{zlib.crc32(path.name.encode()):08x}.abcd")))
-    with made(path):
-        assert [each.name for each in path.parent.iterdir()] == ["a.sock"]
-
-
-def test_a_path_that_no_socket_can_have_is_told(tmp_path: Path) -> None:
-    with pytest.raises(PlaceTakenError, match="the path is too long for a unix socket"):
-        OwnSocket(tmp_path / ("x" * 120))
-    (tmp_path / "file").write_text("")
-    with pytest.raises(PlaceTakenError, match="cannot be made"):
-        OwnSocket(tmp_path / "file" / "a.sock")
-
-
 def test_a_process_has_the_same_name_at_each_start_and_another_one_a_different_name() -> None:
     def name_of(mode: str, keys: list[str], directory: str = "/var/lib/kdp") -> str:
         return path_in(Path(directory), mode, keys).name
@@ -133,10 +116,3 @@ def test_a_process_has_the_same_name_at_each_start_and_another_one_a_different_n
     assert one != name_of("dra", ["example.com/b", "example.com/a"])
     assert one != name_of("device-plugin", ["example.com/a"])
     assert len(name_of("dra", ["x" * 300])) < 60
-
-
-def test_in_a_directory_with_a_long_name_its_own_is_shorter(tmp_path: Path) -> None:
-    directory = tmp_path / ("d" * (88 - len(os.fsencode(tmp_path))))
-    with made(path_in(directory, "device-plugin", ["example.com/a-resource-with-a-long-name"])):
-        (only,) = directory.iterdir()
-        assert is_answered(only) is True

@@ -15,12 +15,7 @@ from kdp.daemon.settings import DEFAULT_STATE_DIR, Settings
 
 @pytest.mark.parametrize(
     ("directory", "user", "level"),
-    [
-        (Path("/nowhere"), 1000, logging.WARNING),
-        (Path("/nowhere"), 0, logging.WARNING),
-        (DEFAULT_STATE_DIR, 0, logging.WARNING),
-        (DEFAULT_STATE_DIR, 1000, logging.INFO),  # somebody tries a plugin
-    ],
+    [(Path("/nowhere"), 0, logging.WARNING), (DEFAULT_STATE_DIR, 1000, logging.INFO)],
 )
 def test_a_directory_that_was_given_is_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, directory: Path, user: int, level: int
@@ -32,17 +27,3 @@ def test_a_directory_that_was_given_is_a_warning(
     [record] = caplog.records
     assert record.levelno == level
     assert record.getMessage().startswith(f"--state-dir {directory}: nothing can be kept there (Permission denied), so")
-
-
-@pytest.mark.parametrize("settings", [Settings(state_dir=None), Settings(mode="dra-controller", pool="a")])
-def test_nothing_is_said_of_a_directory_that_is_not_used(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, settings: Settings
-) -> None:
-    monkeypatch.setattr(places, "why_no_file", lambda path: "Permission denied")
-    warn_of_unusable_state(settings)
-    assert not caplog.records
-
-
-def test_nothing_is_said_of_a_directory_that_can_be_made(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    warn_of_unusable_state(Settings(state_dir=tmp_path / "state"))
-    assert not caplog.records

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import itertools
 import json
 import shutil
 import socket
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -21,7 +19,7 @@ from kdp import ConfigurationError
 from kdp.cli.asking import ask
 from kdp.daemon import probes as probes_module
 from kdp.daemon.parsers import Address
-from kdp.daemon.probes import MAKING_SHARE, Page, Probes, Readiness
+from kdp.daemon.probes import Page, Probes, Readiness
 from kdp.kubelet.sockets import is_answered
 from kdp_testkit.patience import PATIENCE
 
@@ -42,12 +40,6 @@ def fetch(url: str, method: str = "GET") -> tuple[int, str]:
 
 async def asked(probes: Probes, path: str, method: str = "GET") -> tuple[int, str]:
     return await to_thread.run_sync(fetch, probes.url + path, method)
-
-
-@pytest.mark.parametrize("path", ["/livez", "/healthz", "/livez?verbose"])
-async def test_a_turning_loop_is_alive(path: str) -> None:
-    with closing(Probes(LOCAL, lambda: NOT_READY)) as probes:
-        assert await asked(probes, path) == (200, "ok\n")
 
 
 async def test_a_blocked_loop_is_not_alive_and_not_ready() -> None:
@@ -77,18 +69,6 @@ async def test_readiness_names_each_resource_and_its_state(readiness: Readiness,
     assert json.loads(body) == {"ready": status == 200, **readiness.details}
 
 
-async def test_readiness_is_asked_for_in_the_event_loop() -> None:
-    threads: list[int] = []
-
-    def readiness() -> Readiness:
-        threads.append(threading.get_ident())
-        return READY
-
-    with closing(Probes(LOCAL, readiness)) as probes:
-        await asked(probes, "/readyz")
-    assert threads == [threading.get_ident()]
-
-
 def another_address() -> str:
     """Return an address of this machine that is not loopback."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -100,14 +80,13 @@ def another_address() -> str:
     return host
 
 
-@pytest.mark.parametrize(("readiness", "code", "words"), [(READY, 200, "ok\n"), (NOT_READY, 503, "not ready\n")])
-async def test_readyz_showed_reasons_and_paths_to_anybody_in_the_cluster(
-    readiness: Readiness, code: int, words: str, tmp_path: Path
-) -> None:
+async def test_readyz_showed_reasons_and_paths_to_anybody_in_the_cluster(tmp_path: Path) -> None:
+    readiness: Readiness = NOT_READY
+    code = 503
     host = another_address()
     with closing(Probes(Address("", 0), lambda: readiness, path=tmp_path / "a.sock")) as probes:
         port = probes.url.rpartition(":")[2]
-        assert await to_thread.run_sync(fetch, f"http://{host}:{port}/readyz") == (code, words)
+        assert await to_thread.run_sync(fetch, f"http://{host}:{port}/readyz") == (code, "not ready\n")
         local = await to_thread.run_sync(fetch, f"http://127.0.0.1:{port}/readyz")
         await until_answered(tmp_path / "a.sock")
         over_socket = await to_thread.run_sync(ask, str(tmp_path / "a.sock"), "/readyz")
@@ -172,51 +151,6 @@ async def test_the_log_names_each_page_that_is_answered_over_tcp(caplog: pytest.
     assert caplog.messages == [f"health probes at {url}/livez and {url}/readyz, and {url}/metrics"]
 
 
-async def test_many_questions_cost_the_event_loop_one_callback(tmp_path: Path) -> None:
-    asked: list[int] = []
-    path = tmp_path / "a.sock"
-
-    def readiness() -> Readiness:
-        asked.append(1)
-        return READY
-
-    with closing(Probes(None, readiness, path=path)):
-        await until_answered(path)
-        threads = [threading.Thread(target=ask, args=(str(path), "/readyz")) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(10)  # this blocks the loop: the point of the test
-    assert asked == []
-    await anyio.lowlevel.checkpoint()
-    assert asked == [1]
-
-
-async def test_a_page_is_made_one_time_for_many_clients_and_a_slow_one_seldom(tmp_path: Path) -> None:
-    made: list[float] = []
-    path = tmp_path / "a.sock"
-
-    def show(seen: str | None) -> str:
-        made.append(time.monotonic())
-        time.sleep(0.2)  # in the thread that answers
-        return f"{seen}\n"
-
-    page = Page(look=lambda: "seen", show=show, kind="text/plain", is_private=True, pause=0.001)
-    with closing(Probes(None, lambda: READY, path=path, pages={"/slow": page})):
-        await until_answered(path)
-        answers: list[tuple[int, str]] = []
-        for _ in range(2):
-            async with anyio.create_task_group() as tasks:
-                for _ in range(8):
-
-                    async def one() -> None:
-                        answers.append(await to_thread.run_sync(ask, str(path), "/slow"))
-
-                    tasks.start_soon(one)
-    assert answers == [(0, "seen\n")] * 16
-    assert all(later - earlier >= MAKING_SHARE * 0.2 for earlier, later in itertools.pairwise(made))
-
-
 async def test_a_readiness_that_cannot_be_told_is_logged_and_the_next_one_answered(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -235,16 +169,6 @@ async def test_a_readiness_that_cannot_be_told_is_logged_and_the_next_one_answer
     assert "a health probe could not be answered" in caplog.text
 
 
-async def test_other_paths_say_what_is_here() -> None:
-    with closing(Probes(LOCAL, lambda: READY)) as probes:
-        assert await asked(probes, "/") == (404, "here are /livez, /readyz\n")
-
-
-async def test_head_has_no_body() -> None:
-    with closing(Probes(LOCAL, lambda: READY)) as probes:
-        assert await asked(probes, "/livez", "HEAD") == (200, "")
-
-
 async def test_an_address_in_use_is_refused_with_a_sentence() -> None:
     with closing(Probes(LOCAL, lambda: READY)) as probes:
         port = int(probes.url.rpartition(":")[2])
@@ -252,29 +176,6 @@ async def test_an_address_in_use_is_refused_with_a_sentence() -> None:
             ConfigurationError, match=rf"http address '127\.0\.0\.1:{port}': cannot listen there \(Addr"
         ):
             Probes(Address("127.0.0.1", port), lambda: READY)
-
-
-async def test_a_host_that_does_not_exist_is_refused_with_a_sentence() -> None:
-    with pytest.raises(ConfigurationError, match=r"http address '192\.0\.2\.1:80': cannot listen there"):
-        Probes(Address("192.0.2.1", 80), lambda: READY)
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
-async def test_an_empty_host_means_every_address(host: str) -> None:
-    if host == "[::1]" and not socket.has_dualstack_ipv6():
-        pytest.skip("this machine has no IPv6")
-    with closing(Probes(Address("", 0), lambda: READY)) as probes:
-        port = probes.url.rpartition(":")[2]
-        assert await to_thread.run_sync(fetch, f"http://{host}:{port}/livez") == (200, "ok\n")
-
-
-async def test_after_closing_nobody_listens_and_no_thread_stays() -> None:
-    probes = Probes(LOCAL, lambda: READY)
-    probes.close()
-    probes.close()
-    assert "kdp-probes" not in {thread.name for thread in threading.enumerate()}
-    with pytest.raises(OSError, match="All connection attempts failed"):
-        await anyio.connect_tcp("127.0.0.1", int(probes.url.rpartition(":")[2]))
 
 
 async def test_a_thread_that_could_not_be_started_ended_the_process(
@@ -291,42 +192,6 @@ async def test_a_thread_that_could_not_be_started_ended_the_process(
     with closing(probes):
         assert await asked(probes, "/livez") == (200, "ok\n")
     assert caplog.text.count("nobody answers the health probes yet: can't start new thread; trying again") == 1
-
-
-async def test_closed_before_its_thread_could_be_started_it_starts_none(
-    without_threads: Callable[[], AbstractContextManager[list[str]]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(probes_module, "START_AGAIN", 0.0)
-    with without_threads():
-        probes = Probes(LOCAL, lambda: READY)
-        probes.close()
-    await anyio.wait_all_tasks_blocked()
-    assert "kdp-probes" not in {thread.name for thread in threading.enumerate()}
-
-
-async def test_the_idle_server_does_not_wake_up() -> None:
-    def switches(name: str) -> int:
-        (thread,) = (thread for thread in threading.enumerate() if thread.name == name)
-        with open(f"/proc/self/task/{thread.native_id}/status") as status:
-            return int(next(line for line in status if line.startswith("voluntary")).split()[1])
-
-    with closing(Probes(LOCAL, lambda: READY)) as probes:
-        await asked(probes, "/livez")
-        before = await settled(lambda: switches("kdp-probes"))
-        await anyio.sleep(1.2)  # the time itself is the point: the standard library would look twice a second
-        assert switches("kdp-probes") == before
-
-
-async def settled(measure: Callable[[], int]) -> int:
-    """Wait until a figure is the same twice."""
-    deadline = time.monotonic() + 10
-    last = measure()
-    while time.monotonic() < deadline:
-        await anyio.sleep(0.05)
-        if measure() == last:
-            return last
-        last = measure()
-    raise AssertionError("it never settled")
 
 
 def said(url: str, path: str, *hosts: str) -> bytes:

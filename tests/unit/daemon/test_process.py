@@ -5,8 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
 PROGRAM = """
 import sys
 import kdp
@@ -32,12 +30,9 @@ kdp.run(Widgets(), OPTIONS)
 """
 
 
-@pytest.mark.parametrize(
-    ("options", "code", "printed"), [("poll_interval=3", 7, "3.0\n"), ("registration='pigeon'", 2, "")]
-)
-def test_run_never_reads_the_command_line(options: str, code: int, printed: str) -> None:
-    program = PROGRAM.replace("OPTIONS", options)
+def test_run_never_reads_the_command_line() -> None:
+    program = PROGRAM.replace("OPTIONS", "poll_interval=3")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
 
     assert "sys.argv was read" not in done.stderr
-    assert (done.returncode, done.stdout) == (code, printed), done.stderr
+    assert (done.returncode, done.stdout) == (7, "3.0\n"), done.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import threading
 from contextlib import closing
 from pathlib import Path
 
@@ -16,21 +15,13 @@ from kdp.daemon import logs
 from kdp.daemon.pages import log_page
 from kdp.daemon.parsers import Address
 from kdp.daemon.probes import Probes, Readiness
-from kdp.daemon.recent_lines import MOST_BYTES, MOST_LINES, RecentLines
+from kdp.daemon.recent_lines import MOST_BYTES, RecentLines
 from kdp.daemon.settings import Settings
 from kdp.daemon.stderr_handler import StderrHandler
 from kdp_testkit.patience import PATIENCE
 
 from .test_logs import new_process
 from .test_probes import asked
-
-
-def test_the_last_lines_stay() -> None:
-    recent = RecentLines()
-    for number in range(MOST_LINES + 3):
-        recent.add(b"%d\n" % number)
-    lines = recent.text().splitlines()
-    assert (len(lines), lines[0], lines[-1]) == (MOST_LINES, "3", str(MOST_LINES + 2))
 
 
 def test_bytes_are_bounded_too_and_a_long_line_is_cut() -> None:
@@ -40,35 +31,6 @@ def test_bytes_are_bounded_too_and_a_long_line_is_cut() -> None:
     assert MOST_BYTES - 1001 < len(recent.text()) <= MOST_BYTES
     recent.add(b"y" * (2 * MOST_BYTES))
     assert recent.text() == "y" * (MOST_BYTES - 1) + "\n"
-
-
-def test_many_threads_and_a_reader_do_not_disturb_each_other() -> None:
-    recent, end, failures = RecentLines(), threading.Event(), list[BaseException]()
-
-    def write() -> None:
-        try:
-            for number in range(2000):
-                recent.add(b"z" * (number % 700) + b"\n")
-        except BaseException as error:  # noqa: BLE001 - told by the test
-            failures.append(error)
-
-    def read() -> None:
-        try:
-            while not end.is_set():
-                assert len(recent.text()) <= MOST_BYTES + 4 * 701  # each writer may be between its line and the bound
-        except BaseException as error:  # noqa: BLE001 - told by the test
-            failures.append(error)
-
-    reader = threading.Thread(target=read)
-    writers = [threading.Thread(target=write) for _ in range(4)]
-    for thread in (reader, *writers):
-        thread.start()
-    for thread in writers:
-        thread.join(60)
-    end.set()
-    reader.join(60)
-    assert not failures
-    assert len(recent.text()) <= MOST_BYTES
 
 
 def test_they_are_kept_only_for_a_process_with_a_socket_and_through_a_reload() -> None:
@@ -87,23 +49,6 @@ def test_they_are_kept_only_for_a_process_with_a_socket_and_through_a_reload() -
         assert isinstance(root.handlers[0], StderrHandler)
         logs.configure(Settings())
         assert logs.recent() is None
-
-
-def test_a_reader_waits_for_no_lock_and_a_bad_argument_is_a_line() -> None:
-    with new_process() as root:
-        logs.configure(Settings(), keeps_recent=True)
-        found = logs.recent()
-        assert found is not None
-        logging.getLogger("vendor").warning("%d", "no number")
-        root.handlers[0].acquire()
-        try:
-            texts: list[str] = []
-            thread = threading.Thread(target=lambda: texts.append(found.text()))
-            thread.start()
-            thread.join(10)
-        finally:
-            root.handlers[0].release()
-        assert "a log line could not be written (TypeError)" in texts[0]
 
 
 def test_a_finalizer_that_logs_while_a_line_is_added_is_no_fault() -> None:

@@ -3,10 +3,8 @@ from __future__ import annotations
 import logging
 import signal
 import socket
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
@@ -17,13 +15,11 @@ from typing_extensions import override
 
 import kdp
 from kdp import ConfigurationError
-from kdp.daemon import services, serving
+from kdp.daemon import services
 from kdp.daemon.parsers import Address
 from kdp.daemon.plan import Plan, check_backends
 from kdp.daemon.serving import Daemon, serve
 from kdp.daemon.settings import Settings
-from kdp.errors import PluginDirectoryGoneError
-from kdp.supervision.health import DeviceHealth, HealthState
 from kdp_testkit.patience import PATIENCE
 
 
@@ -52,7 +48,6 @@ class Misnamed(Widgets):
 @pytest.mark.parametrize(
     ("backends", "sentence"),
     [
-        ([], "no backend was given; valid is kdp.run(Widgets())"),
         ([Widgets], "backend Widgets: this is the class; give an object of it, Widgets()"),
         (["x"], "backend 'x': must be an object of a subclass of kdp.DeviceBackend, this is a str"),
         (
@@ -68,17 +63,6 @@ def test_backends_that_one_process_cannot_serve_are_refused(backends: list[Any],
     assert str(caught.value).startswith(sentence)
 
 
-def test_the_same_object_twice_is_refused() -> None:
-    backend = Unnamed()
-    with pytest.raises(ConfigurationError, match="Unnamed: the same object was given twice"):
-        check_backends([backend, backend])
-
-
-def test_backends_of_different_resources_go_together() -> None:
-    backends = [Widgets(), Unnamed(), Unnamed()]
-    assert check_backends(backends) == tuple(backends)
-
-
 def test_thresholds_that_contradict_a_backends_own_are_refused_before_anything_runs() -> None:
     numbers = {"hold_down_max": 30.0}
     with pytest.raises(
@@ -91,19 +75,6 @@ def test_thresholds_that_contradict_a_backends_own_are_refused_before_anything_r
     patient.health_policy = 3  # type: ignore[assignment]
     with pytest.raises(ConfigurationError, match=r"^Widgets.health_policy: 3 must be a kdp.HealthPolicy"):
         Plan((patient,), Settings())
-
-
-def test_the_probe_names_the_first_faults_since_when_and_why() -> None:
-    said = vars(serving)["_faults"]
-    assert said({}) == {}
-    minute_ago = time.monotonic() - 60
-    faults = {
-        f"w{i}": DeviceHealth(state=HealthState.QUARANTINED, reason="it flapped", since=minute_ago) for i in range(30)
-    }
-    told = said(faults)["faults"]
-    assert list(told) == [f"w{i}" for i in range(20)]
-    assert (told["w0"]["state"], told["w0"]["reason"]) == ("quarantined", "it flapped")
-    assert 59 <= time.time() - datetime.fromisoformat(told["w0"]["since"]).timestamp() <= 62
 
 
 def test_new_logs_need_no_new_manager_but_new_backends_and_paths_do() -> None:
@@ -254,14 +225,6 @@ async def test_a_new_probe_address_that_cannot_be_had_does_not_end_the_process(
         assert daemon._rejection is not None
         assert "http address '192.0.2.1:80'" in daemon._rejection.reason
     assert "the configuration of before stays in force: http address '192.0.2.1:80'" in caplog.text
-
-
-async def test_a_gone_directory_is_raised_as_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = PluginDirectoryGoneError("gone")
-    monkeypatch.setattr(services, "_plugins", lambda plan, counts, history: StandIn(plan, gone))
-    with pytest.raises(PluginDirectoryGoneError) as caught:
-        await Daemon(Plan((Widgets(),), Settings())).serve()
-    assert caught.value is gone
 
 
 async def test_serve_stops_when_cancelled_and_leaves_signals_and_logs_alone(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import logging
 import os
 import subprocess
@@ -110,22 +109,6 @@ def test_the_oldest_lines_go_and_their_number_is_told(pipe: Pipe) -> None:
     assert told == 1000 - len(numbers)
     assert told > 0
     assert numbers == sorted(numbers)
-
-
-def test_a_reader_that_has_gone_costs_nothing(pipe: Pipe) -> None:
-    other = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(other, pipe.reader)
-    os.close(other)
-    pipe.logger.warning("to nobody")
-    pipe.logger.warning("to nobody")
-
-
-def test_what_is_no_file_is_written_to_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = io.StringIO()
-    monkeypatch.setattr("sys.stderr", stream)
-    with logging_to(StderrHandler()) as logger:
-        logger.warning("one")
-    assert stream.getvalue() == "one\n"
 
 
 LAST_WORDS = """

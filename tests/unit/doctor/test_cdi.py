@@ -33,15 +33,15 @@ def with_file(root: Path, text: str | None = None, name: str = "kdp_w.json") -> 
     [
         ("version = 3", "ok", "containerd uses CDI"),
         ("version = 2", "not known", "does not say enable_cdi"),
-        ('version = 2\n[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = true', "ok", "containerd uses CDI"),
         ('version = 2\n[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = false', "warning", "1 CDI file here | set"),
-        ('version = 3\n[plugins."io.containerd.cri.v1.runtime"]\nenable_cdi = false', "warning", "turns CDI off"),
-        ('version = 3\n[plugins."io.containerd.cri.v1.runtime"]\ncdi_spec_dirs = ["/x"]\nenable_cdi = true', "warning",
-         "looks for CDI files in /x, not in"),
-        ("plugins = 7", "not known", "does not say enable_cdi"),
+        (
+            'version = 3\n[plugins."io.containerd.cri.v1.runtime"]\ncdi_spec_dirs = ["/x"]\nenable_cdi = true',
+            "warning",
+            "looks for CDI files in /x, not in",
+        ),
         ("no = = toml", "not known", "is no TOML"),
     ],
-)  # fmt: skip
+)
 def test_containerd(tmp_path: Path, text: str, verdict: str, said: str) -> None:
     written(tmp_path / CONFIG, text)
     found, sentence = told(cdi.runtime(with_file(tmp_path)))
@@ -65,17 +65,6 @@ def test_a_nodes_link_was_followed_in_the_pod_that_has_the_nodes_files(tmp_path:
     node = node_in(tmp_path, status(resource(), directories={"cdi": "/var/rundir/cdi"}))
     assert told(cdi.runtime(node))[0] == "ok"
     assert told(cdi.directory(node)) == ("ok", f"{tmp_path}/host/rundir/cdi is writable | ")
-
-
-def test_cdi_that_is_off_and_that_nobody_needs(tmp_path: Path) -> None:
-    written(tmp_path / CONFIG, 'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = false')
-    assert told(cdi.runtime(node_in(tmp_path)))[0] == "ok"
-
-
-def test_other_runtimes(tmp_path: Path) -> None:
-    assert told(cdi.runtime(node_in(tmp_path)))[0] == "not known"
-    written(tmp_path / "host/etc/crio/crio.conf", "")
-    assert "CRI-O" in told(cdi.runtime(node_in(tmp_path)))[1]
 
 
 def test_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,14 +118,9 @@ def test_a_directory_that_could_not_be_made_was_ok(
     assert (found, "No space left on device | make room there: df -h" in text) == (verdict, True)
 
 
-def test_files_in_order(tmp_path: Path) -> None:
-    assert told(cdi.files(node_in(tmp_path)))[0] == "ok"
-    assert told(cdi.files(with_file(tmp_path)))[1] == "1 CDI file of kdp, all valid | "
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("{", "is no JSON"), ("[" * 100_000, "is no JSON"), ("{}", "cdiVersion is missing"), ("\x1b[31m", "is no JSON")],
+    [("{", "is no JSON"), ("{}", "cdiVersion is missing")],
 )
 def test_a_damaged_file(tmp_path: Path, text: str, said: str) -> None:
     verdict, sentence = told(cdi.files(with_file(tmp_path, text)))

@@ -14,16 +14,11 @@ from kdp.doctor.node import Node, Once, Target
 from kdp.hardware.host import Host
 from kdp.model.backend import Needs
 
-from .samples import device, node_in, resource, status, told, written
+from .samples import device, node_in, resource, status, told
 
 
 def serving(root: Path, *nodes: str, host: Path = Path("/")) -> Node:
     return node_in(root, status(resource(device("w0", nodes=[*nodes]))), host=Host(host))
-
-
-def test_nodes_in_order(tmp_path: Path) -> None:
-    assert told(devices.nodes(serving(tmp_path, "/dev/null"))) == ("ok", "1 device node there: /dev/null | ")
-    assert told(devices.nodes(serving(tmp_path))) == ("ok", "no device names a device node | ")
 
 
 def test_a_node_that_is_missing(tmp_path: Path) -> None:
@@ -31,22 +26,10 @@ def test_a_node_that_is_missing(tmp_path: Path) -> None:
     assert (verdict, "missing: /dev/absent0 | load the driver" in text) == ("failed", True)
 
 
-def test_something_else_than_a_node(tmp_path: Path) -> None:
-    written(tmp_path / "host/dev/w0", "")
-    verdict, text = told(devices.nodes(serving(tmp_path, "/dev/w0", host=tmp_path / "host")))
-    assert (verdict, "no device node: /dev/w0 |" in text) == ("failed", True)
-
-
 def test_a_node_that_nobody_may_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Host, "look", lambda host, path: (stat.S_IFCHR, 0))
     verdict, text = told(devices.nodes(serving(tmp_path, "/dev/w0")))
     assert (verdict, "may open /dev/w0 | give it a mode" in text) == ("warning", True)
-
-
-def test_an_older_plugin_does_not_tell_its_nodes(tmp_path: Path) -> None:
-    old = {key: value for key, value in device("w0").items() if key != "nodes"}
-    assert told(devices.nodes(node_in(tmp_path, status(resource(old)))))[0] == "not known"
-    assert told(devices.nodes(node_in(tmp_path)))[0] == "not known"
 
 
 def opening(root: Path, *nodes: str, pod: bool = False) -> Node:

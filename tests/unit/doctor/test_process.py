@@ -51,28 +51,20 @@ def test_memory(tmp_path: Path) -> None:
     assert told(process.memory(node))[0] == "ok"
 
 
-def test_memory_of_the_older_control_groups(tmp_path: Path) -> None:
-    written(tmp_path / "self/cgroup", "5:cpu:/x\n7:memory:/pod\nnonsense\n")
-    written(tmp_path / "cgroup/memory/pod/memory.limit_in_bytes", str(100 << 20))
-    written(tmp_path / "cgroup/memory/pod/memory.usage_in_bytes", str(99 << 20))
-    assert told(process.memory(node_in(tmp_path)))[0] == "warning"
-
-
 @pytest.mark.parametrize(
     ("number", "verdict", "said"),
-    [(0, "ok", "128 instances and 9 watches"), (errno.EMFILE, "warning", "all 128 inotify instances"),
-     (errno.ENOSPC, "warning", "all 9 inotify watches"), (errno.ENOSYS, "warning", "refuses inotify | allow")],
-)  # fmt: skip
+    [
+        (0, "ok", "128 instances and 9 watches"),
+        (errno.EMFILE, "warning", "all 128 inotify instances"),
+        (errno.ENOSYS, "warning", "refuses inotify | allow"),
+    ],
+)
 def test_inotify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, verdict: str, said: str) -> None:
     written(tmp_path / "sys/fs/inotify/max_user_instances", "128\n")
     written(tmp_path / "sys/fs/inotify/max_user_watches", "9\n")
     monkeypatch.setattr(process, "try_watch", lambda directory: number)
     found, text = told(process.inotify(node_in(tmp_path)))
     assert (found, said in text) == (verdict, True)
-
-
-def test_a_watch_can_be_had(tmp_path: Path) -> None:
-    assert process.try_watch(tmp_path) in (0, errno.EMFILE)  # other tests may have all instances
 
 
 def test_the_clock(tmp_path: Path) -> None:
@@ -93,10 +85,8 @@ SELINUX = "system_u:system_r:container_t:s0:c1,c2"
     ("label", "enforce", "boolean", "verdict", "said"),
     [
         ("unconfined", "", "", "ok", "neither SELinux nor AppArmor"),
-        (SELINUX, "0", "", "ok", "neither SELinux nor AppArmor"),
         (SELINUX, "1", "0 0", "warning", "setsebool -P container_use_devices on"),
         (SELINUX, "1", "1 1", "warning", "seLinuxOptions.type: spc_t"),
-        ("system_u:system_r:spc_t:s0", "1", "", "ok", "runs as system_u:system_r:spc_t:s0"),
         ("cri-containerd.apparmor.d (enforce)", "", "", "ok", "which allows sockets"),
         ("mine (enforce)", "", "", "warning", "by profile mine | look for refusals"),
     ],
@@ -114,7 +104,6 @@ def test_confinement(tmp_path: Path, label: str, enforce: str, boolean: str, ver
     [
         ([f"kdp_sdk-{__version__}.dist-info", "kdp_testkit-0.1.0.dist-info"], "ok", f"kdp-sdk {__version__}"),
         (["kdp-1.2.dist-info", "kdp_sdk-0.1.0.dist-info"], "failed", "kdp 1.2 is installed, which is another project"),
-        (["kdp_sdk-9.9.dist-info"], "warning", "kdp-sdk 9.9 is installed, and kdp"),
         ([], "warning", "kdp-sdk is not installed"),
     ],
 )

@@ -53,10 +53,8 @@ NOTHING: set[str] = set()
 @pytest.mark.parametrize(
     ("settings", "more", "less"),
     [
-        (Settings(cdi="beside"), {"/var/run/cdi"}, NOTHING),
         (Settings(cdi="only", cdi_dir=Path("/etc/cdi")), {"/etc/cdi"}, NOTHING),
         (Settings(labels="nfd"), {"/etc/kubernetes/node-feature-discovery/features.d"}, NOTHING),
-        (Settings(labels="nfd", labels_dir=Path("/srv/labels")), {"/srv/labels"}, NOTHING),
         (Settings(state_dir=None), NOTHING, {"/var/lib/kdp"}),
         (
             Settings(registration="watcher"),
@@ -92,22 +90,6 @@ def test_nodes_are_looked_at_in_the_nodes_own_dev_and_never_mounted_alone() -> N
     assert "--host-root=/host" in made.options
 
 
-def test_a_backend_that_takes_no_host_finds_the_nodes_at_their_own_place() -> None:
-    made = deployment(nodes=["/dev/fuse"], takes_host=False)
-
-    assert {folder.path: folder.seen_at for folder in made.folders if folder.path not in OWN} == {"/dev": "/dev"}
-    assert not any("host-root" in option for option in made.options)
-
-
-def test_a_directory_inside_another_one_is_not_given_twice_but_a_writable_one_is() -> None:
-    made = deployment(
-        Needs(host_paths=["/opt/widget/lib", "/opt/widget", "/sys/class"], writable_paths=["/opt/widget/run"])
-    )
-
-    given = {folder.path: folder.writable for folder in made.folders if folder.path not in OWN}
-    assert given == {"/opt/widget": False, "/opt/widget/run": True} | dict.fromkeys(DEVICE_MODEL, False)
-
-
 def test_root_without_rights_changed_a_memory_limit_in_the_nodes_sys() -> None:
     """The control groups are mounted below /sys, and a read-only mount of that leaves them writable."""
     made = deployment(Needs(host_paths=["/sys", "/sys/kernel/iommu_groups"]))
@@ -116,26 +98,12 @@ def test_root_without_rights_changed_a_memory_limit_in_the_nodes_sys() -> None:
     assert paths(deployment(Needs(host_paths=["/sys/class/widget"]))) - OWN == DEVICE_MODEL
 
 
-def test_an_exec_probe_needs_no_port() -> None:
-    made = deployment(probing="exec")
-
-    assert (made.http, [option for option in made.options if "http" in option]) == (None, [])
-    assert deployment(probing="exec", settings=Settings(http=Address("", 9))).http == Address("", 9)
-
-
 def test_a_plugin_in_the_nodes_network_is_probed_there_and_by_nobody_else() -> None:
     assert deployment().http == Address("", 8080)
     made = deployment(Needs(host_network=True))
     assert made.http == Address("127.0.0.1", own_port(made.name))
     assert f"--http={made.http}" in made.options
     assert deployment(Needs(host_network=True), settings=Settings(http=Address("", 9))).http == Address("", 9)
-
-
-def test_on_the_node_itself_everything_is_where_it_is() -> None:
-    made = deployment(nodes=["/dev/fuse"], in_container=False)
-
-    assert all(folder.path == folder.seen_at for folder in made.folders)
-    assert (made.options, made.http) == ((), None)
 
 
 def test_each_thing_that_it_is_given_has_a_reason() -> None:
@@ -199,11 +167,6 @@ def test_whatever_is_asked_for_is_covered_once_under_names_of_its_own(
     ("given", "sentence"),
     [
         ({"host_paths": ["sys"]}, "host_paths 'sys': must be an absolute path"),
-        (
-            {"writable_paths": ["/opt/../etc"]},
-            r"writable_paths '/opt/../etc': must be an absolute path .* without '\.\.'",
-        ),
-        ({"opened_nodes": ["/dev/"]}, "opened_nodes '/dev/'.* a slash at its end"),
         ({"injected_nodes": ["nvidia*"]}, "injected_nodes 'nvidia\\*': must be an absolute path"),
         ({"capabilities": ["SYS ADMIN"]}, "capability 'SYS ADMIN': must be .* valid is 'SYS_ADMIN'"),
     ],
@@ -211,17 +174,6 @@ def test_whatever_is_asked_for_is_covered_once_under_names_of_its_own(
 def test_a_need_that_nobody_could_meet_is_refused_when_it_is_told(given: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InvalidValueError, match=sentence):
         Needs(**given)
-
-
-def test_a_capabilitys_prefix_is_taken_off() -> None:
-    assert Needs(capabilities=["CAP_SYS_ADMIN", "net_raw"]).capabilities == ("SYS_ADMIN", "NET_RAW")
-
-
-def test_plugins_in_the_nodes_network_do_not_take_each_others_port() -> None:
-    ports = {own_port(f"kdp-{name}") for name in ("rdma", "fpga", "nvidia-gpu", "sriov", "widgets")}
-    assert len(ports) == 5
-    assert all(18_000 <= port < 20_000 for port in ports)
-    assert own_port("kdp-rdma") == own_port("kdp-rdma")
 
 
 def test_a_pods_probes_need_a_port_that_is_known() -> None:

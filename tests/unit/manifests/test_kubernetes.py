@@ -9,8 +9,8 @@ import pytest
 from kdp.daemon.parsers import Address
 from kdp.errors import InvalidValueError
 from kdp.manifests.deployment import Deployment, Folder
-from kdp.manifests.kubernetes import base, daemon_set, security_level
-from kdp.manifests.placement import LabelRule, Placement
+from kdp.manifests.kubernetes import base, daemon_set
+from kdp.manifests.placement import Placement
 from kdp.model.backend import Needs
 
 PLACEMENT = Placement(image="registry.example.com/widgets:1")
@@ -68,13 +68,6 @@ def test_kubernetes_takes_nothing_of_an_argument_for_a_variable() -> None:
     assert made["args"] == ["run", "widgets", "--set=name=$$(HOME) and $$$$"]
 
 
-def test_a_capability_is_added_to_none() -> None:
-    security = container(daemon_set(deployment(needs=Needs(capabilities=("NET_ADMIN",))), PLACEMENT))["securityContext"]
-
-    assert security["capabilities"] == {"drop": ["ALL"], "add": ["NET_ADMIN"]}
-    assert security["allowPrivilegeEscalation"] is False
-
-
 def test_only_to_open_a_node_it_is_privileged_as_the_api_takes_it() -> None:
     security = container(daemon_set(deployment(needs=Needs(opened_nodes=("/dev/hwrng",))), PLACEMENT))[
         "securityContext"
@@ -120,18 +113,6 @@ def test_prometheus_may_reach_the_port_from_its_namespace() -> None:
     ]
 
 
-def test_an_exec_probe_asks_the_pods_own_socket() -> None:
-    made = daemon_set(deployment(http=None, probing="exec"), PLACEMENT)
-
-    only = container(made)
-    assert only["livenessProbe"]["exec"] == {"command": ["kdp", "probe", "live"]}
-    assert only["readinessProbe"]["exec"] == {"command": ["kdp", "probe", "ready"]}
-    assert "ports" not in only
-    assert only["env"] == [{"name": "KDP_SOCKET", "value": "/run/kdp/plugin.sock"}]
-    assert {"name": "run", "mountPath": "/run/kdp"} in only["volumeMounts"]
-    assert {"name": "run", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}} in pod(made)["volumes"]
-
-
 def test_what_is_read_only_is_so_below_mounts_too() -> None:
     read = Folder(name="node-dev", path="/dev", seen_at="/host/dev", why="look at device nodes")
     mounts = {
@@ -143,57 +124,6 @@ def test_what_is_read_only_is_so_below_mounts_too() -> None:
     assert mounts["node-dev"]["recursiveReadOnly"] == "IfPossible"
     assert not {"readOnly", "recursiveReadOnly"} & mounts["device-plugins"].keys()
     assert not any("mountPropagation" in mount for mount in mounts.values())
-
-
-def test_files_are_mounted_as_a_directory() -> None:
-    made = daemon_set(deployment(files={"w.yaml": "a: 1\n"}), PLACEMENT)
-
-    assert [each["kind"] for each in made] == ["NetworkPolicy", "ConfigMap", "DaemonSet"]
-    assert made[1]["data"] == {"w.yaml": "a: 1\n"}
-    (mount,) = [each for each in container(made)["volumeMounts"] if each["name"] == "config"]
-    assert mount == {"name": "config", "mountPath": "/etc/kdp", "readOnly": True}
-    assert kustomization(deployment(files={"w.yaml": "a: 1\n"}))["configMapGenerator"] == [
-        {"name": "kdp-widgets", "files": ["w.yaml"]}
-    ]
-    assert "configMapGenerator" not in kustomization(deployment())
-    assert [*base(deployment(files={"w.yaml": "a: 1\n"}), PLACEMENT)] == [
-        "kustomization.yaml",
-        "network-policy.yaml",
-        "daemonset.yaml",
-    ]
-
-
-def test_it_needs_no_account_and_is_there_before_the_pods_that_want_its_devices() -> None:
-    made = daemon_set(deployment(), PLACEMENT)
-
-    assert [each["kind"] for each in made] == ["NetworkPolicy", "DaemonSet"]
-    assert pod(made)["automountServiceAccountToken"] is False
-    assert pod(made)["priorityClassName"] == "system-node-critical"
-    assert made[-1]["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"] == 0
-    assert "serviceAccountName" not in pod(made)
-    assert not {"hostNetwork", "hostPID"} & {*pod(made)}
-
-
-def test_where_it_runs_is_the_admins_choice() -> None:
-    chosen = placement(
-        namespace="widgets",
-        node_rules=(LabelRule.parse("example.com/widget=true"),),
-        runtime_class="nvidia",
-        selinux_type=None,
-        priority_class="high",
-        pull_secrets=("registry",),
-    )
-    made = daemon_set(deployment(needs=Needs(host_network=True)), chosen)
-
-    assert made[0]["metadata"]["namespace"] == "widgets"
-    assert pod(made)["nodeSelector"] == {"example.com/widget": "true"}
-    assert pod(made)["runtimeClassName"] == "nvidia"
-    assert pod(made)["hostNetwork"] is True
-    assert "seLinuxOptions" not in container(made)["securityContext"]
-    assert pod(made)["priorityClassName"] == "high"
-    assert pod(made)["imagePullSecrets"] == [{"name": "registry"}]
-    assert "affinity" not in pod(made)
-    assert "priorityClassName" not in pod(daemon_set(deployment(), placement(priority_class="")))
 
 
 def test_a_directory_of_which_later_mounts_are_seen_is_not_read_only_below_them() -> None:
@@ -243,39 +173,13 @@ def test_openshift_gives_the_pod_what_it_has_and_no_more() -> None:
     assert "openshift.yaml" in base(deployment(), placement(openshift=True))
 
 
-def test_the_namespaces_level_and_why() -> None:
-    assert security_level(deployment()) == ("privileged", "hostPath volumes")
-    needs = Needs(host_network=True, capabilities=("NET_ADMIN",))
-    assert security_level(deployment(needs=needs, folders=())) == ("privileged", "capabilities, the node's network")
-
-
-def test_who_asks_for_the_nodes_processes_sees_them() -> None:
-    assert pod(daemon_set(deployment(needs=Needs(host_pid=True)), PLACEMENT))["hostPID"] is True
-
-
 @pytest.mark.parametrize(
     ("name", "namespace", "image", "sentence"),
     [
         ("Kdp_Widgets", "a", "i", "name 'Kdp_Widgets': must be at most 63 small letters"),
-        ("kdp", "kube system", "i", "namespace 'kube system': must be"),
         ("kdp", "a", "my image", "image 'my image': must be a reference without spaces"),
-        ("kdp", "a", "", "image '': must be a reference"),
     ],
 )
 def test_what_the_api_would_refuse_is_refused_here(name: str, namespace: str, image: str, sentence: str) -> None:
     with pytest.raises(InvalidValueError, match=sentence):
         daemon_set(deployment(name=name), Placement(image=image, namespace=namespace))
-
-
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ({"memory_limit": "lots"}, "memory limit 'lots': must be a number of bytes"),
-        ({"memory_limit": "0"}, "memory limit '0': must be"),
-        ({"pull_secrets": ("My Secret",)}, "image pull secret 'My Secret': must be"),
-        ({"scraped_from": "a/b"}, "namespace 'a/b': must be"),
-    ],
-)
-def test_a_wrong_placement_is_refused(given: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(InvalidValueError, match=sentence):
-        placement(**given)

@@ -261,16 +261,6 @@ def described(planner: EvictionPlanner, now: float) -> None:
     assert planner.step(now) == (AskHolders(),)
 
 
-def test_a_pod_is_described_confirmed_and_asked() -> None:
-    planner = EvictionPlanner(EvictionPolicy(after=60.0, limit=1))
-    described(planner, 61.0)
-    planner.observe(facts(62.0), 62.0)
-    assert planner.step(62.0) == (Evict(POD, "u0", "device 0 of a/gpu has failed for 62 s: XID 79"),)
-    planner.answered(POD, "accepted", "", retry_after=0.0, now=63.0)
-    planner.observe(facts(64.0), 64.0)
-    assert planner.step(5000.0) == ()
-
-
 def test_a_budget_is_told_once_and_waited_out() -> None:
     planner = EvictionPlanner(EvictionPolicy(after=60.0, limit=1))
     now, said, evicted = 61.0, list[str](), list[float]()
@@ -294,27 +284,3 @@ def test_a_budget_is_told_once_and_waited_out() -> None:
     pauses = [later - earlier for earlier, later in pairwise(evicted)]
     assert len(pauses) >= 3
     assert all(pause >= FIRST_PAUSE * 2**index for index, pause in enumerate(pauses))
-
-
-def test_the_limit_is_told_once() -> None:
-    planner = EvictionPlanner(EvictionPolicy(after=0.0, limit=1))
-    other: Device = ("a/gpu", "1")
-    said: list[Say] = []
-    for now in range(100):
-        holders = {GPU: POD, other: PodName("ns", "p1")}
-        known = attrs.evolve(facts(float(now)), failed={GPU: "a", other: "b"}, holders=holders)
-        planner.observe(known, float(now))
-        for command in planner.step(float(now)):
-            match command:
-                case Evict(pod):
-                    planner.answered(pod, "accepted", "", retry_after=0.0, now=float(now))
-                case Describe(pod):
-                    found = Description(uid="u", is_node_ready=True)
-                    planner.described(pod, found, asked_at=float(now), now=float(now))
-                case Say():
-                    said.append(command)
-                case _:
-                    pass
-    assert [(say.reason, say.text) for say in said] == [
-        ("EvictionLimit", "evictions within an hour have reached the limit of 1; pods that wait: 1")
-    ]

@@ -14,7 +14,7 @@ import anyio.lowlevel
 import pytest
 
 from kdp.operations import feature_files
-from kdp.operations.feature_files import EXPIRY, FeatureFile, FeatureFiles, file_name
+from kdp.operations.feature_files import EXPIRY, FeatureFile, FeatureFiles
 from kdp.supervision.labelling import Labelling, NodeLabels
 from kdp_testkit.patience import PATIENCE
 
@@ -76,29 +76,6 @@ def test_it_is_renewed_before_it_expires_and_not_sooner(tmp_path: Path) -> None:
     assert labels_of((tmp_path / NAME).read_text(), clock.seconds + EXPIRY) == LABELS
 
 
-def test_a_clock_that_was_set_back_does_not_keep_it_from_being_renewed(tmp_path: Path) -> None:
-    clock = Clock()
-    file = FeatureFile(tmp_path / NAME, now=clock)
-    file.keep(LABELS)
-    clock.seconds -= 86400
-    file.keep(LABELS)
-    text = (tmp_path / NAME).read_text()
-    assert labels_of(text, clock.seconds + EXPIRY + 1) == {}
-
-
-def test_other_labels_and_a_removed_file_are_written_at_once(tmp_path: Path) -> None:
-    file = FeatureFile(tmp_path / NAME, now=Clock())
-    file.keep(LABELS)
-    file.keep({"example.com/c": "3"})
-    assert "example.com/c=3" in (tmp_path / NAME).read_text()
-    assert "example.com/a" not in (tmp_path / NAME).read_text()
-    (tmp_path / NAME).unlink()
-    file.keep({"example.com/c": "3"})
-    assert (tmp_path / NAME).exists()
-    file.keep({})
-    assert not (tmp_path / NAME).exists()
-
-
 def test_only_the_own_file_is_removed(tmp_path: Path) -> None:
     old, new = (FeatureFile(tmp_path / NAME, now=Clock()) for _ in range(2))
     old.keep(LABELS)
@@ -123,20 +100,6 @@ def test_a_predecessor_leaves_its_successors_file_alone_until_nobody_renews_it(t
     old.keep(LABELS)
     assert (tmp_path / NAME).read_bytes() != held
     assert labels_of((tmp_path / NAME).read_text(), clock.seconds + EXPIRY) == LABELS
-
-
-def test_a_missing_directory_is_a_sentence(tmp_path: Path) -> None:
-    file = FeatureFile(tmp_path / "absent" / NAME)
-    with pytest.raises(FileNotFoundError, match="install Node Feature Discovery, or mount"):
-        file.keep(LABELS)
-    file.remove()
-
-
-def test_a_file_is_named_by_its_backend() -> None:
-    assert file_name("example.com/widget") == NAME
-    assert file_name("pkg.module.Class@0a") == "kdp-pkg.module.Class_0a"
-    assert "/" not in file_name("../../etc/passwd")
-    assert len(file_name("x" * 1000)) < 255
 
 
 class Service:
@@ -211,20 +174,6 @@ async def test_a_directory_that_comes_later_is_a_reason_until_then(
         await until(lambda: reason() is None)
         tasks.cancel_scope.cancel()
     assert len([r for r in caplog.records if "are not written" in r.getMessage()]) == 1
-
-
-async def test_the_end_does_not_say_that_labels_are_written_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO")
-    service = Service()
-    files = FeatureFiles(tmp_path / "features.d", ["example.com/widget"])
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(files.run, cast("Any", service))
-        service.labelling.set(NodeLabels(values=LABELS))
-        await until(lambda: _told(files)["reason"])
-        tasks.cancel_scope.cancel()
-    assert not [r for r in caplog.records if "written again" in r.getMessage()]
 
 
 async def test_a_file_system_that_hangs_is_a_reason_and_does_not_hold_the_end(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -22,20 +22,17 @@ from kdp.kubelet.podresources import Holder
 from kdp.operations import evictor
 from kdp.operations.cluster_counts import ClusterCounts
 from kdp.operations.cluster_reporter import ClusterReporter, ReportOptions
-from kdp.operations.devices import MOST_DEVICES
 from kdp.operations.directories import Directories
 from kdp.operations.eviction import EvictionPolicy
 from kdp.operations.metrics import Metrics
 from kdp.operations.plugins import PluginsReader
-from kdp.operations.reading import Configuration, Reading
-from kdp.operations.series import BUILD, LABELS, SERIES
+from kdp.operations.reading import Configuration
+from kdp.operations.series import LABELS, SERIES
 from kdp.supervision.health import DeviceHealth, HealthState
 from kdp.supervision.measuring import Measured, Measuring
 from kdp.supervision.shared_state import SharedState
-from kdp_testkit.patience import PATIENCE
 
 RESOURCE = "example.com/gpu"
-Figure = Callable[[str, float, str], None]
 
 
 class Manager:
@@ -177,17 +174,7 @@ def test_pods_are_named_only_if_asked_for() -> None:
     assert found[f"kdp_power_watts{{{pod}}}"] == 250
 
 
-def test_a_fault_that_ends_becomes_0() -> None:
-    manager, counts = busy()
-    subject = metrics(manager, counts)
-    shown(subject)
-    manager.resources[RESOURCE] = status()
-    assert shown(subject)[f"kdp_device_faults{{kind=xid,resource={RESOURCE}}}"] == 0
-
-
-@pytest.mark.parametrize(
-    ("cause", "expected"), [(None, None), ("kubelet", "kubelet"), ("list_too_large", "list_too_large")]
-)
+@pytest.mark.parametrize(("cause", "expected"), [(None, None), ("list_too_large", "list_too_large")])
 def test_each_cause_of_not_being_ready_has_a_value(cause: Any, expected: str | None) -> None:
     found = shown(metrics(Manager(status(cause=cause, state="waiting" if cause else "connected"))))
     causes = {name: value for name, value in found.items() if name.startswith("kdp_not_ready")}
@@ -213,19 +200,6 @@ def test_what_is_done_in_the_cluster_is_counted_from_0_and_only_if_it_is_done() 
     }
 
 
-def test_each_result_is_in_the_table_of_labels() -> None:
-    for result in (*events.RESULTS, *evictor.RESULTS):
-        assert f"`{result}`" in LABELS["result"]
-
-
-def test_nothing_serves_yet() -> None:
-    assert shown(metrics(None)) == {
-        "kdp_event_loop_blocked{}": 0,
-        "kdp_build_info{mode=device-plugin,version=1.2.3}": 1,
-        "kdp_config_rejected{}": 0,
-    }
-
-
 def test_the_configuration_that_is_in_force_is_known_by_the_sum_of_its_text() -> None:
     """As `printf 'set: {count: 3}\\n' | sha256sum` prints it."""
     configuration = Configuration("set: {count: 3}\n", is_rejected=True)
@@ -248,16 +222,6 @@ def test_a_directory_that_has_refused_a_file_is_not_writable_whatever_a_look_at_
         "kdp_directory_writable{directory=state}",
         "kdp_directory_writable{directory=cdi}",
     }
-
-
-def test_what_the_kubelet_has_is_said_only_if_it_was_asked() -> None:
-    manager, counts = Manager(status()), PluginCounts()
-    subject = metrics(manager, counts)
-    assert not [name for name in shown(subject) if name.startswith(("kdp_kubelet_disagrees", "kdp_foreign"))]
-    manager.views[RESOURCE] = KubeletView(disagrees=True, foreign=3)
-    found = shown(subject)
-    assert found[f"kdp_kubelet_disagrees{{resource={RESOURCE}}}"] == 1
-    assert found[f"kdp_foreign_devices{{resource={RESOURCE}}}"] == 3
 
 
 def test_a_blocked_event_loop_is_said_and_the_values_of_before_are_shown() -> None:
@@ -318,16 +282,6 @@ def test_hostile_names_of_devices_and_pods_break_no_line() -> None:
     assert families["kdp_power_watts"].documentation == printable('Of \\ "the"\ncard.', 200)
 
 
-def test_so_many_devices_are_named_with_pods_and_no_more() -> None:
-    manager, counts = busy()
-    for resource in ("example.com/a", "example.com/b"):
-        manager.resources[resource] = status(resource)
-        manager.held[resource] = {f"{resource}-{i}": Holder("ml", f"train-{i}", "main") for i in range(900)}
-    named = [name for name in shown(metrics(manager, counts, names_pods=True)) if "kdp_device_allocation" in name]
-    assert len(named) == MOST_DEVICES
-    assert shown(metrics(manager, counts))["kdp_allocated_devices{resource=example.com/b}"] == 900
-
-
 def test_two_devices_that_are_shown_alike_are_one_line() -> None:
     """A line that is there twice is dropped by Prometheus, one or the other."""
     manager, counts = busy()
@@ -364,16 +318,6 @@ def test_a_counter_of_calls_begins_with_0() -> None:
     assert found[f"kdp_calls_total{{code=OK,method=Allocate,resource={RESOURCE}}}"] == 1
 
 
-def test_a_measurement_with_a_name_of_kdp_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
-    manager, counts = busy()
-    manager.supervisor.measuring = Measuring("Gpus", (kdp.Measurement("devices", help="Devices."),))
-    manager.supervisor.measuring.values = {"gpu-0": Measured(RESOURCE, {"devices": 5.0})}
-    subject = metrics(manager, counts)
-    for _ in range(3):
-        assert not [name for name in shown(subject) if "device=gpu-0" in name]
-    assert len([record for record in caplog.records if "kdp itself has a series" in record.getMessage()]) == 1
-
-
 def test_a_counter_is_exported_as_one() -> None:
     manager, counts = busy()
     received = kdp.Measurement("received", unit="bytes", help="Of the port.", kind="counter")
@@ -387,60 +331,6 @@ def test_a_counter_is_exported_as_one() -> None:
     assert families["kdp_received_bytes"].type == "counter"
     assert samples(text)[f"kdp_received_bytes_total{{device=gpu-0,resource={RESOURCE}}}"] == 2.0**60
     assert len(families["kdp_kubelet_restarts"].samples) == 1
-
-
-def test_two_backends_that_measure_the_same_are_one_family() -> None:
-    manager, counts = busy()
-    again = Measuring("Npus", (kdp.Measurement("power", unit="watts", help="In other words."),))
-    again.values = {"npu-0": Measured("example.com/npu", {"power": 50.0})}
-    manager.supervisors.append(SimpleNamespace(**{**vars(manager.supervisor), "measuring": again}))
-    text = metrics(manager, counts).text(metrics(manager, counts).read())
-    assert text.count("# TYPE kdp_power_watts gauge") == 1
-    assert samples(text)["kdp_power_watts{device=npu-0,resource=example.com/npu}"] == 50
-
-
-def test_what_has_the_same_labels_is_joined() -> None:
-    reading = Reading()
-    reading.add(SERIES[2], 1, "a")
-    reading.add(SERIES[2], 2, "a")
-    reading.add(BUILD, 1, "a")
-    reading.add(BUILD, 1, "a")
-    assert reading.values[SERIES[2]][("a",)] == 3
-    assert reading.values[BUILD][("a",)] == 1
-
-
-def test_many_who_ask_together_get_one_text() -> None:
-    subject = metrics(*busy())
-    reading = subject.read()
-    assert subject.text(reading) is subject.text(reading)
-
-
-def test_a_thousand_devices_are_read_and_written_in_a_moment(figure: Figure) -> None:
-    manager, counts = busy()
-    ill = DeviceHealth(state=HealthState.UNHEALTHY, reason="hot", since=0, kinds=("heat",))
-    ids = [f"gpu-{i}" for i in range(1000)]
-    declared = tuple(kdp.Measurement(f"m{i}", help="M.") for i in range(5))
-    for case, pods, measured in (("", False, False), (" with pods and 5 measurements", True, True)):
-        manager.resources[RESOURCE] = status(devices=1000, faults=dict.fromkeys(ids[:500], ill))
-        manager.held[RESOURCE] = {i: Holder("ml", f"train-{i}", "main") for i in ids}
-        manager.supervisor.measuring = Measuring("Gpus", declared)
-        if measured:
-            manager.supervisor.measuring.values = {i: Measured(RESOURCE, {d.name: 1.0 for d in declared}) for i in ids}
-        subject = metrics(manager, counts, names_pods=pods)
-        began = time.perf_counter()
-        reading = subject.read()
-        read = time.perf_counter()
-        text = subject.text(reading)
-        figure(f"1,000 devices{case}: read in the event loop", (read - began) * 1e3, "ms")
-        figure(f"1,000 devices{case}: text in the probes' thread", (time.perf_counter() - read) * 1e3, "ms")
-        figure(f"1,000 devices{case}: series", len(samples(text)), "")
-        assert time.perf_counter() - began < PATIENCE
-
-
-def test_the_library_is_loaded_only_by_metrics() -> None:
-    modules = "kdp.daemon.serving, kdp.daemon.probes, kdp.deviceplugin"
-    code = f"import sys, {modules}; sys.exit('prometheus_client' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_without_the_library_one_sentence_names_the_extra() -> None:

@@ -45,13 +45,10 @@ class Told:
     ("before", "after", "reason"),
     [
         (HealthState.HEALTHY, HealthState.UNHEALTHY, "DeviceUnhealthy"),
-        (HealthState.SUSPECT, HealthState.UNHEALTHY, "DeviceUnhealthy"),
         (None, HealthState.UNHEALTHY, "DeviceUnhealthy"),
-        (HealthState.UNHEALTHY, HealthState.HEALTHY, "DeviceRecovered"),
         (HealthState.QUARANTINED, HealthState.SUSPECT, "DeviceRecovered"),
         (HealthState.HEALTHY, HealthState.QUARANTINED, "DeviceQuarantined"),
         (HealthState.HEALTHY, HealthState.SUSPECT, None),
-        (HealthState.UNHEALTHY, HealthState.RECOVERING, None),
         (HealthState.RECOVERING, HealthState.UNHEALTHY, None),
     ],
 )
@@ -81,13 +78,6 @@ def test_a_node_without_the_hardware_has_lost_nothing() -> None:
         assert told.look(status(ABSENT, devices=0, healthy=0), after=LOST_AFTER) == []
 
 
-def test_a_resource_that_is_served_no_more_is_lost() -> None:
-    told = Told()
-    told.look(status())
-    assert [reason for reason, _ in told.look()] == ["ResourceLost"]
-    assert told.look() == []
-
-
 def test_the_last_healthy_device_is_told_and_its_return() -> None:
     told = Told()
     assert told.look(status(healthy=0)) == [], "none was healthy before"
@@ -105,25 +95,6 @@ def test_a_device_that_is_gone_is_told_once() -> None:
     assert told.look(gone) == []
     back = status(listed={"g1": Device(id="g1")})
     assert told.look(back) == [("DeviceRecovered", f"{GPU}: device g1 is back")]
-
-
-def test_another_plugin_of_the_resource_is_told_once() -> None:
-    told = Told()
-    rival = "process 7 serves this resource as well"
-    assert told.look(status(rival=rival)) == [("ResourceContested", f"{GPU}: {rival}")]
-    assert told.look(status(rival="process 8 serves it as well")) == []
-    assert told.look(status()) == [("ResourceUncontested", f"{GPU}: no other plugin serves it any more")]
-
-
-def test_a_bad_configuration_is_told_until_it_is_mended() -> None:
-    told = Told()
-    [(reason, text)] = told.look(status(), rejection="count: must be a number")
-    assert (reason, text) == (
-        "ConfigurationRejected",
-        "the configuration is bad, so the last good one is used: count: must be a number",
-    )
-    assert told.look(status(), rejection="count: must be a number") == []
-    assert told.look(status()) == [("ConfigurationAccepted", "the configuration is in force again")]
 
 
 # -- the pods that hold failed devices ---------------------------------------------------------------------------------

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kdp.operations.node_labels import Conflict, application_of, change_of, manager_of
+from kdp.operations.node_labels import Conflict, application_of, change_of
 
 MINE = "kdp-label-example.com/gpu"
 
@@ -32,29 +32,13 @@ def test_a_label_that_another_manager_applies_too_stays() -> None:
     assert change_of(shared, {}, MINE).is_empty
 
 
-def test_the_own_value_changes_without_a_conflict() -> None:
-    change = change_of(node({"a/x": "1"}, entry(MINE, "a/x")), {"a/x": "2"}, MINE)
-    assert (dict(change.changed), change.conflicts) == ({"a/x": "1"}, ())
-
-
 def test_another_value_of_another_manager_is_a_conflict_that_names_it() -> None:
     held = node({"a/x": "1"}, entry("kubectl-label", "a/x", operation="Update"))
     assert change_of(held, {"a/x": "2"}, MINE).conflicts == (Conflict("a/x", "1", ("kubectl-label",)),)
     assert change_of(held, {"a/x": "1"}, MINE).conflicts == ()
 
 
-def test_a_node_without_managed_fields_has_no_owners() -> None:
-    bare: Any = {"metadata": {"name": "node-0", "uid": "u-0", "labels": {"a/x": "1"}}}
-    assert change_of(bare, {"a/x": "2"}, MINE).conflicts == ()
-
-
 def test_the_application_names_the_node_that_was_read() -> None:
     applied = application_of(node({}), {"a/x": "1"})
     assert applied["metadata"] == {"name": "node-0", "uid": "u-0", "labels": {"a/x": "1"}}
     assert "labels" not in application_of(node({}), {})["metadata"]
-
-
-def test_a_managers_name_is_one_for_the_api() -> None:
-    assert manager_of("example.com/gpu") == MINE
-    assert manager_of("Grün\n") == "kdp-label-Gr-n-"
-    assert len(manager_of("x" * 500)) == 128

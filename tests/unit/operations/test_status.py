@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import kdp
-from kdp.allocation import Topology
 from kdp.concurrency.history import History
 from kdp.deviceplugin.manager import Status
 from kdp.deviceplugin.status import ResourceStatus
@@ -18,11 +17,10 @@ from kdp.dra.publishing.actions import PublisherStatus
 from kdp.dra.publishing.feature_gates import DroppedField
 from kdp.kubelet.watch import KubeletState, KubeletView
 from kdp.model.devices import Device, Health
-from kdp.operations.facts import BackendFacts, Facts, facts_of
-from kdp.operations.status import MOST_DEVICES, MOST_LINKS, ProcessFacts, document
+from kdp.operations.facts import Facts, facts_of
+from kdp.operations.status import MOST_DEVICES, ProcessFacts, document
 from kdp.supervision.health import DeviceHealth, HealthState
 from kdp.supervision.held_claim import HeldClaim
-from kdp.supervision.measuring import Measured
 
 FACTS = ProcessFacts(mode="device-plugin", node="n1", directories={"cdi": None, "state": "/s"}, started=0.0)
 
@@ -69,13 +67,6 @@ def test_a_kubelet_that_does_not_say_who_holds_a_device_is_no_free_device() -> N
     assert all("held_by" not in device for device in one["listed"])
 
 
-def test_a_driver_has_its_slices() -> None:
-    driver = DriverStatus(driver="w.example.com", is_registered=True, reason=None, devices=1, healthy=1, found=(GOOD,))
-    [one] = shown(DraStatus(drivers={"w.example.com": driver}, backends=()))["resources"]
-    assert (one["name"], one["state"], one["slices"]["generation"]) == ("w.example.com", "registered", 0)
-    assert [device["id"] for device in one["listed"]] == ["good"]
-
-
 def test_what_a_server_dropped_and_a_list_that_is_too_large_were_told_to_metrics_only() -> None:
     publication = PublisherStatus(generation=3, dropped=(DroppedField("spec.devices[0].taints", "DRADeviceTaints"),))
     given: dict[str, Any] = {"is_registered": True, "reason": None, "devices": 1, "healthy": 1}
@@ -110,41 +101,6 @@ def test_it_has_the_kubelet_and_since_when_the_kubelet_follows_a_resource() -> N
     silent = shown(Status(resources={"example.com/w": resource()}, backends=()))
     assert silent["kubelet"] is None
     assert silent["resources"][0]["since"] is None
-
-
-def test_it_has_what_was_measured_and_says_what_that_is() -> None:
-    power = kdp.Measurement("power", unit="watts", help="Power drawn.")
-    measured = {"good": Measured("example.com/w", {"power": 12.5})}
-    more = Facts(backends=(BackendFacts(declared=(power,), measured=measured),))
-    found = shown(Status(resources={"example.com/w": resource()}, backends=(("W", None),)), more)
-    assert found["backends"][0]["measures"] == [{"name": "power", "unit": "watts", "help": "Power drawn."}]
-    good, sick, _ = found["resources"][0]["listed"]
-    assert good["measured"] == {"power": 12.5}
-    assert "measured" not in sick
-
-
-def test_a_replica_shows_what_its_device_measures() -> None:
-    measured = {"good": Measured("example.com/w", {"power": 12.5})}
-    replica = {"good::1": Device(id="good::1", unit="good")}
-    more = Facts(backends=(BackendFacts(declared=(), measured=measured, is_shared=True),))
-    [one] = shown(Status(resources={"r": resource(listed=replica, faults={})}, backends=(("W", None),)), more)[
-        "resources"
-    ]
-    assert one["listed"][0]["measured"] == {"power": 12.5}
-
-
-def test_it_has_the_links_each_pair_once() -> None:
-    topology = Topology(["a", "b", "c"], {("b", "a"): 2.0, ("a", "b"): 2.0, ("a", "a"): 9.0, ("c", "x"): 1.0})
-    more = Facts(backends=(BackendFacts(topology=topology),))
-    found = shown(Status(resources={}, backends=(("W", None),)), more)
-    assert found["backends"][0]["links"] == [{"units": ["a", "b"], "weight": 2.0}]
-
-
-def test_the_links_have_a_bound() -> None:
-    units = [f"u{i:03}" for i in range(100)]
-    topology = Topology(units, {(a, b): 1.0 for a in units for b in units if a < b})
-    found = shown(Status(resources={}, backends=(("W", None),)), Facts(backends=(BackendFacts(topology=topology),)))
-    assert len(found["backends"][0]["links"]) == MOST_LINKS < len(topology.links)
 
 
 def test_it_has_what_happened_if_somebody_wanted_to_know() -> None:

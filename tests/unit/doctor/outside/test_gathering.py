@@ -110,19 +110,3 @@ async def test_a_server_that_says_nothing_is_left_in_time(tmp_path: Path, monkey
             found = await gathered(server, tmp_path)
     assert found.node.problem == "get nodes: the API server did not answer in time"
     assert found.claims.problem == "list resourceclaims: the API server did not answer in time"
-
-
-async def test_long_lists_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gathering, "MOST", 3)
-
-    def many(asked: Asked) -> Answer:
-        if asked.path.endswith("/resourceclaims"):
-            items = [{"metadata": {"name": str(number)}} for number in range(9)]
-            return Answer(body={"metadata": {"resourceVersion": "1", "continue": "more"}, "items": items})
-        return reply(asked)
-
-    async with served() as server:
-        server.reply = many
-        found = await gathered(server, tmp_path)
-    assert (len(found.claims.items), found.claims.is_cut) == (3, True)
-    assert len([each for each in server.asked if each.path.endswith("/resourceclaims")]) == 1

@@ -11,7 +11,7 @@ from kdp.doctor.outside.catalogue import QUESTIONS
 from kdp.doctor.outside.facts import Listed, Said
 
 from ..samples import told
-from .samples import DRIVER, NODE, RESOURCE, facts, lease, moment, node, plugin, published, refused, user
+from .samples import DRIVER, RESOURCE, facts, lease, moment, node, plugin, published, refused, user
 
 ASK = {each.id.removeprefix("outside-"): each for each in QUESTIONS}
 NOT_READY = plugin(
@@ -20,7 +20,6 @@ NOT_READY = plugin(
 ENDED = {"reason": "Error", "exitCode": 78, "finishedAt": moment(600)}
 RESTARTED = plugin(state={"restartCount": 3, "lastState": {"terminated": ENDED}})
 OOM = plugin(state={"restartCount": 1, "lastState": {"terminated": {"reason": "OOMKilled", "exitCode": 137}}})
-OLD = plugin(state={"restartCount": 1, "lastState": {"terminated": {**ENDED, "finishedAt": moment(90_000)}}})
 STARTUP = {"key": "example.com/kdp", "effect": "NoSchedule"}
 TAINT = {"key": "w.example.com/unhealthy", "value": "fault", "effect": "NoSchedule"}
 WAITS = user(
@@ -51,23 +50,21 @@ UNREACHED = Listed(problem="get nodes node-0: the API server https://a was not r
 GONE = Listed(problem="get nodes node-0: the API server answered 404 NotFound: no", status=404)
 
 
-@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.id)
-def test_a_node_in_order_has_good_answers_only(question: Any) -> None:
-    assert told(question.ask(Once(facts)))[0] == "ok"
+def test_a_node_in_order_has_good_answers_only() -> None:
+    for question in QUESTIONS:
+        assert told(question.ask(Once(facts)))[0] == "ok"
 
 
 @pytest.mark.parametrize(
     ("question", "seen", "verdict", "said"),
     [
         ("api-server", {"node": UNREACHED}, "failed", "was not reached: refused | check the kubeconfig"),
-        ("api-server", {"node": refused("get nodes")}, "ok", "it answers"),
         (
             "node-ready",
             {"node": GONE},
             "failed",
             "the cluster has no node node-0 | name one of them: kubectl get nodes",
         ),
-        ("node-ready", {"node": UNREACHED}, "not known", "was not reached"),
         (
             "node-ready",
             {"node": [node(status="False")]},
@@ -80,39 +77,13 @@ def test_a_node_in_order_has_good_answers_only(question: Any) -> None:
             "failed",
             "kubelet is silent, since",
         ),
-        (
-            "node-ready",
-            {"node": [node(status="Unknown")], "leases": [lease(140)]},
-            "failed",
-            "renewed the lease 140 s ago",
-        ),
         ("node-ready", {"leases": [lease(45)]}, "warning", "its kubelet is silent for 45 s"),
-        ("node-ready", {"leases": refused("list leases")}, "ok", "it is ready since"),
-        ("node-ready", {"node": [{"metadata": {"name": NODE}, "status": 7}]}, "failed", "has not reported yet"),
         ("node-taints", {"node": [node(taints=[STARTUP])]}, "ok", "pods need a toleration of example.com/kdp"),
         (
             "node-taints",
             {
                 "node": [node(taints=[STARTUP])],
                 "pods": [plugin(container={"args": ["--startup-taint=example.com/kdp"]})],
-            },
-            "warning",
-            "the start-up taint example.com/kdp is still there",
-        ),
-        (
-            "node-taints",
-            {
-                "node": [node(taints=[STARTUP])],
-                "pods": [plugin(container={"args": ["--startup-taint", "example.com/kdp"]})],
-            },
-            "warning",
-            "the start-up taint example.com/kdp is still there",
-        ),
-        (
-            "node-taints",
-            {
-                "node": [node(taints=[STARTUP])],
-                "pods": [plugin(container={"env": [{"name": "KDP_STARTUP_TAINT", "value": "example.com/kdp"}]})],
             },
             "warning",
             "the start-up taint example.com/kdp is still there",
@@ -125,9 +96,6 @@ def test_a_node_in_order_has_good_answers_only(question: Any) -> None:
             "disk-pressure",
         ),
         ("events", {"events": [EVENT]}, "warning", "DeviceFailed: w0: XID 79 | see all of them"),
-        ("events", {"events": [EVENT | {"lastTimestamp": moment(7200)}]}, "ok", "none"),
-        ("events", {"events": [EVENT | {"reportingComponent": "kubelet"}]}, "ok", "none"),
-        ("events", {"events": refused("list events", "'list' on 'events'")}, "not known", "'list' on 'events'"),
         (
             "permissions",
             {"events": refused("list events", "'list' on 'events'")},
@@ -135,11 +103,7 @@ def test_a_node_in_order_has_good_answers_only(question: Any) -> None:
             "it lacks 'list' on 'events'",
         ),
         ("plugin-pod", {"pods": []}, "warning", "no pod on this node mounts the kubelet's directory"),
-        ("plugin-pod", {"pods": [plugin(phase="Failed")]}, "warning", "no pod on this node mounts"),
-        ("plugin-pod", {"pods": Listed((), is_cut=True)}, "not known", "among the first 0 pods"),
-        ("plugin-pod", {"pods": refused()}, "not known", "'list' on 'pods'"),
         ("plugin-pod-ready", {"pods": [NOT_READY]}, "failed", "not ready for 5 min, CrashLoopBackOff back-off 5m0s"),
-        ("plugin-pod-ready", {"pods": []}, "not known", "no plugin's pod"),
         (
             "plugin-restarts",
             {"pods": [RESTARTED], "logs": {"kube-system/p-1": Said("no\x1bdriver", 200)}},
@@ -147,14 +111,12 @@ def test_a_node_in_order_has_good_answers_only(question: Any) -> None:
             "3 restarts, last: Error, exit code 78, 10 min ago; its last line: no\\x1bdriver | read why: kubectl",
         ),
         ("plugin-restarts", {"pods": [OOM]}, "warning", "exit code 137 | give the container more memory"),
-        ("plugin-restarts", {"pods": [OLD]}, "ok", "none in the last 24 hours"),
         (
             "plugin-version",
             {"siblings": {"kube-system": [plugin(), plugin("p-2", image="w:2"), plugin("p-3", image="w:2")]}},
             "warning",
             "p-1 has w:1; p has w:2 on 2 nodes, w:1 on 1 node",
         ),
-        ("plugin-version", {"siblings": {"kube-system": refused()}}, "not known", "'list' on 'pods'"),
         ("plugin-answers", {"answers": {"kube-system/p-1": Said("not ready", 503)}}, "failed", "p-1: not ready"),
         (
             "plugin-answers",
@@ -166,9 +128,6 @@ def test_a_node_in_order_has_good_answers_only(question: Any) -> None:
             "failed",
             "p-1: no driver",
         ),
-        ("plugin-answers", {"answers": {"kube-system/p-1": Said("[" * 9999, 503)}}, "failed", "p-1: [[["),
-        ("plugin-answers", {"answers": {"kube-system/p-1": Said("x", 404)}}, "not known", "it may be no plugin of kdp"),
-        ("plugin-answers", {"answers": {}}, "not known", "its probes ask on no port"),
         (
             "allocatable",
             {"node": [node(allocatable={RESOURCE: "0"})]},
@@ -181,47 +140,21 @@ def test_a_node_in_order_has_good_answers_only(question: Any) -> None:
             "failed",
             "no plugin's pod is ready here",
         ),
-        ("allocatable", {"node": [node(allocatable={RESOURCE: "1"})]}, "warning", "1 of 2 devices allocatable"),
-        ("allocatable", {"node": UNREACHED}, "not known", "was not reached"),
         (
             "zero",
             {"node": [node(capacity={RESOURCE: "0"})], "pods": []},
             "warning",
             f"its kubelet wrote that when the plugin went away | remove what is left: kdp node withdraw {RESOURCE}",
         ),
-        ("zero", {"node": [node(capacity={RESOURCE: "0"})]}, "not known", "whether a plugin here serves it"),
-        ("zero", {"node": [node(capacity={"hugepages-2Mi": "0"})], "pods": []}, "ok", "no resource"),
         ("requested", {"pods": [plugin(), user(count=3)]}, "warning", "3 requested, 2 allocatable"),
-        ("requested", {"pods": [plugin(), user(count=3, phase="Succeeded")]}, "ok", "no resource"),
         ("pods-waiting", {"waiting": [WAITS]}, "warning", f"1 pod: n/user: 0/1 nodes: Insufficient {RESOURCE}\\x1b."),
-        ("pods-waiting", {"waiting": [user(resource="example.com/other")]}, "ok", "none"),
-        (
-            "pods-waiting",
-            {"waiting": [user(resource="example.com/other", spec={"nodeSelector": {"kubernetes.io/hostname": NODE}})]},
-            "warning",
-            "the scheduler has not said why",
-        ),
         (
             "pods-refused",
             {"pods": [DENIED]},
             "failed",
             "1 pod refused, the newest 30 s ago: n/user: Allocate failed: no such node",
         ),
-        (
-            "pods-refused",
-            {"pods": [DENIED | {"metadata": {"name": "a", "creationTimestamp": moment(900)}}]},
-            "warning",
-            "900 s",
-        ),
-        ("pods-refused", {"pods": [user(phase="Failed", reason="OutOfcpu")]}, "ok", "refused none"),
         ("slices", {"slices": [published({"name": "w0"}, count=2)]}, "failed", "pool node-0: 1 of 2 slices"),
-        (
-            "slices",
-            {"slices": [published({"name": "w0"}), published(count=3, generation=0)]},
-            "ok",
-            f"{DRIVER}: 1 device",
-        ),
-        ("slices", {"slices": refused("list resourceslices")}, "not known", "list resourceslices"),
         (
             "device-taints",
             {"slices": [published({"name": "w0", "taints": [TAINT]})]},
@@ -229,18 +162,11 @@ def test_a_node_in_order_has_good_answers_only(question: Any) -> None:
             f"1 taint: w0 of {DRIVER}: w.example.com/unhealthy=fault:NoSchedule",
         ),
         ("class", {"slices": [published()]}, "failed", f"no DeviceClass selects the devices of {DRIVER}"),
-        ("class", {"slices": [published()], "classes": [CLASS]}, "ok", "widgets"),
         (
             "claims",
             {"slices": [published()], "classes": [CLASS], "claims": [CLAIM]},
             "warning",
             "1 claim without devices",
-        ),
-        (
-            "claims",
-            {"slices": [published()], "classes": [CLASS], "claims": refused("list resourceclaims")},
-            "not known",
-            "claims",
         ),
     ],
 )
@@ -250,15 +176,15 @@ def test_each_fault(question: str, seen: dict[str, Any], verdict: str, said: str
     assert (found, said in text) == (verdict, True), f"{found}: {text}"
 
 
-@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.id)
-def test_without_any_right_nothing_is_a_fault(question: Any) -> None:
+def test_without_any_right_nothing_is_a_fault() -> None:
     names = ("node", "leases", "pods", "waiting", "events", "slices", "classes", "claims")
     nothing = facts(**dict.fromkeys(names, refused()), siblings={}, answers={})
-    assert told(question.ask(Once(lambda: nothing)))[0] in ("ok", "not known")
+    for question in QUESTIONS:
+        assert told(question.ask(Once(lambda: nothing)))[0] in ("ok", "not known")
 
 
-@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.id)
-def test_values_of_the_wrong_kind_do_not_fail_a_question(question: Any) -> None:
+def test_values_of_the_wrong_kind_do_not_fail_a_question() -> None:
     odd = {"metadata": 7, "spec": {"devices": 3, "pool": "x", "taints": 1}, "status": []}
     names = ("leases", "events", "slices", "classes", "claims")
-    question.ask(Once(lambda: facts(**{name: [odd] for name in names})))
+    for question in QUESTIONS:
+        question.ask(Once(lambda: facts(**{name: [odd] for name in names})))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
-from kdp.operations.page.drawing import MOST_LINKS, MOST_ON_RING, MOST_UNITS, WIDTH, Link, Unit, drawing, units_of
+from kdp.operations.page.drawing import Link, Unit, drawing, units_of
 from kdp.operations.page.markup import Element
 
-from .samples import HOSTILE, Parsed, device, sick
+from .samples import Parsed, device, sick
 
 
 def units(count: int, nodes: int = 2) -> list[Unit]:
@@ -44,64 +42,6 @@ def test_units_without_links_stand_in_boxes() -> None:
     assert (classes(found, "tile"), classes(found, "box"), classes(found, "link")) == (8, 2, 0)
 
 
-def test_more_units_than_a_ring_has_room_for_stand_in_boxes() -> None:
-    many = units(MOST_ON_RING + 1)
-    found = drawn(many, mesh(many))
-    assert (classes(found, "tile"), classes(found, "link")) == (len(many), 0)
-    assert "links" not in found.attributes["aria-label"]
-
-
-def test_units_near_no_known_node_say_so() -> None:
-    text = Parsed(drawn([*units(2, 1), Unit("fpga", (), "good", is_held=False)], []).as_html()).text
-    assert "NUMA 0" in text
-    assert "NUMA node not known" in text
-
-
-def test_where_no_node_is_known_none_is_drawn() -> None:
-    for links in ([], mesh(units(4, 0))):
-        found = drawn(units(4, 0), links)
-        assert "NUMA" not in Parsed(found.as_html()).text
-        assert found.attributes["aria-label"].startswith("4 units")
-
-
-def test_nothing_and_too_much_are_not_drawn() -> None:
-    assert drawing([], []) is None
-    assert drawing(units(MOST_UNITS + 1), []) is None
-
-
-def test_of_too_many_links_the_strongest_are_drawn() -> None:
-    of = units(MOST_ON_RING)
-    links = [Link(of[0].name, of[1].name, 0.5 + i) for i in range(MOST_LINKS + 20)]
-    found = drawn(of, links)
-    assert classes(found, "link") == MOST_LINKS
-    assert f"gpu-0 to gpu-1: {links[-1].weight:g}" in Parsed(found.as_html()).text
-    assert "gpu-0 to gpu-1: 0.5 " not in Parsed(found.as_html()).text
-
-
-def test_a_stronger_link_is_thicker_and_links_of_strangers_are_left_out() -> None:
-    links = [
-        Link("gpu-0", "gpu-1", 1.0),
-        Link("gpu-1", "gpu-2", 9.0),
-        Link("gpu-0", "nobody", 5.0),
-        Link("gpu-0", "gpu-2", 0),
-    ]
-    found = drawn(units(3), links)
-    assert (classes(found, "level1"), classes(found, "level3"), classes(found, "link")) == (1, 1, 2)
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 7, 24])
-@pytest.mark.parametrize("is_linked", [False, True])
-def test_everything_is_within_the_picture(count: int, is_linked: bool) -> None:
-    of = units(count)
-    found = drawn(of, mesh(of) if is_linked else [])
-    _, _, width, height = map(float, found.attributes["viewBox"].split())
-    assert width == WIDTH
-    limits = {"x": width, "cx": width, "y": height, "cy": height}
-    for _, name, value in Parsed(found.as_html()).attributes:
-        if (limit := limits.get(name)) is not None:
-            assert 0 <= float(value) <= limit
-
-
 def test_a_unit_is_as_well_as_the_worst_of_its_devices() -> None:
     found = units_of(
         [
@@ -118,19 +58,3 @@ def test_a_unit_is_as_well_as_the_worst_of_its_devices() -> None:
     ]
     assert found[0].told == "gpu-0: unhealthy, in use"
     assert "unhealthy: gpu-0" in drawn(list(found), []).attributes["aria-label"]
-
-
-@pytest.mark.parametrize("text", HOSTILE)
-def test_a_hostile_name_is_a_text_in_the_picture(text: str) -> None:
-    bad = [Unit(text, (0,), "bad", is_held=False), Unit(f"{text}2", (1,), "good", is_held=True)]
-    fine = [Unit("a", (0,), "bad", is_held=False), Unit("b", (1,), "good", is_held=True)]
-    for links in ([], [Link(text, f"{text}2", 1.0)]):
-        expected = Parsed(drawn(fine, [Link("a", "b", each.weight) for each in links]).as_html())
-        assert Parsed(drawn(bad, links).as_html()).tags == expected.tags
-
-
-def test_a_long_name_keeps_its_ends() -> None:
-    name = "GPU-3fa85f64-5717-4562-b3fc-2c963f66afa6"
-    text = Parsed(drawn([Unit(name, (), "good", is_held=False)], []).as_html()).text
-    assert "GPU-3f…66afa6" in text
-    assert f"{name}: healthy, free" in text

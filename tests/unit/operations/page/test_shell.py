@@ -6,16 +6,12 @@ import base64
 import hashlib
 import json
 import re
-import time
-from collections.abc import Callable
 
 import pytest
 
 from kdp.operations.page import StatusPage
 
 from .samples import HOSTILE, Parsed, device, document, event, hostile_document, resource
-
-Figure = Callable[[str, float, str], None]
 
 
 def between(page: str, tag: str) -> str:
@@ -45,17 +41,6 @@ def test_it_names_no_other_address() -> None:
     assert parsed.tags.count("script") == parsed.tags.count("style") == 1
 
 
-def test_a_browser_without_scripts_loads_it_again() -> None:
-    page = StatusPage().html(document())
-    assert between(page, "noscript") == '<meta http-equiv="refresh" content="5">'
-
-
-def test_its_landmarks_are_those_of_html() -> None:
-    tags = Parsed(StatusPage().html(document())).tags
-    assert [tags.count(tag) for tag in ("main", "header", "footer", "h1")] == [1, 1, 1, 1]
-    assert ("html", "lang", "en") in Parsed(StatusPage().html(document())).attributes
-
-
 @pytest.mark.parametrize("text", HOSTILE)
 def test_texts_of_others_change_neither_the_page_nor_its_json(text: str) -> None:
     page = StatusPage()
@@ -83,13 +68,3 @@ def test_the_json_is_the_content_of_the_page() -> None:
     shown = ages.sub("", page.html(made))
     assert ages.sub("", as_html(json.loads(page.tree(made))["content"])) in shown
     assert json.loads(page.tree(made))["title"] == "Ready: devices of worker-7"
-
-
-def test_a_page_of_many_devices_is_made_quickly(figure: Figure) -> None:
-    page = StatusPage()
-    made = document(resource(*(device(f"gpu-{i}") for i in range(1000))), events=[event()] * 200)
-    began = time.perf_counter()
-    text = page.html(made)
-    figure("status page of 1,000 devices and 200 events", (time.perf_counter() - began) * 1e3, "ms")
-    figure("status page of 1,000 devices and 200 events, size", len(text) / 1024, "KiB")
-    assert len(text) < 1 << 20

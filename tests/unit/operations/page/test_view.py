@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+from kdp.operations.page.view import MOST_AT_ONCE, content
 
-from kdp.operations.page.view import MOST_AT_ONCE, MOST_MEASURED, MOST_ROWS, content, title_of
-
-from .samples import HOSTILE, NOW, Parsed, backend, device, document, event, hostile_document, resource, sick
+from .samples import NOW, Parsed, backend, device, document, event, resource, sick
 
 
 def shown(*resources: dict[str, Any], **more: Any) -> str:
@@ -23,25 +21,6 @@ def test_it_says_where_and_since_when_and_by_whom_devices_are_served() -> None:
     assert "listening since 3 Mar 12:00 (1 d) , seen to restart 2 times" in text
 
 
-def test_a_kubelet_that_is_not_there_is_said() -> None:
-    text = shown(kubelet={"state": "there is no kubelet.sock", "since": None, "restarts": 0})
-    assert "Kubelet there is no kubelet.sock" in text
-
-
-@pytest.mark.parametrize(
-    ("state", "words"),
-    [
-        ("connected", "Registered, the kubelet follows the devices since 11:00:00 (1 h) ."),
-        ("awaiting stream", "Registered, the kubelet has not asked for the devices yet"),
-        ("no hardware", "This node has no such hardware"),
-        ("published", "Published"),
-        ("a state of a later version", "a state of a later version"),
-    ],
-)
-def test_a_resource_has_its_state_in_words(state: str, words: str) -> None:
-    assert words in shown(resource(device(), state=state))
-
-
 def test_a_device_has_health_reason_holder_node_and_measurements() -> None:
     measures = [
         {"name": "utilization", "unit": "ratio", "help": "u"},
@@ -53,32 +32,6 @@ def test_a_device_has_health_reason_holder_node_and_measurements() -> None:
     assert "gpu-0 Healthy default/p (main) 0 utilization 25 % memory used 3 GiB" in text
     assert "gpu-1 Unhealthy since 11:55:00 (5 min) fan failed free not known nothing" in text
     assert "1 of 2 healthy" in text
-
-
-def test_of_many_measurements_those_are_shown_that_are_declared_first() -> None:
-    measures = [{"name": f"number_{i}", "unit": "", "help": "n"} for i in range(12)]
-    measured = {f"number_{i}": float(i) for i in reversed(range(10))}
-    text = shown(resource(device(measured=measured)), backends=[backend(measures=measures)])
-    assert f"{' '.join(f'number {i} {i}' for i in range(MOST_MEASURED))} and {10 - MOST_MEASURED} more" in text
-    few = shown(resource(device(measured={"number_9": 9.0})), backends=[backend(measures=measures)])
-    assert "number 9 9" in few
-    assert "more" not in few
-
-
-def test_columns_that_nothing_is_known_of_are_left_out() -> None:
-    text = shown(resource(device()))
-    assert "Device Health gpu-0 Healthy" in text
-
-
-def test_a_device_of_a_unit_names_it() -> None:
-    assert "mig-3 of gpu-0 Healthy" in shown(resource(device("mig-3", unit="gpu-0")))
-
-
-def test_of_many_devices_those_that_are_not_healthy_are_shown() -> None:
-    many = [device(f"gpu-{i}") for i in range(MOST_ROWS + 50)]
-    text = shown(resource(*many, sick("broken")))
-    assert "broken Unhealthy" in text
-    assert "51 more devices are in /status.json." in text
 
 
 def test_what_is_wrong_stands_at_the_top() -> None:
@@ -124,21 +77,3 @@ def test_events_come_newest_first_and_earlier_ones_on_demand() -> None:
     assert text.index(first) < text.index("Allocated example.com/gpu gpu-27 as the policy preferred")
     assert "4 earlier events" in text
     assert "Nothing has happened yet." in shown(events=[])
-
-
-def test_without_a_history_there_is_no_timeline() -> None:
-    assert "Events" not in shown(events=None)
-
-
-def test_the_title_says_whether_the_node_is_well() -> None:
-    assert title_of(document()) == "Ready: devices of worker-7"
-    assert title_of(document(ready=False, node=None)) == "Not ready: devices of this node"
-
-
-@pytest.mark.parametrize("text", HOSTILE)
-def test_texts_of_others_make_no_elements(text: str) -> None:
-    harmless = Parsed(content(hostile_document("harmless"), NOW).as_html())
-    hostile = Parsed(content(hostile_document(text), NOW).as_html())
-    assert hostile.tags == harmless.tags
-    assert [(tag, name) for tag, name, _ in hostile.attributes] == [(tag, name) for tag, name, _ in harmless.attributes]
-    assert hostile.text.isprintable()
