@@ -230,7 +230,6 @@ async def test_the_cards_bond_and_its_other_leg_went_unheard(
             await kubelet.until(allocatable={"rdma/vf": count})
 
 
-<<<<<<< HEAD
 def test_an_event_in_the_middle_of_a_discovery_went_unheard(
     sysfs_tree: SysfsTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,29 +250,6 @@ def test_an_event_in_the_middle_of_a_discovery_went_unheard(
     assert seen == [known]
 
 
-def test_soft_roce_on_a_bond_makes_it_no_bond_of_the_card(sysfs_tree: SysfsTree) -> None:
-    _bond(sysfs_tree)
-    path = "/sys/devices/virtual/infiniband/rxe0"
-    files = {"node_guid": GUID(9), "parent": "bond0", "ports/1/state": "4: ACTIVE", "ports/1/link_layer": "Ethernet"}
-    for name, value in files.items():
-        sysfs_tree.write(f"{path}/{name}", value)
-    sysfs_tree.link("/sys/class/infiniband/rxe0", path)
-    _state(sysfs_tree, "ens1", "down")
-    assert _reasons(Rdma(sysfs_tree.host, mode="vf"))[OF_SECOND] == "its uplink: ens1 is down"
-
-
-def test_soft_roce_on_a_representor_is_an_adapter(without_gids: SysfsTree) -> None:
-    path = "/sys/devices/virtual/infiniband/rxe0"
-    files = {"node_guid": GUID(9), "ports/1/state": "4: ACTIVE", "ports/1/gid_attrs/ndevs/0": "eth0_0"}
-    for name, value in files.items():
-        without_gids.write(f"{path}/{name}", value)
-    without_gids.link("/sys/class/infiniband/rxe0", path)
-    device = found(Rdma(without_gids.host, mode="hca", if_names=["eth0_0"]))["0c42a10300000009-0"]
-    assert device.attributes["ports"] == 1
-
-
-=======
->>>>>>> diet-c
 def test_all_ports_of_the_uplink_were_not_asked_for_in_the_mode_vf(sysfs_tree: SysfsTree) -> None:
     """The option said nothing."""
     node = Node(sysfs_tree)

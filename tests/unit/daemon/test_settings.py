@@ -2,12 +2,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import attrs
 import pytest
 
 from kdp import ConfigurationError, HealthPolicy
 from kdp.daemon.parsers import Address
 from kdp.daemon.setting import Given
-from kdp.daemon.settings import SETTINGS, Settings
+from kdp.daemon.settings import SETTINGS, RunOptions, ServeOptions, Settings
 from kdp.daemon.sources import from_environment, from_keywords, resolve
 
 
@@ -234,3 +235,9 @@ def test_what_is_done_in_the_cluster_needs_its_settings(given: dict[str, str], s
     with pytest.raises(ConfigurationError) as caught:
         resolve([{name: Given(name, value) for name, value in given.items()}])
     assert str(caught.value).startswith(sentence)
+
+
+def test_run_takes_each_setting_as_a_keyword() -> None:
+    """A key that a type checker does not know was noticed by nobody."""
+    assert RunOptions.__optional_keys__ == {field.name for field in attrs.fields(Settings)}
+    assert ServeOptions.__optional_keys__ == RunOptions.__optional_keys__ - {"log_format", "log_level"}
