@@ -34,7 +34,7 @@ GATE_TOOLS := devmgr-1.37 devmgr-1.36 devmgr-1.34 kubelet kube-apiserver kube-co
   cdi-validate runtime cni containerd-2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test verify test-packaging test-slow chaos pythons bench node-tools test-node hardware-tools test-hardware test-gpu browser-tools test-browser simulation peers faults night reference dashboard dashboard-picture lint workflows format types layers structure build proto floors clean
+.PHONY: help demo quick test test-pages verify test-packaging test-slow chaos pythons bench node-tools test-node hardware-tools test-hardware test-gpu browser-tools test-browser simulation peers faults night reference dashboard dashboard-picture lint workflows format types layers structure build proto floors clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -46,7 +46,10 @@ quick: $(VENV)/.ready ## run the tests of the inner loop, in less than half a mi
 	@$(PYTHON_IN) -m pytest -n $$(nproc) --dist worksteal -m "not (slow or repository or thorough or drawn)" tests/unit $(SMOKE) $(ARGS)
 
 test: $(VENV)/.ready ## run the tests
-	@$(PYTHON_IN) -m pytest -n $(JOBS) --dist worksteal -m "not slow" $(ARGS)
+	@$(PYTHON_IN) -m pytest -n $(JOBS) --dist worksteal -m "not slow and not pages" $(ARGS)
+
+test-pages: $(VENV)/.ready ## run the commands of the documentation's pages, and compare what they print
+	@$(PYTHON_IN) -m pytest -n $(JOBS) --dist worksteal -m pages $(ARGS)
 
 verify: ## run everything that .ci/run leaves out, as root, in an hour and more (needs Go): all Pythons, real kubelets, guests, chaos
 	@.ci/verify
@@ -123,6 +126,7 @@ lint: $(VENV)/.ready ## check style, formatting, and what the pages and the sour
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(PYTHON_IN) scripts/pages.py
+	@$(PYTHON_IN) scripts/reference.py --check
 
 workflows: $(VENV)/.ready ## check .github/workflows (needs Go)
 	@go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12

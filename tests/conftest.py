@@ -28,7 +28,7 @@ if "KDP_GUEST" not in os.environ:  # a guest runs no property tests, and to impo
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what draws its inputs: `make test` draws a fifth of them, `make test-slow` all."""
+    """Mark what draws its inputs: `make test` draws a tenth of them, `make test-slow` all."""
     for item in items:
         if hasattr(getattr(item, "obj", None), "hypothesis") or {"fuzz", "properties"} & {*item.path.stem.split("_")}:
             item.add_marker("drawn")

@@ -87,9 +87,8 @@ class Slotted(kdp.DeviceBackend):
         ]
 
 
-@pytest.mark.parametrize(
-    "backend", [Plain, *(pytest.param(other, marks=pytest.mark.slow) for other in (Asynchronous, Blocking, Slotted))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", [Plain, Asynchronous, Blocking, Slotted])
 async def test_a_backend_is_judged_in_full(backend: type[kdp.DeviceBackend]) -> None:
     report = await check_backend(backend, only=TOUCHED)
     report.raise_if_failed()

@@ -27,12 +27,13 @@ LONG = {
         "tutorial/dra-driver",
     )
 }
-"""Pages whose commands take more than five seconds together: for `make test-slow`."""
+"""Pages whose commands take more than five seconds together: for `make test-slow`. `make test` has the README alone."""
 
 
 def _case(page: Path) -> Any:
     name = page.relative_to(ROOT).as_posix()
-    return pytest.param(page, id=name, marks=[pytest.mark.slow] if name in LONG else [])
+    marks = {"README.md": []}.get(name, [pytest.mark.slow if name in LONG else pytest.mark.pages])
+    return pytest.param(page, id=name, marks=marks)
 
 
 @pytest.mark.parametrize("page", [_case(page) for page in WITH_BLOCKS])

@@ -7,6 +7,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.pages
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/reference/dra-errors.md"
 SOURCE = sorted(file for room in ("dra", "cluster") for file in (ROOT / "src/kdp" / room).rglob("*.py"))

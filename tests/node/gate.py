@@ -15,6 +15,7 @@ GATE: Final = {
     "test_release.py": "a_killed_plugin_forgets_nothing a_pods_end_is_told_once who_holds_what",
     "test_differential.py": "both_are_seen_alike",
     "test_conformance_real.py": "an_example_passes[minimal-k137-kubelet-quick]",
+    "test_dra_conformance.py": "kdp_passes[k137]",
     "test_dra_managers.py": "the_managers_do_the_same",
     "test_cdi.py": "a_rendered_device_resolves",
     # A whole kubelet

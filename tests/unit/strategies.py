@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import kdp
 from kdp.model.edits import Hook
 
-EFFORT = float(os.environ.get("KDP_TEST_EFFORT", "0.2"))
-"""Part of the examples that a test draws: a fifth in `make test`, all in `make test-slow`. Above 1, runs differ."""
+EFFORT = float(os.environ.get("KDP_TEST_EFFORT", "0.1"))
+"""Part of the examples that a test draws: a tenth in `make test`, all in `make test-slow`. Above 1, runs differ."""
 
 
 def scaled(examples: int) -> int:

@@ -25,6 +25,7 @@ def test_the_pod_of_the_page_is_the_one_in_the_folder() -> None:
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is missing, which makes the fake libnvidia-ml")
+@pytest.mark.pages
 def test_the_readme_does_what_it_says(tmp_path: Path) -> None:
     blocks = [block for block in blocks_of(HERE / "README.md") if block.category == "executed"]
     reader = Reader(tmp_path)

@@ -103,8 +103,9 @@ WIDTH = 6
 """So many defects at a time."""
 
 
+@pytest.mark.slow
 async def test_kdp_passes() -> None:
-    """The other profiles, and the check that waits, are in tests/node."""
+    """Without real kubelets; `.ci/run` and tests/node judge it with every check."""
     report, _ = await judged(lambda failed: run_dra_checks(kdp_itself(), quick=True, width=8, only=failed))
     report.raise_if_failed()
     assert {each.check.id for each in report.of("not_applicable")} == {46, 51}

@@ -140,7 +140,7 @@ class World(RuleBasedStateMachine):
 
 def run(*, examples: int, module: ModuleType = real, number: int = 0) -> None:
     """Live so many lives; the number chooses which."""
-    live(World, examples=examples, steps=30, number=number, least=60, shrinks=module is real, module=module)
+    live(World, examples=examples, steps=30, number=number, shrinks=module is real, module=module)
 
 
 @pytest.mark.drawn

@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine
 from kdp.deviceplugin import session as real
 
 from ..mutants import Mutant, assert_killed, live
+from ..strategies import EFFORT
 from .session_world import EVENTS, LATE, STATES, Chaos, Pair, WatcherWorld, World
 
 _SERVED_ONCE = "Serve is answered once; only a stranger's stream comes before that"
@@ -82,7 +83,7 @@ def test_every_state_meets_every_event(record_property: Callable[[str, object], 
         hits += run(machine, examples=examples)
     record_property("figure", table(physical, chaos))
     missing = (pairs - physical.keys() - IMPOSSIBLE.keys()) | (pairs - chaos.keys())
-    assert not missing
+    assert EFFORT < 1 or not missing
     assert not physical.keys() & IMPOSSIBLE.keys()
 
 

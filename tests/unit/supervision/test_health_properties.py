@@ -20,6 +20,7 @@ import kdp
 from kdp.supervision import health as real
 
 from ..mutants import Mutant, assert_killed, holds, live
+from ..strategies import EFFORT
 
 UNITS = {"card-0": "card", "card-1": "card", "solo": "solo"}
 """Devices and their units."""
@@ -299,7 +300,7 @@ def run(*, examples: int, module: ModuleType = real, number: int = 0) -> set[tup
     """Live so many lives; the number chooses which."""
     met: set[tuple[str | None, str]] = set()
     real_ones = module is real
-    live(World, examples=examples, steps=25, number=number, least=150, shrinks=real_ones, module=module, met=met)
+    live(World, examples=examples, steps=25, number=number, shrinks=real_ones, module=module, met=met)
     return met
 
 
@@ -331,7 +332,7 @@ def test_every_change_of_state_is_met_and_no_other() -> None:
         ("healthy", "quarantined"),
         ("quarantined", "healthy"),
     }
-    assert drawn <= met
+    assert EFFORT < 1 or drawn <= met
 
 
 MUTANTS = [
