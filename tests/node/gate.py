@@ -28,7 +28,6 @@ GATE: Final = {
     "test_images.py": "the_sequence_of_the_readme[generic]",
     "test_told.py": "events_on_the_node_and_on_the_pod_that_holds_a_failed_device",
     "test_outside_doctor.py": "a_plugin_in_order_then_a_pod_that_finds_no_device",
-    "test_uninstall.py": "after_an_uninstall_the_node_is_as_before",
     # A cluster, DRA drivers
     "test_dra.py": "a_pod_runs_with_the_device_of_its_claim a_killed_driver_knows_what_it_gave "
     "an_update_overlaps_and_no_pod_notices",
