@@ -121,6 +121,7 @@ def test_levers_are_shell_commands(program: tuple[list[str], Path, dict[str, str
     assert {path.name for path in widgets.iterdir()} == {"w0", "w1", "new"}
 
 
+@pytest.mark.slow
 def test_without_levers_nothing_is_pretended(program: tuple[list[str], Path, dict[str, str]]) -> None:
     command, _, environment = program
     done = run("--only", "6,42,70", "--output", "json", "--", *command, environment=environment)
@@ -131,6 +132,7 @@ def test_without_levers_nothing_is_pretended(program: tuple[list[str], Path, dic
         assert len(check["saw"]) > 20
 
 
+@pytest.mark.slow
 def test_placeholders_stand_for_the_directories(program: tuple[list[str], Path, dict[str, str]]) -> None:
     command, _, environment = program
     code = f"import sys, os; os.execv(sys.executable, [sys.executable, {command[1]!r}])"
@@ -149,6 +151,7 @@ def mounts() -> list[str]:
     return [line for line in lines if not line.split()[4].startswith(tempfile.gettempdir())]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="a private mount namespace needs root")
 def test_a_program_with_the_path_built_in_gets_a_mount_namespace(
     program: tuple[list[str], Path, dict[str, str]],
@@ -209,6 +212,7 @@ def test_a_bad_program_is_told_and_nothing_of_it_is_left(how: str, marked: str) 
     assert len(done.stdout) < 200_000
 
 
+@pytest.mark.slow
 async def test_a_program_that_ignores_sigterm_fails_its_check(
     program: tuple[list[str], Path, dict[str, str]], tmp_path: Path, marked: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,6 +234,7 @@ async def test_a_program_that_ignores_sigterm_fails_its_check(
     assert "still running 2 s after SIGTERM" in result.saw
 
 
+@pytest.mark.slow
 def test_an_interruption_leaves_nothing(marked: str) -> None:
     process = subprocess.Popen(
         [KDP, "conformance", "--", *python(marked, "import time; print('here', flush=True); time.sleep(600)")],
@@ -256,6 +261,7 @@ def _runs(word: str, besides: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -303,6 +309,7 @@ server.wait_for_termination()
 """
 
 
+@pytest.mark.slow
 def test_rubbish_is_judged(tmp_path: Path) -> None:
     """The kit died of it with a DecodeError."""
     source = tmp_path / "rubbish.py"

@@ -231,6 +231,7 @@ def _part_by_part(cards: list[Card], mode: Mode, order: list[int]) -> None:
         assert {id_: device for id_, device in _judged(running).items() if id_ in others} == others or mode == "pool"
 
 
+@pytest.mark.slow
 @FEW
 @given(CARDS, st.sampled_from(MODES), BREAKS)
 def test_one_broken_attribute_raises_nothing_and_changes_no_other_card(

@@ -15,6 +15,7 @@ from kdp.cli.app import kdp
 KDP = Path(sys.executable).with_name("kdp")
 
 
+@pytest.mark.slow
 def test_a_program_is_judged() -> None:
     ids = [1, 12, 40]
     options = ["--mode", "dra", "--only", ",".join(map(str, ids)), "--output", "json"]

@@ -192,6 +192,7 @@ async def test_the_node_and_the_holder_are_told(
     assert "Traceback" not in plugin.log
 
 
+@pytest.mark.slow
 async def test_a_budget_is_waited_out_and_then_the_pod_goes(
     start: Start, kubelet: SimulatedKubelet, cluster: Cluster, environment: dict[str, str], tmp_path: Path
 ) -> None:

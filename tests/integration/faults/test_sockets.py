@@ -79,6 +79,7 @@ async def test_the_kubelets_checkpoint_is_noise(k: SimulatedKubelet) -> None:
     assert len(registers(k)) == len(lists(k)) == 1
 
 
+@pytest.mark.slow
 async def test_an_overflowed_queue_hides_no_restart(k: SimulatedKubelet, figure: Figure) -> None:
     """Scenario 23: in process."""
     async with connected(k, Widgets("w0")):

@@ -132,6 +132,7 @@ def test_a_good_plugin_passes_and_every_step_is_told(simulation: Simulation, fig
     figure("kdp simulate, k136: listening to registered", by_event["registered_again"]["seconds"] * 1000, "ms")
 
 
+@pytest.mark.slow
 def test_for_people_the_same_is_told_in_lines(simulation: Simulation) -> None:
     result = simulation.run("", "--set", "count=1", "--registration", "watcher")
     assert (result.returncode, result.stderr) == (0, "")
@@ -164,6 +165,7 @@ def discover(self):
 """
 
 
+@pytest.mark.slow
 def test_a_plugin_that_fails_with_two_devices_passed(simulation: Simulation) -> None:
     result = simulation.run(CONTRADICTING)
     assert result.returncode == 1
@@ -172,6 +174,7 @@ def test_a_plugin_that_fails_with_two_devices_passed(simulation: Simulation) -> 
     assert "devices 'w0' and 'w1'" in last
 
 
+@pytest.mark.slow
 def test_a_backend_may_refuse_several_devices_with_a_sentence(simulation: Simulation) -> None:
     more = """
 def allocate(self, devices):
@@ -184,12 +187,14 @@ def allocate(self, devices):
     assert "a pod with 2 example.com/widget is refused: one widget is enough for a container\n" in result.stdout
 
 
+@pytest.mark.slow
 def test_pods_ask_for_as_many_devices_as_a_numa_node_has_and_for_all(simulation: Simulation) -> None:
     result = simulation.run(WITH_NODES, "--set", "count=7", "--output", "json")
     assert result.returncode == 0
     assert [len(line["devices"]) for line in lines(result) if line["event"] == "pod_admitted"] == [1, 2, 3, 7]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "sentence", "log"),
     [
@@ -228,6 +233,7 @@ def test_a_plugin_that_fails_is_told_why_with_its_log(
     assert "Traceback (most recent call last)" not in result.stdout
 
 
+@pytest.mark.slow
 def test_a_temporary_directory_with_a_long_name_is_told(simulation: Simulation) -> None:
     simulation.temporary = simulation.directory / ("t" * 90)
     simulation.temporary.mkdir()
@@ -269,6 +275,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_interrupted_it_leaves_nothing_running_and_no_file(simulation: Simulation) -> None:
     with simulation.running(CHILD) as (process, pid):
         assert process.stdout is not None
@@ -283,6 +290,7 @@ def test_interrupted_it_leaves_nothing_running_and_no_file(simulation: Simulatio
     assert list(simulation.temporary.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_killed_its_plugin_ends_too(simulation: Simulation) -> None:
     with simulation.running("def allocate(self, devices): threading.Event().wait()") as (process, pid):
         process.kill()
@@ -290,6 +298,7 @@ def test_killed_its_plugin_ends_too(simulation: Simulation) -> None:
         wait_until(lambda: ended(pid))
 
 
+@pytest.mark.slow
 def test_a_snapshot_s_node_is_simulated_and_its_files_are_removed(simulation: Simulation) -> None:
     recorded = Path(__file__).parents[3] / "data/hardware/dfl-6.1.tar.gz"
     more = """
@@ -306,6 +315,7 @@ def discover(self):
     assert "device /dev/dfl-port." in result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "says"),
     [
@@ -320,6 +330,7 @@ def test_what_the_log_complains_of_fails_unless_lenient(simulation: Simulation, 
     assert "every step passed, but the log has warnings or errors" in result.stdout
 
 
+@pytest.mark.slow
 def test_complaints_pass_if_lenient(simulation: Simulation) -> None:
     result = simulation.run("polcy = 'packed'", "--lenient")
     assert result.returncode == 0

@@ -66,6 +66,7 @@ def test_it_tells_what_happens(simulation: Simulation, figure: Figure) -> None:
     figure("simulate --mode dra, k136: slices are back after", 1000 * by_name["published_again"]["seconds"], "ms")
 
 
+@pytest.mark.slow
 def test_for_people(simulation: Simulation) -> None:
     more = """
     def discover(self):
@@ -86,6 +87,7 @@ def test_for_people(simulation: Simulation) -> None:
     assert result.stdout.rstrip().endswith("passed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
@@ -115,6 +117,7 @@ def discover(self):
 """
 
 
+@pytest.mark.slow
 def test_a_driver_that_fails_with_two_devices_passed(simulation: Simulation) -> None:
     result = simulation.run(CONTRADICTING, *DRA, "--lenient")
     assert result.returncode == 1, result.stdout
@@ -124,6 +127,7 @@ def test_a_driver_that_fails_with_two_devices_passed(simulation: Simulation) -> 
     assert simulation.run(CONTRADICTING, *DRA, "--set", "count=1").returncode == 0
 
 
+@pytest.mark.slow
 def test_a_backend_may_refuse_several_devices_with_a_sentence(simulation: Simulation) -> None:
     more = """
 def allocate(self, devices):
@@ -138,6 +142,7 @@ def allocate(self, devices):
         assert text in result.stdout
 
 
+@pytest.mark.slow
 def test_with_no_device_that_a_claim_can_have_no_pod_is_tried(simulation: Simulation) -> None:
     more = "def discover(self): return [kdp.Device(id='w', health=kdp.Health.unhealthy('worn'))]"
     result = simulation.run(more, *DRA, "--output", "json", "--lenient")
@@ -148,6 +153,7 @@ def test_with_no_device_that_a_claim_can_have_no_pod_is_tried(simulation: Simula
     assert "claim_prepared" not in told
 
 
+@pytest.mark.slow
 def test_a_wrong_configuration_is_the_drivers_own_sentence(simulation: Simulation) -> None:
     result = simulation.run("", *DRA, "--registration", "watcher")
     assert result.returncode == 2
@@ -155,6 +161,7 @@ def test_a_wrong_configuration_is_the_drivers_own_sentence(simulation: Simulatio
     assert result.stdout == ""
 
 
+@pytest.mark.slow
 def test_interrupted_it_leaves_nothing(simulation: Simulation) -> None:
     with simulation.running(PLAIN, *DRA) as (process, driver):
         process.send_signal(signal.SIGINT)

@@ -112,6 +112,7 @@ async def test_what_was_recorded_can_be_replayed_and_a_changed_program_is_found_
     assert "now 'red'" in step["differences"][0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "sentence"),
     [
@@ -131,6 +132,7 @@ async def test_a_program_that_is_no_plugin_gets_one_sentence(recorded: Path, pro
     assert not processes_with(f"yes floods{OURS}")
 
 
+@pytest.mark.slow
 async def test_a_program_that_ignores_sigterm_is_killed_with_its_children(recorded: Path, tmp_path: Path) -> None:
     script = tmp_path / "stubborn.sh"
     script.write_text(
@@ -157,6 +159,7 @@ def refusal(*arguments: str) -> str:
     return line
 
 
+@pytest.mark.slow
 def test_what_is_wrong_with_a_file_or_a_program_is_one_sentence(tmp_path: Path) -> None:
     whole = tmp_path / "whole"
     writer = Writer(whole, redaction=Redaction(), profile="k137")
@@ -172,6 +175,7 @@ def test_what_is_wrong_with_a_file_or_a_program_is_one_sentence(tmp_path: Path) 
     assert told == "Error: the program '/nowhere/plugin' cannot be started: No such file or directory"
 
 
+@pytest.mark.slow
 async def test_replaying_can_be_interrupted(recorded: Path) -> None:
     async with started("replay", str(recorded), "--", "sleep", f"4713.{OURS}") as process:
         await until(lambda: [line for line in processes_with(f"sleep 4713.{OURS}") if line.startswith("sleep")])
@@ -181,6 +185,7 @@ async def test_replaying_can_be_interrupted(recorded: Path) -> None:
     assert (process.returncode, text.strip()) == (1, "Error: interrupted by SIGTERM")
 
 
+@pytest.mark.slow
 async def test_a_program_that_ends_by_itself_ends_the_recording(kubelet: SimulatedKubelet, tmp_path: Path) -> None:
     file = tmp_path / "recording.jsonl"
     root = str(kubelet.paths.device_plugin_dir.parent)
@@ -194,6 +199,7 @@ async def test_a_program_that_ends_by_itself_ends_the_recording(kubelet: Simulat
     assert read(file).is_whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -215,6 +221,7 @@ def test_what_is_given_wrong_to_record_is_one_sentence(tmp_path: Path, arguments
     assert not exists(names["{new}"])
 
 
+@pytest.mark.slow
 async def test_without_a_command_plugins_come_and_go_as_they_like(kubelet: SimulatedKubelet, tmp_path: Path) -> None:
     file = tmp_path / "recording.jsonl"
     root, shadow = kubelet.paths.device_plugin_dir.parent, kubelet.paths.device_plugin_dir.parent / "shadow"

@@ -83,6 +83,7 @@ async def test_a_program_answers_as_its_recording(bares: Path) -> None:
     assert [step.what for step in report.steps].count("stop") == 2, "it was stopped where the recorded one went away"
 
 
+@pytest.mark.slow
 async def test_a_changed_program_is_found_out(bares: Path) -> None:
     report = await Replay(read(bares), of_command([*BARE, "red"])).run()
 
