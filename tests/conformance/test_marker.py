@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 BACKEND = """
 import kdp, pytest
 
@@ -37,6 +39,7 @@ def outcome(directory: Path, test: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_each_check_is_a_test_and_a_failed_one_says_what_cures_it(tmp_path: Path) -> None:
     said = outcome(
         tmp_path,
