@@ -54,11 +54,9 @@ step() {
 # target NAME [VARIABLE=VALUE...]: a target of the Makefile
 target() { step "make $1" make --no-print-directory "$@"; }
 
-# tools TARGET [VARIABLE=VALUE...]: a target that unpacks packages. A source of packages that did not answer three times
-# is the only reason for which a test may be skipped.
-tools() {
-    local bin=tests/node/bin
-    [ "$1" = node-tools ] || bin=tests/hardware/bin
-    rm -f "$bin/.unanswered"
-    target "$@" || [ -s "$bin/.unanswered" ]
+# node_tools [VARIABLE=VALUE...]: a source of packages that did not answer three times is the only reason for which a test
+# of a node may be skipped.
+node_tools() {
+    rm -f tests/node/bin/.unanswered
+    target node-tools "$@" || [ -s tests/node/bin/.unanswered ]
 }

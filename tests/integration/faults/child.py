@@ -122,14 +122,6 @@ def main() -> None:
         stay_lost()
     if spec.get("wait"):
         sys.stdin.readline()
-    if spec.get("uid"):
-        # What is loaded late must be loaded while it may be read.
-        late = ["kdp.daemon.process", "kdp.deviceplugin.manager", "kdp.daemon.probes"]
-        for module in (*late, "dataclasses", "difflib", "anyio._backends._asyncio"):
-            importlib.import_module(module)
-        os.setgroups([])
-        os.setgid(spec["uid"])
-        os.setuid(spec["uid"])
     kdp.run(*(globals()[name]() for name in spec["backends"]), **spec["options"])
 
 
