@@ -167,6 +167,12 @@ def _unit(value: str) -> str:
     return str.__str__(value)
 
 
+def _identity(value: str) -> str:
+    if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidValueError(f"identity {value!r}: must be text; valid is 'serial FT4A2X'")
+    return str.__str__(value)
+
+
 def _capacity(value: Mapping[str, Amount]) -> Mapping[str, Amount]:
     return value if value is _NOTHING else capacities(value)
 
@@ -253,6 +259,9 @@ class Device:
         resource: The extended resource it belongs to; None: the backend's.
         unit: The physical thing it is part of; default its id. Replicas, partitions and functions of one card
             share it: a fault of the unit is a fault of all its devices. At most 253 characters.
+        identity: What stays with the physical thing when its number changes, such as its serial number or its sysfs
+            path; "": the id is all that is known. While a pod holds the device and the identity is another one than at
+            its Allocate, the device is Unhealthy: its id or its node has come to mean other hardware.
         handle: The vendor's own object: not compared, not logged, not sent. The newest always replaces the one
             before, also when nothing else changed.
         shareable: Whether several claims may have it at once, each with a part of its capacity: True, or by capacity
@@ -276,6 +285,7 @@ class Device:
     capacity: Mapping[str, Amount] = attrs.field(default=_NOTHING, converter=_capacity, hash=False)
     resource: str | None = attrs.field(default=None, converter=attrs.converters.optional(check_resource_name))
     unit: str = attrs.field(default="", converter=_unit)
+    identity: str = attrs.field(default="", converter=_identity)
     handle: Any = attrs.field(default=None, eq=False, repr=False)
     shareable: Mapping[str, RequestPolicy] | None = attrs.field(default=None, converter=_shareable, hash=False)
     consumes: Mapping[str, Mapping[str, Amount]] = attrs.field(default=_NOTHING, converter=_consumes, hash=False)
