@@ -6,7 +6,8 @@ runtime does CDI. The same node by both ways is one node in the container.
 
 The kubelet keeps Allocate's reply as long as the container and gives it again at each start of it, without asking us,
 so the names must resolve at any time: the file is written when the devices are first known, before the kubelet hears of
-them, when they change, and again at Allocate if somebody harmed it; a stop leaves it there.
+them, when a device or what its nodes lead to has changed, and again at Allocate if somebody harmed it; a stop leaves it
+there. A device whose id means other hardware than a pod was given is not in the file: its container does not start.
 
 While the file cannot be written, devices that no container could get without it are not offered: see
 `ResourceCdi.obstacle`.
@@ -24,7 +25,8 @@ from typing import TYPE_CHECKING, Literal
 
 import attrs
 
-from ..cdi import CdiDevice, CdiDirectory, CdiSpec, cdi_kind, render_device
+from ..cdi import CdiDevice, CdiDirectory, CdiEdits, CdiSpec, cdi_kind, render_device
+from ..cdi.render import device_of, render_edits
 from ..errors import CdiWriteError
 from . import wire
 
@@ -75,7 +77,7 @@ class ResourceCdi:
         self._kind = cdi_kind(resource)
         self._directory = CdiDirectory(options.directory)
         self._lock = threading.Lock()
-        self._rendered: dict[str, tuple[Device, CdiDevice | None]] = {}
+        self._rendered: dict[str, CdiDevice | None] = {}
         self._written: tuple[int, int, int] | None = None
         self.problem: str | None = None
 
@@ -94,14 +96,16 @@ class ResourceCdi:
     def update(self, devices: Iterable[Device]) -> None:
         """Describe these devices and no others. What cannot be written is logged once and tried again later."""
         with self._lock:
-            before = self._rendered
-            self._rendered = {device.id: self._render(device, before.get(device.id)) for device in devices}
-            self._try_to_write(changed=_specs(before) != _specs(self._rendered))
+            before, edits = self._rendered, dict[int, CdiEdits]()
+            self._rendered = {device.id: self._render(device, edits) for device in devices}
+            self._try_to_write(changed=before != self._rendered)
 
-    def _render(self, device: Device, known: tuple[Device, CdiDevice | None] | None) -> tuple[Device, CdiDevice | None]:
-        if known is not None and (known[0] is device or known[0].edits == device.edits):
-            return known
-        return device, render_device(device, self._host, without_env=self._joined)
+    def _render(self, device: Device, rendered: dict[int, CdiEdits]) -> CdiDevice | None:
+        """Render a device as its nodes are now; ``rendered`` has what was rendered before by the same objects."""
+        key = id(device.edits)  # replicas share it
+        if key not in rendered:
+            rendered[key] = render_edits(device.edits, self._host, without_env=self._joined)
+        return device_of(device, rendered[key])
 
     def _try_to_write(self, *, changed: bool) -> None:
         with contextlib.suppress(CdiWriteError):  # it is logged
@@ -128,7 +132,7 @@ class ResourceCdi:
     def _write_changes(self, *, changed: bool) -> None:
         if not changed and self._written is not None and self._written == self._found():
             return
-        devices = [spec for spec in _specs(self._rendered).values() if spec is not None]
+        devices = [spec for spec in self._rendered.values() if spec is not None]
         if not devices:
             self._directory.remove(self._kind)
         else:
@@ -183,10 +187,10 @@ class ResourceCdi:
             for device in devices:
                 # Anew each time: a node that was plugged in again may have another owner, or be another link's end.
                 spec = render_device(device, self._host, without_env=self._joined)
-                changed |= self._rendered.get(device.id, (device, None))[1] != spec
-                self._rendered[device.id] = device, spec
+                changed |= self._rendered.get(device.id) != spec
+                self._rendered[device.id] = spec
             self._write(changed=changed)
-            specs = [self._rendered[device.id][1] for device in devices]
+            specs = [self._rendered[device.id] for device in devices]
         return [f"{self._kind}={spec.name}" for spec in specs if spec is not None]
 
     def _beside(self, edits: ContainerEdits, in_specs: list[ContainerEdits]) -> ContainerEdits:
@@ -208,7 +212,3 @@ class ResourceCdi:
         if len(name) > _MOST_KEY:
             name = f"{name[: _MOST_KEY - 9]}_{hashlib.sha256(self._resource.encode()).hexdigest()[:8]}"
         return f"cdi.k8s.io/{name}"
-
-
-def _specs(rendered: Mapping[str, tuple[Device, CdiDevice | None]]) -> dict[str, CdiDevice | None]:
-    return {device_id: spec for device_id, (_, spec) in rendered.items()}

@@ -126,6 +126,7 @@ class PluginManager(Service):
                 measures=options.measures,
                 wants_labels=options.wants_labels,
             )
+            supervisor.outdated = functools.partial(self._outdated, backend)
             for resource in static_resources(backend):
                 if resource in self._owners:
                     raise ConfigurationError(
@@ -272,12 +273,41 @@ class PluginManager(Service):
     async def _follow(self, supervisor: Supervisor) -> None:
         """Hand each discovery to the resources; also when only tombstones expire."""
         while True:
+            await self._adopt(supervisor, supervisor.discovery.value)
             version = supervisor.discovery.version
             self._apply(supervisor, supervisor.discovery.value)  # first, for it may have failed with this one before
             mine = [p.inventory.next_expiry for name, p in self._plugins.items() if self._owners[name] is supervisor]
             expiry = min((expiry for expiry in mine if expiry is not None), default=float("inf"))
             with anyio.move_on_after(max(0.0, expiry - time.monotonic())):
                 await supervisor.discovery.after(version)
+
+    async def _adopt(self, supervisor: Supervisor, found: Discovery) -> None:
+        """Wait until it is known what an earlier process gave of resources that are new: they are not offered before.
+
+        A device that is not what its pod was given is Unhealthy in the first list already.
+        """
+        named = {device.resource or found.resource or "" for device in found.devices or () if device.exists}
+        new = [name for name in {*found.resources, *named} if name not in self._plugins]
+        for name in new:
+            self._attach(name, supervisor)
+            await self._tracker.records.adopted(name)
+        if new:
+            supervisor.judge_again()
+
+    def _attach(self, resource: str, supervisor: Supervisor) -> None:
+        wants_release = supervisor.hooks.overridden("released")
+        self._tracker.attach(resource, Owner(backend=supervisor.backend, wants_release=wants_release))
+        self._releaser.attach(resource, supervisor)
+
+    def _outdated(self, backend: DeviceBackend, devices: Sequence[Device]) -> dict[str, str]:
+        """Return why devices are not what the pods that hold them were given, by device id."""
+        groups: dict[str, list[Device]] = {}
+        for device in devices:
+            groups.setdefault(resource_of(device, backend), []).append(device)
+        found: dict[str, str] = {}
+        for resource, group in groups.items():
+            found.update(self._tracker.records.faults(resource, group))
+        return found
 
     def _apply(self, supervisor: Supervisor, found: Discovery) -> None:
         # A discovery may come just after the stop: nobody would tell its plugins.
@@ -318,12 +348,7 @@ class PluginManager(Service):
             kubelet=self._kubelet,
             tracker=self._tracker,
         )
-        wants_release = supervisor.hooks.overridden("released")
-        keeps_state = supervisor.hooks.overridden("prepare_container")
-        self._tracker.attach(
-            resource, Owner(backend=supervisor.backend, wants_release=wants_release, keeps_state=keeps_state)
-        )
-        self._releaser.attach(resource, supervisor)
+        self._attach(resource, supervisor)
         self._plugins[resource] = plugin  # last: one whose start fails is started anew
         self._tasks.start_soon(plugin.run)
         return plugin

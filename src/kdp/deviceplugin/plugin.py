@@ -145,7 +145,10 @@ class DevicePlugin:
             listed = snapshot.devices.values() if snapshot is not None else ()
             described = {device.id: device for device in (*listed, *coming)}
             if described or snapshot is not None:
-                self._cdi.update(described.values())
+                self._cdi.update(device for device in described.values() if not self._is_other(device))
+
+    def _is_other(self, device: Device) -> bool:
+        return self._tracker.records.is_other_hardware(self.resource, device)
 
     def _offered(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
         """Return the devices, Unhealthy where no container could get one: an offer that fails makes dead pods."""

@@ -78,6 +78,7 @@ class Releaser:
             raise
         else:
             await records.finish_release(record)
+            supervisor.judge_again()
 
     async def _call(self, record: AllocationRecord, supervisor: Supervisor) -> None:
         limit = supervisor.deadlines.released

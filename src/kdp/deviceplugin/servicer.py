@@ -288,7 +288,7 @@ class Servicer:
         async with self._records.allocating(self._resource, wanted, until=until) as give:
             allocation = Allocation(resource=self._resource, devices=self._healthy(wanted), deadline=until)
             reply = await self._reply(allocation)
-            await give(allocation)
+            await give(allocation, {node.host_path for node in reply.devices})
         if self._choices is not None:
             self._post(Allocated(tuple(wanted), self._choices.why(wanted, asks=self.options.preferred_allocation)))
         took = time.monotonic() - started

@@ -118,7 +118,8 @@ def check_renderable(edits: ContainerEdits) -> None:
 def render(edits: ContainerEdits, host: Host) -> ContainerReply:
     """Return the reply for one container. Blocks for a few stat(2) calls on paths of the node.
 
-    A device node's link is resolved now; the container's path keeps the declared name.
+    A link to a device node stays a link: the kubelet gives the reply again at each start of the container, and the
+    runtime resolves it then (containerd and CRI-O do).
 
     Raises:
         InvalidValueError: A node or a mount's source is not there, or the reply cannot carry the edits.
@@ -132,9 +133,8 @@ def render(edits: ContainerEdits, host: Host) -> ContainerReply:
     for name in edits.cdi_devices:
         reply.cdi_devices.add(name=name)
     for node in edits.device_nodes:
-        reply.devices.add(
-            container_path=node.container_path, host_path=host.device_node(node.host_path), permissions=node.permissions
-        )
+        host.device_node(node.host_path)
+        reply.devices.add(container_path=node.container_path, host_path=node.host_path, permissions=node.permissions)
     for mount in edits.mounts:
         if not host.exists(mount.host_path):
             raise InvalidValueError(

@@ -239,6 +239,7 @@ class DraPlugin:
             metadata=options.device_metadata,
             history=options.history,
         )
+        supervisor.outdated = self.preparer.outdated
         self._streams = HealthStreams(pool.name, self._offer.discovery, is_on=options.health)
         self._servers: list[SocketServer] = []
         self._history = options.history
@@ -320,6 +321,8 @@ class DraPlugin:
                 self._say(sentence(error))
                 await anyio.sleep(backoff.next())
         async with anyio.create_task_group() as tasks:
+            self._supervisor.judge_again()  # what was given of the devices is known now
+            tasks.start_soon(self._renew_forever)
             tasks.start_soon(self._collect_forever)
             while True:
                 try:
@@ -365,6 +368,12 @@ class DraPlugin:
             with anyio.move_on_after(LOOK_PAUSE):
                 await doubts.after(version)
             surely = now is not None or doubts.version != version
+
+    async def _renew_forever(self) -> None:
+        while True:
+            version = self._supervisor.discovery.version
+            await self.preparer.renew()
+            await self._supervisor.discovery.after(version)
 
     async def _collect_forever(self) -> None:
         while True:

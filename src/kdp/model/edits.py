@@ -7,7 +7,7 @@ renderings of it. No rendering can carry everything; what one cannot carry is an
 field          Allocate's reply CDI spec note
 ============== ================ ======== ===========================================
 env            yes              yes
-device_nodes   yes              yes      the host path's link is resolved at Allocate
+device_nodes   yes              yes      a link is resolved at each start
 mounts         yes              yes      of Allocate only read-only or read-write
 annotations    yes              no       CRI container annotations, not the pod's
 hooks          no               yes

@@ -140,6 +140,7 @@ class Supervisor:
         hooks: How the backend's hooks are called.
         measuring: What it measures; None: nothing, or nobody wants to know.
         labelling: What labels it wants for the node; None: nobody wants to know.
+        outdated: Returns, by device id, why a device is not what the pod that holds it was given. It must not block.
 
     Raises:
         ConfigurationError: An attribute of the backend or a hook's signature is wrong, or thresholds contradict each
@@ -184,6 +185,7 @@ class Supervisor:
             self.labelling = Labelling(self.label)
         self.poll_interval = backend.poll_interval if poll_interval is ... else poll_interval
         self._check = check
+        self.outdated: Callable[[Sequence[Device]], Mapping[str, str]] = lambda _: {}
         self._policy = policy_of(backend, health_policy or {})
         self._publisher = DiscoveryPublisher(backend, self._policy, observe, self.hooks.state.counts)
         self.hooks.waiting = self._publisher.wait
@@ -191,6 +193,7 @@ class Supervisor:
             logger.warning("%s", slip)
         self._wake = anyio.Event()
         self._nodes = DeviceNodes(host)
+        self._node_faults: Mapping[str, str] = {}
         self._opened_scope: anyio.CancelScope | None = None
         self._backoff = Backoff()
 
@@ -209,6 +212,10 @@ class Supervisor:
     def rescan(self) -> None:
         """Discover soon. Any number of requests while one discovery runs lead to one more."""
         self._wake.set()
+
+    def judge_again(self) -> None:
+        """Judge the devices of the last discovery anew, because what pods were given of them has changed."""
+        self._publisher.take_node_faults(self._judged(self._publisher.devices, self._node_faults))
 
     async def call(self, hook: str, *args: Any, deadline: float, then: Callable[[Any], Any] | None = None) -> Any:
         """Call a hook for a protocol; as `Hooks.call`, and `NotReady` also closes the backend and opens it again.
@@ -354,9 +361,15 @@ class Supervisor:
 
     def _take(self, found: Findings) -> None:
         self._backoff.reset()
+        faults = found.faults
         if self._nodes.follow(found.devices):  # nobody told what happened to them since they were looked at
-            found = attrs.evolve(found, faults=self._nodes.faults(found.devices))
-        self._publisher.take(found)
+            faults = self._nodes.faults(found.devices)
+        self._publisher.take(attrs.evolve(found, faults=self._judged(found.devices, faults)))
+
+    def _judged(self, devices: Sequence[Device], faults: Mapping[str, str]) -> Mapping[str, str]:
+        """Return what is wrong with devices: with their nodes, or with what pods were given of them."""
+        self._node_faults = faults
+        return {**self.outdated(devices), **faults}
 
     # -- events --------------------------------------------------------------------------------------------------------
 
@@ -395,5 +408,6 @@ class Supervisor:
     async def _follow_nodes(self) -> None:
         while True:
             await self._nodes.changed()
-            self._publisher.take_node_faults(self._nodes.faults(self._publisher.devices))
+            devices = self._publisher.devices
+            self._publisher.take_node_faults(self._judged(devices, self._nodes.faults(devices)))
             self.rescan()

@@ -127,6 +127,7 @@ async def test_what_discovery_refuses_is_not_kept(
     async with start(*arguments) as plugin:
         await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 3})
         write(config, "set: {count: 0}\n")
+        await until(lambda: any((tmp_path / "state").glob("config-*.json")), "the configuration is kept")
         before = kept(tmp_path).read_bytes()
         plugin.process.send_signal(signal.SIGHUP)
         await plugin.says("ZeroDivisionError")

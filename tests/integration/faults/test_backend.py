@@ -301,14 +301,18 @@ async def test_a_file_where_a_device_node_should_be(k: SimulatedKubelet, saw: Sa
 
 
 async def test_a_device_node_that_is_a_link(k: SimulatedKubelet, saw: Saw, tmp_path: Path) -> None:
-    """It is resolved for the runtime; in the container it keeps the name that was declared."""
+    """It stays a link, which the runtime follows at each start; in the container it keeps its name, too."""
     node = tmp_path / "widget0"
     node.symlink_to("/dev/null")
     async with connected(k, Widgets(_with_node(node))) as manager:
         [reply] = await k.plugin(RESOURCE).allocate(["w0"])
         [spec] = reply.devices
-        assert (spec.container_path, spec.host_path, spec.permissions) == (str(node), "/dev/null", "rw")
-        saw(Fault.NODE_LINK, f"{spec.container_path} in the container is {spec.host_path}", state_of(manager))
+        assert (spec.container_path, spec.host_path, spec.permissions) == (str(node), str(node), "rw")
+        saw(
+            Fault.NODE_LINK,
+            f"{spec.container_path} in the container is what {spec.host_path} leads to at each start",
+            state_of(manager),
+        )
 
 
 async def test_a_link_to_itself_is_a_node_that_is_gone(k: SimulatedKubelet, said: Said, tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_what_a_container_gets(tmp_path: Path) -> None:
     assert dict(reply.envs) == {"A": "1"}
     assert dict(reply.annotations) == {"example.com/x": "y"}
     (node,) = reply.devices
-    assert (node.host_path, node.container_path, node.permissions) == ("/dev/null", str(widget), "rwm")
+    assert (node.host_path, node.container_path, node.permissions) == (str(widget), str(widget), "rwm")
     (mount,) = reply.mounts
     assert (mount.host_path, mount.container_path, mount.read_only) == (str(lib), "/usr/lib", True)
 

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, final
 import attrs
 
 from ...startup import shown
+from ...supervision.given import Given
 
 if TYPE_CHECKING:
     from .pace import Pace
@@ -58,6 +59,7 @@ class AllocationRecord:
         uid: Its name in the saved state.
         ids: The devices, sorted.
         state: What the backend's hooks left, JSON-like.
+        given: What the container was given, by device id.
         suspects: Pods that may hold it unnamed, as they were saved; None: they were not known.
         retry_at: Not to be released before.
         failures: How many releases have failed.
@@ -70,6 +72,7 @@ class AllocationRecord:
     resource: str
     ids: tuple[str, ...]
     state: Mapping[str, Any]
+    given: Mapping[str, Given] = attrs.field(factory=dict[str, Given])
     suspects: frozenset[Pod] | None = None
     retry_at: float = float("-inf")
     failures: int = 0
@@ -184,6 +187,19 @@ class Allocations:
     def _same(self, resource: str, ids: Collection[str]) -> list[AllocationRecord]:
         """Return the allocations, the oldest first, among which are all of exactly these devices."""
         return list(self._uses_of.get((resource, next(iter(ids), "")), {}).values())
+
+    def newest_of(self, resource: str, device_id: str) -> AllocationRecord | None:
+        """Return the last allocation of a device, alone or with others: the kubelet has forgotten earlier ones."""
+        return next(reversed(self._uses_of.get((resource, device_id), {}).values()), None)
+
+    def replaced(self, use: AllocationRecord) -> list[AllocationRecord]:
+        """Return earlier allocations of which each device has a later one by now."""
+        earlier = {other.uid: other for key in use.keys for other in self._uses_of[key].values() if other is not use}
+        return [
+            other
+            for other in earlier.values()
+            if not other.is_handed_out and all(self.newest_of(*key) is not other for key in other.keys)
+        ]
 
     def is_owed(self, resource: str, device_id: str) -> bool:
         """Return whether a device has an allocation that is not released yet."""

@@ -6,6 +6,7 @@ waiting, and the store. The records command nobody: who wants to know of a chang
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import time
@@ -21,11 +22,12 @@ from ...errors import AllocationError
 from ...model.backend import DeviceBackend
 from ...model.devices import Device
 from ...startup import shown
+from ...supervision.given import Given
 from ...supervision.hooks import check_state
 from .allocations import AllocationRecord, Allocations
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from anyio.abc import TaskGroup
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+ADOPT_PATIENCE = 1.0
+"""Seconds that the first device list waits for the disk to say what earlier processes gave."""
+
 
 @final
 @attrs.frozen(kw_only=True)
@@ -43,14 +48,12 @@ class Owner:
 
     Attributes:
         wants_release: Whether it has a hook that is called when an allocation has ended.
-        keeps_state: Whether a later hook may need what an earlier one left.
     """
 
     __repr__ = shown
 
     backend: DeviceBackend
     wants_release: bool
-    keeps_state: bool
 
 
 @attrs.define(eq=False)
@@ -63,6 +66,7 @@ class _Resource:
     owner: Owner
     store: AllocationStore | None = None
     is_adopting: bool = False
+    adopted: asyncio.Event = attrs.field(factory=asyncio.Event)
     devices: dict[str, Device] = attrs.field(factory=dict[str, Device])
 
 
@@ -115,6 +119,27 @@ class AllocationRecords:
         """Return how many allocations have ended and are not released yet: those that run, wait, or have failed."""
         return sum(each.is_handed_out or each.failures > 0 for each in self._allocations.owed(resource))
 
+    async def adopted(self, resource: str) -> None:
+        """Wait until what earlier processes gave of a resource is known, or the disk has had its time."""
+        with anyio.move_on_after(ADOPT_PATIENCE):
+            await self._resources[resource].adopted.wait()
+
+    def faults(self, resource: str, devices: Iterable[Device]) -> dict[str, str]:
+        """Return why devices are not what the pods that hold them were given, by device id."""
+        found: dict[str, str] = {}
+        for device in devices:
+            record = self._allocations.newest_of(resource, device.id)
+            if record is None or device.id not in record.given:
+                continue
+            if (fault := record.given[device.id].fault(device)) is not None:
+                found[device.id] = fault
+        return found
+
+    def is_other_hardware(self, resource: str, device: Device) -> bool:
+        """Return whether the id of a device that a pod holds stands for another physical thing now."""
+        record = self._allocations.newest_of(resource, device.id)
+        return record is not None and device.id in record.given and record.given[device.id].is_other_hardware(device)
+
     async def settle(self, seconds: float) -> None:
         """Give the releases that run a moment, and let the stores go."""
         with anyio.move_on_after(seconds):
@@ -127,25 +152,27 @@ class AllocationRecords:
     @asynccontextmanager
     async def allocating(
         self, resource: str, ids: Sequence[str], *, until: float
-    ) -> AsyncGenerator[Callable[[Allocation], Awaitable[None]]]:
+    ) -> AsyncGenerator[Callable[[Allocation, Collection[str]], Awaitable[None]]]:
         """Return the context in which an Allocate runs; it keeps the Allocate apart from releases and lists.
 
         A release of one of its devices that has not begun waits until they are free again; one that runs is waited
         for until then at most.
 
         Yields:
-            A function to await when the kubelet is about to be told yes: it returns when the allocation will survive a
-            crash, or after a second. Left without it, the Allocate has failed.
+            A function to await when the kubelet is about to be told yes, with the allocation and the paths of the nodes
+            that the answer names: it returns when the allocation will survive a crash, or after a second. Left without
+            it, the Allocate has failed.
 
         Raises:
             AllocationError: The release of one of the devices takes too long.
         """
         is_given = False
 
-        async def give(allocation: Allocation) -> None:
+        async def give(allocation: Allocation, nodes: Collection[str]) -> None:
             nonlocal is_given
             is_given = True
-            await self._keep(allocation)
+            given = {device.id: Given.of(device, nodes) for device in allocation}
+            await self._keep(allocation, {device_id: each for device_id, each in given.items() if each})
 
         await self._until_free(resource, ids, until)
         self._allocations.begin(resource, ids, time.monotonic())
@@ -171,19 +198,23 @@ class AllocationRecords:
                 self._allocations.withdraw(record)
         return self._allocations.under_release(resource, ids)
 
-    async def _keep(self, allocation: Allocation) -> None:
+    async def _keep(self, allocation: Allocation, given: Mapping[str, Given]) -> None:
         """Keep an allocation until it is released, if anybody is interested."""
         resource = self._resources[allocation.resource]
-        if not resource.owner.wants_release and not allocation.state:
+        if not resource.owner.wants_release and not allocation.state and not given:
             return
         record = AllocationRecord(
             uid=os.urandom(16).hex(),
             resource=allocation.resource,
             ids=tuple(sorted(allocation.ids)),
             state=check_state(allocation.state),
+            given=given,
         )
         resource.devices.update({device.id: device for device in allocation})
         self._allocations.add(record, time.monotonic())
+        if not resource.owner.wants_release:  # where nobody says what pods hold, these would pile up
+            for each in self._allocations.replaced(record):
+                self._allocations.released(each)
         await self._save(resource)
 
     def state(self, resource: str, ids: Sequence[str]) -> dict[str, Any]:
@@ -199,7 +230,7 @@ class AllocationRecords:
             self._allocations.restate(record, state)
             await self._save(self._resources[allocation.resource])
         elif record is None and state:
-            await self._keep(allocation)
+            await self._keep(allocation, {})
 
     def device(self, resource: str, device_id: str) -> Device | None:
         """Return a device as it was at Allocate; None: this process has not allocated it."""
@@ -272,6 +303,7 @@ class AllocationRecords:
                         ids=each.ids,
                         state=each.state,
                         is_seen=self._allocations.is_seen(each),
+                        given=each.given,
                         suspects=self._allocations.suspects(each),
                     )
                     for each in self._allocations.owed(resource.name)
@@ -279,9 +311,7 @@ class AllocationRecords:
             )
 
     def _adopt_soon(self, resource: _Resource) -> None:
-        owner = resource.owner
-        is_kept = resource.store is not None or owner.wants_release or owner.keeps_state
-        if self._tasks is not None and is_kept and not resource.is_adopting:
+        if self._tasks is not None and not resource.is_adopting:
             resource.is_adopting = True
             self._tasks.start_soon(self._adopt, resource)
 
@@ -290,10 +320,12 @@ class AllocationRecords:
         try:
             while (store := await self._store(resource)) is not None:
                 await self._adopt_once(resource, store)
+                resource.adopted.set()
                 if not store.has_neighbours:
                     return
                 await anyio.sleep(self._period)
         finally:
+            resource.adopted.set()
             resource.is_adopting = False
 
     async def _adopt_once(self, resource: _Resource, store: AllocationStore) -> None:

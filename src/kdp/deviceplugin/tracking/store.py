@@ -4,9 +4,11 @@ One JSON file for each resource and process, in a directory outside of the kubel
 file from the plugin directory)::
 
     {"version": 1, "resource": "example.com/widget",
-     "allocations": [{"uid": "6f…", "ids": ["w0"], "state": {}, "seen": false, "pods": [["default", "train-0"]]}]}
+     "allocations": [{"uid": "6f…", "ids": ["w0"], "state": {}, "seen": false, "pods": [["default", "train-0"]],
+                      "given": {"w0": {"nodes": ["/dev/widget0"], "identity": ""}}}]}
 
-``pods`` are those that may hold devices which no list has named, where they are known.
+``pods`` are those that may hold devices which no list has named, where they are known. ``given`` is what the container
+was given; see `Given`.
 
 * It is replaced atomically: a reader finds the old one or the new one, whole.
 * Its owner keeps it locked. A file that nobody has locked is a dead process's: the next process takes its allocations
@@ -32,6 +34,7 @@ import attrs
 
 from ...concurrency.threads import Worker, value_of
 from ...storage import files, locks, reading
+from ...supervision.given import Given
 from .allocations import AllocationRecord, Pod
 
 if TYPE_CHECKING:
@@ -55,16 +58,20 @@ class Saved:
     ids: tuple[str, ...]
     state: Mapping[str, Any]
     is_seen: bool
+    given: Mapping[str, Given] = attrs.field(factory=dict[str, Given])
     suspects: frozenset[Pod] | None = None
 
     def as_record(self, resource: str) -> AllocationRecord:
         """Return the allocation that was saved."""
-        return AllocationRecord(uid=self.uid, resource=resource, ids=self.ids, state=self.state, suspects=self.suspects)
+        return AllocationRecord(
+            uid=self.uid, resource=resource, ids=self.ids, state=self.state, given=self.given, suspects=self.suspects
+        )
 
     def as_json(self) -> dict[str, object]:
         """Return what the file says of it."""
         pods = {} if self.suspects is None else {"pods": sorted(self.suspects)}
-        return {"uid": self.uid, "ids": list(self.ids), "state": self.state, "seen": self.is_seen, **pods}
+        given = {"given": {device_id: each.as_json() for device_id, each in self.given.items()}} if self.given else {}
+        return {"uid": self.uid, "ids": list(self.ids), "state": self.state, "seen": self.is_seen, **pods, **given}
 
 
 class _Unreadable(ValueError):
@@ -184,6 +191,7 @@ class AllocationStore:
                     ids=tuple(sorted({str(i) for i in each["ids"]})),
                     state=dict(each["state"]),
                     is_seen=bool(each["seen"]),
+                    given={str(i): Given.of_json(saved) for i, saved in each.get("given", {}).items()},
                     suspects=frozenset((str(space), str(pod)) for space, pod in each["pods"])
                     if "pods" in each
                     else None,

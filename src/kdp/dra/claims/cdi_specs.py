@@ -1,5 +1,8 @@
 """The CDI spec of a claim: what a container gets that uses it, one file a claim.
 
+A claim's record has the nodes as they were declared; the file has them as they are at each discovery (`current`). A
+device that is not what the claim was given is not in it, so that no container starts with something else.
+
 Each device of the claim has what is its own; what the backend's ``allocate`` adds for a whole request, and variables
 that several devices join, go with the request's first device. A device that gives nothing has no name: runtimes refuse
 it.
@@ -25,11 +28,12 @@ import attrs
 
 from ...cdi import CdiDevice, CdiSpec, cdi_device_name
 from ...cdi.names import qualified
-from ...cdi.render import render_edits
+from ...cdi.render import declared, resolved
 from ...errors import InvalidValueError
 from ...model.claims import Claim, NetworkData
 from ...model.edits import ContainerEdits, Mount
 from ...storage.documents import parse_json
+from ...supervision.given import Given
 from .checkpoint import Answer, Record, SavedPart, part_of, typed
 
 if TYPE_CHECKING:
@@ -83,8 +87,9 @@ def render_part(
     joined_env: Iterable[str],
     metadata: Mount | None = None,
     network: Mapping[str, NetworkData] | None = None,
+    keeps_nodes: bool = False,
 ) -> Rendered:
-    """Return what a part of a claim gives to a container. Blocks for some stat(2) calls.
+    """Return what a part of a claim gives to a container, its nodes as declared. Blocks for some stat(2) calls.
 
     Args:
         claim: The claim.
@@ -96,6 +101,7 @@ def render_part(
         joined_env: Variables that belong to no single device.
         metadata: What mounts the request's metadata file; None: there is none.
         network: What ``allocate`` knows of network interfaces, by device id.
+        keeps_nodes: Whether the same edits stay for as long as the claim is prepared; otherwise they are made anew.
 
     Raises:
         InvalidValueError: A device node or a mount's source is not there, CDI cannot carry the edits, or ``network``
@@ -112,17 +118,18 @@ def render_part(
     owns = [_own(device.edits, edits, joined) for device in devices]
     found: list[CdiDevice] = []
     answers: list[Answer] = []
-    for position, (use, own) in enumerate(zip(part.uses, owns, strict=True)):
+    named = {node.host_path for node in edits.device_nodes} if keeps_nodes else ()
+    for position, (use, device, own) in enumerate(zip(part.uses, devices, owns, strict=True)):
         given = own
         if not position:
             described = ContainerEdits(mounts=() if metadata is None else [metadata])
             given = ContainerEdits.merge((("", own), ("", _rest(edits, owns)), ("the device metadata", described)))
-        spec = render_edits(given, host)
+        spec = declared(given)
         ids: list[str] = []
         if spec:
-            device = CdiDevice(name=_name(claim, use), edits=spec)
-            found.append(device)
-            ids.append(qualified(kind_of(driver), device.name))
+            name = _name(claim, use)
+            found.append(CdiDevice(name=name, edits=spec))
+            ids.append(qualified(kind_of(driver), name))
         ids += edits.cdi_devices if not position else ()
         answers.append(
             Answer(
@@ -132,6 +139,7 @@ def render_part(
                 cdi_ids=tuple(ids),
                 share_id=use.share_id,
                 network=interfaces.get(use.device_id, {}),
+                given=Given.of(device, named).as_json(),
             )
         )
     return Rendered(devices=tuple(found), answers=tuple(answers))
@@ -202,6 +210,30 @@ def spec_of(driver: str, claim: Claim, parts: Iterable[Part], devices: Sequence[
     }
     text = json.dumps(body, separators=(",", ":"))
     return CdiSpec(kind=kind_of(driver), devices=devices, annotations={f"{driver}/claim": text})
+
+
+def current(record: Record, spec: CdiSpec, known: Mapping[str, Device], host: Host) -> CdiSpec | None:
+    """Return a claim's spec as containers are to see it now; None: none of its devices may be given any more.
+
+    Blocks for a stat(2) a node.
+
+    Args:
+        record: The claim's record.
+        spec: Its spec, as declared.
+        known: The devices that there are, by id.
+        host: The node's files.
+    """
+    outdated = {
+        _name(record.claim, use)
+        for use, given in record.given
+        if use.device_id in known and given.fault(known[use.device_id]) is not None
+    }
+    devices = [
+        attrs.evolve(device, edits=resolved(device.edits, host))
+        for device in spec.devices
+        if device.name not in outdated
+    ]
+    return attrs.evolve(spec, devices=devices) if devices else None
 
 
 def record_of(spec: CdiSpec) -> Record | None:

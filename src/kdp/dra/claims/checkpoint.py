@@ -43,6 +43,7 @@ from ...errors import CheckpointError
 from ...model.claims import Claim
 from ...storage import files, locks, reading
 from ...storage.documents import parse_json
+from ...supervision.given import Given
 from ...supervision.held_claim import HeldClaim
 from .plan import Part, Use
 
@@ -96,6 +97,7 @@ class Answer:
         cdi_ids: What the container runtime is to add; may be none.
         share_id: Which share of it; "": it is not shared.
         network: What is known of its network interface, as the API has it; not a part of the answer itself.
+        given: What of the device its CDI spec names for good, as `Given` saves it; not a part of the answer, either.
     """
 
     request: str
@@ -104,6 +106,7 @@ class Answer:
     cdi_ids: tuple[str, ...] = ()
     share_id: str = ""
     network: Mapping[str, Any] = attrs.field(factory=dict[str, Any], hash=False)
+    given: Mapping[str, Any] = attrs.field(factory=dict[str, Any], hash=False)
 
 
 @final
@@ -117,8 +120,9 @@ class Record:
         boot_id: The boot of the node in which that was; "": unknown.
         parts: The calls of ``allocate``.
         devices: The answer to the kubelet.
-        spec: The CDI spec, as JSON has it; None: it needs none.
+        spec: The CDI spec, as JSON has it, with the nodes as they were declared; None: it needs none.
         config: The parameters that it was prepared with, as the API has them.
+        pod_claim: See `Plan.pod_claim`.
         more: Fields of a later version.
     """
 
@@ -129,12 +133,21 @@ class Record:
     devices: tuple[Answer, ...] = ()
     spec: Mapping[str, Any] | None = None
     config: tuple[Mapping[str, Any], ...] = ()
+    pod_claim: str = ""
     more: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
 
     @property
     def uses(self) -> tuple[Use, ...]:
         """The devices that the claim has."""
         return tuple(use for saved in self.parts for use in saved.part.uses)
+
+    @property
+    def given(self) -> tuple[tuple[Use, Given], ...]:
+        """What of each device its CDI spec names for good; empty while the claim is not prepared."""
+        if not self.is_complete:
+            return ()
+        pairs = zip(self.uses, self.devices, strict=True)
+        return tuple((use, Given.of_json(answer.given)) for use, answer in pairs if answer.given)
 
     @property
     def held(self) -> HeldClaim:
@@ -172,6 +185,7 @@ class Record:
             "devices": [attrs.asdict(device, recurse=False) for device in self.devices],
             "spec": self.spec,
             "config": list(self.config),
+            "pod_claim": self.pod_claim,
         }
         payload = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass")
         head = {
@@ -221,6 +235,7 @@ class Record:
             devices=tuple(typed(Answer, {**each, "cdi_ids": tuple(each["cdi_ids"])}) for each in body["devices"]),
             spec=spec,
             config=config,
+            pod_claim=str(body.get("pod_claim", "")),
             more={name: value for name, value in body.items() if name not in own},
         )
 
@@ -287,12 +302,17 @@ class Store:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.set_aside: list[str] = []
-        self._held: dict[str, HeldClaim] = {}
+        self._known: dict[str, Record] = {}
+
+    @property
+    def known(self) -> tuple[Record, ...]:
+        """The records, as far as this process has seen. It does not block."""
+        return tuple(dict(self._known).values())
 
     @property
     def held(self) -> tuple[HeldClaim, ...]:
         """The claims that have a record, as far as this process has seen. It does not block."""
-        return tuple(dict(self._held).values())
+        return tuple(record.held for record in self.known)
 
     def _file(self, uid: str) -> Path:
         return self.directory / f"{quote(uid, safe='')}.json"
@@ -316,7 +336,7 @@ class Store:
         except OSError as error:
             raise self._error(self.directory, "read", error) from None
         records = [record for record in map(self._read, found) if record is not None]
-        self._held = {record.claim.uid: record.held for record in records}
+        self._known = {record.claim.uid: record for record in records}
         return records
 
     def write(self, record: Record, *, must_last: bool = True) -> None:
@@ -334,7 +354,7 @@ class Store:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             sync: files.Sync = "name" if must_last and not file.exists() else "content"
             files.replace(file, record.encode(), sync=sync)
-            self._held[record.claim.uid] = record.held
+            self._known[record.claim.uid] = record
         except OSError as error:
             raise self._error(file, "written", error) from None
 
@@ -376,7 +396,7 @@ class Store:
                     shutil.rmtree(path)
                 else:
                     files.remove(path)
-            self._held.pop(uid, None)
+            self._known.pop(uid, None)
         except FileNotFoundError:
             return False
         except OSError as error:

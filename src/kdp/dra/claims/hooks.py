@@ -59,6 +59,16 @@ class ClaimHooks:
         self._late: set[str] = set()
         self._by_id: tuple[tuple[Device, ...], Mapping[str, Device]] = ((), {})
 
+    @property
+    def latest(self) -> Mapping[str, Device] | None:
+        """The devices of the last discovery, by id; None: there was none."""
+        found = self._supervisor.discovery.value.devices
+        return None if found is None else {device.id: device for device in found}
+
+    def judge_again(self) -> None:
+        """Have the devices judged anew: a claim has given some back."""
+        self._supervisor.judge_again()
+
     def overridden(self, hook: str) -> bool:
         """Return whether the backend has a hook of its own."""
         return self._supervisor.hooks.overridden(hook)
@@ -100,7 +110,9 @@ class ClaimHooks:
         def finish(edits: Any) -> tuple[Rendered, Mapping[str, Any]]:
             if not isinstance(edits, ContainerEdits):
                 raise InvalidValueError(f"it returned {edits!r}: must be kdp.ContainerEdits")
-            rendered = self._render(claim, saved.part, devices, edits, step.metadata, allocation.network)
+            rendered = self._render(
+                claim, saved.part, devices, edits, step.metadata, allocation.network, keeps_nodes=True
+            )
             return rendered, check_state(allocation.state)
 
         self._late.add(claim.uid)
@@ -164,6 +176,8 @@ class ClaimHooks:
         edits: ContainerEdits,
         metadata: Mount | None,
         network: Mapping[str, NetworkData] | None = None,
+        *,
+        keeps_nodes: bool = False,
     ) -> Rendered:
         return render_part(
             claim,
@@ -175,6 +189,7 @@ class ClaimHooks:
             joined_env=self._backend.joined_env,
             metadata=metadata,
             network=network,
+            keeps_nodes=keeps_nodes,
         )
 
     def _parameters(self, step: Release) -> Parameters:

@@ -45,7 +45,6 @@ from .parameters import Declared
 from .plan import Plan, plan_of, result_keys
 
 if TYPE_CHECKING:
-    from ...cdi import CdiSpec
     from ...model.claims import Claim
 
 
@@ -139,6 +138,7 @@ class Lifecycle:
             boot_id=self.boot_id,
             parts=self._parts(plan, before),
             config=plan.config,
+            pod_claim=plan.pod_claim,
             more={} if before is None else before.more,
         )
         if not self.allocates:
@@ -153,8 +153,8 @@ class Lifecycle:
                 record = record.with_part(position, attrs.evolve(saved, state=state))
                 if position + 1 < len(record.parts):  # the last one goes with "complete"
                     yield from steps.Save(plan.claim, record)
-        record, spec = self.completed(plan, record, rendered)
-        yield from steps.Complete(plan.claim, plan, record, spec)
+        record = self.completed(plan, record, rendered)
+        yield from steps.Complete(plan.claim, plan, record)
         return record.devices
 
     def _parts(self, plan: Plan, before: Record | None) -> tuple[SavedPart, ...]:
@@ -163,12 +163,12 @@ class Lifecycle:
             states = {saved.part: saved.state for saved in before.parts if not saved.is_released}
         return tuple(SavedPart(part=part, state=states.get(part, {})) for part in plan.parts)
 
-    def completed(self, plan: Plan, record: Record, rendered: Sequence[Rendered]) -> tuple[Record, CdiSpec | None]:
-        """Return record and CDI spec of a claim whose parts were all rendered; None: it needs no spec."""
+    def completed(self, plan: Plan, record: Record, rendered: Sequence[Rendered]) -> Record:
+        """Return the record of a claim whose parts were all rendered, with its CDI spec."""
         spec = spec_of(self.driver, plan.claim, plan.parts, [each for given in rendered for each in given.devices])
         answers = tuple(answer for given in rendered for answer in given.answers)
         saved = None if spec is None else spec.as_json()
-        return attrs.evolve(record, is_complete=True, devices=answers, spec=saved), spec
+        return attrs.evolve(record, is_complete=True, devices=answers, spec=saved)
 
     def _undo(self, record: Record) -> steps.Run[None]:
         claim = record.claim

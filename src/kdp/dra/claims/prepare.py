@@ -13,6 +13,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from ...cdi import CdiDirectory, CdiSpec, parse_spec
 from ...cluster.api import ApiError
 from ...concurrency.observable import Observable
@@ -22,14 +24,15 @@ from ...model.names import check_claim_uid
 from ...storage.room import why_no_file
 from ...supervision.findings import resource_of
 from . import steps
-from .cdi_specs import kind_of
+from .cdi_specs import current, kind_of
 from .checkpoint import Locks, Record, Store
 from .hooks import ClaimHooks
 from .jobs import Jobs, Outcome
-from .lifecycle import Lifecycle
+from .lifecycle import Lifecycle, State
 from .metadata import MetadataFiles
 from .orphans import Orphans
-from .plan import check_free
+from .parameters import Parameters
+from .plan import Plan, check_free
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from ...model.claims import Claim
     from ...model.devices import Device
     from ...model.edits import Mount
+    from ...supervision.given import Given
     from ...supervision.supervisor import Supervisor
     from .checkpoint import Answer
     from .plan import Part
@@ -96,6 +100,8 @@ class Preparer:
         self._statuses = statuses
         self._metadata = MetadataFiles(directory, driver=driver, host=host)
         self._has_metadata = metadata
+        self._host = host
+        self._meanings: Mapping[str, tuple[object, ...]] = {}
         self._hooks = ClaimHooks(driver, supervisor, host)
         self._lifecycle = Lifecycle(
             driver=driver,
@@ -211,11 +217,9 @@ class Preparer:
         return await self._hooks.devices()
 
     async def _restore(self, step: steps.Restore) -> None:
-        def restore() -> None:
-            if step.record.spec is not None:
-                self._write_spec(step.claim, _parsed(step.record.spec))
-
-        await offload(restore)
+        known = self._hooks.latest
+        if known is not None or not await offload(self._cdi.file(self._kind, step.claim.uid).exists):
+            await offload(lambda: self._write_spec(step.record, known or {}))
 
     async def _start(self, step: steps.Start) -> Mapping[Part, Mount]:
         def begin() -> None:
@@ -232,7 +236,8 @@ class Preparer:
     async def _complete(self, step: steps.Complete) -> None:
         if any(answer.network for answer in step.record.devices):
             await self._write_metadata(step)
-        await offload(lambda: self._write(step.record, step.spec))
+        known = self._hooks.latest or {}
+        await offload(lambda: self._write(step.record, known))
         self._log_prepared(step)
 
     async def _commit(self, step: steps.Commit) -> Record:
@@ -241,10 +246,10 @@ class Preparer:
 
         def commit() -> Record:
             self._check_free(step.record)
-            record, spec = self._lifecycle.completed(step.plan, step.record, self._hooks.render(step.record, known))
+            record = self._lifecycle.completed(step.plan, step.record, self._hooks.render(step.record, known))
             try:
                 # After a loss of power no container has a device: only a hook `released` must know of it then.
-                self._write(record, spec, must_last=self._lifecycle.releases)
+                self._write(record, known, must_last=self._lifecycle.releases)
             except CheckpointError:
                 with suppress(CdiWriteError):
                     self._cdi.remove_part(self._kind, step.claim.uid)
@@ -285,6 +290,7 @@ class Preparer:
     async def _forget(self, step: steps.Forget) -> None:
         claim = step.claim
         await offload(lambda: self._remove(claim))
+        self._hooks.judge_again()
         logger.info("%s: claim %s/%s (%s) is unprepared", self._driver, claim.namespace, claim.name, claim.uid)
         if self._history is not None:
             self._history.add("unprepared", self._driver, f"claim {claim.namespace}/{claim.name}")
@@ -295,16 +301,18 @@ class Preparer:
         others = (each for each in self._orphans.known() if each.claim.uid != record.claim.uid)
         check_free(record.uses, ((each.claim, each.uses) for each in others))
 
-    def _write(self, record: Record, spec: CdiSpec | None, *, must_last: bool = True) -> None:
+    def _write(self, record: Record, known: Mapping[str, Device], *, must_last: bool = True) -> None:
         """Write a claim's spec, and then its record."""
-        self._write_spec(record.claim, spec)
+        self._write_spec(record, known)
         self.store.write(record, must_last=must_last)
 
-    def _write_spec(self, claim: Claim, spec: CdiSpec | None) -> None:
+    def _write_spec(self, record: Record, known: Mapping[str, Device]) -> None:
+        """Write a claim's spec as it is to be seen now, of these devices."""
+        spec = None if record.spec is None else current(record, _parsed(record.spec), known, self._host)
         if spec is None:
-            self._cdi.remove_part(self._kind, claim.uid)
+            self._cdi.remove_part(self._kind, record.claim.uid)
         else:
-            self._cdi.write(spec, claim.uid)
+            self._cdi.write(spec, record.claim.uid)
 
     async def _write_metadata(self, step: steps.Start | steps.Complete) -> Mapping[Part, Mount]:
         if not self._has_metadata:
@@ -334,6 +342,79 @@ class Preparer:
                 text = f"{what} cannot be written in {directory} ({why}); mount it writable"
                 found[name] = f"no claim can be prepared: {text}"
         return found
+
+    # -- what a spec means later ---------------------------------------------------------------------------------------
+
+    def outdated(self, devices: Iterable[Device]) -> dict[str, str]:
+        """Return why devices are not what the claims that have them were given, by device id. It does not block."""
+        given: dict[str, list[Given]] = {}
+        for record in self.store.known:
+            if self._lifecycle.state_of(record) is State.PREPARED:
+                for use, each in record.given:
+                    given.setdefault(use.device_id, []).append(each)
+        found: dict[str, str] = {}
+        for device in devices if given else ():
+            faults = (each.fault(device) for each in given.get(device.id, ()))
+            if (fault := next((fault for fault in faults if fault is not None), None)) is not None:
+                found[device.id] = fault
+        return found
+
+    async def renew(self) -> None:
+        """Write the specs of prepared claims anew where what they mean has changed. Called after each discovery.
+
+        A runtime reads them at each start of a container. What cannot be written is logged, and tried again.
+        """
+        known = self._hooks.latest
+        if known is None:
+            return
+        records = [each for each in self.store.known if self._lifecycle.state_of(each) is State.PREPARED]
+        meanings = await offload(lambda: {each.claim.uid: self._meaning(each, known) for each in records})
+        for uid, meaning in meanings.items():
+            if self._meanings.get(uid) == meaning:
+                continue
+            try:
+                async with self._locks.claim(uid):
+                    await offload(partial(self._renew, uid, known))
+            except KdpError as error:
+                logger.warning("%s: the CDI file of claim %s is outdated: %s", self._driver, uid, sentence(error))
+                self.doubts.set(None)
+                meanings[uid] = ()
+        self._meanings = meanings
+
+    def _meaning(self, record: Record, known: Mapping[str, Device]) -> tuple[object, ...]:
+        """Return what a claim's spec is made of that can change: its devices, and what their nodes are."""
+        devices = [known[use.device_id] for use in record.uses if use.device_id in known]
+        spec = None if record.spec is None else current(record, _parsed(record.spec), known, self._host)
+        return (spec, *((device.edits, device.identity) for device in devices))
+
+    def _renew(self, uid: str, known: Mapping[str, Device]) -> None:
+        record = self.store.read(uid)
+        if record is None or self._lifecycle.state_of(record) is not State.PREPARED:
+            return  # another process was quicker
+        is_same = all(
+            use.device_id in known and not given.is_other_hardware(known[use.device_id]) for use, given in record.given
+        )
+        if is_same and all(use.device_id in known for use in record.uses) and not self._hooks.overridden("allocate"):
+            renewed = self._rendered_anew(record, known)
+            if renewed != record:
+                self.store.write(renewed, must_last=False)
+                record = renewed
+        self._write_spec(record, known)
+
+    def _rendered_anew(self, record: Record, known: Mapping[str, Device]) -> Record:
+        """Return a claim's record as a Prepare would make it of the devices as they are, for the same hardware."""
+        plan = Plan(
+            claim=record.claim,
+            parts=tuple(saved.part for saved in record.parts),
+            parameters=Parameters(),
+            config=record.config,
+            pod_claim=record.pod_claim,
+        )
+        mounts = self._metadata.write(plan, known, record.devices) if self._has_metadata else {}
+        rendered = [self._hooks.rendered(record.claim, part, known, mounts.get(part)) for part in plan.parts]
+        renewed = self._lifecycle.completed(plan, record, rendered)
+        answers = zip(renewed.devices, record.devices, strict=True)
+        return attrs.evolve(renewed, devices=tuple(attrs.evolve(new, given=old.given) for new, old in answers))
 
     # -- what was left behind ------------------------------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ from typing import Any, Generic, TypeAlias, TypeVar, final
 
 import attrs
 
-from ...cdi import CdiSpec
 from ...model.claims import Claim
 from ...model.devices import Device
 from ...model.edits import Mount
@@ -128,13 +127,11 @@ class Complete(Step[None]):
 
     Attributes:
         plan: What was done.
-        record: What to save.
-        spec: What to write; None: the claim needs none.
+        record: What to save, with the spec.
     """
 
     plan: Plan
     record: Record
-    spec: CdiSpec | None
 
 
 @final

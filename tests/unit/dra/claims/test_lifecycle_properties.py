@@ -198,9 +198,7 @@ class Life(RuleBasedStateMachine):
         self.given |= parts
         self.owed |= parts
         self.has_spec = True
-        record, _ = self.lifecycle.completed(
-            step.plan, step.record, [rendered(part) for part in sorted(parts, key=str)]
-        )
+        record = self.lifecycle.completed(step.plan, step.record, [rendered(part) for part in sorted(parts, key=str)])
         self.write(record)
         return record
 

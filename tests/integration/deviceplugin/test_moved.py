@@ -1,0 +1,137 @@
+"""Hardware that comes back under another number while pods hold it.
+
+The kubelet keeps Allocate's reply and gives it again at each start of a container. Rebuilt from public reports.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from typing_extensions import override
+
+import kdp
+from kdp.deviceplugin.cdi import CdiOptions
+from kdp.testing import AdmissionError, Pod, SimulatedKubelet, SysfsTree
+
+from .helpers import RESOURCE, Widgets, connected, until
+from .test_release import QUICK
+
+
+class Adapters(Widgets):
+    """Adapters by the links below ``/dev/by-id``; with ``numbers`` it names what they lead to."""
+
+    poll_interval = 0.05
+
+    def __init__(self, tree: SysfsTree, *, numbers: bool = False) -> None:
+        super().__init__()
+        self.host = tree.host
+        self._tree = tree
+        self._numbers = numbers
+        for number in (0, 1):
+            tree.stand_in(f"/dev/adapter{number}", major=240, minor=number)
+        self.plug(A=0, B=1)
+
+    def plug(self, **numbers: int) -> None:
+        """Have the adapters under these numbers."""
+        for name, number in numbers.items():
+            if self.host.exists(f"/dev/by-id/{name}"):
+                self._tree.remove(f"/dev/by-id/{name}")
+            self._tree.link(f"/dev/by-id/{name}", f"/dev/adapter{number}")
+
+    @override
+    def discover(self) -> Iterable[kdp.Device]:
+        for link in sorted(self.host.glob("/dev/by-id/*")):
+            path = self.host.resolve(link) if self._numbers else link
+            yield kdp.Device(id=link[-1], edits=kdp.ContainerEdits.of_node(path))
+
+
+def list_of(directory: Path) -> list[Path]:
+    return sorted(directory.glob("*.json"))
+
+
+async def starts_with(kubelet: SimulatedKubelet, backend: Adapters, pod: str) -> str:
+    """Start a pod's container again; return what it gets."""
+    reply = (await kubelet.start_container(pod)).reply
+    return backend.host.resolve(reply.devices[0].host_path)
+
+
+async def test_the_target_of_a_link_was_frozen_in_the_reply(kubelet: SimulatedKubelet, tmp_path: Path) -> None:
+    """Two adapters came back under each other's number: each pod had the other's, and both were Healthy."""
+    backend = Adapters(SysfsTree(tmp_path))
+    async with connected(kubelet, backend, pace=QUICK, host=backend.host):
+        pods = [await kubelet.admit(Pod.asking({RESOURCE: 1})) for _ in "AB"]
+        backend.plug(A=1, B=0)
+        for pod in pods:
+            [held] = pod.devices(RESOURCE)
+            assert await starts_with(kubelet, backend, pod.pod) == backend.host.resolve(f"/dev/by-id/{held}")
+
+
+async def test_a_number_that_moved_was_listed_healthy(kubelet: SimulatedKubelet, tmp_path: Path) -> None:
+    """Where there is no link, nothing mends the reply: the device is Unhealthy until its pod is gone."""
+    backend, state = Adapters(SysfsTree(tmp_path / "node"), numbers=True), tmp_path / "state"
+    reason = "is /dev/adapter1 now; the pod was given /dev/adapter0; delete the pod"
+    async with connected(kubelet, backend, pace=QUICK, host=backend.host, state_dir=state) as manager:
+        pod = await kubelet.admit(Pod.asking({RESOURCE: 2}))
+        backend.plug(A=1, B=0)
+        await kubelet.until(allocatable={RESOURCE: 0})
+        assert manager.status().resources[RESOURCE].faults["A"].reason == reason
+    backend = Adapters(SysfsTree(tmp_path / "node"), numbers=True)
+    backend.plug(A=1, B=0)
+    async with connected(kubelet, backend, pace=QUICK, host=backend.host, state_dir=state) as manager:
+        assert not any(d.health.is_healthy for d in manager.status().resources[RESOURCE].listed.values())
+        with pytest.raises(AdmissionError):
+            await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        await kubelet.delete(pod.pod)
+        await kubelet.until(allocatable={RESOURCE: 2})
+        assert not list_of(state)
+        again = await kubelet.admit(Pod.asking({RESOURCE: 2}))
+        assert {node.host_path for node in again.reply("main").devices} == {"/dev/adapter0", "/dev/adapter1"}
+
+
+async def test_a_number_that_moves_back_is_healthy_again(kubelet: SimulatedKubelet, tmp_path: Path) -> None:
+    backend = Adapters(SysfsTree(tmp_path), numbers=True)
+    async with connected(kubelet, backend, pace=QUICK, host=backend.host):
+        await kubelet.admit(Pod.asking({RESOURCE: 2}))
+        backend.plug(A=1, B=0)
+        await kubelet.until(allocatable={RESOURCE: 0})
+        backend.plug(A=0, B=1)
+        await kubelet.until(allocatable={RESOURCE: 2})
+
+
+async def test_a_cdi_file_named_the_targets_of_before(kubelet: SimulatedKubelet, tmp_path: Path) -> None:
+    backend, cdi = Adapters(SysfsTree(tmp_path / "node")), tmp_path / "cdi"
+
+    def written() -> dict[str, str]:
+        [file] = cdi.iterdir()
+        devices = json.loads(file.read_text())["devices"]
+        return {each["name"]: each["containerEdits"]["deviceNodes"][0]["hostPath"] for each in devices}
+
+    options = CdiOptions(directory=cdi, only=True)
+    async with connected(kubelet, backend, pace=QUICK, host=backend.host, cdi=options):
+        assert written() == {"A": "/dev/adapter0", "B": "/dev/adapter1"}
+        backend.plug(A=1, B=0)
+        await until(lambda: written() == {"A": "/dev/adapter1", "B": "/dev/adapter0"})
+
+
+async def test_an_id_that_came_to_mean_other_hardware(kubelet: SimulatedKubelet, tmp_path: Path) -> None:
+    """The node's name stays with the number: only the backend knows that it is another card now."""
+
+    def card(serial: str) -> kdp.Device:
+        return kdp.Device(id="w0", identity=f"serial {serial}", edits=kdp.ContainerEdits.of_node("/dev/null"))
+
+    backend = Widgets(card("1"))
+    options = CdiOptions(directory=tmp_path, only=True)
+    async with connected(kubelet, backend, pace=QUICK, cdi=options) as manager:
+        pod = await kubelet.admit(Pod.asking({RESOURCE: 1}))
+        backend.devices = [card("2")]
+        (await backend.report()).rescan()
+        await kubelet.until(allocatable={RESOURCE: 0})
+        said = "is other hardware now (serial 2); the pod was given serial 1; delete the pod"
+        assert manager.status().resources[RESOURCE].faults["w0"].reason == said
+        assert not list_of(tmp_path)  # the container does not start
+        await kubelet.delete(pod.pod)
+        await kubelet.until(allocatable={RESOURCE: 1})
+        assert list_of(tmp_path)
