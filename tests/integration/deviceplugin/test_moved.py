@@ -52,7 +52,7 @@ def list_of(directory: Path) -> list[Path]:
     return sorted(directory.glob("*.json"))
 
 
-async def starts_with(kubelet: SimulatedKubelet, backend: Adapters, pod: str) -> str:
+async def starts_with(kubelet: SimulatedKubelet, backend: Adapters, pod: Pod) -> str:
     """Start a pod's container again; return what it gets."""
     reply = (await kubelet.start_container(pod)).reply
     return backend.host.resolve(reply.devices[0].host_path)

@@ -101,10 +101,10 @@ async def _read(reader: asyncio.StreamReader) -> Asked:
 async def served() -> AsyncGenerator[HttpServer]:
     """Serve on a port of this machine."""
     made = HttpServer()
-    tasks: set[asyncio.Task[None]] = set()
+    tasks: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        tasks.add(asyncio.create_task(made.serve(reader, writer)))
+        tasks[asyncio.create_task(made.serve(reader, writer))] = writer
 
     server = await asyncio.start_server(serve, "127.0.0.1")
     made.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -112,6 +112,7 @@ async def served() -> AsyncGenerator[HttpServer]:
         yield made
     finally:
         server.close()
-        for task in tasks:
+        for task, writer in tasks.items():
             task.cancel()
+            writer.transport.abort()  # a task that has not begun closes nothing, and nobody may read what is left
         await asyncio.gather(*tasks, return_exceptions=True)
