@@ -4,7 +4,8 @@ It knows neither the kubelet nor claims.
 
 `CdiSpec` and its parts are the model, checked on construction and written in the lowest version that carries it;
 `render` makes a device's part of it from `kdp.ContainerEdits`; `CdiDirectory` writes files that a runtime never sees
-half; `names` turns resources and device ids into CDI's names and back.
+half; `names` turns resources and device ids into CDI's names and back. `check_spec` judges anybody's spec as
+runtimes do, and `CdiRegistry` says of a device on the node whether a runtime can give it to a container.
 
 Source of all rules: the Container Device Interface specification 1.1.0 (tags.cncf.io/container-device-interface,
 SPEC.md), and what containerd 1.7 and 2.x do with it (docs/how-to/use-cdi.md).

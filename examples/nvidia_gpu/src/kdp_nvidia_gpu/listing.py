@@ -18,6 +18,8 @@ from .strategies import edits_of, name_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
+    from kdp.cdi import CdiRegistry
+
     from .gpus import Gpu
     from .mig import Instance
     from .options import Options
@@ -31,7 +33,7 @@ class Listing:
         host: The node's files.
         options: The admin's.
         gpus: As they are now.
-        cdi: The devices that the node's CDI specs describe; None: nobody needs them.
+        cdi: The node's CDI devices; None: nobody needs them.
         common: Attributes that are the same for all.
 
     Attributes:
@@ -44,7 +46,7 @@ class Listing:
         options: Options,
         gpus: list[Gpu],
         *,
-        cdi: frozenset[str] | None,
+        cdi: CdiRegistry | None,
         common: Mapping[str, Any],
     ) -> None:
         self._options = options
@@ -161,8 +163,7 @@ class Listing:
             problem = self._channels.absent
         if problem is None and self._cdi is not None:
             name = f"{options.cdi_kind}={name_of(gpu, instance, options)}"
-            if name not in self._cdi:
-                problem = f"no CDI spec of the node describes {name}; run nvidia-ctk cdi generate"
+            problem = self._cdi.problem(name, "run nvidia-ctk cdi generate")
         resource = options.resource
         if instance is not None and options.mig == "mixed":
             resource = options.mig_resource(str(instance.profile))
