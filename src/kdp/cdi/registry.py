@@ -1,8 +1,8 @@
 """What a container runtime makes of the CDI specs on the node: which devices there are, and why one is not.
 
 Rules: the Container Device Interface specification 1.1.0, and ``cache.go`` of the reference library. Only ``.json`` and
-``.yaml`` files directly in the two directories count. A device in ``/var/run/cdi`` replaces one in ``/etc/cdi``. A device
-that two files of one directory have is in none. A file that is refused has no device.
+``.yaml`` files directly in the two directories count. A device in ``/var/run/cdi`` replaces one in ``/etc/cdi``. If two
+files of one directory have a device, it is in none. A file that is refused has no device.
 
 Three things are refused that the library takes, since nobody writes them: a tag, the merge key ``<<``, and text behind
 the first document.
