@@ -22,6 +22,22 @@ def _resources(devices: dict[str, kdp.Device]) -> dict[str, list[str]]:
     return resources
 
 
+@pytest.mark.parametrize(("driver", "version"), [("580.159.03.1", "580.159.3"), ("open-580", None)])
+def test_a_driver_whose_version_is_not_semantic_leaves_all_gpus_listed(
+    make: Make, driver: str, version: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, backend = make(NvmlState(driver=driver))
+    with opened(backend):
+        for _ in range(2):
+            devices = backend.discover()
+            assert [device.attributes.get("driverVersion") for device in devices] == [
+                version and kdp.Version(version)
+            ] * 2
+    assert caplog.messages.count(
+        f"driver version {driver!r}: begins with no number; devices have no attribute for it"
+    ) == (version is None)
+
+
 def test_two_gpus(make: Make) -> None:
     _, backend = make(NvmlState(gpus=(GpuState(), GpuState(numa_node=1, minor=5))))
     devices = found(backend)
