@@ -40,7 +40,7 @@ from ..model.spelling import slips_in
 from ..startup import shown
 from .backend_validation import check_attributes
 from .device_nodes import DeviceNodes
-from .findings import Findings, checked_devices, resource_of, static_resources
+from .findings import Findings, checked_devices, clashing_variable, resource_of, static_resources
 from .hooks import Hooks
 from .lifecycle import Lifecycle
 from .links import ask_links, follow_links
@@ -193,6 +193,7 @@ class Supervisor:
         self._nodes = DeviceNodes(host)
         self._opened_scope: anyio.CancelScope | None = None
         self._backoff = Backoff()
+        self._compared: set[str] = set()
 
     # -- what others ask for -------------------------------------------------------------------------------------------
 
@@ -357,6 +358,16 @@ class Supervisor:
         if self._nodes.follow(found.devices):  # nobody told what happened to them since they were looked at
             found = attrs.evolve(found, faults=self._nodes.faults(found.devices))
         self._publisher.take(found)
+        resources = {resource_of(device, self.backend) for device in found.devices}
+        if len(resources) > 1 and resources != self._compared:
+            self._compared = resources
+            if (clash := clashing_variable(found.devices, self.backend)) is not None:
+                logger.warning(
+                    "%s: %s and %s set environment variable %s to different values; a container that asks for both "
+                    "gets one of them; name the variable by its resource, or give device nodes, mounts, or CDI names",
+                    self.label,
+                    *clash,
+                )
 
     # -- events --------------------------------------------------------------------------------------------------------
 
