@@ -71,6 +71,11 @@ class Listing:
             return [self._device(gpu, None, "it is in MIG mode; set mig=mixed or mig=single, or turn MIG off")]
         if self._options.mps:
             problem = self._mps or mps.client_problem(gpu, self._options.mps)
+            if gpu.problem is None and gpu.facts.memory_mib is None:
+                self.complaints.append(
+                    f"{gpu.uuid}: the driver does not tell its memory, as of a GPU without memory of its own, so its "
+                    f"{self._options.mps} parts have no limit of memory: one container can take all of it"
+                )
             return [self._device(gpu, None, problem, part=part) for part in range(self._options.mps)]
         if not gpu.is_mig:
             return [self._device(gpu, None, mixed_up)]
