@@ -168,6 +168,7 @@ class NvidiaGpu(kdp.DeviceBackend):
             if self._lacks_hardware():
                 raise kdp.NoHardware(f"no NVIDIA GPU is on this node's PCI bus ({error})") from None
             raise
+        self._scanner.renew()
         try:
             self._check_node()
         except kdp.NotReady:

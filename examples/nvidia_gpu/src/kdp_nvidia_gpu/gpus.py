@@ -1,5 +1,6 @@
-"""What GPUs are there, as NVML and sysfs tell it. What never changes of a GPU is asked once.
+"""What GPUs are there, as NVML and sysfs tell it.
 
+What does not change of a GPU while the driver is loaded is asked once.
 Count, handle and UUID are all that we cannot do without; a GPU that refuses any other question is listed all the same.
 """
 
@@ -55,7 +56,7 @@ _BRANDS: dict[int | None, str] = {
 
 @attrs.frozen(kw_only=True)
 class _Facts:
-    """What of a GPU never changes; None: NVML does not say.
+    """What of a GPU does not change while the driver is loaded; None: NVML does not say.
 
     Attributes:
         uuid: Its UUID.
@@ -96,7 +97,7 @@ class Gpu:
 
     Attributes:
         index: Its number, which may be another after a reboot.
-        facts: What never changes of it.
+        facts: What does not change of it while the driver is loaded.
         is_mig: Whether it is in MIG mode; None: it has not said so yet, and is lost.
         instances: Its MIG instances.
         problem: Why it cannot be used; None: it can.
@@ -180,6 +181,10 @@ class Scanner:
         self._seen: dict[int, Gpu] = {}
         self._told: set[int | str] = set()
         self._instances: dict[str, Instance] = {}
+
+    def renew(self) -> None:
+        """Ask each GPU for its facts again: a driver that was loaded anew numbers its device nodes anew."""
+        self._facts.clear()
 
     def versions(self) -> dict[str, kdp.Version]:
         """Return the versions of the driver and of the CUDA that it brings, as far as NVML says."""

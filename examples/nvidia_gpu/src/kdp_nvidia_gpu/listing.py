@@ -179,6 +179,7 @@ class Listing:
         return kdp.Device(
             id=uuid if part is None else f"{uuid}/{part}",
             unit=gpu.uuid,
+            identity=self._identity(gpu, instance),
             resource=resource,
             health=kdp.Health.healthy() if problem is None else kdp.Health.unhealthy(problem),
             numa_nodes=gpu.facts.numa_nodes,
@@ -188,12 +189,22 @@ class Listing:
             handle=gpu,
         )
 
+    def _identity(self, gpu: Gpu, instance: Instance | None) -> str:
+        """Return the numbers by which a container has the GPU: a driver that is loaded anew may give them to others."""
+        numbers: list[str] = []
+        if self._options.naming == "index" and self._options.strategies != ("device-nodes",):
+            numbers.append(f"index {name_of(gpu, instance, self._options)}")
+        if self._nodes is not None:
+            numbers.append(f"minor number {gpu.facts.minor}")
+        return ", ".join(numbers)
+
     def _partition(self, gpu: Gpu, part: Partition) -> kdp.Device:
         instance = part.as_instance()
         problem = gpu.problem or (self._channels.absent if self._options.imex_required else None)
         return kdp.Device(
             id=f"{gpu.uuid}/{part.name}",
             unit=gpu.uuid,
+            identity=self._identity(gpu, None),
             resource=self._options.mig_resource(part.profile),
             health=kdp.Health.healthy() if problem is None else kdp.Health.unhealthy(problem),
             numa_nodes=gpu.facts.numa_nodes,
