@@ -85,6 +85,24 @@ def test_cdi_wants_a_spec_and_sees_when_it_comes_and_gets_old(make_node: MakeNod
         assert not [d.id for d in backend.discover() if d.health.is_healthy]
 
 
+def test_a_spec_that_gives_a_gpu_another_ones_node_makes_it_unhealthy(make: Make) -> None:
+    """As after a new start of the driver, when nobody has written the spec anew."""
+    node, backend = make(strategies=["cdi"])
+    spec = {
+        "cdiVersion": "0.5.0",
+        "kind": "nvidia.com/gpu",
+        "containerEdits": {"deviceNodes": [{"path": "/dev/nvidiactl"}]},
+    }
+    gpus = [{"name": GPU(n), "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia0"}]}} for n in (0, 1)]
+    node.tree.write("/etc/cdi/nvidia.json", json.dumps({**spec, "devices": gpus}))
+    devices = found(backend)
+    assert devices[GPU(0)].health.is_healthy
+    assert devices[GPU(1)].health.reason == (
+        f"the CDI spec gives nvidia.com/gpu={GPU(1)} the device node /dev/nvidia0 of another GPU; run nvidia-ctk cdi "
+        "generate"
+    )
+
+
 def test_an_instance_whose_name_is_none_for_cdi_leaves_the_others_listed(make: Make) -> None:
     """As that of a driver before 470."""
     old = MigState(index=0, uuid=f"MIG-{GPU(1)}/7/0")

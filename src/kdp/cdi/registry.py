@@ -93,13 +93,24 @@ class CdiRegistry:
         if file is None:
             refusal = self._refusal(name.partition("=")[0])
             return f"no CDI spec of the node describes {name}{refusal}; {remedy}"
-        assert file.spec is not None  # it has a device
+        for node in self._nodes(name):
+            if (fault := self._node_fault(node)) is not None:
+                return f"{file.path}: {fault}, so no container with {name} starts; {remedy}"
+        return None
+
+    def device_nodes(self, name: str) -> list[str]:
+        """Return the device nodes that a container with this device gets, as paths of the node."""
+        return [_host_path(node) for node in self._nodes(name)]
+
+    def _nodes(self, name: str) -> list[dict[str, Any]]:
+        file = self._devices.get(name)
+        if file is None or file.spec is None:
+            return []
+        found: list[dict[str, Any]] = [*file.spec["containerEdits"]["deviceNodes"]]
         for device in file.spec["devices"]:
             if device["name"] == name.partition("=")[2]:
-                for node in (*file.spec["containerEdits"]["deviceNodes"], *device["containerEdits"]["deviceNodes"]):
-                    if (fault := self._node_fault(node)) is not None:
-                        return f"{file.path}: {fault}, so no container with {name} starts; {remedy}"
-        return None
+                found += device["containerEdits"]["deviceNodes"]
+        return found
 
     def _refusal(self, kind: str) -> str:
         """Return which file with this kind is refused, and why; the other files are not to blame."""
@@ -136,7 +147,7 @@ class CdiRegistry:
 
     def _node_fault(self, node: Mapping[str, Any]) -> str | None:
         """Return why the runtime cannot make a device node; None: it can, or it is on a part that we do not see."""
-        path, type_ = node["hostPath"] or node["path"], node["type"]
+        path, type_ = _host_path(node), node["type"]
         if type_ == "p" or (type_ and node["major"]):
             return None  # the runtime need not look
         if not self._host.is_directory("/dev" if path.startswith("/dev/") else posixpath.dirname(path)):
@@ -152,6 +163,11 @@ class CdiRegistry:
         if type_ not in ("", letter):
             return f"{path} is a device node of type {letter}, and the spec says {type_}"
         return None
+
+
+def _host_path(node: Mapping[str, Any]) -> str:
+    path: str = node["hostPath"] or node["path"]
+    return path
 
 
 def _names(file: _File) -> list[str]:

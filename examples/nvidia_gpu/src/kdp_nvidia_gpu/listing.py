@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import posixpath
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from .mig import Instance
     from .options import Options
     from .partitions import Partition
+
+
+_GPU_NODE = re.compile("nvidia[0-9]+")
 
 
 class Listing:
@@ -168,7 +173,7 @@ class Listing:
             problem = self._channels.absent
         if problem is None and self._cdi is not None:
             name = f"{options.cdi_kind}={name_of(gpu, instance, options)}"
-            problem = self._cdi.problem(name, "run nvidia-ctk cdi generate")
+            problem = self._cdi.problem(name, "run nvidia-ctk cdi generate") or self._stale_spec(gpu, name)
         resource = options.resource
         if instance is not None and options.mig == "mixed":
             resource = options.mig_resource(str(instance.profile))
@@ -188,6 +193,16 @@ class Listing:
             capacity=_capacity(gpu, instance),
             handle=gpu,
         )
+
+    def _stale_spec(self, gpu: Gpu, name: str) -> str | None:
+        """Return which other GPU's device node a CDI spec names, since the driver has numbered its nodes anew."""
+        assert self._cdi is not None  # it has the name
+        own = f"nvidia{gpu.facts.minor}"
+        for path in self._cdi.device_nodes(name):
+            node = posixpath.basename(path)
+            if gpu.facts.minor is not None and _GPU_NODE.fullmatch(node) and node != own:
+                return f"the CDI spec gives {name} the device node {path} of another GPU; run nvidia-ctk cdi generate"
+        return None
 
     def _identity(self, gpu: Gpu, instance: Instance | None) -> str:
         """Return the numbers by which a container has the GPU: a driver that is loaded anew may give them to others."""
