@@ -2,26 +2,37 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
+import pytest
+
+from kdp import startup
 from kdp.startup import collections_off
 
 PACKAGES = ["kdp", "kdp.allocation", "kdp.cdi", "kdp.hardware"]
 
 
-def test_each_name_of_a_stub_loads_and_is_listed() -> None:
-    """A line of a stub in another form would be there for type checkers only."""
+def test_each_name_of_a_package_loads_and_is_listed() -> None:
     for package in PACKAGES:
         loaded = importlib.import_module(package)
         for name in loaded.__all__:
             assert getattr(loaded, name) is vars(loaded)[name], "the second time it costs nothing"
             assert name in dir(loaded)
-        assert loaded.__file__ is not None
-        lines = Path(loaded.__file__).with_suffix(".pyi").read_text().splitlines()
-        imports = [line for line in lines if "import" in line and "__future__" not in line]
-        assert len(imports) == len(loaded.__all__)
+        with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'nothing'"):
+            _ = loaded.nothing
+
+
+def test_kdp_is_imported_from_a_zip_archive(tmp_path: Path) -> None:
+    with zipfile.PyZipFile(f"{tmp_path}/kdp.zip", "w") as archive:
+        archive.writepy(os.fspath(Path(startup.__file__).parent))
+    code = "import kdp, kdp.hardware; print(kdp.__file__, kdp.Device(id='a').id, kdp.hardware.Host, sep='|')"
+    environment = {**os.environ, "PYTHONPATH": os.fspath(tmp_path / "kdp.zip")}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{tmp_path}/kdp.zip/kdp/__init__.pyc|a|<class 'kdp.hardware.host.Host'>\n"
 
 
 def test_a_name_that_is_not_used_loads_nothing() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -20,6 +21,22 @@ def _resources(devices: dict[str, kdp.Device]) -> dict[str, list[str]]:
     for device in devices.values():
         resources.setdefault(str(device.resource), []).append(device.id)
     return resources
+
+
+@pytest.mark.parametrize(("driver", "version"), [("580.159.03.1", "580.159.3"), ("open-580", None)])
+def test_a_driver_whose_version_is_not_semantic_leaves_all_gpus_listed(
+    make: Make, driver: str, version: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, backend = make(NvmlState(driver=driver))
+    with opened(backend):
+        for _ in range(2):
+            devices = backend.discover()
+            assert [device.attributes.get("driverVersion") for device in devices] == [
+                version and kdp.Version(version)
+            ] * 2
+    assert caplog.messages.count(
+        f"driver version {driver!r}: begins with no number; devices have no attribute for it"
+    ) == (version is None)
 
 
 def test_two_gpus(make: Make) -> None:
@@ -166,6 +183,35 @@ def test_a_lost_gpu_stays_listed_with_the_reason_and_comes_back(make: Make) -> N
         assert [device.health.reason for device in lost] == [None, "it is lost: GPU is lost (NVML error 15)"]
         node.change(1, is_lost=False)
         assert [*backend.discover()] == before
+
+
+def test_a_driver_that_numbers_its_nodes_anew_is_asked_again(make: Make) -> None:
+    """The GPU's pod had /dev/nvidia0, which is another GPU's now, and so would the next one."""
+    node, backend = make(NvmlState(gpus=(GpuState(minor=0), GpuState(minor=1))))
+    before = found(backend)
+    node.set(NvmlState(gpus=(GpuState(minor=1), GpuState(minor=0))))
+    after = found(backend)
+    for index in (0, 1):
+        old, new = before[GPU(index)], after[GPU(index)]
+        assert [each.edits.device_nodes[-1].host_path for each in (old, new)] == [
+            f"/dev/nvidia{index}",
+            f"/dev/nvidia{1 - index}",
+        ]
+        assert (old.identity, new.identity) == (f"minor number {index}", f"minor number {1 - index}")
+
+
+@pytest.mark.parametrize(
+    ("options", "identity"),
+    [
+        ({"strategies": ["envvar", "cdi"]}, ""),
+        ({"strategies": ["cdi"], "naming": "index"}, "index 1"),
+        ({"strategies": ["device-nodes"], "naming": "index"}, "minor number 5"),
+        ({"strategies": ["envvar", "device-nodes"], "naming": "index"}, "index 1, minor number 5"),
+    ],
+)
+def test_numbers_that_a_container_is_given_are_the_identity(make: Make, options: dict[str, Any], identity: str) -> None:
+    _, backend = make(NvmlState(gpus=(GpuState(), GpuState(minor=5))), nvidia_runtime=True, **options)
+    assert found(backend)[GPU(1)].identity == identity
 
 
 def test_a_lost_gpu_is_not_taken_for_one_that_has_its_index_no_longer(

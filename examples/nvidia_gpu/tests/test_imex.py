@@ -49,8 +49,9 @@ def test_by_each_strategy(make: Make) -> None:
 def test_by_cdi_the_spec_must_describe_them(make_node: MakeNode) -> None:
     node = make_node()
     backend = NvidiaGpu(node.host, strategies=["cdi"], imex_channels=[0], imex_required=True)
-    names = [{"name": name} for name in (GPU(0), GPU(1))]
-    node.tree.write("/var/run/cdi/nvidia.json", json.dumps({"kind": "nvidia.com/gpu", "devices": names}))
+    spec = {"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu"}
+    gpus = [{"name": name, "containerEdits": {"env": ["A=1"]}} for name in (GPU(0), GPU(1))]
+    node.tree.write("/var/run/cdi/nvidia.json", json.dumps({**spec, "devices": gpus}))
     with opened(backend):
         assert {device.health.reason for device in backend.discover()} == {
             (
@@ -58,7 +59,8 @@ def test_by_cdi_the_spec_must_describe_them(make_node: MakeNode) -> None:
                 "generate --mode=imex"
             )
         }
-        node.tree.write("/etc/cdi/imex.yaml", "kind: nvidia.com/imex-channel\ndevices: [{name: '0'}]\n")
+        channels = {**spec, "kind": "nvidia.com/imex-channel", "devices": [{**gpus[0], "name": "0"}]}
+        node.tree.write("/etc/cdi/imex.yaml", json.dumps(channels))
         devices = backend.discover()
         assert all(device.health.is_healthy for device in devices)
         assert devices[0].edits.cdi_devices == (f"nvidia.com/gpu={GPU(0)}", "nvidia.com/imex-channel=0")

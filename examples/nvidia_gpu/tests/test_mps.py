@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import kdp
 from kdp.cli.app import kdp as command
-from kdp_nvidia_gpu.fake import FakeNode, NvmlState
+from kdp_nvidia_gpu.fake import FakeNode, GpuState, NvmlState
 
 from .support import Make, found, opened
 
@@ -102,6 +102,27 @@ def test_a_container_gets_pipe_shared_memory_and_limits(make: Make) -> None:
             kdp.AllocationError, match="2 parts of one GPU and 1 of another, and MPS has one limit for all"
         ):
             backend.allocate(_allocation(*uneven))
+
+
+def test_a_gpu_that_does_not_tell_its_memory_is_shared_without_a_limit_and_that_is_told_once(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A GB10 has none of its own: NVML says that it does not support the question."""
+    node, backend = make(NvmlState(gpus=(GpuState(),), failing=(("nvmlDeviceGetMemoryInfo", 3, -1),)), mps=4)
+    with _daemon(node), opened(backend):
+        for _ in range(2):
+            devices = backend.discover()
+        assert all(device.health.is_healthy for device in devices)
+        env = backend.allocate(_allocation(devices[0])).env
+    assert {name for name in env if name.startswith("CUDA")} == {
+        "CUDA_MPS_PIPE_DIRECTORY",
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+    }
+    told = (
+        f"{GPU(0)}: the driver does not tell its memory, as of a GPU without memory of its own, so its 4 parts have no "
+        "limit of memory: one container can take all of it"
+    )
+    assert [text for text in caplog.messages if "memory" in text] == [told]
 
 
 def test_a_daemon_that_dies_makes_the_parts_unhealthy(make: Make) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 
 import pytest
+import yaml
 from click.testing import CliRunner
 from typing_extensions import override
 
@@ -69,18 +70,37 @@ def test_cdi_wants_a_spec_and_sees_when_it_comes_and_gets_old(make_node: MakeNod
             f"no CDI spec of the node describes nvidia.com/gpu={instance}; run nvidia-ctk cdi generate"
         )
         names = [GPU(0), instance]
-        if name.endswith("json"):
-            text = json.dumps({"kind": "nvidia.com/gpu", "devices": [{"name": n} for n in names]})
-        else:
-            text = "kind: nvidia.com/gpu\ndevices:\n" + "".join(f"- name: {n}\n" for n in names)
+        edits = {"deviceNodes": [{"path": "/dev/nvidiactl"}]}
+        spec = {"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu"}
+        spec |= {"devices": [{"name": n, "containerEdits": edits} for n in names]}
+        text = json.dumps(spec) if name.endswith("json") else yaml.safe_dump(spec)
         node.tree.write(f"/var/run/cdi/{name}", text)
         node.tree.write("/etc/cdi/broken.yaml", "{")
         node.tree.write("/etc/cdi/no-date.yaml", "kind: a.b/c\ndevices: []\nbuilt: 2024-13-45\n")
         node.tree.write("/etc/cdi/deep.yaml", "[" * 5000)
-        healthy = [d.id for d in backend.discover() if d.health.is_healthy]
-        assert healthy == names
+        reasons = {d.id: d.health.reason for d in backend.discover()}
+        assert {n: reasons[n] for n in names} == dict.fromkeys(names)
+        assert None not in [reasons[n] for n in reasons if n not in names]
         node.tree.remove(f"/var/run/cdi/{name}")
         assert not [d.id for d in backend.discover() if d.health.is_healthy]
+
+
+def test_a_spec_that_gives_a_gpu_another_ones_node_makes_it_unhealthy(make: Make) -> None:
+    """As after a new start of the driver, when nobody has written the spec anew."""
+    node, backend = make(strategies=["cdi"])
+    spec = {
+        "cdiVersion": "0.5.0",
+        "kind": "nvidia.com/gpu",
+        "containerEdits": {"deviceNodes": [{"path": "/dev/nvidiactl"}]},
+    }
+    gpus = [{"name": GPU(n), "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia0"}]}} for n in (0, 1)]
+    node.tree.write("/etc/cdi/nvidia.json", json.dumps({**spec, "devices": gpus}))
+    devices = found(backend)
+    assert devices[GPU(0)].health.is_healthy
+    assert devices[GPU(1)].health.reason == (
+        f"the CDI spec gives nvidia.com/gpu={GPU(1)} the device node /dev/nvidia0 of another GPU; run nvidia-ctk cdi "
+        "generate"
+    )
 
 
 def test_an_instance_whose_name_is_none_for_cdi_leaves_the_others_listed(make: Make) -> None:

@@ -12,6 +12,18 @@ policy is exact where that is fast and stops at its budget where it is not, sayi
 
 from __future__ import annotations
 
-from ..startup import lazy_names
+from ..startup import lazy_imports
 
-__all__, __getattr__, __dir__ = lazy_names(__name__, __file__)
+with lazy_imports(globals()):
+    from .policies import POLICIES as POLICIES
+    from .policies import Policy as Policy
+    from .policies import choose as choose
+    from .policies import explain as explain
+    from .problem import Choice as Choice
+    from .problem import Rival as Rival
+    from .problem import Term as Term
+    from .shared import share as share
+    from .sharing import Override as Override
+    from .sharing import Sharing as Sharing
+    from .topology import Topology as Topology
+    from .topology import links_of_matrix as links_of_matrix

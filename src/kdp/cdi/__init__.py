@@ -4,7 +4,8 @@ It knows neither the kubelet nor claims.
 
 `CdiSpec` and its parts are the model, checked on construction and written in the lowest version that carries it;
 `render` makes a device's part of it from `kdp.ContainerEdits`; `CdiDirectory` writes files that a runtime never sees
-half; `names` turns resources and device ids into CDI's names and back.
+half; `names` turns resources and device ids into CDI's names and back. `check_spec` judges anybody's spec as
+runtimes do, and `CdiRegistry` says of a device on the node whether a runtime can give it to a container.
 
 Source of all rules: the Container Device Interface specification 1.1.0 (tags.cncf.io/container-device-interface,
 SPEC.md), and what containerd 1.7 and 2.x do with it (docs/how-to/use-cdi.md).
@@ -12,6 +13,21 @@ SPEC.md), and what containerd 1.7 and 2.x do with it (docs/how-to/use-cdi.md).
 
 from __future__ import annotations
 
-from ..startup import lazy_names
+from ..startup import lazy_imports
 
-__all__, __getattr__, __dir__ = lazy_names(__name__, __file__)
+with lazy_imports(globals()):
+    from .directory import CdiDirectory as CdiDirectory
+    from .model import CdiDevice as CdiDevice
+    from .model import CdiEdits as CdiEdits
+    from .model import CdiMount as CdiMount
+    from .model import CdiNetDevice as CdiNetDevice
+    from .model import CdiNode as CdiNode
+    from .model import CdiSpec as CdiSpec
+    from .names import cdi_device_name as cdi_device_name
+    from .names import cdi_kind as cdi_kind
+    from .names import device_id_of as device_id_of
+    from .parse import check_spec as check_spec
+    from .parse import parse_spec as parse_spec
+    from .registry import CDI_DIRECTORIES as CDI_DIRECTORIES
+    from .registry import CdiRegistry as CdiRegistry
+    from .render import render_device as render_device

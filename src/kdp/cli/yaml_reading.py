@@ -4,7 +4,8 @@ PyYAML reads YAML 1.1, in which ``1:30`` is 90, ``0403`` is 259, ``no`` is false
 a scalar without quotes is a number, ``true``, ``false``, or ``null`` only if YAML 1.2 and 1.1 agree. Otherwise it is
 text.
 
-Refused are aliases, with which 400 bytes become gigabytes, tags, keys that are there twice, and deep nesting.
+Refused are tags, keys that are there twice, and deep nesting; so are aliases, with which 400 bytes become gigabytes,
+unless a caller takes them.
 """
 
 from __future__ import annotations
@@ -38,10 +39,15 @@ _NUMBERS: Final[tuple[tuple[re.Pattern[str], Callable[[str], Any]], ...]] = (
 )
 
 
+_MOST_VALUES: Final = 100_000
+"""In a text with aliases: ten times as many as the largest file needs."""
+
+
 class _Loader(yaml.BaseLoader):
     """Composes nodes; what has no tag of its own gets none."""
 
     _depth = 0
+    takes_aliases = False
 
     @override
     def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
@@ -51,10 +57,11 @@ class _Loader(yaml.BaseLoader):
     def compose_node(self, parent: Any, index: Any) -> yaml.Node | None:
         loader: Any = self
         event: Any = loader.peek_event()
-        if isinstance(event, yaml.AliasEvent):
+        tag: str | None = getattr(event, "tag", None)
+        if isinstance(event, yaml.AliasEvent) and not self.takes_aliases:
             problem = f"*{event.anchor} repeats another value; write the value out"
-        elif getattr(event, "tag", None) not in (None, "!", "tag:yaml.org,2002:str"):
-            problem = f"the tag {event.tag[:60]} makes an object; leave it out"
+        elif tag not in (None, "!", "tag:yaml.org,2002:str"):
+            problem = f"the tag {tag[:60]} makes an object; leave it out"
         elif self._depth >= MAX_DEPTH:
             problem = "it is nested too deeply"
         else:
@@ -76,7 +83,12 @@ def compose(text: str) -> yaml.Node | None:
             where.
         yaml.YAMLError: It has a character that YAML does not allow.
     """
+    return _composed(text, aliases=False)
+
+
+def _composed(text: str, *, aliases: bool) -> yaml.Node | None:
     loader = _Loader(text)
+    loader.takes_aliases = aliases
     try:
         return loader.get_single_node()
     except RecursionError:  # a caller that is deep in the stack itself
@@ -85,34 +97,52 @@ def compose(text: str) -> yaml.Node | None:
         loader.dispose()
 
 
-def parse_yaml(text: str) -> Any:
+def _number(text: str) -> Any:
+    return next((make(text) for pattern, make in _NUMBERS if pattern.fullmatch(text)), text)
+
+
+def parse_yaml(text: str, *, number: Callable[[str], Any] = _number, aliases: bool = False) -> Any:
     """Return the value of the only document of a YAML text: mappings, lists, texts, numbers, booleans, and None.
 
     Keys are texts, as in JSON. An empty text is None.
+
+    Args:
+        text: The YAML text.
+        number: Returns the number that a scalar without quotes is, or the text; for a format with rules of its own.
+        aliases: Whether an alias may repeat a value.
 
     Raises:
         ValueError: The text is not YAML, or has one of what the module's docstring lists as refused. It is one line.
     """
     try:
-        node = compose(text)
+        node = _composed(text, aliases=aliases)
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).replace('in "<unicode string>", ', "at ").split())) from None
-    value = None if node is None else _value(node)
+    value = None if node is None else _Values(number, _MOST_VALUES if aliases else None).of(node)
     check_depth(value)
     return value
 
 
-def _value(node: yaml.Node) -> Any:
-    if isinstance(node, yaml.SequenceNode):
-        return [_value(each) for each in node.value]
-    if isinstance(node, yaml.MappingNode):
-        return unique([(_key(key), _value(value)) for key, value in node.value])
-    text = _text(node)
-    if getattr(node, "style", None) is not None or node.tag:
-        return text
-    if text in _WORDS:
-        return _WORDS[text]
-    return next((make(text) for pattern, make in _NUMBERS if pattern.fullmatch(text)), text)
+class _Values:
+    """Makes values of nodes, of which some may be each other's parts: it stops where that goes on for too long."""
+
+    def __init__(self, number: Callable[[str], Any], most: int | None) -> None:
+        self._number = number
+        self._most = most
+        self._made = 0
+
+    def of(self, node: yaml.Node, depth: int = 0) -> Any:
+        self._made += 1
+        if self._most is not None and (self._made > self._most or depth > MAX_DEPTH):
+            raise ValueError("its aliases make it too large; write the values out")
+        if isinstance(node, yaml.SequenceNode):
+            return [self.of(each, depth + 1) for each in node.value]
+        if isinstance(node, yaml.MappingNode):
+            return unique([(_key(key), self.of(value, depth + 1)) for key, value in node.value])
+        text = _text(node)
+        if getattr(node, "style", None) is not None or node.tag:
+            return text
+        return _WORDS[text] if text in _WORDS else self._number(text)
 
 
 def _text(node: yaml.Node) -> str:

@@ -20,6 +20,8 @@ code meaning
 
 from __future__ import annotations
 
-from ..startup import lazy_names
+from ..startup import lazy_imports
 
-__all__, __getattr__, __dir__ = lazy_names(__name__, __file__)
+with lazy_imports(globals()):
+    from .process import run as run
+    from .serving import serve as serve

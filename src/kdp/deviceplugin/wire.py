@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from ..errors import InvalidValueError
+from ..model.edits import check_environment
 from ..proto.deviceplugin.v1beta1 import api_pb2 as pb
 from ..startup import shown
 
@@ -123,8 +124,10 @@ def render(edits: ContainerEdits, host: Host) -> ContainerReply:
 
     Raises:
         InvalidValueError: A node or a mount's source is not there, or the reply cannot carry the edits.
+        AllocationError: No program can be started with the variables.
     """
     check_renderable(edits)
+    check_environment(edits.env)
     reply = ContainerReply()
     for name, text in edits.env.items():  # a mapping handed over whole takes protobuf four times as long
         reply.envs[name] = text

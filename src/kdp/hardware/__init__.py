@@ -16,6 +16,20 @@ another node: see docs/how-to/read-hardware.md.
 
 from __future__ import annotations
 
-from ..startup import lazy_names
+from ..startup import lazy_imports
 
-__all__, __getattr__, __dir__ = lazy_names(__name__, __file__)
+with lazy_imports(globals()):
+    from .attributes import attributes_of as attributes_of
+    from .directory import Directory as Directory
+    from .directory import NetInterface as NetInterface
+    from .directory import NodeFiles as NodeFiles
+    from .directory import PciFunction as PciFunction
+    from .events.directories import DirectoryWatch as DirectoryWatch
+    from .events.links import LinkEvent as LinkEvent
+    from .events.links import LinkWatch as LinkWatch
+    from .events.uevents import Uevent as Uevent
+    from .events.uevents import UeventWatch as UeventWatch
+    from .host import Host as Host
+    from .lastknown import LastKnown as LastKnown
+    from .pci import PciLink as PciLink
+    from .readings import Reading as Reading

@@ -5,6 +5,11 @@ It knows neither resources nor backends.
 
 from __future__ import annotations
 
-from ..startup import lazy_names
+from ..startup import lazy_imports
 
-__all__, __getattr__, __dir__ = lazy_names(__name__, __file__)
+with lazy_imports(globals()):
+    from .paths import KubeletPaths as KubeletPaths
+    from .watch import KubeletState as KubeletState
+    from .watch import KubeletView as KubeletView
+    from .watch import KubeletWatch as KubeletWatch
+    from .watch import look as look

@@ -85,6 +85,7 @@ _SEMVER = re.compile(
     r"(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?\Z",
     re.ASCII,
 )
+_NUMBERS = re.compile(r"v?(\d{1,18})(?:\.(\d{1,18}))?(?:\.(\d{1,18}))?(?!\d)", re.ASCII)
 
 
 def _semver(value: str) -> str:
@@ -98,6 +99,8 @@ def _semver(value: str) -> str:
 class Version:
     """A semantic version (2.0.0) as an attribute's value, so that DRA's selectors can compare it.
 
+    What a driver says of itself need not be one: see `parse`.
+
     Attributes:
         text: ``MAJOR.MINOR.PATCH`` with optional pre-release and build parts.
     """
@@ -105,6 +108,19 @@ class Version:
     __repr__ = shown
 
     text: str = attrs.field(converter=_semver)
+
+    @classmethod
+    def parse(cls, text: str) -> Version | None:
+        """Return the version that anybody's text begins with; None: it begins with no number.
+
+        Of a text that is no semantic version, up to three numbers are taken: ``6.14.14.2`` is 6.14.14, ``v5.2`` is
+        5.2.0, and ``580.159.03`` is 580.159.3. `kdp.hardware.attributes_of` leaves an attribute out that is None.
+        """
+        text = text.strip()
+        if _SEMVER.match(text):
+            return cls(text)
+        found = _NUMBERS.match(text)
+        return cls(".".join(str(int(number or 0)) for number in found.groups())) if found else None
 
     @override
     def __str__(self) -> str:

@@ -27,7 +27,7 @@ from typing import Generic, Literal, TypeVar, get_args
 
 import attrs
 
-from ..errors import EditConflictError, InvalidValueError, kind_of
+from ..errors import AllocationError, EditConflictError, InvalidValueError, kind_of
 from ..startup import shown
 from .names import check_absolute_path, check_cdi_device_name, check_env_name, check_env_variable, is_utf8
 
@@ -182,6 +182,38 @@ def _env(value: Mapping[str, str]) -> Mapping[str, str]:
     return mapping
 
 
+_MOST_IN_VARIABLE = 32 * os.sysconf("SC_PAGE_SIZE")
+"""Bytes of a variable with its name, ``=``, and a NUL: the kernel's MAX_ARG_STRLEN, 131072 with pages of 4 KiB."""
+
+_MOST_IN_ENVIRONMENT = 8 * 2**20 // 4
+"""Bytes of all variables, each with a pointer of 8 bytes (execve(2), "Limits on size of arguments and environment").
+
+The kernel allows a quarter of the stack's limit and at most 6 MiB, and containers have the usual limit of 8 MiB.
+"""
+
+
+def check_environment(env: Mapping[str, str]) -> None:
+    """Refuse variables with which Linux starts no program: execve(2) fails with E2BIG.
+
+    Raises:
+        AllocationError: One is too long, or all together are.
+    """
+    total = 0
+    for name, text in env.items():
+        size = len(name.encode()) + len(text.encode()) + 2
+        if size > _MOST_IN_VARIABLE:
+            raise AllocationError(
+                f"environment variable {name} would have {size} bytes, and Linux starts no program with more than "
+                f"{_MOST_IN_VARIABLE} in one; ask for fewer devices"
+            )
+        total += size + 8
+    if total > _MOST_IN_ENVIRONMENT:
+        raise AllocationError(
+            f"{len(env)} environment variables would have {total} bytes, and Linux starts no program with more than "
+            f"{_MOST_IN_ENVIRONMENT} in all; ask for fewer devices"
+        )
+
+
 def _annotations(value: Mapping[str, str]) -> Mapping[str, str]:
     return _text_mapping("annotation", value)
 
@@ -279,6 +311,7 @@ class ContainerEdits:
 
         Raises:
             EditConflictError: The text names the place, both values and both devices, or the one that has both.
+            AllocationError: No program can be started with the variables: one of them, or all, are too long.
         """
         pairs = list(edits)
         if len(pairs) == 1 and not pairs[0][1]._may_repeat:
@@ -309,6 +342,7 @@ class ContainerEdits:
             if edit.cdi_devices:
                 cdi_devices.update(dict.fromkeys(edit.cdi_devices))
         env.values.update({name: joined[name].join(texts) for name, texts in lists.items()})
+        check_environment(env.values)
         return cls(
             env=env.values,
             device_nodes=nodes.values.values(),

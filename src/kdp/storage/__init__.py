@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
-from ..startup import lazy_names
+from ..startup import lazy_imports
 
-__all__, __getattr__, __dir__ = lazy_names(__name__, __file__)
+with lazy_imports(globals()):
+    from .documents import parse_json as parse_json
+    from .reading import read_text as read_text

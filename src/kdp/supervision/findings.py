@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -73,6 +73,24 @@ def resource_of(device: Device, backend: DeviceBackend) -> str:
             f"device {device.id!r} names no resource and {type(backend).__name__}.resource is None: set one of them"
         )
     return resource
+
+
+def clashing_variable(devices: Iterable[Device], backend: DeviceBackend) -> tuple[str, str, str] | None:
+    """Return two resources and a variable that their devices set to different values; None: there is none.
+
+    A container that asks for both gets one reply for each, and of two values the kubelet takes one
+    (``pkg/kubelet/cm/devicemanager/pod_devices.go``). `DeviceBackend.joined_env` joins values within one reply.
+    """
+    found: dict[str, tuple[dict[str, None], set[str]]] = {}
+    for device in devices:
+        for name, text in device.edits.env.items():
+            resources, values = found.setdefault(name, ({}, set()))
+            resources[resource_of(device, backend)] = None
+            values.add(text)
+            if len(resources) > 1 and len(values) > 1:
+                first, second = resources
+                return first, second, name
+    return None
 
 
 def static_resources(backend: DeviceBackend) -> tuple[str, ...]:

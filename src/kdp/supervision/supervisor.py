@@ -40,7 +40,7 @@ from ..model.spelling import slips_in
 from ..startup import shown
 from .backend_validation import check_attributes
 from .device_nodes import DeviceNodes
-from .findings import Findings, checked_devices, resource_of, static_resources
+from .findings import Findings, checked_devices, clashing_variable, resource_of, static_resources
 from .hooks import Hooks
 from .lifecycle import Lifecycle
 from .links import ask_links, follow_links
@@ -196,6 +196,7 @@ class Supervisor:
         self._node_faults: Mapping[str, str] = {}
         self._opened_scope: anyio.CancelScope | None = None
         self._backoff = Backoff()
+        self._compared: set[str] = set()
 
     # -- what others ask for -------------------------------------------------------------------------------------------
 
@@ -365,11 +366,25 @@ class Supervisor:
         if self._nodes.follow(found.devices):  # nobody told what happened to them since they were looked at
             faults = self._nodes.faults(found.devices)
         self._publisher.take(attrs.evolve(found, faults=self._judged(found.devices, faults)))
+        self._warn_of_clashes(found.devices)
 
     def _judged(self, devices: Sequence[Device], faults: Mapping[str, str]) -> Mapping[str, str]:
         """Return what is wrong with devices: with their nodes, or with what pods were given of them."""
         self._node_faults = faults
         return {**self.outdated(devices), **faults}
+
+    def _warn_of_clashes(self, devices: Sequence[Device]) -> None:
+        resources = {resource_of(device, self.backend) for device in devices}
+        if len(resources) < 2 or resources == self._compared:
+            return
+        self._compared = resources
+        if (clash := clashing_variable(devices, self.backend)) is not None:
+            logger.warning(
+                "%s: %s and %s set environment variable %s to different values; a container that asks for both "
+                "gets one of them; name the variable by its resource, or give device nodes, mounts, or CDI names",
+                self.label,
+                *clash,
+            )
 
     # -- events --------------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 )
@@ -18,12 +19,17 @@ type verdict struct {
 	Versions map[string][]string `json:"versions"`
 }
 
-func judge(directory string) (*verdict, error) {
-	cache, err := cdi.NewCache(cdi.WithSpecDirs(directory), cdi.WithAutoRefresh(false))
+func judge(directories string) (said *verdict, err error) {
+	said = &verdict{Devices: []string{}, Errors: map[string][]string{}, Versions: map[string][]string{}}
+	defer func() {
+		if crash := recover(); crash != nil { // a null among device nodes, mounts, hooks or network interfaces
+			said.Errors["crash"] = []string{fmt.Sprint(crash)}
+		}
+	}()
+	cache, err := cdi.NewCache(cdi.WithSpecDirs(strings.Split(directories, ":")...), cdi.WithAutoRefresh(false))
 	if err != nil {
 		return nil, err
 	}
-	said := &verdict{Devices: []string{}, Errors: map[string][]string{}, Versions: map[string][]string{}}
 	_ = cache.Refresh() // what it complains of is in the errors by file
 	said.Devices = append(said.Devices, cache.ListDevices()...)
 	for file, errors := range cache.GetErrors() {

@@ -88,8 +88,8 @@ def changed(**fields: Any) -> str:
     return json.dumps({name: value for name, value in {**GOOD, **fields}.items() if value is not None})
 
 
-def with_edits(**edits: Any) -> str:
-    return changed(devices=[{"name": "0", "containerEdits": edits}])
+def with_edits(version: str = "0.5.0", /, **edits: Any) -> str:
+    return changed(cdiVersion=version, devices=[{"name": "0", "containerEdits": edits}])
 
 
 @pytest.mark.parametrize(
@@ -97,18 +97,19 @@ def with_edits(**edits: Any) -> str:
     [
         ("{", "w.json: is no JSON: "),
         ("[]", "w.json: must be an object, this is []"),
-        (changed(kind=None), "w.json: kind is missing"),
+        (changed(kind=None), "w.json: kind: is missing; it must be text that is not empty"),
         (changed(kinds="x"), "w.json: unknown field 'kinds'; known are annotations, cdiVersion, containerEdits"),
-        (changed(cdiVersion="2.0.0"), "w.json: cdiVersion '2.0.0': must be one of 0.3.0, "),
+        (changed(cdiVersion="2.0.0"), "w.json: cdiVersion: must be one of 0.3.0, "),
         (changed(cdiVersion="0.3.0"), "w.json: cdiVersion '0.3.0': what the spec says needs at least 0.5.0"),
-        (changed(kind="widget"), "w.json: CDI kind 'widget'"),
+        (changed(kind="widget"), "w.json: kind: CDI kind 'widget'"),
         (changed(devices={}), "w.json: devices: must be a list, this is {}"),
-        (changed(devices=[{"name": "0"}]), "w.json: devices[0]: containerEdits is missing"),
-        (with_edits(intelRdt={}), "w.json: devices[0]: containerEdits: unknown field 'intelRdt'"),
-        (with_edits(deviceNodes=[{}]), "w.json: devices[0]: containerEdits: deviceNodes[0]: path is missing"),
+        (changed(devices=[{"name": "0"}]), "w.json: devices[0]: containerEdits: must add something to a container"),
+        (with_edits("0.7.0", intelRdt={}), "w.json: intelRdt: kdp does not write this field"),
+        (with_edits(deviceNodes=[{}]), "w.json: devices[0]: containerEdits: deviceNodes[0]: path: is missing"),
+        (with_edits(deviceNodes=[{"path": "/dev/w", "type": "c"}]), "w.json: type: kdp does not write this field"),
         (
             with_edits(deviceNodes=[{"path": "/dev/w", "uid": -1}]),
-            "w.json: devices[0]: containerEdits: deviceNodes[0]: uid: must be a whole number, at least 0, this is -1",
+            "w.json: devices[0]: containerEdits: deviceNodes[0]: uid: must be a whole number from 0 to 4294967295, ",
         ),
     ],
 )

@@ -121,6 +121,12 @@ def test_what_cannot_be_given_is_an_error_with_its_reason(
     assert str(caught.value) == message
 
 
+def test_a_variable_with_which_no_program_starts_is_refused() -> None:
+    """One device's own, or what the backend's ``allocate`` made."""
+    with pytest.raises(kdp.AllocationError, match="variable IDS would have 9000005 bytes"):
+        wire.render(kdp.ContainerEdits(env={"IDS": "x" * 9_000_000}), Host())
+
+
 class Everything(Host):
     """A node on which every path is what it should be."""
 

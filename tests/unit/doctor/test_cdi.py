@@ -120,7 +120,7 @@ def test_a_directory_that_could_not_be_made_was_ok(
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("{", "is no JSON"), ("{}", "cdiVersion is missing")],
+    [("{", "is no JSON"), ("{}", "cdiVersion: is missing")],
 )
 def test_a_damaged_file(tmp_path: Path, text: str, said: str) -> None:
     verdict, sentence = told(cdi.files(with_file(tmp_path, text)))

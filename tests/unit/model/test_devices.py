@@ -83,6 +83,24 @@ def test_semantic_versions(text: str) -> None:
     assert str(Version(text)) == text
 
 
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("6.14.14.2", "6.14.14"),
+        ("580.159.03", "580.159.3"),
+        (" v5.2\n", "5.2.0"),
+        ("7-rc1 (Debian)", "7.0.0"),
+        ("1.2.3-rc.1+build.5", "1.2.3-rc.1+build.5"),
+        ("v1234567890123456789", None),
+        ("devel-3.1", None),
+        ("", None),
+        ("٣.1.2", None),
+    ],
+)
+def test_what_a_driver_says_of_its_version(text: str, version: str | None) -> None:
+    assert Version.parse(text) == (version and Version(version))
+
+
 @pytest.mark.parametrize("text", ["1.2", "01.2.3", "v1.2.3", "1.2.3\n", "1.2.٣"])
 def test_other_versions_are_refused_with_an_example(text: str) -> None:
     with pytest.raises(InvalidValueError, match=r": must be a semantic version; valid is '550.54.15'$"):

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdp.errors import EditConflictError, InvalidValueError
-from kdp.model.edits import ContainerEdits, DeviceNode, Hook, Mount
+from kdp.errors import AllocationError, EditConflictError, InvalidValueError
+from kdp.model.edits import ContainerEdits, DeviceNode, Hook, Mount, check_environment
 
 from .. import strategies
 from ..strategies import effort
@@ -95,6 +97,31 @@ def test_joined_variables_are_joined_in_order_and_each_value_once() -> None:
     all_edits = [(i, ContainerEdits(env={"IDS": i.upper(), "SAME": "1"})) for i in ("b", "a", "b")]
     merged = ContainerEdits.merge(all_edits, joined_env={"IDS": ",", "UNUSED": ":"})
     assert merged.env == {"IDS": "B,A", "SAME": "1"}
+
+
+def test_a_joined_variable_with_which_no_program_starts_is_refused() -> None:
+    most = 32 * os.sysconf("SC_PAGE_SIZE")
+
+    def joined(size: int) -> str:
+        half = (size - len("IDS=") - 2) // 2
+        edits = [
+            ContainerEdits(env={"IDS": letter * length}) for letter, length in (("a", half), ("b", half + size % 2))
+        ]
+        return ContainerEdits.merge([("", each) for each in edits], joined_env={"IDS": ","}).env["IDS"]
+
+    subprocess.run(["/bin/true"], env={"IDS": joined(most)}, check=True)
+    with pytest.raises(AllocationError) as caught:
+        joined(most + 1)
+    assert str(caught.value) == (
+        f"environment variable IDS would have {most + 1} bytes, and Linux starts no program with more than {most} in "
+        "one; ask for fewer devices"
+    )
+
+
+def test_variables_that_are_too_long_together_are_refused() -> None:
+    env = {f"IDS_{number}": "x" * 100_000 for number in range(21)}
+    with pytest.raises(AllocationError, match=r"21 environment variables would have 2100326 bytes, .* than 2097152 in"):
+        check_environment(env)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator, Iterator
 
+import anyio
+import anyio.to_thread
 import pytest
 from typing_extensions import override
 
@@ -10,6 +13,7 @@ from kdp.errors import HookFailedError
 from kdp.hardware import Host
 from kdp.supervision.discover import discover_once
 from kdp.supervision.supervisor import Supervisor, pause_after
+from kdp_testkit.patience import PATIENCE
 
 
 class Generator(kdp.DeviceBackend):
@@ -86,3 +90,50 @@ def test_a_misspelt_hook_is_a_warning_at_the_start(caplog: pytest.LogCaptureFixt
     Supervisor(Careless(), host=None)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "did you mean 'allocate'?" in caplog.text
+
+
+class TwoResources(kdp.DeviceBackend):
+    poll_interval = 0.01
+
+    def __init__(self, *variables: dict[str, str]) -> None:
+        self.variables = variables
+        self.thrice = threading.Event()
+        self.count = 0
+
+    @override
+    def discover(self) -> list[kdp.Device]:
+        self.count += 1
+        if self.count == 3:
+            self.thrice.set()
+        return [
+            kdp.Device(id=f"w{number}", resource=f"example.com/{kind}", edits=kdp.ContainerEdits(env=env))
+            for number, (kind, env) in enumerate(zip("aab", self.variables, strict=True))
+        ]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("variables", "is_told"),
+    [
+        (({"IDS": "0"}, {"IDS": "1"}, {"IDS": "0"}), True),  # a container may get 1 of the one and 0 of the other
+        (({"IDS_A": "0"}, {"IDS_A": "1"}, {"IDS_B": "2"}), False),
+        (({"MODE": "fast"}, {"MODE": "fast"}, {"MODE": "fast"}), False),
+    ],
+)
+async def test_two_resources_that_set_one_variable_differently_are_told_once(
+    variables: tuple[dict[str, str], ...], is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = TwoResources(*variables)
+    supervisor = Supervisor(backend, host=None)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(supervisor.run)
+        assert await anyio.to_thread.run_sync(backend.thrice.wait, PATIENCE)
+        tasks.cancel_scope.cancel()
+    await supervisor.shutdown(PATIENCE)
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    warning = (
+        "TwoResources: example.com/a and example.com/b set environment variable IDS to different values; a container "
+        "that asks for both gets one of them; name the variable by its resource, or give device nodes, mounts, or CDI "
+        "names"
+    )
+    assert told == ([warning] if is_told else [])

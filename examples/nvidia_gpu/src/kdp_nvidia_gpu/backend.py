@@ -16,6 +16,8 @@ from typing_extensions import override
 
 import kdp
 import kdp.hardware
+from kdp.cdi import CDI_DIRECTORIES, CdiRegistry
+from kdp.cli.yaml_reading import parse_yaml
 
 from . import links, mps, runtime
 from .events import address_of
@@ -144,7 +146,7 @@ class NvidiaGpu(kdp.DeviceBackend):
         self._library = library
         self._nvml = Nvml(host, library=library, driver_root=driver_root)
         self._watcher = Watcher(self._nvml, self.options)
-        self._cdi = runtime.CdiNames(host)
+        self._cdi = CdiRegistry(host, parse_yaml)
         self._meter = Meter()
         self._scanner = Scanner(host, is_dynamic=mig == "dynamic")
         self._slices = TimeSlices(host, library=library, driver_root=driver_root)
@@ -166,6 +168,7 @@ class NvidiaGpu(kdp.DeviceBackend):
             if self._lacks_hardware():
                 raise kdp.NoHardware(f"no NVIDIA GPU is on this node's PCI bus ({error})") from None
             raise
+        self._scanner.renew()
         try:
             self._check_node()
         except kdp.NotReady:
@@ -215,7 +218,9 @@ class NvidiaGpu(kdp.DeviceBackend):
     def discover(self) -> list[kdp.Device]:
         gpus = self._scanner.scan()
         self._watcher.know(gpus)
-        cdi = self._cdi.read() if "cdi" in self.options.strategies else None
+        cdi = self._cdi if "cdi" in self.options.strategies else None
+        if cdi is not None:
+            cdi.read()
         listing = Listing(self.host, self.options, gpus, cdi=cdi, common=self._scanner.versions())
         devices = listing.devices()
         for complaint in listing.complaints:
@@ -341,7 +346,7 @@ class NvidiaGpu(kdp.DeviceBackend):
         if options.uses_runtime and options.nvidia_runtime is None:
             paths |= {*map(posixpath.dirname, runtime.RUNTIME_PLACES), "/etc/containerd"}
         if "cdi" in options.strategies:
-            paths |= {*runtime.CDI_DIRECTORIES}
+            paths |= {*CDI_DIRECTORIES, "/dev"}  # whose nodes the specs name
         if options.time_slices and options.driver_root == "/":
             paths |= TOOL_PLACES
         if options.mps:

@@ -1,5 +1,6 @@
-"""What GPUs are there, as NVML and sysfs tell it. What never changes of a GPU is asked once.
+"""What GPUs are there, as NVML and sysfs tell it.
 
+What does not change of a GPU while the driver is loaded is asked once.
 Count, handle and UUID are all that we cannot do without; a GPU that refuses any other question is listed all the same.
 """
 
@@ -55,7 +56,7 @@ _BRANDS: dict[int | None, str] = {
 
 @attrs.frozen(kw_only=True)
 class _Facts:
-    """What of a GPU never changes; None: NVML does not say.
+    """What of a GPU does not change while the driver is loaded; None: NVML does not say.
 
     Attributes:
         uuid: Its UUID.
@@ -96,7 +97,7 @@ class Gpu:
 
     Attributes:
         index: Its number, which may be another after a reboot.
-        facts: What never changes of it.
+        facts: What does not change of it while the driver is loaded.
         is_mig: Whether it is in MIG mode; None: it has not said so yet, and is lost.
         instances: Its MIG instances.
         problem: Why it cannot be used; None: it can.
@@ -178,15 +179,23 @@ class Scanner:
         self._partitions: dict[str, tuple[Partition, ...]] = {}
         self._facts: dict[str, _Facts] = {}
         self._seen: dict[int, Gpu] = {}
-        self._told: set[int] = set()
+        self._told: set[int | str] = set()
         self._instances: dict[str, Instance] = {}
+
+    def renew(self) -> None:
+        """Ask each GPU for its facts again: a driver that was loaded anew numbers its device nodes anew."""
+        self._facts.clear()
 
     def versions(self) -> dict[str, kdp.Version]:
         """Return the versions of the driver and of the CUDA that it brings, as far as NVML says."""
         found: dict[str, kdp.Version] = {}
-        driver = _version(ask(pynvml.nvmlSystemGetDriverVersion))
+        said: str = ask(pynvml.nvmlSystemGetDriverVersion) or ""
+        driver = kdp.Version.parse(said)
         if driver is not None:
             found["driver"] = driver
+        elif said and said not in self._told:
+            self._told.add(said)
+            logger.warning("driver version %r: begins with no number; devices have no attribute for it", said)
         cuda = ask(pynvml.nvmlSystemGetCudaDriverVersion_v2)
         if cuda:
             found["cuda"] = kdp.Version(f"{cuda // 1000}.{cuda % 1000 // 10}.0")
@@ -316,9 +325,3 @@ def _made(handle: Any, there: tuple[Instance, ...], parts: tuple[Partition, ...]
 def address(pci: Any) -> str:
     """Return a PCI address as sysfs writes it, four digits of the domain at least: 0000:3b:00.0."""
     return f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"
-
-
-def _version(text: str | None) -> kdp.Version | None:
-    """Return ``580.159.03`` as a semantic version, which has no leading zeros."""
-    parts = [part for part in (text or "").split(".") if part.isascii() and part.isdigit()]
-    return kdp.Version(".".join(str(int(part)) for part in [*parts, "0", "0"][:3])) if parts else None

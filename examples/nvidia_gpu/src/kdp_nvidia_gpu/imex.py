@@ -14,6 +14,8 @@ import kdp
 import kdp.hardware
 
 if TYPE_CHECKING:
+    from kdp.cdi import CdiRegistry
+
     from .options import Options
 
 DIRECTORY = "/dev/nvidia-caps-imex-channels"
@@ -37,13 +39,13 @@ class Channels:
     absent: str | None = None
 
 
-def look_for(host: kdp.hardware.Host, options: Options, cdi: frozenset[str] | None) -> Channels:
+def look_for(host: kdp.hardware.Host, options: Options, cdi: CdiRegistry | None) -> Channels:
     """Return the channels that the options name.
 
     Args:
         host: The node's files.
         options: The admin's.
-        cdi: The devices that the node's CDI specs describe; None: nobody needs them.
+        cdi: The node's CDI devices; None: nobody needs them.
     """
     if not options.imex_channels:
         return Channels()
@@ -62,10 +64,8 @@ def look_for(host: kdp.hardware.Host, options: Options, cdi: frozenset[str] | No
                 absent[number] = f"{node.host_path} is not there; make it with mknod"
     if cdi is not None:
         for number, name in names.items():
-            if name not in cdi:
-                absent.setdefault(
-                    number, f"no CDI spec of the node describes {name}; run nvidia-ctk cdi generate --mode=imex"
-                )
+            if (problem := cdi.problem(name, "run nvidia-ctk cdi generate --mode=imex")) is not None:
+                absent.setdefault(number, problem)
     there = [number for number in options.imex_channels if number not in absent]
     return Channels(
         numbers=tuple(there),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import posixpath
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +20,15 @@ from .strategies import edits_of, name_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
+    from kdp.cdi import CdiRegistry
+
     from .gpus import Gpu
     from .mig import Instance
     from .options import Options
     from .partitions import Partition
+
+
+_GPU_NODE = re.compile("nvidia[0-9]+")
 
 
 class Listing:
@@ -31,7 +38,7 @@ class Listing:
         host: The node's files.
         options: The admin's.
         gpus: As they are now.
-        cdi: The devices that the node's CDI specs describe; None: nobody needs them.
+        cdi: The node's CDI devices; None: nobody needs them.
         common: Attributes that are the same for all.
 
     Attributes:
@@ -44,7 +51,7 @@ class Listing:
         options: Options,
         gpus: list[Gpu],
         *,
-        cdi: frozenset[str] | None,
+        cdi: CdiRegistry | None,
         common: Mapping[str, Any],
     ) -> None:
         self._options = options
@@ -69,6 +76,11 @@ class Listing:
             return [self._device(gpu, None, "it is in MIG mode; set mig=mixed or mig=single, or turn MIG off")]
         if self._options.mps:
             problem = self._mps or mps.client_problem(gpu, self._options.mps)
+            if gpu.problem is None and gpu.facts.memory_mib is None:
+                self.complaints.append(
+                    f"{gpu.uuid}: the driver does not tell its memory, as of a GPU without memory of its own, so its "
+                    f"{self._options.mps} parts have no limit of memory: one container can take all of it"
+                )
             return [self._device(gpu, None, problem, part=part) for part in range(self._options.mps)]
         if not gpu.is_mig:
             return [self._device(gpu, None, mixed_up)]
@@ -161,8 +173,7 @@ class Listing:
             problem = self._channels.absent
         if problem is None and self._cdi is not None:
             name = f"{options.cdi_kind}={name_of(gpu, instance, options)}"
-            if name not in self._cdi:
-                problem = f"no CDI spec of the node describes {name}; run nvidia-ctk cdi generate"
+            problem = self._cdi.problem(name, "run nvidia-ctk cdi generate") or self._stale_spec(gpu, name)
         resource = options.resource
         if instance is not None and options.mig == "mixed":
             resource = options.mig_resource(str(instance.profile))
@@ -173,6 +184,7 @@ class Listing:
         return kdp.Device(
             id=uuid if part is None else f"{uuid}/{part}",
             unit=gpu.uuid,
+            identity=self._identity(gpu, instance),
             resource=resource,
             health=kdp.Health.healthy() if problem is None else kdp.Health.unhealthy(problem),
             numa_nodes=gpu.facts.numa_nodes,
@@ -182,12 +194,32 @@ class Listing:
             handle=gpu,
         )
 
+    def _stale_spec(self, gpu: Gpu, name: str) -> str | None:
+        """Return which other GPU's device node a CDI spec names, since the driver has numbered its nodes anew."""
+        assert self._cdi is not None  # it has the name
+        own = f"nvidia{gpu.facts.minor}"
+        for path in self._cdi.device_nodes(name):
+            node = posixpath.basename(path)
+            if gpu.facts.minor is not None and _GPU_NODE.fullmatch(node) and node != own:
+                return f"the CDI spec gives {name} the device node {path} of another GPU; run nvidia-ctk cdi generate"
+        return None
+
+    def _identity(self, gpu: Gpu, instance: Instance | None) -> str:
+        """Return the numbers by which a container has the GPU: a driver that is loaded anew may give them to others."""
+        numbers: list[str] = []
+        if self._options.naming == "index" and self._options.strategies != ("device-nodes",):
+            numbers.append(f"index {name_of(gpu, instance, self._options)}")
+        if self._nodes is not None:
+            numbers.append(f"minor number {gpu.facts.minor}")
+        return ", ".join(numbers)
+
     def _partition(self, gpu: Gpu, part: Partition) -> kdp.Device:
         instance = part.as_instance()
         problem = gpu.problem or (self._channels.absent if self._options.imex_required else None)
         return kdp.Device(
             id=f"{gpu.uuid}/{part.name}",
             unit=gpu.uuid,
+            identity=self._identity(gpu, None),
             resource=self._options.mig_resource(part.profile),
             health=kdp.Health.healthy() if problem is None else kdp.Health.unhealthy(problem),
             numa_nodes=gpu.facts.numa_nodes,

@@ -1,7 +1,7 @@
-"""What the node must have for a strategy to work, as far as a plugin can see: NVIDIA's container runtime, a CDI spec.
+"""What the node must have for the strategies of NVIDIA's container runtime, as far as a plugin can see.
 
-Without them a container starts all the same, with no GPU in it and no word about it. So what is missing is told before
-anything is listed, or as the device's health.
+Without it a container starts all the same, with no GPU in it and no word about it. So it is told before anything is
+listed.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import re
 from typing import TYPE_CHECKING
-
-from kdp.cli.yaml_reading import parse_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +25,6 @@ RUNTIME_PLACES = (
 """Where the NVIDIA Container Toolkit (package or GPU operator) puts its runtime or its configuration."""
 
 CONTAINERD = ("/etc/containerd/config.toml", "/etc/containerd/conf.d/*.toml")
-CDI_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
 
 _DEFAULT = re.compile(r'^\s*default_runtime_name\s*=\s*["\']nvidia', re.MULTILINE)
 
@@ -48,38 +45,9 @@ def is_default(host: kdp.hardware.Host) -> bool:
     return any(_DEFAULT.search(host.reading(path).or_else("")) for path in files)
 
 
-class CdiNames:
-    """The CDI devices that the node's specs describe. A spec is parsed again only when it has changed."""
-
-    def __init__(self, host: kdp.hardware.Host) -> None:
-        self._host = host
-        self._parsed: dict[str, tuple[str, frozenset[str]]] = {}
-
-    def read(self) -> frozenset[str]:
-        """Return the qualified names of all devices; a file that is no spec has none."""
-        found: frozenset[str] = frozenset()
-        for directory in CDI_DIRECTORIES:
-            for path in _listed(self._host, f"{directory}/*"):
-                if path.endswith((".json", ".yaml")):
-                    text = self._host.reading(path).or_else("")
-                    if self._parsed.get(path, ("", None))[0] != text:
-                        self._parsed[path] = (text, _names(text))
-                    found |= self._parsed[path][1] if path in self._parsed else frozenset()
-        return found
-
-
 def _listed(host: kdp.hardware.Host, pattern: str) -> list[str]:
     """Return what matches a pattern. What may not be read is as if it were not there, as a file's text is."""
     try:
         return host.glob(pattern)
     except PermissionError:
         return []
-
-
-def _names(text: str) -> frozenset[str]:
-    try:
-        spec = parse_yaml(text)  # of which JSON is a part
-        names = [(spec["kind"], device["name"]) for device in spec["devices"]]
-    except (ValueError, TypeError, KeyError):  # it is anybody's file
-        return frozenset()
-    return frozenset(f"{kind}={name}" for kind, name in names if isinstance(kind, str) and isinstance(name, str))

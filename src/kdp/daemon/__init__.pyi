@@ -1,2 +1,0 @@
-from .process import run as run
-from .serving import serve as serve

@@ -1,2 +1,0 @@
-from .documents import parse_json as parse_json
-from .reading import read_text as read_text
