@@ -36,6 +36,7 @@ def rows(setting: Setting) -> Iterator[Row]:
         large = LargeNode(root / "node")
         variables = {
             "KDP_KUBELET_ROOT": str(root),
+            "KDP_DEVICE_PLUGIN_DIR": str(root / "device-plugins"),
             "KDP_HOST_ROOT": str(large.root),
             "KDP_STATE_DIR": str(root / "state"),
         }

@@ -71,7 +71,12 @@ class Setting:
 
 def variables(root: Path, poll: str = "3600") -> dict[str, str]:
     """Return a kdp plugin's environment. Nothing that is timed can be helped by a poll."""
-    return {"KDP_KUBELET_ROOT": str(root), "KDP_STATE_DIR": str(root / "state"), "KDP_POLL_INTERVAL": poll}
+    return {
+        "KDP_KUBELET_ROOT": str(root),
+        "KDP_DEVICE_PLUGIN_DIR": str(root / "device-plugins"),
+        "KDP_STATE_DIR": str(root / "state"),
+        "KDP_POLL_INTERVAL": poll,
+    }
 
 
 def bare(root: Path, count: int = 8) -> list[str]:

@@ -127,7 +127,13 @@ def main() -> None:
     let_clock_be_stepped(Path(hardware))
     for module, name, value in ((allocations, "FIRST_LOOK", 0.02), (tracker, "Pace", lambda: QUICK)):
         setattr(module, name, value)
-    kdp.run(Toys(Path(hardware), int(journal)), kubelet_root=kubelet, state_dir=state, http=f"127.0.0.1:{port}")
+    kdp.run(
+        Toys(Path(hardware), int(journal)),
+        kubelet_root=kubelet,
+        device_plugin_dir=f"{kubelet}/device-plugins",
+        state_dir=state,
+        http=f"127.0.0.1:{port}",
+    )
 
 
 if __name__ == "__main__":

@@ -170,12 +170,18 @@ async def devmgr(minor: Minor, make_devmgr: MakeDeviceManager) -> DeviceManager:
     return await make_devmgr(minor=minor)
 
 
+@pytest.fixture
+def kubelet_options() -> dict[str, Any]:
+    """What else `kubelet` is made with; a test may be parametrized with others."""
+    return {}
+
+
 @pytest.fixture(params=["containerd-1", "containerd-2"])
-async def kubelet(request: pytest.FixtureRequest) -> AsyncIterator[Kubelet]:
+async def kubelet(request: pytest.FixtureRequest, kubelet_options: dict[str, Any]) -> AsyncIterator[Kubelet]:
     """A whole kubelet, with each container runtime in turn."""
     containerd: Containerd = request.param
     try:
-        node = Kubelet(containerd)
+        node = Kubelet(containerd, **kubelet_options)
     except Missing as missing:
         pytest.skip(str(missing))
     tells(request, f"kubelet and {containerd}", node.story)

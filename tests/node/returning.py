@@ -54,7 +54,7 @@ class Returning(kdp.DeviceBackend):
 
 
 async def main(root: str, state: str, log: str) -> None:
-    paths = KubeletPaths.under(root)
+    paths = KubeletPaths.simulated(root)
     async with PluginManager([Returning(Path(log))], ManagerOptions(paths=paths, state_dir=Path(state), pace=PACE)):
         await asyncio.Event().wait()
 

@@ -304,7 +304,9 @@ async def test_a_claim_tells_of_its_virtual_functions_interface_until_it_is_rele
         allocated = {each["driver"]: each["device"] for each in status["allocation"]["devices"]["results"]}
         assert {driver: each["device"] for driver, each in entries.items()} == allocated
         assert [each["type"] for entry in entries.values() for each in entry["conditions"]] == ["Ready", "Ready"]
-        metadata, variable = (line for line in said.splitlines() if line.startswith(("{", "PCIDEVICE_RDMA_VF=")))
+        metadata, _older, variable = (
+            line for line in said.splitlines() if line.startswith(("{", "PCIDEVICE_RDMA_VF="))
+        )
         assert variable == f"PCIDEVICE_RDMA_VF={VF}"
         [device] = json.loads(metadata)["requests"][0]["devices"]
         assert (device["name"], device["networkData"]) == (allocated[VF_DRIVER], network)

@@ -22,7 +22,7 @@ async def _running(kubelet: Kubelet, *options: str) -> AsyncIterator[asyncio.sub
     with (kubelet.work / "plugin.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "kdp", "run", "generic", f"--set=config={config}"),
-            *(f"--kubelet-root={kubelet.paths.device_plugin_dir.parent}", *options),
+            *(*kubelet.options, *options),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 
 import anyio
+import pytest
 from typing_extensions import override
 
 import kdp
@@ -52,6 +54,28 @@ async def test_a_pod_opens_the_device(kubelet: Kubelet, figure: Figure) -> None:
             f"Allocate failed due to requested number of devices unavailable for {RESOURCE}. "
             "Requested: 1, Available: 0, which is unexpected"
         )
+
+
+@pytest.mark.parametrize("kubelet", ["containerd-2"], indirect=True)
+@pytest.mark.parametrize("kubelet_options", [{"root": "/var/lib/k0s/kubelet"}])
+async def test_only_the_plugin_directory_stays_when_the_root_directory_moves(
+    kubelet: Kubelet, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What `KubeletPaths.under` says, and what k0s and MicroK8s have."""
+    caplog.set_level("INFO")
+    paths = kubelet.paths
+    assert paths.kubelet_socket == kubelet.work / "lib/kubelet/device-plugins/kubelet.sock"
+    await eventually(paths.pod_resources_socket.is_socket)
+    await eventually(paths.pods_api_socket.is_socket)
+    assert paths.plugins_registry_dir.is_dir()
+    assert paths.plugins_dir.is_dir()
+    assert set(os.listdir(kubelet.work / "lib/kubelet")) == {"device-plugins", "pki"}  # pki: the kubelet's --cert-dir
+    assert not (kubelet.work / "lib/k0s/kubelet/device-plugins").exists()
+    async with running(paths, Fuse("w0")) as manager:
+        await eventually(lambda: manager.is_ready)
+        kubelet.put("one", {RESOURCE: 1}, OPENS)
+        await kubelet.until_said("one", "opened")
+    assert "who holds which device is not known" not in caplog.text
 
 
 async def test_a_pod_without_the_resource_has_no_device(kubelet: Kubelet) -> None:

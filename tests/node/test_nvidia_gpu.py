@@ -35,7 +35,7 @@ async def test_a_pod_gets_its_gpu_and_an_error_reaches_the_kubelet(kubelet: Kube
     with (kubelet.work / "plugin.log").open("wb") as log:
         plugin = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "kdp", "run", "nvidia-gpu", "--poll-interval=3600"),
-            *(f"--kubelet-root={kubelet.paths.device_plugin_dir.parent}", f"--set=library={library}"),
+            *(*kubelet.options, f"--set=library={library}"),
             *(f"--set=dev_root={kubelet.work}/gpus", "--set=strategies=envvar,device-nodes"),
             *("--set=nvidia_runtime=true", "--set=hold_down=2"),
             stdin=asyncio.subprocess.DEVNULL,

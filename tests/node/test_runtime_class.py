@@ -59,7 +59,7 @@ async def running(machine: Machine, node: FakeNode, strategy: str) -> AsyncItera
     with log.open("wb") as stream:
         plugin = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "kdp", "run", "nvidia-gpu", f"--set=strategies={strategy}"),
-            *(f"--host-root={node.root}", f"--kubelet-root={machine.paths.device_plugin_dir.parent}"),
+            *(f"--host-root={node.root}", *machine.options),
             *("--http=127.0.0.1:0", "--state-dir=none"),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=stream,

@@ -348,7 +348,7 @@ async def claimed(driver: Driver, prometheus: Prometheus) -> None:
 
 
 async def _prepare(driver: Driver, uid: str) -> None:
-    [service] = (KubeletPaths.under(driver.kubelet.root).plugins_dir / DRIVER).glob("[!.]*.sock")
+    [service] = (KubeletPaths.simulated(driver.kubelet.root).plugins_dir / DRIVER).glob("[!.]*.sock")
     request = v1.NodePrepareResourcesRequest(claims=[v1.Claim(namespace="default", name="c", uid=uid)])
     async with open_channel(service) as channel:
         asked: Any = channel.unary_unary("/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources")

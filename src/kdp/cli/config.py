@@ -3,7 +3,7 @@
 The keys are the options' names without the dashes in front (``poll-interval``; ``poll_interval`` will do), and ``set``:
 a mapping of constructor parameters, where numbers, lists and mappings need no text form. An unknown key is refused, so
 that a typo is no silent default. So is a key that is there twice, and what YAML's readers do not understand alike: see
-`kdp.cli.yaml_reading`. A file has 1 MiB at most, as a ConfigMap has.
+`kdp.cli.yaml_reading`. A file has 1 MiB at most, as a ConfigMap has. It may be a pipe: see `kdp.storage.reading`.
 """
 
 from __future__ import annotations

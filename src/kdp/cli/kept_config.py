@@ -6,6 +6,8 @@ The text of the file is kept in the state directory when a plan was made of it. 
 the bad file is searched for its line, also if it cannot be parsed. If it cannot be read either, only the default
 directory is left to look in. What is kept belongs to the targets and to the file's path. Flags and variables are taken
 as they are now.
+
+The text of a pipe is never kept: it may be a secret that was decrypted for this process.
 """
 
 from __future__ import annotations
@@ -61,6 +63,7 @@ class ConfigKeeper:
         self._invocation = invocation
         self._is_strict = is_strict
         self._read: tuple[str | None, dict[str, object]] = (None, {})
+        self._piped: str | None = None
 
     def first(self) -> Plan:
         """Return the plan to start with.
@@ -87,10 +90,18 @@ class ConfigKeeper:
         Raises:
             ConfigurationError: Something that was given is wrong.
         """
-        if self._invocation.config is None:
+        file = self._invocation.config
+        if file is None:
             return self._invocation.plan()
-        plan = self._invocation.plan(config.text_of(self._invocation.config))
-        self._read = (plan.text, self._key)
+        if self._piped is not None:
+            logger.warning("%s is a pipe, which can be read once: its configuration stays; restart to change it", file)
+            return self._invocation.plan(self._piped)
+        is_pipe = reading.is_pipe(file)
+        plan = self._invocation.plan(config.text_of(file))
+        if is_pipe:
+            self._piped = plan.text
+        else:
+            self._read = (plan.text, self._key)
         return plan
 
     def keep(self, plan: Plan) -> None:
@@ -152,6 +163,8 @@ class ConfigKeeper:
 
     def _kept(self) -> str | None:
         """Return the text of the last good file; None: there is none."""
+        if self._invocation.config is not None and reading.is_pipe(self._invocation.config):
+            return None
         found = (self._kept_in(directory) for directory in self._directories())
         return next((text for text in found if text is not None), None)
 

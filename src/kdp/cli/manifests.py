@@ -23,7 +23,7 @@ from ..manifests.deployment import CONFIG_DIR, Deployment, deployment_of, on_one
 from ..manifests.kubernetes import base, daemon_set, security_level
 from ..manifests.systemd import unit
 from ..model.backend import DeviceBackend, Needs, is_overridden
-from ..storage.reading import MAX_CONFIG_BYTES, read
+from ..storage.reading import MAX_CONFIG_BYTES, is_pipe, read
 from .charting import facts_of
 from .invocation import Invocation, discovered, needs_of
 from .options import backend_options, refusing, setting_options
@@ -198,6 +198,10 @@ def _deployment(
     if not is_controller and (nodes is None or not (nodes or is_overridden(backend, "needs"))):
         needs = _with_all_of_it(needs, backend)
     options = _options(flags)
+    named = [config] if kind != "helm" else []  # where it becomes values
+    for path in (*named, *(value for _, _, value in invocation.parameters())):
+        if isinstance(path, Path) and is_pipe(path):
+            raise ConfigurationError(f"{path}: it is a pipe, which only this command can read; give a file")
     files: dict[str, str] = {}
     parameters = _parameters(invocation, files if in_container else None)
     restarts_with: str | None = None

@@ -95,7 +95,7 @@ def backend_options(function: _Function) -> _Function:
         metavar="FILE",
         envvar="KDP_CONFIG",
         help="Read options from this YAML, JSON or TOML file: their names without dashes in front, and 'set', a "
-        "mapping.  [KDP_CONFIG]",
+        "mapping. A pipe, such as <(sops -d x.yaml), is read once.  [KDP_CONFIG]",
     )(function)
     return click.option(
         "--set",

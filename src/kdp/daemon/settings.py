@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict, final
 
 import attrs
 
-from ..kubelet.paths import DEFAULT_ROOT, KubeletPaths
+from ..kubelet.paths import DEFAULT_ROOT, DEVICE_PLUGIN_DIR, KubeletPaths
 from ..model.names import MAX_REPLICAS
 from ..startup import shown
 from . import parsers
@@ -80,21 +80,23 @@ class Settings:
 
     __repr__ = shown
 
-    kubelet_root: Path = setting(DEFAULT_ROOT, parsers.path, "The kubelet's directory, as this process sees it.", "DIR")
-    device_plugin_dir: Path | None = setting(
-        None, parsers.path, "Where kubelet.sock is; default: device-plugins below the kubelet's directory.", "DIR"
+    kubelet_root: Path = setting(
+        DEFAULT_ROOT, parsers.path, "The kubelet's --root-dir, as this process sees it.", "DIR"
+    )
+    device_plugin_dir: Path = setting(
+        DEVICE_PLUGIN_DIR, parsers.path, "Where kubelet.sock is; the kubelet's --root-dir does not move it.", "DIR"
     )
     plugins_registry_dir: Path | None = setting(
-        None, parsers.path, "The plugin watcher's directory; default: plugins_registry below the kubelet's.", "DIR"
+        None, parsers.path, "The plugin watcher's directory; default: plugins_registry below --kubelet-root.", "DIR"
     )
     pod_resources_dir: Path | None = setting(
         None,
         parsers.path,
-        "Where the pod-resources API is; default: pod-resources below the kubelet's directory.",
+        "Where the pod-resources API is; default: pod-resources below --kubelet-root.",
         "DIR",
     )
     pods_api_dir: Path | None = setting(
-        None, parsers.path, "Where the pods API is; default: pods-api below the kubelet's directory.", "DIR"
+        None, parsers.path, "Where the pods API is; default: pods-api below --kubelet-root.", "DIR"
     )
     registration: Registration = setting(
         "kubelet",

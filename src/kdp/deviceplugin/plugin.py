@@ -256,8 +256,10 @@ class DevicePlugin:
         view = self._kubelet.view.value
         if state is State.WAITING and not self._options.is_watcher and view.state is not KubeletState.LISTENING:
             refused = view.state in (KubeletState.DENIED, KubeletState.UNREADABLE)
-            right = missing_right(errno.EACCES) if refused else ""
-            return f"{view.state.value} ({self._options.paths.kubelet_socket}){right}"
+            remedy = missing_right(errno.EACCES) if refused else ""
+            if view.state is KubeletState.NO_DIRECTORY:
+                remedy = "; mount the node's directory there, or give another one: --device-plugin-dir DIR"
+            return f"{view.state.value} ({self._options.paths.kubelet_socket}){remedy}"
         return self._session.reason
 
     def _cause(self, obstacle: str | None) -> Cause | None:

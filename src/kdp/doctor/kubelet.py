@@ -1,7 +1,6 @@
 """Questions about the kubelet's directory: is it there, is it the right one, and can a plugin write to it?
 
-The device plugin directory is ``/var/lib/kubelet/device-plugins`` whatever the kubelet's ``--root-dir`` says; the other
-directories follow it (contract section 0.1). A distribution may link one to the other.
+Only the plugin directory does not follow the kubelet's ``--root-dir`` (`kdp.kubelet.paths`).
 """
 
 from __future__ import annotations
@@ -9,9 +8,10 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ..kubelet.paths import DEFAULT_ROOT
+from ..kubelet.paths import DEFAULT_ROOT, DEVICE_PLUGIN_DIR
 from .answers import Answer, Question, failed, not_known, ok, warning
 from .node import text_of
 from .rights import is_read_only, let_write, may_write
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from .node import Node
 
-KNOWN_ROOTS: Final = ("/var/lib/kubelet", "/var/lib/k0s/kubelet", "/var/snap/microk8s/common/var/lib/kubelet")
-"""Where distributions have the kubelet's directory: most of them, k0s, and MicroK8s."""
+KNOWN_PLACES: Final = (DEVICE_PLUGIN_DIR, Path("/var/snap/microk8s/current/kubelet/device-plugins"))
+"""Where the node sees the plugin directory. A strictly confined MicroK8s has a mount of its own at /var/lib/kubelet."""
 
 _PROGRAMS: Final = {"kubelet", "kubelite", "k3s", "rke2", "k0s"}
 _FLAGS: Final = ("--root-dir", "root-dir", "--kubelet-arg=root-dir")
@@ -51,9 +51,8 @@ def _root_of(words: list[str]) -> str | None:
 def _elsewhere(node: Node) -> str:
     """Return where a plugin directory with a kubelet.sock is instead, as a sentence's end; empty: nowhere."""
     given = node.paths.device_plugin_dir
-    roots = dict.fromkeys([*KNOWN_ROOTS, *(root for _, root in running_roots(node) if root)])
-    for root in roots:
-        found = node.host.path(root) / "device-plugins"
+    for place in KNOWN_PLACES:
+        found = node.host.path(place)
         if found != given and (found / "kubelet.sock").is_socket():
             return str(found)
     return ""
@@ -68,9 +67,9 @@ def directory(node: Node) -> Answer:
         if elsewhere := _elsewhere(node):
             return failed(f"{path} does not exist, and a kubelet.sock is in {elsewhere}", _use(elsewhere))
         if node.is_pod:
-            remedy = f"mount the node's {DEFAULT_ROOT}/device-plugins there; kdp manifests writes such a DaemonSet"
+            remedy = f"mount the node's {DEVICE_PLUGIN_DIR} there; kdp manifests writes such a DaemonSet"
             return failed(f"{path} does not exist in this container", remedy)
-        remedy = "start the kubelet, or name its directory: kdp doctor --kubelet-root DIR"
+        remedy = "start the kubelet, or name its directory: kdp doctor --device-plugin-dir DIR"
         return failed(f"{path} does not exist, so no kubelet runs here", remedy)
     except OSError as error:
         return failed(f"{path} cannot be examined: {error.strerror}", "run this as root: sudo kdp doctor")
@@ -127,7 +126,7 @@ def root(node: Node) -> Answer:
                 return ok(f"the kubelet, process {min(found)}, uses {each}")
     other = min(given)
     seen = f"the kubelet, process {min(found)}, uses {other}, and kdp looks in {used}"
-    return warning(seen, f"give the plugin and this command --pod-resources-dir {other}/pod-resources")
+    return warning(seen, f"give the plugin and this command --kubelet-root {other}")
 
 
 QUESTIONS: Final = (

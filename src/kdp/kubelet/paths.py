@@ -1,8 +1,7 @@
-"""Where a kubelet keeps its sockets, all below one root unless told otherwise.
+"""Where a kubelet keeps its sockets.
 
-The device-plugin directory is fixed at ``/var/lib/kubelet/device-plugins`` in the kubelet's own code whatever its
-``--root-dir`` says; the others follow the root directory (contract section 0.1). Hence one setting for the root
-and one for each directory.
+The kubelet's ``--root-dir`` moves all directories but one. The device-plugin directory is a constant in the kubelet's
+code, ``/var/lib/kubelet/device-plugins`` (kubernetes/kubernetes#120626; contract section 0.1).
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     import os
 
 DEFAULT_ROOT = Path("/var/lib/kubelet")
+DEVICE_PLUGIN_DIR = DEFAULT_ROOT / "device-plugins"
 
 
 @attrs.frozen(kw_only=True)
@@ -51,15 +51,24 @@ class KubeletPaths:
         pod_resources_dir: str | os.PathLike[str] | None = None,
         pods_api_dir: str | os.PathLike[str] | None = None,
     ) -> KubeletPaths:
-        """Lay out the directories below ``root``; a directory that is given wins over the root."""
+        """Return the directories of a kubelet whose ``--root-dir`` is ``root``.
+
+        Only ``device_plugin_dir`` stays where it is. A directory that is given wins. Use `simulated` for the kubelet of
+        a test.
+        """
         base = Path(root)
         return cls(
-            device_plugin_dir=Path(device_plugin_dir or base / "device-plugins"),
+            device_plugin_dir=Path(device_plugin_dir or DEVICE_PLUGIN_DIR),
             plugins_registry_dir=Path(plugins_registry_dir or base / "plugins_registry"),
             plugins_dir=Path(plugins_dir or base / "plugins"),
             pod_resources_dir=Path(pod_resources_dir or base / "pod-resources"),
             pods_api_dir=Path(pods_api_dir or base / "pods-api"),
         )
+
+    @classmethod
+    def simulated(cls, root: str | os.PathLike[str]) -> KubeletPaths:
+        """Return directories that are all below ``root``, as a simulated kubelet has them."""
+        return cls.under(root, device_plugin_dir=Path(root) / DEVICE_PLUGIN_DIR.name)
 
     @property
     def kubelet_socket(self) -> Path:

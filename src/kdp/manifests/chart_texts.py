@@ -89,7 +89,7 @@ PLUGIN_FOLDERS: Final = """\
   writable: true
 {{- else }}
 - name: device-plugins
-  path: {{ include "kdp.setting" (list . "device-plugin-dir") | default (printf "%s/device-plugins" $root) | quote }}
+  path: {{ include "kdp.setting" (list . "device-plugin-dir") | default "/var/lib/kubelet/device-plugins" | quote }}
   writable: true
 {{- end }}
 - name: pod-resources

@@ -3,6 +3,9 @@
 Other programs write to the node's directories, too. Opening a FIFO waits for a writer, opening a device node may start
 the device, and a file may have any size. So a file is looked at before and after it is opened.
 
+What a person names is another matter: ``--config <(sops -d x.yaml)`` is a pipe, and `read_text` reads it. A pipe can be
+read once, so the process remembers its text.
+
 All functions block for the disk. Each raises `OSError`; `UnusableFileError` is the one that a retry does not heal.
 """
 
@@ -10,7 +13,10 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import stat
+import threading
+import time
 from typing import Final
 
 MAX_BYTES: Final = 64 << 20
@@ -18,6 +24,9 @@ MAX_BYTES: Final = 64 << 20
 
 MAX_CONFIG_BYTES: Final = 1 << 20
 """Size limit in bytes of a file that a person writes; a ConfigMap cannot be larger."""
+
+PIPE_DEADLINE: Final = 60.0
+"""Seconds for a pipe to be written to its end: a program that decrypts may ask a person or a server."""
 
 _CAREFULLY = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
@@ -28,6 +37,12 @@ _KINDS = {
     stat.S_IFCHR: "a device node",
     stat.S_IFBLK: "a device node",
 }
+
+
+_PIPED: Final[dict[str, bytes]] = {}
+"""What was read from pipes, by path."""
+
+_PIPING: Final = threading.Lock()
 
 
 class UnusableFileError(OSError):
@@ -127,11 +142,57 @@ def read_start(descriptor: int, most: int) -> bytes:
 
 
 def read_text(path: str | os.PathLike[str], *, limit: int = MAX_CONFIG_BYTES) -> str:
-    """Return the text of a file that a person wrote: UTF-8, with or without a byte order mark. Links are followed.
+    """Return the text of a file that a person named: UTF-8, with or without a byte order mark. Links are followed.
+
+    A pipe is read to its end, for which it has `PIPE_DEADLINE`. Later calls return the same text.
 
     Raises:
-        UnusableFileError: As of `read`.
+        UnusableFileError: As of `read`, or the pipe was not written to its end in time.
         OSError: The file cannot be read.
         UnicodeDecodeError: The file is not UTF-8.
     """
-    return read(path, limit=limit).decode("utf-8-sig")
+    data = _read_pipe(os.fspath(path), limit) if is_pipe(path) else read(path, limit=limit)
+    return data.decode("utf-8-sig")
+
+
+def is_pipe(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path leads to a FIFO, or to an open pipe as ``/dev/fd/63`` does."""
+    try:
+        return stat.S_ISFIFO(os.stat(path).st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def _read_pipe(path: str, limit: int) -> bytes:
+    with _PIPING:
+        if path not in _PIPED:
+            descriptor = os.open(path, os.O_RDONLY | _CAREFULLY)
+            try:
+                _PIPED[path] = _drained(descriptor, limit)
+            finally:
+                os.close(descriptor)
+        return _PIPED[path]
+
+
+def _drained(descriptor: int, limit: int) -> bytes:
+    """Return what a pipe holds to its end."""
+    # A FIFO's writer may still come. Where a pipe is opened again, one that is missing has gone, and poll(2) is silent.
+    has_writer = os.readlink(f"/proc/self/fd/{descriptor}").startswith("pipe:")
+    coming = select.poll()
+    coming.register(descriptor, select.POLLIN)
+    until, data = time.monotonic() + PIPE_DEADLINE, b""
+    while len(data) <= limit:
+        try:
+            piece = os.read(descriptor, limit + 1 - len(data))
+        except BlockingIOError:
+            piece = None
+        if piece:
+            data += piece
+        elif piece is not None and (data or has_writer):
+            return data
+        elif coming.poll(max(0.0, until - time.monotonic()) * 1000):
+            has_writer = True
+        else:
+            why = f"it is a pipe, and was not written to its end within {PIPE_DEADLINE:g} s"
+            raise UnusableFileError(errno.ETIMEDOUT, why)
+    raise UnusableFileError(errno.EFBIG, f"it has more than {limit} bytes")

@@ -79,7 +79,7 @@ class DraWorld(Node):
         self.pods: dict[str, DraPod] = {}
         self.stopping: set[str] = set()
         self._judge = DraJudge()
-        self._paths = KubeletPaths.under(kubelet.root)
+        self._paths = KubeletPaths.simulated(kubelet.root)
         self._cdi = directory / "cdi"
         self.files = DriverFiles(DRIVER, self._paths.plugins_dir / DRIVER, self._cdi)
         self._kubeconfig = directory / "kubeconfig"

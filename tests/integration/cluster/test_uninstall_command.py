@@ -45,10 +45,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def uninstall(run: Kdp, place: Path) -> Kdp:
     """Run ``kdp uninstall`` on this node."""
-    places = (("kubelet-root", "kubelet"), ("cdi-dir", "cdi"), ("labels-dir", "features"), ("state-dir", "kdp"))
+    places = (("cdi-dir", "cdi"), ("labels-dir", "features"), ("state-dir", "kdp"))
+    kubelet = (("kubelet-root", "kubelet"), ("device-plugin-dir", "kubelet/device-plugins"))
+    options = [f"--{name}={place}/{folder}" for name, folder in (*kubelet, *places)]
 
     async def uninstall(*words: str, code: int = 0) -> str:
-        return await run("uninstall", *(f"--{name}={place}/{folder}" for name, folder in places), *words, code=code)
+        return await run("uninstall", *options, *words, code=code)
 
     return uninstall
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 
 import anyio.lowlevel
@@ -47,7 +47,13 @@ def root() -> Iterator[Path]:
 
 
 def serve(root: Path, backend: Widgets) -> asyncio.Task[None]:
-    return asyncio.create_task(kdp.serve(backend, kubelet_root=str(root), state_dir=str(root / "state")))
+    return asyncio.create_task(serving(root, backend))
+
+
+def serving(root: Path, backend: Widgets) -> Coroutine[None, None, None]:
+    return kdp.serve(
+        backend, kubelet_root=root, device_plugin_dir=root / "device-plugins", state_dir=str(root / "state")
+    )
 
 
 async def turns(count: int) -> None:
@@ -83,7 +89,7 @@ async def test_a_task_that_fails_beside_it_ends_the_program(root: Path) -> None:
 
     async def both() -> None:
         async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
-            tasks.create_task(kdp.serve(backend, kubelet_root=str(root), state_dir=str(root / "state")))
+            tasks.create_task(serving(root, backend))
             tasks.create_task(fail())
 
     with pytest.raises(ExceptionGroup) as caught:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
 import stat
+import threading
 import urllib.request
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from anyio import to_thread
 
@@ -175,3 +178,22 @@ async def test_a_state_directory_that_only_the_file_names_had_nothing_to_fall_ba
         await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 3})
         await plugin.says("the last good configuration is in force")
         await plugin.stop()
+
+
+async def test_a_configuration_from_a_pipe_stays_and_is_not_written_down(
+    start: Start, kubelet: SimulatedKubelet, config: Path, tmp_path: Path
+) -> None:
+    """``--config <(sops -d x.yaml)``: what was decrypted for the process stays in the process."""
+    os.mkfifo(config)
+    async with start(program(), "W", "--config", str(config)) as plugin:
+        threading.Thread(target=write, args=[config, GOOD], daemon=True).start()
+        await kubelet.until(streaming=RESOURCE, allocatable={RESOURCE: 3})
+        plugin.process.send_signal(signal.SIGHUP)
+        line = await plugin.says("c.yaml is a pipe, which can be read once: its configuration stays")
+        assert "WARNING" in line
+        await anyio.Path(config).unlink()
+        plugin.process.send_signal(signal.SIGHUP)
+        await plugin.says("its configuration stays", times=2)
+        assert (await plugin.stop())[0] == 0
+    assert "the configuration of before stays" not in plugin.log
+    assert not [*(tmp_path / "state").glob("config-*.json")]

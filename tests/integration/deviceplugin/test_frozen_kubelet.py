@@ -49,7 +49,7 @@ async def test_a_kubelet_that_is_frozen_is_noticed_and_its_return_too(
 ) -> None:
     monkeypatch.setattr("kdp.kubelet.podresources.CALL_DEADLINE", 0.5)
     pace = Pace(after_connect=0.1, period=0.2, again=0.2, between=0.1)
-    options = ManagerOptions(paths=KubeletPaths.under(root), pace=pace)
+    options = ManagerOptions(paths=KubeletPaths.simulated(root), pace=pace)
     async with PluginManager([Widgets("w0")], options) as manager:
         await until(lambda: manager.is_ready and RESOURCE in manager.status().resources)
         process.send_signal(signal.SIGSTOP)

@@ -148,7 +148,7 @@ async def heard(stream: Any) -> dict[str, tuple[int, str]]:
 @asynccontextmanager
 async def running(folder: Path, backend: kdp.DeviceBackend, *, wait: bool = True, **more: Any) -> AsyncIterator[Driver]:
     """Run a backend as a driver below a folder, until it can be called."""
-    paths, api, publisher = KubeletPaths.under(folder), Claims(), Publisher()
+    paths, api, publisher = KubeletPaths.simulated(folder), Claims(), Publisher()
     paths.plugins_registry_dir.mkdir(exist_ok=True)
     made = DraDriver(
         [backend],
@@ -174,7 +174,7 @@ class Served:
     def __init__(self, folder: Path, server: SimulatedApiServer, kubelet: SimulatedDraKubelet) -> None:
         self.folder = folder
         self.server = server
-        self._plugins = KubeletPaths.under(kubelet.root).plugins_dir
+        self._plugins = KubeletPaths.simulated(kubelet.root).plugins_dir
 
     async def claim(self, name: str, device: str) -> str:
         """Make a claim as if the scheduler had allocated the device to it; return its UID."""

@@ -57,7 +57,7 @@ async def test_a_cancelled_driver_ends_in_order_whenever_that_is_and_how_often(
             ended, _ = await asyncio.wait({service}, timeout=PATIENCE)
             assert ended, f"cancelled after {begun_for} turns it has not ended"
             assert service.cancelled()
-            paths = KubeletPaths.under(kubelet.root)
+            paths = KubeletPaths.simulated(kubelet.root)
             assert not [*await anyio.to_thread.run_sync(os.listdir, paths.plugins_registry_dir)]
             assert not [*(paths.plugins_dir / DRIVER).glob("*.sock")]
     gc.collect()  # here, and not in the middle of another test

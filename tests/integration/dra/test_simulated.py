@@ -48,7 +48,7 @@ class Node:
         self.server = server
         self.cdi = folder / "cdi"
         self.kubeconfig = folder / "config"
-        self.paths = KubeletPaths.under(kubelet.root)
+        self.paths = KubeletPaths.simulated(kubelet.root)
 
     async def slices(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = (await self.server.ask("GET", SLICES))["items"]

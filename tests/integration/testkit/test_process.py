@@ -27,7 +27,7 @@ class Process:
     """One process, its events in a queue."""
 
     def __init__(self, root: Path, *arguments: str) -> None:
-        self.paths = KubeletPaths.under(root)
+        self.paths = KubeletPaths.simulated(root)
         self._events: Queue[dict[str, Any]] = Queue()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "kdp_testkit.process", "--root", str(root), *arguments],
@@ -168,4 +168,4 @@ def test_without_stdin_it_runs_until_it_is_told(tmp_path: Path) -> None:
         assert process.poll() is None
         process.terminate()
     assert process.returncode == 0
-    assert connects(KubeletPaths.under(tmp_path).kubelet_socket) == "ConnectionRefusedError"
+    assert connects(KubeletPaths.simulated(tmp_path).kubelet_socket) == "ConnectionRefusedError"

@@ -127,7 +127,7 @@ class DeviceManager(AsyncContextManagerMixin):
         self._temporary = None if root is not None else Path(tempfile.mkdtemp(prefix="kdp-"))
         base = root or self._temporary
         assert base is not None
-        self.paths = KubeletPaths.under(base)
+        self.paths = KubeletPaths.simulated(base)
         self.minor = minor
         self._base = base
         self._log = base / "kubelet.log"

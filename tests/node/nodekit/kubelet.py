@@ -17,6 +17,8 @@ import anyio
 import anyio.to_thread
 from typing_extensions import override
 
+from kdp.kubelet import KubeletPaths
+
 from .devmgr import NotReached
 from .machine import IMAGE, KUBELET, Containerd, Machine
 from .tools import tool
@@ -32,14 +34,21 @@ class Kubelet(Machine):
     Args:
         containerd: Which of the unpacked container runtimes.
         settings: More lines of the kubelet's configuration, as YAML.
+        root: The kubelet's ``--root-dir``, a path below ``/var/lib``.
 
     Attributes:
         pods_dir: Where manifests are put.
     """
 
-    def __init__(self, containerd: Containerd = "containerd-2", *, settings: str = "") -> None:
+    def __init__(
+        self, containerd: Containerd = "containerd-2", *, settings: str = "", root: str = "/var/lib/kubelet"
+    ) -> None:
         self._kubelet = tool("kubelet")
         super().__init__(containerd)
+        self._root = root
+        self.paths = KubeletPaths.under(
+            f"{self.work}{root.removeprefix('/var')}", device_plugin_dir=self.paths.device_plugin_dir
+        )
         self._settings = settings
         self.pods_dir = self.work / "pods"
         self._port = 0
@@ -66,7 +75,8 @@ healthzPort: 0
 cgroupRoot: /{self.work.name}
 {self._settings}
 """)
-        await self.spawn("kubelet", self._kubelet, "--config", config, "--hostname-override=node0", "--v=2")
+        options = ("--config", config, f"--root-dir={self._root}", "--hostname-override=node0", "--v=2")
+        await self.spawn("kubelet", self._kubelet, *options)
         await self.until(lambda: is_listening(self.paths.kubelet_socket), "the kubelet listens")
 
     async def crash(self) -> None:

@@ -112,7 +112,7 @@ class Machine(AsyncContextManagerMixin):
         self.containerd = containerd
         # Short, because a socket's whole path has 107 bytes.
         self.work = Path(tempfile.mkdtemp(prefix="kdp-"))
-        self.paths = KubeletPaths.under(self.work / "lib/kubelet")
+        self.paths = KubeletPaths.simulated(self.work / "lib/kubelet")
         self.cdi = self.work / "cdi"
         self.wrapper = self.work / "bin/wrapper"
         self._cgroup = self.work.name
@@ -136,6 +136,12 @@ class Machine(AsyncContextManagerMixin):
 
     async def boot(self) -> None:
         """Start what the node has besides containerd."""
+
+    @property
+    def options(self) -> Sequence[str]:
+        """What `kdp run` must be given to find the kubelet from outside the node's namespaces."""
+        directory = self.paths.device_plugin_dir
+        return [f"--kubelet-root={self.paths.plugins_dir.parent}", f"--device-plugin-dir={directory}"]
 
     # -- namespaces ----------------------------------------------------------------------------------------------------
 

@@ -53,6 +53,16 @@ def test_a_name_that_no_file_has_is_refused_with_those_that_there_are(folder: Pa
     assert chosen.names() == ["default", "plain", "shared", "whole"]
 
 
+def test_a_fifo_in_the_directory_is_no_configuration(folder: Path) -> None:
+    """Nobody named it: it would keep the plugin waiting."""
+    os.mkfifo(folder / "piped.yaml")
+    chosen = choice(folder)
+    chosen.take({KEY: "piped"})
+
+    with pytest.raises(ConfigurationError, match="names no configuration"):
+        chosen.file()
+
+
 @pytest.mark.parametrize("value", ["../configs/shared", ".hidden"])
 def test_no_name_leads_out_of_the_directory(folder: Path, value: str) -> None:
     (folder / ".hidden").write_text("{}")

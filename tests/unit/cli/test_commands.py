@@ -185,7 +185,7 @@ sys.meta_path.insert(0, Signal())
 """
     )
     with TemporaryDirectory(prefix="kdp-") as root:  # short, as the paths of sockets are
-        command = [sys.executable, "-m", "kdp", "run", f"{tmp_path}/w.py:Widgets", "--kubelet-root", root]
+        command = [sys.executable, "-m", "kdp", "run", f"{tmp_path}/w.py:Widgets", "--device-plugin-dir", root]
         result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert result.returncode == 0
     assert "stopping, as SIGINT asks" in result.stderr

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -97,12 +96,10 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         read(binary)
 
 
-@pytest.mark.parametrize("kind", ["FIFO", "large"])
+@pytest.mark.parametrize("kind", ["device", "large"])
 def test_what_is_no_file_for_people_is_refused_and_nobody_waits(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "c.yaml"
-    if kind == "FIFO":
-        os.mkfifo(path)
-    elif kind == "device":
+    if kind == "device":
         path.symlink_to("/dev/zero")
     else:
         path.write_bytes(b"#" * ((1 << 20) + 1))

@@ -38,9 +38,14 @@ class Broken(Widgets):
 """
 
 
+def kubelet_in(tmp_path: Path) -> list[str]:
+    """Return the options that name the directories of a kubelet that is not there."""
+    return [f"--kubelet-root={tmp_path}/k", f"--device-plugin-dir={tmp_path}/k/device-plugins"]
+
+
 def invoke(tmp_path: Path, *arguments: str, **environ: str) -> Result:
-    command = ["doctor", "--kubelet-root", str(tmp_path / "k"), "--state-dir", str(tmp_path / "s"), *arguments]
-    return CliRunner().invoke(kdp, command, env={"KDP_SOCKET": "", **environ})
+    places = [*kubelet_in(tmp_path), "--state-dir", str(tmp_path / "s")]
+    return CliRunner().invoke(kdp, ["doctor", *places, *arguments], env={"KDP_SOCKET": "", **environ})
 
 
 def found_by(tmp_path: Path, *arguments: str) -> dict[str, Any]:
@@ -98,7 +103,7 @@ def test_the_directories_of_a_configuration_file_were_not_looked_at(
     config.write_text(f"state-dir: {tmp_path}/of-file\ncdi-dir: {tmp_path}/cdi-of-file\nmode: dra\nset: {{a: 1}}\n")
     (tmp_path / "of-file").touch()
     monkeypatch.setenv("KDP_CONFIG", str(config))  # as in the plugin's container; it was an error without a TARGET
-    result = CliRunner().invoke(kdp, ["doctor", f"--kubelet-root={tmp_path}/k", "--output", "json"])
+    result = CliRunner().invoke(kdp, ["doctor", *kubelet_in(tmp_path), "--output", "json"])
     found = {each["id"]: each for each in json.loads(result.stdout)["questions"]}
     assert found["state-directory"]["seen"] == f"{tmp_path}/of-file is no directory"
     assert f"{tmp_path}/cdi-of-file" in found["cdi-directory"]["seen"]
@@ -128,7 +133,7 @@ def test_a_bad_configuration_file_keeps_no_answer_back(tmp_path: Path, text: str
 
 def test_a_target_that_hangs_keeps_nobody_waiting(tmp_path: Path, figure: Callable[[str, float, str], None]) -> None:
     (tmp_path / "w.py").write_text("import time\ntime.sleep(60)\n")
-    places = ["--kubelet-root", str(tmp_path / "k"), "--state-dir", str(tmp_path / "s")]
+    places = [*kubelet_in(tmp_path), "--state-dir", str(tmp_path / "s")]
     began = time.monotonic()
     command = [sys.executable, "-m", "kdp", "doctor", f"{tmp_path}/w.py:W", *places, "--output", "json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)

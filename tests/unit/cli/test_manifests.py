@@ -226,6 +226,10 @@ def test_a_file_that_the_configuration_file_names_goes_along(
         ),
         ([":Widgets", "--image=i", "--set=cuont=1"], "--set cuont: there is no parameter 'cuont'"),
         ([":Widgets", "--image=i", "--set=file={}/broken"], "broken: cannot be put into a ConfigMap"),
+        (
+            [":Widgets", "--image=i", "--set=file={}/pipe"],
+            "pipe: it is a pipe, which only this command can read; give a",
+        ),
         ([":Widgets", "--image=i", "--set=file={}/huge"], "files of more than 900000 bytes fit in no ConfigMap: huge"),
         ([":Widgets", "--image=i", "-o", "{}/none/at.yaml"], "at.yaml: cannot be written (No such file or directory)"),
         ([":Wrong", "--image=i"], "Wrong.needs returned {'host_paths': ['/sys']}; expected a kdp.Needs"),
@@ -235,6 +239,7 @@ def test_a_file_that_the_configuration_file_names_goes_along(
 def test_what_is_given_wrong_is_one_sentence(target: str, tmp_path: Path, arguments: list[str], sentence: str) -> None:
     (tmp_path / "broken").write_bytes(b"\xff\xfe")
     (tmp_path / "huge").write_text("x" * 900_001)
+    os.mkfifo(tmp_path / "pipe")
 
     result = invoke(f"{target}{arguments[0]}", *(each.replace("{}", str(tmp_path)) for each in arguments[1:]))
 

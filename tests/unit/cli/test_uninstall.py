@@ -36,8 +36,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def options(root: Path) -> list[str]:
-    places = (("kubelet-root", "kubelet"), ("cdi-dir", "cdi"), ("state-dir", "kdp"), ("labels-dir", "features"))
-    return [f"--{name}={root}/{folder}" for name, folder in places]
+    places = (("cdi-dir", "cdi"), ("state-dir", "kdp"), ("labels-dir", "features"))
+    kubelet = (("kubelet-root", "kubelet"), ("device-plugin-dir", "kubelet/device-plugins"))
+    return [f"--{name}={root}/{folder}" for name, folder in (*kubelet, *places)]
 
 
 def invoke(root: Path, *arguments: str) -> Result:

@@ -39,6 +39,7 @@ class Node:
     def make(cls, root: Path) -> Node:
         settings = Settings(
             kubelet_root=root / "kubelet",
+            device_plugin_dir=root / "kubelet/device-plugins",
             cdi_dir=root / "cdi",
             state_dir=root / "kdp",
             labels_dir=root / "features.d",

@@ -25,7 +25,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def paths(folder: Path) -> KubeletPaths:
-    found = KubeletPaths.under(folder / "kubelet")
+    found = KubeletPaths.simulated(folder / "kubelet")
     found.device_plugin_dir.mkdir(parents=True)
     return found
 

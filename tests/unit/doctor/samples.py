@@ -43,7 +43,7 @@ def node_in(root: Path, *documents: Mapping[str, Any] | str, **more: Any) -> Nod
         for number, each in enumerate(documents)
     }
     given: dict[str, Any] = {
-        "paths": KubeletPaths.under(root / "kubelet"),
+        "paths": KubeletPaths.simulated(root / "kubelet"),
         "state_dir": root / "state",
         "sockets": tuple(answers),
         "cdi_dir": root / "cdi",

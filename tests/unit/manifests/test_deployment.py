@@ -63,8 +63,8 @@ NOTHING: set[str] = set()
         ),
         (
             Settings(kubelet_root=Path("/data/kubelet")),
-            {"/data/kubelet/device-plugins", "/data/kubelet/pod-resources"},
-            {"/var/lib/kubelet/device-plugins", "/var/lib/kubelet/pod-resources"},
+            {"/data/kubelet/pod-resources"},
+            {"/var/lib/kubelet/pod-resources"},
         ),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -97,3 +98,48 @@ def test_files_of_sysfs_and_procfs_whose_sizes_say_nothing_are_read() -> None:
 def test_a_byte_order_mark_is_no_part_of_a_text(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"\xef\xbb\xbfa")
     assert reading.read_text(tmp_path / "f") == "a"
+
+
+def piped(path: Path, data: bytes) -> threading.Thread:
+    """Make a FIFO, and have a thread write to it as soon as it is opened."""
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_bytes, args=[data], daemon=True)
+    writer.start()
+    return writer
+
+
+def test_a_pipe_that_a_person_named_is_read_once(tmp_path: Path) -> None:
+    """``--config <(sops -d x.yaml)`` was refused: it is a FIFO."""
+    text = "x" * 100_000  # more than a pipe holds
+    writer = piped(tmp_path / "f", text.encode())
+    assert reading.read_text(tmp_path / "f") == text
+    writer.join()
+    assert reading.read_text(tmp_path / "f") == text
+
+
+@pytest.mark.parametrize("text", ["text", ""])
+def test_an_open_pipe_whose_writer_has_gone_is_read_to_its_end(tmp_path: Path, text: str) -> None:
+    mine, others = os.pipe()
+    os.write(others, text.encode())
+    os.close(others)
+    (tmp_path / "f").symlink_to(f"/proc/self/fd/{mine}")
+    assert reading.read_text(tmp_path / "f") == text
+    os.close(mine)
+
+
+def test_a_pipe_that_nobody_writes_to_its_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "PIPE_DEADLINE", 0.01)
+    os.mkfifo(tmp_path / "f")
+    for held in (False, True):
+        writer = os.open(tmp_path / "f", os.O_RDWR) if held else None
+        with pytest.raises(UnusableFileError, match=r"not written to its end within 0\.01 s"):
+            reading.read_text(tmp_path / "f")
+        if writer is not None:
+            os.close(writer)
+
+
+def test_a_pipe_above_the_limit_is_not_read_on(tmp_path: Path) -> None:
+    writer = piped(tmp_path / "f", b"x" * 100)
+    with pytest.raises(UnusableFileError, match="more than 99 bytes"):
+        reading.read_text(tmp_path / "f", limit=99)
+    writer.join()

@@ -96,7 +96,7 @@ mountPropagation: HostToContainer
   writable: true
 {{- else }}
 - name: device-plugins
-  path: {{ include "kdp.setting" (list . "device-plugin-dir") | default (printf "%s/device-plugins" $root) | quote }}
+  path: {{ include "kdp.setting" (list . "device-plugin-dir") | default "/var/lib/kubelet/device-plugins" | quote }}
   writable: true
 {{- end }}
 - name: pod-resources

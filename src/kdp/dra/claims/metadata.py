@@ -9,6 +9,9 @@ in a container  ``/var/run/kubernetes.io/dra-device-attributes/resourceclaims/<c
 of a template   the same below ``resourceclaimtemplates/<the claim's name in the pod>``
 =============== ==================================================================================
 
+A file is a stream of JSON documents, one for each version of the format, the newest first. They say the same. A reader
+takes the first one whose version it knows, so programs of either version find theirs (kubernetes/kubernetes#138994).
+
 The file is there before the claim's CDI spec names it, and goes with the claim. A request of a prioritised list has the
 name that the container's author knows in the path, and its full name inside.
 """
@@ -40,7 +43,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-API_VERSION: Final = "metadata.resource.k8s.io/v1beta1"
+API_VERSIONS: Final = ("metadata.resource.k8s.io/v1beta1", "metadata.resource.k8s.io/v1alpha1")
+"""The versions, the newest first. They have the same fields; Kubernetes 1.36 knows the older one only."""
+
 CONTAINER_ROOT: Final = "/var/run/kubernetes.io/dra-device-attributes"
 
 
@@ -79,8 +84,9 @@ class MetadataFiles:
             file = self._folder(plan.claim.uid) / f"{base}.json"
             try:
                 file.parent.mkdir(parents=True, exist_ok=True)
-                document = json.dumps(self._document(plan, request, parts, devices, network)) + "\n"
-                files.replace(file, document.encode(), mode=0o644, sync="nothing")
+                document = self._document(plan, request, parts, devices, network)
+                stream = "".join(json.dumps({"apiVersion": version, **document}) + "\n" for version in API_VERSIONS)
+                files.replace(file, stream.encode(), mode=0o644, sync="nothing")
             except OSError as error:
                 logger.warning(
                     "%s: claim %s/%s: its containers get no metadata of request %s: %s: %s",
@@ -126,7 +132,6 @@ class MetadataFiles:
     ) -> dict[str, Any]:
         claim = plan.claim
         return {
-            "apiVersion": API_VERSION,
             "kind": "DeviceMetadata",
             "metadata": {"name": claim.name, "namespace": claim.namespace, "uid": claim.uid, "generation": 1},
             **({"podClaimName": plan.pod_claim} if plan.pod_claim else {}),

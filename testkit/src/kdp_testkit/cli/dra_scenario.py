@@ -140,7 +140,7 @@ class DraScenario(BaseScenario):
         await self._comes_back(kubelet, server, before)
         if held is not None:
             await self._unprepares(kubelet, server, held)
-        paths = KubeletPaths.under(kubelet.root)
+        paths = KubeletPaths.simulated(kubelet.root)
         await self.stops(driver, paths.plugins_registry_dir, paths.plugins_dir / self._driver)
         slices = await self._slices(server)
         if len(slices) != len(before):

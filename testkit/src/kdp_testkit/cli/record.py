@@ -7,12 +7,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import anyio
+import attrs
 import click
 
 from kdp.cli.options import Refusal, refusing
 from kdp.daemon.process import silence_grpc
 from kdp.errors import ConfigurationError, KdpError, sentence
-from kdp.kubelet.paths import KubeletPaths
+from kdp.kubelet.paths import DEVICE_PLUGIN_DIR, KubeletPaths
 
 from .options import directory_option
 from .replay import tell_output
@@ -30,14 +31,16 @@ from .replay import tell_output
 )
 @directory_option(
     "--kubelet-root",
-    "The kubelet's directory.  [KDP_KUBELET_ROOT]",
+    "The kubelet's --root-dir.  [KDP_KUBELET_ROOT]",
     default="/var/lib/kubelet",
     show_default=True,
     envvar="KDP_KUBELET_ROOT",
 )
 @directory_option(
     "--device-plugin-dir",
-    "Where kubelet.sock is; default: device-plugins below the kubelet's directory.  [KDP_DEVICE_PLUGIN_DIR]",
+    "Where kubelet.sock is; the kubelet's --root-dir does not move it.  [KDP_DEVICE_PLUGIN_DIR]",
+    default=DEVICE_PLUGIN_DIR,
+    show_default=True,
     envvar="KDP_DEVICE_PLUGIN_DIR",
 )
 @directory_option("--plugin-root", "What the plugin takes for the kubelet's directory; default: a temporary one.")
@@ -57,7 +60,7 @@ def command(
     program: tuple[str, ...],
     file: Path,
     kubelet_root: Path,
-    device_plugin_dir: Path | None,
+    device_plugin_dir: Path,
     plugin_root: Path | None,
     redact: str,
     profile: str | None,
@@ -89,11 +92,11 @@ def command(
         if plugin_root is None:
             plugin_root = Path(stack.enter_context(TemporaryDirectory(prefix="kdp-", ignore_cleanup_errors=True)))
         root = plugin_root.absolute()
-        plugin = KubeletPaths.under(
-            root,
-            pod_resources_dir=None if mount else kubelet.pod_resources_dir,
-            pods_api_dir=None if mount else kubelet.pods_api_dir,
-        )
+        plugin = KubeletPaths.simulated(root)
+        if not mount:
+            plugin = attrs.evolve(
+                plugin, pod_resources_dir=kubelet.pod_resources_dir, pods_api_dir=kubelet.pods_api_dir
+            )
         if plugin.device_plugin_dir.resolve() == kubelet.device_plugin_dir.resolve():
             raise Refusal(f"--plugin-root: {plugin_root} is the kubelet's own directory; expected is another one")
         session = RecordingSession(

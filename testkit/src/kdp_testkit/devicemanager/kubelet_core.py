@@ -74,7 +74,7 @@ class KubeletCore(AsyncContextManagerMixin):
         if paths is None:
             if root is None:
                 root, self._clean_up = temporary_root(self)
-            paths = KubeletPaths.under(Path(root).absolute())
+            paths = KubeletPaths.simulated(Path(root).absolute())
         length = len(os.fsencode(paths.kubelet_socket))
         if length > MAX_SOCKET_PATH_BYTES:
             raise ScenarioError(

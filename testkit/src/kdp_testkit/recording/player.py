@@ -156,7 +156,7 @@ class Replay:
         """
         problem = ""
         with TemporaryDirectory(prefix="kdp-", ignore_cleanup_errors=True) as root:
-            self._paths = KubeletPaths.under(root)
+            self._paths = KubeletPaths.simulated(root)
             for directory in (self._paths.device_plugin_dir, self._paths.plugins_registry_dir):
                 directory.mkdir(mode=0o750)
             self._socket = KubeletSocket(self._paths.kubelet_socket, "replay")

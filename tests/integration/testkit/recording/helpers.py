@@ -85,7 +85,7 @@ async def recording(
     """Record into ``recording.jsonl`` of this directory."""
     file = directory / "recording.jsonl"
     # Beside the kubelet's own directory, because a socket's whole path has 107 bytes.
-    paths = KubeletPaths.under(kubelet.paths.device_plugin_dir.parent / "shadow")
+    paths = KubeletPaths.simulated(kubelet.paths.device_plugin_dir.parent / "shadow")
     writer = Writer(file, redaction=Redaction(redact), profile=kubelet.profile.name)
     async with Recorder(writer, kubelet=kubelet.paths, plugin=paths) as recorder:
         yield Recording(recorder, paths, file)

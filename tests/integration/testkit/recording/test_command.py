@@ -74,12 +74,17 @@ def processes_with(text: str) -> list[str]:
     return found
 
 
+def of(kubelet: SimulatedKubelet) -> list[str]:
+    """Return the options that name this kubelet's directories."""
+    directory = kubelet.paths.device_plugin_dir
+    return [f"--kubelet-root={directory.parent}", f"--device-plugin-dir={directory}"]
+
+
 @pytest.fixture
 async def recorded(kubelet: SimulatedKubelet, tmp_path: Path) -> Path:
     """A recording that the command made of a program, with a kubelet that was killed."""
     file = tmp_path / "recording.jsonl"
-    root = str(kubelet.paths.device_plugin_dir.parent)
-    async with started("record", "--kubelet-root", root, "--output", str(file), "--", *BARE) as process:
+    async with started("record", *of(kubelet), "--output", str(file), "--", *BARE) as process:
         await kubelet.until(allocatable={RESOURCE: 2}, timeout=PATIENCE)
         await kubelet.admit(Pod.asking({RESOURCE: 1}))
         await kubelet.restart()
@@ -188,9 +193,8 @@ async def test_replaying_can_be_interrupted(recorded: Path) -> None:
 @pytest.mark.slow
 async def test_a_program_that_ends_by_itself_ends_the_recording(kubelet: SimulatedKubelet, tmp_path: Path) -> None:
     file = tmp_path / "recording.jsonl"
-    root = str(kubelet.paths.device_plugin_dir.parent)
     code, text = await ran(
-        "record", "--kubelet-root", root, "--output", str(file), "--", "/bin/sh", "-c", "echo no driver; exit 4"
+        "record", *of(kubelet), "--output", str(file), "--", "/bin/sh", "-c", "echo no driver; exit 4"
     )
 
     assert code == 1
@@ -214,7 +218,9 @@ def test_what_is_given_wrong_to_record_is_one_sentence(tmp_path: Path, arguments
     names = {"{there}": str(tmp_path / "there"), "{new}": str(tmp_path / "new"), "{root}": str(root)}
     there = put(tmp_path / "there", "mine")
 
-    told = refusal("record", "--kubelet-root", str(root), *(names.get(word, word) for word in arguments))
+    told = refusal(
+        "record", f"--device-plugin-dir={root}/device-plugins", *(names.get(word, word) for word in arguments)
+    )
 
     assert sentence in told
     assert text_of(there) == "mine"
@@ -224,11 +230,9 @@ def test_what_is_given_wrong_to_record_is_one_sentence(tmp_path: Path, arguments
 @pytest.mark.slow
 async def test_without_a_command_plugins_come_and_go_as_they_like(kubelet: SimulatedKubelet, tmp_path: Path) -> None:
     file = tmp_path / "recording.jsonl"
-    root, shadow = kubelet.paths.device_plugin_dir.parent, kubelet.paths.device_plugin_dir.parent / "shadow"
+    shadow = kubelet.paths.device_plugin_dir.parent / "shadow"
     bare = [word.replace("{device_plugins}", str(shadow / "device-plugins")) for word in BARE]
-    async with started(
-        *("record", "--kubelet-root", str(root), "--output", str(file), "--plugin-root", str(shadow))
-    ) as process:
+    async with started(*("record", *of(kubelet), "--output", str(file), "--plugin-root", str(shadow))) as process:
         for _ in range(2):
             await until(lambda: exists(shadow / "device-plugins"))
             plugin = await anyio.open_process(bare)

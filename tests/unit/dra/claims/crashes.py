@@ -62,7 +62,7 @@ class Hardware(Widgets):
 
 def described(folder: Path) -> list[str]:
     """Return the requests that containers are told of; a file that is not whole is an error."""
-    return [json.loads(file.read_text())["requests"][0]["name"] for file in folder.glob("[!.]*")]
+    return [json.loads(file.read_text().splitlines()[0])["requests"][0]["name"] for file in folder.glob("[!.]*")]
 
 
 async def live(folder: Path, killer: Killer, kind: str, *calls: str) -> list[dict[str, Any]]:

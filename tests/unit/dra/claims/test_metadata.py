@@ -42,9 +42,16 @@ def mounts(world: World) -> list[CdiMount]:
     return [mount for device in spec.devices for mount in device.edits.mounts]
 
 
-def told(mount: CdiMount) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(Path(mount.host_path).read_text())
-    return found
+def told(mount: CdiMount, *versions: str) -> dict[str, Any]:
+    """Read it as a program that knows these versions of the format; none: the newest."""
+    text, decoder = Path(mount.host_path).read_text(), json.JSONDecoder()
+    while text:
+        found: dict[str, Any]
+        found, end = decoder.raw_decode(text)
+        if found["apiVersion"].removeprefix("metadata.resource.k8s.io/") in (versions or ("v1beta1",)):
+            return found
+        text = text[end:].lstrip()
+    raise LookupError(f"no document is of {versions}")
 
 
 async def test_a_request_is_described_once(world: World) -> None:
@@ -62,6 +69,18 @@ async def test_a_request_is_described_once(world: World) -> None:
         "requests": [{"name": "gpu/large"}],
     }
     assert (device["driver"], device["pool"], device["name"], other["name"]) == (DRIVER, POOL, "w1", "w0")
+
+
+async def test_a_reader_that_knows_one_version_finds_its_own(world: World) -> None:
+    """KubeVirt's knew v1alpha1 only, and found nothing."""
+    world.api.put(claim(), [result("w0")])
+    await prepared(world)
+    [mount] = mounts(world)
+    older, newer = told(mount, "v1alpha1"), told(mount, "v1beta1")
+    assert older.pop("apiVersion") == "metadata.resource.k8s.io/v1alpha1"
+    assert newer.pop("apiVersion") == "metadata.resource.k8s.io/v1beta1"
+    assert older == newer
+    assert told(mount, "v1alpha1", "v1beta1")["apiVersion"].endswith("/v1beta1"), "the newest comes first"
 
 
 async def test_it_goes_with_the_claim(world: World) -> None:

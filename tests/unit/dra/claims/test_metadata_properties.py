@@ -140,10 +140,11 @@ class Described(Node):
         """Judge one file."""
         holds(8, "ro" in mount.options, f"{mount.container_path} can be written")
         try:
-            told = json.loads(Path(mount.host_path).read_text())
+            told, older = map(json.loads, Path(mount.host_path).read_text().splitlines())
         except (OSError, ValueError) as error:
             holds(8, False, f"{mount.container_path} cannot be read: {error}")
             raise
+        holds(8, older == {**told, "apiVersion": "metadata.resource.k8s.io/v1alpha1"}, f"{told} is told, and {older}")
         [request] = told.pop("requests")
         names = claim(number)
         template = {"podClaimName": "gpus"} if number == FROM_TEMPLATE else {}

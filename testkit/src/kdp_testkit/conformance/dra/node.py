@@ -62,7 +62,7 @@ async def playing(
             (folder / name).mkdir()
         node = DraNode(
             name=NODE,
-            paths=KubeletPaths.under(kubelet.root),
+            paths=KubeletPaths.simulated(kubelet.root),
             kubeconfig=write_kubeconfig(folder, server.url),
             cdi=folder / "cdi",
             state=folder / "state",

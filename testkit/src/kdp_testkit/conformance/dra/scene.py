@@ -168,7 +168,7 @@ class DraScene(Scene):
         await self.stop()
         await self.kubelet.crash()
         async with dra_kubelet(self.server, root, profile=self.profile) as self.kubelet:
-            self.node = attrs.evolve(self.node, paths=KubeletPaths.under(root))
+            self.node = attrs.evolve(self.node, paths=KubeletPaths.simulated(root))
             try:
                 yield
             finally:
