@@ -107,6 +107,37 @@ def test_the_variables_are_those_of_the_go_plugin(node: SysfsTree, write_config:
     assert nodes_of(devices[PASSED]) == ["vfio/vfio", "vfio/77"]
 
 
+def test_two_functions_of_one_iommu_group_were_two_devices_with_one_node(
+    node: SysfsTree, write_config: Write, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = Node(node)
+    for number, address in ((3, "0000:d8:00.6"), (4, "0000:d8:00.5")):
+        made.vf("0000:d8:00.0", number, address, numa=1, driver="vfio-pci", iommu_group=78)
+    node.stand_in("/dev/vfio/78", major=240, minor=1)
+    backend = _backend(node, write_config, {"drivers": ["vfio-pci"]})
+
+    devices = found(backend)
+
+    assert {id_: nodes_of(device) for id_, device in devices.items()} == {
+        PASSED: ["vfio/vfio", "vfio/77"],
+        "0000:d8:00.5": ["vfio/vfio", "vfio/78"],
+    }
+    assert devices["0000:d8:00.5"].attributes["groupMembers"] == "0000:d8:00.6"
+    assert caplog.messages == [
+        "intel.com/vf: 0000:d8:00.6 is in IOMMU group 78 with 0000:d8:00.5, which a container gets as a whole, so the "
+        "group is one device"
+    ]
+
+    made.pci("0000:d8:00.7", numa=1, driver="i40e", iommu_group=78)
+
+    devices = found(backend)
+    assert devices[PASSED].health.is_healthy
+    assert devices["0000:d8:00.5"].health.reason == (
+        "VFIO does not open IOMMU group 78, because 0000:d8:00.7 is bound to i40e; bind all functions of the group to "
+        "vfio-pci"
+    )
+
+
 SELECTED: list[tuple[dict[str, Any], list[str]]] = [
     ({"vendors": ["15b3"]}, [OWN, PASSED, AWAY]),
     ({"vendors": ["8086"]}, []),

@@ -9,6 +9,7 @@ from .events.links import LinkWatch as LinkWatch
 from .events.uevents import Uevent as Uevent
 from .events.uevents import UeventWatch as UeventWatch
 from .host import Host as Host
+from .iommu import IommuGroup as IommuGroup
 from .lastknown import LastKnown as LastKnown
 from .pci import PciLink as PciLink
 from .readings import Reading as Reading

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, final
 import attrs
 
 from . import readings
-from .pci import PciLink, function_path
+from .pci import PciLink, function_path, is_vfio_driver
 from .resolving import Below
 
 if TYPE_CHECKING:
@@ -327,6 +327,11 @@ class PciFunction(Directory):
         """``/dev/vfio/N`` of its IOMMU group; None: it is in none. It is there while vfio-pci is the driver."""
         group = self.iommu_group
         return None if group is None else f"/dev/vfio/{group}"
+
+    @property
+    def is_vfio(self) -> bool:
+        """Whether its driver hands it to programs through VFIO: vfio-pci, or a vendor's own, as mlx5_vfio_pci."""
+        return is_vfio_driver(self.driver)
 
     @property
     def net_names(self) -> list[str]:

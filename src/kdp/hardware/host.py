@@ -30,6 +30,7 @@ from .resolving import READ_ONLY, Below, open_straight, resolve
 if TYPE_CHECKING:
     from .directory import Directory, NetInterface, PciFunction
     from .fake_nodes import StandIns  # noqa: TC004 - attrs reads no annotation
+    from .iommu import IommuGroup
     from .readings import Reading
 
 MAX_BYTES = 1 << 20
@@ -367,6 +368,12 @@ class Host:
         if normal is None or not (found := self.directory(f"{DEVICES}/{normal}")).exists:
             return None
         return PciFunction(self, found.path)
+
+    def iommu_group(self, number: int) -> IommuGroup:
+        """Return an IOMMU group; one that is not there has no members."""
+        from .iommu import iommu_group
+
+        return iommu_group(self, number)
 
     def net_interfaces(self) -> list[NetInterface]:
         """Return the network interfaces of this network namespace, 2 before 10."""

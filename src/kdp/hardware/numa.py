@@ -20,6 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..model.devices import MAX_NUMA_NODE
+from .iommu import iommu_group
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,7 +59,7 @@ def of_directory(directory: Directory, seen: frozenset[str] = frozenset()) -> tu
 def _of_vfio_group(directory: Directory, seen: frozenset[str]) -> tuple[int, ...]:
     if not directory.name.isdigit() or not directory.path.startswith("/sys/devices/virtual/vfio/"):
         return ()
-    members = directory.host.directories(f"/sys/kernel/iommu_groups/{directory.name}/devices/*")
+    members = iommu_group(directory.host, int(directory.name)).members
     return _all_or_none(of_directory(member, seen) for member in members)
 
 

@@ -65,8 +65,11 @@ class VirtualFunction:
         numa_nodes: Memory nodes that it is near to.
         root: The PCI root complex, as ``pci0000:3a``.
         uio_nodes: Device nodes by which a program drives it, if its driver is one for that (uio_pci_generic, igb_uio).
+        is_vfio: Whether its driver hands it to programs through VFIO.
         group: The number of its IOMMU group; None: it is in none.
         is_without_iommu: Whether that group is one of VFIO's without an IOMMU.
+        group_members: The addresses of all that is in that group.
+        group_fault: Why VFIO does not open that group; None: it does.
         carries_default_route: Whether the node itself uses it.
         hcas: Its RDMA adapters that are visible here.
         uplink_fault: Why its physical function sends nothing; None: it does.
@@ -89,30 +92,24 @@ class VirtualFunction:
     numa_nodes: tuple[int, ...]
     root: str
     uio_nodes: tuple[str, ...] = ()
+    is_vfio: bool = False
     group: int | None = None
     is_without_iommu: bool = False
+    group_members: tuple[str, ...] = ()
+    group_fault: str | None = None
     carries_default_route: bool
     hcas: tuple[Hca, ...]
     uplink_fault: str | None
 
     @property
-    def is_vfio(self) -> bool:
-        """Whether its driver hands it to programs through VFIO: vfio-pci, or a vendor's own, as mlx5_vfio_pci."""
-        return self.is_bound and not self.aux_type and "vfio" in self._words
-
-    @property
     def is_uio(self) -> bool:
         """Whether its driver hands it to programs through UIO: uio_pci_generic, igb_uio."""
-        return self.is_bound and not self.aux_type and "uio" in self._words
+        return self.is_bound and not self.aux_type and "uio" in self.driver.split("_")
 
     @property
     def is_for_programs(self) -> bool:
         """Whether no driver of the node's kernel drives it, so that it can have no adapter and no interface here."""
         return self.is_vfio or self.is_uio
-
-    @property
-    def _words(self) -> list[str]:
-        return self.driver.replace("-", "_").split("_")
 
 
 def read_functions(
@@ -214,6 +211,8 @@ def _with_own(
         for hca in common.hcas
         for number in range(1, len(hca.ports) + 1)
     ]
+    number_of_group = function.iommu_group
+    group = None if number_of_group is None else function.host.iommu_group(number_of_group)
     return attrs.evolve(
         common,
         number=number,
@@ -221,8 +220,11 @@ def _with_own(
         acpi_index=function.text("acpi_index").or_else(""),
         p_key=next((key.value for key in keys if key.value is not None), None),
         uio_nodes=tuple(node for entry in function.children("uio/uio*") if (node := entry.node) is not None),
-        group=function.iommu_group,
+        is_vfio=function.is_vfio,
+        group=number_of_group,
         is_without_iommu=function.child("iommu_group").text("name").value == "vfio-noiommu",
+        group_members=() if group is None else tuple(member.name for member in group.members),
+        group_fault=None if group is None else group.vfio_fault,
     )
 
 
