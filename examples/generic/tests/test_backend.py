@@ -150,11 +150,59 @@ def test_the_same_node_in_two_resources_has_two_ids(tree: Tree, backend: Make) -
 
     devices = backend(
         "resources: [{name: a.io/one, groups: [{paths: [{path: /dev/kvm}]}]},"
-        " {name: a.io/two, groups: [{paths: [{path: /dev/kvm}]}]}]"
+        " {name: a.io/two, groups: [{paths: [{path: /dev/kvm, shared: true}]}]}]"
     ).discover()
 
     assert [device.id for device in devices] == ["one-kvm", "two-kvm"]
+    assert all(device.health.is_healthy for device in devices)
     assert {device.unit for device in devices} == {"kvm"}
+
+
+def test_two_devices_were_given_one_node_that_each_has_for_itself(tree: Tree, backend: Make) -> None:
+    tree.node("/dev/ttyUSB0", "/dev/ttyUSB1")
+    tree.link("/dev/serial/by-id/modem", "../../ttyUSB0")
+    text = (
+        "resources: [{name: a.io/modem, groups: [{id: '{name}', paths: [{path: /dev/serial/by-id/*}]}]},"
+        " {name: a.io/any, groups: [{paths: [{path: /dev/ttyUSB*}]}]}]"
+    )
+
+    first, second, third = backend(text).discover()
+
+    assert first.health.is_healthy
+    assert str(second.health) == (
+        "Unhealthy (/dev/ttyUSB0 is a node of 'modem' of a.io/modem and of 'any-ttyUSB0' of a.io/any, and only the first "
+        "is given out; write shared: true beside the second, or leave the node out of one)"
+    )
+    assert third.health.is_healthy
+    for allowed in (text.replace("by-id/*", "by-id/*, shared: true"), text.replace("{paths", "{count: 2, paths")):
+        assert all(device.health.is_healthy for device in backend(allowed).discover())
+
+
+def test_a_group_that_vfio_does_not_open_was_healthy(tree: Tree, backend: Make) -> None:
+    tree.node("/dev/vfio/17")
+    made = backend(_config(r"{regex: '/dev/vfio/\d+'}"))
+    for address in ("0000:3b:00.0", "0000:3b:00.1"):
+        tree.directory(f"/sys/devices/pci0000:3b/{address}")
+        tree.link(f"/sys/kernel/iommu_groups/17/devices/{address}", f"../../../../devices/pci0000:3b/{address}")
+    assert made.discover()[0].health.is_healthy
+    tree.link("/sys/devices/pci0000:3b/0000:3b:00.1/driver", "../../../bus/pci/drivers/nvme")
+    assert "0000:3b:00.1 is bound to nvme" in str(made.discover()[0].health)
+
+
+def test_a_device_of_a_mere_number_did_not_say_what_stays(tree: Tree, backend: Make) -> None:
+    card = "/sys/devices/pci0000:00/0000:00:1f.3"
+    tree.node("/dev/widget0", number=(240, 0))
+    tree.node("/dev/shared", number=(241, 0))
+    for number, place in (("240:0", card), ("241:0", "/sys/devices/pci0000:00/0000:00:02.0")):
+        tree.directory(f"{place}/widget/x")
+        tree.link(f"/sys/dev/char/{number}", f"../..{place.removeprefix('/sys')}/widget/x")
+    tree.link("/dev/by-name/left", "../widget0")
+    made = backend(_config("{path: /dev/widget0}", "{path: /dev/shared, limit: 9}"))
+    if tree.real_nodes:  # stand-ins have no numbers
+        assert [device.identity for device in made.discover()] == [card]
+    (device,) = backend(_config("{path: /dev/by-name/*}")).discover()
+    assert device.identity == ""  # the name stays, and the container is given the link
+    assert device.edits == kdp.ContainerEdits.of_node("/dev/by-name/left")
 
 
 def test_two_devices_with_one_id_leave_the_first_and_one_sentence(

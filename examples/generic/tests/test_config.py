@@ -83,7 +83,7 @@ GROUP, PATH = "resources[0].groups[0]", "resources[0].groups[0].paths[0]"
 
 TWICE = """resources:
   - {{name: a.io/{0}, joinedEnv: {2}, groups: [{{paths: [{{path: /x}}]}}]}}
-  - {{name: a.io/{1}, joinedEnv: {3}, groups: [{{paths: [{{path: /x}}]}}]}}
+  - {{name: a.io/{1}, joinedEnv: {3}, groups: [{{paths: [{{path: /y}}]}}]}}
 """
 
 WRONG = [
@@ -96,6 +96,11 @@ WRONG = [
         "name twice",
         TWICE.format("x", "x", "{}", "{}"),
         "line 3: resources[1]: 'a.io/x' is there twice; put the groups of both under one name",
+    ),
+    (
+        "one node of two groups",
+        TWICE.format("x", "y", "{}", "{}").replace("path: /y", "path: //x"),
+        "line 3: resources[1].groups[0].paths[0]: //x is a device node of resources[0].groups[0], too, so two containers",
     ),
     (
         "two separators",

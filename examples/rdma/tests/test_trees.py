@@ -28,7 +28,7 @@ def test_soft_roce(name: str) -> None:
     assert first.attributes["interfaces"] == "eth0"
     assert first.attributes["linkLayer"] == "Ethernet"
     assert "pciAddress" not in first.attributes
-    assert first.unit == "505400fffe123456"
+    assert first.unit == first.identity == "505400fffe123456"
     assert first.edits.env == {"RDMA_DEVICES": "rxe0"}
     # 6.12 has no issm for RoCE: what is not there is not missing.
     issm = ["infiniband/issm0"] if name == "rxe-6.1-active" else []

@@ -42,6 +42,7 @@ def test_without_a_file_all_functions_with_rdma_are_one_resource(node: SysfsTree
         *("infiniband/uverbs3", "infiniband/issm4", "infiniband/umad4", "infiniband/rdma_cm"),
     ]
     assert devices[OWN].numa_nodes == (1,)
+    assert devices[OWN].identity == f"/sys/devices/pci0000:d8/{OWN}"
     assert dict(devices[OWN].attributes) == {
         "driver": "mlx5_core",
         "vendor": "15b3",
@@ -328,6 +329,7 @@ def test_what_a_container_gets_of_a_subfunction(subfunctions: SysfsTree, write_c
     assert device.numa_nodes == (1,)
     assert nodes_of(device) == [f"infiniband/{name}" for name in ("uverbs5", "issm6", "umad6", "rdma_cm")]
     told = {name: device.attributes[name] for name in ("auxType", "number", "parent", "netdev", "adapters")}
+    assert device.identity == f"/sys/devices/pci0000:d8/{PARENT} subfunction 87"
     assert told == {"auxType": "sf", "number": 87, "parent": PARENT, "netdev": "sf87", "adapters": "mlx5_5"}
     addresses, info = _told(backend, [device])
     assert addresses == "mlx5_core.sf.2"

@@ -375,6 +375,16 @@ class Host:
 
         return iommu_group(self, number)
 
+    def identity(self, host_path: str) -> str:
+        """Return what stays with the hardware behind a device node or a sysfs directory when its number changes.
+
+        It is for ``kdp.Device(identity=...)``: a USB device's serial number or port, the functions of a VFIO group, the
+        path of a PCI function. Empty: nothing certain is known, or the node is named by a link, whose name stays.
+        """
+        from .identity import of_path
+
+        return of_path(self, host_path)
+
     def net_interfaces(self) -> list[NetInterface]:
         """Return the network interfaces of this network namespace, 2 before 10."""
         from .directory import NetInterface

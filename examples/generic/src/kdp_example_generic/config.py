@@ -41,6 +41,7 @@ class _Member:
         mount_path: Where the container finds it; None: where the node has it.
         permissions: What the container may do, of ``rwm``.
         limit: How many devices of the group may have the same one.
+        shared: Whether devices of other groups may have the same one, too.
         optional: Whether a device is complete without it.
         every: Whether each device gets all that match, not one of them.
     """
@@ -49,13 +50,19 @@ class _Member:
     mount_path: Template | None
     permissions: str
     limit: int
+    shared: bool
     optional: bool
     every: bool
 
     @property
+    def is_exclusive(self) -> bool:
+        """Whether only one device of the group may have the same one."""
+        return self.limit == 1 and not self.every
+
+    @property
     def makes_devices(self) -> bool:
         """Whether each one that is found can be a device of its own."""
-        return self.limit == 1 and not self.optional and not self.every
+        return self.is_exclusive and not self.optional
 
 
 @attrs.frozen(kw_only=True)
@@ -72,6 +79,11 @@ class PathMember(_Member):
     pattern: Pattern
     type: PathType
     read_only: bool
+
+    @property
+    def is_node(self) -> bool:
+        """Whether it is a device node."""
+        return self.type == "Device"
 
     @property
     def keys(self) -> frozenset[str]:
@@ -99,6 +111,11 @@ class UsbMember(_Member):
     serial: str | None
 
     @property
+    def is_node(self) -> bool:
+        """Whether it is a device node."""
+        return True
+
+    @property
     def keys(self) -> frozenset[str]:
         """Names of captures that must be equal in members that belong together: none."""
         return frozenset()
@@ -107,6 +124,11 @@ class UsbMember(_Member):
     def captures(self) -> frozenset[str]:
         """Names of placeholders that it fills."""
         return _USB
+
+
+def is_exclusive_node(member: PathMember | UsbMember, count: int) -> bool:
+    """Return whether a member is a device node that no device of another group may have, in a group with this count."""
+    return member.is_node and member.is_exclusive and not member.shared and count == 1
 
 
 @attrs.frozen(kw_only=True)
@@ -179,15 +201,16 @@ def read(text: str, file: str) -> Config:
         raise kdp.ConfigurationError(f"{file}: resources: is missing; valid is for example resources: [{{name: ...}}]")
     resources: dict[str, Resource] = {}
     joined: dict[str, str] = {}
+    exclusive: dict[str, str] = {}
     for item in fields["resources"].items("- name: example.com/serial"):
-        resource = _resource(item, domain, joined)
+        resource = _resource(item, domain, joined, exclusive)
         if resource.name in resources:
             raise item.error(f"{resource.name!r} is there twice; put the groups of both under one name")
         resources[resource.name] = resource
     return Config(resources=tuple(resources.values()), joined_env=joined)
 
 
-def _resource(item: Item, domain: str | None, joined: dict[str, str]) -> Resource:
+def _resource(item: Item, domain: str | None, joined: dict[str, str], exclusive: dict[str, str]) -> Resource:
     fields = item.fields({"name", "groups", "joinedEnv"}, "{name: example.com/serial, groups: [...]}")
     if "name" not in fields:
         raise item.error("has no name; valid is for example name: example.com/serial")
@@ -202,7 +225,7 @@ def _resource(item: Item, domain: str | None, joined: dict[str, str]) -> Resourc
         raise fields["name"].error(str(error)) from error
     if "groups" not in fields:
         raise item.error("has no groups; valid is for example groups: [{paths: [{path: /dev/ttyUSB*}]}]")
-    groups = tuple(_group(group) for group in fields["groups"].items("- paths: [{path: /dev/ttyUSB*}]"))
+    groups = tuple(_group(group, exclusive) for group in fields["groups"].items("- paths: [{path: /dev/ttyUSB*}]"))
     separators = (
         {key: value.any_text(",") for key, value in fields["joinedEnv"].mapping("{PORTS: ','}").items()}
         if ("joinedEnv" in fields)
@@ -222,7 +245,7 @@ def _resource(item: Item, domain: str | None, joined: dict[str, str]) -> Resourc
     return Resource(name=name, groups=groups)
 
 
-def _group(item: Item) -> Group:
+def _group(item: Item, exclusive: dict[str, str]) -> Group:
     fields = item.fields({"id", "count", "env", "annotations", "paths", "usb"}, "{paths: [{path: /dev/ttyUSB*}]}")
     members: list[PathMember | UsbMember] = []
     if "paths" in fields:
@@ -241,12 +264,21 @@ def _group(item: Item) -> Group:
     for member, place in zip(members, _places(fields), strict=True):
         if member.mount_path is not None:
             _check(place, member.mount_path, known)
+    count = fields["count"].number(MAX_COUNT, "10") if "count" in fields else 1
+    for member, place in zip(members, fields["paths"].items("") if "paths" in fields else (), strict=False):
+        if isinstance(member, PathMember) and member.pattern.is_plain and is_exclusive_node(member, count):
+            first = exclusive.setdefault(member.pattern.plain, item.where)
+            if first != item.where:
+                raise place.error(
+                    f"{member.label} is a device node of {first}, too, so two containers could be given one device; write "
+                    "shared: true beside it, or give the group a count"
+                )
     return Group(
         where=item.where,
         members=tuple(members),
         anchor=anchors[0],
         id=_template(fields["id"], "{name}", known) if "id" in fields else None,
-        count=fields["count"].number(MAX_COUNT, "10") if "count" in fields else 1,
+        count=count,
         env=_texts(fields["env"], known, env=True) if "env" in fields else {},
         annotations=_texts(fields["annotations"], known, env=False) if "annotations" in fields else {},
     )
@@ -284,7 +316,7 @@ def _template(item: Item, example: str, known: frozenset[str]) -> Template:
     return template
 
 
-_ANY_MEMBER = frozenset({"mountPath", "permissions", "limit", "optional", "all"})
+_ANY_MEMBER = frozenset({"mountPath", "permissions", "limit", "shared", "optional", "all"})
 
 
 _TYPES: Mapping[str, PathType] = {"Device": "Device", "Mount": "Mount", "Condition": "Condition"}
@@ -339,6 +371,7 @@ class _Common(TypedDict):
     mount_path: Template | None
     permissions: str
     limit: int
+    shared: bool
     optional: bool
     every: bool
 
@@ -359,6 +392,7 @@ def _common(fields: Mapping[str, Item], label: str) -> _Common:
         mount_path=mount_path,
         permissions=permissions,
         limit=fields["limit"].number(MAX_COUNT, "10") if "limit" in fields else 1,
+        shared="shared" in fields and fields["shared"].flag(),
         optional="optional" in fields and fields["optional"].flag(),
         every="all" in fields and fields["all"].flag(),
     )

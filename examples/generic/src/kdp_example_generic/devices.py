@@ -20,22 +20,34 @@ if TYPE_CHECKING:
 MAX_ID = 63
 """What kdp and the kubelet's API allow."""
 
+_VFIO_GROUP = re.compile(r"/dev/vfio/(\d+)")
 _NOT_IN_AN_ID = re.compile(r"[^A-Za-z0-9_.:+@-]+")
 
 
-def build(host: kdp.hardware.Host, resource: Resource, group: Group, bundle: Bundle) -> list[kdp.Device]:
-    """Return the devices that a bundle makes: one, or ``count`` replicas of it that share a unit."""
+def build(
+    host: kdp.hardware.Host, resource: Resource, group: Group, bundle: Bundle, taken: Mapping[str, str]
+) -> list[kdp.Device]:
+    """Return the devices that a bundle makes: one, or ``count`` replicas of it that share a unit.
+
+    Args:
+        host: The node's files.
+        resource: Their resource.
+        group: Their group.
+        bundle: What they consist of.
+        taken: Nodes of the bundle that another device has for itself, each with that device.
+    """
     reasons = list(bundle.missing)
     nodes: set[int] = set()
     for member, found in bundle.members:
-        if isinstance(member, UsbMember) or member.type == "Device":
-            reason = _no_device(host, found.path)
+        if member.is_node:
+            reason = _no_device(host, found.path) or _vfio_fault(host, found.path)
             if reason is not None:
                 reasons.append(reason)
             else:
                 nodes |= set(host.numa_nodes(found.sysfs or found.path))
     devices: list[kdp.Device] = []
     values = _values(resource, group, bundle)
+    identity = _identity(host, bundle)
     attributes = kdp.hardware.attributes_of({"path": bundle.anchor.path, "resource": resource.name})
     for replica in range(group.count):
         edits = kdp.ContainerEdits()
@@ -44,19 +56,36 @@ def build(host: kdp.hardware.Host, resource: Resource, group: Group, bundle: Bun
             edits = _edits(group, bundle, values | {"replica": str(replica)})
         except kdp.InvalidValueError as error:  # what a placeholder filled in is no path: this device only is wrong
             broken.append(str(error))
-        why = "; ".join((*reasons, *broken))
+        id_ = _id(resource, group, bundle.anchor, values, replica)
+        shared = [
+            f"{path} is a node of {other} and of {id_!r} of {resource.name}, and only the first is given out; write "
+            "shared: true beside the second, or leave the node out of one"
+            for path, other in taken.items()
+        ]
+        why = "; ".join((*reasons, *broken, *shared))
         devices.append(
             kdp.Device(
-                id=_id(resource, group, bundle.anchor, values, replica),
+                id=id_,
                 resource=resource.name,
                 health=kdp.Health.unhealthy(why) if why else kdp.Health.healthy(),
                 numa_nodes=tuple(nodes),
                 edits=edits,
                 attributes=attributes,
                 unit=bundle.anchor.label,
+                identity=identity,
             )
         )
     return devices
+
+
+def _identity(host: kdp.hardware.Host, bundle: Bundle) -> str:
+    """Return what stays with the nodes that are this device's own. What is optional may come and go, and stays out."""
+    own = (
+        found.sysfs or found.path
+        for member, found in bundle.members
+        if member.is_node and member.is_exclusive and not member.optional
+    )
+    return "; ".join(filter(None, map(host.identity, own)))
 
 
 def _no_device(host: kdp.hardware.Host, path: str) -> str | None:
@@ -66,6 +95,11 @@ def _no_device(host: kdp.hardware.Host, path: str) -> str | None:
         return f"{path} is gone"
     kind = "directory" if host.is_directory(path) else "file"
     return f"{path} is a {kind}, not a device node"
+
+
+def _vfio_fault(host: kdp.hardware.Host, path: str) -> str | None:
+    group = _VFIO_GROUP.fullmatch(path)
+    return None if group is None else host.iommu_group(int(group[1])).vfio_fault
 
 
 def _values(resource: Resource, group: Group, bundle: Bundle) -> dict[str, str]:

@@ -153,6 +153,11 @@ class Pattern:
         return all(part.regex is None for part in self.parts)
 
     @property
+    def plain(self) -> str:
+        """The only path that can match; for one that `is_plain`."""
+        return "".join(f"/{part.text}" for part in self.parts)
+
+    @property
     def keys(self) -> frozenset[str]:
         """The names of the named capture groups."""
         return frozenset() if self.whole is None else frozenset(self.whole.groupindex)

@@ -48,6 +48,8 @@ class VirtualFunction:
 
     Attributes:
         address: Its PCI address; of a subfunction its name, as ``mlx5_core.sf.4``.
+        identity: What stays with it: its path in sysfs; of a subfunction its parent's, and the number that it was made
+            with.
         number: The how manieth it is of its physical function, from 0, or the number that a subfunction was made with;
             None: unknown.
         parent: The PCI address of its physical function.
@@ -76,6 +78,7 @@ class VirtualFunction:
     """
 
     address: str
+    identity: str
     number: int | None = None
     parent: str
     parent_interfaces: tuple[str, ...]
@@ -158,7 +161,9 @@ def read_subfunctions(
         if parent.path not in faults:
             faults[parent.path] = _uplink_fault(parent, by_owner, last, all_ports=all_ports)
         common = _read(entry, parent, parent, faults[parent.path], by_owner, routed, last)
-        found.append(attrs.evolve(common, number=entry.integer("sfnum").value, aux_type="sf"))
+        number = entry.integer("sfnum").value
+        identity = f"{parent.path} subfunction {entry.name if number is None else number}"
+        found.append(attrs.evolve(common, identity=identity, number=number, aux_type="sf"))
     return sorted(found, key=_place)
 
 
@@ -186,6 +191,7 @@ def _read(
     types += [kind for hca in (*mine, *hcas.get(parent.address, ())) for kind in sorted(hca.link_types)]
     return VirtualFunction(
         address=entry.name,
+        identity=described.path,
         parent=parent.address,
         parent_interfaces=parent_interfaces,
         interfaces=interfaces,

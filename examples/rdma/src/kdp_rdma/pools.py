@@ -110,6 +110,7 @@ def adapter_devices(
             capacity=_capacity(hca),
             shareable=_shares(hca) if shared else None,
             unit=hca.identity,
+            identity=hca.hardware,
         )
         found += _slots(device, _prefix(hca.identity), slots)
     return found
@@ -194,6 +195,7 @@ def _slots(device: kdp.Device, prefix: str, count: int) -> list[kdp.Device]:
             capacity=device.capacity,
             shareable=device.shareable,
             unit=device.unit,
+            identity=device.identity,
         )
         for number in range(count)
     ]

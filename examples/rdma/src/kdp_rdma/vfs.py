@@ -221,5 +221,6 @@ def _device(
         numa_nodes=function.numa_nodes if config.with_numa else (),
         edits=kdp.ContainerEdits(env={config.variable: function.address}, device_nodes=nodes),
         attributes=kdp.hardware.attributes_of(attributes),
+        identity=function.identity,
         handle=Told(config.variable, parts),
     )
