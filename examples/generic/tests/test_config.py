@@ -136,6 +136,13 @@ WRONG = [
         _config("{path: /x, mountPath: '/dev/{n}'}"),
         f"line 8: {PATH}.mountPath: '/dev/{{n}}' has the unknown placeholder {{n}}",
     ),
+    ("absent", _config("{path: /x, absent: true}"), f"line 8: {PATH}.absent: belongs to type Condition, this is a Device"),
+    (
+        "a capture of its own",
+        "resources: [{name: a.io/x, groups: [{paths: [{regex: '/x(?P<n>.)'},"
+        " {regex: '/y(?P<m>.)', type: Condition, absent: true}]}]}]",
+        "line 1: resources[0].groups[0].paths[1]: names the capture 'm', which /x(?P<n>.) does not name",
+    ),
     ("no anchor", _config("{path: /x, limit: 2}"), f"line 5: {GROUP}: has no member that makes devices"),
     (
         "vendor",

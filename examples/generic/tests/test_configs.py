@@ -179,6 +179,19 @@ def test_a_node_without_it_has_no_devices(tree: Tree) -> None:
         assert Generic(CONFIGS / f"{name}.yaml", tree.host).discover() == [], name
 
 
+def test_a_card_whose_virtual_functions_exist_was_given_out_beside_them(tree: Tree) -> None:
+    for number in range(3):
+        _drm(tree, "i915", f"0000:03:00.{number}", number, 128 + number)
+    _drm(tree, "i915", "0000:83:00.0", 3, 131)
+    tree.link("/sys/devices/pci0000:00/0000:03:00.0/virtfn0", "../0000:03:00.1")
+    made = Generic(CONFIGS / "intel-gpu.yaml", tree.host)
+    assert [device.id for device in made.discover()] == [
+        f"i915-{bdf}" for bdf in ("0000:03:00.1", "0000:03:00.2", "0000:83:00.0")
+    ]
+    tree.remove("/sys/devices/pci0000:00/0000:03:00.0/virtfn0")
+    assert "i915-0000:03:00.0" in [device.id for device in made.discover()]
+
+
 def test_a_gpu_knows_its_memory_node(tree: Tree) -> None:
     if not tree.real_nodes:
         pytest.skip("a node with a number of its own needs the right to make it (CAP_MKNOD)")

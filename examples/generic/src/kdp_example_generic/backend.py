@@ -18,6 +18,7 @@ from typing_extensions import override
 import kdp
 import kdp.hardware
 
+from .amdgpu import Partitions, read_partitions
 from .config import Config, Group, Resource, UsbMember, is_exclusive_node
 from .devices import build
 from .match import Pairing
@@ -60,6 +61,7 @@ class Generic(kdp.DeviceBackend):
         found: dict[str, kdp.Device] = {}
         complaints: set[str] = set()
         owners: dict[str, str] = {}
+        partitions = read_partitions(self.host)
         now = time.monotonic()
         for resource, pairing in self._pairings:
             members: list[list[Found]] = []
@@ -71,9 +73,9 @@ class Generic(kdp.DeviceBackend):
                     paths = member.pattern.find(self.host)
                     if member.type == "Device" and not member.pattern.is_plain:
                         paths = [path for path in paths if not self._is_directory(path.path)]
-                    members.append(paths)
+                    members.append([path for path in paths if path.path not in partitions.idle])
             for bundle in pairing.bundles(members, now):
-                for device in self._made(resource, pairing.group, bundle, owners):
+                for device in self._made(resource, pairing.group, bundle, owners, partitions):
                     first = found.setdefault(device.id, device)
                     if first is not device:
                         complaints.add(
@@ -86,13 +88,15 @@ class Generic(kdp.DeviceBackend):
         self._complaints = complaints
         return list(found.values())
 
-    def _made(self, resource: Resource, group: Group, bundle: Bundle, owners: dict[str, str]) -> list[kdp.Device]:
+    def _made(
+        self, resource: Resource, group: Group, bundle: Bundle, owners: dict[str, str], partitions: Partitions
+    ) -> list[kdp.Device]:
         """Return the devices of a bundle; a node that an earlier device has for itself makes them unhealthy."""
         own = [
             self._real(found.path) for member, found in bundle.members if is_exclusive_node(member, group.count)
         ]
         taken = {path: owners[path] for path in own if path in owners}
-        devices = build(self.host, resource, group, bundle, taken)
+        devices = build(self.host, resource, group, bundle, taken, partitions)
         for path in own:
             owners.setdefault(path, f"{devices[0].id!r} of {resource.name}")
         return devices

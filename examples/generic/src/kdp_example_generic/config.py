@@ -44,6 +44,7 @@ class _Member:
         shared: Whether devices of other groups may have the same one, too.
         optional: Whether a device is complete without it.
         every: Whether each device gets all that match, not one of them.
+        absent: Whether there is a device only while nothing matches.
     """
 
     label: str
@@ -53,6 +54,7 @@ class _Member:
     shared: bool
     optional: bool
     every: bool
+    absent: bool
 
     @property
     def is_exclusive(self) -> bool:
@@ -62,7 +64,7 @@ class _Member:
     @property
     def makes_devices(self) -> bool:
         """Whether each one that is found can be a device of its own."""
-        return self.is_exclusive and not self.optional
+        return self.is_exclusive and not self.optional and not self.absent
 
 
 @attrs.frozen(kw_only=True)
@@ -260,6 +262,12 @@ def _group(item: Item, exclusive: dict[str, str]) -> Group:
             "has no member that makes devices: one must have limit 1 and be neither optional nor all; "
             "valid is for example {path: /dev/dri/renderD*}"
         )
+    for member, place in zip(members, _places(fields), strict=True):
+        if member.absent and (unknown := sorted(member.keys - members[anchors[0]].keys)):
+            raise place.error(
+                f"names the capture {unknown[0]!r}, which {members[anchors[0]].label} does not name, so no device is "
+                "compared by it; leave the capture out"
+            )
     known = _COMMON.union(*(member.captures for member in members))
     for member, place in zip(members, _places(fields), strict=True):
         if member.mount_path is not None:
@@ -320,11 +328,16 @@ _ANY_MEMBER = frozenset({"mountPath", "permissions", "limit", "shared", "optiona
 
 
 _TYPES: Mapping[str, PathType] = {"Device": "Device", "Mount": "Mount", "Condition": "Condition"}
-_BELONGS_TO = {"permissions": ("Device",), "readOnly": ("Mount",), "mountPath": ("Device", "Mount")}
+_BELONGS_TO = {
+    "permissions": ("Device",),
+    "readOnly": ("Mount",),
+    "mountPath": ("Device", "Mount"),
+    "absent": ("Condition",),
+}
 
 
 def _path(item: Item) -> PathMember:
-    fields = item.fields(_ANY_MEMBER | {"path", "regex", "type", "readOnly"}, "{path: /dev/ttyUSB*}")
+    fields = item.fields(_ANY_MEMBER | {"path", "regex", "type", "readOnly", "absent"}, "{path: /dev/ttyUSB*}")
     if "path" not in fields and "regex" not in fields:
         raise item.error("has neither path nor regex; valid is for example {path: /dev/ttyUSB*}")
     if "path" in fields and "regex" in fields:
@@ -374,6 +387,7 @@ class _Common(TypedDict):
     shared: bool
     optional: bool
     every: bool
+    absent: bool
 
 
 def _common(fields: Mapping[str, Item], label: str) -> _Common:
@@ -395,4 +409,5 @@ def _common(fields: Mapping[str, Item], label: str) -> _Common:
         shared="shared" in fields and fields["shared"].flag(),
         optional="optional" in fields and fields["optional"].flag(),
         every="all" in fields and fields["all"].flag(),
+        absent="absent" in fields and fields["absent"].flag(),
     )

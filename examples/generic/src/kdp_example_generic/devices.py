@@ -14,6 +14,7 @@ from .config import Group, PathMember, Resource, UsbMember
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from .amdgpu import Partitions
     from .match import Bundle
     from .pattern import Found
 
@@ -25,7 +26,12 @@ _NOT_IN_AN_ID = re.compile(r"[^A-Za-z0-9_.:+@-]+")
 
 
 def build(
-    host: kdp.hardware.Host, resource: Resource, group: Group, bundle: Bundle, taken: Mapping[str, str]
+    host: kdp.hardware.Host,
+    resource: Resource,
+    group: Group,
+    bundle: Bundle,
+    taken: Mapping[str, str],
+    partitions: Partitions,
 ) -> list[kdp.Device]:
     """Return the devices that a bundle makes: one, or ``count`` replicas of it that share a unit.
 
@@ -35,7 +41,9 @@ def build(
         group: Their group.
         bundle: What they consist of.
         taken: Nodes of the bundle that another device has for itself, each with that device.
+        partitions: Those of AMD's cards.
     """
+    card = next((card for _, found in bundle.members if (card := partitions.card_of(found.path)) is not None), None)
     reasons = list(bundle.missing)
     nodes: set[int] = set()
     for member, found in bundle.members:
@@ -44,10 +52,10 @@ def build(
             if reason is not None:
                 reasons.append(reason)
             else:
-                nodes |= set(host.numa_nodes(found.sysfs or found.path))
+                nodes |= set(host.numa_nodes(found.sysfs or found.path) if card is None else card.numa_nodes)
     devices: list[kdp.Device] = []
     values = _values(resource, group, bundle)
-    identity = _identity(host, bundle)
+    identity = _identity(host, bundle) if card is None else card.path
     attributes = kdp.hardware.attributes_of({"path": bundle.anchor.path, "resource": resource.name})
     for replica in range(group.count):
         edits = kdp.ContainerEdits()
@@ -71,7 +79,7 @@ def build(
                 numa_nodes=tuple(nodes),
                 edits=edits,
                 attributes=attributes,
-                unit=bundle.anchor.label,
+                unit=bundle.anchor.label if card is None else card.address,
                 identity=identity,
             )
         )
