@@ -211,6 +211,32 @@ def test_what_leaves_a_function_out_was_not_told(
     assert "left out by device_ids, drivers)" in caplog.messages[0]
 
 
+def test_functions_that_a_guest_was_given_were_not_there(
+    sysfs_tree: SysfsTree, write_config: Write, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In a guest they have no physfn, and look like plain cards."""
+    guest = Node(sysfs_tree)
+    guest.pci("0000:00:03.0", numa=0, driver="virtio-pci")
+    used = guest.pci("0000:00:04.0", numa=0)
+    guest.net(used, "eth1")
+    guest.hca("mlx5_0", used, guid=GUID(1), ports=[{"link_layer": "Ethernet", **DOWN}])
+
+    assert Rdma(sysfs_tree.host, mode="vf").discover() == []
+    assert caplog.messages == [
+        "rdma/vf: no virtual function is selected; there are functions without a physical one, as in a guest: "
+        "0000:00:04.0 (15b3:101b, mlx5_core, of eth1/0000:00:04.0; left out by having no physical function), "
+        "0000:00:03.0 (15b3:101b, virtio-pci, of 0000:00:03.0; left out by is_rdma=true); name those that containers may "
+        "have by pciAddresses in a file for the option config"
+    ]
+    named = found(_backend(sysfs_tree, write_config, {"pciAddresses": ["0000:00:04.0"], "isRdma": True}))
+    assert {id_: device.health.is_healthy for id_, device in named.items()} == {"0000:00:04.0": True}
+    assert "infiniband/uverbs0" in nodes_of(named["0000:00:04.0"])
+
+    guest.pci("0000:00:05.0", numa=0, driver="vfio-pci", iommu_group=5)
+    sysfs_tree.stand_in("/dev/vfio/5", major=240, minor=0)
+    assert list(found(_backend(sysfs_tree, write_config, {"pfNames": []}))) == ["0000:00:05.0"]
+
+
 def test_a_resource_whose_functions_another_has_was_told_that_there_are_none(
     node: SysfsTree, write_config: Write, caplog: pytest.LogCaptureFixture
 ) -> None:

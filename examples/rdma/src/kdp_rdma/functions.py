@@ -52,7 +52,9 @@ class VirtualFunction:
             with.
         number: The how manieth it is of its physical function, from 0, or the number that a subfunction was made with;
             None: unknown.
-        parent: The PCI address of its physical function.
+        parent: The PCI address of its physical function; its own, if it is alone.
+        is_alone: Whether it has no physical function here and can have no virtual ones, as a virtual function that a
+            guest was given; a plain network card looks the same.
         parent_interfaces: Network interfaces of that.
         interfaces: Its own, unless a container has them.
         vendor: PCI vendor id, of a subfunction its parent's; empty: unknown.
@@ -81,6 +83,7 @@ class VirtualFunction:
     identity: str
     number: int | None = None
     parent: str
+    is_alone: bool = False
     parent_interfaces: tuple[str, ...]
     interfaces: tuple[str, ...]
     vendor: str
@@ -118,7 +121,7 @@ class VirtualFunction:
 def read_functions(
     host: kdp.hardware.Host, hcas: Sequence[Hca], last: kdp.hardware.LastKnown, *, all_ports: bool
 ) -> list[VirtualFunction]:
-    """Return the virtual functions of network controllers, by physical function and number.
+    """Return the virtual functions of network controllers, by physical function and number; also those that are alone.
 
     Args:
         host: The node's files.
@@ -133,8 +136,13 @@ def read_functions(
     parents: dict[str, Mapping[str, int]] = {}
     faults: dict[str, str | None] = {}
     for function in host.pci_functions():
+        if (function.class_code or 0) >> 16 != NETWORK_CONTROLLER:
+            continue
         parent = function.physical_function
-        if parent is None or (function.class_code or 0) >> 16 != NETWORK_CONTROLLER:
+        if parent is None:
+            if not function.virtual_function_limit and not function.virtual_functions:
+                common = _read(function, function, function, None, by_address, routed, last)
+                found.append(attrs.evolve(_with_own(function, common, None, vdpa.get(function.address)), is_alone=True))
             continue
         if parent.path not in parents:
             parents[parent.path] = {held.address: number for number, held in parent.virtual_functions.items()}

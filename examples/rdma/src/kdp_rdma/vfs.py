@@ -16,7 +16,7 @@ import attrs
 import kdp
 import kdp.hardware
 
-from .selectors import vf_misfits
+from .selectors import ALONE, vf_misfits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -142,12 +142,19 @@ def _nearest(config: VfConfig, function: VirtualFunction, *, is_rdma: bool) -> t
 
 def _nothing(config: VfConfig, judged: Sequence[tuple[VirtualFunction, Sequence[str]]]) -> str:
     """Return the sentence that nothing is selected: what is there, and what leaves it out, the nearest first."""
+    # Plain cards are no virtual functions. They are named only where there is nothing else, as in a guest.
+    virtual = [held for held in judged if not held[0].is_alone]
     there = ", ".join(
         f"{held.address} ({held.vendor}:{held.device}, {held.driver or 'no driver'}, of "
         f"{'/'.join((*held.parent_interfaces, held.parent))}; left out by "
-        f"{', '.join(config.names.get(name, name) for name in misfits)})"
-        for held, misfits in sorted(judged, key=lambda held: len(held[1]))[:_NAMED]
+        f"{', '.join(config.names.get(name, name) for name in misfits if name != ALONE) or 'having no physical function'})"
+        for held, misfits in sorted(virtual or judged, key=lambda held: len(held[1]))[:_NAMED]
     )
+    if there and not virtual:
+        return (
+            f"{config.resource}: no virtual function is selected; there are functions without a physical one, as in a "
+            f"guest: {there}; name those that containers may have by pciAddresses in a file for the option config"
+        )
     return f"{config.resource}: no virtual function is selected; there are {there or 'none on this node'}"
 
 
