@@ -120,7 +120,7 @@ def test_what_is_no_device_is_unhealthy_and_says_what_it_is(tree: Tree, backend:
     assert str(device.health) == "Unhealthy (/dev/widget0 is a file, not a device node)"
 
     (device,) = backend(_config("{path: /dev/gadget0}")).discover()
-    assert str(device.health) == "Unhealthy (/dev/gadget0 is a directory, not a device node)"
+    assert str(device.health) == "Unhealthy (/dev/gadget0 is a directory without device nodes)"
     # A wildcard means nodes, so a directory beside them is none of its business.
     assert backend(_config("{path: /dev/gadget*}")).discover() == []
 
@@ -156,6 +156,52 @@ def test_the_same_node_in_two_resources_has_two_ids(tree: Tree, backend: Make) -
     assert [device.id for device in devices] == ["one-kvm", "two-kvm"]
     assert all(device.health.is_healthy for device in devices)
     assert {device.unit for device in devices} == {"kvm"}
+
+
+def test_a_directory_as_a_device_was_unhealthy(tree: Tree, backend: Make) -> None:
+    tree.node("/dev/snd/controlC0", "/dev/snd/sub/seq", "/dev/snd0")
+    made = backend(_config("{path: /dev/snd}", group="count: 2"))
+
+    first, second = made.discover()
+
+    assert first.health.is_healthy
+    assert first.edits == second.edits
+    assert [node.container_path for node in first.edits.device_nodes] == ["/dev/snd/controlC0", "/dev/snd/sub/seq"]
+    (elsewhere,) = backend(_config("{path: /dev/snd, mountPath: /audio/}")).discover()
+    assert [(node.host_path, node.container_path) for node in elsewhere.edits.device_nodes] == [
+        ("/dev/snd/controlC0", "/audio/snd/controlC0"),
+        ("/dev/snd/sub/seq", "/audio/snd/sub/seq"),
+    ]
+
+
+def test_a_mount_path_with_a_slash_at_its_end_was_one_path_for_all(tree: Tree, backend: Make) -> None:
+    tree.node("/dev/ttyUSB0", "/dev/ttyUSB1")
+    devices = backend(_config("{path: /dev/ttyUSB*, mountPath: /dev/serial/}")).discover()
+    assert [node.container_path for device in devices for node in device.edits.device_nodes] == [
+        "/dev/serial/ttyUSB0",
+        "/dev/serial/ttyUSB1",
+    ]
+
+
+def test_a_group_of_optional_members_is_a_device_while_one_is_there(tree: Tree, backend: Make) -> None:
+    made = backend(
+        _config(
+            "{path: /dev/ttyS0, optional: true}", "{path: /dev/ttyUSB0, optional: true}", group="env: {PORT: '{path}'}"
+        )
+    )
+    assert made.discover() == []
+    seen: list[tuple[str, str, list[str]]] = []
+    for change in (tree.node, tree.node, tree.remove):
+        change("/dev/ttyS0" if seen else "/dev/ttyUSB0")
+        (device,) = made.discover()
+        assert device.health.is_healthy
+        seen.append((device.id, device.edits.env["PORT"], [node.host_path for node in device.edits.device_nodes]))
+    name = "widget-ttyS0+ttyUSB0"
+    assert seen == [
+        (name, "/dev/ttyUSB0", ["/dev/ttyUSB0"]),
+        (name, "/dev/ttyS0", ["/dev/ttyS0", "/dev/ttyUSB0"]),
+        (name, "/dev/ttyUSB0", ["/dev/ttyUSB0"]),
+    ]
 
 
 def test_two_devices_were_given_one_node_that_each_has_for_itself(tree: Tree, backend: Make) -> None:

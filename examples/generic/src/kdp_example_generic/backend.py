@@ -20,7 +20,7 @@ import kdp.hardware
 
 from .amdgpu import Partitions, read_partitions
 from .config import Config, Group, Resource, UsbMember, is_exclusive_node
-from .devices import build
+from .devices import build, expanded
 from .match import Pairing
 from .reload import ConfigFile
 from .usb import NODES, UsbDevice, scan
@@ -92,6 +92,7 @@ class Generic(kdp.DeviceBackend):
         self, resource: Resource, group: Group, bundle: Bundle, owners: dict[str, str], partitions: Partitions
     ) -> list[kdp.Device]:
         """Return the devices of a bundle; a node that an earlier device has for itself makes them unhealthy."""
+        bundle = expanded(self.host, bundle)
         own = [
             self._real(found.path) for member, found in bundle.members if is_exclusive_node(member, group.count)
         ]

@@ -38,7 +38,7 @@ class _Member:
 
     Attributes:
         label: How messages name it.
-        mount_path: Where the container finds it; None: where the node has it.
+        mount_path: Where the container finds it, with its name behind a slash at the end; None: where the node has it.
         permissions: What the container may do, of ``rwm``.
         limit: How many devices of the group may have the same one.
         shared: Whether devices of other groups may have the same one, too.
@@ -86,6 +86,11 @@ class PathMember(_Member):
     def is_node(self) -> bool:
         """Whether it is a device node."""
         return self.type == "Device"
+
+    @property
+    def is_one_optional(self) -> bool:
+        """Whether it is one path that may be missing, and that the container gets."""
+        return self.pattern.is_plain and self.optional and self.is_exclusive and self.type != "Condition"
 
     @property
     def keys(self) -> frozenset[str]:
@@ -141,6 +146,7 @@ class Group:
         where: The place in the file, for messages.
         members: What each device consists of.
         anchor: The member that makes the devices: as many as are found of it. Index into ``members``.
+        is_any: Whether all members are optional: there is one device while one of them is there.
         id: The device id; None: made of the resource and the anchor's name.
         count: How many containers may have each device.
         env: Environment variables.
@@ -150,6 +156,7 @@ class Group:
     where: str = attrs.field(eq=False)
     members: tuple[PathMember | UsbMember, ...]
     anchor: int
+    is_any: bool
     id: Template | None
     count: int
     env: Mapping[str, Template]
@@ -197,14 +204,17 @@ def read(text: str, file: str) -> Config:
     Raises:
         kdp.ConfigurationError: One sentence: file, line, field, value, rule, valid example.
     """
-    fields = parse(text, file).fields({"domain", "resources"}, "resources: [...]")
+    fields = parse(text, file).fields({"domain", "resources", "devices"}, "resources: [...]")
     domain = None if "domain" not in fields else fields["domain"].text("example.com")
-    if "resources" not in fields:
+    if "devices" in fields and "resources" in fields:
+        raise fields["devices"].error("stands beside resources, and is the other plugin's name of it; put all under one")
+    listed = fields.get("resources") or fields.get("devices")
+    if listed is None:
         raise kdp.ConfigurationError(f"{file}: resources: is missing; valid is for example resources: [{{name: ...}}]")
     resources: dict[str, Resource] = {}
     joined: dict[str, str] = {}
     exclusive: dict[str, str] = {}
-    for item in fields["resources"].items("- name: example.com/serial"):
+    for item in listed.items("- name: example.com/serial"):
         resource = _resource(item, domain, joined, exclusive)
         if resource.name in resources:
             raise item.error(f"{resource.name!r} is there twice; put the groups of both under one name")
@@ -257,10 +267,13 @@ def _group(item: Item, exclusive: dict[str, str]) -> Group:
     if not members:
         raise item.error("has neither paths nor usb; valid is for example paths: [{path: /dev/ttyUSB*}]")
     anchors = [i for i, member in enumerate(members) if member.makes_devices]
+    is_any = not anchors and all(isinstance(member, PathMember) and member.is_one_optional for member in members)
+    if is_any:
+        anchors = [0]
     if not anchors:
         raise item.error(
-            "has no member that makes devices: one must have limit 1 and be neither optional nor all; "
-            "valid is for example {path: /dev/dri/renderD*}"
+            "has no member that makes devices: one must have limit 1 and be neither optional nor all, or all must be "
+            "optional paths without wildcards; valid is for example {path: /dev/dri/renderD*}"
         )
     for member, place in zip(members, _places(fields), strict=True):
         if member.absent and (unknown := sorted(member.keys - members[anchors[0]].keys)):
@@ -285,6 +298,7 @@ def _group(item: Item, exclusive: dict[str, str]) -> Group:
         where=item.where,
         members=tuple(members),
         anchor=anchors[0],
+        is_any=is_any,
         id=_template(fields["id"], "{name}", known) if "id" in fields else None,
         count=count,
         env=_texts(fields["env"], known, env=True) if "env" in fields else {},
@@ -393,7 +407,8 @@ class _Common(TypedDict):
 def _common(fields: Mapping[str, Item], label: str) -> _Common:
     mount_path: Template | None = None
     if "mountPath" in fields:
-        mount_path = Template(fields["mountPath"].text("/dev/{name}"))
+        text = fields["mountPath"].text("/dev/{name}")
+        mount_path = Template(f"{text}{{name}}" if text.endswith("/") else text)
         if not mount_path.text.startswith("/"):
             raise fields["mountPath"].refuse("must be an absolute path in the container", "/dev/{name}")
     permissions = fields["permissions"].text("rw") if "permissions" in fields else "rw"

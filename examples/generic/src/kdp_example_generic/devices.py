@@ -6,6 +6,8 @@ import hashlib
 import re
 from typing import TYPE_CHECKING
 
+import attrs
+
 import kdp
 import kdp.hardware
 
@@ -23,6 +25,20 @@ MAX_ID = 63
 
 _VFIO_GROUP = re.compile(r"/dev/vfio/(\d+)")
 _NOT_IN_AN_ID = re.compile(r"[^A-Za-z0-9_.:+@-]+")
+
+
+def expanded(host: kdp.hardware.Host, bundle: Bundle) -> Bundle:
+    """Return a bundle with the nodes below each directory in its place, as a container runtime makes them."""
+    members: list[tuple[PathMember | UsbMember, Found]] = []
+    for member, found in bundle.members:
+        if member.is_node and host.is_directory(found.path):
+            real = host.resolve(found.path)
+            below = [node.removeprefix(real) for node in host.device_nodes() if node.startswith(f"{real}/")]
+            members += [(member, attrs.evolve(found, path=f"{found.path}{name}", below=name)) for name in below]
+            if below:
+                continue
+        members.append((member, found))
+    return attrs.evolve(bundle, members=tuple(members))
 
 
 def build(
@@ -101,8 +117,7 @@ def _no_device(host: kdp.hardware.Host, path: str) -> str | None:
         return None
     if not host.exists(path):
         return f"{path} is gone"
-    kind = "directory" if host.is_directory(path) else "file"
-    return f"{path} is a {kind}, not a device node"
+    return f"{path} is a {'directory without device nodes' if host.is_directory(path) else 'file, not a device node'}"
 
 
 def _vfio_fault(host: kdp.hardware.Host, path: str) -> str | None:
@@ -151,8 +166,9 @@ def _edits(group: Group, bundle: Bundle, values: Mapping[str, str]) -> kdp.Conta
 def _container_path(member: PathMember | UsbMember, found: Found, values: Mapping[str, str]) -> str:
     if member.mount_path is None:
         return found.path
-    own = {"path": found.path, "name": found.path.rpartition("/")[2], "node": found.label}
-    return member.mount_path.fill({**values, **found.captures, **own})
+    path = found.path.removesuffix(found.below)
+    own = {"path": path, "name": path.rpartition("/")[2], "node": found.label}
+    return member.mount_path.fill({**values, **found.captures, **own}) + found.below
 
 
 def _id(resource: Resource, group: Group, anchor: Found, values: Mapping[str, str], replica: int) -> str:
