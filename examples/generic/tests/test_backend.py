@@ -229,7 +229,8 @@ def test_a_group_that_vfio_does_not_open_was_healthy(tree: Tree, backend: Make) 
     made = backend(_config(r"{regex: '/dev/vfio/\d+'}"))
     for address in ("0000:3b:00.0", "0000:3b:00.1"):
         tree.directory(f"/sys/devices/pci0000:3b/{address}")
-        tree.link(f"/sys/kernel/iommu_groups/17/devices/{address}", f"../../../../devices/pci0000:3b/{address}")
+        tree.link(f"/sys/devices/pci0000:3b/{address}/iommu_group", "../../../kernel/iommu_groups/17")
+        tree.link(f"/sys/bus/pci/devices/{address}", f"../../../devices/pci0000:3b/{address}")
     assert made.discover()[0].health.is_healthy
     tree.link("/sys/devices/pci0000:3b/0000:3b:00.1/driver", "../../../bus/pci/drivers/nvme")
     assert "0000:3b:00.1 is bound to nvme" in str(made.discover()[0].health)

@@ -211,6 +211,15 @@ def test_what_leaves_a_function_out_was_not_told(
     assert "left out by device_ids, drivers)" in caplog.messages[0]
 
 
+def test_a_group_without_an_iommu_was_not_recognized_in_a_pod(node: SysfsTree, write_config: Write) -> None:
+    """The group says it in /sys/kernel, which pods do not have; its device node says it, too."""
+    node.stand_in("/dev/vfio/noiommu-77", major=240, minor=0)
+    (device,) = _backend(node, write_config, {"drivers": ["vfio-pci"]}).discover()
+    assert [(held.host_path, held.container_path) for held in device.edits.device_nodes[1:]] == [
+        ("/dev/vfio/noiommu-77", "/dev/vfio/77")
+    ]
+
+
 def test_functions_that_a_guest_was_given_were_not_there(
     sysfs_tree: SysfsTree, write_config: Write, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -369,11 +369,11 @@ class Host:
             return None
         return PciFunction(self, found.path)
 
-    def iommu_group(self, number: int) -> IommuGroup:
-        """Return an IOMMU group; one that is not there has no members."""
-        from .iommu import iommu_group
+    def iommu_groups(self) -> dict[int, IommuGroup]:
+        """Return the IOMMU groups of the PCI functions by their numbers; empty where the kernel uses no IOMMU."""
+        from .iommu import read_groups
 
-        return iommu_group(self, number)
+        return read_groups(self)
 
     def identity(self, host_path: str) -> str:
         """Return what stays with the hardware behind a device node or a sysfs directory when its number changes.

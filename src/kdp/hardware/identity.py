@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from .iommu import iommu_group
+from .iommu import IommuGroup, read_groups
 
 if TYPE_CHECKING:
     from .directory import Directory, NodeFiles
@@ -38,7 +38,8 @@ def of_path(host: NodeFiles, path: str) -> str:
     if (usb := _usb_device(directory)) is not None:
         return _of_usb(usb)
     if (group := _VFIO.fullmatch(directory.path)) is not None:
-        return " ".join(member.name for member in iommu_group(host, int(group[1])).members)
+        number = int(group[1])
+        return " ".join(member.address for member in read_groups(host).get(number, IommuGroup(number)).members)
     function = directory.pci
     return "" if function is None else function.path
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .iommu import iommu_group
+from .iommu import read_groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -56,8 +56,8 @@ def of_directory(directory: Directory, seen: frozenset[str] = frozenset()) -> tu
 def _of_vfio_group(directory: Directory, seen: frozenset[str]) -> tuple[int, ...]:
     if not directory.name.isdigit() or not directory.path.startswith("/sys/devices/virtual/vfio/"):
         return ()
-    members = iommu_group(directory.host, int(directory.name)).members
-    return _all_or_none(of_directory(member, seen) for member in members)
+    group = read_groups(directory.host).get(int(directory.name))
+    return _all_or_none(of_directory(member, seen) for member in group.members) if group is not None else ()
 
 
 def _of_interfaces(directory: Directory, seen: frozenset[str]) -> tuple[int, ...]:

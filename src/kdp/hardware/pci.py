@@ -45,11 +45,6 @@ def is_of_class(code: int | None, wanted: int) -> bool:
     return wanted in (code, code >> 8, code >> 16)
 
 
-def is_vfio_driver(driver: str | None) -> bool:
-    """Return whether a driver hands its functions to programs: vfio-pci, or a vendor's own, as mlx5_vfio_pci."""
-    return driver is not None and "vfio" in driver.replace("-", "_").split("_")
-
-
 def function_path(path: str) -> str | None:
     """Return the path of the nearest PCI function that a path below ``/sys/devices`` is, or is part of; None: none."""
     if path.startswith("/sys/devices/"):

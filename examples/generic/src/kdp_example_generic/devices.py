@@ -121,8 +121,9 @@ def _no_device(host: kdp.hardware.Host, path: str) -> str | None:
 
 
 def _vfio_fault(host: kdp.hardware.Host, path: str) -> str | None:
-    group = _VFIO_GROUP.fullmatch(path)
-    return None if group is None else host.iommu_group(int(group[1])).vfio_fault
+    match = _VFIO_GROUP.fullmatch(path)
+    group = None if match is None else host.iommu_groups().get(int(match[1]))
+    return None if group is None else group.vfio_fault
 
 
 def _values(resource: Resource, group: Group, bundle: Bundle) -> dict[str, str]:

@@ -133,6 +133,7 @@ def read_functions(
     found: list[VirtualFunction] = []
     routed = _default_routes(host)
     vdpa = _vdpa_devices(host)
+    groups = host.iommu_groups()
     parents: dict[str, Mapping[str, int]] = {}
     faults: dict[str, str | None] = {}
     for function in host.pci_functions():
@@ -142,15 +143,13 @@ def read_functions(
         if parent is None:
             if not function.virtual_function_limit and not function.virtual_functions:
                 common = _read(function, function, function, None, by_address, routed, last)
-                found.append(attrs.evolve(_with_own(function, common, None, vdpa.get(function.address)), is_alone=True))
+                found.append(attrs.evolve(_with_own(function, common, None, vdpa, groups), is_alone=True))
             continue
         if parent.path not in parents:
             parents[parent.path] = {held.address: number for number, held in parent.virtual_functions.items()}
             faults[parent.path] = _uplink_fault(parent, by_address, last, all_ports=all_ports)
         common = _read(function, function, parent, faults[parent.path], by_address, routed, last)
-        found.append(
-            _with_own(function, common, parents[parent.path].get(function.address), vdpa.get(function.address))
-        )
+        found.append(_with_own(function, common, parents[parent.path].get(function.address), vdpa, groups))
     return sorted(found, key=_place)
 
 
@@ -217,7 +216,11 @@ def _read(
 
 
 def _with_own(
-    function: kdp.hardware.PciFunction, common: VirtualFunction, number: int | None, vdpa: Vdpa | None
+    function: kdp.hardware.PciFunction,
+    common: VirtualFunction,
+    number: int | None,
+    vdpa: Mapping[str, Vdpa],
+    groups: Mapping[int, kdp.hardware.IommuGroup],
 ) -> VirtualFunction:
     """Return it with what only a virtual function has."""
     keys = [
@@ -225,19 +228,18 @@ def _with_own(
         for hca in common.hcas
         for number in range(1, len(hca.ports) + 1)
     ]
-    number_of_group = function.iommu_group
-    group = None if number_of_group is None else function.host.iommu_group(number_of_group)
+    group = None if (in_group := function.iommu_group) is None else groups.get(in_group)
     return attrs.evolve(
         common,
         number=number,
-        vdpa=vdpa,
+        vdpa=vdpa.get(function.address),
         acpi_index=function.text("acpi_index").or_else(""),
         p_key=next((key.value for key in keys if key.value is not None), None),
         uio_nodes=tuple(node for entry in function.children("uio/uio*") if (node := entry.node) is not None),
         is_vfio=function.is_vfio,
-        group=number_of_group,
-        is_without_iommu=function.child("iommu_group").text("name").value == "vfio-noiommu",
-        group_members=() if group is None else tuple(member.name for member in group.members),
+        group=in_group,
+        is_without_iommu=function.host.device_number(f"/dev/vfio/noiommu-{in_group}") is not None,
+        group_members=() if group is None else tuple(member.address for member in group.members),
         group_fault=None if group is None else group.vfio_fault,
     )
 
